@@ -33,7 +33,7 @@ LEVEL = 6  # of gzip; 9 takes five times as long for 2% less
 
 
 def counting_record(stored: StoredModel) -> dict[str, Any] | None:
-    """The tables and the gate of a model file; None without counting.
+    """The counting tables of a model file; None without counting.
 
     Raises CheckpointError if they are damaged.
     """
@@ -48,7 +48,6 @@ def counting_record(stored: StoredModel) -> dict[str, Any] | None:
     return {
         "vocabSize": size,
         "levels": np.diff(trie.ends).tolist(),
-        "gate": mixture.gate.weights.tolist(),
         "base64": in_base64(np.frombuffer(data, np.uint8)),
     }
 

@@ -1,7 +1,7 @@
 """The page that contains the model itself: what it needs to compute, and what it shows besides.
 
 A model with an encoder has a page of another kind, with a source and a target. The page proves each
-model when it opens it (assets/model/models.js). weights, proof and counting have modules of their
+model when it opens it (assets/model/computation.js). weights, proof and counting have modules of their
 own: shipping.py, proof.py, counted.py.
 """
 
@@ -49,7 +49,6 @@ MODEL = (
     "model/tables.js",
     "model/weights.js",
     "model/proof.js",
-    "model/models.js",
     "model/computation.js",
 )
 OWN = (

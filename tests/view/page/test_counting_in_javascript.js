@@ -6,7 +6,7 @@ import { Mixture } from "../../../gpt/view/page/assets/model/gate.js";
 import { unpackCounting } from "../../../gpt/view/page/assets/model/tables.js";
 
 /** @typedef {import("../../../gpt/view/page/assets/model/tables.js").CountingRecord} CountingRecord */
-/** @typedef {CountingRecord & {base64: string}} Packed */
+/** @typedef {CountingRecord & {base64: string, gate: number[][]}} Packed */
 
 /** @param {Packed} record */
 export function unpacked(record) {

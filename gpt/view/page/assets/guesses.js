@@ -38,8 +38,8 @@ export class Guesses {
   constructor(payload, length) {
     this.payload = payload;
     this.length = length;
-    this.ids = asIntegers(payload.ids);
-    this.chances = asFloats(payload.probabilities);
+    this.ids = asNumbers(Uint32Array, payload.ids);
+    this.chances = asNumbers(Float32Array, payload.probabilities);
   }
 
   /** @param {number} depth @param {number} position @param {number} count @returns {Guess[]} */
@@ -58,10 +58,10 @@ export class Experts {
   /** @param {ExpertsPayload} payload */
   constructor(payload) {
     this.payload = payload;
-    this.ids = asIntegers(payload.ids);
-    this.chances = asFloats(payload.probabilities);
-    this.weights = asFloats(payload.weights);
-    this.history = asIntegers(payload.history);
+    this.ids = asNumbers(Uint32Array, payload.ids);
+    this.chances = asNumbers(Float32Array, payload.probabilities);
+    this.weights = asNumbers(Float32Array, payload.weights);
+    this.history = asNumbers(Uint32Array, payload.history);
   }
 
   /** The likeliest together first. @param {number} position @returns {Candidate[]} */
@@ -96,12 +96,11 @@ export class Experts {
   }
 }
 
-/** @param {string | Uint32Array} given base64, or the numbers */
-function asIntegers(given) {
-  return typeof given === "string" ? new Uint32Array(bytes(given).buffer) : given;
-}
-
-/** @param {string | Float32Array} given base64, or the numbers */
-function asFloats(given) {
-  return typeof given === "string" ? new Float32Array(bytes(given).buffer) : given;
+/**
+ * @template T
+ * @param {new (buffer: ArrayBuffer) => T} Numbers
+ * @param {string | T} given base64, or the numbers
+ */
+function asNumbers(Numbers, given) {
+  return typeof given === "string" ? new Numbers(bytes(given).buffer) : given;
 }

@@ -4,13 +4,12 @@
 import { visible } from "./cards.js";
 import { Scale } from "./colours.js";
 import { short, signed, uniformOf } from "./numbers.js";
-import { context, lead, make, part, showLegend } from "./parts.js";
+import { context, lead, make, part, placesOf, showLegend } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {import("./data.js").Subject} Subject */
-/** A head, with its value of the measure that orders them; off: its output is replaced.
- * @typedef {{layer: number, head: number, value: number | null, off: boolean}} Place */
+/** off: its output is replaced. @typedef {import("./parts.js").HeadPlace & {off: boolean}} Place */
 
 const MOST = 64; // pixels a side
 
@@ -155,20 +154,11 @@ export function makeHeads(app) {
  * @returns {Place[]}
  */
 function sorted(app, order) {
-  const { of } = app.state;
-  const [a, b] = app.subjects;
-  const subject = of === "b" ? b : a;
-  const places = [];
-  for (let layer = 0; layer < subject.layers; layer++) {
-    for (let head = 0; head < subject.heads; head++) {
-      if (of === "diff" && !b.has(layer, head)) continue;
-      const value = order ? measured(app, Number(order), layer, head) : null;
-      const off = lead(app).replacement(layer, head) !== undefined;
-      places.push({ layer, head, value, off });
-    }
-  }
-  if (order) places.sort((x, y) => (y.value ?? -Infinity) - (x.value ?? -Infinity));
-  return places;
+  const valueOf = (/** @type {number} */ layer, /** @type {number} */ head) =>
+    order ? measured(app, Number(order), layer, head) : null;
+  return placesOf(app, valueOf).map((place) => {
+    return { ...place, off: lead(app).replacement(place.layer, place.head) !== undefined };
+  });
 }
 
 /**

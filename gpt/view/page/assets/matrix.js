@@ -3,15 +3,29 @@
 // large as its box and is drawn again as the box scrolls, so that labels stay and memory is bounded.
 
 import { visible } from "./cards.js";
-import { drawCrosshair, drawEdges, drawLabels, drawNumbers } from "./drawing.js";
+import { ink } from "./colours.js";
+import { brief } from "./numbers.js";
 import { context, make, MONO } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {import("./colours.js").Scale} Scale */
+/**
+ * x, y: where the first cell begins. seen: the first visible row and the one after the last, and the same
+ * of the columns. colour: of the theme.
+ * @typedef {object} Frame
+ * @property {CanvasRenderingContext2D} pen
+ * @property {Matrix} matrix
+ * @property {Scale} scale
+ * @property {number} x
+ * @property {number} y
+ * @property {[number, number, number, number]} seen
+ * @property {(name: string) => string} colour
+ */
 
 const LARGEST = 46; // a cell's side, in CSS pixels
 const TALLEST = 26; // the same of a cell whose column is a dimension
+const TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
 export class MatrixView {
   /**
@@ -142,7 +156,6 @@ export class MatrixView {
     const ratio = globalThis.devicePixelRatio || 1;
     this.#resize(Math.round(width * ratio), Math.round(height * ratio), ratio);
     const pen = context(canvas);
-    const colour = (/** @type {string} */ name) => this.app.colour(name);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, width, height);
     const [x, y] = [this.left - across, this.top - down];
@@ -153,12 +166,27 @@ export class MatrixView {
     pen.imageSmoothingEnabled = false;
     const [wide, high] = [matrix.columns * this.width, matrix.rows * this.height];
     pen.drawImage(this.picture, x, y, wide, high);
-    drawEdges(this, pen, x, y, colour);
-    const seen = this.#seen(width, height, across / this.width, down / this.height);
-    if (this.width >= 34 && this.height >= 18) drawNumbers(this, pen, x, y, seen);
-    drawCrosshair(this, pen, x, y, colour);
+    const end = (
+      /** @type {number} */ count,
+      /** @type {number} */ place,
+      /** @type {number} */ side,
+    ) => Math.min(count, Math.ceil(place / side));
+    /** @type {Frame} */
+    const frame = {
+      ...{ pen, matrix, scale, x, y },
+      seen: [
+        Math.floor(down / this.height),
+        end(matrix.rows, down + height - this.top, this.height),
+        Math.floor(across / this.width),
+        end(matrix.columns, across + width - this.left, this.width),
+      ],
+      colour: (name) => this.app.colour(name),
+    };
+    drawEdges(this, frame);
+    if (this.width >= 34 && this.height >= 18) drawNumbers(this, frame);
+    drawCrosshair(this, frame);
     pen.restore();
-    drawLabels(this, pen, x, y, seen, colour);
+    drawLabels(this, frame);
   }
 
   /**
@@ -177,25 +205,6 @@ export class MatrixView {
     canvas.height = high;
     canvas.style.width = `${wide / ratio}px`;
     canvas.style.height = `${high / ratio}px`;
-  }
-
-  /**
-   * The visible rows and columns, as half-open ranges.
-   * @param {number} width
-   * @param {number} height
-   * @param {number} column the first, of which only a part may be visible
-   * @param {number} row
-   * @returns {[number, number, number, number]}
-   */
-  #seen(width, height, column, row) {
-    const { matrix } = this;
-    if (!matrix) return [0, 0, 0, 0];
-    return [
-      Math.floor(row),
-      Math.min(matrix.rows, Math.ceil(row + (height - this.top) / this.height)),
-      Math.floor(column),
-      Math.min(matrix.columns, Math.ceil(column + (width - this.left) / this.width)),
-    ];
   }
 
   /** @param {MouseEvent} event @returns {[number, number] | null} */
@@ -267,4 +276,140 @@ function widthOfLabel(pen, label) {
 /** @param {number} low @param {number} value @param {number} high */
 function between(low, value, high) {
   return Math.min(Math.max(low, value), high);
+}
+
+/**
+ * Lines between cells if there is room, and the stepped line along the diagonal, beyond which all
+ * cells are masked.
+ * @param {MatrixView} view
+ * @param {Frame} frame
+ */
+function drawEdges({ width, height }, { pen, x, y, matrix, colour }) {
+  pen.lineWidth = 1;
+  if (Math.min(width, height) >= 9) {
+    pen.strokeStyle = colour("card");
+    pen.beginPath();
+    for (let row = 0; row <= matrix.rows; row++) {
+      pen.moveTo(x, y + row * height);
+      pen.lineTo(x + matrix.columns * width, y + row * height);
+    }
+    for (let column = 0; column <= matrix.columns; column++) {
+      pen.moveTo(x + column * width, y);
+      pen.lineTo(x + column * width, y + matrix.rows * height);
+    }
+    pen.stroke();
+  }
+  pen.strokeStyle = colour("line");
+  pen.beginPath();
+  pen.moveTo(x, y);
+  if (matrix.causal) {
+    for (let i = 0; i < matrix.rows; i++) {
+      pen.lineTo(x + (i + 1) * width, y + i * height);
+      pen.lineTo(x + (i + 1) * width, y + (i + 1) * height);
+    }
+    pen.lineTo(x, y + matrix.rows * height);
+    pen.closePath();
+  } else pen.rect(x, y, matrix.columns * width, matrix.rows * height);
+  pen.stroke();
+}
+
+/** @param {MatrixView} view @param {Frame} frame */
+function drawNumbers({ width, height }, { pen, x, y, seen, matrix, scale }) {
+  const [top, bottom, left, right] = seen;
+  pen.font = `${width >= 42 ? 12 : 11}px ${MONO}`;
+  pen.textAlign = "center";
+  pen.textBaseline = "middle";
+  for (let row = top; row < bottom; row++) {
+    for (let column = left; column < right; column++) {
+      const step = scale.step(row, column);
+      if (step < 0) continue;
+      pen.fillStyle = ink(scale.rgb(step));
+      const value = matrix.values[row * matrix.columns + column];
+      const text = brief(value);
+      pen.fillText(text, x + (column + 0.5) * width, y + (row + 0.5) * height, width - 3);
+    }
+  }
+}
+
+/** @param {MatrixView} view @param {Frame} frame */
+function drawCrosshair({ app, width, height }, { pen, x, y, matrix, colour }) {
+  const { cell, pins } = app.state;
+  const [right, bottom] = [matrix.columns * width, matrix.rows * height];
+  pen.strokeStyle = colour("accent");
+  for (const row of app.reading === null ? pins : [app.reading]) {
+    pen.lineWidth = 1;
+    pen.strokeRect(x - 0.5, y + row * height - 0.5, right + 1, height + 1);
+  }
+  if (app.pointed && app.pointed[0] < matrix.rows && app.pointed[1] < matrix.columns) {
+    const [row, column] = app.pointed;
+    pen.lineWidth = 1;
+    pen.strokeRect(x - 0.5, y + row * height - 0.5, right + 1, height + 1);
+    pen.strokeRect(x + column * width - 0.5, y - 0.5, width + 1, bottom + 1);
+  }
+  for (const at of [cell, app.pointed]) {
+    if (!at) continue;
+    for (const [name, line] of /** @type {[string, number][]} */ ([["card", 5], ["accent", 3]])) {
+      pen.strokeStyle = colour(name);
+      pen.lineWidth = line - (at === cell ? 0 : 1);
+      pen.strokeRect(x + at[1] * width - 1, y + at[0] * height - 1, width + 2, height + 2);
+    }
+  }
+}
+
+/** @param {MatrixView} view @param {Frame} frame */
+function drawLabels(view, { pen, x, y, seen, matrix, colour }) {
+  const { labels, above, app, width, height } = view;
+  const [top, bottom, left, right] = seen;
+  const [row, column] = app.pointed ?? app.state.cell ?? [app.reading ?? -1, -1];
+  let style = "";
+  const paint = (/** @type {boolean} */ strong, /** @type {boolean} */ dim) => {
+    const next = `${strong} ${dim}`;
+    if (next === style) return; // another font takes longer than a label
+    style = next;
+    pen.fillStyle = strong ? colour("accent") : colour(dim ? "faint" : "ink");
+    pen.font = `${strong ? "bold " : ""}${dim ? 10 : 12}px ${MONO}`;
+  };
+  const every = (/** @type {number} */ size, /** @type {number} */ room) =>
+    TICKS.find((step) => step * size >= room) ?? 1000;
+  const rows = range(top, bottom).filter((i) => y + (i + 0.5) * height >= view.top);
+  const columns = range(left, right).filter((j) => x + (j + 0.5) * width >= view.left);
+  pen.textBaseline = "middle";
+  pen.textAlign = "right";
+  const written = height >= 11;
+  for (const i of rows) {
+    if (!written && i !== row) continue;
+    paint(i === row, false);
+    pen.fillText(written ? labels[i] : `${i} ${labels[i]}`, view.left - 6, y + (i + 0.5) * height);
+  }
+  for (const i of rows) {
+    const near = row >= 0 && Math.abs(i - row) * height < 12;
+    if (!written && (near || i % every(height, 11))) continue;
+    paint(written && i === row, true);
+    const end = written ? 4 + numberWidth(matrix.rows) : view.left - 6;
+    pen.fillText(String(i), end, y + (i + 0.5) * height);
+  }
+  pen.textAlign = "center";
+  const fits = (/** @type {string} */ text) => width >= (text.length > 2 ? 44 : 9); // U+XXXX
+  for (const j of columns) {
+    if (!matrix.keys || (j !== column && !fits(above[j]))) continue;
+    paint(j === column, false);
+    pen.fillText(above[j], x + (j + 0.5) * width, view.top - 11);
+  }
+  const step = every(width, numberWidth(matrix.columns) + 8);
+  for (const j of columns) {
+    const far = Math.abs(j - column) * width > 24;
+    if (j !== column && (j % step || !far)) continue;
+    paint(j === column, true);
+    pen.fillText(String(j), x + (j + 0.5) * width, 10);
+  }
+}
+
+/** The numbers from `first` to `end` − 1. @param {number} first @param {number} end */
+function range(first, end) {
+  return Array.from({ length: end - first }, (_, n) => first + n);
+}
+
+/** Width in pixels of labels for positions below `count`. @param {number} count */
+function numberWidth(count) {
+  return String(count - 1).length * 6.5;
 }

@@ -2,7 +2,7 @@
 // A sortable table of every head's measures and the values of a uniform head.
 
 import { short, signed, uniformOf } from "./numbers.js";
-import { make, part } from "./parts.js";
+import { make, makeRow, part, placesOf } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 
@@ -41,7 +41,7 @@ export function makeMeasures(app) {
     const [a, b] = app.subjects;
     const subject = of === "b" ? b : a;
     const head = make("tr", null, heading("head", "By layer and head", -1));
-    const even = make("tr", { class: "even" }, make("th", { scope: "row" }, "uniform"));
+    const even = makeRow({ class: "even" }, "uniform");
     subject.measures.forEach(({ title, explained, uniform, windows }, n) => {
       head.append(
         heading(title, `${explained} (${windows === 1 ? "this text" : `${windows} texts`})`, n),
@@ -50,29 +50,15 @@ export function makeMeasures(app) {
         make("td", null, of === "diff" ? "" : Array.isArray(uniform) ? "/" : short(uniform, 3)),
       );
     });
-    const places = [];
-    for (let layer = 0; layer < subject.layers; layer++) {
-      for (let h = 0; h < subject.heads; h++) {
-        if (of !== "diff" || b.has(layer, h)) places.push([layer, h]);
-      }
-    }
-    if (sort >= 0) {
-      const size = (/** @type {number[]} */ [layer, h]) =>
-        numbers(sort, layer, h).value ?? -Infinity;
-      places.sort((x, y) => size(y) - size(x));
-    }
-    const lines = places.map(([layer, h]) => {
+    const places = placesOf(app, (layer, h) => sort < 0 ? null : numbers(sort, layer, h).value);
+    const lines = places.map(({ layer, head: h }) => {
       const kind = subject.payload.kinds?.[layer]?.[h];
       const open = make("button", { type: "button" }, `L${layer} H${h}`);
-      const line = make(
-        "tr",
-        { "data-layer": layer, "data-head": h },
-        make("th", { scope: "row" }, open, kind ? make("small", null, ` ${kind}`) : ""),
-      );
-      open.addEventListener(
-        "click",
-        () => app.change({ layer, head: h, view: "head", cell: null }),
-      );
+      const line = makeRow({ "data-layer": layer, "data-head": h }, open);
+      if (kind) open.after(make("small", null, ` ${kind}`));
+      open.addEventListener("click", () => {
+        app.change({ layer, head: h, view: "head", cell: null });
+      });
       subject.measures.forEach((measure, n) => {
         const { offsets } = measure;
         const { value, error } = numbers(n, layer, h);

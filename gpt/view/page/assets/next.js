@@ -3,7 +3,19 @@
 // and both together expect, side by side, and how the gate mixed them.
 
 import { decimals, short } from "./numbers.js";
-import { bar, count, lead, make, named, part, positionOf, shownSubjects } from "./parts.js";
+import {
+  bar,
+  count,
+  lead,
+  make,
+  makeColumn,
+  makeRow,
+  makeTable,
+  named,
+  part,
+  positionOf,
+  shownSubjects,
+} from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Subject} Subject */
@@ -71,37 +83,25 @@ function row(label, share, right, digits) {
 function sideBySide({ codes, labels }, experts, position) {
   const { weights, length, total, kinds, pairs } = experts.used(position);
   const [gpt, counting] = weights.map((weight) => decimals(weight, 2));
-  const column = (/** @type {string} */ name, /** @type {string} */ of) =>
-    make("th", { scope: "col" }, name, make("small", null, of));
-  const head = make(
-    "tr",
-    null,
-    make("th", { scope: "col" }, make("span", { class: "unseen" }, "character")),
-    column("GPT", `weight ${gpt}`),
-    column("counting", `weight ${counting}`),
-    column("together", "their product"),
-  );
+  const columns = [
+    makeColumn(make("span", { class: "unseen" }, "character")),
+    makeColumn("GPT", `weight ${gpt}`),
+    makeColumn("counting", `weight ${counting}`),
+    makeColumn("together", "their product"),
+  ];
   const line = (
     /** @type {string} */ label,
     /** @type {readonly number[]} */ shares,
     /** @type {string} */ kind,
   ) =>
-    make(
-      "tr",
+    makeRow(
       { class: kind },
-      make("th", { scope: "row" }, make("span", { class: "term" }, label)),
-      ...shares.map((share, n) =>
-        make(
-          "td",
-          { class: EXPERTS[n], "data-value": share },
-          make(
-            "div",
-            null,
-            bar(share),
-            make("span", { class: "number" }, decimals(share, 3)),
-          ),
-        )
-      ),
+      make("span", { class: "term" }, label),
+      ...shares.map((share, n) => {
+        const number = make("span", { class: "number" }, decimals(share, 3));
+        const inside = make("div", null, bar(share), number);
+        return make("td", { class: EXPERTS[n], "data-value": share }, inside);
+      }),
     );
   const candidates = experts.at(position);
   const lines = candidates.map((candidate) => {
@@ -112,12 +112,7 @@ function sideBySide({ codes, labels }, experts, position) {
     Math.max(0, 1 - candidates.reduce((sum, each) => sum + each[name], 0))
   );
   if (rest.some((share) => share > LEAST)) lines.push(line("rest", rest, "rest"));
-  const table = make(
-    "table",
-    { class: "experts" },
-    make("thead", null, head),
-    make("tbody", null, ...lines),
-  );
+  const table = makeTable("experts", columns, lines);
   const history = labels.slice(position + 1 - length, position + 1).join("");
   const formula = make(
     "p",

@@ -11,6 +11,8 @@ import { short } from "./numbers.js";
 /** @typedef {import("./state.js").State} State */
 /** @typedef {import("./colours.js").Scale} Scale */
 /** subject: the text of the rows and columns. @typedef {{title: string, subject: Subject, matrix: Matrix | string}} Panel */
+/** A head, with its value of the measure that orders them.
+ * @typedef {{layer: number, head: number, value: number | null}} HeadPlace */
 /** Something that the page shows, in one of its cards; follows: whether it depends on the mouse.
  * @typedef {{host: Element, render: () => void, follows?: boolean}} Part */
 /**
@@ -59,6 +61,27 @@ export function make(tag, attributes, ...children) {
   }
   element.append(...children);
   return element;
+}
+
+/** @param {string} kind @param {Node[]} columns @param {Node[]} rows */
+export function makeTable(kind, columns, rows) {
+  const head = make("thead", null, make("tr", null, ...columns));
+  return make("table", { class: kind }, head, make("tbody", null, ...rows));
+}
+
+/** The heading of a column; of: what it is of. @param {string | Node} name @param {string} of */
+export function makeColumn(name, of = "") {
+  return make("th", { scope: "col" }, name, ...of ? [make("small", null, of)] : []);
+}
+
+/**
+ * A row of a table: its heading and its cells.
+ * @param {Record<string, string | number> | null} attributes
+ * @param {string | Node} heading
+ * @param {...Node} cells
+ */
+export function makeRow(attributes, heading, ...cells) {
+  return make("tr", attributes, make("th", { scope: "row" }, heading), ...cells);
 }
 
 /**
@@ -214,6 +237,25 @@ export function positionOf(app, subject = lead(app)) {
 /** @param {HTMLCanvasElement} canvas */
 export function context(canvas) {
   return /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+}
+
+/**
+ * The heads that can be chosen, those with the largest values first.
+ * @param {App} app
+ * @param {(layer: number, head: number) => number | null} valueOf
+ */
+export function placesOf({ subjects: [a, b], state: { of } }, valueOf) {
+  const subject = of === "b" ? b : a;
+  /** @type {HeadPlace[]} */
+  const places = [];
+  for (let layer = 0; layer < subject.layers; layer++) {
+    for (let head = 0; head < subject.heads; head++) {
+      if (of === "diff" && !b.has(layer, head)) continue;
+      places.push({ layer, head, value: valueOf(layer, head) });
+    }
+  }
+  const size = (/** @type {HeadPlace} */ { value }) => value ?? -Number.MAX_VALUE;
+  return places.sort((x, y) => size(y) - size(x));
 }
 
 /** The subjects that the state selects. @param {App} app @returns {Subject[]} */

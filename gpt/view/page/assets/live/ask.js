@@ -3,7 +3,7 @@
 // weights set by hand, an earlier step of training.
 
 import { decimals, short, signed } from "../numbers.js";
-import { bar, make, named, part, say, segments } from "../parts.js";
+import { bar, make, makeColumn, makeRow, makeTable, named, part, say, segments } from "../parts.js";
 import { headsOf, nameOf, titleOf, withWeight } from "./changes.js";
 
 /** @typedef {import("../parts.js").App} App */
@@ -151,23 +151,9 @@ function makeTime(session) {
 /** What the two subjects predict, side by side. @param {App} app @param {Rows} rows */
 function effect(app, rows) {
   const [before, after] = app.subjects;
-  return make(
-    "table",
-    { class: "effect" },
-    make(
-      "thead",
-      null,
-      make(
-        "tr",
-        null,
-        make("th", { scope: "col" }, make("span", { class: "unseen" }, "what")),
-        make("th", { scope: "col" }, "A", make("small", null, before.name)),
-        make("th", { scope: "col" }, "B", make("small", null, after.name)),
-        make("th", { scope: "col" }, "B − A"),
-      ),
-    ),
-    make("tbody", null, ...rows(before, after)),
-  );
+  const what = makeColumn(make("span", { class: "unseen" }, "what"));
+  const compared = [makeColumn("A", before.name), makeColumn("B", after.name)];
+  return makeTable("effect", [what, ...compared, makeColumn("B − A")], rows(before, after));
 }
 
 /** The loss of the text, and the next characters. @param {Session} session @returns {Rows} */
@@ -201,14 +187,7 @@ export function lossRow(name, before, after, same) {
     : `${signed(second - first, 3)} nats/char`;
   const cell = (/** @type {number | null} */ nats) =>
     make("td", null, nats === null ? "–" : decimals(nats, 3));
-  return make(
-    "tr",
-    { id: "loss" },
-    make("th", { scope: "row" }, name),
-    cell(first),
-    cell(second),
-    make("td", null, change),
-  );
+  return makeRow({ id: "loss" }, name, cell(first), cell(second), make("td", null, change));
 }
 
 /** The likeliest next characters of both. @param {Subject} before @param {Subject} after */
@@ -226,13 +205,13 @@ function nextRows(before, after) {
         bar(chance),
         make("span", { class: "number" }, decimals(chance, 3)),
       );
-    return make(
-      "tr",
+    const change = make("td", null, signed(b[id] - a[id], 3));
+    return makeRow(
       null,
-      make("th", { scope: "row" }, make("span", { class: "term" }, label)),
+      make("span", { class: "term" }, label),
       share(a[id]),
       share(b[id]),
-      make("td", null, signed(b[id] - a[id], 3)),
+      change,
     );
   });
 }

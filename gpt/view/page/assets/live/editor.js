@@ -2,7 +2,7 @@
 // The text that the user types, and the model's continuation of it.
 
 import { count, make, part } from "../parts.js";
-import { codeOf } from "./session.js";
+import { codeOf, markUnknown } from "./session.js";
 
 /** @typedef {import("./session.js").Session} Session */
 
@@ -142,16 +142,9 @@ export class Editor {
 /** The text with its unknown characters marked, and a sentence about them; the start of a long text.
  * @param {Session} session */
 function markedText({ unknown, all: known, text }) {
-  const all = Array.from(text).slice(0, MOST_MARKED);
-  const places = new Set(unknown.map(([n]) => n));
-  const marked = all.map((character, n) =>
-    places.has(n)
-      ? make("mark", { title: `The model does not know ${codeOf(character)}` }, character)
-      : character
-  );
   const few = unknown.slice(0, MOST_NAMED).map(([n, each]) => `${codeOf(each)} at position ${n}`);
   if (unknown.length > MOST_NAMED) few.push(`${unknown.length - MOST_NAMED} more`);
   const said = `The model knows ${known.length} characters, but not ${few.join(", ")}. ` +
     "It reads the text without them: ";
-  return [make("span", null, said), make("span", { class: "history" }, ...marked)];
+  return [make("span", null, said), markUnknown(text, unknown, MOST_MARKED)];
 }

@@ -2,7 +2,7 @@
 // The fields of the source and the target.
 
 import { count, make, part, segments } from "../parts.js";
-import { codeOf } from "./session.js";
+import { codeOf, markUnknown } from "./session.js";
 import { BEFORE_TARGET } from "./pair_session.js";
 
 /** @typedef {import("./pair_session.js").PairSession} PairSession */
@@ -78,14 +78,10 @@ export class PairEditor {
 
 /** A sentence about characters that a side cannot have, and the side. @param {string} name @param {Side} side */
 function markedSide(name, { text, unknown }) {
-  const places = new Set(unknown.map(([n]) => n));
   const few = [...new Set(unknown.map(([, each]) => codeOf(each)))];
   const named = few.slice(0, 4).join(", ") + (few.length > 4 ? ` and ${few.length - 4} more` : "");
-  const characters = Array.from(text).map((each, n) =>
-    places.has(n) ? make("mark", null, each) : each
-  );
   return [
     `The model does not know ${named} in a ${name}. It reads the ${name} without them: `,
-    make("span", { class: "history" }, ...characters),
+    markUnknown(text, unknown),
   ];
 }

@@ -3,7 +3,7 @@
 
 import { SHAPING } from "../model/sampler.js";
 import { decimals } from "../numbers.js";
-import { make, part, say } from "../parts.js";
+import { make, makeRow, part, say } from "../parts.js";
 import { lossRow } from "./ask.js";
 import { BEFORE_TARGET } from "./pair_session.js";
 import { drawList } from "./write.js";
@@ -47,10 +47,9 @@ export function rowsOfPairs(session) {
     const sources = [before, after].map(({ payload: { pair } }) => pair?.source.labels.join(""));
     const same = written[0] === written[1] && sources[0] === sources[1];
     return [
-      make(
-        "tr",
+      makeRow(
         { id: "written" },
-        make("th", { scope: "row" }, session.own ? "target" : "writes"),
+        session.own ? "target" : "writes",
         ...written.map((text) => make("td", null, text)),
         make("td", null, written[0] === written[1] ? "the same" : "differs"),
       ),

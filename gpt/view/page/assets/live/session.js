@@ -5,6 +5,7 @@
 import { Subject } from "../data.js";
 import { beforeAll, windowStart } from "../model/sampler.js";
 import { unpack } from "../numbers.js";
+import { make } from "../parts.js";
 import { headsOf, Model, nameOf } from "./changes.js";
 import { Options } from "./write.js";
 
@@ -236,7 +237,7 @@ export class Session {
   }
 }
 
-/** The checks of an answer. @param {{proof: import("../model/models.js").Proof, sums: number}} answer */
+/** The checks of an answer. @param {{proof: import("../model/computation.js").Proof, sums: number}} answer */
 export function checksOfAnswer({ proof, sums }) {
   const passed = sums <= 1e-6;
   return [...proof.checks, { name: "rows sum to 1", error: sums, bound: 1e-6, passed }];
@@ -275,6 +276,21 @@ export function namesOf(cases, pinned, { title, models }) {
     else if (!pinned) parts.push("as trained");
     return parts.join(", ");
   });
+}
+
+/**
+ * The start of a text with its unknown characters marked.
+ * @param {string} text
+ * @param {[number, string][]} unknown
+ * @param {number} [most] characters
+ */
+export function markUnknown(text, unknown, most) {
+  const characters = /** @type {(string | Node)[]} */ (Array.from(text).slice(0, most));
+  for (const [n, each] of unknown) {
+    const title = `The model does not know ${codeOf(each)}`;
+    if (n < characters.length) characters[n] = make("mark", { title }, each);
+  }
+  return make("span", { class: "history" }, ...characters);
 }
 
 /** "'é' (U+00E9)" @param {string} character */

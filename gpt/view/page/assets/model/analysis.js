@@ -34,7 +34,6 @@ export const MOST_SHOWN = 8; // characters of a list
 
 export class Analysis {
   /**
-   * Throws an Error for changes that the model cannot make.
    * @param {Gpt} gpt
    * @param {Mixture | null} mixture
    * @param {Changes | null} changes

@@ -36,8 +36,6 @@ import { multiplyOne } from "./linear.js";
 
 export class Attention {
   /**
-   * Throws an Error for changes of a head that the model does not have, and for those with another
-   * number of numbers.
    * @param {Gpt} gpt
    * @param {number} layer
    * @param {Changes | null} changes
@@ -63,15 +61,13 @@ export class Attention {
     this.outputs = new Map();
     /** @type {Map<string, Float32Array>} What replaces weights, by head and query. */
     this.rows = new Map();
-    const { n_head, head_size } = gpt.config;
+    const { head_size } = gpt.config;
     for (const { head, value, ...at } of changes?.heads ?? []) {
       if (at.layer !== layer) continue;
-      check(head < n_head && (!value || value.length === head_size), layer, head);
       this.outputs.set(head, value ?? new Float32Array(head_size));
     }
     for (const { head, query, weights, ...at } of changes?.rows ?? []) {
       if (at.layer !== layer) continue;
-      check(head < n_head && weights.length === this.allowed(query), layer, head);
       this.rows.set(`${head} ${query}`, weights);
     }
   }
@@ -147,7 +143,7 @@ export class Attention {
       this.q.set(part(0), to);
       this.k.set(part(1), to);
       this.v.set(part(2), to);
-      for (const heads of [this.q, this.k]) gpt.position.rotate(heads, to, first + n);
+      for (const heads of [this.q, this.k]) gpt.position.rotate?.(heads, to, first + n);
     }
   }
 
@@ -253,11 +249,6 @@ export class Attention {
       ...(this.sublayer.after1 ? { residual: rows(this.residual) } : {}),
     };
   }
-}
-
-/** @param {boolean} ok @param {number} layer @param {number} head */
-function check(ok, layer, head) {
-  if (!ok) throw new Error(`The model cannot change its head ${layer}.${head} in this way.`);
 }
 
 /** Numbers in the rows of the queries before this one. @param {number} query */

@@ -23,16 +23,21 @@
  */
 
 /** The number of features, see FEATURES of gpt/counting/gate.py. */
-export const GATE_FEATURES = 3;
+const GATE_FEATURES = 3;
 const MOST_WEIGHT = 4;
 
 /** The counting expert of a checkpoint, and the gate that mixes it with the GPT. */
 export class Mixture {
   /**
+   * Throws an Error for a gate that is none.
    * @param {Trie} trie
    * @param {readonly (readonly number[])[]} gate (2, GATE_FEATURES)
    */
   constructor(trie, gate) {
+    const whole = gate.length === 2 && gate.every((row) => row.length === GATE_FEATURES);
+    if (!whole || !gate.flat().every(Number.isFinite)) {
+      throw new Error("The gate in this file is damaged; write the file again.");
+    }
     this.trie = trie;
     this.gate = gate;
   }

@@ -38,7 +38,7 @@ export class Gpt {
     this.tensors = tensors;
     this.normalise = known(NORMS, config.norm, "norm");
     this.activation = known(ACTIVATIONS, config.activation, "activation function");
-    this.position = new (known(POSITIONS, config.position, "kind of position"))(config, tensors);
+    this.position = known(POSITIONS, config.position, "kind of position")(config, tensors);
     const { n_embd, hidden, scaled_embedding } = config;
     const rows = this.tensor("token_embedding.weight");
     const factor = Math.fround(Math.sqrt(n_embd));

@@ -6,23 +6,7 @@ const EPSILON = 1e-5;
 const TAIL = [1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592];
 
 /**
- * x / sqrt(mean(x²) + epsilon) for `count` numbers from `from` on, written to `out` from `to` on;
- * `out` may be `x`.
- * @param {Float32Array} x
- * @param {number} from
- * @param {Float32Array} out
- * @param {number} to
- * @param {number} count
- */
-export function rmsNorm(x, from, out, to, count) {
-  let squares = 0;
-  for (let i = from; i < from + count; i++) squares += x[i] * x[i];
-  const scale = 1 / Math.sqrt(squares / count + EPSILON);
-  for (let i = 0; i < count; i++) out[to + i] = x[from + i] * scale;
-}
-
-/**
- * Normalises the C numbers of `x` from `from` on, and writes them to `out` from `to` on.
+ * Normalises the C numbers of `x` from `from` on, and writes them to `out`, which may be `x`, from `to` on.
  * @typedef {(x: Float32Array, from: number, out: Float32Array, to: number, width: number,
  *   gain: Float32Array | undefined, shift: Float32Array | undefined) => void} Norm
  */
@@ -40,7 +24,13 @@ export const NORMS = {
       out[to + i] = shift ? normed + shift[i] : normed;
     }
   },
-  rms: rmsNorm,
+  /** x / sqrt(mean(x²) + epsilon). */
+  rms(x, from, out, to, width) {
+    let squares = 0;
+    for (let i = from; i < from + width; i++) squares += x[i] * x[i];
+    const scale = 1 / Math.sqrt(squares / width + EPSILON);
+    for (let i = 0; i < width; i++) out[to + i] = x[from + i] * scale;
+  },
 };
 
 /**

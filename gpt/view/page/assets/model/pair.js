@@ -25,16 +25,11 @@ export class PairGpt extends Gpt {
    */
   constructor(config, tensors) {
     super(config, tensors);
-    const own = [...tensors].filter(([name]) => name.startsWith(OF_ENCODER));
-    this.encoder = new Gpt(
-      { ...config, n_layer: config.encoder_layers, tied: true },
-      new Map([
-        [SHARED_TABLE, this.tensor(SHARED_TABLE)],
-        ...own.map((
-          [name, numbers],
-        ) => /** @type {[string, Float32Array]} */ ([name.slice(OF_ENCODER.length), numbers])),
-      ]),
-    );
+    const own = new Map([[SHARED_TABLE, this.tensor(SHARED_TABLE)]]);
+    for (const [name, numbers] of tensors) {
+      if (name.startsWith(OF_ENCODER)) own.set(name.slice(OF_ENCODER.length), numbers);
+    }
+    this.encoder = new Gpt({ ...config, n_layer: config.encoder_layers, tied: true }, own);
     const { n_embd } = config;
     this.cross = this.layers.map((_, layer) => ({
       norm1: this.before(`blocks.${layer}.cross_norm`),
@@ -56,7 +51,6 @@ export class PairGpt extends Gpt {
 /** A source that the encoder has read. */
 export class Source {
   /**
-   * Throws an Error as Reading.
    * @param {PairGpt} gpt
    * @param {number[]} ids one or more
    * @param {Changes | null} changes
@@ -111,7 +105,6 @@ class CrossAttention extends Attention {
 /** What the decoder reads, a TAB and a target, beside a source. */
 export class PairReading extends Reading {
   /**
-   * Throws an Error as Reading.
    * @param {PairGpt} gpt
    * @param {Source} source
    * @param {PairChanges | null} changes

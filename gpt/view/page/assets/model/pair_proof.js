@@ -6,7 +6,7 @@ import { PairReading, Source } from "./pair.js";
 import { apart, logitError, LOGITS_PROVEN } from "./proof.js";
 
 /** @typedef {import("./attention.js").Attention} Attention */
-/** @typedef {import("./models.js").Proven} Proven */
+/** @typedef {import("./computation.js").Proven} Proven */
 
 /**
  * @param {import("./pair.js").PairGpt} gpt

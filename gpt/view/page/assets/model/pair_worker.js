@@ -13,7 +13,7 @@ class PairComputation extends Computation {
     super({ make: (config, tensors) => new PairGpt(config, tensors), prove: provePairs });
   }
 
-  /** @override @param {import("./models.js").Opened} opened @param {PairAsk} ask */
+  /** @override @param {import("./computation.js").Opened} opened @param {PairAsk} ask */
   analysisOf({ gpt }, { changes }) {
     return new PairAnalysis(gpt, changes);
   }

@@ -13,7 +13,6 @@ const AT_ONCE = 16; // positions whose activations fit in a core's cache
 
 export class Reading {
   /**
-   * Throws an Error for changes that the model cannot make.
    * @param {Gpt} gpt
    * @param {Changes | null} changes
    * @param {number | null} keys of each query: the length of a text that an encoder reads, which is
@@ -28,9 +27,6 @@ export class Reading {
     /** The input of each layer, and the output of the last one; (T, C) each. */
     this.streams = Array.from({ length: n_layer + 1 }, () => new Float32Array(0));
     this.attention = gpt.layers.map((_, layer) => new Attention(gpt, layer, changes, keys));
-    for (const { layer, head } of [...changes?.heads ?? [], ...changes?.rows ?? []]) {
-      if (!this.attention[layer]) throw new Error(`The model has no head ${layer}.${head}.`);
-    }
     /** @type {Float32Array[]} (V,) logits of the positions that were asked for. */
     this.predictions = [];
     this.normed = new Float32Array(n_embd);
@@ -74,7 +70,7 @@ export class Reading {
     ids.forEach((id, n) => {
       const at = (first + n) * n_embd;
       embedded.set(gpt.embedding.subarray(id * n_embd, (id + 1) * n_embd), at);
-      gpt.position.embed(embedded, at, first + n);
+      gpt.position.embed?.(embedded, at, first + n);
     });
     gpt.layers.forEach((_, layer) => this.block(layer, first, ids.length));
     this.ids.push(...ids);
@@ -130,9 +126,6 @@ export class Reading {
    */
   logits(position, depth = this.gpt.config.n_layer) {
     const { finalNorm, output, config } = this.gpt;
-    if (!(position >= 0 && position < this.length)) {
-      throw new RangeError(`There is no position ${position} in ${this.length} characters.`);
-    }
     const last = depth === config.n_layer;
     if (last && this.predictions[position]) return this.predictions[position];
     finalNorm(this.streams[depth], position * config.n_embd, this.normed, 0);

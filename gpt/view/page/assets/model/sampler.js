@@ -179,16 +179,12 @@ export function beforeAll(characters) {
 /** Writes one sample, character by character. */
 export class Writer {
   /**
-   * Throws an Error if only counting is to predict and the model does not count.
    * @param {Decoder} decoder used by nothing else until the sample ends
    * @param {ArrayLike<number>} ids of the prompt, at least one
    * @param {SampleOptions} options
    * @param {Mixture | null} mixture of a model that counts
    */
   constructor(decoder, ids, options, mixture = null) {
-    if (options.only === "counting" && !mixture) {
-      throw new Error("This model was trained without counting: let the GPT write.");
-    }
     this.decoder = decoder;
     this.options = options;
     this.mixture = options.only === "gpt" ? null : mixture;

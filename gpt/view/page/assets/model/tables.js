@@ -2,14 +2,11 @@
 // Unpacks the counting tables of the file (gpt/view/page/counted.py describes the format).
 
 import { inflate } from "../numbers.js";
-import { GATE_FEATURES } from "./gate.js";
 
 /** @typedef {import("./counting.js").Whole} Whole */
 /** @typedef {import("./counting.js").Tables} Tables */
-/**
- * levels: the number of n-grams of each order. gate: the weights of gate.js.
- * @typedef {{vocabSize: number, levels: number[], gate: number[][]}} CountingRecord
- */
+/** levels: the number of n-grams of each order.
+ * @typedef {{vocabSize: number, levels: number[]}} CountingRecord */
 
 const MOST_DENSE = 32; // candidates of a history that has one bit for each
 const DAMAGED_COUNTING = "The counting tables in this file are damaged; write the file again.";
@@ -23,11 +20,7 @@ const DAMAGED_COUNTING = "The counting tables in this file are damaged; write th
 export async function unpackCounting(base64, record) {
   let tables = null;
   try {
-    const { gate } = record;
-    const whole = gate.length === 2 && gate.every((row) => row.length === GATE_FEATURES);
-    if (whole && gate.flat().every(Number.isFinite)) {
-      tables = tablesOf(await inflate(base64), record);
-    }
+    tables = tablesOf(await inflate(base64), record);
   } catch (error) { // of base64, of gzip with its CRC-32, or of lengths that no array has
     throw new Error(DAMAGED_COUNTING, { cause: error });
   }

@@ -11,7 +11,7 @@ import { Writer } from "./sampler.js";
 
 /** @typedef {import("./analysis.js").Findings} Findings */
 /** @typedef {import("./attention.js").Changes} Changes */
-/** @typedef {import("./models.js").Proof} Proof */
+/** @typedef {import("./computation.js").Proof} Proof */
 /** @typedef {import("./sampler.js").SampleOptions} SampleOptions */
 /** A text for one of the file's models. @typedef {{ids: number[], step: number, changes: Changes | null}} Ask */
 /** @typedef {Findings & {proof: Proof}} Answer */
@@ -64,7 +64,7 @@ class TextComputation extends Computation {
     this.stopped = false;
   }
 
-  /** @override @param {import("./models.js").Opened} opened @param {Ask} ask */
+  /** @override @param {import("./computation.js").Opened} opened @param {Ask} ask */
   analysisOf({ gpt, mixture }, { changes }) {
     const analysis = new Analysis(gpt, mixture, changes);
     return { read: (/** @type {Ask} */ { ids }) => analysis.read(ids) };
