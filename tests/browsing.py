@@ -5,12 +5,15 @@ Without Chromium these tests are skipped, or fail if GPTX_NEEDS_BROWSER=1.
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from gpt.heads.kinds import Start
@@ -24,6 +27,19 @@ ARGUMENTS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync"
 ).split()
+
+#: Keeps the texts that a page saves, as Chromium drops the 11th download within a second.
+KEEP = """
+(({ createObjectURL }, { click }) => {
+    URL.createObjectURL = (blob) => {
+        window.saved?.push(blob);
+        return createObjectURL.call(URL, blob);
+    };
+    HTMLAnchorElement.prototype.click = function () {
+        if (this.download.endsWith(".png")) click.call(this);
+    };
+})(URL, HTMLAnchorElement.prototype);
+"""
 
 #: Builds a page of subjects and opens it: open_page(subjects, hash="layer=1", width=360, …).
 Open = Callable[..., "Page"]
@@ -73,6 +89,7 @@ def open_file(chromium: Browser) -> Iterator[OpenFile]:
         page.on("console", lambda message: complaints.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
         page.on("dialog", dismiss)
+        page.add_init_script(KEEP)
         page.goto(path.as_uri() + (f"#{hash}" if hash else ""))
         return page
 
@@ -89,7 +106,27 @@ def address(page: Page) -> str:
 def settled(page: Page) -> None:
     """Waits until the worker of a live page has answered and all parts of the page are drawn."""
     page.locator('main:not([aria-busy="true"])').wait_for(state="attached")
-    page.wait_for_timeout(250)  # parts outside the window are drawn 200 ms later
+    page.wait_for_function("performance.getEntriesByName('settled').length > 0")
+
+
+def saved(page: Page, form: str = "csv") -> str:
+    """The text of a CSV or SVG that the page saves."""
+    page.evaluate("window.saved = []")
+    page.locator(f"#save-{form}").click()
+    return str(page.evaluate("window.saved[0].text()"))
+
+
+def lines_of(csv_text: str) -> list[list[str]]:
+    """The lines of a CSV."""
+    return list(csv.reader(io.StringIO(csv_text, newline=""), strict=True))
+
+
+def expect_csv(page: Page, text: str, tolerance: float) -> None:
+    """The page saves this CSV, but for rounding of the numbers in its last column."""
+    ours, theirs = lines_of(saved(page)), lines_of(text)
+    assert [line[:-1] for line in ours] == [line[:-1] for line in theirs]
+    numbers = [[float(line[-1]) for line in each[1:]] for each in (ours, theirs)]
+    np.testing.assert_allclose(*numbers, rtol=tolerance, atol=tolerance)
 
 
 @pytest.fixture

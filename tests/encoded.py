@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from gpt.config import ModelConfig
 from gpt.heads.proof import prove_tensors
 from gpt.model import GPT, initialise
-from gpt.reading.gpt import Reader
+from gpt.reading.gpt import CROSS, Hook, Memory, Reader
+from gpt.reading.layers import Array
 from gpt.training.checkpoint import model_bytes
-from gpt.vocabulary import Vocabulary
+from gpt.vocabulary import Ids, Vocabulary
 
 PAIRS = "".join(f"{n % 7}b{'a' * (n % 4)}\t{n % 5}c\n" for n in range(40))
 CHARACTERS = "abcdef0123456789 -\t\n"
@@ -37,3 +40,27 @@ def encoded_file(path: Path, excerpt: str = PAIRS, **options: Any) -> Path:
 def reader_of(model: GPT) -> Reader:
     """The numpy reader of a torch model's weights."""
     return Reader(model.config, {n: it.numpy() for n, it in model.stored_parameters().items()})
+
+
+def hooked_logits(
+    reader: Reader, source: Ids, read: Ids, hook: Callable[[str, str, int, Array], Array]
+) -> Array:
+    """(T, V) logits of what the decoder reads. hook: (kind of attention, stage, layer, array) ->
+    what replaces the stage."""
+
+    def own(kind: str) -> Hook:
+        return lambda name, layer, array: hook(kind, name, layer, array)
+
+    def both(name: str, layer: int, array: Array) -> Array:
+        if name.startswith(CROSS):
+            return hook("cross", name.removeprefix(CROSS), layer, array)
+        return hook("decoder", name, layer, array)
+
+    encoder = reader.encoder
+    assert encoder is not None
+    every = np.ones((1, 1, len(source)), np.bool_)
+    layers = range(encoder.config.n_layer)
+    x = encoder.blocks(encoder.embed(source[None]), layers, own("encoder"), allowed=every)
+    memory = Memory(encoder.final_norm(x))
+    y = reader.blocks(reader.embed(read[None]), range(reader.config.n_layer), both, memory=memory)
+    return reader.logits(reader.final_norm(y))[0]

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from encoded import encoded_file
+from encoded import encoded_file, hooked_logits
 from javascript import JavaScript, JavaScriptError
 
 import gpt
@@ -121,34 +121,18 @@ def test_stages_of_every_kind_equal_numpys(
 def patched_logits(reader: Reader, source: Any, read: Any, changes: dict[str, Any]) -> Array:
     """(T, V): numpy's logits with outputs of heads and rows of weights replaced in a hook."""
 
-    def hook_of(kind: str, prefix: str = "") -> Any:
-        heads, rows = changes[kind]["heads"], changes[kind]["rows"]
+    def hook(kind: str, name: str, layer: int, array: Array) -> Array:
+        array = array.copy()
+        for each in changes[kind]["heads"]:
+            if (name, layer) == ("context", each["layer"]):
+                array[:, each["head"]] = 0 if each["value"] is None else each["value"]
+        for each in changes[kind]["rows"]:
+            if (name, layer) == ("weights", each["layer"]):
+                row = each["weights"]
+                array[:, each["head"], each["query"], : len(row)] = row
+        return array
 
-        def hook(name: str, layer: int, array: Array) -> Array:
-            array = array.copy()
-            for each in heads:
-                if (name, layer) == (f"{prefix}context", each["layer"]):
-                    array[:, each["head"]] = 0 if each["value"] is None else each["value"]
-            for each in rows:
-                if (name, layer) == (f"{prefix}weights", each["layer"]):
-                    row = each["weights"]
-                    array[:, each["head"], each["query"], : len(row)] = row
-            return array
-
-        return hook
-
-    assert reader.encoder is not None
-    every = np.ones((1, 1, len(source)), bool)
-    encoder, layers = reader.encoder, range(reader.encoder.config.n_layer)
-    x = encoder.blocks(encoder.embed(source[None]), layers, hook_of("encoder"), allowed=every)
-    memory = type(reader.encode(source[None]))(encoder.final_norm(x))
-    own, cross = hook_of("decoder"), hook_of("cross", "cross_")
-
-    def both(name: str, layer: int, array: Array) -> Array:
-        return cross(name, layer, array) if name.startswith("cross_") else own(name, layer, array)
-
-    y = reader.blocks(reader.embed(read[None]), range(reader.config.n_layer), both, memory=memory)
-    return reader.logits(reader.final_norm(y))[0]
+    return hooked_logits(reader, source, read, hook)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -23,10 +23,12 @@ export class Schedule {
     this.waiting.clear();
     for (const each of this.parts) each.render();
     markDrawn();
+    performance.mark("settled");
   }
 
   /** Draws the parts in the window, and the others later. */
   drawSoon() {
+    performance.clearMarks("settled");
     this.waiting = new Set(this.parts);
     this.#drawSeen();
     markDrawn();
@@ -43,6 +45,7 @@ export class Schedule {
     const [next] = this.waiting;
     if (next) this.#draw(next);
     if (this.waiting.size) this.timer = setTimeout(() => this.#drawRest());
+    else performance.mark("settled"); // for tests
   }
 
   /** @param {Part} each */
