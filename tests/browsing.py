@@ -103,10 +103,23 @@ def address(page: Page) -> str:
     return str(page.evaluate("location.hash")).removeprefix("#")
 
 
+def wait_until(page: Page, condition: str, argument: Any = None) -> None:
+    """Waits until a function in JavaScript returns true; the page's policy forbids Playwright's own
+    `wait_for_function`."""
+    page.evaluate(
+        f"""(argument) => new Promise((resolve, reject) => {{
+            setTimeout(() => reject(new Error("waited for 60 seconds")), 60_000);
+            const look = () => ({condition})(argument) ? resolve() : setTimeout(look, 10);
+            look();
+        }})""",
+        argument,
+    )
+
+
 def settled(page: Page) -> None:
     """Waits until the worker of a live page has answered and all parts of the page are drawn."""
     page.locator('main:not([aria-busy="true"])').wait_for(state="attached")
-    page.wait_for_function("performance.getEntriesByName('settled').length > 0")
+    wait_until(page, "() => performance.getEntriesByName('settled').length > 0")
 
 
 def saved(page: Page, form: str = "csv") -> str:

@@ -317,9 +317,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-def test_a_seed_writes_the_text_of_sample(
-    open_file: OpenFile, run: TrainedGPT, file: Path
-) -> None:
+def test_a_seed_writes_the_text_of_sample(open_file: OpenFile, run: TrainedGPT, file: Path) -> None:
     page = ready(open_file(file), SHORT)
     names = {None: "together", "gpt": "GPT", "counting": "counting"}
     empty: dict[str, Any] = {"top_k": "", "top_p": "", "min_p": "", "typical_p": "", "seed": 0}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pytest
-from browsing import address, expect_csv, lines_of, saved, settled
+from browsing import address, expect_csv, lines_of, saved, settled, wait_until
 from encoded import encoded_file, hooked_logits
 from pages import payload_of
 
@@ -53,7 +53,7 @@ def ready(page: Page, source: str, read: str) -> Page:
     """Waits until the page shows a source, and a target with its end."""
     page.locator("main:not([hidden])").wait_for()
     for side, text in (("source", source), ("target", read)):
-        page.wait_for_function(SHOWS, arg=[side, shown(text)])
+        wait_until(page, SHOWS, [side, shown(text)])
     return page
 
 

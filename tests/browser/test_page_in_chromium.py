@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from browsing import address, expect_csv, lines_of, saved
+from browsing import address, expect_csv, lines_of, saved, wait_until
 from encoded import encoded_file
 from pages import HOSTILE, random_subject
 
@@ -233,7 +233,7 @@ def test_url_and_back_button_restore_a_view(open_page: Open, subject: Subject) -
     page.locator("#heads button").first.click()
     assert here(page) == "L0 H0"
     page.go_back()
-    page.wait_for_function("location.hash.includes('layer=1')")
+    wait_until(page, "() => location.hash.includes('layer=1')")
     assert (here(page), chosen(page, "stages")) == ("L1 H1", "context")
     page.go_back()
     assert chosen(page, "stages") == "/√d"
@@ -641,7 +641,7 @@ def test_page_fits_the_width_of_a_phone(open_page: Open) -> None:
         page = open_page(subjects, title="x" * 200, width=360)
         for stage in ("weights", "concat"):
             page.evaluate(f"location.hash = 'stage={stage}&cell=0,0'")
-            page.wait_for_function("document.querySelector('#cell').textContent.includes('Σ')")
+            wait_until(page, "() => document.querySelector('#cell').textContent.includes('Σ')")
             assert page.evaluate("document.documentElement.scrollWidth") == 360
         box = page.locator(".matrix-box").first.bounding_box()
         assert box
@@ -692,7 +692,7 @@ def test_security_policy_blocks_requests_and_foreign_scripts(
         }"""
     )
     assert page.evaluate("window.ran") is None
-    page.wait_for_function("document.querySelector('body > img').complete")
+    wait_until(page, "() => document.querySelector('body > img').complete")
     page.close()
     assert {address for address in answered if not address.startswith("data:")} == {path.as_uri()}
     assert blocked == [("https://example.org/a.png", "csp")]
