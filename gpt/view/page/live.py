@@ -1,8 +1,8 @@
 """The page that contains the model itself: what it needs to compute, and what it shows besides.
 
 A model with an encoder has a page of another kind, with a source and a target. The page proves each
-model when it opens it (assets/model/computation.js). weights, proof and counting have modules of their
-own: shipping.py, proof.py, counted.py.
+model when it opens it (assets/model/computation.js). weights, proof and counting have modules of
+their own: shipping.py, proof.py, counted.py.
 """
 
 from __future__ import annotations
