@@ -132,7 +132,6 @@ def steps(precision: str, batch: int, compile: bool, near: bool) -> Row:
 
     from gpt.config import ModelConfig, TrainConfig
     from gpt.training import device_batches as feeding
-    from gpt.training.distributed import ONE
 
     feeding.SHARE = feeding.SHARE if near else 0.0
     shape: Row = {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256}
@@ -141,7 +140,7 @@ def steps(precision: str, batch: int, compile: bool, near: bool) -> Row:
     config = ModelConfig(vocab_size=65, **shape)
     train = TrainConfig(batch_size=batch, precision=precision, compile=compile)  # type: ignore[arg-type]
     ids = np.random.default_rng(1).integers(65, size=1_000_000, dtype=np.uint8)
-    seconds = step_seconds(config, train, ids, DEVICE, 0.1 if QUICK else 3.0, ONE)
+    seconds = step_seconds(config, train, ids, DEVICE, 0.1 if QUICK else 3.0)
     rate = batch * config.block_size / seconds
     peak = torch.cuda.max_memory_allocated() if DEVICE == "cuda" else 0
     return {

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from gpt.config import ModelConfig, TrainConfig
-    from gpt.training.distributed import Ranks
 
 GPTX = os.path.join(os.path.dirname(sys.executable), "gptx")
 
@@ -75,10 +74,11 @@ def step_seconds(
     ids: np.ndarray,
     device: str,
     seconds: float,
-    ranks: Ranks,
+    shard: bool = False,
 ) -> float:
     """Median time of the training steps of a temporary model; of several ranks, the slowest's."""
     from gpt.model import GPT, initialise
+    from gpt.training import ranks
     from gpt.training.device_batches import kept_near
     from gpt.training.optim import Optimizer
     from gpt.training.step import train_step
@@ -86,13 +86,12 @@ def step_seconds(
     model = GPT(model_config)
     initialise(model, config.seed)
     model.to(device).train()
-    ranks.prepare(model, config)
+    net = ranks.Net(model, config, shard)
     optimizer, near, steps = Optimizer(model, config), kept_near(ids, device), [0.0]
     while len(steps) < 4 or sum(steps) < seconds:
         started = time.perf_counter()
-        train_step(model, optimizer, near, config, len(steps) - 1, ranks)
-        steps.append(ranks.all_reduce_max(time.perf_counter() - started))
-    ranks.forget(model)
+        train_step(model, optimizer, near, config, len(steps) - 1, net=net)
+        steps.append(ranks.largest(time.perf_counter() - started))
     return statistics.median(steps[2:])  # the first step includes the start
 
 

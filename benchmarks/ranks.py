@@ -23,7 +23,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.config.presets import preset
 from gpt.devices import share_cores
-from gpt.training.distributed import Ranks
+from gpt.training import ranks
 from gpt.training.launch import Launch
 
 PARAMETERS = (800_000, 10_700_000, 85_000_000)
@@ -41,8 +41,9 @@ def main() -> None:
     options = parser.parse_args()
     share_cores()
     launch = Launch.here()
-    ranks = Ranks(launch, options.shard and launch.size > 1)
-    ranks.init(options.device)
+    shard = options.shard and launch.size > 1
+    if launch.size > 1:
+        ranks.join(options.device, launch)
     ids = np.random.default_rng(1).integers(65, size=1_000_000, dtype=np.uint8)
     steps = {}
     for name in options.models:
@@ -53,24 +54,22 @@ def main() -> None:
             batch_size=batch_size,
             precision="bfloat16" if options.device == "cuda" else "float32",
         )
-        seconds = step_seconds(config, train, ids, options.device, 5.0, ranks)
+        seconds = step_seconds(config, train, ids, options.device, 5.0, shard)
         characters = batch_size * config.block_size
         steps[name] = {
             "ms": round(1e3 * seconds, 2),
             "characters_per_second": round(characters / seconds),
         }
-    rounds = {
-        f"{count / 1e6:.1f}M": round_trip(count, ranks, options.device) for count in PARAMETERS
-    }
-    if ranks.first:
-        result = {"benchmark": "ranks", "ranks": ranks.size, "shard": ranks.shard, "steps": steps}
+    rounds = {f"{count / 1e6:.1f}M": round_trip(count, options.device) for count in PARAMETERS}
+    if launch.first:
+        result = {"benchmark": "ranks", "ranks": launch.size, "shard": shard, "steps": steps}
         print(json.dumps({**result, "all_reduce": rounds, "threads": torch.get_num_threads()}))
     ranks.leave()
 
 
-def round_trip(count: int, ranks: Ranks, device: str) -> dict[str, float] | None:
+def round_trip(count: int, device: str) -> dict[str, float] | None:
     """Seconds of an all-reduce of `count` numbers, and bytes a second of one rank."""
-    if ranks.size == 1:
+    if ranks.size() == 1:
         return None
     numbers = torch.ones(count, device=device)
     times = []
@@ -82,7 +81,7 @@ def round_trip(count: int, ranks: Ranks, device: str) -> dict[str, float] | None
         dist.all_reduce(numbers)
         if device == "cuda":
             torch.cuda.synchronize()
-        times.append(ranks.all_reduce_max(time.perf_counter() - started))
+        times.append(ranks.largest(time.perf_counter() - started))
     seconds = statistics.median(times[1:])
     return {"ms": round(1e3 * seconds, 3), "GB_per_second": round(4 * count / seconds / 1e9, 3)}
 

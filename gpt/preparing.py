@@ -16,28 +16,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gpt.config import ModelConfig, TrainConfig, presets
-from gpt.config.fields import field_help, only_fields
+from gpt.config.fields import field_help, only_fields, require
 from gpt.config.train import Tracker
-from gpt.corpus.corpus import Corpus, find_corpus, read_corpus
+from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen
 from gpt.corpus.halves import counted_in, halves, scored_in
 from gpt.corpus.sources import corpus_name, is_pairs, recipe_of
 from gpt.corpus.text import Progress, no_progress
 from gpt.counting.ahead import CountedAhead
 from gpt.devices import choose
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, TextError
 from gpt.storage import files
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.config_file import RECORDED, from_toml, to_toml
+from gpt.storage.manifest import CorpusId
 from gpt.storage.run import Run
 from gpt.storage.runs import check_run_name, discard_if_empty, new_run
 from gpt.training.events import Event, Sampled, Saved
-from gpt.training.launch import Messages, check_resumable, shared_checkpoint, shared_corpus
+from gpt.training.launch import ALONE, Launch
 from gpt.training.records import check_tracker
+from gpt.vocabulary import Vocabulary
 from gpt.words import printable
 
 if TYPE_CHECKING:
     from gpt.storage.model_file import StoredModel
-    from gpt.training.distributed import Ranks
     from gpt.training.plan import Plan
     from gpt.training.trainer import Trainer
     from gpt.warm_start import WarmStart
@@ -95,22 +96,20 @@ class Start:
     """
 
     plan: Plan
-    ranks: Ranks
     run: Run
     trainer: Callable[[], Trainer]
     recipe: Mapping[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
-def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) -> Iterator[Start]:
+def begun(order: Order, launch: Launch = ALONE, *, dry: bool = False) -> Iterator[Start]:
     """Plans a new run and locks its folder; the folder is removed if nothing was saved in it.
 
-    messages: between ranks, if there are several. dry: makes no folder. Raises ConfigError,
+    launch: of several ranks, which have joined. dry: makes no folder. Raises ConfigError,
     TextError, StorageError, OutOfMemory, and CheckpointError for a parent that cannot be used.
     """
-    messages = messages or Messages()
     check_tracker(order.log)
-    warm = _warm_start(order, messages)
+    warm = _warm_start(order, launch)
     recipe = {**recipe_of(order.corpus)}
     if order.preset:  # instead of the corpus's options, but for its split
         recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
@@ -129,22 +128,22 @@ def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) 
     if order.run is not None:
         check_run_name(order.run)
     folder, device = None, choose(order.device)
-    if messages.first and not dry:
+    if launch.first and not dry:
         folder = new_run(order.checkpoints, order.stem or corpus_name(order.corpus), order.run)
     with ExitStack() as unlocked, ExitStack() as stack:
         if folder is not None:
             stack.enter_context(folder.lock())
             unlocked.callback(discard_if_empty, folder)
-            messages.launch.mark(folder)
+            launch.mark(folder)
         known_characters = warm.stored.vocabulary if warm else None
         read = partial(read_corpus, known=known_characters, grows=warm is not None)
-        corpus = _read(order, messages, reading, partial(read, config=reading, pairs=pairs))
+        corpus = _read(order, launch, reading, partial(read, config=reading, pairs=pairs))
         ahead = _counted(corpus, preset, device, given, pairs, warm)  # torch is imported meanwhile
-        from gpt.training.plan import make_plan
+        from gpt.training.plan import make_plan, usable_device
 
-        ranks, device = _ranks(order, messages)
+        device = usable_device(order.device)
         parent = warm.parent(corpus) if warm else None
-        plan = make_plan(corpus, given, preset, device, order.minutes, ranks, ahead, pairs, parent)
+        plan = make_plan(corpus, given, preset, device, order.minutes, ahead, pairs, parent)
         if warm and parent:
             told = warm.warnings(parent, corpus, plan.manifest.train)
             plan = replace(plan, warnings=(*plan.warnings, *told))
@@ -161,28 +160,33 @@ def begun(order: Order, messages: Messages | None = None, *, dry: bool = False) 
             # the step that was read: the best step of its run may be another one tomorrow
             source = {"corpus": names, "from": warm and printable(warm.place)}
             folder.write("config.toml", to_toml({**source, **plan.settings(), **here}))
-        run = folder or Run(Path())
+        run = launch.from_first(folder or Run(Path()))
         start = warm.stored if warm else None
-        trainer = partial(_trainer, run, plan, ranks, ahead=ahead, start=start, log=order.log)
-        yield Start(plan, ranks, run, trainer, recipe)
-        ranks.leave()
+        trainer = partial(_trainer, order, run, plan, ahead=ahead, start=start)
+        yield Start(plan, run, trainer, recipe)
 
 
 @contextmanager
-def resumed(order: Order, run: Run, messages: Messages | None = None) -> Iterator[Start]:
+def resumed(order: Order, run: Run, launch: Launch = ALONE) -> Iterator[Start]:
     """Plans the rest of a run from its newest whole checkpoint on, and locks it.
 
     Raises CheckpointError, ConfigError, TextError, RunInUseError, OutOfMemory.
     """
-    messages = messages or Messages()
     check_tracker(order.log)
     with ExitStack() as stack:
-        if messages.first:
+        if launch.first:
             stack.enter_context(run.lock())
-            messages.launch.mark(run)
-        checkpoint, warnings = shared_checkpoint(messages, run)
+            launch.mark(run)
+        checkpoint, warnings = launch.shared(
+            run.last_valid, lambda found: found[0].path, lambda path: (Checkpoint.open(path), [])
+        )
         manifest = checkpoint.manifest
-        check_resumable(manifest)
+        require(
+            not manifest.imported,
+            "resume",
+            "this run was imported without the state of its optimizer; begin a new run with its "
+            "weights: gptx train TEXT --from RUN",
+        )
         if order.preset not in (None, manifest.preset):
             raise ConfigError(
                 "preset",
@@ -190,15 +194,13 @@ def resumed(order: Order, run: Run, messages: Messages | None = None) -> Iterato
             )
         pairs = manifest.model.encoder_layers > 0
         find = partial(find_corpus, manifest, remedy=ANOTHER_TEXT, pairs=pairs)
-        corpus = _read(order, messages, manifest.train, find)
+        corpus = _read(order, launch, manifest.train, find)
+        from gpt.training.plan import usable_device
         from gpt.training.resume import resume_plan
 
-        ranks, device = _ranks(order, messages)
-        plan = resume_plan(checkpoint, corpus, order.given, device, ranks)
+        plan = resume_plan(checkpoint, corpus, order.given, usable_device(order.device))
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
-        trainer = partial(_trainer, run, plan, ranks, checkpoint, log=order.log)
-        yield Start(plan, ranks, run, trainer)
-        ranks.leave()
+        yield Start(plan, run, partial(_trainer, order, run, plan, checkpoint))
 
 
 def recorded(trainer: Trainer) -> Iterator[Event]:
@@ -218,23 +220,29 @@ def recorded(trainer: Trainer) -> Iterator[Event]:
                     yield _sampled(trainer.run, event.checkpoint)
 
 
-def _read(
-    order: Order, messages: Messages, config: TrainConfig, read: Callable[..., Corpus]
-) -> Corpus:
-    """Calls `read` for the corpus; every rank gets the result."""
+def _read(order: Order, launch: Launch, config: TrainConfig, read: Callable[..., Corpus]) -> Corpus:
+    """Calls `read` for the corpus on the first rank; the others open it in `data`."""
+
+    def follow(message: tuple[CorpusId, Vocabulary]) -> Corpus:
+        identity, vocabulary = message
+        corpus = reopen(identity, order.data, vocabulary, config)
+        if corpus is None:
+            raise TextError(f"{order.data.resolve()} does not hold the encoded corpus")
+        return corpus
+
     with order.working("encoding") as done:
         sources = {"names": order.corpus, "data": order.data, "stdin": order.pipe}
         reading = partial(read, **sources, progress=done)
-        return shared_corpus(messages, order.data, config, reading)
+        return launch.shared(reading, lambda it: (it.identity, it.vocabulary), follow)
 
 
-def _warm_start(order: Order, messages: Messages) -> WarmStart | None:
+def _warm_start(order: Order, launch: Launch) -> WarmStart | None:
     """The model that a new run starts from, if the order names one. Raises CheckpointError."""
     if order.parent is None:
         return None
     from gpt.warm_start import opened
 
-    return opened(order.parent, order.checkpoints, messages)
+    return opened(order.parent, order.checkpoints, launch)
 
 
 def _counted(
@@ -256,32 +264,20 @@ def _counted(
     return CountedAhead(counted_in(train_half), scored_in(val_half), size, model.counting)
 
 
-def _ranks(order: Order, messages: Messages) -> tuple[Ranks, str]:
-    """The ranks, ready to exchange numbers, and the device that they compute on."""
-    from gpt.training.distributed import Ranks
-    from gpt.training.plan import usable_device
-
-    ranks = Ranks(messages.launch, order.shard, messages.store)
-    device = usable_device(order.device, ranks)
-    ranks.init(device)
-    return ranks, device
-
-
 def _trainer(
+    order: Order,
     run: Run,
     plan: Plan,
-    ranks: Ranks,
     checkpoint: Checkpoint | None = None,
     ahead: CountedAhead | None = None,
     start: StoredModel | None = None,
-    log: Tracker | None = None,
 ) -> Trainer:
     from gpt.heads.proof import prove_tensors
     from gpt.training.trainer import Trainer
 
-    parts = (run, plan.corpus, plan.manifest, plan.device, ranks, prove_tensors)
-    trainer = Trainer(*parts, checkpoint, ahead, start)
-    trainer.records.track(log, plan.manifest)
+    parts = (run, plan.corpus, plan.manifest, plan.device, prove_tensors)
+    trainer = Trainer(*parts, checkpoint, ahead, start, order.shard)
+    trainer.records.track(order.log, plan.manifest)
     return trainer
 
 

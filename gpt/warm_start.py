@@ -7,7 +7,6 @@ model's; the vocabulary grows (gpt/corpus/encode.py), and new characters get new
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.loading import Saved, find, read
 from gpt.storage.manifest import Parent, TrainedText
 from gpt.storage.model_file import StoredModel
-from gpt.training.launch import Messages, shared
+from gpt.training.launch import Launch
 
 
 @dataclass(frozen=True)
@@ -119,25 +118,23 @@ class WarmStart:
             yield "`freeze`: the embeddings of new characters do not train, so they stay equal"
 
 
-def opened(place: str, checkpoints: Path, messages: Messages) -> WarmStart:
+def opened(place: str, checkpoints: Path, launch: Launch) -> WarmStart:
     """The model at a place that `gpt.loading.find` accepts; all ranks get the same.
 
     Raises CheckpointError if there is none, if it is damaged, or if it cannot be trained.
     """
 
-    def follow(message: str) -> Saved:
-        path, digest = json.loads(message)
+    def follow(message: tuple[str, str]) -> Saved:
+        path, digest = message
         saved = read(path)
         if saved.stored.digest != digest:
             raise CheckpointError(f"{path} is not the model that the first rank has read")
         return saved
 
-    def describe(saved: Saved) -> str:
-        return json.dumps([WarmStart(saved).place, saved.stored.digest])
+    def describe(saved: Saved) -> tuple[str, str]:
+        return WarmStart(saved).place, saved.stored.digest
 
-    return WarmStart(
-        shared(messages, "parent", lambda: _found(place, checkpoints), describe, follow)
-    )
+    return WarmStart(launch.shared(lambda: _found(place, checkpoints), describe, follow))
 
 
 def _found(place: str, checkpoints: Path) -> Saved:

@@ -23,7 +23,6 @@ from gpt.storage.model_file import BLANK, sealed
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training.checkpoint import Prove
-from gpt.training.distributed import ONE, Ranks
 from gpt.training.events import Saved
 from gpt.training.trainer import Trainer
 
@@ -78,8 +77,8 @@ def resume(
     run: Run,
     corpus: Corpus,
     checkpoint: Checkpoint,
-    ranks: Ranks = ONE,
     prove: Prove | None = None,
+    shard: bool = False,
     **changed: Any,
 ) -> Trainer:
     """A trainer that resumes a checkpoint with changed options, like `gptx train --resume`."""
@@ -87,7 +86,7 @@ def resume(
     train = replace(stored.train, **changed)
     val_characters = len(corpus.parts(train.val_fraction)[1]) - 1
     manifest = stored.trained_with(train, val_characters)
-    return Trainer(run, corpus, manifest, "cpu", ranks, prove, checkpoint)
+    return Trainer(run, corpus, manifest, "cpu", prove, checkpoint, shard=shard)
 
 
 def model_of_step(data: bytes, step: int) -> bytes:

@@ -6,50 +6,41 @@ import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch.distributed import FileStore
+import torch.distributed as dist
 
-from gpt.training.distributed import Ranks
-from gpt.training.launch import Launch
+from gpt.training import ranks
 
 WAIT = 60  # seconds, after which a test has hung
 
 
-@contextmanager
-def rank(number: int, size: int, meeting: Path, shard: bool = False) -> Iterator[Ranks]:
-    """One rank, connected to the others on the CPU."""
-    ranks = Ranks(Launch(number, size, number), shard, FileStore(str(meeting), size))
-    ranks.init("cpu")
-    yield ranks
-    ranks.leave()
-
-
 def on_ranks(size: int, work: Callable[..., Any], *details: Any) -> list[Any]:
-    """Runs work(number, size, *details) in so many processes -> the result or error of each."""
+    """Runs work(*details) on so many ranks, on the CPU -> the result or error of each."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "gpt.training.trainer", "torch.distributed.fsdp"])
     ends: list[Connection] = []
     processes = []
-    for number in range(size):
-        here, there = context.Pipe(duplex=False)
-        process = context.Process(target=_answer, args=(there, work, number, size, details))
-        process.start()
-        there.close()
-        ends.append(here)
-        processes.append(process)
-    until = time.monotonic() + WAIT
-    try:
-        return [_heard(end, until - time.monotonic()) for end in ends]
-    finally:
-        for process in processes:
-            process.kill()
-            process.join()
+    with TemporaryDirectory() as folder:
+        for number in range(size):
+            here, there = context.Pipe(duplex=False)
+            group = {"init_method": f"file://{folder}/meet", "rank": number, "world_size": size}
+            process = context.Process(target=_answer, args=(there, group, work, details))
+            process.start()
+            there.close()
+            ends.append(here)
+            processes.append(process)
+        until = time.monotonic() + WAIT
+        try:
+            return [_heard(end, until - time.monotonic()) for end in ends]
+        finally:
+            for process in processes:
+                process.kill()
+                process.join()
 
 
 def _heard(end: Connection, seconds: float) -> Any:
@@ -62,12 +53,15 @@ def _heard(end: Connection, seconds: float) -> Any:
 
 
 def _answer(
-    end: Connection, work: Callable[..., Any], number: int, size: int, details: tuple[Any, ...]
+    end: Connection, group: dict[str, Any], work: Callable[..., Any], details: tuple[Any, ...]
 ) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     torch.set_num_threads(1)
     try:
-        end.send(work(number, size, *details))
+        dist.init_process_group("gloo", **group)
+        result = work(*details)
+        ranks.leave()
+        end.send(result)
     except Exception as error:
         error.args = (*error.args, traceback.format_exc())
         end.send(error)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import TEXT
-from ranked import on_ranks, rank
+from ranked import on_ranks
 from safetensors.numpy import load_file
 
 from gpt.corpus.corpus import reopen
@@ -89,7 +89,7 @@ def last_of(run: Run) -> dict[str, Any]:
     return {**load_file(path / MODEL), **load_file(path / STATE)}
 
 
-def learn_undisturbed(number: int, size: int, folder: Path) -> int:
+def learn_undisturbed(folder: Path) -> int:
     """The same training without a kill."""
     trained = Run(folder / "checkpoints/killed").last().manifest
     start = replace(
@@ -97,10 +97,9 @@ def learn_undisturbed(number: int, size: int, folder: Path) -> int:
     )
     corpus = reopen(trained.corpus, folder / "data", Vocabulary(trained.characters), trained.train)
     assert corpus
-    with rank(number, size, folder / "meet") as ranks:
-        run = Run(folder / "checkpoints/quiet")
-        run.path.mkdir(exist_ok=True)
-        return len(list(Trainer(run, corpus, start, "cpu", ranks).events()))
+    run = Run(folder / "checkpoints/quiet")
+    run.path.mkdir(exist_ok=True)
+    return len(list(Trainer(run, corpus, start, "cpu").events()))
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from conftest import train_tiny
 from encoded import encoded_file
 from program import TINY_PAIRS, Gptx, at_home
 from ranked import on_ranks
-from torch.distributed import FileStore
 
 import gpt
 from gpt.config import ModelConfig
@@ -25,7 +24,8 @@ from gpt.preparing import Order, begun
 from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.manifest import TrainedText
 from gpt.storage.run import Run
-from gpt.training.launch import Launch, Messages
+from gpt.training import ranks
+from gpt.training.launch import Launch
 
 HUNGARIAN = "Árvíztűrő tükörfúrógép, the cat 日本語 🙂🚀\r\n" * 30
 SHORT: dict[str, Any] = {"steps": 8, "eval_interval": 4, "batch_size": 4, "warmup_steps": 2}
@@ -301,7 +301,7 @@ def test_parent_from_a_model_file_has_an_unknown_text(tiny: Checkpoint, tmp_path
     assert read(other.path).exposure_to_split(read(other.path)) is None
 
 
-def start_on(number: int, size: int, folder: Path, parent: Path) -> Any:
+def start_on(folder: Path, parent: Path) -> Any:
     """The weights of one of several ranks before the first step, and who its parent is."""
     order = Order(
         checkpoints=folder / "runs",
@@ -310,8 +310,7 @@ def start_on(number: int, size: int, folder: Path, parent: Path) -> Any:
         given={**SHORT, "counting": 0},
         parent=str(parent),
     )
-    messages = Messages(Launch(number, size, number), FileStore(str(folder / "meet"), size))
-    with begun(order, messages) as start:
+    with begun(order, Launch(ranks.rank(), ranks.size())) as start:
         trainer = start.trainer()
         weights = [each.detach().numpy().tobytes() for each in trainer.model.parameters()]
         return weights, start.plan.manifest.parent, start.plan.manifest.characters

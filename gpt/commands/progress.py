@@ -94,24 +94,25 @@ def plan_record(plan: Plan) -> dict[str, Any]:
 
 def run_training(trainer: Trainer, as_json: bool) -> None:
     """Runs the loop; the first rank reports. A signal that ended the loop sets the exit code."""
+    from gpt.training import ranks
     from gpt.training.events import Stopped
+    from gpt.training.launch import Launch
 
-    reason = ""
+    reason, first = "", ranks.is_first()
     with graceful(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
-        for event in _reported(trainer) if trainer.ranks.first else trainer.events():
+        for event in _reported(trainer) if first else trainer.events():
             if isinstance(event, Stopped):
                 reason = event.reason
-    if trainer.ranks.first:
+    if first:
         from gpt.view.terminal import lines, training
 
-        run, manifest, shard = trainer.run, trainer.manifest, trainer.ranks.shard
+        run, manifest, shard = trainer.run, trainer.manifest, trainer.shard
         console.show_aside(lines.card(training.farewell(run, manifest, reason, shard)))
         if as_json:
             console.write_json(training.result(run.name, manifest, reason))
-    if reason in signal.Signals.__members__:
-        trainer.ranks.leave()
-        if not trainer.ranks.launch.comes_again:  # else torchrun would restart all ranks
-            raise typer.Exit(128 + signal.Signals[reason])
+    ranks.leave()
+    if reason in signal.Signals.__members__ and not Launch.here().comes_again:
+        raise typer.Exit(128 + signal.Signals[reason])  # torchrun would start all ranks again
 
 
 def _reported(trainer: Trainer) -> Iterator[Event]:

@@ -18,7 +18,7 @@ from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.config.fields import with_flags
 from gpt.config.train import BY_SHARE, Tracker
 from gpt.devices import share_cores
-from gpt.errors import ConfigError, GptxError, OutOfMemory
+from gpt.errors import ConfigError, GptxError, OutOfMemory, StorageError
 from gpt.storage.config_file import RECORDED
 
 if TYPE_CHECKING:
@@ -86,8 +86,9 @@ class Train(Command):
     def execute(self) -> None:
         share_cores()
         from gpt.preparing import Order, begun, resumed
-        from gpt.training.launch import Launch, Messages, shared_interrupted
+        from gpt.training.launch import Launch
 
+        launch, device = Launch.here(), self.device
         typed, in_file = self.typed(), self.context.default_map or {}
         if {"minutes", "steps"} & typed.keys():  # they override the plan of a config file
             for name in {"step_plan", *(TIMED if "minutes" in typed else ())} - typed.keys():
@@ -113,11 +114,17 @@ class Train(Command):
                 and not self.resume,
                 "--val-fraction: only with --split last or --split source",
             ),
+            (
+                self.shard and launch.size == 1,
+                "--shard: needs several processes; start them with torchrun",
+            ),
         )
-        launch = Launch.here()
         with _one_report(launch):
-            ranks = Messages(launch)
-            interrupted = shared_interrupted(ranks, self.checkpoints)
+            if launch.size > 1:
+                from gpt.training.ranks import join
+
+                device = join(self.device, launch)
+            interrupted = launch.interrupted(self.checkpoints)
             resumes = interrupted is not None or self.resume
             settings = typed if resumes else {**typed, **in_file}
             order = Order(
@@ -127,7 +134,7 @@ class Train(Command):
                 preset=self.preset if "preset" in settings else None,
                 minutes=self.minutes,
                 run=self.run,
-                device=self.device,
+                device=device,
                 checkpoints=self.checkpoints,
                 data=self.data,
                 parent=self.parent,
@@ -137,11 +144,11 @@ class Train(Command):
                 working=working,
             )
             if resumes:
-                plans = resumed(order, interrupted or self._named_run(), ranks)
+                plans = resumed(order, interrupted or self._named_run(), launch)
             else:
-                plans = begun(order, ranks, dry=self.dry_run)
+                plans = begun(order, launch, dry=self.dry_run)
             with plans as start:
-                self._train(start, resumes)
+                self._train(start, resumes, launch.first)
 
     def _named_run(self) -> Run:
         """The run to resume. Raises CheckpointError, ConfigError."""
@@ -157,9 +164,9 @@ class Train(Command):
                 f"run in {self.checkpoints}"
             ) from None
 
-    def _train(self, start: Start, resumes: bool) -> None:
+    def _train(self, start: Start, resumes: bool, first: bool) -> None:
         """Shows the plan and trains; with --dry-run, only writes the plan if --json is given."""
-        plan, first = start.plan, start.ranks.first
+        plan = start.plan
         for warning in plan.warnings if first else ():
             console.say(f"warning: {with_flags(warning)}")
         if first and resumes:
@@ -176,12 +183,12 @@ class Train(Command):
 
 @contextmanager
 def _one_report(launch: Launch) -> Iterator[None]:
-    """If several ranks have an error, only the first one reports it."""
+    """Only the first rank reports an error that all have; each reports its own, of its machine."""
     try:
         yield
-    except OutOfMemory as error:
+    except (OutOfMemory, StorageError) as error:
         named = f"rank {launch.rank}: {error}" if launch.size > 1 else str(error)
-        raise OutOfMemory(named) from None
+        raise type(error)(named) from None
     except GptxError as error:
         if launch.first:
             raise

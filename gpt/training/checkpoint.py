@@ -21,11 +21,9 @@ from gpt.errors import NumericsError
 from gpt.model import GPT
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.json_values import SCHEMA
-from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, Probe, StoredModel, Tensors, pick, sealed
-from gpt.storage.run import Run
-from gpt.training.distributed import Ranks, placed, whole
 from gpt.training.optim import MOMENTS, Optimizer
+from gpt.training.ranks import is_first, placed, spread, whole
 from gpt.vocabulary import Ids, Vocabulary
 
 PROBE_POSITIONS = 512  # opening a model takes the time to compute them
@@ -120,30 +118,37 @@ def exact_logits(
 def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> bytes:
     """The optimizer's moments and step counts, by parameter name.
 
-    averaged: also the weights, as the model file then has their average.
+    averaged: also the weights, as the model file then has their average. All ranks of a sharded
+    model must call this; the first gets the tensors.
     """
     tensors: Tensors = {}
+
+    def keep(name: str, tensor: torch.Tensor) -> None:
+        one = whole(tensor.detach())
+        if is_first():
+            tensors[name] = _numpy(one)
+
     for name, parameter in model.named_parameters():
         state = optimizer.state(parameter)
         steps = torch.as_tensor(state.get("step", 0.0), dtype=torch.float32)
-        tensors[f"step.{name}"] = _numpy(steps.reshape(1))
+        keep(f"step.{name}", steps.reshape(1))
         for moment in MOMENTS:
             value = state.get(moment)
             value = torch.zeros_like(parameter) if value is None else value
-            tensors[f"{moment}.{name}"] = _numpy(value)
+            keep(f"{moment}.{name}", value)
         if averaged:
-            tensors[f"weight.{name}"] = _numpy(parameter)
+            keep(f"weight.{name}", parameter)
     metadata = {"gptx": json.dumps({"digest": BLANK, "schema": SCHEMA})}
     return sealed(safetensors.numpy.save(tensors, metadata))
 
 
 @torch.no_grad()
-def gathered(model: GPT, device: str, ranks: Ranks) -> GPT:
+def gathered(model: GPT, shard: bool) -> GPT:
     """The model in one piece on the CPU, where probes are computed.
 
     If it is sharded, all ranks must call this.
     """
-    if device == "cpu" and not ranks.shard:
+    if not shard and next(model.parameters()).device.type == "cpu":
         return model
     one = GPT(model.config)
     for mine, part in zip(one.parameters(), model.parameters(), strict=True):
@@ -151,20 +156,13 @@ def gathered(model: GPT, device: str, ranks: Ranks) -> GPT:
     return one
 
 
-def load_gpt(stored: StoredModel, device: str) -> GPT:
-    """The torch model of a verified file."""
+def load_gpt(stored: StoredModel, device: str, shard: bool = False) -> GPT:
+    """The torch model of a verified file. shard: spread over the ranks, which all call this."""
     model = GPT(stored.config)
     model.load_parameters({name: torch.tensor(a) for name, a in stored.tensors.items()})
-    return model.to(device)
-
-
-def load_shared(run: Run, step: int, manifest: Manifest, device: str, ranks: Ranks) -> GPT:
-    """A saved step's model on all ranks, of which the first reads it. Raises CheckpointError."""
-    model = load_gpt(run.model(step), "cpu") if ranks.first else GPT(manifest.model)
-    for parameter in model.parameters():
-        parameter.data.copy_(ranks.from_first(parameter.data))
     model.to(device)
-    ranks.spread(model)
+    if shard:
+        spread(model)
     return model
 
 
@@ -193,4 +191,4 @@ def restore_state(
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    return whole(tensor.detach()).cpu().contiguous().numpy()
+    return tensor.cpu().contiguous().numpy()

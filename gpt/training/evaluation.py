@@ -16,8 +16,8 @@ from gpt.corpus.pair_batches import IGNORED, PairLines, padded
 from gpt.corpus.pairs import Integers
 from gpt.counting.mixture import Mixture
 from gpt.model import GPT
+from gpt.training import ranks
 from gpt.training.device_batches import on_device
-from gpt.training.distributed import ONE, Ranks
 from gpt.vocabulary import Ids
 
 NUMBERS_AT_ONCE = {"cpu": 2**20}  # in the widest layer; more would not fit a CPU's cache
@@ -40,23 +40,22 @@ class Losses:
     gpt: float | None = None
 
 
-def evaluate(model: GPT, ids: Ids, device: str, ranks: Ranks = ONE, most: int = 0) -> float:
+def evaluate(model: GPT, ids: Ids, device: str, most: int = 0) -> float:
     """The GPT's mean nats per character, see `evaluating`."""
-    return losses_of(model, ids, device, ranks, most).nats
+    return losses_of(model, ids, device, most).nats
 
 
 def losses_of(
     model: GPT,
     ids: Ids | PairLines,
     device: str,
-    ranks: Ranks = ONE,
     most: int = 0,
     mixture: Mixture | None = None,
 ) -> Losses:
     """The losses at the end of `evaluating`; of pairs, of all their lines."""
     if isinstance(ids, PairLines):
-        return Losses(pair_loss(model, ids, device, ranks))
-    *_, (_, losses) = evaluating(model, ids, device, ranks, most, mixture)
+        return Losses(pair_loss(model, ids, device))
+    *_, (_, losses) = evaluating(model, ids, device, most, mixture)
     return losses
 
 
@@ -65,7 +64,6 @@ def evaluating(
     model: GPT,
     ids: Ids,
     device: str,
-    ranks: Ranks = ONE,
     most: int = 0,
     mixture: Mixture | None = None,
 ) -> Iterator[tuple[float, Losses]]:
@@ -78,9 +76,9 @@ def evaluating(
     With several ranks, the losses before the end are each rank's own; all yield equally often.
     """
     gpt, together, done, spans = 0.0, 0.0, 0, _spans(model.config, ids, device, most)
-    rounds = -(-len(spans) // ranks.size)
+    rounds = -(-len(spans) // ranks.size())
     for turn in range(rounds):
-        number = turn * ranks.size + ranks.rank
+        number = turn * ranks.size() + ranks.rank()
         # All ranks must call a sharded model: a rank without a span computes the last one again.
         starts, length = spans[min(number, len(spans) - 1)]
         logits, came = _predicted(model, ids, starts, length, device)
@@ -162,7 +160,7 @@ def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArr
 
 
 @torch.no_grad()
-def pair_loss(model: GPT, split: PairLines, device: str, ranks: Ranks = ONE) -> float:
+def pair_loss(model: GPT, split: PairLines, device: str) -> float:
     """Mean nats per target character, the NEWLINE of each included. No dropout, float32.
 
     Lines of similar lengths are computed together. The ranks share the batches; all get the result.
@@ -170,8 +168,8 @@ def pair_loss(model: GPT, split: PairLines, device: str, ranks: Ranks = ONE) -> 
     batches = _batches(split, model.config)
     was_training, total = model.training, 0.0
     model.eval()
-    for turn in range(-(-len(batches) // ranks.size)):
-        number = turn * ranks.size + ranks.rank
+    for turn in range(-(-len(batches) // ranks.size())):
+        number = turn * ranks.size() + ranks.rank()
         # All ranks must call a sharded model: a rank without a batch computes the last one again.
         lines = batches[min(number, len(batches) - 1)]
         given, targets = on_device(padded(split.pairs, lines), device)

@@ -1,40 +1,28 @@
 """The processes that torchrun starts: how many there are, and how they find the same run and text.
 
 torchrun starts all processes again after one has died. A run has a file with the launch's name, so
-that the next attempt resumes this run. The first rank finds the corpus and the checkpoint and
-publishes where they are; `--data` and `--checkpoints` must be the same folders on all machines.
+that the next attempt resumes this run. The first rank finds the corpus and the checkpoint and tells
+the others where they are; `--data` and `--checkpoints` must be the same folders on all machines.
 A single process imports no torch here.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
-from gpt.config import TrainConfig
-from gpt.config.fields import require
-from gpt.corpus.corpus import Corpus, reopen
-from gpt.errors import CheckpointError, ConfigError, RankError, TextError
+from gpt.errors import CheckpointError, GptxError, RankError, StorageError
 from gpt.storage import files
-from gpt.storage.checkpoint import Checkpoint
-from gpt.storage.manifest import CorpusId, Manifest
 from gpt.storage.run import Run
 from gpt.storage.runs import all_runs
-from gpt.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from torch.distributed.distributed_c10d import Store
 
 MARK = ".launch"
 MARK_LIMIT = 2**12  # bytes
-POLL = 0.05  # seconds
 Found = TypeVar("Found")
 
 
@@ -51,21 +39,15 @@ class Launch:
 
     @classmethod
     def here(cls, environment: Mapping[str, str] = os.environ) -> Launch:
-        """From the environment variables that torchrun sets. Raises ConfigError."""
+        """From the environment variables that torchrun sets."""
         if "RANK" not in environment or "WORLD_SIZE" not in environment:
             return cls()
         numbers = (
             *("RANK", "WORLD_SIZE", "LOCAL_RANK"),
             *("TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS"),
         )
-        try:
-            rank, size, local, *attempts = (int(environment.get(name, "0")) for name in numbers)
-        except ValueError as error:
-            raise ConfigError(f"RANK, WORLD_SIZE, LOCAL_RANK: {error}; use torchrun") from None
-        if not 0 <= rank < size < 2**31:
-            raise ConfigError(f"RANK is {rank} of WORLD_SIZE {size}; use torchrun")
-        name = environment.get("TORCHELASTIC_RUN_ID", "none")
-        return cls(rank, size, local, name, *attempts)
+        rank, size, local, *attempts = (int(environment.get(name, "0")) for name in numbers)
+        return cls(rank, size, local, environment.get("TORCHELASTIC_RUN_ID", "none"), *attempts)
 
     @property
     def first(self) -> bool:
@@ -80,144 +62,65 @@ class Launch:
     def mark(self, run: Run) -> None:
         """Writes the launch's name into a run. Raises StorageError."""
         if self.name:
-            run.write(MARK, json.dumps({"launch": self.name, "agent": _agent()}) + "\n")
+            run.write(MARK, self._mark)
 
     def interrupted(self, root: Path) -> Run | None:
-        """The run that an earlier attempt of this launch has begun and saved, or None.
-
-        Names of launches may be used again: a run of another torchrun process counts only for an
-        attempt after the first, and only if the launch has a name (not torchrun's default "none").
+        """The run that an earlier attempt of this launch has begun and saved, or None; the same on
+        all ranks, which must all call this.
         """
-        if not self.name:
+        if self.attempt == 0:  # the name may have been used before
             return None
-        for run in reversed(all_runs(root)):
-            with suppress(CheckpointError, ValueError, KeyError, TypeError, RecursionError):
-                found = json.loads(files.read(run.path / MARK, MARK_LIMIT))
-                same = found["agent"] == _agent()
-                again = self.attempt > 0 and self.name != "none"
-                if found["launch"] == self.name and (same or again):
-                    return run
-        return None
+        return self.from_first(next(filter(self._has_marked, reversed(all_runs(root))), None))
 
+    def _has_marked(self, run: Run) -> bool:
+        with suppress(CheckpointError):
+            return files.read(run.path / MARK, MARK_LIMIT) == self._mark.encode()
+        return False
 
-def _agent() -> str:
-    """The process that started this one: it stays the same when it starts all ranks again."""
-    return f"{socket.gethostname()}:{os.getppid()}"
+    @property
+    def _mark(self) -> str:
+        """The same in all attempts: the launch's name; without one ("none"), torchrun's process."""
+        return f"{socket.gethostname()}:{os.getppid()}" if self.name == "none" else self.name
+
+    def from_first(self, value: Found) -> Found:
+        """The first rank's value. All ranks must call this. Raises RankError."""
+        if self.size == 1:
+            return value
+        import torch.distributed as dist
+
+        from gpt.training.ranks import errors
+
+        values = [value]
+        with errors():
+            dist.broadcast_object_list(values)
+        return values[0]
+
+    def shared(
+        self,
+        find: Callable[[], Found],
+        describe: Callable[[Found], Any],
+        follow: Callable[[Any], Found],
+    ) -> Found:
+        """What the first rank finds; the others follow its description. All ranks must call this.
+
+        Raises what `find` raises; elsewhere RankError, or StorageError if `follow` finds nothing.
+        """
+        message = None
+        try:
+            if self.first:
+                found = find()
+                message = describe(found)
+        finally:
+            message = self.from_first(message)
+        if self.first:
+            return found
+        if message is None:
+            raise RankError("the first rank has failed")
+        try:
+            return follow(message)
+        except GptxError as error:
+            advice = "give all machines the same folders: --checkpoints, --data"
+            raise StorageError(f"{error}; {advice}") from None
 
 
 ALONE = Launch()
-
-
-class Messages:
-    """Texts that ranks leave for each other, before they exchange numbers. Several ranks wait for
-    each other here.
-    """
-
-    def __init__(self, launch: Launch = ALONE, store: Store | None = None) -> None:
-        self.launch, self.store = launch, store
-        self.rank, self.size, self.first = launch.rank, launch.size, launch.first
-        if self.size > 1 and store is None:
-            from torch.distributed.distributed_c10d import PrefixStore
-            from torch.distributed.rendezvous import rendezvous
-
-            found, _, _ = next(rendezvous("env://"))
-            # The store outlives an attempt; messages of an earlier attempt must not be read.
-            self.store = PrefixStore(f"attempt {launch.attempt} of {launch.size}", found)
-
-    def publish(self, key: str, text: str) -> None:
-        """Writes a message for all ranks."""
-        if self.store is not None:
-            self.store.set(f"gptx/{key}", text)
-
-    def wait(self, key: str) -> str:
-        """Waits for a message without a time limit; a signal may interrupt it."""
-        assert self.store is not None
-        while not self.store.check([f"gptx/{key}"]):
-            time.sleep(POLL)
-        return str(self.store.get(f"gptx/{key}"), "utf-8")
-
-
-def shared_interrupted(ranks: Messages, root: Path) -> Run | None:
-    """The run that this launch created before torchrun restarted it; the same on all ranks."""
-    if ranks.size == 1 and not ranks.launch.name:
-        return None
-    if ranks.first:
-        found = ranks.launch.interrupted(root)
-        ranks.publish("interrupted", str(found.path) if found else "")
-        return found
-    path = ranks.wait("interrupted")
-    return Run(Path(path)) if path else None
-
-
-def shared_corpus(
-    ranks: Messages, data: Path, config: TrainConfig, read: Callable[[], Corpus]
-) -> Corpus:
-    """The corpus that the first rank reads; the others open it in `data`.
-
-    Raises what `read` raises; elsewhere RankError, or TextError if it is not there.
-    """
-
-    def follow(message: str) -> Corpus:
-        identity, characters = json.loads(message)
-        corpus = reopen(CorpusId(**identity), data, Vocabulary(characters), config)
-        if corpus is None:
-            raise TextError(
-                f"{data.resolve()} on this machine does not hold the encoded corpus; give all "
-                "machines one folder: --data"
-            )
-        return corpus
-
-    def describe(corpus: Corpus) -> str:
-        return json.dumps([asdict(corpus.identity), corpus.vocabulary.characters])
-
-    return shared(ranks, "corpus", read, describe, follow)
-
-
-def shared_checkpoint(ranks: Messages, run: Run) -> tuple[Checkpoint, list[str]]:
-    """The newest whole checkpoint of a run, as the first rank finds it, and its warnings.
-
-    Raises CheckpointError; RankError on the others if the first has found none.
-    """
-
-    def follow(message: str) -> tuple[Checkpoint, list[str]]:
-        path = Path(message)
-        if not os.path.isdir(path):
-            raise CheckpointError(
-                f"{path.resolve()} is not on this machine; give all machines one folder: "
-                "--checkpoints"
-            )
-        return Checkpoint.open(path), []
-
-    return shared(ranks, "checkpoint", run.last_valid, lambda it: str(it[0].path), follow)
-
-
-def shared(
-    ranks: Messages,
-    key: str,
-    find: Callable[[], Found],
-    describe: Callable[[Found], str],
-    follow: Callable[[str], Found],
-) -> Found:
-    """The result of the first rank; the others get it through its description. "": no result."""
-    if not ranks.first:
-        message = ranks.wait(key)
-        if not message:
-            raise RankError(f"the first rank could not open its {key}")
-        return follow(message)
-    message = ""
-    try:
-        found = find()
-        message = describe(found)
-        return found
-    finally:
-        ranks.publish(key, message)
-
-
-def check_resumable(manifest: Manifest) -> None:
-    """Raises ConfigError for a model that was imported."""
-    require(
-        not manifest.imported,
-        "resume",
-        "this run was imported without the state of its optimizer; begin a new run with its "
-        "weights: gptx train TEXT --from RUN",
-    )

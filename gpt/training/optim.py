@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from gpt.config import TrainConfig
 from gpt.config.schedule import learning_rate
 from gpt.config.train import parse_freeze
 from gpt.model import GPT
-from gpt.training.distributed import here
 
 ENDS = ("token_embedding.weight", "lm_head.weight")
 #: The moments that the optimizer stores for a parameter; each has its shape.
@@ -93,15 +91,12 @@ def _spare_the_compiler() -> None:
 class Average:
     """Exponential moving average of a model's weights: takes out the noise of small batches.
 
-    (Polyak & Juditsky 1992.) `spread` shards the copy as the model is sharded.
+    (Polyak & Juditsky 1992.)
     """
 
-    def __init__(
-        self, model: GPT, decay: float, spread: Callable[[GPT], object] = lambda _: None
-    ) -> None:
+    def __init__(self, model: GPT, decay: float) -> None:
         self.decay = decay
         self.model = copy.deepcopy(model).requires_grad_(False)
-        spread(self.model)
 
     @torch.no_grad()
     def update(self, model: GPT, step: int) -> None:
@@ -110,5 +105,5 @@ class Average:
         The decay grows from 2/11 to its value, so that the first weights soon count little.
         """
         share = 1 - min(self.decay, (1 + step) / (10 + step))
-        averages, weights = ([here(p) for p in m.parameters()] for m in (self.model, model))
+        averages, weights = ([*each.parameters()] for each in (self.model, model))
         torch._foreach_lerp_(averages, weights, share)

@@ -24,10 +24,10 @@ from gpt.corpus.halves import all_of, counted_in, halves, predicted_in, scored_i
 from gpt.corpus.pair_batches import PairLines
 from gpt.counting.ahead import CountedAhead
 from gpt.counting.baseline import count_baseline
-from gpt.devices import core_rate, usable
+from gpt.devices import choose, core_rate, usable
 from gpt.errors import ConfigError
 from gpt.storage.manifest import Baseline, Manifest, Parent
-from gpt.training.distributed import ONE, Ranks
+from gpt.training import ranks
 from gpt.training.fit import (
     Recipe,
     Speed,
@@ -122,7 +122,6 @@ def make_plan(
     preset_name: str,
     device: str,
     minutes: float | None = None,
-    ranks: Ranks = ONE,
     ahead: CountedAhead | None = None,
     pairs: bool = False,
     parent: Parent | None = None,
@@ -171,9 +170,9 @@ def make_plan(
         count_baseline, counted_in(train_half), scored_in(val_half), len(corpus.vocabulary)
     )
     baseline = ahead.baseline() if ahead else count()
-    rate = _rate(device, ranks)
+    rate = _rate(device)
     recipe = fit_size(recipe, device, 60 * minutes * rate if minutes else math.inf)
-    speed = estimate(recipe, rate, recipe.train_characters, ranks.size)
+    speed = estimate(recipe, rate, recipe.train_characters, ranks.size())
     if minutes is not None:
         recipe = fit_time(recipe, speed, 60 * minutes)
     recipe, budget = fit_evaluations(fit_to_corpus(recipe), speed), None
@@ -189,7 +188,7 @@ def make_plan(
         corpus=corpus.identity,
         seconds=0.0,
         running=(0.0, 0),
-        environment=environment(device, ranks.size),
+        environment=environment(device),
         budget=budget,
         val_characters=recipe.val_characters,
         baseline=baseline,
@@ -197,58 +196,50 @@ def make_plan(
         parent=parent,
     )
     trained_parameters(recipe.model, recipe.train.freeze)
-    plan = assess(corpus, manifest, device, speed, ranks)
+    plan = assess(corpus, manifest, device, speed)
     return replace(plan, why=recipe.why, longer=longer if plan.is_timed else "")
 
 
-def resumed_speed(manifest: Manifest, device: str, train_characters: int, ranks: Ranks) -> Speed:
+def resumed_speed(manifest: Manifest, device: str, train_characters: int) -> Speed:
     """The speed of a run so far; before its first step, an estimate."""
-    speed = estimate(manifest, _rate(device, ranks), train_characters, ranks.size)
+    speed = estimate(manifest, _rate(device), train_characters, ranks.size())
     if not manifest.step:
         return speed
     return replace(speed, seconds_per_step=manifest.seconds / manifest.step)
 
 
-def _rate(device: str, ranks: Ranks) -> float:
+def _rate(device: str) -> float:
     """Operations per second of training, estimated; the slowest rank's."""
-    rate = training_rate(device, core_rate(), torch.get_num_threads(), ranks.size)
-    return 1 / ranks.all_reduce_max(1 / rate)
+    rate = training_rate(device, core_rate(), torch.get_num_threads(), ranks.size())
+    return 1 / ranks.largest(1 / rate)
 
 
-def environment(device: str, ranks: int = 1) -> dict[str, str | int]:
+def environment(device: str) -> dict[str, str | int]:
     """Versions and hardware that a bit-exact repetition needs, besides the options."""
     return {
         "gptx": __version__,
         "torch": str(torch.__version__),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
-        "ranks": ranks,
+        "ranks": ranks.size(),
     }
 
 
-def usable_device(device: str, ranks: Ranks = ONE) -> str:
+def usable_device(device: str) -> str:
     """The device, if this torch can train on it; else "auto" prints one line and is the CPU.
 
-    Several ranks must all choose the same, so each only checks whether torch supports the device.
-    Raises ConfigError.
+    Several ranks have chosen theirs before (`ranks.join`). Raises ConfigError.
     """
-    return usable(device, try_step if ranks.size == 1 else _try_nothing)
+    return usable(device, try_step) if ranks.size() == 1 else choose(device)
 
 
-def _try_nothing(device: str) -> None:
-    if device == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError("torch finds no CUDA device that it can use")
-
-
-def assess(
-    corpus: Corpus, manifest: Manifest, device: str, speed: Speed, ranks: Ranks = ONE
-) -> Plan:
+def assess(corpus: Corpus, manifest: Manifest, device: str, speed: Speed) -> Plan:
     """The plan of a run from its manifest's step on. Counts characters, and the baseline if the
     manifest has none. Raises OutOfMemory, TextError.
     """
     model, train = manifest.model, manifest.train
     if device == "cpu":
-        check_memory(model, train, ranks.size)
+        check_memory(model, train, ranks.size())
     train_half, val_half = halves(corpus, train, model.encoder_layers > 0, model.block_size)
     in_train, in_val = corpus.counts, np.zeros(model.vocab_size, np.int64)
     if len(corpus.ids) <= COUNTED:
@@ -261,7 +252,7 @@ def assess(
         corpus=corpus,
         manifest=replace(manifest, baseline=baseline),
         device=device,
-        environment=environment(device, ranks.size),
+        environment=environment(device),
         speed=speed,
         baseline=baseline,
         train_characters=size_of(train_half),

@@ -10,7 +10,6 @@ from gpt.corpus.corpus import Corpus
 from gpt.corpus.halves import halves, predicted_in, size_of
 from gpt.errors import ConfigError
 from gpt.storage.checkpoint import Checkpoint
-from gpt.training.distributed import ONE, Ranks
 from gpt.training.plan import Plan, assess, environment, resumed_speed
 
 #: Options that may change when a run is resumed: the steps so far do not depend on them.
@@ -24,7 +23,6 @@ def resume_plan(
     corpus: Corpus,
     given: Mapping[str, Any],
     device: str,
-    ranks: Ranks = ONE,
 ) -> Plan:
     """The plan of a resumed run. Raises ConfigError for an option that would change its weights."""
     stored = checkpoint.manifest
@@ -42,7 +40,7 @@ def resume_plan(
     train = replace(stored.train, **changed)
     if train.steps < stored.step:
         raise ConfigError("steps", f"this run has already done {stored.step}")
-    here = environment(device, ranks.size)
+    here = environment(device)
     warnings = [
         f"not bit-exact: this run was trained with {name} {value}, now it is {here[name]}"
         for name, value in stored.environment.items()
@@ -62,6 +60,6 @@ def resume_plan(
             "evaluations read another part of the validation split now: do not compare their "
             "losses with earlier ones"
         )
-    speed = resumed_speed(manifest, device, size_of(trains), ranks)
-    plan = assess(corpus, manifest, device, speed, ranks)
+    speed = resumed_speed(manifest, device, size_of(trains))
+    plan = assess(corpus, manifest, device, speed)
     return replace(plan, warnings=tuple(warnings))

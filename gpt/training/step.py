@@ -18,8 +18,8 @@ from gpt.counting.held_out import HeldOut
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
+from gpt.training import ranks
 from gpt.training.device_batches import Fed, rows_of
-from gpt.training.distributed import ONE, Ranks, whole
 from gpt.training.optim import Optimizer
 from gpt.training.precision import low_precision
 
@@ -30,36 +30,38 @@ def train_step(
     ids: Fed | PairLines,
     config: TrainConfig,
     step: int,
-    ranks: Ranks = ONE,
     held: HeldOut | None = None,
+    net: ranks.Net | None = None,
 ) -> tuple[float, float]:
     """Makes the next step, after `step` steps -> its loss in nats, and the norm of its gradient.
 
-    The loss leaves out characters that are held out. The norm is that before clipping.
+    The loss leaves out characters that are held out. The norm is that before clipping. net:
+    computes the model; several ranks need one.
 
     The step is not taken, and no weight changes, when one of them is not finite. Each rank
     computes its rows of the batch, one micro-batch after another; loss and gradient are those of
     the whole batch. With dropout, each rank draws its own masks.
     """
+    net, rank, size = net or ranks.Net(model, config), ranks.rank(), ranks.size()
     device, block_size = next(model.parameters()).device, model.config.block_size
     if model.config.drops:
-        seeds = philox(config.seed, step, DROPOUT).random_raw(ranks.rank + 1)
+        seeds = philox(config.seed, step, DROPOUT).random_raw(rank + 1)
         torch.manual_seed(int(seeds[-1] >> 1))
     optimizer.zero_grad()
-    value, pieces = 0.0, ranks.pieces(config.batch_size, config.micro_batch_size)
+    value, pieces = 0.0, ranks.pieces(config.batch_size, config.micro_batch_size, rank, size)
     for number, part in enumerate(pieces, start=1):
         empty = part.stop == part.start
         rows = slice(0, 1) if empty else part  # all ranks must compute; this row has weight 0
         given, targets, share = rows_of(ids, config, step, block_size, rows, device, held)
         share = 0.0 if empty else share
-        ranks.send(model, now=number == len(pieces))
+        net.send(now=number == len(pieces))
         with low_precision(config, device):
-            logits = ranks.net(model)(**given)  # (b, T, vocab_size)
+            logits = net(**given)  # (b, T, vocab_size)
             loss = _mean_loss(logits, targets, held) * share
-        (loss * ranks.size).backward()  # type: ignore[no-untyped-call]
+        (loss * size).backward()  # type: ignore[no-untyped-call]
         value += loss.item()
     clipped = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
-    value, norm = ranks.total(value), whole(clipped).item()
+    value, norm = ranks.total(value), ranks.whole(clipped).item()
     if math.isfinite(value) and math.isfinite(norm):
         optimizer.step(step)
     return value, norm

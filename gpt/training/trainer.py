@@ -27,18 +27,17 @@ from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run
+from gpt.training import ranks
 from gpt.training.checkpoint import (
     Prove,
     gathered,
     load_gpt,
-    load_shared,
     model_bytes,
     restore_state,
     state_bytes,
 )
 from gpt.training.counting import Counting
 from gpt.training.device_batches import kept_near
-from gpt.training.distributed import ONE, Ranks
 from gpt.training.evaluation import Losses, evaluating, losses_of, window_losses
 from gpt.training.events import (
     Chosen,
@@ -65,6 +64,7 @@ class Trainer:
     Each rank has a trainer and makes the same calls; only the first writes to the run. prove:
     checks before each save that the model will open. checkpoint: where a resumed run continues.
     ahead: counts that have begun before. start: the model whose weights a new run starts with.
+    shard: spreads weights and moments over the ranks.
     Raises ConfigError, CheckpointError.
     """
 
@@ -74,16 +74,16 @@ class Trainer:
         corpus: Corpus,
         manifest: Manifest,
         device: str,
-        ranks: Ranks = ONE,
         prove: Prove | None = None,
         checkpoint: Checkpoint | None = None,
         ahead: CountedAhead | None = None,
         start: StoredModel | None = None,
+        shard: bool = False,
     ) -> None:
-        self.run, self.corpus, self.device, self.ranks = run, corpus, device, ranks
+        self.run, self.corpus, self.device, self.shard = run, corpus, device, shard
         options, shape = manifest.train, manifest.model
         train, self.val = halves(corpus, options, shape.encoder_layers > 0, shape.block_size)
-        self.manifest, self.prove, self.records = manifest, prove, Records(run, ranks.first)
+        self.manifest, self.prove, self.records = manifest, prove, Records(run, ranks.is_first())
         self.fed = train if isinstance(train, PairLines) else kept_near(train, device)
         self.counting = Counting(counted_in(train), shape, ahead)
         self.model = GPT(shape) if checkpoint is None else load_gpt(checkpoint.model(), device)
@@ -93,8 +93,10 @@ class Trainer:
             initialise(self.model, options.seed)
         freeze(self.model.to(device), options.freeze)
         averages = options.average > 0  # a copy of weights that are not sharded yet
-        self.average = Average(self.model, options.average, ranks.spread) if averages else None
-        ranks.prepare(self.model, self.config)
+        self.average = Average(self.model, options.average) if averages else None
+        if self.average and shard:
+            ranks.spread(self.average.model)
+        self.net = ranks.Net(self.model, self.config, shard)
         self.optimizer = Optimizer(self.model, self.config)
         self.clock = time.perf_counter  # seconds
         self._saved_step: int | None = None
@@ -104,7 +106,7 @@ class Trainer:
             stored = checkpoint.manifest
             self._saved_step = stored.step
             self._unevaluated = is_due(options, stored.step) and self.manifest.val_loss is None
-            if ranks.first:
+            if ranks.is_first():
                 run.abandon_after(stored.step)
                 run.forget_after(stored.step, evaluated=not self._unevaluated)
         self._stop_reason: str | None = None
@@ -123,7 +125,6 @@ class Trainer:
     def stop(self, reason: str) -> None:
         """Requests that all ranks save everything and end after the current step."""
         self._stop_reason = reason
-        self.ranks.request_stop()
 
     def events(self) -> Iterator[Event]:
         """Trains to the end. Saved checkpoints stay intact, whatever it raises.
@@ -131,10 +132,10 @@ class Trainer:
         Raises NumericsError, StorageError, OutOfMemory, RankError.
         """
         try:
-            with memory_errors(self.manifest.model, self.config), self.ranks.errors():
+            with memory_errors(self.manifest.model, self.config), ranks.errors():
                 yield from self._events()
         finally:
-            self.ranks.forget(self.model)
+            del self.net  # it refers to the process group
 
     def _events(self) -> Iterator[Event]:
         self.model.train()
@@ -148,8 +149,8 @@ class Trainer:
             self._replan(step)  # now the time of a save is known
         while step < self.config.steps and not self._stopping() and not self._out_of_patience():
             started = self.clock()
-            parts = (self.model, self.optimizer, self.fed, self.config, step, self.ranks)
-            loss, norm = train_step(*parts, self.counting.held)
+            parts = (self.model, self.optimizer, self.fed, self.config, step)
+            loss, norm = train_step(*parts, self.counting.held, self.net)
             step += 1
             self._check(math.isfinite(loss + norm), step, "the loss or its gradient")
             if self.average:
@@ -168,9 +169,9 @@ class Trainer:
         yield Stopped(step, self._stopping() or finished)
 
     def _stopping(self) -> str | None:
-        """Why to stop now, or None; the same on all ranks."""
+        """Why to stop now, or None; the same on all ranks, which must all call this."""
         if self._agreed is None:
-            self._agreed = self.ranks.agreed(self._stop_reason)
+            self._agreed = ranks.agreed(self._stop_reason)
         return self._agreed
 
     def _out_of_patience(self) -> bool:
@@ -204,7 +205,7 @@ class Trainer:
         now = self.clock()
         lap, self._mark = now - self._mark, now
         if self.manifest.budget is not None:
-            lap = self.ranks.total(lap if self.ranks.first else 0.0)
+            lap = ranks.total(lap if ranks.is_first() else 0.0)
         if counted:
             self._note(elapsed=self.manifest.elapsed + lap)
         return lap
@@ -220,7 +221,7 @@ class Trainer:
         before, most = self.manifest, self.config.eval_part or self.config.eval_chars
         mixture = self.counting.mixture(self.kept, self.device, before.step)
         fitting = self._lap()
-        losses = losses_of(self.kept, self.val, self.device, self.ranks, most, mixture)
+        losses = losses_of(self.kept, self.val, self.device, most, mixture)
         reading = self._lap()
         if before.budget is not None:
             self._note(budget=before.budget.evaluated(fitting, reading, before.share_read))
@@ -258,15 +259,15 @@ class Trainer:
         losses = []
         for step in (earlier, now.step):
             last = step == now.step
-            model = self.kept if last else load_shared(self.run, step, now, self.device, self.ranks)
+            model = self.kept if last else self._saved_model(step)
             mixture = self.counting.mixture(model, self.device, step)
             losses.append(window_losses(model, self.val, self.device, part, mixture))
-        higher, first = losses[1] - losses[0], self.ranks.first
+        higher, first = losses[1] - losses[0], ranks.is_first()
         error = higher.std(ddof=1) / len(higher) ** 0.5 if len(higher) > 1 else math.inf
-        by, error = (self.ranks.total(float(x) if first else 0.0) for x in (higher.mean(), error))
+        by, error = (ranks.total(float(x) if first else 0.0) for x in (higher.mean(), error))
         sure = by > SURE * error
         if not sure:
-            found = losses_of(model, self.val, self.device, self.ranks, part, mixture)
+            found = losses_of(model, self.val, self.device, part, mixture)
             self._note(best_step=now.step, best_loss=found.nats, gpt_loss=found.gpt)
             if first:
                 self.run.amend(self.manifest)
@@ -280,15 +281,14 @@ class Trainer:
             return  # evaluations of pairs read the whole split
         model, most = self.kept, self.config.eval_chars
         if best_step != self.manifest.step:
-            model = load_shared(self.run, best_step, self.manifest, self.device, self.ranks)
+            model = self._saved_model(best_step)
         mixture = self.counting.mixture(model, self.device, best_step)
-        work = evaluating(model, self.val, self.device, self.ranks, most, mixture)
+        work = evaluating(model, self.val, self.device, most, mixture)
         losses = Losses(math.nan)
         for share, so_far in work:
             losses = so_far
             if share < 1:
                 yield Evaluating(share)
-                self.ranks.total()  # exchanges stop requests
                 if self._stopping():
                     return
         loss = losses.nats
@@ -298,9 +298,12 @@ class Trainer:
         _, read, of = self.manifest.shown_loss
         record = {"step": self.manifest.step, "best_step": best_step, "whole_loss": loss}
         self._log(seconds, **record, gpt_loss=losses.gpt, val_characters=read)
-        if self.ranks.first:
+        if ranks.is_first():
             self.run.amend(self.manifest)
         yield EvaluatedWhole(best_step, loss, read, of, seconds, losses.gpt)
+
+    def _saved_model(self, step: int) -> GPT:
+        return load_gpt(self.run.model(step), self.device, self.shard)
 
     def _log(self, seconds: float, /, **record: float | None) -> None:
         """Records an evaluation, which took so many seconds; None is left out."""
@@ -324,10 +327,10 @@ class Trainer:
         """The saved checkpoint; None on other ranks than the first."""
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
         mixture = self.counting.mixture(self.kept, self.device, manifest.step)
-        if self.ranks.first or self.ranks.shard:
-            model = gathered(self.kept, self.device, self.ranks)
+        if ranks.is_first() or self.shard:
+            model = gathered(self.kept, self.shard)
             state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
-        if not self.ranks.first:
+        if not ranks.is_first():
             return None
         excerpt = vocabulary.decode(excerpt_of(self.val))
         stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove, mixture)

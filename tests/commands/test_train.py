@@ -169,6 +169,8 @@ def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path
     assert "this run has trained all its steps; train longer with --steps N" in done.err
     refused = gptx("train", "--resume", "--run", "first", "--minutes", "1", *where)
     assert (refused.code, "--minutes: a resumed run keeps" in refused.err) == (2, True)
+    refused = gptx("train", "--shard", *where)
+    assert (refused.code, "--shard: needs several processes" in refused.err) == (2, True)
 
 
 def test_train_without_options_takes_two_minutes_and_says_how_to_train_longer(

@@ -13,8 +13,7 @@ import torch
 from conftest import TEXT, corpus_of, manifest_of, resume
 from hypothesis import given
 from hypothesis import strategies as st
-from ranked import on_ranks, rank
-from torch.distributed import HashStore
+from ranked import on_ranks
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
@@ -23,11 +22,10 @@ from gpt.model import GPT
 from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
+from gpt.training import ranks
 from gpt.training.checkpoint import load_gpt
-from gpt.training.distributed import Ranks
 from gpt.training.evaluation import evaluate
 from gpt.training.events import Evaluated, EvaluatedWhole, Event, Saved, Stepped, Stopped
-from gpt.training.launch import Launch, shared_checkpoint
 from gpt.training.trainer import Trainer
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -48,14 +46,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def trainer_of(ranks: Ranks, folder: Path, name: str, options: dict[str, Any]) -> Trainer:
+def trainer_of(folder: Path, name: str, options: dict[str, Any]) -> Trainer:
     """A trainer of 8 steps on TEXT, evaluated every 4, in a run that all ranks know."""
-    corpus = corpus_of(TEXT, folder / f"corpus-{ranks.rank}")
+    corpus = corpus_of(TEXT, folder / f"corpus-{ranks.rank()}")
     train = {"steps": 8, "eval_interval": 4, **only_fields(TrainConfig, options)}
     manifest = manifest_of(corpus, train, **only_fields(ModelConfig, options))
-    if ranks.first:
+    if ranks.is_first():
         new_run(folder, name, name)
-    return Trainer(Run(folder / name), corpus, manifest, "cpu", ranks)
+    run, shard = Run(folder / name), options.get("shard", False)
+    return Trainer(run, corpus, manifest, "cpu", shard=shard)
 
 
 def told(events: Sequence[Event]) -> dict[str, Any]:
@@ -68,10 +67,9 @@ def told(events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-def learn(number: int, size: int, folder: Path, name: str, options: dict[str, Any]) -> Any:
-    with rank(number, size, folder / f"meet-{name}", options.get("shard", False)) as ranks:
-        seen = told(list(trainer_of(ranks, folder, name, options).events()))
-        return {**seen, "seed": torch.initial_seed()}
+def learn(folder: Path, name: str, options: dict[str, Any]) -> Any:
+    seen = told(list(trainer_of(folder, name, options).events()))
+    return {**seen, "seed": torch.initial_seed()}
 
 
 def tensors(folder: Path, name: str, step: int = 8) -> dict[str, Any]:
@@ -85,7 +83,7 @@ def tensors(folder: Path, name: str, step: int = 8) -> dict[str, Any]:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_several_ranks_learn_the_same_as_one_process(tmp_path: Path, variant: str) -> None:
     options = VARIANTS[variant]
-    alone = told(list(trainer_of(Ranks(), tmp_path, "1", {**options, "shard": False}).events()))
+    alone = told(list(trainer_of(tmp_path, "1", {**options, "shard": False}).events()))
     expected = tensors(tmp_path, "1")
     for size in (2, 3, 4) if variant == "plain" else (3,):
         every = on_ranks(size, learn, tmp_path, str(size), options)
@@ -101,18 +99,18 @@ def test_several_ranks_learn_the_same_as_one_process(tmp_path: Path, variant: st
             np.testing.assert_allclose(found[key], value, atol=2e-4, err_msg=f"{size} {key}")
 
 
-def learn_in_two_parts(number: int, size: int, folder: Path, options: dict[str, Any]) -> Any:
+def learn_in_two_parts(folder: Path, options: dict[str, Any]) -> Any:
     """Stops after step 3, then goes on from what the first rank has saved."""
-    with rank(number, size, folder / "meet", options.get("shard", False)) as ranks:
-        trainer = trainer_of(ranks, folder, "parts", options)
-        events = []
-        for event in trainer.events():
-            events.append(event)
-            if isinstance(event, Stepped) and event.step == 2 and number == size - 1:
-                trainer.stop("SIGTERM")
-        found, _ = shared_checkpoint(ranks, trainer.run)
-        again = resume(trainer.run, trainer.corpus, found, ranks)
-        return told([*events, *again.events()])
+    trainer = trainer_of(folder, "parts", options)
+    events = []
+    for event in trainer.events():
+        events.append(event)
+        if isinstance(event, Stepped) and event.step == 3 and ranks.rank() == ranks.size() - 1:
+            trainer.stop("SIGTERM")
+    ranks.total(0.0)  # waits until the first rank has saved
+    found = trainer.run.last_valid()[0]
+    again = resume(trainer.run, trainer.corpus, found, shard=trainer.shard)
+    return told([*events, *again.events()])
 
 
 @pytest.mark.parametrize("options", [{}, {"shard": True, "average": 0.9}])
@@ -124,7 +122,7 @@ def test_three_ranks_stop_together_and_resume_bit_for_bit(
     assert len({one["seed"] for one in straight}) == 3  # each rank drops what it drops
     parts = on_ranks(3, learn_in_two_parts, tmp_path, options)
     for number in range(3):
-        assert parts[number]["end"] == [(3, "SIGTERM"), (8, "finished")]  # one step after the hand
+        assert parts[number]["end"] == [(3, "SIGTERM"), (8, "finished")]
         assert parts[number]["losses"] == straight[number]["losses"]
         assert parts[number]["val"] == straight[number]["val"]
     for step in (4, 8):
@@ -133,12 +131,9 @@ def test_three_ranks_stop_together_and_resume_bit_for_bit(
             np.testing.assert_array_equal(found[key], value, err_msg=f"{step} {key}")
 
 
-def learn_until_the_whole_evaluation(
-    number: int, size: int, folder: Path, options: dict[str, Any]
-) -> Any:
-    with rank(number, size, folder / "meet", options.get("shard", False)) as ranks:
-        events = list(trainer_of(ranks, folder, "whole", options).events())
-        return next(event for event in events if isinstance(event, EvaluatedWhole))
+def learn_until_the_whole_evaluation(folder: Path, options: dict[str, Any]) -> Any:
+    events = list(trainer_of(folder, "whole", options).events())
+    return next(event for event in events if isinstance(event, EvaluatedWhole))
 
 
 @pytest.mark.parametrize("shard", [False, True])
@@ -155,18 +150,17 @@ def test_ranks_evaluate_the_best_step_together(tmp_path: Path, shard: bool) -> N
         assert each.characters == len(val_ids) - 1
 
 
-def learn_until(number: int, size: int, folder: Path, trouble: str) -> Any:
+def learn_until(folder: Path, trouble: str) -> Any:
     """Rank 1 fails after the third step."""
-    with rank(number, size, folder / "meet") as ranks:
-        trainer = trainer_of(ranks, folder, "troubled", {"eval_interval": 2})
-        events = []
-        for event in trainer.events():
-            events.append(event)
-            if number == 1 and isinstance(event, Stepped) and event.step == 3:
-                if trouble == "fails":
-                    raise ZeroDivisionError
-                trainer.model.blocks[0].feed_forward.up.weight.data[0, 0] = math.nan
-        return told(events)
+    trainer = trainer_of(folder, "troubled", {"eval_interval": 2})
+    events = []
+    for event in trainer.events():
+        events.append(event)
+        if ranks.rank() == 1 and isinstance(event, Stepped) and event.step == 3:
+            if trouble == "fails":
+                raise ZeroDivisionError
+            trainer.model.blocks[0].feed_forward.up.weight.data[0, 0] = math.nan
+    return told(events)
 
 
 def test_failing_rank_ends_all_ranks_and_keeps_checkpoints(tmp_path: Path) -> None:
@@ -185,28 +179,25 @@ def test_nan_on_one_rank_stops_all_ranks_before_the_update(tmp_path: Path) -> No
     assert Run(tmp_path / "troubled").last_valid()[0].manifest.step == 2
 
 
-def alone(rank: int, size: int, shard: bool = False) -> Ranks:
-    """One of several ranks that do not communicate."""
-    return Ranks(Launch(rank, size), shard, HashStore())
-
-
 @given(rows=st.integers(1, 200), size=st.integers(1, 9), most=st.integers(0, 50))
 def test_pieces_cover_all_rows_once_in_order(rows: int, size: int, most: int) -> None:
-    every = [alone(rank, size).pieces(rows, most) for rank in range(size)]
+    every = [ranks.pieces(rows, most, rank, size) for rank in range(size)]
     assert [row for each in every for piece in each for row in range(rows)[piece]] == [*range(rows)]
     assert len({len(each) for each in every}) == 1
     assert max(piece.stop - piece.start for each in every for piece in each) <= (most or rows)
 
 
-def test_impossible_options_of_ranks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^shard: needs several processes"):
-        Ranks(shard=True)
+def test_impossible_options_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "size", lambda: 3)
     with pytest.raises(ConfigError, match=r"^batch_size: 2 sequences are too few for 3 ranks"):
-        alone(0, 3).prepare(GPT(ModelConfig(vocab_size=2)), TrainConfig(batch_size=2))
+        ranks.Net(GPT(ModelConfig(vocab_size=2)), TrainConfig(batch_size=2))
 
 
-def test_other_errors_do_not_become_rank_errors() -> None:
-    for ranks, text in ((Ranks(), "gloo: connection closed"), (alone(0, 2), "shapes differ")):
-        with pytest.raises(RuntimeError, match=text) as caught, ranks.errors():
-            raise RuntimeError(text)
-        assert not isinstance(caught.value, RankError)
+@pytest.mark.parametrize(("size", "text"), [(1, "gloo: connection closed"), (2, "shapes differ")])
+def test_other_errors_do_not_become_rank_errors(
+    monkeypatch: pytest.MonkeyPatch, size: int, text: str
+) -> None:
+    monkeypatch.setattr(ranks, "size", lambda: size)
+    with pytest.raises(RuntimeError, match=text) as caught, ranks.errors():
+        raise RuntimeError(text)
+    assert not isinstance(caught.value, RankError)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from conftest import manifest_of
 from paired import read
-from ranked import on_ranks, rank
+from ranked import on_ranks
 
 import gpt
 from gpt.config.fields import only_fields
@@ -26,7 +26,7 @@ from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
-from gpt.training.distributed import ONE, Ranks
+from gpt.training import ranks
 from gpt.training.evaluation import pair_loss
 from gpt.training.events import Evaluated, Event, Stepped, Stopped
 from gpt.training.plan import make_plan
@@ -41,11 +41,11 @@ OPTIONS: dict[str, Any] = {"steps": 12, "batch_size": 7, "split": "every:6"}
 
 
 def trainer_of(
-    folder: Path, ranks: Ranks = ONE, checkpoint: Any = None, name: str = "pairs", **options: Any
+    folder: Path, checkpoint: Any = None, name: str = "pairs", **options: Any
 ) -> Trainer:
     """A trainer of 12 steps on TEXT, evaluated at steps 6 and 12."""
     given = {**OPTIONS, **only_fields(TrainConfig, options)}
-    corpus = read(folder / f"corpus-{ranks.rank}", TEXT, split=given["split"])
+    corpus = read(folder / f"corpus-{ranks.rank()}", TEXT, split=given["split"])
     shape = {**SHAPE, **{name: it for name, it in options.items() if name not in given}}
     manifest = manifest_of(corpus, given, **shape)
     if checkpoint is not None:
@@ -53,9 +53,9 @@ def trainer_of(
     val = halves(corpus, manifest.train, pairs=True)[1]
     manifest = replace(manifest, val_characters=predicted_in(val), mean_length=9.0)
     run = Run(folder / "checkpoints" / name)
-    if checkpoint is None and ranks.first:
+    if checkpoint is None and ranks.is_first():
         run = new_run(folder / "checkpoints", name, name)
-    return Trainer(run, corpus, manifest, "cpu", ranks, None, checkpoint)
+    return Trainer(run, corpus, manifest, "cpu", None, checkpoint)
 
 
 def finish(trainer: Trainer, stop_after: int | None = None) -> list[Event]:
@@ -122,11 +122,10 @@ def test_parts_of_a_batch_learn_the_same_as_the_whole(tmp_path: Path) -> None:
         np.testing.assert_allclose(weights(parts)[name], expected, rtol=0, atol=2e-4)
 
 
-def learn(number: int, size: int, folder: Path) -> Any:
-    with rank(number, size, folder / f"meeting {size}") as ranks:
-        trainer = trainer_of(folder, ranks, name=str(size))
-        events = finish(trainer)
-        return weights(trainer), [it.val_loss for it in events if isinstance(it, Evaluated)]
+def learn(folder: Path) -> Any:
+    trainer = trainer_of(folder, name=str(ranks.size()))
+    events = finish(trainer)
+    return weights(trainer), [it.val_loss for it in events if isinstance(it, Evaluated)]
 
 
 def test_two_ranks_learn_the_same_as_one_process(tmp_path: Path) -> None:

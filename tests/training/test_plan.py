@@ -28,7 +28,7 @@ from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.config_file import from_toml, to_toml
 from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.training import plan as module
-from gpt.training.distributed import Ranks
+from gpt.training import ranks
 from gpt.training.fit import Speed, estimate
 from gpt.training.launch import Launch
 from gpt.training.plan import environment, make_plan, usable_device
@@ -459,12 +459,15 @@ def test_several_ranks_check_only_whether_torch_has_cuda(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A trial step of every rank would use memory of the first GPU."""
-    ranks = Ranks(Launch(rank=1, size=2), store=HashStore())
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
+    monkeypatch.setattr(ranks.dist, "init_process_group", lambda *_, **__: None)
+    monkeypatch.setattr(ranks, "rendezvous", lambda url: iter([(HashStore(), 0, 2)]))
     monkeypatch.setattr(module, "try_step", lambda device: 1 / 0)
     for available, chosen in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda it=available: it)
-        assert usable_device("auto", ranks) == chosen
+        assert ranks.join("auto", Launch()) == chosen
     assert "torch finds no CUDA device" in caplog.text
 
 
@@ -500,7 +503,7 @@ def test_short_text_gets_a_shorter_context(tmp_path: Path) -> None:
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes plans for a GPU without one: only its name is read."""
-    monkeypatch.setattr(module, "environment", lambda device, ranks: {"device": "a GPU"})
+    monkeypatch.setattr(module, "environment", lambda device: {"device": "a GPU"})
 
 
 @pytest.mark.parametrize("minutes", [None, 5])

@@ -12,9 +12,9 @@ from torch import nn
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
-from gpt.training.distributed import Ranks
 from gpt.training.optim import Optimizer
 from gpt.training.precision import compiled, low_precision, settle
+from gpt.training.ranks import Net
 from gpt.training.step import train_step
 from gpt.vocabulary import Vocabulary
 
@@ -62,10 +62,9 @@ def test_compiled_step_gives_the_same_weights(monkeypatch: pytest.MonkeyPatch) -
         config = TrainConfig(batch_size=4, warmup_steps=0, **options)
         model = GPT(ModelConfig(vocab_size=len(VOCABULARY), **TINY))
         initialise(model, 1)
-        ranks = Ranks()
-        ranks.prepare(model, config)
+        net = Net(model, config)
         optimizer, ids = Optimizer(model, config), VOCABULARY.encode(TEXT)
-        return [train_step(model, optimizer, ids, config, step, ranks)[0] for step in range(3)]
+        return [train_step(model, optimizer, ids, config, step, net=net)[0] for step in range(3)]
 
     plain = losses()
     assert not calls

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import TEXT, corpus_of, manifest_of, resume
 from program import TINY, Gptx
-from ranked import on_ranks, rank
+from ranked import on_ranks
 
 import gpt
 from gpt.config import TrainConfig
@@ -22,21 +22,20 @@ from gpt.errors import ConfigError
 from gpt.storage.comparison import training_curve_of
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
+from gpt.training import ranks
 from gpt.training import records as module
 from gpt.training.events import Event, Stepped
 from gpt.training.records import check_tracker
 from gpt.training.trainer import Trainer
 
 
-def new_trainer(folder: Path, name: str = "a", ranks: Any = None, **train: Any) -> Trainer:
+def new_trainer(folder: Path, name: str = "a", **train: Any) -> Trainer:
     """A trainer of 30 steps, evaluated each 6, in a new run on TEXT."""
-    corpus = corpus_of(TEXT, folder / f"corpus-{ranks.rank if ranks else 0}")
+    corpus = corpus_of(TEXT, folder / f"corpus-{ranks.rank()}")
     manifest = manifest_of(corpus, {"steps": 30, **train})
-    if ranks is None:
-        return Trainer(new_run(folder, name, name), corpus, manifest, "cpu")
-    if ranks.first:
+    if ranks.is_first():
         new_run(folder, name, name)
-    return Trainer(Run(folder / name), corpus, manifest, "cpu", ranks)
+    return Trainer(Run(folder / name), corpus, manifest, "cpu")
 
 
 def finish(trainer: Trainer, stop_after: int | None = None) -> list[Event]:
@@ -161,11 +160,10 @@ def test_evaluations_and_records_are_read_apart(tmp_path: Path) -> None:
     assert repr(run.training_curve) == "<TrainingCurve of a: no records>"
 
 
-def on_a_rank(number: int, size: int, folder: Path) -> Any:
-    with rank(number, size, folder / "meet") as ranks:
-        trainer = new_trainer(folder, "ranks", ranks)
-        finish(trainer)
-        return trainer.manifest.recording
+def on_a_rank(folder: Path) -> Any:
+    trainer = new_trainer(folder, "ranks")
+    finish(trainer)
+    return trainer.manifest.recording
 
 
 def test_only_the_first_rank_writes_and_norms_are_global(tmp_path: Path) -> None:

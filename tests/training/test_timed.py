@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from conftest import TEXT, corpus_of, manifest_of, resume
-from ranked import on_ranks, rank
+from ranked import on_ranks
 from tqdm import tqdm
 
 from gpt.config.schedule import Budget, progress
@@ -18,7 +18,7 @@ from gpt.notebook import LAYOUT, followed
 from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
-from gpt.training.distributed import ONE, Ranks
+from gpt.training import ranks
 from gpt.training.events import Evaluated, Event, Stepped, Stopped
 from gpt.training.optim import learning_rate
 from gpt.training.trainer import Trainer
@@ -46,12 +46,13 @@ class Clock:
         self.now += seconds * self.slower(self.now - self._began)
 
 
-def timed(folder: Path, clock: Clock, ranks: Ranks = ONE, **options: Any) -> Trainer:
+def timed(folder: Path, clock: Clock, **options: Any) -> Trainer:
     """A trainer of a tiny model with a budget of ten seconds."""
-    corpus = corpus_of(TEXT, folder / f"corpus-{ranks.rank}")
+    corpus = corpus_of(TEXT, folder / f"corpus-{ranks.rank()}")
     manifest = replace(manifest_of(corpus, {**OPTIONS, **options}), budget=BUDGET)
-    run = new_run(folder / "runs", "timed", "timed") if ranks.first else Run(folder / "runs/timed")
-    return at_work(Trainer(run, corpus, manifest, "cpu", ranks), clock)
+    if ranks.is_first():
+        new_run(folder / "runs", "timed", "timed")
+    return at_work(Trainer(Run(folder / "runs/timed"), corpus, manifest, "cpu"), clock)
 
 
 def at_work(trainer: Trainer, clock: Clock) -> Trainer:
@@ -188,12 +189,11 @@ def test_giving_steps_ends_the_time_budget(tmp_path: Path) -> None:
     assert finish(again)[-1] == Stopped(40, "finished")
 
 
-def on_a_rank(number: int, size: int, folder: Path) -> Any:
+def on_a_rank(folder: Path) -> Any:
     """Only the first rank's clock is right."""
-    with rank(number, size, folder / "meet") as ranks:
-        trainer = timed(folder, Clock(late if number == 0 else lambda now: 50.0), ranks)
-        finish(trainer)
-        return trainer.config, trainer.manifest.elapsed
+    trainer = timed(folder, Clock(late if ranks.is_first() else lambda now: 50.0))
+    finish(trainer)
+    return trainer.config, trainer.manifest.elapsed
 
 
 def test_all_ranks_follow_the_first_ranks_clock(tmp_path: Path) -> None:
