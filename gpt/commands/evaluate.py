@@ -178,7 +178,7 @@ class Eval(shared.DrawingCommand):
     def _score(self, name: str | None, may_have_seen: str | None = None) -> None:
         """Scores a file, or the validation split, and writes the result. Raises TextError."""
         if self.of_pairs:
-            _eval_pairs(self, name, may_have_seen)
+            self._score_pairs(name, may_have_seen)
         else:
             self._show(self._split() if name is None else self._file(name), may_have_seen)
 
@@ -317,6 +317,55 @@ class Eval(shared.DrawingCommand):
         one_window = len(text.ids) - 1 <= model.config.block_size
         return scores.score_line(whole, None if one_window else found.score)
 
+    def _score_pairs(self, name: str | None, may_have_seen: str | None) -> None:
+        """Scores a file of pairs, or the validation split, and writes the result. Raises
+        TextError.
+        """
+        from gpt.view.terminal import pairs, scores, surprise
+
+        model, beam = self.opened.model, self.beam or 1
+        if name is None:
+            label = "validation split" + f" of {self.opened.name}" * bool(self.against)
+            label, text = _pairs_of_split(self.opened, self.data, label)
+            facts: dict[str, Any] = {"file": None, "split": "validation"}
+        else:
+            label, text = shared.label_of(name), console.read_text(name)
+            facts = self.facts(name, text)
+            if self.unknown == "skip":
+                text = shared.known_text(model, text, "skip", label)
+        if self.other is not None:
+            facts["may_have_seen"] = may_have_seen and self.other.name
+        found = model.score_pairs(text, beam=beam)
+        record = {"schema": SCHEMA, "scored": label, **facts, **self.opened.origin, "beam": beam}
+        record |= pairs.pairs_record(found)
+        most = WORST if self.worst is None else self.worst
+        line, lines, page = pairs.pairs_line(found), [], self.page(precision=2)
+        place = "line" if name else "validation pair"
+        if self.other is not None:
+            line, more = _compared_pairs(self.opened, self.other, found, label, text, beam)
+            record |= more
+        elif self.as_json:
+            numbered = place.replace(" ", "_")
+            worst = pairs.each_pair(found, False, numbered)
+            record["worst"] = sorted(worst, key=lambda each: -each["nats"])[:most]
+            if self.chars:
+                record["per_pair"] = pairs.each_pair(found, True, numbered)
+        else:
+            if self.chars:
+                digits = not console.colours(self.color)
+                lines = [*pairs.coloured_pairs(found, page, digits), *surprise.scale(page, digits)]
+            lines += pairs.worst_pairs(found, most, page, place)
+            baseline = facts.get("split") and self.opened.manifest
+            if baseline and baseline.baseline:
+                score = found.score
+                compared = (score.nats, score.characters, baseline.baseline, baseline)
+                line += f" · {scores.comparison(*compared)}"
+        if self.as_json:
+            self.write_json(record)
+        else:
+            self.write_lines(lines)
+            console.tell(f"{label}: {line}")
+
 
 def _part_of(label: str, share: float) -> str:
     """ "new.txt", "57 % of new.txt", "under 1 % of new.txt" """
@@ -331,98 +380,39 @@ def left_out(model: TrainedGPT, text: str) -> dict[str, Any]:
     return {"characters": count, "which": model.vocabulary.unknown(text) if count else ""}
 
 
-def _pairs_of_split(command: Eval) -> tuple[str, str]:
-    """A label and a text: the lines of the validation split; of many, the first ones. Raises
-    TextError.
+def _pairs_of_split(opened: Saved, data: Path, label: str) -> tuple[str, str]:
+    """The lines of the validation split as a text; of many, the first ones. With the label of what
+    the text has. Raises TextError.
     """
-    _, ids = command.opened.splits(command.data, "the validation split", *SPLIT_ADVICE)
-    text = command.opened.model.vocabulary.decode(ids)
-    label = "validation split" + f" of {command.opened.name}" * bool(command.against)
+    _, ids = opened.splits(data, "the validation split", *SPLIT_ADVICE)
+    text = opened.model.vocabulary.decode(ids)
     lines = text.removesuffix("\n").split("\n")
-    if len(lines) > MOST_PAIRS:
-        console.say(
-            f"note: scoring only the first {MOST_PAIRS:,} of {len(lines):,} pairs of the {label}; "
-            "to score all, give the validation pairs as a file"
-        )
-        label, text = (
-            f"the first {MOST_PAIRS:,} pairs of the {label}",
-            "\n".join(lines[:MOST_PAIRS]),
-        )
-    return label, text
+    if len(lines) <= MOST_PAIRS:
+        return label, text
+    console.say(
+        f"note: scoring only the first {MOST_PAIRS:,} of {len(lines):,} pairs of the {label}; "
+        "to score all, give the validation pairs as a file"
+    )
+    return f"the first {MOST_PAIRS:,} pairs of the {label}", "\n".join(lines[:MOST_PAIRS])
 
 
-def _eval_pairs(command: Eval, name: str | None, may_have_seen: str | None) -> None:
-    """Scores a file of pairs, or on the validation split and writes the result.
-    Raises TextError.
-    """
-    from gpt.view.terminal import pairs, scores, surprise
-
-    model = command.opened.model
-    if name is None:
-        label, text = _pairs_of_split(command)
-        facts: dict[str, Any] = {"file": None, "split": "validation"}
-    else:
-        label, text = shared.label_of(name), console.read_text(name)
-        facts = command.facts(name, text)
-        if command.unknown == "skip":
-            text = shared.known_text(model, text, "skip", label)
-    if command.other is not None:
-        facts["may_have_seen"] = may_have_seen and command.other.name
-    found = model.score_pairs(text, beam=command.beam or 1)
-    record = {"schema": SCHEMA, "scored": label, **facts}
-    record |= {**command.opened.origin, "beam": command.beam or 1}
-    record |= pairs.pairs_record(found)
-    most = WORST if command.worst is None else command.worst
-    line, lines, page = pairs.pairs_line(found), [], command.page(precision=2)
-    place = "line" if name else "validation pair"
-    if command.other is not None:
-        line = _against(command, command.other, found, label, text, record)
-    elif command.as_json:
-        numbered = place.replace(" ", "_")
-        worst = pairs.each_pair(found, False, numbered)
-        record["worst"] = sorted(worst, key=lambda each: -each["nats"])[:most]
-        if command.chars:
-            record["per_pair"] = pairs.each_pair(found, True, numbered)
-    else:
-        if command.chars:
-            digits = not console.colours(command.color)
-            lines = [*pairs.coloured_pairs(found, page, digits), *surprise.scale(page, digits)]
-        lines += pairs.worst_pairs(found, most, page, place)
-        baseline = facts.get("split") and command.opened.manifest
-        if baseline and baseline.baseline:
-            score = found.score
-            compared = (score.nats, score.characters, baseline.baseline, baseline)
-            line += f" · {scores.comparison(*compared)}"
-    if command.as_json:
-        command.write_json(record)
-    else:
-        command.write_lines(lines)
-        console.tell(f"{label}: {line}")
-
-
-def _against(
-    command: Eval,
-    other: Saved,
-    found: PairScores,
-    label: str,
-    text: str,
-    record: dict[str, Any],
-) -> str:
-    """How another model predicts the same pairs: a line; puts it into the record, too."""
+def _compared_pairs(
+    opened: Saved, other: Saved, found: PairScores, label: str, text: str, beam: int
+) -> tuple[str, dict[str, Any]]:
+    """How another model predicts the same pairs: a line, and the entries of a record."""
     from gpt.reading.paired import paired
     from gpt.view.terminal import pairs, scores
 
-    opened = command.opened
     try:
-        its = other.model.score_pairs(text, beam=command.beam or 1)
+        its = other.model.score_pairs(text, beam=beam)
     except TextError as error:
         raise TextError(f"{label} for {other.name}: {error}") from None
     compared = paired(found.nats, its.nats, (opened.name, other.name))
     first, second = names = [opened.name, other.name]
     if first == second:
         first, second = names = [f"step {each.stored.step:,}" for each in (opened, other)]
-    record |= scores.paired_record(compared)
-    record["against"] = {**other.origin, **pairs.pairs_record(its)}
+    against = {**other.origin, **pairs.pairs_record(its)}
     shares = (pairs.exact_share(each) for each in (found, its))
     exact = ", ".join(f"{name} {share}" for name, share in zip(names, shares, strict=True))
-    return f"exact: {exact} · {scores.paired_line(first, second, compared)}"
+    line = f"exact: {exact} · {scores.paired_line(first, second, compared)}"
+    return line, {**scores.paired_record(compared), "against": against}

@@ -67,7 +67,7 @@ class Sample(shared.ModelCommand):
                 (not has_terminal, "-i: needs a terminal; without one, give the text as --prompt"),
             )
         if self.opened.stored.config.encoder_layers:
-            _sample_targets(self)
+            self._sample_targets()
             return
         shared.refuse((self.beam is not None, "--beam: only for a model with an encoder"))
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
@@ -182,35 +182,52 @@ class Sample(shared.ModelCommand):
         found = novelty(texts, train[:MOST], val[:MOST_USUAL], vocabulary)
         return [(novelty_line(each), novelty_record(each, start)) for each in found]
 
+    def _sample_targets(self) -> None:
+        """Samples from a model that has an encoder: writes a line for each target."""
+        shared.refuse(
+            (self.novelty, "--novelty: not for a model with an encoder"),
+            (bool(self.stop), "--stop: a target ends by itself; leave the option out"),
+        )
+        model = self.opened.model
+        settings = model.target_settings(self.beam, **self.drawing)
+        given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
+        texts = {name: value for name, value in given.items() if value is not None}
+        if self.interactive:
+            shared.refuse((bool(texts), "-i: type the sources; leave the text out"))
+            from gpt.commands.interactive import AskTargets, talk
 
-def _sample_targets(command: Sample) -> None:
-    """`gptx sample` with a model that has an encoder: writes a line for each target."""
-    shared.refuse(
-        (command.novelty, "--novelty: not for a model with an encoder"),
-        (bool(command.stop), "--stop: a target ends by itself; leave the option out"),
-    )
-    model = command.opened.model
-    settings = model.target_settings(command.beam, **command.drawing)
-    given = {"TEXT": command.text, "--prompt": command.prompt, "--file": command.file}
-    texts = {name: value for name, value in given.items() if value is not None}
-    if command.interactive:
-        shared.refuse((bool(texts), "-i: type the sources; leave the text out"))
-        from gpt.commands.interactive import AskTargets, talk
+            asking = AskTargets(model, settings, unknown=self.unknown, beam=self.beam)
+            talk(asking, self.opened.title)
+            return
+        shared.refuse(
+            (not texts, "no source: give one, or - to read one from each line of standard input"),
+            (len(texts) > 1, f"{' and '.join(texts)}: give the text once"),
+        )
+        (source,) = texts.values()
+        number = 1
+        for lines in _lines_of(source):
+            if self.unknown == "skip":
+                lines = [shared.known_text(model, line, "skip", f"line {number}") for line in lines]
+            self._write_targets(lines, settings, number)
+            number += len(lines)
 
-        asking = AskTargets(model, settings, unknown=command.unknown, beam=command.beam)
-        talk(asking, command.opened.title)
-        return
-    shared.refuse(
-        (not texts, "no source: give one, or - to read one from each line of standard input"),
-        (len(texts) > 1, f"{' and '.join(texts)}: give the text once"),
-    )
-    (source,) = texts.values()
-    number = 1
-    for lines in _lines_of(source):
-        if command.unknown == "skip":
-            lines = [shared.known_text(model, line, "skip", f"line {number}") for line in lines]
-        _write_targets(command, lines, settings, number)
-        number += len(lines)
+    def _write_targets(self, lines: list[str], settings: SampleConfig, number: int) -> None:
+        """Writes the targets of these lines. number: of the first one. Raises TextError."""
+        model = self.opened.model
+        found = model.written(lines, settings, self.beam, number, "line")
+        decode = model.vocabulary.decode
+        if not self.as_json:
+            every = (f"{decode(each.ids)}\n" for targets in found for each in targets)
+            console.stream("".join(every))
+            return
+        used = {name: value for name, value in vars(settings).items() if name not in ("n", "only")}
+        made_by = {**used, "beam": self.beam, **self.opened.origin}
+        for line, targets in zip(lines, found, strict=True):
+            for sample, each in enumerate(targets):
+                record = {"schema": SCHEMA, "sample": sample, "source": line.removesuffix("\r")}
+                record |= {"target": decode(each.ids), "nats": each.nats}
+                record |= {"ended": "end" if each.ended else "length", **made_by}
+                console.write_json(record)
 
 
 def _lines_of(source: str | Path) -> Iterator[list[str]]:
@@ -218,21 +235,3 @@ def _lines_of(source: str | Path) -> Iterator[list[str]]:
     if isinstance(source, Path) or source == "-":
         return console.read_lines(str(source), AT_ONCE)
     return iter([source.removesuffix("\n").split("\n")])
-
-
-def _write_targets(command: Sample, lines: list[str], settings: SampleConfig, number: int) -> None:
-    """Writes the targets of these lines. number: of the first one. Raises TextError."""
-    model = command.opened.model
-    found = model.written(lines, settings, command.beam, number, "line")
-    decode = model.vocabulary.decode
-    if not command.as_json:
-        console.stream("".join(f"{decode(each.ids)}\n" for targets in found for each in targets))
-        return
-    used = {name: value for name, value in vars(settings).items() if name not in ("n", "only")}
-    made_by = {**used, "beam": command.beam, **command.opened.origin}
-    for line, targets in zip(lines, found, strict=True):
-        for sample, each in enumerate(targets):
-            record = {"schema": SCHEMA, "sample": sample, "source": line.removesuffix("\r")}
-            record |= {"target": decode(each.ids), "nats": each.nats}
-            record |= {"ended": "end" if each.ended else "length", **made_by}
-            console.write_json(record)
