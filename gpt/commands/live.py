@@ -31,7 +31,6 @@ class Live(shared.ModelCommand):
             show_default="from validation",
         ),
     ] = None
-    file: shared.TextFile = None
     step: Annotated[
         str,
         typer.Option(
@@ -62,7 +61,7 @@ class Live(shared.ModelCommand):
         )
         if self.output == Path(NAME):
             shared.own_file(NAME, OURS, "--output")
-        given = shared.one_text({"TEXT": self.text, "--file": self.file})
+        given = shared.text_of(self.text)
         opened, models = self.opened, self.models
         last = models[-1]
         text = None if given is None else shared.known_text(last, given, self.unknown)

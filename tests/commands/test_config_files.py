@@ -104,7 +104,7 @@ def test_config_file_has_the_names_of_help(gptx: Gptx, home: Path, tmp_path: Pat
     assert values_of("train", "window-order = 'epochs'", tmp_path) == {"window_order": "epochs"}
     assert values_of("heads", "windows = 3", tmp_path) == {"windows": 3}
     assert values_of("next", "digits = 3\nshow = 2", tmp_path) == {"digits": 3, "most": 2}
-    assert values_of("sample", "file = 'x'", tmp_path) == {"file": "x"}
+    assert values_of("sample", "prompt = 'x'", tmp_path) == {"prompt": "x"}
 
 
 def test_config_file_can_set_json_step_and_samples(gptx: Gptx, home: Path) -> None:
