@@ -61,7 +61,7 @@ READING = [
     ["--version"],
     ["sample", "--length", "5"],
     ["attn", "the cat"],
-    ["attn", "the cat", "--format", "html"],
+    ["attn", "the cat", "-o", "page.html"],
     ["heads", "--ablate", "mean"],
     ["next", "the cat"],
     ["runs"],
