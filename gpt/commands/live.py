@@ -32,16 +32,8 @@ class Live(shared.ModelCommand):
         ),
     ] = None
     step: Annotated[
-        str,
-        typer.Option(
-            "--step",
-            "--steps",
-            help="best, last, or a kept step; for a slider steps separated by :, or all.",
-        ),
+        str, "best, last, or a kept step; for a slider steps separated by :, or all."
     ] = "best"
-    windows: Annotated[
-        int, typer.Option(help="Validation windows, or pairs, that measure the heads.", min=1)
-    ] = 32
     precision: Annotated[
         Literal["auto", "float32", "float16"],
         "Weights in the file; auto: float32 if all fits, else float16.",
@@ -70,7 +62,7 @@ class Live(shared.ModelCommand):
             console.say("note: the text is empty; the page shows what follows a line break")
         ids, source = (None, "") if last.has_encoder else shared.validation(opened, self.data)
         with working() as done:
-            surveys = surveys_of(last, ids, self.windows, source, done)
+            surveys = surveys_of(last, ids, source, done)
             limit = int(self.limit * 1e6)
             page = build_live(models, surveys, text, ids, self.precision, limit)
         for sentence in page.left_out:

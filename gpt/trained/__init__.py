@@ -304,7 +304,6 @@ class TrainedGPT(Measuring, Shown):
         steps: Steps | None = None,
         precision: Literal["auto", "float32", "float16"] = "auto",
         limit: float = 8.0,
-        windows: int = 32,
     ) -> Path:
         """Writes the model itself into one HTML file: type in it, and every head follows.
 
@@ -312,14 +311,11 @@ class TrainedGPT(Measuring, Shown):
         source, whose target the model writes, or "source TAB target". steps: several steps of this
         model's run for a slider, "all" or a list of numbers, "best" and "last". precision: of the
         weights; "auto" writes float32 if all fits into `limit` megabytes, else float16; what does
-        not fit then is left out, and the page says so. windows: most windows of the validation
-        split that measure the heads; with an encoder, pairs. Raises ConfigError if the model does
-        not fit, TextError for a text with unknown characters and for a pair that the model cannot
-        read, CheckpointError for a step that the run does not keep, StorageError.
+        not fit then is left out, and the page says so. Raises ConfigError if the model does not
+        fit, TextError for a text with unknown characters and for a pair that the model cannot read,
+        CheckpointError for a step that the run does not keep, StorageError.
         """
-        found: Path = showing.renderer().save_live(
-            self, path, text, steps, precision, limit, windows
-        )
+        found: Path = showing.renderer().save_live(self, path, text, steps, precision, limit)
         return found
 
     def compare(self, other: TrainedGPT, text: str) -> Paired:

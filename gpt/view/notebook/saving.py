@@ -81,7 +81,6 @@ def save_live(
     steps: Steps | None,
     precision: Precision,
     limit: float,
-    windows: int,
 ) -> Path:
     """See TrainedGPT.live."""
     from gpt.view.page.live import Precision, beginning, build_live, surveys_of
@@ -94,7 +93,7 @@ def save_live(
     if steps is not None:
         models = [model.at(number) for number in step_numbers(run_of(model.stored), steps)]
     ids, name = (None, "") if model.has_encoder else models[-1].default_text()
-    surveys = surveys_of(models[-1], ids, windows, name)
+    surveys = surveys_of(models[-1], ids, name)
     page = build_live(models, surveys, text, ids, precision, int(min(limit * 1e6, 1e18)))
     return _write(path, page.html.encode())
 

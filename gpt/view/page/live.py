@@ -113,7 +113,6 @@ def beginning(model: TrainedGPT, text: str) -> str:
 def surveys_of(
     model: TrainedGPT,
     ids: Ids | None = None,
-    windows: int = 32,
     name: str = "",
     done: Callable[[float], object] = lambda share: None,
 ) -> list[Survey]:
@@ -123,9 +122,9 @@ def surveys_of(
     also taken with an encoder.
     """
     if not model.has_encoder:
-        return [model.heads(ids, windows=windows, name=name, done=done)]
+        return [model.heads(ids, name=name, done=done)]
     return [
-        model.heads(kind=kind, windows=windows, done=lambda share, n=n: done((n + share) / 3))
+        model.heads(kind=kind, done=lambda share, n=n: done((n + share) / 3))
         for n, kind in enumerate(KINDS)
     ]
 

@@ -139,8 +139,8 @@ def test_the_command_writes_the_page_and_says_what_it_did(
     gptx: Gptx, run: TrainedGPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    place = ("--checkpoints", str(run.path.parent), "--windows", "4")
-    done = gptx("live", "the cat", "--steps", "3:12", *place)
+    place = ("--checkpoints", str(run.path.parent))
+    done = gptx("live", "the cat", "--step", "3:12", *place)
     assert done.code == 0
     assert "page: live.html, 0." in done.err
     assert "float32" in done.err
@@ -210,7 +210,7 @@ def test_the_page_of_a_model_with_an_encoder_begins_with_a_source_or_a_pair(
 
 def test_several_models_with_an_encoder_have_a_slider(pairs: Path) -> None:
     model = gpt.load(pairs)
-    data = payload_of(build_live([model, model], surveys_of(model, windows=4)).html)
+    data = payload_of(build_live([model, model], surveys_of(model)).html)
     assert len(data["models"]) == len(data["model"]["models"]) == 2
 
 
