@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from gpt.training.trainer import Trainer
     from gpt.warm_start import WarmStart
 
-READING = ("separator", "split", "min_count", "replacement")  # options for reading a text
+READING = ("separator", "split", "min_count")  # options for reading a text
 SPLITTING = ("split", "val_fraction")
 CONFIG_LIMIT = 2**20  # bytes of config.toml
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation

@@ -22,6 +22,8 @@ Ids = npt.NDArray[np.integer[Any]]
 #: The characters before a target and after it: those between and after the sides of a pair.
 FIRST, LAST = "\t", "\n"
 
+REPLACEMENT = "\ufffd"  # stands for rare characters
+
 
 def code_points(text: str) -> npt.NDArray[np.uint32]:
     """(characters,) code points; accepts lone surrogates, so that an error can show them."""

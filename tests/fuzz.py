@@ -580,7 +580,7 @@ def long_words(chance: random.Random, home: Path) -> list[str]:
     elif how == 2:
         document["environment"] = {long: long, "torch": long}
     elif how == 3:
-        document["train"]["replacement"] = document["preset"] = long
+        document["preset"] = long
     if how < 4:
         resealed(step, document)
         lines = ["runs", "runs run", "runs run other", "runs --json", "runs run other -o x.png"]

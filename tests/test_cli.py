@@ -50,7 +50,6 @@ ROOT = Path(__file__).parents[1]
         (["train", "corpus.txt", "--split", "source"], 3, "--split source is for pairs, lines of"),
         (["train", "corpus.txt", "--split", "nowhere.txt"], 3, "--split takes last, every:N or a"),
         (["train", "corpus.txt", "--separator", "\\q"], 2, "--separator: "),
-        (["train", "corpus.txt", "--replacement", "ab"], 2, "--replacement: 'ab' is not one"),
         (
             ["train", "corpus.txt", "--split", "every:3", "--val-fraction", "0.2"],
             2,

@@ -75,7 +75,6 @@ def test_error_names_an_option_with_a_wrong_type(config: type, name: str, value:
         (TrainConfig, "split", ("", "-", "every:0", "every:1", "every 1", "a\nb", "\udce9.txt")),
         (TrainConfig, "separator", ("\\", "\\q", "\\ud800", "\\U00110000", "\\u12", "\udce9")),
         (TrainConfig, "min_count", (-1,)),
-        (TrainConfig, "replacement", ("", "ab", " ", "\n", "\u200b", "\u3000", "\ud800")),
         *[(config, "seed", (-1, 2**63)) for config in (TrainConfig, SampleConfig)],
         *[(SampleConfig, name, (-1,)) for name in ("length", "n", "temperature")],
         (SampleConfig, "n", (0,)),
@@ -100,7 +99,7 @@ def test_limits_of_every_range_are_valid() -> None:
     ModelConfig(vocab_size=1, block_size=1, n_layer=1, n_head=1, n_embd=2, dropout=0)
     ModelConfig(vocab_size=1, n_head=1, n_embd=1, position="learned")
     TrainConfig(steps=1, warmup_steps=0, grad_clip=0, beta1=0, beta2=0, seed=2**63 - 1)
-    TrainConfig(separator="", split="every:2", min_count=0, replacement="_")
+    TrainConfig(separator="", split="every:2", min_count=0)
     SampleConfig(length=0, temperature=0, top_k=1, top_p=1, min_p=0, seed=0)
     SampleConfig(min_p=1, typical_p=1)
 

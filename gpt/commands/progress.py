@@ -37,7 +37,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
         "corpus": view.corpus_facts(identity.sources, identity.characters, model, manifest.parent),
         "from": view.parent_facts(manifest.parent),
         "characters": view.character_facts(plan.rare, plan.only_in_val),
-        "folded": view.folded_facts(identity, training.replacement),
+        "folded": view.folded_facts(identity),
         "split": view.split_facts(
             plan.train_characters,
             plan.val_characters,

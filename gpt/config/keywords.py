@@ -94,7 +94,6 @@ class TrainOptions(ResumeOptions, total=False):
     split: str
     val_fraction: float
     min_count: int
-    replacement: str
     evaluations: int
     eval_part: int
     seed: int

@@ -109,8 +109,7 @@ class TrainConfig:
     val_fraction: Annotated[
         float, "Share held out: of the text (`split='last'`), or of the sources (`split='source'`)."
     ] = 0.1
-    min_count: Annotated[int, "Characters that occur less often are replaced; 0 = none."] = 0
-    replacement: Annotated[str, "The character that replaces rare ones."] = "\ufffd"
+    min_count: Annotated[int, "Characters that occur less often become �; 0 = none."] = 0
     eval_interval: Annotated[int, "Steps between evaluations; 0 = use `evaluations`."] = 0
     evaluations: Annotated[int, "Evaluations in a run, evenly distributed."] = 10
     eval_chars: Annotated[
@@ -144,9 +143,6 @@ class TrainConfig:
         for name in ("beta1", "beta2", "average"):
             require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         require(0 < self.val_fraction < 1, "val_fraction", f"{self.val_fraction} is not in (0, 1)")
-        visible = len(self.replacement) == 1 and self.replacement.isprintable()
-        visible = visible and not self.replacement.isspace()
-        require(visible, "replacement", f"{self.replacement!r} is not one visible character")
         require(bool(self.split), "split", "the name is empty; give last, every:N or a file")
         require(
             self.split.isprintable(), "split", f"{self.split!r} cannot be stored; rename the file"

@@ -93,7 +93,7 @@ def ids_path(
     """The file of a text's ids: it depends on the order and on the replaced characters. vocabulary:
     None if it was built from this text.
     """
-    folded = (config.min_count, config.replacement) if config.min_count > 1 else ()
+    folded = (config.min_count,) if config.min_count > 1 else ()
     made: tuple[object, ...] = (identity.order, identity.boundary, folded)
     if vocabulary is not None:
         made += (vocabulary.characters,)
@@ -193,7 +193,7 @@ def fingerprint(sources: Sequence[Source], training: int, config: TrainConfig) -
     if sum(size for size, _, _ in stamps) < TRUSTED_FROM or newest > time.time() - FRESH:
         return None
     paths = [os.path.realpath(source.path) for source in sources]
-    how = (config.between, config.every, config.min_count, config.replacement)
+    how = (config.between, config.every, config.min_count)
     known_by = repr((paths, stamps, training, how))
     return hashlib.sha256(known_by.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -142,7 +142,7 @@ def encode(
         piped = "; pipe the text to standard input" * ("-" in names)
         raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
     text = measured(pieces, len(every), len(sources), lambda it: progress(it / 2))
-    made = build_vocabulary(text.counts, known, config.min_count, config.replacement, grows)
+    made = build_vocabulary(text.counts, known, config.min_count, grows)
     division = divide(text.starts, len(sources), config.every)
     identity = CorpusId(
         text.digest,

@@ -19,7 +19,7 @@ from gpt.corpus.split import Division
 from gpt.corpus.text import Piece, Progress, changed, read
 from gpt.errors import TextError
 from gpt.storage import files
-from gpt.vocabulary import Ids, Vocabulary
+from gpt.vocabulary import REPLACEMENT, Ids, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,14 @@ def build_vocabulary(
     counts: npt.NDArray[np.int64],
     known: Vocabulary | None = None,
     min_count: int = 0,
-    replacement: str = "\ufffd",
     grows: bool = False,
 ) -> Numbering:
-    """The sorted characters of the text; `replacement` stands for those that occur less than
+    """The sorted characters of the text; REPLACEMENT stands for those that occur less than
     `min_count` times.
 
     counts (2, code points): occurrences in the training text, and in the validation text. If rare
     characters are replaced, so are those that occur only in the validation text, as they cannot be
-    learned. With a known vocabulary that has the replacement, the characters that it lacks are
+    learned. With a known vocabulary that has REPLACEMENT, the characters that it lacks are
     replaced. The known vocabulary is used if it has every remaining character. grows: instead, it
     gets the new characters at its end, and only new characters are replaced.
 
@@ -70,16 +69,16 @@ def build_vocabulary(
                 "training cannot teach it; leave it out there, or fold such characters: "
                 "`min_count=2`"
             )
-    elif min_count <= 1 or known.unknown(replacement):
+    elif min_count <= 1 or known.unknown(REPLACEMENT):
         folds = np.zeros_like(rare)
     folded = {characters[at]: int(times[at]) for at in np.flatnonzero(folds)}
-    if folded and replacement in characters:
-        count = int(times[characters.index(replacement)])
+    if folded and REPLACEMENT in characters:
+        count = int(times[characters.index(REPLACEMENT)])
         raise TextError(
-            f"{replacement!r} (U+{ord(replacement):04X}) was to stand for rare characters, but the "
-            f"text has it itself ({count:,} ×); choose another `replacement`"
+            f"{REPLACEMENT!r} (U+{ord(REPLACEMENT):04X}) stands for rare characters, but the text "
+            f"has it itself ({count:,} ×); replace it in the text"
         )
-    shown = "".join(replacement if each in folded else each for each in characters)
+    shown = "".join(REPLACEMENT if each in folded else each for each in characters)
     vocabulary = of_text = Vocabulary.from_text(shown)
     if known is not None and (grows or not known.unknown(shown)):
         vocabulary = known.grown(shown)

@@ -151,7 +151,6 @@ def test_large_text_is_recognised_with_its_own_vocabulary_and_a_runs(
         {"separator": "--"},
         {"split": "every:2"},
         {"min_count": 100},
-        {"min_count": 100, "replacement": "_"},
     ],
 )
 def test_other_encoding_options_give_another_corpus(

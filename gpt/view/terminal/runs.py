@@ -81,7 +81,7 @@ def story(
             manifest.corpus.sources, manifest.corpus.characters, config, manifest.parent
         ),
         "from": parent_facts(manifest.parent),
-        "folded": folded_facts(manifest.corpus, train.replacement),
+        "folded": folded_facts(manifest.corpus),
         "model": model_facts(config),
         "frozen": frozen_facts(config, train.freeze),
         "best": best_facts(manifest) if not manifest.imported else "",

@@ -25,6 +25,7 @@ from gpt.view.terminal.scores import (
     few_facts,
     no_better,
 )
+from gpt.vocabulary import REPLACEMENT
 from gpt.words import (
     bits,
     counted,
@@ -82,13 +83,13 @@ def _quoted(characters: str, most: int) -> str:
     return some([quoted(character) for character in characters], most)
 
 
-def folded_facts(corpus: CorpusId, replacement: str, most: int = 12) -> str:
-    """The rare characters that one replacement replaces, and their share of the text."""
+def folded_facts(corpus: CorpusId, most: int = 12) -> str:
+    """The rare characters that became one, and their share of the text."""
     if not corpus.folded:
         return ""
     kinds, share = len(corpus.folded), corpus.folded_count / corpus.characters
     return (
-        f"{_quoted(corpus.folded, most)} became {quoted(replacement)}: "
+        f"{_quoted(corpus.folded, most)} became {quoted(REPLACEMENT)}: "
         f"{counted(kinds, 'rare character')}, {corpus.folded_count:,} of {corpus.characters:,} "
         f"in the text ({100 * share:.3g}%)"
     )
@@ -371,6 +372,5 @@ def result(name: str, manifest: Manifest, reason: str) -> dict[str, Any]:
             "kinds": len(corpus.folded),
             "count": corpus.folded_count,
             "share": corpus.folded_count / corpus.characters,
-            "replacement": manifest.train.replacement,
         }
     return record

@@ -101,18 +101,17 @@ def test_card_shows_characters_visibly_and_at_most_some() -> None:
 
 def test_replaced_characters_are_listed_with_counts() -> None:
     corpus = CorpusId("0" * 64, 1_000_000, ("a",), folded="\x1béñ", folded_count=14)
-    assert folded_facts(corpus, "\ufffd", most=2) == (
+    assert folded_facts(corpus, most=2) == (
         "'␛' 'é' and 1 more became '\ufffd': 3 rare characters, 14 of 1,000,000 in the text "
         "(0.0014%)"
     )
-    assert folded_facts(replace(corpus, folded="", folded_count=0), "x") == ""
+    assert folded_facts(replace(corpus, folded="", folded_count=0)) == ""
     record = result("tale-1", manifest(corpus=corpus), "finished")
     assert record["folded"] == {
         "characters": "\x1béñ",
         "kinds": 3,
         "count": 14,
         "share": 1.4e-05,
-        "replacement": "\ufffd",
     }
     assert "1 more" not in shown(story(Run(Path("x")), manifest(corpus=corpus), [], []))
     assert "became" in shown(story(Run(Path("x")), manifest(corpus=corpus), [], []))
