@@ -54,7 +54,6 @@ class Heads(shared.DrawingCommand):
         typer.Option("--all", help="All measures."),
     ] = False
     device: shared.OnDevice = "auto"
-    digits: shared.Digits = 2
     output: Annotated[
         Path | None,
         shared.output_option(
@@ -139,7 +138,7 @@ class Heads(shared.DrawingCommand):
 
         order = view.ranked(found, self.sort)[: self.top]
         if form == "text":
-            page = self.page(precision=self.digits)
+            page = self.page()
             table = view.heads_table(found, order, page, self.every)
             self.write_lines([*view.title(found, page), *table])
         elif form == "json":
@@ -174,7 +173,7 @@ class Heads(shared.DrawingCommand):
         from gpt.view.terminal.heads import by_change, development_lines
 
         if form == "text":
-            page = self.page(precision=self.digits)
+            page = self.page()
             self.write_lines(development_lines(found, page, self.every, self.sort, self.top))
         elif form == "json":
             record = development_record(found, self.opened.name)

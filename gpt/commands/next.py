@@ -21,7 +21,6 @@ class Next(shared.DrawingCommand):
     ] = None
     most: Annotated[int, typer.Option("--show", help="Characters to show.", min=1)] = 12
     device: shared.OnDevice = "auto"
-    digits: Annotated[int, typer.Option(help="Digits after the point.", min=1, max=9)] = 3
     shaping: Annotated[dict[str, Any], options_of(SampleConfig, only=(*SHAPING, "only"))]
 
     def execute(self) -> None:
@@ -38,5 +37,5 @@ class Next(shared.DrawingCommand):
             made_by = {"text": text, **self.opened.origin}
             self.write_json(following_record(found, characters, settings, made_by))
         else:
-            page = self.page(precision=self.digits)
+            page = self.page(precision=3)
             self.write_lines(bars(found, characters, settings, self.most, page))

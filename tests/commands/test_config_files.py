@@ -103,7 +103,7 @@ def test_config_file_refuses_other_names_and_types(
 def test_config_file_has_the_names_of_help(gptx: Gptx, home: Path, tmp_path: Path) -> None:
     assert values_of("train", "window-order = 'epochs'", tmp_path) == {"window_order": "epochs"}
     assert values_of("heads", "windows = 3", tmp_path) == {"windows": 3}
-    assert values_of("next", "digits = 3\nshow = 2", tmp_path) == {"digits": 3, "most": 2}
+    assert values_of("next", "show = 2", tmp_path) == {"most": 2}
     assert values_of("sample", "prompt = 'x'", tmp_path) == {"prompt": "x"}
 
 

@@ -20,13 +20,6 @@ def test_next_shows_candidates_and_what_filters_remove(gptx: Gptx) -> None:
     assert gptx("next").err.startswith("no TEXT given; from the validation split")
 
 
-def test_next_refuses_zero_digits(gptx: Gptx) -> None:
-    answer = gptx("next", "the c", "--digits", "0")
-    assert (answer.code, answer.out) == (2, "")
-    assert "--digits" in answer.err
-    assert ".0" in gptx("next", "the c", "--digits", "1").out
-
-
 def test_next_works_for_a_vocabulary_of_one_character(gptx: Gptx) -> None:
     count = len(json.loads(gptx("next", "the c", "--json").out)["characters"])
     assert "rest: 1 character ." in gptx("next", "the c", "--show", str(count - 1)).out
