@@ -59,12 +59,14 @@ def join(device: str, launch: Launch) -> str:
                 "start as many processes, or use --device cpu"
             )
         torch.cuda.set_device(launch.local_rank)
-    with errors():
-        backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+    try:
         found, rank, size = next(rendezvous("env://"))
         # The store outlives an attempt, and holds the addresses of the processes that have ended.
         store = dist.PrefixStore(f"attempt {launch.attempt} of {size}", found)
         dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
+    except (RuntimeError, ValueError) as error:
+        raise RankError(f"the processes cannot connect ({_first_line(error)})") from None
     return device
 
 
@@ -87,12 +89,17 @@ def errors() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        text = str(error)
-        lost = any(name in text.lower() for name in ("gloo", "nccl", "process group"))
-        if not isinstance(error, dist.DistError) and not (lost and size() > 1):
+        names = ("gloo", "nccl", "process group")
+        lost = isinstance(error, dist.DistError) or any(
+            each in str(error).lower() for each in names
+        )
+        if size() == 1 or not lost:
             raise
-        reason = (text.strip().splitlines() or ["no reason given"])[0][:200]
-        raise RankError(f"another rank has failed or was ended ({reason})") from None
+        raise RankError(f"another rank has failed or was ended ({_first_line(error)})") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:200] or "no reason given"
 
 
 def pieces(rows: int, most: int, rank: int, size: int) -> list[slice]:
@@ -123,12 +130,10 @@ def largest(value: float) -> float:
 
 def agreed(reason: str | None) -> str | None:
     """The reason of the first rank that has one; else None."""
-    if not total(float(reason is not None)):
-        return None
     reasons = [reason] * size()
-    if size() > 1:
+    if size() > 1 and total(float(reason is not None)):
         dist.all_gather_object(reasons, reason)
-    return next(filter(None, reasons))
+    return next(filter(None, reasons), None)
 
 
 class Net:
