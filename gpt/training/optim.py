@@ -105,5 +105,5 @@ class Average:
         The decay grows from 2/11 to its value, so that the first weights soon count little.
         """
         share = 1 - min(self.decay, (1 + step) / (10 + step))
-        averages, weights = ([*each.parameters()] for each in (self.model, model))
+        averages, weights = ([p.detach() for p in m.parameters()] for m in (self.model, model))
         torch._foreach_lerp_(averages, weights, share)
