@@ -43,7 +43,7 @@ def main() -> None:
     launch = Launch.here()
     shard = options.shard and launch.size > 1
     if launch.size > 1:
-        ranks.join(options.device, launch)
+        ranks.join(options.device, launch.local_rank, launch.attempt)
     ids = np.random.default_rng(1).integers(65, size=1_000_000, dtype=np.uint8)
     steps = {}
     for name in options.models:

@@ -88,7 +88,7 @@ class Train(Command):
         from gpt.preparing import Order, begun, resumed
         from gpt.training.launch import Launch
 
-        launch, device = Launch.here(), self.device
+        launch, device = Launch.here(), str(self.device)
         typed, in_file = self.typed(), self.context.default_map or {}
         if {"minutes", "steps"} & typed.keys():  # they override the plan of a config file
             for name in {"step_plan", *(TIMED if "minutes" in typed else ())} - typed.keys():
@@ -123,7 +123,7 @@ class Train(Command):
             if launch.size > 1:
                 from gpt.training.ranks import join
 
-                device = join(self.device, launch)
+                device = join(self.device, launch.local_rank, launch.attempt)
             interrupted = launch.interrupted(self.checkpoints)
             resumes = interrupted is not None or self.resume
             settings = typed if resumes else {**typed, **in_file}

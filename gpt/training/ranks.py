@@ -17,13 +17,13 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from gpt.config import TrainConfig
 from gpt.devices import usable
 from gpt.errors import ConfigError, RankError
 from gpt.model import GPT
-from gpt.training.launch import Launch
 from gpt.training.precision import compiled, settle
 
 #: Until a rank that does not answer counts as lost. The others wait while the first reads a corpus.
@@ -45,25 +45,25 @@ def is_first() -> bool:
     return rank() == 0
 
 
-def join(device: str, launch: Launch) -> str:
+def join(device: str, local_rank: int = 0, attempt: int = 0) -> str:
     """Starts the process group of all processes that torchrun has started -> the device to use.
 
-    All must choose the same, so each only checks whether torch supports the device. Raises
-    ConfigError, RankError.
+    All must choose the same, so each only checks whether torch supports the device. local_rank and
+    attempt: see Launch. Raises ConfigError, RankError.
     """
     device = usable(device, _check_cuda)
     if device == "cuda":
-        if launch.local_rank >= torch.cuda.device_count():
+        if local_rank >= torch.cuda.device_count():
             raise ConfigError(
                 f"--nproc-per-node: this machine has {torch.cuda.device_count()} CUDA devices; "
                 "start as many processes, or use --device cpu"
             )
-        torch.cuda.set_device(launch.local_rank)
+        torch.cuda.set_device(local_rank)
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     try:
         found, rank, size = next(rendezvous("env://"))
         # The store outlives an attempt, and holds the addresses of the processes that have ended.
-        store = dist.PrefixStore(f"attempt {launch.attempt} of {size}", found)
+        store = PrefixStore(f"attempt {attempt} of {size}", found)
         dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
     except (RuntimeError, ValueError) as error:
         raise RankError(f"the processes cannot connect ({_first_line(error)})") from None

@@ -30,7 +30,6 @@ from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.training import plan as module
 from gpt.training import ranks
 from gpt.training.fit import Speed, estimate
-from gpt.training.launch import Launch
 from gpt.training.plan import environment, make_plan, usable_device
 from gpt.training.resume import CHANGEABLE, resume_plan
 
@@ -467,7 +466,7 @@ def test_several_ranks_check_only_whether_torch_has_cuda(
     monkeypatch.setattr(module, "try_step", lambda device: 1 / 0)
     for available, chosen in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda it=available: it)
-        assert ranks.join("auto", Launch()) == chosen
+        assert ranks.join("auto") == chosen
     assert "torch finds no CUDA device" in caplog.text
 
 
