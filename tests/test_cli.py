@@ -56,6 +56,7 @@ ROOT = Path(__file__).parents[1]
             "--val-fraction: only with --split last or --split source",
         ),
         (["train", "--window-order", "x"], 2, "'--window-order': 'x' is not one of 'random'"),
+        (["attn", "the", "--json", "--format", "csv"], 2, "--json and --format csv: give one"),
         (["attn", "the", "--color", "loud"], 2, "'--color': 'loud' is not one of"),
         (["train", "corpus.txt", "--min-lr", "1"], 2, "--min-lr: 1.0 is above --learning-rate"),
         (["sample", "-n", "0"], 2, "-n: 0 is less than 1"),

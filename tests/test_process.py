@@ -61,7 +61,7 @@ READING = [
     ["--version"],
     ["sample", "--length", "5"],
     ["attn", "the cat"],
-    ["attn", "the cat", "-o", "page.html"],
+    ["attn", "the cat", "--format", "html"],
     ["heads", "--ablate", "mean"],
     ["next", "the cat"],
     ["runs"],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -60,10 +60,12 @@ class Attn(shared.DrawingCommand):
     top: Annotated[int, typer.Option(help="Keys in a line of --view top.", min=1)] = 3
     digits: shared.Digits = 2
     scale: Annotated[Scale, "row: full colour is each row's largest value."] = "fixed"
-    output: Annotated[
-        Path | None,
-        shared.output_option("File: .txt, .json, .csv, .npz, .html, .svg, .png or .pdf."),
+    format: Annotated[
+        Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
+        "What to write.",
+        "by the ending of -o, else text",
     ] = None
+    output: Annotated[Path | None, shared.output_option("A file.")] = None
     show: Annotated[
         bool, typer.Option("--open", help="Write the HTML page and open it in the browser.")
     ] = False
@@ -84,11 +86,13 @@ class Attn(shared.DrawingCommand):
 
         if self.show and self.output is None:
             self.output = shared.own_file("attention.html", OURS, "--open")
-        form = self.form(FORMS)
+        other_form = self.as_json and self.format not in (None, "json")
+        refuse((other_form, f"--json and --format {self.format}: give one of them"))
+        form = self.format or self.form(FORMS, "; choose one, or name the `format`")
         self._check_options(form)
         if form == "html" and len(self.sides) > 2:
             raise ConfigError(
-                f"--output: html compares two checkpoints, not {len(self.sides)}; other formats "
+                f"--format: html compares two checkpoints, not {len(self.sides)}; other formats "
                 "compare any number"
             )
         given = shared.text_of(self.text)

@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gpt.errors import StorageError, TextError
+from gpt.errors import ConfigError, StorageError, TextError
 from gpt.storage import files
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def require_reader() -> None:
 
 def write(text: str, output: Path | None = None) -> None:
     """Writes UTF-8 text to stdout or the file, and flushes it: unchanged, but with control
-    characters escaped on a terminal. Raises StorageError.
+    characters escaped on a terminal. Raises StorageError, ConfigError.
     """
     if _is_terminal(output):
         from gpt.view.characters import escape
@@ -159,7 +159,7 @@ def stream(begin: str, pieces: Iterable[str] = ()) -> None:
 
 
 def deliver(data: bytes, output: Path | None = None) -> None:
-    """Writes bytes to the file (files.output) or to stdout. Raises StorageError.
+    """Writes bytes to the file (files.output) or to stdout. Raises StorageError, ConfigError.
 
     A name of stdout, such as /dev/stdout, means stdout: earlier output in it is kept.
     """
@@ -167,6 +167,8 @@ def deliver(data: bytes, output: Path | None = None) -> None:
         with files.storage_errors(f"write {output}"):
             files.output(output, data)
         return
+    if b"\0" in data and sys.stdout.isatty():
+        raise ConfigError("--format: this one is binary; give it a file with -o")
     with writing():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)

@@ -50,14 +50,14 @@ class Writing(Command):
     color: Literal["auto", "always", "never"] = "auto"
     output: Path | None = None  # None: stdout
 
-    def form(self, forms: Mapping[str, Form]) -> Form | Literal["json"]:
+    def form(self, forms: Mapping[str, Form], advice: str = "") -> Form | Literal["json"]:
         """json with --json, else the format for the ending of --output. Raises ConfigError."""
         ending = self.output.suffix.lower() if self.output else ""
         if self.as_json:
             return "json"
         if ending not in forms:
             known = ", ".join(filter(None, forms))
-            raise ConfigError("output", f"{ending} is not one of {known}")
+            raise ConfigError("output", f"{ending} is not one of {known}{advice}")
         return forms[ending]
 
     def page(self, **drawing: Any) -> Page:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
@@ -16,11 +17,11 @@ from program import Gptx
 
 
 def test_output_to_a_device_writes_to_it(gptx: Gptx, tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe.csv"
+    pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with ThreadPoolExecutor() as pool:
         read = pool.submit(pipe.read_bytes)
-        assert gptx("attn", "the", "-o", str(pipe)).code == 0
+        assert gptx("attn", "the", "-o", str(pipe), "--format", "csv").code == 0
         assert read.result(timeout=60).startswith(b'"layer","head"')
     assert pipe.is_fifo()
 
@@ -36,11 +37,10 @@ def test_attn_without_arguments_shows_a_checked_matrix(gptx: Gptx) -> None:
 
 def test_attn_json_csv_and_npz_agree(gptx: Gptx, home: Path) -> None:
     text, head = "the cat", ("--layer", "1", "--head", "1")
-    document = json.loads(gptx("attn", text, *head, "--json").out)
-    for name in ("map.json", "map.csv", "map.npz"):
-        assert gptx("attn", text, *head, "-o", name).code == 0
-    assert json.loads((home / "map.json").read_text("utf-8")) == document
-    rows = list(csv.DictReader((home / "map.csv").read_text("utf-8").splitlines()))
+    document = json.loads(gptx("attn", text, *head, "--format", "json").out)
+    assert json.loads(gptx("attn", text, *head, "--json").out) == document
+    rows = list(csv.DictReader(io.StringIO(gptx("attn", text, *head, "--format", "csv").out)))
+    assert gptx("attn", text, "-o", "map.npz").code == 0
     with np.load(home / "map.npz", allow_pickle=False) as arrays:
         weights = arrays["weights"][1, 1]
     assert np.array_equal(np.float32(document["values"][0]), weights)
@@ -73,7 +73,7 @@ def test_attn_compares_two_steps_of_a_run(gptx: Gptx) -> None:
     assert "step 8" in answer.out
     assert "mean change" in answer.out
     compared = json.loads(
-        gptx("attn", "the cat", "--step", "4:", "--run", "corpus-1", "--json").out
+        gptx("attn", "the cat", "--step", "4:", "--run", "corpus-1", "--format", "json").out
     )["compared"]
     assert compared[0]["step"] == 4
     for same in (["--diff", "corpus-1"], ["--step", "best:8"]):
@@ -86,7 +86,7 @@ def test_attn_compares_two_steps_of_a_run(gptx: Gptx) -> None:
 def test_attn_view_accepts_lens_and_rollout(gptx: Gptx) -> None:
     lens = gptx("attn", "the cat", "--view", "lens")
     assert (lens.code, lens.out.split(" · ")[0]) == (0, "logit lens")
-    assert "lens" in json.loads(gptx("attn", "the cat", "--view", "lens", "--json").out)
+    assert "lens" in json.loads(gptx("attn", "the cat", "--view", "lens", "--format", "json").out)
     rollout = gptx("attn", "the cat", "--view", "rollout")
     assert rollout.out.startswith("rollout through layer 1, a heuristic")
     assert gptx("attn", "the cat", "--head", "rollout").out == rollout.out
@@ -178,8 +178,7 @@ def test_every_form_shows_the_head_that_the_page_opens_with(
     found = json.loads(gptx(*line, "--json").out)
     for each in found.get("compared", [found]):
         assert each["panels"] == [shown]
-    assert gptx(*line, "-o", "start.csv").code == 0
-    rows = csv.DictReader((home / "start.csv").read_text("utf-8").splitlines())
+    rows = csv.DictReader(io.StringIO(gptx(*line, "--format", "csv").out))
     assert {(row["layer"], row["head"]) for row in rows} == {tuple(map(str, shown.values()))}
     title, why, *_ = gptx(*line).out.splitlines()
     assert title.startswith(f"layer {start['layer']} head {start['head']} · weights")

@@ -169,8 +169,7 @@ def test_one_head_at_several_steps_is_a_strip(gptx: Gptx, home: Path, kept: str)
     assert [f"step {n}" in answer.out for n in (0, 4, 8)] == [True] * 3
     assert gptx(*of_run, "all").out == answer.out
     assert len(json.loads(gptx(*of_run, "0:4:8", "--json").out)["compared"]) == 3
-    assert gptx(*of_run, "0:4:8", "-o", "three.csv").code == 0
-    rows = csv.DictReader((home / "three.csv").read_text("utf-8").splitlines())
+    rows = csv.DictReader(io.StringIO(gptx(*of_run, "0:4:8", "--format", "csv").out))
     assert {row["checkpoint"] for row in rows} == {"step 0", "step 4", "step 8"}
     assert gptx(*of_run, "0:4:8", "-o", "three.npz").code == 0
     with np.load(home / "three.npz") as arrays:
@@ -180,6 +179,6 @@ def test_one_head_at_several_steps_is_a_strip(gptx: Gptx, home: Path, kept: str)
         assert "layer 1 · head 1 · weights" in (home / "strip.svg").read_text(encoding="utf-8")
     answer = gptx(*of_run, "0:4:8", "-o", "three.html")
     assert (answer.code, (home / "three.html").exists()) == (2, False)
-    assert "--output: html compares two checkpoints, not 3" in answer.err
+    assert "--format: html compares two checkpoints, not 3" in answer.err
     answer = gptx(*of_run, "0:4:8", "--diff", "corpus-1")
     assert "--diff: compares two checkpoints; give one step, or two as A:B" in answer.err
