@@ -318,7 +318,8 @@ def texts(chance: random.Random, home: Path) -> list[str]:
         b"\n" * 99,
     ]
     (home / "odd.txt").write_bytes(chance.choice(made))
-    line = chance.choice(["eval odd.txt", "eval --chars odd.txt", "heads odd.txt"])
+    line = chance.choice(["eval odd.txt", "attn --file odd.txt", "sample --file odd.txt"])
+    line = chance.choice([line, "heads odd.txt", "next --file odd.txt", "eval --chars odd.txt"])
     if chance.random() < 0.15:
         return ["train", "odd.txt", *TRAIN[2:], "--dry-run"]
     return [*line.split(), *(["--unknown", "skip"] * chance.randrange(2))]
@@ -523,7 +524,7 @@ def names(chance: random.Random, home: Path) -> Input:
     new = [*TRAIN[2:], "--steps", "1", "--eval-interval", "1", "--run", "new"]
     parts = name.partition("x")[0]
     lines = [
-        *(["heads", text], ["eval", text], ["eval", "--chars", text]),
+        *(["heads", text], ["eval", text], ["eval", "--chars", text], ["attn", "--file", text]),
         *(["attn", "--run", model], ["heads", "--run", model], ["eval", "--run", model]),
         *(["next", "the", "--run", model], ["sample", "--length", "5", "--run", model]),
         *(["attn", "-o", f"./{name}.{kind}"] for kind in ("html", "png", "svg", "json", "csv")),
@@ -555,6 +556,7 @@ def names(chance: random.Random, home: Path) -> Input:
             ["train", "--config", text],
             ["doctor"],
             ["attn", f"--{parts}"],
+            ["sample", "--file", text],
         ),
         *(["heads", "--compare", name], ["sample", "--novelty", "--length", "5", "--run", model]),
     ]

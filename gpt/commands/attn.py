@@ -41,6 +41,7 @@ class Attn(shared.DrawingCommand):
         str | None,
         typer.Argument(help="Text to show; - reads stdin.", show_default="from validation"),
     ] = None
+    file: shared.TextFile = None
     step: Annotated[
         str, "best, last, a kept step's number; several side by side: 0:200:800, or all."
     ] = "best"
@@ -95,7 +96,7 @@ class Attn(shared.DrawingCommand):
                 f"--format: html compares two checkpoints, not {len(self.sides)}; other formats "
                 "compare any number"
             )
-        given = shared.text_of(self.text)
+        given = shared.one_text({"TEXT": self.text, "--file": self.file})
         self._check_models()
         text = self._pair(self.text_for(self.sides[0].model, given))
         if "rollout" in (self.view, self.head):
@@ -177,7 +178,8 @@ class Attn(shared.DrawingCommand):
         if not model.has_encoder:
             return text
         if self.target is not None:
-            text = text.partition("\t")[0] if self.text is None else text.removesuffix("\n")
+            of_example = self.text is None and self.file is None
+            text = text.partition("\t")[0] if of_example else text.removesuffix("\n")
             refuse(("\t" in text, "--target: the text has a TAB and a target; give one of them"))
             text = f"{text}\t{self.target}"
         return "\t".join(model.sides(text, self.unknown))

@@ -134,7 +134,7 @@ class Explain(shared.DrawingCommand):
         stored = opened.stored
         require_decoder_only(stored.config, "the lesson mine")
         must_be_there(stored.config, self.layer, self.head)
-        text = shared.text_of(self.text)
+        text = shared.one_text({"--text": self.text})
         if text is not None:
             must_fit(stored.config, len(stored.vocabulary.encode(text, self.unknown)))
         self.announced(opened, self.run)
@@ -151,7 +151,7 @@ class Explain(shared.DrawingCommand):
         if self.text == self.embeddings == "-":
             raise ConfigError("--text and --embeddings: only one of them can read standard input")
         words = rows = None
-        text = shared.text_of(self.text)
+        text = shared.one_text({"--text": self.text})
         if text is not None:
             try:
                 text.encode()

@@ -31,6 +31,7 @@ class Live(shared.ModelCommand):
             show_default="from validation",
         ),
     ] = None
+    file: shared.TextFile = None
     step: Annotated[
         str, "best, last, or a kept step; for a slider steps separated by :, or all."
     ] = "best"
@@ -53,7 +54,7 @@ class Live(shared.ModelCommand):
         )
         if self.output == Path(NAME):
             shared.own_file(NAME, OURS, "--output")
-        given = shared.text_of(self.text)
+        given = shared.one_text({"TEXT": self.text, "--file": self.file})
         opened, models = self.opened, self.models
         last = models[-1]
         text = None if given is None else shared.known_text(last, given, self.unknown)

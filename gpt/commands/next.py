@@ -19,6 +19,7 @@ class Next(shared.DrawingCommand):
         str | None,
         typer.Argument(help="Preceding text; - reads stdin.", show_default="from validation"),
     ] = None
+    file: shared.TextFile = None
     most: Annotated[int, typer.Option("--show", help="Characters to show.", min=1)] = 12
     device: shared.OnDevice = "auto"
     shaping: Annotated[dict[str, Any], options_of(SampleConfig, only=(*SHAPING, "only"))]
@@ -30,7 +31,7 @@ class Next(shared.DrawingCommand):
         opened = self.on_device(self.opened, self.opened.stored.config.block_size)
         model = opened.model
         characters = model.vocabulary.characters
-        given = shared.text_of(self.text)
+        given = shared.one_text({"TEXT": self.text, "--file": self.file})
         text = self.text_for(model, given)
         found = model.following(text, **self.shaping)
         if self.as_json:

@@ -14,7 +14,7 @@ import typer
 from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.config import SampleConfig
-from gpt.errors import ConfigError, GptxError, OutOfMemory
+from gpt.errors import GptxError, OutOfMemory
 
 if TYPE_CHECKING:
     from gpt.loading import Saved
@@ -37,6 +37,7 @@ class Sample(shared.ModelCommand):
         str | None, typer.Argument(help="The prompt; - reads stdin.", show_default=False)
     ] = None
     prompt: Annotated[str | None, "The prompt, as an option."] = None
+    file: shared.TextFile = None
     stop: Annotated[
         list[str] | None,
         "End before this text; repeatable. A newline is $'\\n' in most shells.",
@@ -69,7 +70,8 @@ class Sample(shared.ModelCommand):
             self._sample_targets()
             return
         shared.refuse((self.beam is not None, "--beam: only for a model with an encoder"))
-        prompt = shared.text_of(self.given) or ""
+        given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
+        prompt = shared.one_text(given) or ""
         if self.novelty and self.opened.manifest is None:
             self._corpus()  # raises: without a run, there is no corpus
         model = self.opened.model
@@ -86,13 +88,6 @@ class Sample(shared.ModelCommand):
             talk(Talk(model, settings, stops, prompt, self.unknown), self.opened.title)
         else:
             self._write(prompt, stops)
-
-    @cached_property
-    def given(self) -> str | None:
-        """The prompt. Raises ConfigError."""
-        twice = self.text is not None and self.prompt is not None
-        shared.refuse((twice, "TEXT and --prompt: give the text once"))
-        return self.text if self.prompt is None else self.prompt
 
     @cached_property
     def settings(self) -> SampleConfig:
@@ -195,19 +190,22 @@ class Sample(shared.ModelCommand):
         )
         model = self.opened.model
         settings = model.target_settings(self.beam, **self.drawing)
+        given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
+        texts = {name: value for name, value in given.items() if value is not None}
         if self.interactive:
-            shared.refuse((self.given is not None, "-i: type the sources; leave the text out"))
+            shared.refuse((bool(texts), "-i: type the sources; leave the text out"))
             from gpt.commands.interactive import AskTargets, talk
 
             asking = AskTargets(model, settings, unknown=self.unknown, beam=self.beam)
             talk(asking, self.opened.title)
             return
-        if self.given is None:
-            raise ConfigError(
-                "no source: give one, or - to read one from each line of standard input"
-            )
+        shared.refuse(
+            (not texts, "no source: give one, or - to read one from each line of standard input"),
+            (len(texts) > 1, f"{' and '.join(texts)}: give the text once"),
+        )
+        (source,) = texts.values()
         number = 1
-        for lines in _lines_of(self.given):
+        for lines in _lines_of(source):
             if self.unknown == "skip":
                 lines = [shared.known_text(model, line, "skip", f"line {number}") for line in lines]
             self._write_targets(lines, settings, number)
@@ -232,8 +230,8 @@ class Sample(shared.ModelCommand):
                 console.write_json(record)
 
 
-def _lines_of(source: str) -> Iterator[list[str]]:
-    """The sources of an option, many at once: the lines of stdin or a text."""
-    if source == "-":
-        return console.read_lines(source, AT_ONCE)
+def _lines_of(source: str | Path) -> Iterator[list[str]]:
+    """The sources of an option, many at once: the lines of a file, stdin or a text."""
+    if isinstance(source, Path) or source == "-":
+        return console.read_lines(str(source), AT_ONCE)
     return iter([source.removesuffix("\n").split("\n")])

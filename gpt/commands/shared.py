@@ -38,6 +38,7 @@ Form = TypeVar("Form", bound=str)
 Data = Annotated[Path, typer.Option(envvar="GPTX_DATA", help="Folder of the corpora.")]
 OnDevice = Annotated[Device, "Where to compute."]
 TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
+TextFile = Annotated[Path | None, "File with the text."]
 Digits = Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)]
 
 
@@ -228,9 +229,18 @@ def require_passed(failed: Iterable[str]) -> None:
         raise NumericsError(f"a check failed: {names}; do not trust these numbers")
 
 
-def text_of(given: str | None) -> str | None:
-    """A text that an option gives; "-" reads stdin. Raises TextError."""
-    return console.read_text(given) if given == "-" else given
+def one_text(given: Mapping[str, str | Path | None]) -> str | None:
+    """The text from the one option that gives it, read from a file or stdin if needed.
+
+    given: option -> its value. Raises ConfigError if two options give a text, and TextError.
+    """
+    sources = {name: value for name, value in given.items() if value is not None}
+    if len(sources) > 1:
+        raise ConfigError(f"{' and '.join(sources)}: give the text once")
+    for value in sources.values():
+        is_file = isinstance(value, Path) or value == "-"
+        return console.read_text(str(value)) if is_file else str(value)
+    return None
 
 
 def known_text(model: TrainedGPT, text: str, unknown: str, name: str = "") -> str:

@@ -96,6 +96,7 @@ LINES = [
     ["attn", "the cat", "--run", NAME],
     ["attn", "the cat", "--run", HOSTILE, "--diff", NAME.replace(HOSTILE, "=1+1")],
     ["attn", "the cat", "--run", NAME, "--diff", "corpus-1", "--view", "lens"],
+    ["attn", "--file", TEXT, "--truncate"],
     ["heads", TEXT, "--windows", "2", "--run", NAME],
     ["sample", "--run", HOSTILE, "--length", "5", "--novelty"],
     ["sample", "--run", NAME, "--stop", HOSTILE[:-1], "--length", "5"],

@@ -53,6 +53,8 @@ def test_sample_writes_the_target_of_a_source(gptx: Gptx, trained: TrainedGPT) -
     for text in (lines, f"{lines}\n", lines.replace("\n", "\r\n")):
         answer = gptx("sample", "-", *MODEL, stdin=text.encode())
         assert (answer.code, answer.out.split("\n")) == (0, [*expected, ""])
+    Path("sources.txt").write_text(lines)
+    assert gptx("sample", "--file", "sources.txt", *MODEL).out.split("\n") == [*expected, ""]
     assert gptx("sample", lines, *MODEL).out.split("\n") == [*expected, ""]
     assert gptx("sample", "-", *MODEL).out == ""
 

@@ -30,11 +30,13 @@ def test_sample_prints_prompt_plus_length_characters(gptx: Gptx) -> None:
     assert gptx("sample", "--prompt", "the cat", "--length", "30", "--seed", "2").out != answer.out
 
 
-def test_prompt_is_read_from_argument_option_or_pipe(gptx: Gptx) -> None:
+def test_prompt_is_read_from_argument_option_file_or_pipe(gptx: Gptx, home: Path) -> None:
+    (home / "prompt.txt").write_text("the rat", encoding="utf-8")
     short = ("--length", "10")
     texts = {
         gptx("sample", "the rat", *short).out,
         gptx("sample", "--prompt", "the rat", *short).out,
+        gptx("sample", "--file", "prompt.txt", *short).out,
         gptx("sample", "-", *short, stdin=b"the rat").out,
         gptx("sample", "--prompt", "-", *short, stdin=b"the rat").out,
     }

@@ -146,7 +146,10 @@ def test_the_command_writes_the_page_and_says_what_it_did(
     assert "float32" in done.err
     data = payload_of((tmp_path / "live.html").read_text("utf-8"))
     assert (data["text"], [each["step"] for each in data["models"]]) == ("the cat", [3, 12])
-    assert "note: the text is empty" in gptx("live", "", *place).err
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    for nothing in ([""], ["--file", str(empty)]):
+        assert "note: the text is empty" in gptx("live", *nothing, *place).err
     best = run.at("best").manifest.step
     record = json.loads(gptx("live", "--json", "-o", "other.html", *place).out)
     assert (record["file"], record["bits"], record["steps"]) == ("other.html", 32, [best])
