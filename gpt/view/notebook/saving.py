@@ -151,7 +151,7 @@ def _form(path: str | Path) -> Form:
     known: dict[str, Form] = {f".{form}": form for form in get_args(Form)}
     ending = Path(path).suffix.lower()
     if ending not in known:
-        raise ConfigError("path", f"{Path(path).name} does not end in {', '.join(known)}")
+        raise ConfigError("path", f"{Path(path).name} does not end in .svg, .pdf or .png")
     return known[ending]
 
 

@@ -135,5 +135,5 @@ def test_the_same_measures_give_the_same_file(
 
 
 def test_another_ending_is_refused(found: Development, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^path: heads.gif does not end in .svg, .png, .pdf"):
+    with pytest.raises(ConfigError, match=r"^path: heads.gif does not end in .svg, .pdf or .png"):
         save_development(found, tmp_path / "heads.gif")
