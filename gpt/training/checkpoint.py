@@ -5,12 +5,10 @@ gpt/storage writes and verifies these bytes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
 import numpy as np
-import safetensors.numpy
 import torch
 from torch.func import functional_call
 
@@ -21,7 +19,7 @@ from gpt.errors import NumericsError
 from gpt.model import GPT
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.json_values import SCHEMA
-from gpt.storage.model_file import BLANK, Probe, StoredModel, Tensors, pick, sealed
+from gpt.storage.model_file import Probe, StoredModel, Tensors, packed, pick
 from gpt.training.optim import MOMENTS, Optimizer
 from gpt.training.ranks import is_first, placed, spread, whole
 from gpt.vocabulary import Ids, Vocabulary
@@ -56,19 +54,16 @@ def model_bytes(
             "would not open and was not saved. Try another version of numpy or torch"
         )
     about = {
-        "digest": BLANK,  # first, so that no earlier bytes equal BLANK
         "schema": SCHEMA,
         "config": asdict(model.config),
         "characters": vocabulary.characters,
         "excerpt": excerpt,
         "step": step,
     }
-    # One entry: safetensors writes several in no fixed order, and equal models get equal bytes.
-    metadata = {"gptx": json.dumps(about, ensure_ascii=False)}
     tensors |= {"probe.ids": probe.ids, "probe.logits": probe.logits}
     for name, array in mixture.packed().items() if mixture else ():
         tensors[f"counting.{name}"] = array
-    return sealed(safetensors.numpy.save(tensors, metadata))
+    return packed(tensors, about)
 
 
 def probe_of(model: GPT, text: Ids) -> Probe:
@@ -138,8 +133,7 @@ def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> byt
             keep(f"{moment}.{name}", value)
         if averaged:
             keep(f"weight.{name}", parameter)
-    metadata = {"gptx": json.dumps({"digest": BLANK, "schema": SCHEMA})}
-    return sealed(safetensors.numpy.save(tensors, metadata))
+    return packed(tensors, {"schema": SCHEMA})
 
 
 @torch.no_grad()
@@ -180,7 +174,7 @@ def restore_state(
         shapes |= {f"{moment}.{name}": tuple(parameter.shape) for moment in MOMENTS}
         if averaged:
             shapes[f"weight.{name}"] = tuple(parameter.shape)
-    tensors = {name: torch.from_numpy(array) for name, array in checkpoint.state(shapes).items()}
+    tensors = {name: torch.tensor(array) for name, array in checkpoint.state(shapes).items()}
     for name, parameter in parameters.items():
         if averaged:
             parameter.data.copy_(placed(tensors[f"weight.{name}"], parameter))

@@ -10,6 +10,7 @@ import pickle
 import re
 import struct
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 from conftest import TEXT, TINY, train_tiny
 from hypothesis import given, settings
@@ -117,6 +119,52 @@ def test_flipped_byte_or_cut_in_a_model_file_is_detected(smallest: Checkpoint, n
     finally:
         path.write_bytes(whole)
     smallest.verify()
+
+
+def test_a_file_has_the_bytes_that_the_library_writes_and_takes_one_copy_of_its_tensors() -> None:
+    random = np.random.default_rng(1)
+    tensors: stored.Tensors = {"alone": np.ones((), "f4"), "empty": np.ones((0, 3), "f4")}
+    for number, dtype in enumerate(["u1", "f8", "i4", "u2", "f4", "u4"] * 2):
+        tensors[f"é{number}"] = (100 * random.random((number + 3, 2**14))).astype(dtype)
+    tensors["turned"] = tensors["é4"].T
+    about = {"schema": 1, "characters": '\x00\t\n\r\x1f"\\\x7f\x85/é東\u2028😀'}
+    tracemalloc.start()
+    try:
+        found = stored.packed(tensors, about)
+        most = tracemalloc.get_traced_memory()[1]
+        whole = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+        whole["alone"] = tensors["alone"]
+        told = json.dumps({"digest": stored.BLANK, **about}, ensure_ascii=False)
+        assert found == stored.sealed(safetensors.numpy.save(whole, {"gptx": told}))
+    finally:
+        tracemalloc.stop()
+    assert most < 1.25 * len(found), most / len(found)  # "turned" is copied, too
+
+
+def test_tensors_are_read_without_a_copy() -> None:
+    random = np.random.default_rng(1)
+    tensors = {
+        name: random.normal(size=(9, 2**12)).astype(name[:2]) for name in ("f4", "f8", "f4b")
+    }
+    tensors |= {"empty": np.ones((0, 3), "f4")}
+    shapes = {name: array.shape for name, array in tensors.items()}
+    data = stored.packed(tensors, {})
+    tracemalloc.start()
+    try:
+        found = stored.unpack(data, read_header(data, Path()), shapes, Path())
+        assert tracemalloc.get_traced_memory()[1] < len(data) / 10
+    finally:
+        tracemalloc.stop()
+    assert all(np.array_equal(found[name], array) for name, array in tensors.items())
+
+
+def test_tensors_at_other_places_are_refused(smallest: Checkpoint, tmp_path: Path) -> None:
+    header, body = parts((smallest.path / MODEL).read_bytes())
+    refused(tmp_path, joined(header, body + b"\0"), "does not end with its last tensor")
+    for offsets in (None, [0, 0], [1, 2], ["0", "4"], {}, [0.5, 2.0]):
+        changed = json.loads(json.dumps(header))
+        changed[EMBEDDING]["data_offsets"] = offsets
+        refused(tmp_path, joined(changed, body), "has its tensors at other places")
 
 
 def test_digest_depends_on_every_bit(smallest: Checkpoint) -> None:
