@@ -29,7 +29,14 @@ Table = Callable[[int], Array]
 def table(make: Table, most: int) -> Table:
     """Caches the tables of `make` for FIRST_ROWS rows, twice as many, … up to `most` rows."""
     kept = lru_cache(2)(lambda rows: read_only(make(rows)))
-    return lambda end: kept(min(most, max(FIRST_ROWS, 1 << end.bit_length())))
+    return lambda end: kept(_rows_for(end, most))
+
+
+def _rows_for(end: int, most: int) -> int:
+    """How many rows are computed if `end` are needed: powers of two, so that a text that grows
+    seldom needs another table.
+    """
+    return min(most, max(FIRST_ROWS, 1 << end.bit_length()))
 
 
 class Position:
@@ -39,7 +46,7 @@ class Position:
         self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
     ) -> None:
         self.config, self.tensors, self.dtype = config, tensors, dtype
-        self._table = table(self._rows, config.block_size)
+        self._kept: Array = np.empty(0)
 
     def embed(self, x: Array, at: slice) -> Array:
         """(B, T, C) -> (B, T, C): embeddings, to which positions may be added."""
@@ -66,6 +73,12 @@ class Position:
     def _turns(self, rows: int) -> Array:
         """(rows, D), or (rows, D/2) complex: factors of a head's coordinates in `rotate`."""
         return np.ones((rows, self.config.head_size), self.dtype)
+
+    def _table(self, end: int) -> Array:
+        """At least the first `end` rows of a kind's constants."""
+        if len(self._kept) < end:
+            self._kept = read_only(self._rows(_rows_for(end, self.config.block_size)))
+        return self._kept
 
     def _rows(self, rows: int) -> Array:
         """The first rows of a kind's constants."""
