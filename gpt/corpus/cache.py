@@ -33,6 +33,7 @@ from gpt.storage.json_values import is_sealed, parsed, read_json_object, sealed
 from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Ids, Vocabulary
 
+FEW = 2**23  # bytes of a file whose pages stay in memory
 TRUSTED_FROM = 2**26  # bytes: a file at least this large is identified by its stamp
 FRESH = 2.0  # seconds in which a second change may get the same modification time
 BLOCK = 2**20  # bytes read at a time
@@ -130,7 +131,9 @@ def read(path: Path) -> tuple[Ids, Record] | None:
         unchanged = record.stamp == f"{now}"
         if unchanged and now[0] >= TRUSTED_FROM:
             return ids, record
-        if _checksums(where, record.parts) == record.parts and ids.max() < len(record.characters):
+        largest = ids.max()
+        forget(ids)
+        if _checksums(where, record.parts) == record.parts and largest < len(record.characters):
             if not unchanged:  # the file was copied or moved
                 with suppress(OSError):  # the folder may be read-only
                     write_record(path, record)
@@ -148,11 +151,11 @@ def of_digest(data: Path, digest: str) -> Iterator[tuple[Ids, Record]]:
 
 
 def forget(ids: Ids) -> None:
-    """Frees the pages of a large memory-mapped file until they are read again. Otherwise they count
-    as memory of this process until the system needs them.
+    """Frees the pages of a memory-mapped file until they are read again, unless they are few.
+    Otherwise they count as memory of this process until the system needs them.
     """
     mapped = getattr(ids, "_mmap", None)
-    if mapped is not None and len(mapped) >= TRUSTED_FROM and hasattr(mmap, "MADV_DONTNEED"):
+    if mapped is not None and len(mapped) >= FEW and hasattr(mmap, "MADV_DONTNEED"):
         mapped.madvise(mmap.MADV_DONTNEED)
 
 

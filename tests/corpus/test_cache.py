@@ -204,7 +204,7 @@ def test_a_text_that_changes_while_it_is_read_is_read_again(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_released_pages_of_a_large_file_can_be_read_again(large: None, tmp_path: Path) -> None:
+def test_released_pages_of_a_file_can_be_read_again(tmp_path: Path) -> None:
     def pages() -> int:
         """Bytes of files that this process has in memory; of files on tmpfs, too."""
         status = Path("/proc/self/status").read_text()
