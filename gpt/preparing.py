@@ -23,6 +23,7 @@ from gpt.corpus.halves import counted_in, halves, scored_in
 from gpt.corpus.sources import corpus_name, is_pairs, recipe_of
 from gpt.corpus.text import Progress, no_progress
 from gpt.counting.ahead import CountedAhead
+from gpt.counting.tables import release
 from gpt.devices import choose
 from gpt.errors import ConfigError, TextError
 from gpt.storage import files
@@ -298,6 +299,7 @@ def _sampled(run: Run, checkpoint: Checkpoint) -> Sampled:
     from gpt.trained import TrainedGPT
 
     model = TrainedGPT(checkpoint.model())
+    release()  # what the check took
     text = model.some_answers() if model.has_encoder else model.generate(length=SAMPLE_LENGTH)
     run.append("samples", {"step": checkpoint.manifest.step, "text": text})
     return Sampled(checkpoint.manifest.step, text)

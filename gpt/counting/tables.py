@@ -151,7 +151,9 @@ def unpacked(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Tri
         raise ValueError("no text has n-grams with these counts")
     ascending = np.ones(grams, np.bool_)
     np.greater(symbols[1:], symbols[:-1], out=ascending[:-1])
-    ascending[starts[:nodes] - 1] = True  # the last n-gram before each history's; −1: the last one
+    for first in range(0, nodes, AT_ONCE):
+        history = slice(first, min(first + AT_ONCE, nodes))
+        ascending[starts[history] - 1] = True  # the last n-gram before its own; −1: the last one
     if not ascending.all() or int(symbols.max()) >= vocab_size:
         raise ValueError("the n-grams are not in order")
     return Trie(symbols, counts, starts, ends)
