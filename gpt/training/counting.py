@@ -57,6 +57,11 @@ class Counting:
             return ""
         return f"counts n-grams up to {orders}, not {asked}: this text has too many different ones"
 
+    def wait(self) -> None:
+        """Waits for the counts."""
+        if self.config.counting:
+            self._whole.result(), self._apart.result()
+
     def mixture(self, model: GPT, device: str, step: int) -> Mixture | None:
         """The expert, with the gate that predicts the held-out text best together with this step's
         model; None without counting. At step 0, and for a model whose logits are not finite, the

@@ -139,6 +139,7 @@ class Trainer:
 
     def _events(self) -> Iterator[Event]:
         self.model.train()
+        self.counting.wait()  # else the first save and the first steps would take as long
         self._mark = self.clock()
         step = self.manifest.step
         if self._unevaluated:

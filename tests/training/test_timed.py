@@ -14,6 +14,7 @@ from ranked import on_ranks
 from tqdm import tqdm
 
 from gpt.config.schedule import Budget, progress
+from gpt.counting.expert import Expert
 from gpt.notebook import LAYOUT, followed
 from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run
@@ -46,12 +47,25 @@ class Clock:
         self.now += seconds * self.slower(self.now - self._began)
 
 
-def timed(folder: Path, clock: Clock, **options: Any) -> Trainer:
+class Late:
+    """An expert that is counted four seconds after it is first asked for."""
+
+    def __init__(self, expert: Expert, clock: Clock) -> None:
+        self.expert, self.clock, self.left = expert, clock, 4.0
+
+    def result(self) -> Expert:
+        self.clock.works(self.left)
+        self.left = 0.0
+        return self.expert
+
+
+def timed(folder: Path, clock: Clock, counting: int = 0, **options: Any) -> Trainer:
     """A trainer of a tiny model with a budget of ten seconds."""
     corpus = corpus_of(TEXT, folder / f"corpus-{ranks.rank()}")
-    manifest = replace(manifest_of(corpus, {**OPTIONS, **options}), budget=BUDGET)
+    manifest = manifest_of(corpus, {**OPTIONS, **options}, counting=counting)
     if ranks.is_first():
         new_run(folder / "runs", "timed", "timed")
+    manifest = replace(manifest, budget=BUDGET)
     return at_work(Trainer(Run(folder / "runs/timed"), corpus, manifest, "cpu"), clock)
 
 
@@ -116,6 +130,19 @@ def test_a_timed_run_ends_on_time_with_its_schedule_complete(
     else:
         assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1], abs=0.05)
     assert len(config.horizons) > (slower in (late, early))
+
+
+def test_counting_before_the_first_step_takes_nothing_of_the_time(tmp_path: Path) -> None:
+    """Else the plan reserves as long for each later save, and the run ends early."""
+    clock = Clock()
+    trainer = timed(tmp_path, clock, counting=2)
+    counts = trainer.counting
+    for name in ("_whole", "_apart"):
+        setattr(counts, name, Late(getattr(counts, name).result(), clock))
+    finish(trainer)
+    assert trainer.manifest.elapsed == pytest.approx(10, rel=0.05)
+    assert len(trainer.run.records("metrics")) == 5
+    assert len(trainer.config.horizons) == 1
 
 
 def test_eta_of_the_bar_is_that_of_the_budget(tmp_path: Path) -> None:
