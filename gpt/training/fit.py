@@ -149,7 +149,7 @@ def estimate(run: Recipe | Manifest, rate: float, train_characters: int, ranks: 
         seconds_per_step=per_step,
         seconds_per_character=forward + mixed,
         saving=12 * model.parameters() / SAVED,  # weights and two moments
-        fitting=held * (forward + 2 * MIXING * model.vocab_size) * (model.counting > 0),
+        fitting=held * (forward + MIXING * model.vocab_size) * (model.counting > 0),
     )
 
 
