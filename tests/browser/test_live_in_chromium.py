@@ -355,25 +355,6 @@ def test_single_steps_and_stopped_writing_go_on_with_the_same_text(
     assert written[:300] == expected[:300][: len(written)]
 
 
-def test_written_text_is_added_once_in_a_frame(open_file: OpenFile, file: Path) -> None:
-    page = ready(open_file(file), SHORT)
-    page.evaluate("""() => {
-      window.shown = window.added = 0;
-      const count = () => { shown++; requestAnimationFrame(count); };
-      requestAnimationFrame(count);
-      const { get, set } = Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value");
-      Object.defineProperty(document.getElementById("input"), "value", {
-        get,
-        set(text) { window.added++; set.call(this, text); },
-      });
-    }""")
-    page.locator("#option-length").fill("3000")
-    page.locator("#write").click()
-    page.locator("#input-said", has_text="3,000 characters written").wait_for()
-    frames, added = page.evaluate("[window.shown, window.added]")
-    assert 1 < added <= frames + 1
-
-
 def test_filters_show_what_they_removed(open_file: OpenFile, run: TrainedGPT, file: Path) -> None:
     page = ready(open_file(file), SHORT)
     page.locator("#option-temperature").fill("1.5")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from browsing import address, expect_csv, lines_of, saved, settled, wait_until
 from encoded import encoded_file, hooked_logits
-from pages import payload_of
 
 import gpt
-from gpt.config import AttentionKind
 from gpt.heads.ablation import mean_pair_contexts
 from gpt.heads.pair_measures import spread_pairs
 from gpt.reading.layers import Array
@@ -217,13 +215,3 @@ def test_a_damaged_file_shows_the_reason_and_no_number(
     page = open_file(damaged)
     page.locator("#notice.failed", has_text=reason).wait_for()
     assert page.locator("main").is_hidden()
-
-
-def test_the_file_has_both_stacks_and_all_kinds(run: TrainedGPT, file: Path) -> None:
-    data = payload_of(file.read_text("utf-8"))
-    assert set(data["attentions"]) == set(get_args(AttentionKind))
-    assert [data["attentions"][kind]["layers"] for kind in ("encoder", "decoder")] == [3, 2]
-    (model,) = data["model"]["models"]
-    assert {each["name"] for each in model["manifest"]} == set(run.config.shapes())
-    assert data["text"] == SOURCE
-    assert "length" not in {each["name"] for each in data["options"]}

@@ -60,18 +60,6 @@ def test_the_payload_equals_the_npz_at_its_precision(
             assert np.array_equal(unpack(packed), expected.ravel())
 
 
-def test_stages_that_the_page_leaves_out_follow_from_those_in_it(subject: Subject) -> None:
-    npz = read_npz(subject)
-    details = payload_of(build_page([subject], Start(), TEXT))["subjects"][0]["details"]
-    for layer in range(3):
-        kept = {name: unpack(packed) for name, packed in details[str(layer)].items()}
-        assert np.array_equal(kept["stream"] + kept["proj"], npz["residual"][layer].ravel())
-        q, k, v = (kept[name].reshape(2, T, 8).astype(np.float64) for name in "qkv")
-        np.testing.assert_allclose(q @ k.swapaxes(1, 2), npz["scores"][layer], rtol=0, atol=1e-5)
-        context = npz["weights"][layer] @ v
-        np.testing.assert_allclose(context, npz["context"][layer], rtol=0, atol=1e-5)
-
-
 def test_page_names_its_source(subject: Subject) -> None:
     document = payload_of(build_page([subject], Start(2, "mean", "scaled"), "A title"))
     assert document["title"] == "A title"
@@ -85,73 +73,12 @@ def test_page_names_its_source(subject: Subject) -> None:
     assert all(check["passed"] for check in read["checks"])
 
 
-def test_page_contains_the_logit_lens(subject: Subject) -> None:
-    lens = payload_of(build_page([subject], Start(), TEXT))["subjects"][0]["lens"]
-    ids = np.frombuffer(base64.b64decode(lens["ids"]), "<u4").reshape(subject.lens.ids.shape)
-    chances = np.frombuffer(base64.b64decode(lens["probabilities"]), "<f4")
-    assert np.array_equal(chances, subject.lens.probabilities.ravel())
-    assert (lens["depths"], lens["most"]) == (4, 4)
-    for read, expected in zip(ids.ravel(), subject.lens.ids.ravel(), strict=True):
-        assert chr(lens["codes"][read]) == subject.characters[expected]
-        assert lens["labels"][read] == label(subject.characters[expected])
-
-
-@pytest.mark.parametrize("counted", ["", "the cat sat on the mat. the rat"])
-def test_page_contains_each_characters_surprise(counted: str) -> None:
-    one = random_subject(TEXT, counted=counted)
-    (read,) = payload_of(build_page([one], Start(), TEXT))["subjects"]
-    shown = unpack(read["surprises"])
-    if one.experts:
-        ids = [one.characters.index(character) for character in TEXT[1:]]
-        expected = -np.log(one.experts.both[np.arange(T - 1), ids])
-        np.testing.assert_allclose(shown, expected, rtol=0, atol=1e-6)
-    else:
-        likeliest = one.lens.probabilities[-1].max(axis=-1)
-        assert (shown >= -np.log(likeliest[:-1]) - 1e-5).all()
-    assert len(shown) == T - 1
-
-
-def test_page_contains_what_the_gpt_counting_and_both_expect() -> None:
-    one = random_subject(TEXT, counted="the cat sat on the mat. the rat")
-    (read,) = payload_of(build_page([one], Start(), TEXT))["subjects"]
-    experts, found = one.experts, read["experts"]
-    assert experts is not None
-
-    def array(name: str, kind: str = "<f4") -> np.ndarray:
-        return np.frombuffer(base64.b64decode(found[name]), kind).reshape(T, -1)
-
-    ids = [
-        [one.characters.index(chr(found["codes"][place])) for place in places]
-        for places in array("ids", "<u4")
-    ]
-    shares = array("probabilities").reshape(T, -1, 3)
-    assert shares.shape[1] == found["most"] == 8
-    for position in range(T):
-        at = experts.at(position)
-        for n, each in enumerate((at.gpt, at.counting, at.both)):
-            assert np.array_equal(shares[position, :, n], each[ids[position]].astype("<f4"))
-            assert int(each.argmax()) in ids[position]  # the likeliest of each
-        assert (np.diff(shares[position, :, 2]) <= 0).all()
-        history = [at.lengths, at.totals, at.kinds, at.pairs]
-        assert array("history", "<u4")[position].tolist() == history
-        if position + 1 < T:
-            assert one.characters.index(TEXT[position + 1]) in ids[position]
-    assert np.array_equal(array("weights"), experts.weights.astype("<f4"))
-
-
 def test_the_character_that_comes_is_shown_however_unlikely() -> None:
     falling = np.linspace(1, 0.1, 20)
     chances = np.stack([falling, falling[::-1], falling])[:, None].repeat(2, axis=1)
     found = likeliest(chances, np.array([10]), most=5)
     assert found.tolist() == [[0, 1, 10, 18, 19], [0, 1, 2, 18, 19]]
     assert likeliest(chances[:, :, :3], np.array([2])).tolist() == [[0, 1, 2]] * 2
-
-
-def test_a_page_without_counting_has_no_experts(subject: Subject) -> None:
-    counting = replace(subject, experts=random_subject(TEXT, 3, counted=TEXT).experts)
-    plain, other = (build_page([each], Start(), TEXT) for each in (subject, counting))
-    assert payload_of(plain)["subjects"][0]["experts"] is None
-    assert len(other) - len(plain) < 250 * T
 
 
 def test_measures_and_checks_that_are_not_finite_are_null(subject: Subject) -> None:

@@ -52,17 +52,6 @@ export function answers(model, asks, changes = null) {
   return asks.map((ask) => analysis.read(ask));
 }
 
-/** How often the encoder reads, for these questions. @param {number} model @param {PairAsk[]} asks */
-export function encodings(model, asks) {
-  const analysis = new PairAnalysis(models[model], null);
-  const sources = new Set();
-  for (const ask of asks) {
-    analysis.read(ask);
-    sources.add(analysis.source);
-  }
-  return sources.size;
-}
-
 /** @param {number} model @param {import("../../../gpt/view/page/assets/model/proof.js").ProofRecord} record */
 export function prove(model, record) {
   return provePairs(models[model], record);

@@ -24,7 +24,6 @@ from gpt.reading.pairs import sampled, surprises_of_targets
 from gpt.view.page.packing import of_allowed
 from gpt.view.page.proof import proof_record
 from gpt.view.page.shipping import config_record, rounded
-from gpt.vocabulary import FIRST, LAST
 
 KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 SOURCE, READ = 9, 19  # characters; the page computes up to 16 of a target at once
@@ -203,17 +202,6 @@ def test_a_target_of_ones_own_has_numpys_surprises_whatever_was_read_before(
         assert answer["logits"].size == (len(target) + 1) * 11
 
 
-def test_a_source_is_encoded_once(script: JavaScript) -> None:
-    model, one, other = opened(script, reader_of()), [2, 3, 4], [2, 3, 5]
-    asks = [
-        dict(source=source, target=target, kind=kind, options=GREEDY, marks=MARKS)
-        for source in (one, other)
-        for target in (None, [4, 5], [4, 6, 7])
-        for kind in KINDS
-    ]
-    assert script("encodings", model, asks) == 2
-
-
 @pytest.mark.parametrize(
     ("options", "bits", "larger"),
     [
@@ -260,7 +248,3 @@ def test_what_the_model_cannot_read_is_refused(script: JavaScript) -> None:
     del tensors["encoder.blocks.1.attention.qkv.weight"]
     with pytest.raises(JavaScriptError, match=r"lacks its numbers blocks.1.attention.qkv.weight"):
         script("open", config_record(reader.config), tensors)
-
-
-def test_marks_are_those_of_python() -> None:
-    assert (FIRST, LAST) == ("\t", "\n")
