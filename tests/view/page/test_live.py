@@ -127,7 +127,7 @@ def test_a_small_limit_leaves_out_what_does_not_fit_and_says_so(run: TrainedGPT)
 
 def test_counting_is_left_out_before_the_only_model(run: TrainedGPT) -> None:
     whole = len(built(run).html)
-    limits = range(whole + 2000, 0, -500)
+    limits = range(whole + 2000, 0, -50)
     pages = (built(run, precision="float32", limit=limit) for limit in limits)
     page = next(page for page in pages if page.left_out)
     data = payload_of(page.html)
