@@ -8,7 +8,7 @@ PAGE := gpt/view/page/assets
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
-.PHONY: demo test check lint types layers tests versions lessons notebook page pictures cli-docs soak fuzz planted bench clean
+.PHONY: demo test check lint types layers tests versions lessons notebook page pictures cli-docs soak fuzz planted all-variants bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -82,6 +82,10 @@ fuzz: $(INSTALLED)
 # Faults planted one by one in a copy; a test has to find each.
 planted: $(INSTALLED)
 	$(BIN)/python tests/planted.py
+
+# All forms of the model for every combination of its options; before a release.
+all-variants: $(INSTALLED)
+	ALL_VARIANTS=1 $(BIN)/pytest --numprocesses $(WORKERS) tests/test_parity.py
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/step.py

@@ -1,4 +1,4 @@
-"""Attention computed by hand: scale, mask, dropout; activations are equal in numpy and torch."""
+"""Attention, positions and activations equal what is computed by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig
-from gpt.config.model import Position
 from gpt.model.attention import ATTENTION
 from gpt.model.layers import ACTIVATIONS
 from gpt.model.positions import POSITIONS
@@ -70,47 +69,6 @@ def test_dropout_applies_to_weights_and_output_only_while_training(kind: str) ->
     assert not torch.equal(by_head[:, 0], by_head[:, 1])
 
 
-@both
-def test_by_default_attention_is_causal(kind: str) -> None:
-    x, attention = torch.randn(2, 5, 4), attention_of(kind)
-    past = torch.ones(5, 5, dtype=torch.bool).tril()
-    torch.testing.assert_close(attention(x, unturned, allowed=past), attention(x, unturned))
-    whole = attention(x, unturned, allowed=torch.ones(5, 5, dtype=torch.bool))
-    torch.testing.assert_close(whole, attention(x, unturned, memory=x))
-    assert not torch.allclose(whole, attention(x, unturned))
-
-
-def test_both_attentions_compute_the_same_on_a_memory() -> None:
-    random = torch.Generator().manual_seed(4)
-    x, memory = torch.randn(2, 3, 4, generator=random), torch.randn(2, 7, 4, generator=random)
-    allowed = torch.rand(3, 7, generator=random) < 0.6
-    allowed[:, 0] = True
-    heads, fused = attention_of("heads"), attention_of("fused")
-    for options in ({}, {"allowed": allowed}):
-        found = fused(x, unturned, memory=memory, **options)
-        assert found.shape == (2, 3, 4)
-        torch.testing.assert_close(found, heads(x, unturned, memory=memory, **options))
-    hidden = memory.clone()
-    hidden[:, ~allowed.any(dim=0)] += 1
-    hidden[:, 1] += 5
-    changed = heads(x, unturned, memory=hidden, allowed=allowed)
-    same = (changed == heads(x, unturned, memory=memory, allowed=allowed)).all(dim=-1)  # (B, T)
-    assert torch.equal(same[0], ~allowed[:, 1])
-
-
-@pytest.mark.parametrize("position", POSITIONS)
-def test_each_position_kind_embeds_or_rotates(position: Position) -> None:
-    config = ModelConfig(vocab_size=2, block_size=8, n_head=2, n_embd=4, position=position)
-    module, x = POSITIONS[position](config), torch.ones(1, 8, 4)
-    for parameter in module.parameters():
-        nn.init.ones_(parameter)
-    queries, keys = module.rotate(x[..., :2], x[..., :2], EVERY)
-    added, turned = not torch.equal(module.embed(x, EVERY), x), not torch.equal(queries, x[..., :2])
-    assert added != turned
-    assert turned == (position == "rotary")
-    assert torch.equal(queries, keys)
-
-
 def test_rotary_score_depends_only_on_the_distance() -> None:
     config = ModelConfig(vocab_size=2, block_size=32, n_head=1, n_embd=6)
     q, k = torch.randn(2, 6, generator=torch.Generator().manual_seed(3))
@@ -128,17 +86,6 @@ def test_sinusoidal_positions_equal_the_papers() -> None:
     row = sinusoidal.embed(torch.zeros(1, 4, 4), EVERY)[0, 3].tolist()
     expected = [math.sin(3), math.cos(3), math.sin(3 / 100), math.cos(3 / 100)]
     assert row == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("name", ACTIVATIONS)
-def test_numpy_activations_equal_torchs(name: str) -> None:
-    x = np.random.default_rng(1).permutation(np.linspace(-8, 8, 162))
-    expected = ACTIVATIONS[name](torch.from_numpy(x)).numpy()
-    for room in (None, np.full_like(x, np.nan)):
-        changed = x.copy()
-        found = read_layers.ACTIVATIONS[name](changed, room)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
-        assert np.shares_memory(found, changed)
 
 
 def test_activations_have_their_known_values() -> None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import TEXT
 
-from gpt.config import ModelConfig
-from gpt.config.model import Activation, Attention, Norm, Position
 from gpt.counting.gate import FEATURES
 from gpt.counting.tables import count
-from gpt.model import GPT
 from gpt.model.device import DeviceGPT
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.gpt import Reader
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import load_gpt
@@ -81,65 +77,6 @@ def test_decoder_uses_no_dropout(tiny: Checkpoint, trained: TrainedGPT) -> None:
     dropping = replace(stored, config=replace(stored.config, dropout=0.9))
     logits = DeviceGPT(load_gpt(dropping, "cpu").train(), "cpu").start(ids)
     np.testing.assert_allclose(logits, CachedDecoder(trained.reader).start(ids), rtol=0, atol=1e-4)
-
-
-def random_gpt(std: float, **options: Any) -> GPT:
-    """A small GPT whose parameters are all drawn with this standard deviation."""
-    shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 8}
-    model, random = GPT(ModelConfig(**shape, **options)), torch.Generator().manual_seed(4)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=std, generator=random)
-    return model
-
-
-@pytest.mark.parametrize("norm", get_args(Norm))
-@pytest.mark.parametrize("activation", get_args(Activation))
-@pytest.mark.parametrize("position", get_args(Position))
-def test_the_cache_changes_no_logits_of_any_kind_of_model(
-    position: str, activation: str, norm: str
-) -> None:
-    for attention in ("fused", "heads"):
-        options = {
-            "position": position,
-            "activation": activation,
-            "norm": norm,
-            "attention": attention,
-            "qkv_bias": norm == "layer",
-        }
-        model = random_gpt(1.0, **options)
-        ids = np.random.default_rng(1).integers(9, size=(3, 8))
-        with torch.no_grad():
-            whole = model.eval()(torch.from_numpy(ids)).numpy()
-        decoder = DeviceGPT(model, "cpu")
-        for begin in (5, 1):
-            logits = decoder.start(ids[:, :begin])
-            for at in range(begin, 8):
-                np.testing.assert_allclose(logits, whole[:, at - 1], rtol=0, atol=2e-4)
-                logits = decoder.step(ids[:, at])
-            np.testing.assert_allclose(logits, whole[:, 7], rtol=0, atol=2e-4)
-
-
-@pytest.mark.parametrize("post_norm", [False, True])
-@pytest.mark.parametrize("attention", get_args(Attention))
-@pytest.mark.parametrize("position", get_args(Position))
-def test_stages_equal_numpys_of_any_kind_of_model(
-    position: str, attention: str, post_norm: bool
-) -> None:
-    options = {"position": position, "attention": attention, "post_norm": post_norm}
-    model = random_gpt(0.5, **options)
-    tensors = {name: each.numpy() for name, each in model.stored_parameters().items()}
-    reader, device = Reader(model.config, tensors), DeviceGPT(model, "cpu")
-    ids = np.random.default_rng(1).integers(9, size=(3, 6))
-    x = reader.embed(ids)
-    for layer in range(2):
-        expected = reader.block(x, layer)
-        found = device.block(x, layer)
-        assert found.keys() == expected.keys()
-        for name, stage in expected.items():
-            assert found[name].dtype == stage.dtype
-            np.testing.assert_allclose(found[name], stage, rtol=0, atol=2e-5, err_msg=name)
-        x = expected["output"]
-    np.testing.assert_allclose(device.forward(ids), reader.final_norm(x), rtol=0, atol=2e-5)
 
 
 def test_every_result_on_a_device_equals_numpys(

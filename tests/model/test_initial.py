@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from gpt.config import ModelConfig
-from gpt.errors import ConfigError
 from gpt.model import GPT, initialise
 from gpt.reading.gpt import Reader
 
@@ -51,9 +50,3 @@ def test_other_initial_weights_stay_the_same() -> None:
     assert moved.std(dim=0).max() < 1e-6  # all embeddings get the same vector
     rows = (started.stored_parameters()[qkv] != plain.stored_parameters()[qkv]).any(dim=1)
     assert not rows[2 * 64 :].any()  # no values
-
-
-@pytest.mark.parametrize("position", ["learned", "sinusoidal"])
-def test_only_rotary_positions_can_start_on_the_previous_characters(position: Any) -> None:
-    with pytest.raises(ConfigError, match="needs rotary positions"):
-        ModelConfig(**SHAPE, position=position, previous_heads=2)

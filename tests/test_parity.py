@@ -1,0 +1,246 @@
+"""Every form of the model computes what torch's readable heads compute in float64.
+
+The forms: torch's readable heads, torch's fused attention without and with a cache, numpy's
+reader, numpy's decoder, and the page's JavaScript. The models: variants.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+import torch.nn.functional as F
+from javascript import JavaScript
+from torch import Tensor
+from variants import (
+    VARIANTS,
+    all_rows,
+    covering_rows,
+    name_of,
+    pairs_of,
+    random_weights,
+    reader_of,
+    torch_model,
+)
+
+from gpt.config import ModelConfig
+from gpt.config.model import Activation, Attention, Norm, Position
+from gpt.heads.attention_map import stages_of
+from gpt.heads.proof import IN_FLOAT64, recomputed
+from gpt.model import GPT
+from gpt.model.attention import ATTENTION
+from gpt.model.device import DeviceGPT
+from gpt.model.gpt import Cache
+from gpt.model.layers import ACTIVATIONS, NORMS
+from gpt.model.positions import POSITIONS
+from gpt.reading import decode
+from gpt.reading import layers as read_layers
+from gpt.reading import positions as read_positions
+from gpt.reading.decode import CachedDecoder
+from gpt.reading.gpt import Reader
+from gpt.view.page.shipping import config_record
+
+Array = npt.NDArray[np.floating[Any]]
+
+#: Largest error of a number, as a share of the largest. A fifth of it was measured, or less.
+BOUNDS = {torch.float64: 1e-13, torch.float32: 1e-4}
+IDS, SOURCE = (
+    torch.randint(11, (3, n), generator=torch.Generator().manual_seed(n)) for n in (9, 7)
+)
+SEEN = torch.arange(7) < torch.tensor([7, 4, 2])[:, None]
+T = IDS.shape[1]
+each_variant = pytest.mark.parametrize("config", VARIANTS, ids=name_of)
+
+
+@contextmanager
+def default_type(dtype: torch.dtype) -> Iterator[None]:
+    """Inside, torch creates tensors of this type, including tables of positions."""
+    torch.set_default_dtype(dtype)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def models_of(config: ModelConfig, dtype: torch.dtype) -> tuple[GPT, GPT, Reader]:
+    """Readable heads, fused attention and the reader, with the same weights."""
+    weights = {name: each.to(dtype) for name, each in random_weights(config).items()}
+    with default_type(dtype):
+        heads, fused = (torch_model(config, weights, kind) for kind in ("heads", "fused"))
+    return heads, fused, reader_of(config, weights)
+
+
+@torch.no_grad()
+def logits_of(model: GPT, ids: Tensor = IDS, source: Tensor = SOURCE, seen: Tensor = SEEN) -> Array:
+    """(B, T, vocab_size) logits; of a model with an encoder, after reading the sources."""
+    read = {"source": source, "seen": seen} if model.encoder else {}
+    logits: Array = model(ids, **read).numpy()
+    return logits
+
+
+@cache
+def exact(config: ModelConfig) -> Array:
+    """The logits of torch's readable heads in float64."""
+    return logits_of(models_of(config, torch.float64)[0])
+
+
+@torch.no_grad()
+def continued(model: GPT, begin: int, dtype: torch.dtype) -> Array:
+    """The logits after `begin` characters and more, one by one, with torch's cache."""
+    more = {"memory": model.encode(SOURCE, SEEN), "seen": SEEN} if model.encoder else {}
+    with default_type(dtype):
+        cache, found = Cache(model.config, len(IDS), torch.device("cpu")), []
+    for start, stop in [(0, begin), *((at, at + 1) for at in range(begin, T))]:
+        cache.at = slice(start, stop)
+        found.append(model.lm_head(model.stream(IDS[:, cache.at], cache, **more))[:, 0])
+    return torch.stack(found, 1).numpy()
+
+
+def decoded(decoder: CachedDecoder, begin: int, *memory: Any) -> Array:
+    """The same with numpy's decoder."""
+    ids = IDS.numpy()
+    logits = [decoder.start(ids[:, :begin], *memory)]
+    return np.stack([*logits, *(decoder.step(ids[:, at]) for at in range(begin, T))], 1)
+
+
+def apart(found: Array, expected: Array) -> float:
+    """The largest difference, as a share of the largest number."""
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+def forms_of(config: ModelConfig, dtype: torch.dtype) -> Iterator[tuple[str, Array]]:
+    """The name of each form, and its logits of all positions or of the last ones."""
+    heads, fused, reader = models_of(config, dtype)
+    yield "heads", logits_of(heads)
+    yield "fused", logits_of(fused)
+    memory = [reader.encode(SOURCE.numpy(), SEEN.numpy())] if reader.encoder else []
+    yield "reader", reader.logits(reader.forward(IDS.numpy(), *memory))
+    decoder = CachedDecoder(reader)
+    for begin in (5, 1):
+        yield f"cache from {begin} on", continued(fused, begin, dtype)
+        yield f"decoder from {begin} on", decoded(decoder, begin, *memory)
+
+
+@pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+@each_variant
+def test_every_form_computes_the_logits_of_torch_in_float64(
+    config: ModelConfig, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "ROWS", 4)  # so that the decoder computes the texts in groups
+    expected = exact(config)
+    assert np.abs(expected).max() > 1
+    for form, found in forms_of(config, dtype):
+        assert found.dtype == str(dtype).removeprefix("torch."), form
+        assert apart(found, expected[:, -found.shape[1] :]) < BOUNDS[dtype], form
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[JavaScript]:
+    with JavaScript(Path(__file__).with_suffix(".js")) as running:
+        yield running
+
+
+@each_variant
+def test_javascript_computes_the_logits_of_torch_in_float64(
+    config: ModelConfig, script: JavaScript
+) -> None:
+    tensors = {name: each.numpy() for name, each in random_weights(config).items()}
+    source = SOURCE[0].tolist() if config.encoder else None  # without padding, as the page reads it
+    found = script("logits", config_record(config), tensors, source, IDS[0].tolist())
+    expected = exact(config)[0]
+    assert apart(found.reshape(expected.shape), expected) < BOUNDS[torch.float32]
+
+
+def gradients_of(model: GPT) -> dict[str, Tensor]:
+    """The gradients of a loss, in the checkpoint's layout."""
+    read = {"source": SOURCE, "seen": SEEN} if model.encoder else {}
+    F.cross_entropy(model(IDS[:, :-1], **read).flatten(0, 1), IDS[:, 1:].flatten()).backward()
+    for parameter in model.parameters():
+        assert parameter.grad is not None
+        parameter.data = parameter.grad
+    return model.stored_parameters()
+
+
+@each_variant
+def test_both_attentions_have_the_same_gradients(config: ModelConfig) -> None:
+    heads, fused = (gradients_of(each) for each in models_of(config, torch.float64)[:2])
+    assert heads.keys() == fused.keys() == config.shapes().keys()
+    for name, gradient in heads.items():
+        assert gradient.abs().max() > 0, name
+        torch.testing.assert_close(fused[name], gradient, rtol=1e-10, atol=1e-12, msg=name)
+
+
+@each_variant
+def test_both_attentions_store_the_same_parameters(config: ModelConfig) -> None:
+    original = random_weights(config)
+    heads, fused, _ = models_of(config, torch.float32)
+    again = torch_model(config, fused.stored_parameters(), "heads")
+    for model in (heads, fused, again):
+        stored = model.stored_parameters()
+        assert {name: tuple(each.shape) for name, each in stored.items()} == config.shapes()
+        assert all(torch.equal(stored[name], original[name]) for name in original)
+        assert sum(each.numel() for each in model.parameters()) == config.parameters()
+
+
+@each_variant
+def test_a_character_changes_no_earlier_logit_and_padding_none(config: ModelConfig) -> None:
+    model = models_of(config, torch.float64)[0]
+    ids, source = IDS.clone(), SOURCE.clone()
+    ids[:, 5] = (ids[:, 5] + 1) % 11
+    same = logits_of(model, ids) == exact(config)
+    assert same[:, :5].all()
+    assert not same[:, 5:].all(axis=-1).any()
+    if config.encoder:
+        source[~SEEN] = (source[~SEEN] + 3) % 11
+        assert np.array_equal(logits_of(model, source=source), exact(config))
+        alone = logits_of(model, IDS[2:], SOURCE[2:, :2], SEEN[2:, :2])
+        assert apart(alone, exact(config)[2:]) < BOUNDS[torch.float64]
+
+
+@pytest.mark.parametrize("config", [it for it in VARIANTS if not it.encoder], ids=name_of)
+def test_torchs_readable_heads_have_the_stages_of_the_reader(config: ModelConfig) -> None:
+    _, fused, reader = models_of(config, torch.float32)
+    device, x = DeviceGPT(fused, "cpu"), reader.embed(IDS.numpy())
+    for layer in range(config.n_layer):
+        expected, found = reader.block(x, layer), device.block(x, layer)
+        assert found.keys() == expected.keys()
+        for name, stage in expected.items():
+            assert found[name].dtype == stage.dtype
+            np.testing.assert_allclose(found[name], stage, rtol=1e-4, atol=1e-4, err_msg=name)
+        x = expected["output"]
+    np.testing.assert_allclose(device.forward(IDS.numpy()), reader.final_norm(x), atol=1e-4)
+
+
+@each_variant
+def test_float64_finds_every_stage_of_the_reader_again(config: ModelConfig) -> None:
+    ids, source = IDS[1].numpy(), SOURCE[1, :4].numpy() if config.encoder else None
+    reader = models_of(config, torch.float32)[2]
+    stages = stages_of(reader, ids, source)
+    checks = [*recomputed(reader, ids, stages, source)]
+    assert {"stream", "weights", "output", "logits"} < {check.name for check in checks}
+    assert ("memory" in {check.name for check in checks}) == bool(config.encoder)
+    assert [check for check in checks if not check.passed or check.group != IN_FLOAT64] == []
+
+
+def test_variants_have_every_two_values_of_two_options() -> None:
+    seen = {pair for row in covering_rows() for pair in pairs_of(row)}
+    assert seen == {pair for row in all_rows() for pair in pairs_of(row)}
+    for choice, built_in in (
+        (Norm, (NORMS, read_layers.NORMS)),
+        (Activation, (ACTIVATIONS, read_layers.ACTIVATIONS)),
+        (Position, (POSITIONS, read_positions.POSITIONS)),
+        (Attention, (ATTENTION,)),
+    ):
+        assert all({*get_args(choice)} == {*table} for table in built_in)
+
+
+def test_javascript_has_every_variant(script: JavaScript) -> None:
+    values = script("variants")
+    assert [{*each} for each in values] == [
+        {*get_args(choice)} for choice in (Position, Norm, Activation)
+    ]
