@@ -67,7 +67,7 @@ def _check_epochs(seed: int, batch_size: int, block_size: int, spare: int) -> No
     assert np.array_equal(targets, inputs + 1)
 
 
-@pytest.mark.parametrize("count", [*range(1, 40), 64, 1000, 4097])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 17, 64, 1000, 4097])
 def test_shuffle_is_a_permutation(count: int) -> None:
     orders = {tuple(shuffled(np.arange(count), count, [k, 2, 3, 4]).tolist()) for k in range(9)}
     assert all(sorted(order) == list(range(count)) for order in orders)

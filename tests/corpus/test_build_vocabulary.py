@@ -36,7 +36,7 @@ def meaning(found: Numbering, text: str) -> str:
     return found.vocabulary.decode(found.table[[ord(each) for each in text]])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.text("abcdé東😀\n", min_size=1, max_size=60), st.integers(0, 6))
 def test_rare_characters_become_one_and_the_others_stay(text: str, min_count: int) -> None:
     counts = Counter(text)
@@ -55,7 +55,7 @@ def test_a_replacement_that_occurs_in_the_text_is_rejected() -> None:
     assert build_vocabulary(counted("aaa��bb"), None, 2).folded == {}  # nothing is rare: no harm
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.text("abé", min_size=1), st.text("aé東😀", min_size=1))
 def test_characters_that_only_validate_are_rejected_or_folded(text: str, val: str) -> None:
     new = set(val) - set(text)
@@ -71,7 +71,7 @@ def test_characters_that_only_validate_are_rejected_or_folded(text: str, val: st
     assert new.isdisjoint(found.vocabulary.characters)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(st.text("abcé", min_size=1), st.text("abcéd", min_size=1))
 def test_known_vocabulary_is_used_if_complete_and_lists_replaced_characters(
     before: str, text: str
@@ -87,19 +87,13 @@ def test_known_vocabulary_is_used_if_complete_and_lists_replaced_characters(
     assert build_vocabulary(made, known, 2).folded == first.folded
 
 
-def test_known_vocabulary_without_replacement_keeps_rare_characters() -> None:
-    known = build_vocabulary(counted("aabbcc"), None, 2).vocabulary
-    found = build_vocabulary(counted("aab"), known, 2)
-    assert (found.vocabulary, found.folded) == (known, {})
-
-
 def test_known_vocabulary_must_contain_every_character_without_min_count() -> None:
     known = Vocabulary("abc")
     assert build_vocabulary(counted("ab"), known).vocabulary == known
     assert build_vocabulary(counted("abd"), known).vocabulary == Vocabulary("abd")
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(
     st.text("abz東", min_size=1),
     st.text("abcé東😀", min_size=1, max_size=30),

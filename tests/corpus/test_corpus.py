@@ -57,7 +57,7 @@ def test_any_text_is_read_exactly_in_chunks_of_any_size(
     assert isinstance(corpus.ids, np.memmap)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(before=st.text(), junk=st.binary(min_size=1, max_size=4), after=st.text(), chunk=CHUNKS)
 @example(before="é", junk="\ud83d".encode("utf-8", "surrogatepass"), after="", chunk=4)
 @example(before="", junk="😀".encode()[:3], after="", chunk=4)
@@ -95,9 +95,7 @@ def test_a_byte_order_mark_is_left_out_with_a_note(tmp_path: Path) -> None:
     ("content", "what"),
     [
         (TEXT.encode("utf-16"), "UTF-16"),
-        (codecs.BOM_UTF16_BE + TEXT.encode("utf-16-be"), "UTF-16"),
         (TEXT.encode("utf-16-le"), "UTF-16 or binary"),
-        (TEXT.encode("utf-32-be"), "UTF-16 or binary"),
         (gzip.compress(TEXT.encode(), mtime=0), "gzip"),
         (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
         (b"PK\x03\x04", "a zip archive"),
@@ -136,30 +134,6 @@ def test_twenty_thousand_distinct_characters_work(tmp_path: Path) -> None:
     corpus = encoded(tmp_path, text.encode())
     assert (len(corpus.vocabulary), corpus.ids.dtype) == (20_000, np.dtype("u2"))
     assert text_of(corpus) == text
-
-
-@pytest.mark.parametrize(
-    ("contents", "text"),
-    [
-        ([b"a", b"b"], "a\nb"),
-        ([b"a\n", b"b"], "a\nb"),
-        ([b"", b"a", b"\n", b"b"], "a\n\nb"),
-    ],
-)
-def test_texts_are_joined_with_a_newline(tmp_path: Path, contents: list[bytes], text: str) -> None:
-    corpus = encoded(tmp_path, *contents)
-    assert text_of(corpus) == text
-    assert corpus.identity.digest == encoded(tmp_path / "joined", text.encode()).identity.digest
-
-
-def test_a_text_is_encoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = corpus_of(TEXT, tmp_path)
-    monkeypatch.setattr(module, "write_ids", lambda *_: pytest.fail("encoded again"))
-    again = corpus_of(TEXT, tmp_path)
-    opened = reopen(first.identity, tmp_path / "data", first.vocabulary)
-    assert (again.identity, again.notes) == (first.identity, ())
-    assert opened is not None
-    assert text_of(opened) == text_of(again) == TEXT
 
 
 @settings(deadline=None, max_examples=60)
@@ -284,9 +258,7 @@ def test_progress_never_decreases(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert told[-1] == 1
 
 
-@pytest.mark.parametrize(
-    ("at", "split"), [(0.1, "last"), (0.5, "last"), (0.8, "last"), (0.95, "every:3")]
-)
+@pytest.mark.parametrize(("at", "split"), [(0.1, "last"), (0.8, "last"), (0.95, "every:3")])
 def test_an_interrupted_encoding_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: float, split: str
 ) -> None:
@@ -308,7 +280,7 @@ def test_an_interrupted_encoding_leaves_no_file(
 
 @pytest.mark.parametrize(
     "changed",
-    [TEXT.replace("cat", "rat"), TEXT[:-9], TEXT.replace("cat", "é"), TEXT[:-4] + "\U0010ffff"],
+    [TEXT.replace("cat", "rat"), TEXT[:-9], TEXT[:-4] + "\U0010ffff"],
 )
 def test_a_text_that_changes_between_the_readings_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
@@ -333,13 +305,18 @@ def spoil(path: Path, how: str) -> None:
     if how == "gone":
         path.unlink()
     else:
-        flipped = bytes([content[0] ^ 1]) + content[1:]
+        flipped = bytes([content[0] ^ 3]) + content[1:]  # of ids: another character
         made = {"flipped": flipped, "torn": content[:-1], "empty": b"", "longer": content + b"\0"}
         path.write_bytes(made[how])
 
 
-@pytest.mark.parametrize("how", ["flipped", "torn", "longer", "empty", "gone"])
-@pytest.mark.parametrize("part", ["ids", "json"])
+@pytest.mark.parametrize(
+    ("part", "how"),
+    [
+        *(("ids", how) for how in ("flipped", "torn", "longer", "gone")),
+        *(("json", how) for how in ("flipped", "empty", "gone")),
+    ],
+)
 def test_damaged_encoding_is_replaced(tmp_path: Path, part: str, how: str) -> None:
     identity = corpus_of(TEXT, tmp_path).identity
     (path,) = (tmp_path / "data").glob(f"*.{part}")
@@ -350,14 +327,6 @@ def test_damaged_encoding_is_replaced(tmp_path: Path, part: str, how: str) -> No
     lost = part == "ids" and how == "gone"  # this file did not exist, so nothing was damaged
     ids = path.with_suffix(".ids")
     assert corpus.notes == (() if lost else (f"{ids} was damaged and has been made again",))
-
-
-def test_edited_text_is_a_new_corpus_and_the_old_encoding_stays(tmp_path: Path) -> None:
-    first, second = corpus_of(TEXT, tmp_path), corpus_of(TEXT + "!", tmp_path)
-    assert first.identity.digest != second.identity.digest
-    opened = reopen(first.identity, tmp_path / "data", first.vocabulary)
-    assert opened is not None
-    assert (text_of(first), text_of(opened), text_of(second)) == (TEXT, TEXT, TEXT + "!")
 
 
 @pytest.mark.parametrize("characters", [20, 21, 29, 1_115_394])
@@ -381,22 +350,14 @@ def test_split_shorter_than_a_window_is_refused_with_a_block_size_that_fits(
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("text", ["a", "ab", "abc" * 3])
-def test_text_too_short_for_any_block_size_is_refused(tmp_path: Path, text: str) -> None:
+def test_text_too_short_for_any_block_size_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TextError, match="even `block_size=1` needs two characters in each split"):
-        corpus_of(text, tmp_path).split(0.1, block_size=1)
+        corpus_of("abc" * 3, tmp_path).split(0.1, block_size=1)
 
 
 def test_characters_are_counted_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "COUNTED_AT_ONCE", 3)
     assert character_counts(np.array([0, 2, 2, 0, 2, 4, 2], "u1"), 6).tolist() == [2, 0, 4, 0, 1, 0]
-
-
-def test_cache_with_another_vocabulary_is_replaced(tmp_path: Path) -> None:
-    corpus = corpus_of("abc" * 9, tmp_path)
-    record = next((tmp_path / "data").glob("*.json"))
-    record.write_text(record.read_text().replace('"abc"', '"abd"'))
-    assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
 
 
 def test_encodings_of_a_text_with_several_vocabularies_do_not_replace_each_other(
@@ -428,12 +389,3 @@ def test_text_whose_characters_extend_a_vocabulary_in_order_is_encoded_once(tmp_
     assert corpus.own
     assert encode([source], tmp_path / "data").vocabulary == corpus.vocabulary
     assert len(list((tmp_path / "data").glob("*.ids"))) == 1
-
-
-def test_empty_text_between_two_adds_no_separator(tmp_path: Path) -> None:
-    sources = []
-    for name, text in (("a", "one"), ("b", ""), ("c", "two")):
-        (tmp_path / name).write_text(text)
-        sources.append(Source(tmp_path / name, name))
-    corpus = encode(sources, tmp_path / "data")
-    assert corpus.vocabulary.decode(corpus.ids) == "one\ntwo"

@@ -80,18 +80,6 @@ def test_ids_take_one_byte_up_to_256_characters_and_two_above(
     assert corpus.vocabulary.decode(corpus.ids) == whole
 
 
-def test_many_short_texts_are_encoded_in_order(tmp_path: Path) -> None:
-    contents = [f"text {number}\n" for number in range(300)]
-    corpus = encode(sources_of(tmp_path, contents), tmp_path / "data")
-    assert corpus.vocabulary.decode(corpus.ids) == "".join(contents)
-
-
-def test_disk_error_while_encoding_is_a_storage_error(tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("in the way")
-    with pytest.raises(StorageError, match=r"^cannot write .*data: File exists$"):
-        encode(sources_of(tmp_path, ["a" * 99]), tmp_path / "data")
-
-
 def test_full_disk_while_encoding_is_a_storage_error_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

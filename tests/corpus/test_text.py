@@ -46,7 +46,7 @@ def text_of(piece: Piece) -> str:
     return text
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=120)
 @given(
     contents=st.lists(st.text("a\n-é東😀", max_size=12), max_size=5),
     separator=st.sampled_from(["\n", "\n\n", "", "--", "é", "\n-\n", "😀"]),
@@ -87,8 +87,8 @@ def test_texts_are_separated_hashed_and_counted(
         assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(part)
 
 
-@pytest.mark.parametrize("length", [2**14 - 3, 2**14 - 2, 2**14 - 1, 2**18 + 1])
-def test_characters_of_long_ascii_texts_are_counted(length: int) -> None:
+def test_characters_of_a_long_ascii_text_are_counted() -> None:
+    length = 2**18 + 1
     text = (string.printable * (length // 100 + 1))[:length] + "\0\x7f"
     data = text.encode()
     counts = measured([Piece(0, NONE, 0, len(data), data)]).counts[0]
@@ -128,12 +128,6 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, left: 
     os.truncate(tmp_path / "0", left)
     with pytest.raises(TextError, match=r"^0 was changed while it was read; try again"):
         measured([piece])
-
-
-def test_the_first_invalid_byte_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"a" * 300 + b"\xff" + b"a" * 300 + b"\xff")
-    with pytest.raises(TextError, match=r"^x: invalid UTF-8 at byte 300;"):
-        measured(pieces_of([Source(tmp_path / "x", "x")], "", []))
 
 
 def test_a_digest_is_the_blake3_of_all_pieces() -> None:

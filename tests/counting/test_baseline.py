@@ -5,14 +5,13 @@ from __future__ import annotations
 import io
 import math
 import tracemalloc
-from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from conftest import TEXT
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from kneser_ney import Definition
 
 from gpt.corpus.sources import find_sources
 from gpt.counting import baseline as counting
@@ -22,61 +21,19 @@ from gpt.counting.tables import MOST_CHARACTERS, count_levels
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Vocabulary
 
-Gram = tuple[int, ...]
-
-
-def grams_of(text: Sequence[int], size: int) -> list[Gram]:
-    """Every n-gram of `size` characters, as often as it occurs."""
-    return [tuple(text[start : start + size]) for start in range(len(text) - size + 1)]
-
-
-class Level:
-    """One order of interpolated modified Kneser–Ney: counts and discounts."""
-
-    def __init__(self, counts: Counter[Gram]) -> None:
-        self.followers: dict[Gram, dict[int, int]] = defaultdict(dict)
-        for gram, count in counts.items():
-            self.followers[gram[:-1]][gram[-1]] = count
-        n = Counter(counts.values())
-        self.discounts = [0.0, 0.5, 1.0, 1.5]
-        if n[1] and n[2] and n[3] and n[4]:
-            y = n[1] / (n[1] + 2 * n[2])
-            found = [i - (i + 1) * y * n[i + 1] / n[i] for i in (1, 2, 3)]
-            if all(each > 0 for each in found):
-                self.discounts = [0.0, *found]
-
-    def probability(self, history: Gram, character: int, lower: float) -> float:
-        seen = self.followers.get(history)
-        if not seen:
-            return lower
-        left = sum(self.discounts[min(count, 3)] for count in seen.values())
-        count = seen.get(character, 0)
-        return (count - self.discounts[min(count, 3)] + left * lower) / sum(seen.values())
-
 
 def slowly(
     train: Sequence[int], val: Sequence[int], vocab_size: int, orders: int
 ) -> list[list[float]]:
-    """The probabilities as the paper defines them: dictionaries and recursion."""
-    counted = [Level(Counter(grams_of(train, size))) for size in range(1, orders + 1)]
-    continued = [
-        Level(Counter(gram[1:] for gram in set(grams_of(train, size + 1))))
-        for size in range(1, orders)
-    ]
-    text = [*train, *val]
-
-    def probability(place: int, order: int, levels: list[Level]) -> float:
-        if order == 0:
-            return 1 / vocab_size
-        lower = probability(place, order - 1, continued)
-        if place < order - 1:
-            return lower
-        history = tuple(text[place - order + 1 : place])
-        return levels[order - 1].probability(history, text[place], lower)
-
+    """The probabilities of each order as the paper defines them."""
+    text, defined = [*train, *val], Definition(train, vocab_size, orders)
     places = range(len(train) + 1, len(text))  # the first character of val is context only
     return [
-        [probability(place, order, counted) for place in places] for order in range(1, orders + 1)
+        [
+            defined.probability(text[max(0, place - order) : place], text[place], order)
+            for place in places
+        ]
+        for order in range(1, orders + 1)
     ]
 
 
@@ -129,8 +86,8 @@ def test_fast_counting_equals_the_definition_on_a_real_text(reference: str) -> N
     vocabulary = Vocabulary.from_text(text)
     ids = vocabulary.encode(text).tolist()
     train, val = ids[:10_800], ids[10_800:]
-    estimated = [Level(Counter(grams_of(train, size))).discounts[1] for size in range(2, ORDERS)]
-    assert 0.5 not in estimated
+    levels = Definition(train, len(vocabulary), ORDERS).counted
+    assert all(level.discounts[1] != 0.5 for level in levels[1:-1])
     slow = losses_of(slowly(train, val, len(vocabulary), ORDERS))
     assert counted(text).losses == pytest.approx(slow, rel=0, abs=1e-12)
 
@@ -178,49 +135,11 @@ def test_counting_a_large_vocabulary_does_not_overflow() -> None:
     assert found == pytest.approx(slow, rel=0, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
-@given(
-    st.lists(st.integers(0, 3), min_size=1, max_size=60),
-    st.lists(st.integers(0, 4), min_size=1, max_size=9),
-)
-@example([0] * 30, [0] * 8)
-@example([0, 1, 2], [4, 4, 4, 4, 4, 4, 4, 4])
-@example([0, 0, 0, 1, 1, 1] * 9, [0, 0, 0])
-def test_probabilities_sum_to_one_after_any_history(train: list[int], history: list[int]) -> None:
-    """Also after characters that are not in the training text, such as 4."""
-    ids = np.array(train)
-    chances = np.array(
-        [
-            [order[-1] for order in kneser_ney(ids, np.array([*history, character]), 5)]
-            for character in range(5)
-        ]
-    )
-    assert chances.shape == (5, ORDERS)
-    assert chances.min() > 0
-    assert chances.sum(axis=0) == pytest.approx(np.ones(ORDERS), abs=1e-12)
-
-
 def test_one_distinct_character_has_no_loss() -> None:
     zeros = np.zeros(50, "u1")
     found = count_baseline(zeros[:40], zeros[40:], 1)
     assert found == Baseline((0.0,) * ORDERS, 40, 9)
     assert "-" not in str(found.losses)
-
-
-def test_unseen_characters_get_their_share_of_the_uniform() -> None:
-    # 3 characters of one kind: an unknown one gets 1/4 of the 1.5 that is taken from 3 counts. Only
-    # the text's first character precedes others, so every shorter order has one count minus 0.5.
-    val = np.array([1, 2, 3], "u1")
-    found = count_baseline(np.zeros(3, "u1"), val, 4, 2)
-    assert found.losses == pytest.approx([math.log(2 / 0.25), -math.log(0.5 / 4)])
-
-
-def test_higher_orders_have_lower_loss_on_a_repetitive_text() -> None:
-    vocabulary = Vocabulary.from_text(TEXT)
-    ids = vocabulary.encode(TEXT)
-    losses = count_baseline(ids[:-300], ids[-300:], len(vocabulary), 5).losses
-    assert list(losses) == sorted(losses, reverse=True)
-    assert math.log(len(vocabulary)) > losses[0] > 3 * losses[-1]
 
 
 def test_only_the_part_around_the_split_of_a_long_text_is_counted(

@@ -158,7 +158,7 @@ def predict(model: TrainedGPT) -> None:
 
 
 @settings(
-    deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(tables())
 def test_forged_tables_are_refused_or_predict(
@@ -170,8 +170,10 @@ def test_forged_tables_are_refused_or_predict(
         predict(gpt.load(path))
 
 
-@pytest.mark.parametrize("orders", [0, ORDERS + 1, 3000, 300_000])
-@pytest.mark.parametrize("weight", [0.1, 1e308, -1e7])
+@pytest.mark.parametrize(
+    ("orders", "weight"),
+    [(0, 0.1), (0, 1e308), (0, -1e7), (ORDERS + 1, 0.1), (3000, 0.1), (300_000, 0.1)],
+)
 def test_forged_tables_and_gates_are_refused_in_one_line(
     honest: bytes, tmp_path: Path, gptx: Gptx, orders: int, weight: float
 ) -> None:
