@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gpt.checks import Check
 from gpt.config import ModelConfig, TrainConfig
-from gpt.errors import CheckpointError, NumericsError
+from gpt.errors import CheckpointError
 from gpt.model import GPT, initialise
 from gpt.storage.checkpoint import MODEL, Checkpoint
 from gpt.storage.model_file import Probe, read_model
@@ -96,27 +96,12 @@ def test_weights_and_moments_round_trip_bit_for_bit(
     assert same(dict(again.named_parameters()), dict(model.named_parameters()))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_equal_models_are_saved_as_equal_bytes(shape: dict[str, Any]) -> None:
-    files = {model_bytes(trained(2, **shape)[0], VOCABULARY, TEXT, 2) for _ in range(5)}
-    assert len(files) == 1
-
-
-def test_moments_are_zero_before_the_first_step(tmp_path: Path, tiny: Checkpoint) -> None:
-    model, optimizer = trained(0)
-    restored = Optimizer(model, TRAIN)
-    restore_state(committed(tmp_path, tiny, model, optimizer), model, restored)
-    assert not any(value.any() for value in moments(model, restored).values())
-
-
-@pytest.mark.parametrize("shape", [{"n_layer": 1}, {"n_layer": 3}, {"n_embd": 8}])
-def test_moments_of_another_model_are_refused(
-    tmp_path: Path, tiny: Checkpoint, shape: dict[str, Any]
-) -> None:
+def test_moments_of_another_model_are_refused(tmp_path: Path, tiny: Checkpoint) -> None:
     checkpoint = committed(tmp_path, tiny, *trained())
-    other = GPT(replace(checkpoint.manifest.model, **shape))
-    with pytest.raises(CheckpointError, match=r"^damaged: .*state\.safetensors"):
-        restore_state(checkpoint, other, Optimizer(other, TRAIN))
+    for shape in ({"n_layer": 1}, {"n_layer": 3}, {"n_embd": 8}):
+        other = GPT(replace(checkpoint.manifest.model, **shape))
+        with pytest.raises(CheckpointError, match=r"^damaged: .*state\.safetensors"):
+            restore_state(checkpoint, other, Optimizer(other, TRAIN))
 
 
 @pytest.mark.parametrize(
@@ -176,26 +161,15 @@ def test_the_probe_of_every_character_of_unicode_takes_bounded_memory() -> None:
     assert (probe.ids.reshape(-1)[0], probe.ids.max()) == (0, 1_099_999)
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_probe_uses_no_dropout_and_does_not_change_the_model(training: bool) -> None:
+def test_probe_uses_no_dropout_and_does_not_change_the_model() -> None:
     model, _ = trained(dropout=0.5)
-    model.train(training)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     ids = np.arange(8)[None]
     logits = exact_logits(model, ids)
     assert logits.dtype == np.float64
     assert np.array_equal(logits, exact_logits(model, ids))
-    assert model.training == training
+    assert model.training
     assert same(model.state_dict(), before)
-
-
-@pytest.mark.parametrize("error", [1.1, float("nan")])
-def test_a_model_whose_logits_numpy_does_not_reproduce_is_not_written(error: float) -> None:
-    model, _ = trained(0)
-    with pytest.raises(
-        NumericsError, match=r"numpy computes other logits .* step 1,234 .*not saved"
-    ):
-        model_bytes(model, VOCABULARY, TEXT, 1234, lambda *_: Check("", error, 1.0))
 
 
 def test_saved_tensors_are_the_ones_that_passed_the_probe(tmp_path: Path) -> None:
@@ -206,7 +180,8 @@ def test_saved_tensors_are_the_ones_that_passed_the_probe(tmp_path: Path) -> Non
         tried.append((config, dict(tensors), probe))
         return Check("", 1.0, 1.0)
 
-    (tmp_path / "m").write_bytes(model_bytes(model, VOCABULARY, TEXT, 7, prove))
+    (tmp_path / "m").write_bytes(written := model_bytes(model, VOCABULARY, TEXT, 7, prove))
+    assert {model_bytes(model, VOCABULARY, TEXT, 7) for _ in range(5)} == {written}
     stored, ((config, tensors, probe),) = read_model(tmp_path / "m"), tried
     assert config == stored.config
     assert tensors.keys() == stored.tensors.keys()

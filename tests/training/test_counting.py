@@ -18,14 +18,13 @@ import gpt
 from gpt.config import ModelConfig, TrainConfig
 from gpt.counting import tables
 from gpt.counting.expert import Array, Expert
-from gpt.counting.gate import FEATURES, fit_gate
+from gpt.counting.gate import fit_gate
 from gpt.counting.held_out import HeldOut
 from gpt.counting.tables import count
-from gpt.errors import CheckpointError, ConfigError, NumericsError
+from gpt.errors import NumericsError
 from gpt.model import GPT, initialise
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
-from gpt.trained import TrainedGPT
 from gpt.training.counting import Counting
 from gpt.training.device_batches import IGNORED, windows
 from gpt.training.events import Evaluated, Saved
@@ -124,23 +123,6 @@ def test_the_gate_is_fitted_with_counts_of_text_apart_from_the_held_out_pieces(
     assert stored["gate"] != pytest.approx(fitted(held.counted))
 
 
-def test_samples_follow_what_is_asked_to_predict(
-    made: tuple[Run, Trainer, list[Evaluated]],
-) -> None:
-    run, *_ = made
-    model = gpt.load(run.path)
-    texts = {
-        only: model.generate("the ", length=60, only=only) for only in (None, "counting", "gpt")
-    }
-    assert len(set(texts.values())) == 3
-    many = model.generate("the ", length=60, n=3)
-    assert many[0] == texts[None]
-    alone = TrainedGPT(replace(model.stored, counting=None))
-    assert alone.generate("the ", length=60) == texts["gpt"]
-    with pytest.raises(ConfigError, match="without counting"):
-        alone.generate("the ", only="counting")
-
-
 def test_greedy_sampling_takes_the_likeliest_of_both_past_the_context(
     made: tuple[Run, Trainer, list[Evaluated]],
 ) -> None:
@@ -152,16 +134,12 @@ def test_greedy_sampling_takes_the_likeliest_of_both_past_the_context(
 
 
 def test_metrics_record_the_loss_of_the_gpt_alone(
-    made: tuple[Run, Trainer, list[Evaluated]], tmp_path: Path
+    made: tuple[Run, Trainer, list[Evaluated]],
 ) -> None:
     run, _, events = made
     text = (run.path / "metrics.jsonl").read_text()
     lines = [line for line in text.splitlines() if "val_loss" in line]
     assert [json.loads(line)["gpt_loss"] for line in lines] == [event.gpt_loss for event in events]
-    corpus = corpus_of(LONG, tmp_path)
-    plain = new_run(tmp_path / "checkpoints", "plain")
-    list(Trainer(plain, corpus, manifest_of(corpus), "cpu").events())
-    assert "gpt_loss" not in (plain.path / "metrics.jsonl").read_text()
 
 
 def test_the_last_evaluation_of_all_measures_both(tmp_path: Path) -> None:
@@ -232,26 +210,6 @@ def test_a_step_whose_targets_are_all_held_out_has_no_loss_and_no_gradient() -> 
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("name", ["symbols", "counts", "children", "gate"])
-def test_a_damaged_table_is_refused(made: tuple[Run, Trainer, list[Evaluated]], name: str) -> None:
-    stored = gpt.load(made[0].path).stored
-    assert stored.counting is not None
-    damaged = {**stored.counting, name: stored.counting[name][:-1]}
-    with pytest.raises(CheckpointError, match="damaged"):
-        _ = TrainedGPT(replace(stored, counting=damaged)).mixture
-
-
-@pytest.mark.parametrize("features", [5, len(FEATURES) - 1, len(FEATURES) + 1])
-def test_a_gate_of_other_features_is_refused(
-    made: tuple[Run, Trainer, list[Evaluated]], features: int
-) -> None:
-    stored = gpt.load(made[0].path).stored
-    assert stored.counting is not None
-    counting = {**stored.counting, "gate": np.ones((2, features))}
-    with pytest.raises(CheckpointError, match="the gate has another shape"):
-        _ = TrainedGPT(replace(stored, counting=counting)).mixture
-
-
 def test_a_text_with_too_many_n_grams_is_counted_with_fewer_orders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,10 +246,7 @@ def test_a_text_too_short_to_hold_anything_out_still_trains(tmp_path: Path) -> N
     assert found.nats < found.gpt
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_weights_that_are_not_finite_end_with_an_error_of_numbers(
-    tmp_path: Path, value: float
-) -> None:
+def test_weights_that_are_not_finite_end_with_an_error_of_numbers(tmp_path: Path) -> None:
     corpus = corpus_of(LONG, tmp_path)
     run = new_run(tmp_path / "checkpoints", "broken")
     trainer = Trainer(run, corpus, manifest_of(corpus, counting=5), "cpu")
@@ -300,7 +255,7 @@ def test_weights_that_are_not_finite_end_with_an_error_of_numbers(
         for event in trainer.events():
             if isinstance(event, Saved):
                 with torch.no_grad():
-                    trainer.model.lm_head.weight[0, 0] = value
+                    trainer.model.lm_head.weight[0, 0] = math.nan
 
     with pytest.raises(NumericsError, match="not a finite number"):
         breaking()

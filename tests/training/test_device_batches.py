@@ -7,15 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import TINY
 
-from gpt.config import ModelConfig, TrainConfig
+from gpt.config import TrainConfig
 from gpt.corpus.batches import batch
-from gpt.model import GPT, initialise
 from gpt.training import device_batches as feeding
 from gpt.training.device_batches import copied, kept_near, windows
-from gpt.training.optim import Optimizer
-from gpt.training.step import train_step
 
 CPU = torch.device("cpu")
 
@@ -31,7 +27,7 @@ def test_copied_ids_give_the_same_windows(
     ids[:2] = most, 0
     ids.flags.writeable = False  # like memory-mapped ids
     config = TrainConfig(batch_size=9, window_order=order)
-    for step in range(30):
+    for step in range(8):
         for part in (slice(None), slice(3, 7)):
             expected = batch(ids, config.seed, step, 9, 8, order, part)
             for fed in (ids, copied(ids, "cpu")):
@@ -39,17 +35,6 @@ def test_copied_ids_give_the_same_windows(
                 for one, other in zip(found, expected, strict=True):
                     assert one.dtype == torch.int64
                     np.testing.assert_array_equal(one.numpy(), other)
-
-
-def test_training_on_copied_ids_gives_the_same_weights() -> None:
-    ids = np.random.default_rng(1).integers(15, size=500).astype(np.uint8)
-    config, losses = TrainConfig(batch_size=4, window_order="epochs"), []
-    for fed in (ids, copied(ids, "cpu")):
-        model = GPT(ModelConfig(vocab_size=15, **TINY))
-        initialise(model, 1)
-        optimizer = Optimizer(model, config)
-        losses.append([train_step(model, optimizer, fed, config, step)[0] for step in range(5)])
-    assert losses[0] == losses[1]
 
 
 def test_ids_stay_in_main_memory_unless_a_gpu_has_room(monkeypatch: pytest.MonkeyPatch) -> None:

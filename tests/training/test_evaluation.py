@@ -48,12 +48,6 @@ def test_a_part_consists_of_windows_of_the_whole(total: int, block: int, most: i
         assert covered == [*range(total)]
 
 
-def test_evaluated_windows_are_spread_over_the_split() -> None:
-    (starts, length), *_ = window_starts(1000, 10, 50)
-    assert (starts.tolist(), length) == ([100, 300, 500, 700, 900], 10)
-    assert window_starts(1000, 10, 50)[0][0].tolist() == starts.tolist()
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("most", [0, 100, 7])
 def test_evaluation_loss_is_the_mean_over_windows(model: GPT, most: int) -> None:

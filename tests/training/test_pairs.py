@@ -98,8 +98,8 @@ def test_training_learns_from_the_source(tmp_path: Path) -> None:
     assert not torch.equal(changed, start.encoder.blocks[0].attention.qkv.weight)
 
 
-@pytest.mark.parametrize("options", [{}, {"dropout": 0.2, "average": 0.9}])
-def test_stopping_and_resuming_changes_no_bit(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_stopping_and_resuming_changes_no_bit(tmp_path: Path) -> None:
+    options = {"dropout": 0.2, "average": 0.9}
     straight = trainer_of(tmp_path / "straight", **options)
     finish(straight)
     trainer = trainer_of(tmp_path / "parts", **options)
@@ -183,9 +183,6 @@ def test_options_that_pairs_do_not_take_are_refused(
     ("text", "options", "words"),
     [
         ("a\tb\nc d\n", {}, ("line 2", "no TAB")),
-        ("a\tb\nc\td\te\n", {}, ("line 2", "several TABs")),
-        ("\tb\nc\td\n", {}, ("line 1", "empty source")),
-        ("a\tb\nc\t\n", {}, ("line 2", "empty target")),
         (TEXT, {"block_size": 12}, ("line 16 ", "its target", "`block_size=18`")),
         ("a\tb\n", {}, ("split",)),
     ],
@@ -199,11 +196,9 @@ def test_a_line_that_is_no_pair_is_named_and_leaves_no_run(
     assert not (tmp_path / "checkpoints" / "pairs-1").exists()
 
 
-@pytest.mark.parametrize("preset", ["default", "best", "classic"])
-def test_each_preset_trains_pairs(tmp_path: Path, preset: str) -> None:
-    run = train(tmp_path, preset=preset, steps=2)
-    assert run.config.post_norm == (preset == "classic")
-    assert run.config.scaled_embedding == (preset == "classic")
+def test_the_classic_preset_trains_the_papers_model_of_pairs(tmp_path: Path) -> None:
+    config = train(tmp_path, preset="classic", steps=2).config
+    assert (config.post_norm, config.scaled_embedding) == (True, True)
 
 
 @pytest.mark.parametrize("preset", ["default", "best"])

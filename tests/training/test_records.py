@@ -58,7 +58,7 @@ def due(config: TrainConfig, most: int) -> list[int]:
     return [step for step in range(most + 1) if is_recorded(config, step)]
 
 
-@pytest.mark.parametrize("steps", [1, 7, RECORDS - 1, RECORDS, RECORDS + 1, 1234, 20_001])
+@pytest.mark.parametrize("steps", [1, RECORDS, RECORDS + 1, 20_001])
 def test_records_are_few_evenly_distributed_and_the_last_step_has_one(steps: int) -> None:
     found = due(TrainConfig(steps=steps), steps)
     assert len(found) == min(steps, RECORDS)
@@ -106,7 +106,7 @@ def module_of_trainer() -> Any:
     return sys.modules["gpt.training.trainer"]
 
 
-@pytest.mark.parametrize("stops", [[1], [8, 18], [17, 19], [30]])
+@pytest.mark.parametrize("stops", [[8, 18], [17, 19]])
 def test_a_resumed_run_has_the_records_of_an_unbroken_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[int]
 ) -> None:

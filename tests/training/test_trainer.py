@@ -20,10 +20,8 @@ from gpt.checks import Check
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
-from gpt.heads.proof import prove_tensors
 from gpt.storage import files
 from gpt.storage.checkpoint import MODEL, STATE
-from gpt.storage.model_file import Probe, Tensors
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.trained import TrainedGPT
@@ -45,13 +43,11 @@ from gpt.training.trainer import Trainer
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "dropout in heads": {"dropout": 0.2, "attention_dropout": 0.1, "attention": "heads"},
-    "dropped weights alone": {"attention_dropout": 0.3},
-    "bfloat16, tied": {"precision": "bfloat16", "tied": True, "bias": True, "norm": "layer"},
-    "two learning rates": {"embedding_lr": 1e-2},
+    "dropped weights alone, bfloat16": {"attention_dropout": 0.3, "precision": "bfloat16"},
     "averaged, by epochs": {"average": 0.9, "window_order": "epochs", "batch_size": 7},
     "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_part": 50},
     "counting": {"counting": 5},
-    "frozen": {"freeze": "embeddings,layers:1", "position": "learned", "embedding_lr": 1e-2},
+    "frozen, two learning rates": {"freeze": "layers:1", "embedding_lr": 1e-2},
     "frozen, averaged": {"freeze": "layers:0", "average": 0.9, "tied": True, "attention": "heads"},
 }
 
@@ -136,11 +132,8 @@ def test_steps_after_the_last_save_are_repeated(tmp_path: Path, unbroken: Any) -
     assert outcome(again.run) == unbroken("plain")
 
 
-@pytest.mark.parametrize("eval_interval", [4, 30])
-def test_evaluation_interval_does_not_change_weights(
-    tmp_path: Path, unbroken: Any, eval_interval: int
-) -> None:
-    trainer = new_trainer(tmp_path, eval_interval=eval_interval)
+def test_evaluation_interval_does_not_change_weights(tmp_path: Path, unbroken: Any) -> None:
+    trainer = new_trainer(tmp_path, eval_interval=4)
     finish(trainer)
     assert outcome(trainer.run)[:2] == unbroken("plain")[:2]
 
@@ -154,9 +147,8 @@ def test_a_finished_run_resumes_with_more_steps(tmp_path: Path) -> None:
     assert [record["step"] for record in more.run.records("metrics")] == [6, 12]
 
 
-@pytest.mark.parametrize("average", [0.0, 0.9])
 def test_the_probe_of_a_model_on_a_gpu_is_computed_on_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, average: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A device may round differently; a model trained there must still open."""
     probed: list[Any] = []
@@ -164,7 +156,7 @@ def test_the_probe_of_a_model_on_a_gpu_is_computed_on_the_cpu(
     monkeypatch.setattr(
         checkpoint, "exact_logits", lambda model, *read: probed.append(model) or real(model, *read)
     )
-    trainer = new_trainer(tmp_path, average=average)
+    trainer = new_trainer(tmp_path, average=0.9)
     trainer.device = "cuda"
     next(trainer.events())
     assert probed[0] is not trainer.kept
@@ -244,15 +236,14 @@ def fails_after(trainer: Trainer, step: int, error: type[GptxError]) -> tuple[Gp
     return caught.value, max(saves) == step and held(trainer.run) == saves[step]
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf])
 def test_non_finite_loss_ends_the_run_without_saving(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer, take = new_trainer(tmp_path), module.train_step
 
     def poisoned(model: Any, optimizer: Any, ids: Any, config: Any, step: int, *more: Any) -> Any:
         if step == 14:
-            model.blocks[1].feed_forward.up.weight.data[3, 3] = number
+            model.blocks[1].feed_forward.up.weight.data[3, 3] = math.nan
         return take(model, optimizer, ids, config, step, *more)
 
     monkeypatch.setattr(module, "train_step", poisoned)
@@ -478,19 +469,3 @@ def test_a_step_that_numpy_does_not_reproduce_is_not_saved_and_earlier_saves_ope
         finish(trainer)
     assert [path.name for path in trainer.run.step_paths()] == ["step-00000000", "step-00000006"]
     assert TrainedGPT(trainer.run.model("last")).stored.step == 6
-
-
-def test_every_save_runs_the_probe_also_after_resuming(tmp_path: Path) -> None:
-    steps: list[int] = []
-
-    def prove(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
-        steps.append(trainer.manifest.step)
-        return prove_tensors(config, tensors, probe)
-
-    trainer = new_trainer(tmp_path)
-    trainer.prove = prove
-    finish(trainer, stop_after=8)
-    assert steps == [0, 6, 8]
-    trainer = resumed(trainer, prove=prove)
-    finish(trainer)
-    assert steps == [0, 6, 8, 12, 18, 24, 30]
