@@ -47,6 +47,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent not in first)
 
 
+def sources_of(folder: Path, *texts: str | bytes) -> list[Source]:
+    """Files 0.txt, 1.txt, … in `folder` with these texts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for number, text in enumerate(texts):
+        found.append(Source(folder / f"{number}.txt", f"{number}.txt"))
+        found[-1].path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return found
+
+
 def corpus_of(text: str, folder: Path) -> Corpus:
     """`text` as an encoded corpus in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)

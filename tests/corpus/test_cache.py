@@ -49,8 +49,9 @@ def flip(path: Path, keep_time: bool) -> None:
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def old(path: Path) -> Source:
-    """A source that has not changed for a long time."""
+def old(path: Path, text: str = TEXT) -> Source:
+    """A file with this text, which has not changed for a long time."""
+    path.write_text(text)
     os.utime(path, ns=(LONG_AGO, LONG_AGO))
     return Source(path, path.name)
 
@@ -97,8 +98,7 @@ def test_copied_cache_is_checked_once(large: None, tmp_path: Path) -> None:
 def test_unchanged_large_text_is_not_read_again(
     large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbf" + TEXT.encode())
-    source = old(tmp_path / "text.txt")
+    source = old(tmp_path / "text.txt", "\ufeff" + TEXT)
     first = encode([source], tmp_path / "data")
     with monkeypatch.context() as patch:
         unread(patch)
@@ -108,8 +108,7 @@ def test_unchanged_large_text_is_not_read_again(
         first.notes,
         first.vocabulary,
     )
-    source.path.write_text(TEXT.upper())
-    assert encode([old(source.path)], tmp_path / "data").identity != first.identity
+    assert encode([old(source.path, TEXT.upper())], tmp_path / "data").identity != first.identity
 
 
 def test_the_encoding_of_another_text_in_its_place_is_rejected(tmp_path: Path) -> None:
@@ -127,7 +126,6 @@ def test_the_encoding_of_another_text_in_its_place_is_rejected(tmp_path: Path) -
 def test_large_text_is_recognised_with_its_own_vocabulary_and_a_runs(
     large: None, tmp_path: Path
 ) -> None:
-    (tmp_path / "text.txt").write_text(TEXT)
     source, wider = old(tmp_path / "text.txt"), Vocabulary.from_text(TEXT + "XYZ")
     for known in (wider, None, wider, wider, None, None):
         corpus = encode([source], tmp_path / "data", known)
@@ -148,8 +146,7 @@ def test_other_encoding_options_give_another_corpus(
 ) -> None:
     sources = []
     for name in "abc":
-        (tmp_path / name).write_text(TEXT + name)
-        sources.append(old(tmp_path / name))
+        sources.append(old(tmp_path / name, TEXT + name))
     plain = encode(sources, tmp_path / "data")
     config = TrainConfig(**changed)
     other = encode(sources, tmp_path / "data", None, config)
@@ -165,7 +162,6 @@ def test_other_encoding_options_give_another_corpus(
 def test_small_or_recently_changed_text_is_always_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "text.txt").write_text(TEXT)
     source = old(tmp_path / "text.txt")
     assert fingerprint([source], 1, TrainConfig()) is None
     monkeypatch.setattr(cache, "TRUSTED_FROM", 1)
@@ -178,7 +174,6 @@ def test_small_or_recently_changed_text_is_always_read(
 def test_a_text_that_changes_while_it_is_read_is_read_again(
     large: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "text.txt").write_text(TEXT)
     source, real = old(tmp_path / "text.txt"), texts.measured
 
     def touching(*arguments: Any) -> Any:
@@ -242,7 +237,6 @@ WRONG += [[], {}, [[1, ""]], [[]] * 10**5]
 def test_a_forged_record_means_encoding_again_or_changes_no_text(
     large: None, tmp_path: Path, second: bool
 ) -> None:
-    (tmp_path / "text.txt").write_text(TEXT)
     source, data = old(tmp_path / "text.txt"), tmp_path / "data"
     first = encode([source], data)
     (path,) = [each for each in data.glob("*.json") if (len(each.stem) == 32) == second]
@@ -269,7 +263,6 @@ def test_a_forged_record_means_encoding_again_or_changes_no_text(
 def test_only_regular_files_of_a_bounded_size_are_opened(
     large: None, tmp_path: Path, what: str, suffix: str
 ) -> None:
-    (tmp_path / "text.txt").write_text(TEXT)
     source, data = old(tmp_path / "text.txt"), tmp_path / "data"
     first = encode([source], data)
     for path in [*data.glob(f"*{suffix}"), data / f"x{suffix}"]:

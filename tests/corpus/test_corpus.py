@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import TEXT, corpus_of
+from conftest import TEXT, corpus_of, sources_of
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -28,11 +28,7 @@ CHUNKS = st.integers(4, 9)
 
 def encoded(folder: Path, *contents: bytes) -> Corpus:
     """Files of these bytes, 0.txt, 1.txt, …, as one corpus."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, content in enumerate(contents):
-        (folder / f"{number}.txt").write_bytes(content)
-    names = [f"{number}.txt" for number in range(len(contents))]
-    return encode([Source(folder / name, name) for name in names], folder / "data")
+    return encode(sources_of(folder, *contents), folder / "data")
 
 
 def text_of(corpus: Corpus) -> str:
@@ -156,8 +152,8 @@ def test_every_nth_text_or_block_validates_and_no_text_is_lost(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "CHUNK", chunk)
         folder = tmp_path_factory.mktemp("corpus")
-        plain = encoded(folder, *(content.encode() for content in contents))
-        sources = [Source(folder / f"{n}.txt", f"{n}.txt") for n in range(len(contents))]
+        sources = sources_of(folder, *contents)
+        plain = encode(sources, folder / "data")
         corpus = encode(sources, folder / "data", None, config)
     assert text_of(plain) == whole
     assert corpus.identity.digest == plain.identity.digest  # the same text, in another order
@@ -180,17 +176,13 @@ def test_every_nth_text_or_block_validates_and_no_text_is_lost(
 
 
 def test_split_file_validates_as_a_whole(tmp_path: Path) -> None:
-    sources = []
-    for name, text in (("a", TEXT), ("b", "the cat."), ("c", "the cat.\n")):
-        (tmp_path / name).write_text(text)
-        sources.append(Source(tmp_path / name, name))
-    a, b, c = sources
-    config = TrainConfig(split="c")
+    a, b, c = sources_of(tmp_path, TEXT, "the cat.", "the cat.\n")
+    config = TrainConfig(split="2.txt")
     corpus = encode([a, b], tmp_path / "data", None, config, [c])
     for fraction in (0.1, 0.9):
         train, val = (corpus.vocabulary.decode(part) for part in corpus.split(fraction, 8))
         assert (train, val) == (TEXT + "the cat.\n", "the cat.\n")
-    assert corpus.identity.sources == ("a", "b")
+    assert corpus.identity.sources == ("0.txt", "1.txt")
     assert corpus.identity.boundary == len(TEXT) + 9
     # The same text with another split is a different corpus.
     other = encode([a], tmp_path / "data", None, config, [b, c])
@@ -204,10 +196,7 @@ def test_split_file_validates_as_a_whole(tmp_path: Path) -> None:
 def test_other_text_boundaries_give_another_order(tmp_path: Path) -> None:
     config, made = TrainConfig(split="every:2", separator=""), []
     for cuts in (("ab", "cd", "ef", "gh"), ("abcd", "ef", "", "gh"), ("abc", "d", "e", "fgh")):
-        (tmp_path / cuts[0]).mkdir()
-        sources = [Source(tmp_path / cuts[0] / str(n), str(n)) for n in range(4)]
-        for source, cut in zip(sources, cuts, strict=True):
-            source.path.write_text(cut)
+        sources = sources_of(tmp_path / cuts[0], *cuts)
         made.append(encode(sources, tmp_path / "data", None, config))
     assert [text_of(each) for each in made] == ["abefcdgh", "abcdghef", "abcedfgh"]
     assert [each.identity.boundary for each in made] == [4, 6, 4]
@@ -218,9 +207,8 @@ def test_other_text_boundaries_give_another_order(tmp_path: Path) -> None:
 
 
 def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text(TEXT)
-    source = Source(tmp_path / "text", "text")
-    corpus = encode([source], tmp_path / "data", None, TrainConfig(split="every:4"))
+    sources = sources_of(tmp_path, TEXT)
+    corpus = encode(sources, tmp_path / "data", None, TrainConfig(split="every:4"))
     assert corpus.block == len(TEXT) // 40 == 72
     assert corpus.longest_context(0.1) == 18
     corpus.split(0.1, 18)
@@ -229,10 +217,9 @@ def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
 
 
 def test_rare_characters_are_folded_and_counted(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("a" * 50 + "bé東" + "b" * 50)
-    source = Source(tmp_path / "text", "text")
-    config = TrainConfig(min_count=2)
-    corpus = encode([source], tmp_path / "data", None, config)
+    text, config = "a" * 50 + "bé東" + "b" * 50, TrainConfig(min_count=2)
+    sources = sources_of(tmp_path, text)
+    corpus = encode(sources, tmp_path / "data", None, config)
     assert text_of(corpus) == "a" * 50 + "b\ufffd\ufffd" + "b" * 50
     assert (corpus.identity.folded, corpus.identity.folded_count) == ("é東", 2)
     assert dict(zip(corpus.vocabulary.characters, corpus.counts, strict=True)) == {
@@ -243,16 +230,15 @@ def test_rare_characters_are_folded_and_counted(tmp_path: Path) -> None:
     opened = reopen(corpus.identity, tmp_path / "data", corpus.vocabulary, config)
     assert opened is not None
     assert opened.identity == corpus.identity
-    again = encode([source], tmp_path / "data", corpus.vocabulary, config)
+    again = encode(sources, tmp_path / "data", corpus.vocabulary, config)
     assert again.identity == corpus.identity
-    assert text_of(encode([source], tmp_path / "data")) == (tmp_path / "text").read_text()
+    assert text_of(encode(sources, tmp_path / "data")) == text
 
 
 def test_progress_never_decreases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "CHUNK", 100)
-    (tmp_path / "text").write_text(TEXT)
     told: list[float] = []
-    encode([Source(tmp_path / "text", "text")], tmp_path / "data", progress=told.append)
+    encode(sources_of(tmp_path, TEXT), tmp_path / "data", progress=told.append)
     assert told == sorted(told)
     assert len(told) > 20
     assert told[-1] == 1
@@ -267,14 +253,9 @@ def test_an_interrupted_encoding_leaves_no_file(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(texts, "CHUNK", 100)
-    (tmp_path / "text").write_text(TEXT)
+    config = TrainConfig(split=split)
     with pytest.raises(KeyboardInterrupt):
-        encode(
-            [Source(tmp_path / "text", "text")],
-            tmp_path / "data",
-            config=TrainConfig(split=split),
-            progress=impatient,
-        )
+        encode(sources_of(tmp_path, TEXT), tmp_path / "data", None, config, progress=impatient)
     assert list((tmp_path / "data").glob("*")) == []
 
 
@@ -285,17 +266,16 @@ def test_an_interrupted_encoding_leaves_no_file(
 def test_a_text_that_changes_between_the_readings_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
-    real = module.measured
+    (source,), real = sources_of(tmp_path, TEXT), module.measured
 
     def meanwhile(*arguments: Any) -> Any:
         made = real(*arguments)
-        (tmp_path / "text").write_text(changed)
+        source.path.write_text(changed)
         return made
 
     monkeypatch.setattr(module, "measured", meanwhile)
-    (tmp_path / "text").write_text(TEXT)
-    with pytest.raises(TextError, match=r"^text was changed while it was read"):
-        encode([Source(tmp_path / "text", "text")], tmp_path / "data")
+    with pytest.raises(TextError, match=r"^0\.txt was changed while it was read"):
+        encode([source], tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 
 
@@ -363,17 +343,15 @@ def test_characters_are_counted_across_chunks(monkeypatch: pytest.MonkeyPatch) -
 def test_encodings_of_a_text_with_several_vocabularies_do_not_replace_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = Source(tmp_path / "text.txt", "text.txt")
-    source.path.write_text(TEXT)
-    data, later = tmp_path / "data", Vocabulary("zt東")
-    own = encode([source], data)
-    grown = encode([source], data, later, grows=True)
+    sources, data, later = sources_of(tmp_path, TEXT), tmp_path / "data", Vocabulary("zt東")
+    own = encode(sources, data)
+    grown = encode(sources, data, later, grows=True)
     assert (own.vocabulary, grown.vocabulary) == (Vocabulary.from_text(TEXT), later.grown(TEXT))
     assert text_of(own) == text_of(grown) == TEXT
     assert grown.identity == own.identity
     monkeypatch.setattr(module, "write_ids", lambda *_: pytest.fail("encoded again"))
     for known, grows in ((None, False), (later, True), (grown.vocabulary, False)):
-        again = encode([source], data, known, grows=grows)
+        again = encode(sources, data, known, grows=grows)
         expected = own if known is None else grown
         assert again.vocabulary == expected.vocabulary
         found = reopen(expected.identity, data, expected.vocabulary)
@@ -383,9 +361,8 @@ def test_encodings_of_a_text_with_several_vocabularies_do_not_replace_each_other
 
 
 def test_text_whose_characters_extend_a_vocabulary_in_order_is_encoded_once(tmp_path: Path) -> None:
-    source = Source(tmp_path / "text.txt", "text.txt")
-    source.path.write_text("abcd" * 9)
-    corpus = encode([source], tmp_path / "data", Vocabulary("ab"), grows=True)
+    sources = sources_of(tmp_path, "abcd" * 9)
+    corpus = encode(sources, tmp_path / "data", Vocabulary("ab"), grows=True)
     assert corpus.own
-    assert encode([source], tmp_path / "data").vocabulary == corpus.vocabulary
+    assert encode(sources, tmp_path / "data").vocabulary == corpus.vocabulary
     assert len(list((tmp_path / "data").glob("*.ids"))) == 1

@@ -5,20 +5,20 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from blake3 import blake3
+from conftest import sources_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpt.corpus import text as texts
 from gpt.corpus.corpus import encode
 from gpt.corpus.encode import build_vocabulary, write_ids
-from gpt.corpus.sources import Source
 from gpt.corpus.split import divide
 from gpt.corpus.text import measured, no_progress, pieces_of
 from gpt.errors import StorageError, TextError
@@ -27,13 +27,6 @@ from gpt.vocabulary import Vocabulary
 
 MANY = "".join(chr(point) for point in range(0x3400, 0x3400 + 300))  # too many for one byte
 MORE = "".join(chr(point) for point in range(0x10000, 0x10000 + 66_000))  # too many for two
-
-
-def sources_of(folder: Path, contents: Sequence[str]) -> list[Source]:
-    folder.mkdir(exist_ok=True)
-    for number, content in enumerate(contents):
-        (folder / f"{number}").write_bytes(content.encode())
-    return [Source(folder / f"{number}", f"{number}") for number in range(len(contents))]
 
 
 @settings(deadline=None, max_examples=80)
@@ -51,7 +44,7 @@ def test_ids_are_stored_split_by_split_each_with_a_checksum(
     assume(all(content.count("\0") < 9 for content in contents))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "CHUNK", chunk)
-        pieces = pieces_of(sources_of(folder, contents), "", [])
+        pieces = pieces_of(sources_of(folder, *contents), "", [])
         text = measured(pieces, sources=len(contents), training=len(contents))
         made = build_vocabulary(text.counts)
         division = divide(text.starts, len(contents), every)
@@ -75,7 +68,7 @@ def test_ids_take_one_byte_up_to_256_characters_and_two_above(
 ) -> None:
     monkeypatch.setattr(texts, "CHUNK", chunk if size < 4 else 2**18)
     whole = "once upon a time " * 70 + text + "a time"
-    corpus = encode(sources_of(tmp_path, [whole]), tmp_path / "data")
+    corpus = encode(sources_of(tmp_path, whole), tmp_path / "data")
     assert corpus.ids.itemsize == size
     assert corpus.vocabulary.decode(corpus.ids) == whole
 
@@ -88,14 +81,14 @@ def test_full_disk_while_encoding_is_a_storage_error_and_leaves_no_file(
 
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(StorageError, match=r"^cannot write .*data: No space left on device$"):
-        encode(sources_of(tmp_path, ["a" * 99]), tmp_path / "data")
+        encode(sources_of(tmp_path, "a" * 99), tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 
 
 def test_a_text_that_becomes_invalid_while_it_is_read_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sources = sources_of(tmp_path, ["a" * 99])
+    sources = sources_of(tmp_path, "a" * 99)
     real = files.replacing
 
     @contextmanager
@@ -105,7 +98,7 @@ def test_a_text_that_becomes_invalid_while_it_is_read_leaves_no_file(
             yield write
 
     monkeypatch.setattr(files, "replacing", meanwhile)
-    with pytest.raises(TextError, match=r"^0: invalid UTF-8 at byte 98;"):
+    with pytest.raises(TextError, match=r"^0\.txt: invalid UTF-8 at byte 98;"):
         encode(sources, tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 
@@ -121,4 +114,4 @@ def test_ids_that_the_disk_changed_are_rejected(
 
     monkeypatch.setattr(os, "write", spoilt)
     with pytest.raises(StorageError, match="is not what was written; check the disk"):
-        encode(sources_of(tmp_path, ["abd" * 50]), tmp_path / "data")
+        encode(sources_of(tmp_path, "abd" * 50), tmp_path / "data")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from blake3 import blake3
+from conftest import sources_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -21,12 +22,6 @@ from gpt.errors import TextError
 NONE = Source(Path(), "")
 #: The BLAKE3 of "abc", of the authors of BLAKE3.
 ABC = "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"
-
-
-def sources_of(folder: Path, contents: Sequence[str]) -> list[Source]:
-    for number, content in enumerate(contents):
-        (folder / f"{number}").write_bytes(content.encode())
-    return [Source(folder / f"{number}", f"{number}") for number in range(len(contents))]
 
 
 def joined(contents: Sequence[str], separator: str) -> str:
@@ -62,7 +57,7 @@ def test_texts_are_separated_hashed_and_counted(
     chunk: int,
     training: int,
 ) -> None:
-    sources = sources_of(tmp_path_factory.mktemp("texts"), contents)
+    sources = sources_of(tmp_path_factory.mktemp("texts"), *contents)
     whole = joined(contents, separator)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
@@ -124,9 +119,9 @@ def test_a_file_without_an_end_is_rejected(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("left", [0, 50, 51])  # 51: the file ends within a character
 def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, left: int) -> None:
-    (piece,) = pieces_of(sources_of(tmp_path, ["é" * 99]), "\n", [])
-    os.truncate(tmp_path / "0", left)
-    with pytest.raises(TextError, match=r"^0 was changed while it was read; try again"):
+    (piece,) = pieces_of(sources_of(tmp_path, "é" * 99), "\n", [])
+    os.truncate(tmp_path / "0.txt", left)
+    with pytest.raises(TextError, match=r"^0\.txt was changed while it was read; try again"):
         measured([piece])
 
 
