@@ -109,19 +109,6 @@ def test_orders_that_would_exceed_the_limit_are_not_counted(
     assert unpacked(arrays, 12, 8).ends == whole.ends[: orders + 1]
 
 
-@pytest.mark.parametrize("damage", ["symbols", "counts", "children", "order", "alphabet", "empty"])
-def test_damaged_tables_are_refused(counted: tuple[Expert, np.ndarray], damage: str) -> None:
-    arrays = counted[0].trie.packed()
-    if damage in arrays:
-        arrays[damage] = arrays[damage][:-1]
-    elif damage == "order":
-        arrays["symbols"] = arrays["symbols"][::-1]
-    elif damage == "empty":
-        arrays = {name: array[:0] for name, array in arrays.items()}
-    with pytest.raises(ValueError, match="n-grams"):
-        unpacked(arrays, 3 if damage == "alphabet" else 100, 8)
-
-
 def test_parts_of_many_positions_predict_the_same(
     counted: tuple[Expert, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:

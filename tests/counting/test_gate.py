@@ -59,11 +59,6 @@ def cut(gpt: Array, counting: Array, seen: Array) -> list[Block]:
     return [Block(gpt[part], counting[part], seen[part], ids[part]) for part in parts]
 
 
-def loss(gate: Gate, gpt: Array, counting: Array, seen: Array) -> float:
-    both = log_softmax(gate.scores(gpt, counting, seen))
-    return float(-both[np.arange(400), IDS[-400:]].mean())
-
-
 def test_features_are_those_of_their_names(expert: Expert, logits: Array) -> None:
     counted = expert.predict(expert.trie.histories(IDS[-400:]))
     seen = features(counted, logits)
@@ -76,13 +71,6 @@ def test_features_are_those_of_their_names(expert: Expert, logits: Array) -> Non
             "agreement": sum(map(mul, chances, gpt)),
         }
         assert dict(zip(FEATURES, seen[place], strict=True)) == pytest.approx(expected, rel=1e-12)
-
-
-def test_both_together_predict_better_than_each(expert: Expert, logits: Array) -> None:
-    gpt, counting, seen = parts(expert, logits)
-    fitted = fit_gate(cut(gpt, counting, seen))
-    alone = [-each[np.arange(400), IDS[-400:]].mean() for each in (log_softmax(gpt), counting)]
-    assert loss(fitted, gpt, counting, seen) < 0.6 * min(alone)
 
 
 def test_the_derivatives_are_those_of_the_loss(expert: Expert, logits: Array) -> None:

@@ -181,14 +181,6 @@ def test_gpu_batch_leaves_enough_steps(characters: int) -> None:
     assert fit_size(given, "cuda") == given
 
 
-@pytest.mark.parametrize("shape", KNOWN)
-def test_a_trained_character_takes_about_six_operations_for_each_parameter(
-    shape: dict[str, Any],
-) -> None:
-    model = recipe_of(**shape).model
-    assert model.training_flops == pytest.approx(6 * model.parameters(), rel=0.11)
-
-
 def test_cost_is_the_sum_of_its_parts() -> None:
     measured = Speed(0.5, seconds_per_character=0.001, saving=0.75, fitting=0.25)
     options = {"steps": 100, "eval_interval": 40, "eval_part": 1000, "block_size": 100}

@@ -2,8 +2,6 @@
 // Functions for test_gpt_in_javascript.py. A model is kept under the number that `open` returns.
 
 import { Gpt } from "../../../gpt/view/page/assets/model/gpt.js";
-import { ACTIVATIONS, NORMS } from "../../../gpt/view/page/assets/model/layers.js";
-import { POSITIONS } from "../../../gpt/view/page/assets/model/positions.js";
 import { Reading } from "../../../gpt/view/page/assets/model/reading.js";
 
 /** @typedef {import("../../../gpt/view/page/assets/model/gpt.js").Config} Config */
@@ -11,10 +9,6 @@ import { Reading } from "../../../gpt/view/page/assets/model/reading.js";
 
 /** @type {Gpt[]} */
 const models = [];
-
-export function variants() {
-  return [POSITIONS, NORMS, ACTIVATIONS].map((each) => Object.keys(each));
-}
 
 /** @param {Config} config @param {Record<string, Float32Array>} tensors */
 export function open(config, tensors) {
