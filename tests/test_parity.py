@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from javascript import JavaScript
 from torch import Tensor
 from variants import (
+    ALL,
     VARIANTS,
     all_rows,
     covering_rows,
@@ -49,8 +50,9 @@ from gpt.view.page.shipping import config_record
 
 Array = npt.NDArray[np.floating[Any]]
 
-#: Largest error of a number, as a share of the largest. A fifth of it was measured, or less.
-BOUNDS = {torch.float64: 1e-13, torch.float32: 1e-4}
+#: Largest error of a number, as a share of the largest. VARIANTS have up to 1e-14 and 1.2e-5;
+#: some of all combinations have sharper attention, which enlarges rounding.
+BOUNDS = {torch.float64: 1e-11, torch.float32: 1e-3 if ALL else 1e-4}
 IDS, SOURCE = (
     torch.randint(11, (3, n), generator=torch.Generator().manual_seed(n)) for n in (9, 7)
 )

@@ -38,6 +38,8 @@ SHAPE: dict[str, Any] = {"vocab_size": 11, "block_size": 12, "n_layer": 2, "n_em
 
 Row = dict[str, Any]
 
+ALL = bool(os.environ.get("ALL_VARIANTS"))
+
 
 def pairs_of(row: Row) -> set[tuple[Any, ...]]:
     """Every two (option, value) of a row; the options in the order of SWITCHES."""
@@ -85,7 +87,7 @@ def config_of(row: Row) -> ModelConfig:
 
 def variants() -> list[ModelConfig]:
     """Every model to test, each once."""
-    rows = all_rows() if os.environ.get("ALL_VARIANTS") else chain(covering_rows(), preset_rows())
+    rows = all_rows() if ALL else chain(covering_rows(), preset_rows())
     return [*dict.fromkeys(config_of(row) for row in rows)]
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 from javascript import JavaScript, JavaScriptError
 
 from gpt.config import ModelConfig
-from gpt.config.model import Norm, Position
 from gpt.heads.patching import Patches
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
