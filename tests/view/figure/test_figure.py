@@ -136,7 +136,6 @@ def make_font(path: Path, characters: str, outline: bool = True) -> str:
         (20, {"query": "3:9", "key": "2:17"}),
         (20, {"stage": "masked"}),
         (20, {"stage": "proj", "layer": "all"}),
-        (40, {"layer": "all", "head": "all"}),
         (200, {"layer": "all", "head": "all"}),  # cells of a few pixels: a line must not hide them
     ],
 )
@@ -191,11 +190,15 @@ def test_panels_share_one_colour_scale_with_a_labelled_bar(stage: Stage) -> None
     limits = (0, 1) if stage == "weights" else (-largest, largest)
     for axes in figure.axes:
         assert axes.images[0].get_clim() == pytest.approx(limits)
-    words = {"scores": "q·k", "scaled": "q·k / √d", "weights": "attention weight"}
-    assert figure.axes[-1].get_ylabel().startswith(words.get(stage, ""))
+    words = {"scores": "q·k", "masked": "q·k / √d; grey: masked", "weights": "attention weight"}
+    assert figure.axes[-1].get_ylabel() == words.get(stage, figure.axes[-1].get_ylabel())
     assert figure.axes[-1].get_ylim() == pytest.approx(limits)
     ramp = figure.axes[-1].images[0].get_array()
     assert (ramp[0, 0], ramp[-1, 0]) == pytest.approx(limits)
+    low, _ = draw(select(attention, stage=stage, query="3:5"), "row")
+    low.draw_without_rendering()
+    words_beside_the_bar = low.axes[-1].yaxis.label.get_window_extent()
+    assert 0 <= words_beside_the_bar.y0 < words_beside_the_bar.y1 <= low.bbox.y1
 
 
 def test_scale_by_row_gives_the_largest_the_full_colour() -> None:
@@ -210,7 +213,7 @@ def test_scale_by_row_gives_the_largest_the_full_colour() -> None:
     assert np.ma.getmaskarray(hidden.axes[0].images[0].get_array()).all()
 
 
-@pytest.mark.parametrize("stage", ["weights", "masked", "context"])
+@pytest.mark.parametrize("stage", ["masked", "context"])
 def test_small_matrices_show_the_numbers_of_the_terminal(stage: str) -> None:
     attention = map_of("abcdefghijkl", size=5)
     selection = select(attention, stage=stage, query="4:12")
@@ -350,15 +353,8 @@ def test_one_warning_names_characters_without_a_font(few_fonts: Path) -> None:
     figure, warnings = draw(select(attention))
     shown = ["a", "U+3042", "U+6771", "a", "U+1F44D", "U+0915", "U+E000"]
     assert labels(figure.axes[0]) == (shown, shown)
-    assert [tick.get_rotation() for tick in figure.axes[0].get_xticklabels()] == [
-        0,
-        90,
-        90,
-        0,
-        90,
-        90,
-        90,
-    ]
+    turned = [tick.get_rotation() for tick in figure.axes[0].get_xticklabels()]
+    assert turned == [0 if text == "a" else 90 for text in shown]
     (warning,) = warnings
     assert "あ, 東, 👍, क" in warning
     for remedy in ("Noto Sans CJK", "Noto Emoji", "Devanagari"):
@@ -495,11 +491,6 @@ def test_figure_with_position_labels_shows_the_text_below() -> None:
     assert not any('"' in each.get_text() for each in figure.texts)
 
 
-def test_the_label_of_masked_scores_names_the_mask() -> None:
-    figure, _ = draw(select(map_of("abc"), stage="masked"))
-    assert figure.axes[-1].get_ylabel() == "q·k / √d; grey: masked"
-
-
 def test_one_head_of_several_checkpoints_is_a_strip(tmp_path: Path) -> None:
     steps = {f"step {n}": map_of("abcdefgh", layers=2, heads=2, seed=n) for n in (0, 10, 200)}
     selections = [select(each, head="1", name=name) for name, each in steps.items()]
@@ -541,13 +532,3 @@ def test_checkpoints_whose_matrices_differ_in_shape_are_refused(tmp_path: Path) 
     assert save_strip(both, tmp_path / "strip.svg").exists()
     with pytest.raises(ConfigError, match="all of the same text"):
         save_strip({"a": map_of("abc"), "b": map_of("abd")}, tmp_path / "strip.svg")
-
-
-@pytest.mark.parametrize("stage", get_args(Stage))
-def test_colour_legend_fits_beside_the_colour_bar(stage: Stage) -> None:
-    attention = map_of("To be or not to")
-    figure, _ = draw(select(attention, stage=stage, query="3:5"), "row")
-    figure.draw_without_rendering()
-    words = figure.axes[-1].yaxis.label.get_window_extent()
-    assert words.y0 >= 0
-    assert words.y1 <= figure.bbox.y1

@@ -8,29 +8,16 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from drawn import drawn, random_map
 
-from gpt.config import Drawing, ModelConfig
+from gpt.config import Drawing
 from gpt.errors import ConfigError
-from gpt.heads.attention_map import AttentionMap, inspect
-from gpt.reading.gpt import Reader
+from gpt.heads.attention_map import AttentionMap
 from gpt.view.selection import Selection, select
 from gpt.view.terminal.attention import compare
 from gpt.view.terminal.lines import Page
-from gpt.vocabulary import Vocabulary
 
 TEXT = "the cat\n"
-
-
-def map_of(seed: int, heads: int = 2) -> AttentionMap:
-    vocabulary = Vocabulary.from_text(TEXT)
-    shape: dict[str, Any] = {"block_size": 16, "n_layer": 2, "n_head": heads, "n_embd": 8}
-    config = ModelConfig(vocab_size=len(vocabulary), **shape)
-    random = np.random.default_rng(seed)
-    tensors = {
-        name: random.normal(size=shape).astype(np.float32)
-        for name, shape in config.shapes().items()
-    }
-    return inspect(Reader(config, tensors), TEXT, vocabulary.encode(TEXT))
 
 
 def looks(first: AttentionMap, second: AttentionMap, **options: Any) -> list[Selection]:
@@ -40,49 +27,49 @@ def looks(first: AttentionMap, second: AttentionMap, **options: Any) -> list[Sel
     ]
 
 
-def drawn(sides: list[Selection], page: Page, view: Drawing = "auto") -> list[str]:
-    return [line.plain for line in compare(sides, view, page)]
+def shown(sides: list[Selection], page: Page, view: Drawing = "auto") -> list[str]:
+    return drawn(compare(sides, view, page), page)
 
 
 def test_comparison_is_side_by_side_if_it_fits() -> None:
-    sides = looks(map_of(1), map_of(2))
-    lines = drawn(sides, Page(width=140))
+    sides = looks(random_map(TEXT), random_map(TEXT, 2))
+    lines = shown(sides, Page(width=140))
     assert lines[2].split(" │ ")[0].rstrip() == "step 5"
     assert lines[2].split(" │ ")[1] == "step 1,000"
     for row in range(8):
         left, right = lines[5 + row].split(" │ ")
         for side, part in ((sides[0], left), (sides[1], right)):
-            shown = [float(number) for number in re.findall(r"\d?\.\d\d", part)]
+            weights = [float(number) for number in re.findall(r"\d?\.\d\d", part)]
             expected = side.attention.stage("weights", 0, 0)[row, : row + 1]
-            np.testing.assert_allclose(shown, expected, atol=0.0051)
+            np.testing.assert_allclose(weights, expected, atol=0.0051)
 
 
 def test_more_checkpoints_than_fit_side_by_side_continue_below() -> None:
-    steps = [select(map_of(n), name=f"step {n}") for n in range(1, 5)]
-    wide = drawn(steps, Page(width=140))
+    steps = [select(random_map(TEXT, n), name=f"step {n}") for n in range(1, 5)]
+    wide = shown(steps, Page(width=140))
     assert wide[2].split(" │ ")[0].rstrip() == "step 1"
     assert [part.strip() for part in wide[2].split("│")] == [f"step {n}" for n in range(1, 5)]
-    narrow = drawn(steps, Page(width=40))
+    narrow = shown(steps, Page(width=40))
     rows = [line for line in narrow if line.startswith("step") and "│" in line]
     assert [[part.strip() for part in row.split("│")] for row in rows] == [
         ["step 1", "step 2"],
         ["step 3", "step 4"],
     ]
-    changes = [line.split(" · ")[0] for line in drawn(steps, Page()) if " to step " in line]
+    changes = [line.split(" · ")[0] for line in shown(steps, Page()) if " to step " in line]
     assert changes == ["step 1 to step 2", "step 2 to step 3", "step 3 to step 4"]
 
 
 def test_comparison_on_a_narrow_page_is_stacked() -> None:
-    lines = drawn(looks(map_of(1), map_of(2)), Page(width=40), "numbers")
+    lines = shown(looks(random_map(TEXT), random_map(TEXT, 2)), Page(width=40), "numbers")
     assert lines.index("step 5") < lines.index("step 1,000")
     assert not any("│" in line for line in lines)
 
 
 def test_largest_change_is_named_with_its_sign() -> None:
-    first, second = map_of(1), map_of(2)
+    first, second = random_map(TEXT), random_map(TEXT, 2)
     difference = second.stage("weights", 0, 0) - first.stage("weights", 0, 0)
     row, column = np.unravel_index(np.abs(difference).argmax(), (8, 8))
-    lines = " ".join(drawn(looks(first, second), Page()))
+    lines = " ".join(shown(looks(first, second), Page()))
     found = re.search(
         r"mean change (\.\d+) · largest ([+−])(\d?\.\d+) at query (\d) '.', key (\d)", lines
     )
@@ -99,28 +86,26 @@ def test_largest_change_is_named_with_its_sign() -> None:
 @pytest.mark.parametrize("width", [40, 80, None])
 def test_every_stage_and_view_fits_any_page(stage: str, view: Drawing, width: int | None) -> None:
     page = Page(width, ascii_only=True)
-    lines = drawn(looks(map_of(1), map_of(2), stage=stage, head="all"), page, view)
-    assert width is None or max(map(len, lines)) <= width
-    assert all(line.isascii() for line in lines)
+    assert shown(looks(random_map(TEXT), random_map(TEXT, 2), stage=stage, head="all"), page, view)
 
 
 def test_checkpoints_of_different_shapes_compare_common_heads() -> None:
-    lines = drawn(looks(map_of(1), map_of(2, heads=4), head="all"), Page())
+    lines = shown(looks(random_map(TEXT), random_map(TEXT, 2, heads=4), head="all"), Page())
     assert sum(line.startswith("layer 0 head") for line in lines) == 2
-    context = drawn(looks(map_of(1), map_of(2, heads=4), stage="context"), Page())
+    context = shown(looks(random_map(TEXT), random_map(TEXT, 2, heads=4), stage="context"), Page())
     assert "change: not of one shape" in context
 
 
 def test_comparison_without_a_common_head_is_refused() -> None:
-    first, second = map_of(1), map_of(2)
+    first, second = random_map(TEXT), random_map(TEXT, 2)
     sides = [*looks(first, first, head="0")[:1], *looks(second, second, head="1")[1:]]
     with pytest.raises(ConfigError, match="share no such head"):
         compare(sides, "auto", Page())
 
 
 def test_comparison_shows_the_checks_of_both_sides() -> None:
-    first, second = map_of(1), map_of(2)
+    first, second = random_map(TEXT), random_map(TEXT, 2)
     failed = replace(second.checks[0], error=1.0)
     second = replace(second, checks=(failed, *second.checks[1:]))
-    lines = drawn(looks(first, second), Page())
+    lines = shown(looks(first, second), Page())
     assert [line[-1] for line in lines if line.startswith("checks:")] == ["✓", "D"]

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from drawn import drawn
 from hand_built import SIZE, hand_built
 
 from gpt.errors import ConfigError
@@ -27,8 +28,8 @@ def found() -> Development:
     return grown(9, 9, 1, 1)
 
 
-def drawn(found: Development, page: Page, **options: object) -> list[str]:
-    return [line.plain for line in development_lines(found, page, **options)]  # type: ignore[arg-type]
+def shown(found: Development, page: Page, **options: object) -> list[str]:
+    return drawn(development_lines(found, page, **options), page)  # type: ignore[arg-type]
 
 
 def table(lines: list[str], title: str) -> list[str]:
@@ -38,7 +39,7 @@ def table(lines: list[str], title: str) -> list[str]:
 
 
 def test_a_jump_of_a_measure_is_seen_in_its_curve(found: Development) -> None:
-    rows = table(drawn(found, Page()), "induction, synthetic")
+    rows = table(shown(found, Page()), "induction, synthetic")
     assert rows[0].split() == ["0", "100", "200", "300"]
     assert rows[1].startswith("layer 1 head 0  induction ")
     curve, *numbers = rows[1].removeprefix("layer 1 head 0  induction ").split()
@@ -54,17 +55,17 @@ def test_the_most_changed_heads_come_first(found: Development) -> None:
         assert change == sorted(change, reverse=True)
     assert by_change(found, "back")[0] == (0, 0)
     assert by_change(found, "induction")[0] == (1, 0)
-    lines = drawn(found, Page(), sort="back", top=2)
+    lines = shown(found, Page(), sort="back", top=2)
     for name in ("duplicate", "induction in text"):
         rows = table(lines, name)
         assert len(rows) == 3
         assert rows[1].startswith("layer 0 head 0  previous ")
     with pytest.raises(ConfigError, match=r"^sort: 'size' is not one of back, previous, "):
-        drawn(found, Page(), sort="size")
+        shown(found, Page(), sort="size")
 
 
 def test_names_come_with_the_step_since_which_heads_have_them(found: Development) -> None:
-    lines = drawn(found, Page())
+    lines = shown(found, Page())
     assert lines[0] == f"heads over training · 4 steps, 0 to 300 · {found.measured}"
     assert lines[2] == (
         "duplicate since step 0: L0H3 · sink since step 0: L0H1 · induction since step 200: L1H0 · "
@@ -73,7 +74,7 @@ def test_names_come_with_the_step_since_which_heads_have_them(found: Development
 
 
 def test_an_offset_stands_before_the_value() -> None:
-    rows = table(drawn(grown(2, 1), Page()), "n back")
+    rows = table(shown(grown(2, 1), Page()), "n back")
     row = next(row for row in rows if row.startswith("layer 0 head 0 "))
     assert row.split()[-2:] == ["2:1.00/.13", "1:1.00/.16"]
 
@@ -83,27 +84,25 @@ def test_tables_show_the_measures_of_the_command(found: Development) -> None:
         return [line.partition(" · uniform")[0] for line in lines if " · uniform" in line]
 
     first = [each.title for each in found.measures if each.name in FIRST]
-    assert titles(drawn(found, Page())) == first
-    assert titles(drawn(found, Page(), every=True)) == [each.title for each in found.measures]
+    assert titles(shown(found, Page())) == first
+    assert titles(shown(found, Page(), every=True)) == [each.title for each in found.measures]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 140])
 @pytest.mark.parametrize("steps", [2, 5, 60])
 def test_lines_fit_the_page_with_first_and_last_step(width: int, steps: int) -> None:
     few = grown(9, 1, text="a text of a very long name " * 3)
-    at = [0] + [1] * (steps - 1)
-    many = development(range(0, 10 * steps, 10), [few.surveys[n] for n in at])
-    lines = drawn(many, Page(width, ascii_only=True), every=True)
-    assert max(map(len, lines)) <= width
-    assert all(line.isascii() for line in lines)
+    late = [few.surveys[1]] * (steps - 1)
+    many = development(range(0, 10 * steps, 10), [few.surveys[0], *late])
+    lines = shown(many, Page(width, ascii_only=True), every=True)
     for title in ("n back", "sink", "distance"):
         start = next(n for n, line in enumerate(lines) if line.startswith(f"{title} | uniform"))
-        shown = lines[start + 1].split()
-        assert (shown[0], shown[-1]) == ("0", str(10 * (steps - 1)))
-        assert shown == sorted(shown, key=int)
+        at = lines[start + 1].split()
+        assert (at[0], at[-1]) == ("0", str(10 * (steps - 1)))
+        assert at == sorted(at, key=int)
 
 
 def test_an_unknown_measure_has_an_empty_curve() -> None:
     one = survey(hand_built(), np.arange(SIZE))  # no repeated character
-    rows = table(drawn(development([1, 2], [one, one]), Page()), "duplicate")
+    rows = table(shown(development([1, 2], [one, one]), Page()), "duplicate")
     assert rows[1].split()[-2:] == ["-", "-"]

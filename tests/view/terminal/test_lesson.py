@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from drawn import drawn
 from rich.cells import cell_len
 
 from gpt.checks import Check
@@ -38,25 +39,14 @@ def lesson_of(*tables: Table) -> Lesson:
 
 
 @pytest.mark.parametrize("ascii_only", [False, True])
-@pytest.mark.parametrize("precision", [0, 4, 9])
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
-@pytest.mark.parametrize("numbered", [False, True])
-def test_lesson_fits_any_width(
-    width: int, precision: int, ascii_only: bool, numbered: bool
-) -> None:
-    page = Page(width, ascii_only, precision)
+def test_lesson_fits_any_width(width: int, ascii_only: bool) -> None:
     wide = Table("wide", np.tile(NUMBERS, 9), WORDS)
     stack = Table("stack", np.stack((NUMBERS, NUMBERS)), WORDS, WORDS)
-    lesson = lesson_of(table_of(numbered=numbered), wide, stack, Table("row", NUMBERS[0]))
-    lines = [line.plain for line in lesson_lines(lesson, page)]
-    assert max(map(cell_len, lines)) <= width
-    if ascii_only:
-        assert all(line.isascii() for line in lines)
-
-
-def test_large_integers_keep_all_digits() -> None:
-    assert digits_of(1_000_003, 0) == "1000003"
-    assert digits_of(1_000_003.0, 0) == "1.0e+06"
+    for precision in (0, 4, 9):
+        page = Page(width, ascii_only, precision)
+        tables = table_of(), table_of(numbered=True), wide, stack, Table("row", NUMBERS[0])
+        drawn(lesson_lines(lesson_of(*tables), page), page)
 
 
 @pytest.mark.parametrize("width", [40, 80, None])
@@ -86,9 +76,8 @@ LONG = Table(
 def test_long_table_is_cut_and_names_omitted_rows_and_columns(
     width: int | None,
 ) -> None:
-    lines = [line.plain for line in table_lines(LONG, Page(width))]
+    lines = drawn(table_lines(LONG, Page(width)), Page(width))
     assert len(lines) <= 14
-    assert max(map(cell_len, lines)) <= (width or 300)
     shown = set(re.findall(r"\d+", " ".join(lines[3:])))
     assert {"0", "1", "899", "869", "779"} <= shown, "the first rows and the last ones"
     assert "450" not in shown
@@ -102,9 +91,8 @@ def test_long_table_is_cut_and_names_omitted_rows_and_columns(
         assert counted[first] == "…"
         numbers = [int(each) for each in counted if each != "…"]
         assert numbers == [each for each in range(30) if not first <= each <= last]
-    in_ascii = [line.plain for line in table_lines(LONG, Page(width, ascii_only=True))]
-    assert all(line.isascii() for line in in_ascii)
-    assert max(map(len, in_ascii)) <= (width or 300)
+    in_ascii = Page(width, ascii_only=True)
+    drawn(table_lines(LONG, in_ascii), in_ascii)
 
 
 @pytest.mark.parametrize("width", [12, 30, 80, None])
@@ -121,11 +109,10 @@ def test_rows_are_left_out_only_if_that_saves_two_lines(width: int | None) -> No
 def test_full_option_shows_every_row_and_column(width: int | None) -> None:
     wide = Table("wide", LONG.values, digits=0)  # columns without names
     for table in (LONG, wide):
-        text = "\n".join(line.plain for line in table_lines(table, Page(width), full=True))
+        text = "\n".join(drawn(table_lines(table, Page(width), full=True), Page(width)))
         assert {str(number) for number in range(900)} <= set(re.findall(r"\d+", text))
         assert "left out" not in text
         assert "first" not in text
-        assert max(cell_len(line) for line in text.split("\n")) <= (width or 300)
 
 
 def test_only_the_first_unnamed_columns_are_shown() -> None:
@@ -158,6 +145,8 @@ def test_numbered_rows_show_position_and_character() -> None:
         (-0.00001, 4, "0.0000", "0.0000"),
         (-0.4, 0, "0", "0"),
         (2, 0, "2", "2"),
+        (1_000_003, 0, "1000003", "1000003"),
+        (1_000_003.0, 0, "1.0e+06", "1.0e+06"),
         (-np.inf, 4, "−∞", "-inf"),
         (np.inf, 4, "∞", "inf"),
         (np.nan, 4, "nan", "nan"),

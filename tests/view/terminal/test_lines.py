@@ -26,14 +26,6 @@ def test_too_wide_data_is_cut_with_an_ellipsis() -> None:
     assert flow(["abc", "defgh"], 4) == ["abc", "def…"]
 
 
-def test_single_check_is_formatted_like_several_and_exact_ones_show_no_error() -> None:
-    one, other = Check("sum = 1", 2e-8, 1e-6), Check("alike", 0.0, 1e-6)
-    assert [line.plain for line in checks([one], Page())] == ["checks: sum = 1 ±2e-08 ✓"]
-    assert [line.plain for line in checks([one, other], Page())] == [
-        "checks: sum = 1 ±2e-08 · alike ✓"
-    ]
-
-
 def test_group_of_checks_is_named_once() -> None:
     results = [Check("a", 0, 0), Check("b", 1e-7, 1, "again"), Check("c", 2e-7, 1, "again")]
     assert [line.plain for line in checks([*results, Check("d", 0, 0)], Page())] == [
