@@ -122,8 +122,6 @@ class Sheet:
 
     def _axes(self, x: int, y: int, across: int, down: int) -> Axes:
         """Axes in a frame two pixels wide, outside the axes so that it hides no cell."""
-        from matplotlib.patches import Rectangle
-
         below, whole = self.height - y - down, np.array([self.width, self.height])
         # Slightly smaller, as matplotlib before 3.11 rounds the smallest excess up to a whole
         # pixel.
@@ -131,10 +129,9 @@ class Sheet:
         size = np.array([across - 2e-5, down - 2e-5]) / whole
         axes = self.figure.add_axes((corner[0], corner[1], size[0], size[1]))
         axes.tick_params(width=0.4, length=1.5, pad=2, color=GREY, labelsize=6)
-        axes.spines[:].set_visible(False)
-        low, (wide, high) = corner - 1 / whole, size + 2 / whole
-        frame = Rectangle((low[0], low[1]), wide, high, fill=False, ec=GREY, lw=2 * 72 / DPI)
-        self.figure.add_artist(frame)
+        for spine in axes.spines.values():
+            spine.set(color=GREY, linewidth=2 * 72 / DPI)
+            spine.set_position(("outward", 72 / DPI))
         return axes
 
     def panel(self, place: int) -> Axes:
