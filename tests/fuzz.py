@@ -1,8 +1,8 @@
 """Random hostile inputs for the whole program, and checks of each result.
 
-Every input is a command line, or a call in Python, in its own folder with a corpus and two small
-runs, with a random error of one class (CLASSES below). For each of them gptx must end in time, with
-a documented exit code, in at most one line of error, without a traceback, within a bound of memory.
+Every input is a command line in its own folder with a corpus and two small runs, with a random
+error of one class (CLASSES below). For each of them gptx must end in time, with a documented exit
+code, in at most one line of error, without a traceback, within a bound of memory.
 It must lose nothing: no file outside the folder changes, no command but train changes a run, the
 newest whole checkpoint survives, and a training that succeeds leaves a checkpoint that opens. On a
 terminal it prints no control character of a foreign name. Linux and macOS.
@@ -22,7 +22,6 @@ import functools
 import importlib
 import inspect
 import io
-import itertools
 import json
 import multiprocessing
 import os
@@ -57,7 +56,7 @@ from typer.main import get_command
 
 import gpt
 from gpt import commands
-from gpt.errors import CheckpointError, GptxError
+from gpt.errors import CheckpointError
 from gpt.storage import model_file
 from gpt.storage.checkpoint import MANIFEST, MODEL, STATE
 from gpt.storage.json_values import sealed
@@ -69,13 +68,15 @@ MEMORY = 250 * 2**20  # bytes beyond those of a process that has imported everyt
 COMMAND = get_command(commands.application())
 COMMANDS = COMMAND.commands  # type: ignore[attr-defined]
 TRAIN = "train corpus.txt --n-layer 1 --n-head 2 --n-embd 8 --block-size 8 --batch-size 2".split()
+NEW = [*TRAIN, "--steps", "1", "--eval-interval", "1", "--run", "new"]
 TEXT = "the cat sat on the mat. To be, or not to be: árvíztűrő\n" * 60
 
 NUMBERS = "-1 0 1 2 3 7 2147483648 9223372036854775808 1e3 nan inf -inf 1e308 1e-320 0x10 ٣ 1,5"
 NUMBERS += f" 18446744073709551616 {'9' * 400} {'9' * 5000} -{'9' * 400} 1e300 0.{'0' * 400}1"
 TEXTS = [
-    *("", "the", "a" * 5000, "\udcff", "\u202e", "[red]x[/red]", "</script>", "😀", "\n", "\t"),
-    *("~no-such-user/x", "/dev/null", "/dev/full", ".", "..", "/", "pipe", "link", "corpus.txt"),
+    *("", "the", "a" * 5000, "字" * 10**5, "\udcff", "\u202e", "[red]x[/red]", "</script>"),
+    *("😀", "\n", "\t", "pipe", "link", "corpus.txt"),
+    *("~no-such-user/x", "/dev/null", "/dev/full", ".", "..", "/"),
     *("-", "--", "--help", "run", "run:last", "best", "last", "2", "../x", "0:1", "a:b", "none"),
 ]
 JSON_VALUES: list[Any] = [
@@ -90,40 +91,6 @@ NAMES = [
     *("\u2067a".encode(), "\u200f".encode(), b"<b>", b"'", b'"', b"\\", b"`steps`", b"\x08\x08"),
 ]
 FLOATS = [0.0, -1.0, 1e-45, 1e10, 3e38, -3e38, np.inf, -np.inf, np.nan]
-#: Arguments of methods in Python.
-VALUES: list[Any] = [
-    *(None, True, -1, 0, 1, 2, 7, 2**31, 2**63, 10**400, 0.5, -0.5, 1e308, float("nan")),
-    *(
-        float("inf"),
-        "",
-        "the",
-        "x",
-        "the cat",
-        "\ud800",
-        "\x1b]0;x\x07",
-        "best",
-        "last",
-        "all",
-        b"x",
-    ),
-    *(
-        [],
-        [-1],
-        [0, 1],
-        [10**9],
-        [None],
-        ["the"],
-        {},
-        {"a": 1},
-        (),
-        object(),
-        ...,
-        print,
-        np.zeros(3),
-    ),
-    *(np.array([0, -1]), np.array([[0, 1]]), np.array(3), np.array([0.5, np.nan]), set(), range(3)),
-    *("L0H0", "0.0", ["the cat", 3], {"L0H0": "zero"}, {0: None}, np.array([], np.int64), 1j),
-]
 WAITING = {"config", "corpus", "file", "files", "output", "path"}
 READING = ["runs", "runs run", "runs --verify", "sample --length 5", "attn", "heads --windows 2"]
 READING += ["eval", "next the", "explain mine", "sample --novelty --length 5", "eval corpus.txt"]
@@ -135,13 +102,12 @@ USING += ["train --resume --run run --steps 4"] * 3
 
 @dataclass
 class Input:
-    """A command line, or a call in Python; on a terminal or not, perhaps ended by a signal.
+    """A command line, on a terminal or not, perhaps ended by a signal.
 
     ends: seconds until the signal. closes: whether the reader of stdout leaves at once.
     """
 
     line: list[str]
-    call: Callable[[], object] | None = None
     environment: dict[str, str] = field(default_factory=dict)
     terminal: bool = False
     ends: tuple[int, float] | None = None
@@ -220,7 +186,13 @@ def resealed(path: Path, document: dict[str, Any]) -> None:
 
 
 def manifests(chance: random.Random, home: Path) -> list[str]:
-    """A manifest with wrong values and a correct checksum, or a broken one."""
+    """A manifest with wrong values and a correct checksum, or a broken one; or the same of the
+    record of an encoded corpus.
+    """
+    if chance.random() < 0.25:
+        path = chance.choice(sorted((home / "data").glob("*.json")))
+        path.write_text(json.dumps(changed(json.loads(path.read_bytes()), chance)))
+        return chance.choice([NEW, [*TRAIN, "--dry-run"], ["eval"], *map(str.split, USING[-2:])])
     path = chance.choice(Run(home / "checkpoints/run").step_paths()) / MANIFEST
     document = changed(json.loads(path.read_bytes()), chance)
     if isinstance(document, dict) and chance.random() < 0.9:
@@ -273,50 +245,42 @@ def logs(chance: random.Random, home: Path) -> list[str]:
 
 
 def folders(chance: random.Random, home: Path) -> list[str]:
-    """A link, a pipe, a folder or nothing in the place of a file of the run."""
-    run = home / "checkpoints/run"
+    """A link, a pipe, a folder or nothing in the place of a file of the run or of the encoded
+    corpus, or a file of another length.
+    """
+    run, data = home / "checkpoints/run", home / "data"
     places = [path for path in [run, *run.rglob("*")] if path != run or chance.random() < 0.2]
     places += [run / ".owner", run / ".lock", run / "step-00000099", run / ".tmp-step-00000004"]
-    place = chance.choice(places)
-    shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
-    kind = chance.randrange(5)
+    of_data = chance.random() < 0.4
+    if of_data:
+        places = [*data.iterdir(), data / "x.json", data / "x.ids", data / ".spool-x.txt", data]
+    place, kind = chance.choice(places), chance.randrange(6)
+    if kind == 5 and place.is_file():
+        size = place.stat().st_size
+        os.truncate(place, chance.choice([0, size // 2, max(0, size - 1), size + 1]))
+    else:
+        shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
     if kind == 0:
-        place.symlink_to(
-            chance.choice(["../../../precious/file", "/dev/zero", "nowhere", ".", place])
-        )
+        targets = ["../../../precious/file", "../../precious", "/dev/zero", "nowhere", ".", place]
+        place.symlink_to(chance.choice(targets))
     elif kind == 1:
         os.mkfifo(place)
     elif kind == 2:
         place.mkdir()
     elif kind == 3:
-        place.write_bytes(chance.choice([b"", b"\0" * 10, b"[]", b"123456"]))
+        made = [b"", b"\0" * 10, b"[]", b"123456", b"[" * 10**5, b"{}", b"\xff" * 99, b"null"]
+        place.write_bytes(chance.choice(made))
+    if of_data:
+        return chance.choice([NEW, [*TRAIN, "--dry-run"], ["eval"], *map(str.split, USING[-2:])])
     return chance.choice(USING).split()
 
 
 def texts(chance: random.Random, home: Path) -> list[str]:
     """Invalid, binary, empty or tiny texts."""
-    made = [
-        b"",
-        b"\xef\xbb\xbf",
-        b"a",
-        b"\xff\xfea\0",
-        b"\x1f\x8b\x08",
-        b"\0" * 100,
-        b"a\r\nb\r" * 50,
-    ]
-    made += [
-        TEXT.encode() + b"\xc3",
-        "é".encode() * 40,
-        "\U0001f600\u200d".encode() * 40,
-        b"x" * 99,
-    ]
-    made += [
-        chance.randbytes(200),
-        "\u2028\u0085".encode() * 30,
-        b"<script>" * 20,
-        b"%PDF",
-        b"\n" * 99,
-    ]
+    made = [b"", b"\xef\xbb\xbf", b"a", b"\xff\xfea\0", b"\x1f\x8b\x08", b"\0" * 100, b"x" * 99]
+    made += [b"a\r\nb\r" * 50, TEXT.encode() + b"\xc3", "é".encode() * 40, b"\n" * 99, b"%PDF"]
+    made += ["\U0001f600\u200d".encode() * 40, chance.randbytes(200), b"<script>" * 20]
+    made += ["\u2028\u0085".encode() * 30]
     (home / "odd.txt").write_bytes(chance.choice(made))
     line = chance.choice(["eval odd.txt", "attn --file odd.txt", "sample --file odd.txt"])
     line = chance.choice([line, "heads odd.txt", "next --file odd.txt", "eval --chars odd.txt"])
@@ -411,35 +375,6 @@ def tensors(chance: random.Random, home: Path) -> list[str]:
     return chance.choice([*USING, "sample --length 20", "next --lens the", "eval"]).split()
 
 
-def caches(chance: random.Random, home: Path) -> list[str]:
-    """Wrong values, links, pipes and foreign files in data/."""
-    data = home / "data"
-    path = chance.choice(sorted(data.iterdir()))
-    kind = chance.randrange(5)
-    if kind < 3 and path.suffix == ".json":
-        document = changed(json.loads(path.read_bytes()), chance)
-        path.write_text(json.dumps(document))
-    elif kind == 3:
-        place = chance.choice([path, data / "x.json", data / "x.ids", data / ".spool-x.txt", data])
-        shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
-        made = chance.randrange(4)
-        if made == 0:
-            os.mkfifo(place)
-        elif made == 1:
-            place.symlink_to(
-                chance.choice(["/dev/zero", "nowhere", "../corpus.txt", "../../precious"])
-            )
-        elif made == 2:
-            place.write_bytes(chance.choice([b"", b"[" * 10**5, b"{}", b"\xff" * 99, b"null"]))
-        elif place != data:
-            place.mkdir()
-    else:
-        size = path.stat().st_size
-        os.truncate(path, chance.choice([0, size // 2, size - 1, size + 1]))
-    line = [*TRAIN, "--steps", "1", "--eval-interval", "1", "--run", "new"]
-    return chance.choice([line, [*TRAIN, "--dry-run"], "eval".split(), *map(str.split, USING[-2:])])
-
-
 def imports(chance: random.Random, home: Path) -> list[str]:
     """nanoGPT's checkpoint and vocabulary with wrong names, types, structures and pickles."""
     state = state_of(len(CHARACTERS))
@@ -511,6 +446,22 @@ def exports(chance: random.Random, home: Path) -> list[str]:
     return line
 
 
+#: Command lines of `names`, which replaces the words in capitals.
+NAMED = """
+heads TEXT; eval TEXT; eval --chars TEXT; attn --file TEXT; sample --file TEXT; train --config TEXT;
+attn --run MODEL; heads --run MODEL; eval --run MODEL; next the --run MODEL; live --run MODEL;
+sample --length 5 --run MODEL; sample --novelty --length 5 --run MODEL; import MODEL;
+attn --run MODEL -o y.html; heads --run MODEL -o h.html; eval TEXT --against MODEL;
+attn -o FILE.html; attn -o FILE.png; attn -o FILE.svg; attn -o FILE.json; attn -o FILE.csv;
+heads TEXT -o FILE.html; heads TEXT -o FILE.csv; heads TEXT -o FILE.json; live -o FILE.html;
+train TEXT NEW; train TEXT --dry-run NEW; train NAME NEW; train PAIRS NEW; export FILE2;
+train corpus.txt NEW --from MODEL; train corpus.txt corpus.txt --separator=NAME NEW;
+runs FILE; runs --checkpoints FILE; runs --verify --checkpoints FILE; NAME; attn --NAME;
+attn NAME; next NAME; explain NAME; sample --prompt NAME; sample --stop NAME --length 9;
+explain simple --text NAME; explain simple --embeddings NAME=1,2,3
+"""
+
+
 def names(chance: random.Random, home: Path) -> Input:
     """Hostile names of files, texts and runs, on a terminal or in a pipe."""
     name = os.fsdecode(chance.choice(NAMES))
@@ -520,80 +471,16 @@ def names(chance: random.Random, home: Path) -> Input:
         shutil.copy(step / MODEL, home / f"{name}.safetensors")
         (home / f"{name}.tsv").write_text("a b\tc\nb\ta\n" * 30)
         shutil.copytree(home / "checkpoints", home / name)
-    text, model = f"./{name}.txt", f"./{name}.safetensors"
-    new = [*TRAIN[2:], "--steps", "1", "--eval-interval", "1", "--run", "new"]
-    parts = name.partition("x")[0]
-    lines = [
-        *(["heads", text], ["eval", text], ["eval", "--chars", text], ["attn", "--file", text]),
-        *(["attn", "--run", model], ["heads", "--run", model], ["eval", "--run", model]),
-        *(["next", "the", "--run", model], ["sample", "--length", "5", "--run", model]),
-        *(["attn", "-o", f"./{name}.{kind}"] for kind in ("html", "png", "svg", "json", "csv")),
-        *(["heads", text, "-o", f"./{name}.{kind}"] for kind in ("html", "png", "csv", "json")),
-        *(["attn", "--run", model, "-o", "y.html"], ["heads", "--run", model, "-o", "h.html"]),
-        *(
-            ["heads", text, "-o", "y.csv"],
-            ["live", "-o", f"./{name}.html"],
-            ["live", "--run", model],
-        ),
-        *(["train", text, *new], ["train", text, "--dry-run", *new], ["train", name, *new]),
-        *(["train", "corpus.txt", *new, "--from", model], ["train", f"./{name}.tsv", *new]),
-        *(
-            ["train", "corpus.txt", "corpus.txt", f"--separator={name}", *new],
-            ["runs", f"./{name}"],
-        ),
-        *(
-            ["runs", "--checkpoints", f"./{name}"],
-            ["runs", "--verify", "--checkpoints", f"./{name}"],
-        ),
-        *(["attn", name], ["next", name], ["sample", "--prompt", name], ["explain", name], [name]),
-        *(["explain", "simple", "--text", name], ["sample", "--stop", name, "--length", "9"]),
-        *(["explain", "simple", "--embeddings", f"{name}=1,2,3"], ["why", name], ["import", model]),
-        *(
-            ["eval", text, "--against", model],
-            ["export", f"./{name}2"],
-        ),
-        *(
-            ["train", "--config", text],
-            ["doctor"],
-            ["attn", f"--{parts}"],
-            ["sample", "--file", text],
-        ),
-        *(["heads", "--compare", name], ["sample", "--novelty", "--length", "5", "--run", model]),
-    ]
-    line = chance.choice(lines)
+    means = {"NAME": name, "TEXT": f"./{name}.txt", "MODEL": f"./{name}.safetensors"}
+    means |= {"PAIRS": f"./{name}.tsv", "FILE": f"./{name}"}
+    line = []
+    for part in chance.choice(NAMED.split(";")).split():
+        for word, meant in means.items():
+            part = part.replace(word, meant)
+        line += NEW[2:] if part == "NEW" else [part]
     if chance.random() < 0.3 and COMMANDS.get(line[0]) is not None:
         line = [*line, "--json"]
     return Input(line, terminal=chance.random() < 0.7)
-
-
-def long_words(chance: random.Random, home: Path) -> list[str]:
-    """Options and names of up to 100,000 characters."""
-    long = chance.choice(["x", "é", "a ", "\u202e", "[", "字", "-", "."]) * chance.choice(
-        [300, 10**5]
-    )
-    document = json.loads(
-        (step := Run(home / "checkpoints/run").step_paths()[-1] / MANIFEST).read_bytes()
-    )
-    how = chance.randrange(5)
-    if how == 0:
-        document["train"]["separator"] = long
-    elif how == 1:
-        document["corpus"]["sources"] = [long] * chance.choice([1, 20])
-    elif how == 2:
-        document["environment"] = {long: long, "torch": long}
-    elif how == 3:
-        document["preset"] = long
-    if how < 4:
-        resealed(step, document)
-        lines = ["runs", "runs run", "runs run other", "runs --json", "runs run other -o x.png"]
-        return chance.choice([*lines, *USING[-2:], "eval", "attn", "sample --length 5"]).split()
-    name = chance.choice(sorted(COMMANDS))
-    option = chance.choice([each for p in COMMANDS[name].params for each in p.opts])
-    (home / "c.toml").write_text(
-        chance.choice([f"a{'.a' * 20_000} = 1", f"{long!r} = 1", f"x = {long!r}"])
-    )
-    lines = [[name, option, long], [name, long], [name, "--config", "c.toml"], [long]]
-    return chance.choice(lines)
 
 
 def environments(chance: random.Random, home: Path) -> Input:
@@ -617,64 +504,11 @@ def signals(chance: random.Random, home: Path) -> Input:
     return Input(line, ends=(number, chance.random() ** 2))
 
 
-def python(chance: random.Random, home: Path) -> Input:
-    """A public method with arguments of any type."""
-
-    def call() -> object:
-        model = gpt.load("checkpoints/run")
-        objects = [model, model.attention("the cat"), model.vocabulary, gpt]
-        target = chance.choice([model, model, *objects])
-        found = [
-            name for name in dir(target) if not name.startswith("_") and name != "train_events"
-        ]
-        name = chance.choice(sorted(found))
-        method = getattr(target, name)
-        if not callable(method) or inspect.isclass(method):
-            return None
-        try:
-            parameters = [*inspect.signature(method).parameters.values()]
-        except ValueError:
-            return None
-        given: dict[str, Any] = {}
-        plain: list[Any] = []
-        for each in parameters:
-            value = chance.choice(VALUES)
-            if each.kind is each.POSITIONAL_ONLY:
-                plain.append(value)
-            elif each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
-                if each.default is each.empty or chance.random() < 0.4:
-                    given[each.name] = value
-            elif each.kind is each.VAR_KEYWORD and chance.random() < 0.5:
-                names = [
-                    "n",
-                    "length",
-                    "temperature",
-                    "seed",
-                    "top_k",
-                    "steps",
-                    "stop",
-                    "minutes",
-                    "x",
-                ]
-                given[chance.choice(names)] = value
-        if target is gpt and name in ("train", "resume"):
-            given |= {"steps": 1, "n_layer": 1, "n_embd": 4, "n_head": 1, "counting": 0}
-        try:
-            result = method(*plain, **given)
-            if hasattr(result, "__next__"):
-                list(itertools.islice(result, 20))
-            return repr(result)[:100]
-        except (TypeError, ValueError, IndexError, ImportError, GptxError):
-            return None  # each says what is wrong (tests/test_public_arguments.py)
-
-    return Input(["python"], call=call)
-
-
 CLASSES: dict[str, Damage] = {
     each.__name__: each
     for each in (
-        *(options, toml, manifests, models, logs, folders, texts, steps, tensors, caches, imports),
-        *(exports, names, long_words, environments, signals, python),
+        *(options, toml, manifests, models, logs, folders, texts, steps, tensors, imports),
+        *(exports, names, environments, signals),
     )
 }
 
@@ -713,11 +547,7 @@ def run_child(asked: Input, home: Path) -> tuple[int, str, int]:
             webbrowser.open = lambda *_, **__: True
             os.environ.update(asked.environment)
             sys.argv = ["gptx", *asked.line]
-            if asked.call:
-                asked.call()
-                status = 0
-            else:
-                commands.main()
+            commands.main()
         except SystemExit as error:
             status = error.code if isinstance(error.code, int) else int(error.code is not None)
         except KeyboardInterrupt:  # before the program has handled signals
@@ -814,7 +644,7 @@ def lost(
     for run, step in whole.items():
         if now.get(run, -1) < step:
             wrong += f", {run} lost step {step}"
-    trains = command in ("train", "import", "python")
+    trains = command in ("train", "import")
     if not trains:
         files = {name: data for name, data in before.items() if name.startswith("checkpoints/")}
         after = tree(home)

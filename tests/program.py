@@ -27,6 +27,13 @@ TINY_PAIRS = (
 ).split()
 
 
+class Terminal(io.StringIO):
+    """A stream that looks like a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class Answer:
     code: int

@@ -48,6 +48,7 @@ def test_openmp_threads_wait_passively_unless_the_user_set_it(
         ({"OPENBLAS_NUM_THREADS": "4", "OMP_NUM_THREADS": "2"}, 4, "4"),
         ({"OMP_NUM_THREADS": "64"}, 6, None),
         ({"OMP_NUM_THREADS": "many"}, 6, None),
+        ({"OMP_NUM_THREADS": "9" * 5000}, 6, None),
     ],
 )
 def test_a_product_uses_one_thread_unless_the_user_set_it(
@@ -72,12 +73,6 @@ def test_cpu_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^device: 'x' is not one of auto, cpu, cuda, mps"):
         devices.choose("x")
-
-
-def test_rate_of_a_core_is_the_same_each_time() -> None:
-    rates = sorted(devices.core_rate() for _ in range(10))
-    assert rates[0] > 1e8
-    assert rates[7] < 2 * rates[2]
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="Linux")

@@ -149,11 +149,6 @@ def test_help_of_the_package_describes_every_public_name() -> None:
         assert hasattr(gpt.TrainedGPT, method) or method == "config", method
 
 
-def test_importing_gpt_imports_neither_numpy_nor_torch() -> None:
-    code = "import gpt, sys; print(*sys.modules.keys() & {'numpy', 'torch', 'safetensors'})"
-    assert python(code) == "\n"
-
-
 def test_reading_a_model_never_imports_torch(tiny: Checkpoint) -> None:
     code = (
         "import gpt, sys\n"

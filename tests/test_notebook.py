@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from program import TINY, Gptx
+from program import TINY, Gptx, Terminal
 from test_loading import python
 
 import gpt
@@ -164,11 +163,6 @@ def test_error_of_train_names_the_keyword(
 def test_run_name_in_use_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^run: 'corpus-1' exists already; choose another name"):
         gpt.train("corpus.txt", run="corpus-1", **SMALL)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize("progress", [True, False])

@@ -110,19 +110,3 @@ def test_no_document_says_to_install_gptx_from_an_index() -> None:
     install = re.compile(r"pip install[^\n]*?[ '\"](gptx|gpt|cli)(?![\w.-])")
     assert install.search("pip install 'gptx[plot]'")
     assert not {path for path in texts if install.search(path.read_text(encoding="utf-8"))}
-
-
-def test_each_installed_supported_python_is_found_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exits = {"first/python3.10": 0, "first/python3.11": 0, "first/python3.12": 127}
-    exits |= {"second/python3.11": 0, "second/python3.12": 0, "pyenv/versions/a/bin/python3.13": 0}
-    for name, code in exits.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!/bin/sh\nexit {code}\n")
-        path.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'first'}:{tmp_path / 'second'}:{tmp_path / 'none'}")
-    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
-    expected = ("first/python3.11", "second/python3.12", "pyenv/versions/a/bin/python3.13")
-    assert list(versions.interpreters().values()) == [tmp_path / name for name in expected]

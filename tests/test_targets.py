@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from encoded import encoded_file
@@ -126,11 +123,6 @@ def test_a_decoder_only_model_writes_targets_too(
     both = decoder_only.compare(trained, pairs)
     assert (both.characters, both.first) == (6, pytest.approx(found.score.nats))
     assert both.second == pytest.approx(trained.score(pairs).nats)
-
-
-def test_opening_a_model_imports_no_corpus() -> None:
-    shown = subprocess.run([sys.executable, "-c", SHOW_CORPUS], capture_output=True, check=True)
-    assert shown.stdout.decode() == "[]\n"
 
 
 def test_scores_of_pairs_are_a_table_for_pandas(trained: TrainedGPT) -> None:

@@ -186,12 +186,6 @@ def test_every_form_shows_the_head_that_the_page_opens_with(
     assert "choose another" not in gptx(*line, "--layer", "0", "--head", "0").out
 
 
-def test_the_head_shown_is_not_always_the_first(gptx: Gptx) -> None:
-    texts = ("the cat", "cat sat on the", "To be, or not", "qwerty qwerty", "the the the")
-    found = [json.loads(gptx("attn", text, "--json").out)["panels"][0] for text in texts]
-    assert any(each != {"layer": 0, "head": 0} for each in found)
-
-
 def test_all_of_heads_or_of_layers_is_every_head_of_every_layer(gptx: Gptx, home: Path) -> None:
     every = [{"layer": layer, "head": head} for layer in (0, 1) for head in (0, 1)]
     for option in ("--head", "--layer"):

@@ -10,17 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from program import Terminal
 from rich.cells import cell_len
 
 from gpt.commands import console
 from gpt.errors import TextError
-
-
-class Terminal(io.StringIO):
-    """A stream whose isatty is true."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 2**16])

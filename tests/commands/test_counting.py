@@ -108,11 +108,6 @@ def test_a_model_without_counting_refuses_to_count(gptx: Gptx) -> None:
     assert "--only: this model was trained without counting" in answer.err
 
 
-def test_attn_and_heads_show_the_gpt_of_a_run_with_counting(counted: Gptx) -> None:
-    for command in ("attn", "heads"):
-        assert counted(command, "--run", "counted").code == 0
-
-
 def test_pages_show_counting_beside_the_gpt(counted: Gptx, home: Path) -> None:
     for command in (("attn", "the cat"), ("heads",)):
         for run, counts in (("counted", True), ("corpus-1", False)):

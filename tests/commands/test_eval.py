@@ -207,12 +207,6 @@ def test_a_comparison_names_the_run_that_does_not_know_a_character_or_learned_th
     ) in learned.err
 
 
-def test_eval_reads_files_and_pipes(gptx: Gptx) -> None:
-    by_file = gptx("eval", "corpus.txt").out.split(": ")[1]
-    by_pipe = gptx("eval", "-", stdin=Path("corpus.txt").read_bytes()).out.split(": ")[1]
-    assert by_file == by_pipe
-
-
 def test_eval_scores_part_of_a_long_validation_split_and_says_so(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,6 @@ from gpt import commands
 from gpt.checks import Check
 from gpt.errors import ConfigError
 from gpt.storage.config_file import from_toml
-from gpt.view.characters import cut
 from gpt.view.terminal.lines import Page, checks, styled
 
 COMMANDS: dict[str, Any] = get_command(commands.application()).commands  # type: ignore[attr-defined]
@@ -94,34 +93,36 @@ def on_terminal(hostile_home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 NAME, TEXT, PAIRS = f"{HOSTILE}.safetensors", f"{HOSTILE}.txt", f"{HOSTILE}.tsv"
 LINES = [
     ["attn", "the cat", "--run", NAME],
-    ["attn", "the cat", "--run", HOSTILE, "--diff", NAME.replace(HOSTILE, "=1+1")],
+    ["attn", "the cat", "--run", HOSTILE, "--diff", "=1+1.safetensors", "--json"],
     ["attn", "the cat", "--run", NAME, "--diff", "corpus-1", "--view", "lens"],
     ["attn", "--file", TEXT, "--truncate"],
     ["heads", TEXT, "--windows", "2", "--run", NAME],
     ["sample", "--run", HOSTILE, "--length", "5", "--novelty"],
-    ["sample", "--run", NAME, "--stop", HOSTILE[:-1], "--length", "5"],
+    ["sample", "--run", NAME, "--stop", HOSTILE[:-1], "--length", "5", "--json"],
     ["sample", HOSTILE, "--unknown", "skip", "--length", "5"],
-    ["eval", TEXT, "--run", NAME],
     ["eval", TEXT, "--run", NAME, "--chars"],
+    ["eval", TEXT, "--run", NAME, "--json"],
     ["eval", TEXT, "--run", HOSTILE, "--against", "corpus-1"],
     ["eval", PAIRS, "--run", "pairs"],
     ["next", "the", "--run", NAME],
     ["explain", "mine", "--run", NAME],
     ["explain", "simple", "--embeddings", f"{HOSTILE}.rows"],
-    ["explain", "simple", "--text", "a\x1b[31m b\u202e\x7f"],
+    ["explain", "simple", "--text", "a\x1b[31m b\u202e\x7f", "--json"],
     ["live", "--run", NAME, "-o", f"{HOSTILE}.html"],
     ["export", f"{HOSTILE}.folder", "--run", HOSTILE, "--force"],
     ["runs", "--verify"],
     ["train", TEXT, *TINY],
-    ["train", "corpus.txt", "--steps", "2", "--from", NAME],
+    ["train", "corpus.txt", "--steps", "2", "--from", NAME, "--json"],
     ["runs"],
+    ["runs", "--json"],
     ["runs", "*"],
 ]
 WRONG = [
-    *([name, HOSTILE] for name in COMMANDS if name != "runs"),
-    *([name, f"--{HOSTILE}"] for name in COMMANDS),
-    *([name, "--config", HOSTILE] for name in COMMANDS),
-    *([name, "--checkpoints", HOSTILE] for name in COMMANDS if name not in ("import", "train")),
+    ["attn", HOSTILE],
+    ["eval", HOSTILE],
+    ["next", f"--{HOSTILE}"],
+    ["train", "--config", HOSTILE],
+    ["runs", "--checkpoints", HOSTILE],
     [HOSTILE],
     ["explain", "simple", "--embeddings", "rows.json"],
     ["runs", HOSTILE, HOSTILE],
@@ -131,19 +132,17 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize("line", LINES, ids=range(len(LINES)))
 def test_no_name_reaches_a_terminal_with_its_control_characters(
-    on_terminal: Any, line: list[str], as_json: bool
+    on_terminal: Any, line: list[str]
 ) -> None:
-    answer = on_terminal(*line, *["--json"] * as_json)
+    answer = on_terminal(*line)
     assert answer.code == 0, answer.err
     assert "\x1b[31m[" not in answer.out
     for text in (answer.out, re.sub(r"\r[^\n]*|\x1b\[A", "", answer.err)):  # bars of tqdm
         assert not UNSAFE.findall(STYLES.sub("", text))
-    if as_json:
-        for each in map(json.loads, answer.out.splitlines()):
-            json.dumps(each, ensure_ascii=False).encode()  # nothing in it that a file cannot store
+    for each in map(json.loads, answer.out.splitlines() if "--json" in line else ()):
+        json.dumps(each, ensure_ascii=False).encode()  # nothing in it that a file cannot store
 
 
 @pytest.mark.parametrize("line", WRONG, ids=range(len(WRONG)))
@@ -151,8 +150,27 @@ def test_no_error_reaches_a_terminal_with_control_characters(
     on_terminal: Any, line: list[str]
 ) -> None:
     answer = on_terminal(*line)
-    assert answer.code in (0, 2, 3, 4, 6), answer.err
+    assert answer.code in (2, 3, 4, 6), answer.err
     assert not UNSAFE.findall(STYLES.sub("", answer.out + answer.err))
+
+
+def test_terminal_output_escapes_control_characters(
+    on_terminal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "ab\x1b[31m\x07\x9b\u202ecd\r\x08\n" * 60
+    Path("evil.txt").write_bytes(text.encode())
+    trained = on_terminal("train", "evil.txt", *TINY, "--checkpoints", "evil")
+    assert trained.code == 0, trained.err
+    line = ("sample", "ab\x1b", "--length", "300", "--temperature", "3", "--checkpoints", "evil")
+    raw, seen = answer_of(monkeypatch, line).out, on_terminal(*line).out
+    assert "\x1b" in raw
+    unescaped = re.sub(
+        r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\(r)",
+        lambda match: "\r" if match[3] else chr(int(match[1] or match[2], 16)),
+        seen,
+    )
+    assert unescaped == raw
+    assert not UNSAFE.findall(seen)
 
 
 @pytest.mark.parametrize("ending", ["html", "json", "csv", "svg", "png", "npz", "txt"])
@@ -165,11 +183,10 @@ def test_a_model_whose_name_is_not_utf8_is_drawn_in_every_format(
     data = Path(name).read_bytes()
     if ending not in ("png", "npz"):
         assert "\\xff" in data.decode() or ending == "svg"
-    if ending != "svg":
-        return
-    for heads in ("h.html", "h.txt", "h.csv"):
-        assert on_terminal("heads", TEXT, "--windows", "2", "--run", NAME, "-o", heads).code == 0
-        Path(heads).read_text(encoding="utf-8")
+    if ending in ("html", "txt", "csv"):
+        heads = ("heads", TEXT, "--windows", "2", "--run", NAME, "-o", f"heads.{ending}")
+        assert on_terminal(*heads).code == 0
+        Path(f"heads.{ending}").read_text(encoding="utf-8")
 
 
 def test_a_pipe_gets_the_exact_text_and_a_terminal_the_same_json(
@@ -207,18 +224,6 @@ def test_only_the_console_writes_to_the_standard_streams() -> None:
     assert found == {"commands/console.py"}
 
 
-def test_long_names_are_cut_without_reading_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpt.view import characters
-
-    measured = []
-    monkeypatch.setattr(
-        characters, "cell_len", lambda text: [measured.append(len(text)), len(text)][1]
-    )
-    assert cut("a" * 20_000, 20) == "a" * 19 + "…"
-    assert sum(measured) < 10_000
-    assert len(cut("\u0301" * 20_000, 20)) < 1000
-
-
 def test_names_in_headings_and_checks_stay_in_their_line() -> None:
     page = Page(width=200)
     assert [line.plain for line in styled(["a\nb\x1b[31m"], page)] == ["a\\nb\\x1b[31m"]
@@ -228,8 +233,7 @@ def test_names_in_headings_and_checks_stay_in_their_line() -> None:
 
 def test_a_long_option_is_shown_cut(gptx: Gptx) -> None:
     line = ("train", "corpus.txt", *TINY, "--separator", "ab" * 50_000, "--run")
-    for name in ("long-1", "long-2"):
-        assert gptx(*line, name, "--seed", name[-1]).code == 0
+    assert gptx(*line, "long-1").code == 0
     began = time.monotonic()
     for arguments in (("runs", "long-1"), ("runs", "long-1", "corpus-1")):
         answer = gptx(*arguments)
@@ -239,28 +243,15 @@ def test_a_long_option_is_shown_cut(gptx: Gptx) -> None:
     assert len(gptx("sample", "--run", "x" * 100_000).err) < 5000
 
 
-@pytest.mark.parametrize("variable", ["COLUMNS", "LINES", "TERMINAL_WIDTH"])
-@pytest.mark.parametrize("value", ["9" * 20, "9" * 5000, "-5", "0", "text", "²", "1e9", "1000000"])
+@pytest.mark.parametrize("value", ["9" * 5000, "-5", "0", "text", "²", "1000000"])
 def test_sizes_that_no_terminal_has_are_ignored(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((80, 24)))
     expected = gptx("--help")
-    monkeypatch.setenv(variable, value)
+    for variable in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
+        monkeypatch.setenv(variable, value)
     assert gptx("--help") == expected
-    monkeypatch.setenv(variable, value)
-    assert gptx("runs").code == 0
-
-
-def test_thread_limits_of_many_digits_are_ignored(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from gpt import devices
-
-    devices.cores.cache_clear()
-    monkeypatch.setenv(devices.LIMITS[0], "9" * 5000)
-    assert devices.cores() >= 1
-    devices.cores.cache_clear()
 
 
 def numeric_options() -> Iterator[tuple[str, str, type]]:
@@ -276,13 +267,19 @@ def test_no_option_takes_a_number_too_large_to_compute_with(
     gptx: Gptx, name: str, option: str, kind: type
 ) -> None:
     needed = {"export": ["x"], "import": ["x"], "explain": ["simple"]}.get(name, [])
-    line = [name, *needed, option]
-    for value in ("9" * 400, "9" * 5000, "-" + "9" * 400, *["1e308", "nan"] * (kind is float)):
-        answer = gptx(*line, value)
+    for value in ["9" * 400, *["1e308"] * (kind is float)]:
+        answer = gptx(name, *needed, option, value)
         assert answer.code == 2, answer.err
         assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("option", ["--length", "--temperature"])
+def test_numbers_of_any_form_are_refused_in_one_line(gptx: Gptx, option: str) -> None:
+    for value in ("9" * 5000, "-" + "9" * 400, "nan", "0x10"):
+        answer = gptx("sample", option, value)
+        assert (answer.code, answer.err.count("\n")) == (2, 1)
     Path("c.toml").write_text(f"{option.lstrip('-')} = 0x{'f' * 300}")
-    assert gptx(name, *needed, "--config", "c.toml").code == 2
+    assert gptx("sample", "--config", "c.toml").code == 2
 
 
 @pytest.mark.parametrize(
