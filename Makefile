@@ -47,9 +47,14 @@ layers: $(INSTALLED)
 tests: $(INSTALLED)
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# Installs and tests gptx under every Python from 3.11 on that this machine has; before a release.
-versions: $(INSTALLED)
-	$(BIN)/python tests/versions.py
+# Installs and tests gptx under every Python from 3.11 on that PATH has; before a release.
+versions:
+	set -e; for python in python3.11 python3.12 python3.13 python3.14; do \
+		$$python -c '' 2>/dev/null || continue; \
+		$$python -m venv --clear build/$$python; \
+		build/$$python/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'; \
+		build/$$python/bin/pytest; \
+	done
 
 # docs/attention.md: what gptx explain says, as a page.
 lessons: $(INSTALLED)

@@ -125,9 +125,11 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Checkpoint:
-    """A tiny trained checkpoint that a test may damage."""
-    return train_tiny(tmp_path)
+def fresh(tiny: Checkpoint, tmp_path: Path) -> Checkpoint:
+    """A copy of `tiny`, with its corpus, that a test may damage."""
+    folder = tiny.path.parents[2]
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    return Checkpoint.open(tmp_path / tiny.path.relative_to(folder))
 
 
 @pytest.fixture

@@ -37,17 +37,12 @@ GOLDENS = [
         "scores / their sum",
         "0.1455 0.2278 0.2249 0.1285 0.1077 0.1656",
     ),
-    Golden(
-        "001:4 004:6",
-        "simple",
-        "weights by exp and sum",
-        "0.1385 0.2379 0.2333 0.1240 0.1082 0.1581",
-    ),
-    Golden(
-        "001:5 004:7",
-        "simple",
-        f"weights of {JOURNEY}",
-        "0.1385 0.2379 0.2333 0.1240 0.1082 0.1581",
+    *(
+        Golden(cells, "simple", table, "0.1385 0.2379 0.2333 0.1240 0.1082 0.1581")
+        for cells, table in (
+            ("001:4 004:6", "weights by exp and sum"),
+            ("001:5 004:7", f"weights of {JOURNEY}"),
+        )
     ),
     Golden("001:6 004:8", "simple", f"context of {JOURNEY}", "0.4419 0.6515 0.5683"),
     Golden(
@@ -113,16 +108,22 @@ GOLDENS = [
            0.2927 0.7891
            0.2990 0.8040""",
     ),
-    Golden(
-        "001:22 004:25 004:27",
-        "trainable",
-        "contexts of SelfAttention",
-        """-0.0739 0.0713
-           -0.0748 0.0703
-           -0.0749 0.0702
-           -0.0760 0.0685
-           -0.0763 0.0679
-           -0.0754 0.0693""",
+    *(
+        Golden(
+            cells,
+            "trainable",
+            table,
+            """-0.0739 0.0713
+               -0.0748 0.0703
+               -0.0749 0.0702
+               -0.0760 0.0685
+               -0.0763 0.0679
+               -0.0754 0.0693""",
+        )
+        for cells, table in (
+            ("001:22 004:25 004:27", "contexts of SelfAttention"),
+            ("004:27", "contexts after the transfer"),
+        )
     ),
     Golden(
         "004:26",
@@ -139,17 +140,6 @@ GOLDENS = [
         """0.1366 0.1025
            0.1841 0.7264
            0.3153 0.6871""",
-    ),
-    Golden(
-        "004:27",
-        "trainable",
-        "contexts after the transfer",
-        """-0.0739 0.0713
-           -0.0748 0.0703
-           -0.0749 0.0702
-           -0.0760 0.0685
-           -0.0763 0.0679
-           -0.0754 0.0693""",
     ),
     Golden(
         "001:23 004:29",

@@ -56,13 +56,3 @@ def test_the_notebook_runs_and_its_stored_outputs_are_of_the_same_kinds(
         }
         for cell in cells:
             assert all(len(str(output)) < LIMIT for output in cell.outputs)
-
-
-def test_outputs_of_a_stream_are_one_text_without_what_was_overwritten(script: ModuleType) -> None:
-    def stream(name: str, text: str) -> Any:
-        return nbformat.v4.new_output("stream", name=name, text=text)
-
-    result = nbformat.v4.new_output("execute_result", data={"text/plain": "3"})
-    outputs = [stream("stderr", "\r 1%"), stream("stderr", "\r100% \r\n"), stream("stdout", "a\nb")]
-    first, second, third = script._merged([*outputs, result])
-    assert (first.text, second.text, third) == ("100%\n", "a\nb", result)

@@ -1,4 +1,4 @@
-"""Loading from Python: all kinds of paths open, the text is the same, and torch is not imported."""
+"""Loading and listing from Python: all kinds of paths open, and torch is not imported."""
 
 from __future__ import annotations
 
@@ -8,22 +8,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import gpt
+from gpt.config import TrainConfig
 from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.storage.checkpoint import MODEL, Checkpoint
 from gpt.storage.run import Run
-
-
-def python(code: str, *arguments: object) -> str:
-    """The output of a new Python process that runs the code in the checkout."""
-    command = [sys.executable, "-W", "error", "-c", code, *map(str, arguments)]
-    root = Path(__file__).parents[1]
-    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
 
 
 def test_load_accepts_a_checkpoints_folder_run_step_or_model_file(
@@ -149,11 +144,59 @@ def test_help_of_the_package_describes_every_public_name() -> None:
         assert hasattr(gpt.TrainedGPT, method) or method == "config", method
 
 
-def test_reading_a_model_never_imports_torch(tiny: Checkpoint) -> None:
-    code = (
-        "import gpt, sys\n"
-        "model = gpt.load(sys.argv[1])\n"
-        "model.generate('the ', length=40), model.attention('the cat'), model.score('the cat')\n"
-        "print(*sys.modules.keys() & {'numpy', 'torch'})"
-    )
-    assert python(code, tiny.path) == "numpy\n"
+def test_only_what_trains_imports_torch(tiny: Checkpoint) -> None:
+    code = """if True:
+        import gpt, sys
+        def loaded(*names):
+            return {name for name in sys.modules if name.startswith(names)}
+        assert not loaded("numpy", "torch", "safetensors")
+        model = gpt.load(sys.argv[1])
+        model.generate("the ", length=40), model.attention("the cat"), model.score("the cat")
+        assert loaded("numpy") and not loaded("torch", "gpt.corpus.c")
+        try:
+            gpt.train("no.txt")
+        except gpt.TextError:
+            assert not loaded("torch", "tqdm")
+        else:
+            raise AssertionError("no error")
+    """
+    command = [sys.executable, "-W", "error", "-c", code, str(tiny.path)]
+    subprocess.run(command, cwd=Path(__file__).parents[1], check=True, timeout=120)
+
+
+def test_runs_are_indexed_by_name_and_place_and_open(fresh: Checkpoint) -> None:
+    root = fresh.path.parents[1]
+    shutil.copytree(root / "tiny", root / "newer")
+    runs = gpt.runs(root)
+    assert len(runs) == 2
+    assert {run.name for run in runs} == {"tiny", "newer"}
+    tiny = runs["tiny"]
+    assert (tiny.name, tiny.step, tiny.steps()) == ("tiny", 12, [6, 12])
+    assert tiny.loss == fresh.manifest.best_loss
+    assert repr(tiny) == f"<run tiny: step 12 of 12, best {tiny.loss:.4f} nats>"
+    half = replace(tiny.manifest, val_characters=10**6, train=TrainConfig(eval_part=1280))
+    assert repr(replace(tiny, manifest=half)).endswith(" nats (on 1,280 of 1,000,000)>")
+    assert tiny.curve.steps.tolist() == [6, 12]
+    assert tiny.load(step=6).stored.step == 6
+    assert tiny.load().path == tiny.path.resolve()
+    assert runs[-1].name == [run.name for run in runs][-1]
+    assert [run.name for run in runs[:1]] == [runs[0].name]
+    with pytest.raises(KeyError, match=r"no run 'tyni'; there are: .*tiny"):
+        runs["tyni"]
+    with pytest.raises(IndexError):
+        runs[2]
+
+
+def test_damaged_run_is_left_out_with_a_warning(
+    fresh: Checkpoint, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = fresh.path.parents[1]
+    shutil.copytree(root / "tiny", root / "damaged")
+    (root / "damaged/step-00000012/manifest.json").write_text("{")
+    assert [run.name for run in gpt.runs(root)] == ["tiny"]
+    assert "damaged" in caplog.text
+
+
+def test_empty_folder_says_how_to_train(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no run in .*; train one with: gpt\.train"):
+        gpt.runs(tmp_path)

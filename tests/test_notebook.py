@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from program import TINY, Gptx, Terminal
-from test_loading import python
 
 import gpt
 from gpt import notebook
@@ -174,12 +173,3 @@ def test_bar_shows_losses_unless_progress_is_false(
     gpt.train("corpus.txt", progress=progress, **SMALL)
     shown = terminal.getvalue()
     assert ("8/8 loss " in shown and " val" in shown) if progress else shown == ""
-
-
-def test_wrong_corpus_is_refused_without_importing_torch() -> None:
-    code = (
-        "import gpt, sys\n"
-        "try:\n    gpt.train('no.txt')\n"
-        "except gpt.TextError:\n    print(*sys.modules.keys() & {'torch', 'tqdm'})"
-    )
-    assert python(code) == "\n"

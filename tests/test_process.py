@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import TEXT, train_tiny
+from conftest import TEXT
 from program import Answer, Gptx, answer_of, at_home
 
+from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.run import Run
 
 MAIN = [sys.executable, "-m", "gpt"]
@@ -26,14 +27,6 @@ def environment(**changes: str) -> dict[str, str]:
     """This process's environment with one thread, no user settings, and `changes`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GPTX_")}
     return {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd(), **changes}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one tiny run, of a shape that export knows."""
-    folder = tmp_path_factory.mktemp("process")
-    train_tiny(folder, norm="layer")
-    return folder
 
 
 @pytest.fixture
@@ -59,7 +52,7 @@ READING = [
     ["heads", "--ablate", "mean"],
     ["next", "the cat"],
     ["runs"],
-    ["eval", "text.txt"],
+    ["eval", "corpus.txt"],
     ["explain"],
     ["explain", "--help"],
     ["explain", "mine", "--text", "the cat"],
@@ -83,7 +76,7 @@ def test_commands_that_read_import_no_torch_and_training_no_compiler(home: Path)
         json.dump(answers, screen)
     """
     small = "--n-layer 1 --n-head 2 --n-embd 16 --block-size 16 --steps 2 --average 0.5".split()
-    commands = [*READING, ["train", "text.txt", *small, "--run", "plain", "--json"]]
+    commands = [*READING, ["train", "corpus.txt", *small, "--checkpoints", "new", "--json"]]
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=home,
@@ -170,7 +163,7 @@ def test_full_disk_behind_stdout_is_reported(
     ("closed", "arguments", "code", "says"),
     [
         (">&-", "sample --length 5", 6, b"gptx: error: cannot write output: it is closed\n"),
-        (">&- 2>&-", "eval text.txt", 6, b""),
+        (">&- 2>&-", "eval corpus.txt", 6, b""),
         ("<&-", "eval -", 3, b"gptx: error: standard input: the text is too short to score"),
         ("2>&-", "sample the☃ --unknown skip --length 0", 0, b""),
     ],
@@ -285,11 +278,12 @@ def test_second_signal_exits_at_once_and_loses_no_checkpoint(tmp_path: Path) -> 
     run.last().verify()
 
 
-def test_file_size_limit_ends_the_run_and_loses_no_checkpoint(tmp_path: Path, here: Gptx) -> None:
-    last = train_tiny(tmp_path)
-    run = Run(last.path.parent)
+def test_file_size_limit_ends_the_run_and_loses_no_checkpoint(
+    fresh: Checkpoint, here: Gptx
+) -> None:
+    run = Run(fresh.path.parent)
     before = {path.name: (path / "manifest.json").read_bytes() for path in run.step_paths()}
-    size = (last.path / "model.safetensors").stat().st_size
+    size = (fresh.path / "model.safetensors").stat().st_size
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size - 1, limits[1]))
     try:
@@ -331,10 +325,9 @@ def test_memory_stays_below_the_size_of_a_large_corpus(tmp_path: Path) -> None:
     assert kilobytes * unit < 80 * 2**20
 
 
-def test_two_trainers_cannot_share_a_run(tmp_path: Path, here: Gptx) -> None:
-    run = Run(train_tiny(tmp_path).path.parent)
+def test_two_trainers_cannot_share_a_run(fresh_run: Run, here: Gptx) -> None:
     again = ("train", "text.txt", "--resume", "--steps", "18")
-    with run.lock():
+    with fresh_run.lock():
         second = here(*again)
     assert second.code == 5
     assert f"in use by process {os.getpid()}" in second.err
@@ -357,3 +350,59 @@ def test_reading_the_text_needs_no_torch(tmp_path: Path) -> None:
         )
         assert (done.returncode, said in done.stderr) == (code, True), done.stderr
         assert not list(tmp_path.glob("checkpoints/*/*"))
+
+
+#: Two signals at once, of which the second one ends the program.
+TOGETHER = """if True:
+    import signal
+    from gpt.signals import graceful
+    both = {signal.SIGHUP, signal.SIGTERM}
+    with graceful(print, "SIGINT", "SIGTERM", "SIGHUP"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, both)
+        for number in both:
+            signal.raise_signal(number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+        print("goes on")
+"""
+#: Ctrl-C after the command has ended.
+AT_THE_END = """if True:
+    import atexit, signal, sys
+    import gpt.commands
+    atexit.register(signal.raise_signal, signal.SIGINT)
+    sys.argv = ["gptx", "--version"]
+    gpt.commands.main()
+"""
+#: Ctrl-C in a callback of an import, where Python cannot raise.
+IN_AN_IMPORT = """if True:
+    import signal, sys
+    import gpt.commands
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            class Left:
+                def __del__(self):
+                    signal.raise_signal(signal.SIGINT)
+            Left()
+    sys.meta_path.insert(0, Finder())
+    sys.argv = ["gptx", "--version"]
+    gpt.commands.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        (TOGETHER, -signal.SIGTERM),
+        (AT_THE_END, -signal.SIGINT),
+        (IN_AN_IMPORT, -signal.SIGINT),
+    ],
+)
+def test_program_ends_by_the_signal_without_a_traceback(script: str, code: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment(),
+        capture_output=True,
+        timeout=60,
+        preexec_fn=listen,
+    )
+    assert (done.returncode, done.stderr.decode()) == (code, "")
+    assert b"goes on" not in done.stdout

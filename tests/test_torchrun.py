@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import TEXT
+from program import answer_of, at_home
 from ranked import on_ranks
 from safetensors.numpy import load_file
 
@@ -127,7 +128,9 @@ def test_ranks_restart_after_a_kill_with_the_same_weights(
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-def test_signal_to_one_rank_stops_all_and_one_process_can_resume(folder: Path) -> None:
+def test_signal_to_one_rank_stops_all_and_one_process_can_resume(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     order = ("text.txt", "--steps", "1000000", "--eval-interval", "50", "--run", "signalled")
     run = Run(folder / "checkpoints/signalled")
     with launched(folder, 2, *order, *SHAPE, restarts=1) as process:
@@ -141,16 +144,8 @@ def test_signal_to_one_rank_stops_all_and_one_process_can_resume(folder: Path) -
     stopped = run.last().manifest
     assert stopped.step > 50
     assert stopped.val_loss is None or stopped.step % 50 == 0
-    alone = subprocess.run(
-        [
-            *(sys.executable, "-m", "gpt", "train", "--resume"),
-            *("--steps", str(stopped.step + 5)),
-        ],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()},
-        capture_output=True,
-        timeout=60,
-    )
-    assert alone.returncode == 0, alone.stderr
-    assert b"not bit-exact: this run was trained with ranks 2, now it is 1" in alone.stderr
+    at_home(folder, monkeypatch)
+    alone = answer_of(monkeypatch, ("train", "--resume", "--steps", str(stopped.step + 5)))
+    assert alone.code == 0, alone.err
+    assert "not bit-exact: this run was trained with ranks 2, now it is 1" in alone.err
     assert run.last().manifest.step == stopped.step + 5

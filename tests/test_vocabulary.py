@@ -28,6 +28,7 @@ def test_ids_are_positions_in_code_point_order() -> None:
     assert vocabulary.characters == "\nabn"
     assert vocabulary.encode("nab").tolist() == [3, 1, 2]
     assert vocabulary.decode(iter([2, 1, 3])) == "ban"
+    assert vocabulary.decode(vocabulary.encode("")) == ""
 
 
 def test_grown_vocabulary_keeps_known_ids_and_sorts_new_characters_after_them() -> None:
@@ -39,12 +40,6 @@ def test_grown_vocabulary_keeps_known_ids_and_sorts_new_characters_after_them() 
     assert grown.grown("bad") == grown
     with pytest.raises(ValueError, match="distinct"):
         Vocabulary("bdb")
-
-
-def test_the_empty_text_has_no_ids() -> None:
-    vocabulary = Vocabulary("ab")
-    assert vocabulary.encode("").tolist() == []
-    assert vocabulary.decode(vocabulary.encode("")) == ""
 
 
 @pytest.mark.parametrize(

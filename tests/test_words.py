@@ -9,21 +9,10 @@ import pytest
 from gpt.words import counted, duration, layers_and_heads, losses, millions, shown
 
 
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (0.4, "0 s"),
-        (8, "8 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min 0 s"),
-        (130, "2 min 10 s"),
-        (3599.6, "1 h 0 min"),
-        (11_100, "3 h 5 min"),
-        (90_000, "25 h 0 min"),
-    ],
-)
-def test_durations_are_formatted_for_people(seconds: float, expected: str) -> None:
-    assert duration(seconds) == expected
+def test_durations_are_formatted_for_people() -> None:
+    seconds = (0.4, 8, 59.4, 59.6, 130, 3599.6, 11_100, 90_000)
+    expected = "0 s, 8 s, 59 s, 1 min 0 s, 2 min 10 s, 1 h 0 min, 3 h 5 min, 25 h 0 min"
+    assert ", ".join(map(duration, seconds)) == expected
 
 
 def test_counts_and_losses_are_formatted_for_people() -> None:

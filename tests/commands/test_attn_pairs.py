@@ -1,4 +1,4 @@
-"""`gptx attn`, `next` and others with a model that has an encoder."""
+"""`gptx attn`, `heads`, `next` and others with a model that has an encoder."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from encoded import encoded_file
+from pages import payload_of
 from program import Gptx
 
 from gpt import load
 from gpt.errors import ConfigError
+from gpt.heads.kinds import RULE_OF_ALL
 from gpt.trained import TrainedGPT
 
 
@@ -74,49 +76,104 @@ def test_the_lens_has_a_row_for_each_character_of_the_target(gptx: Gptx, model: 
     assert [len(depth) for depth in record["lens"]] == [4, 4, 4]
 
 
+def test_heads_shows_cross_attention_beside_a_uniform_head(gptx: Gptx, model: str) -> None:
+    answer = gptx("heads", "--run", model)
+    assert (answer.code, answer.err) == (0, "")
+    title, _, names, *rows = answer.out.splitlines()
+    assert title.startswith("heads of cross-attention · 32 pairs of the validation split's first ")
+    assert names.split() == ["copy", "monotone", "sharp", "coverage", "entropy"]
+    assert rows[4].startswith("uniform")
+    assert RULE_OF_ALL in answer.out
+    assert "induction" not in answer.out
+    assert "--ablate" in answer.out
+
+
+def test_ablation_ranks_the_heads_of_cross_attention(gptx: Gptx, model: str) -> None:
+    answer = gptx("heads", "--run", model, "--ablate", "zero", "--windows", "4", "--json")
+    assert (answer.code, answer.err) == (0, "")
+    found = json.loads(answer.out)
+    (ablation,) = (each for each in found["measures"] if each["name"] == "ablation")
+    rises = [ablation["values"][layer][head] for layer, head in found["ranking"]]
+    assert rises == sorted(rises, reverse=True)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    ("kind", "names"),
+    [("encoder", "left itself right"), ("decoder", "n back duplicate induction in text")],
+)
+def test_attention_option_chooses_whose_heads(
+    gptx: Gptx, model: str, kind: str, names: str
+) -> None:
+    out = gptx("heads", "--run", model, "--attention", kind).out
+    assert out.startswith(f"heads of {kind} self-attention · ")
+    assert " ".join(out.splitlines()[2].split()).startswith(names)
+
+
+def test_json_and_files_of_pairs(gptx: Gptx, model: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.tsv"
+    path.write_text("24 abc\t2-1\n11b\t3c\n", encoding="utf-8")
+    found = json.loads(gptx("heads", str(path), "--run", model, "--json").out)
+    assert (found["attention"], found["windows"], found["text"]) == ("cross", 2, str(path))
+    assert [each["name"] for each in found["measures"]][:2] == ["copy", "monotone"]
+    sharp = gptx("heads", str(path), "--run", model, "--sort", "sharp", "--top", "1")
+    assert sharp.out.splitlines()[3].startswith("layer ")
+
+
+@pytest.mark.parametrize(("kind", "layers"), [("cross", 2), ("encoder", 3), ("decoder", 2)])
+def test_the_page_shows_the_first_pair(
+    gptx: Gptx, model: str, tmp_path: Path, kind: str, layers: int
+) -> None:
+    path = tmp_path / "heads.html"
+    answer = gptx("heads", "--run", model, "--attention", kind, "-o", str(path))
+    assert (answer.code, answer.err) == (0, "")
+    document = payload_of(path.read_text(encoding="utf-8"))
+    (subject,) = document["subjects"]
+    assert (subject["layers"], subject["lens"]) == (layers, None)
+    first = "0b" if kind == "encoder" else "\t0c"
+    assert "".join(map(chr, document["codes"])) == first
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
     [
-        ("--truncate", "--truncate: a source is read as a whole; shorten the text"),
-        ("--view rollout", "--head: rollout exists for self-attention only"),
-        ("--view lens --attention encoder", "--view lens: shows what the decoder predicts at each"),
-        ("--attention sideways", "'sideways' is not one of 'encoder', 'decoder', 'cross'"),
-        ("--diff corpus-1", "--diff: only one of the models has an encoder"),
+        ("attn 24 --truncate", "--truncate: a source is read as a whole; shorten the text"),
+        ("attn 24 --view rollout", "--head: rollout exists for self-attention only"),
+        ("attn 24 --view lens --attention encoder", "--view lens: shows what the decoder predicts"),
+        ("attn 24 --attention sideways", "'sideways' is not one of 'encoder', 'decoder', 'cross'"),
+        ("attn 24 --diff corpus-1", "--diff: only one of the models has an encoder"),
+        ("attn 24\t1 --target 2", "--target: the text has a TAB and a target; give one of them"),
+        ("heads --ablate resample", "ablation of pairs: mean or zero; resample needs texts of one"),
+        ("heads --sort back", "--sort: 'back' is not one of copy, monotone"),
+        ("explain mine", "the lesson mine: not for a model with an encoder; attn shows"),
     ],
 )
-def test_what_a_pair_cannot_have_is_refused(
-    gptx: Gptx, model: str, arguments: str, problem: str
+def test_what_a_model_with_an_encoder_lacks_is_refused(
+    gptx: Gptx, model: str, line: str, problem: str
 ) -> None:
-    answer = gptx("attn", "24", "--run", model, *arguments.split())
+    answer = gptx(*line.split(" "), "--run", model)
     assert (answer.code, answer.out) == (2, "")
     assert problem in answer.err
     assert len(answer.err.splitlines()) == 1
 
 
-def test_two_targets_are_refused(gptx: Gptx, model: str) -> None:
-    answer = gptx("attn", "24\t1", "--run", model, "--target", "2")
-    assert (answer.code, answer.out) == (2, "")
-    assert "--target: the text has a TAB and a target; give one of them" in answer.err
-
-
 @pytest.mark.parametrize(
-    ("arguments", "problem"),
+    ("line", "problem"),
     [
         (
-            "--attention cross",
-            "--attention: this model has no encoder: 'cross' is not one of decoder",
+            "attn cat --attention cross",
+            "--attention: this model has no encoder: 'cross' is",
         ),
-        ("--target ab", "--target: this model has no encoder"),
+        ("attn cat --target ab", "--target: this model has no encoder"),
+        ("heads --attention cross", "--attention: this model has no encoder: 'cross' is"),
     ],
 )
-def test_a_model_without_an_encoder_has_only_the_decoders(
-    gptx: Gptx, arguments: str, problem: str
+def test_a_model_without_an_encoder_has_only_the_decoders_attention(
+    gptx: Gptx, line: str, problem: str
 ) -> None:
-    answer = gptx("attn", "the cat", *arguments.split())
+    answer = gptx(*line.split())
     assert (answer.code, answer.out) == (2, "")
     assert problem in answer.err
-    shown = gptx("attn", "the cat", "--attention", "decoder").out
-    assert shown == gptx("attn", "the cat").out
+    assert gptx("attn", "cat", "--attention", "decoder").out == gptx("attn", "cat").out
 
 
 def test_next_continues_the_target(gptx: Gptx, model: str) -> None:
@@ -127,13 +184,6 @@ def test_next_continues_the_target(gptx: Gptx, model: str) -> None:
     assert not (start.expected == later.expected).all()
     found = json.loads(gptx("next", "24\t2", "--run", model, "--json").out)
     assert found["text"] == "24\t2"
-
-
-def test_a_lesson_that_needs_one_text_refuses(gptx: Gptx, model: str) -> None:
-    answer = gptx("explain", "mine", "--run", model)
-    assert (answer.code, answer.out) == (2, "")
-    assert "the lesson mine: not for a model with an encoder; attn shows" in answer.err
-    assert len(answer.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -84,24 +84,21 @@ def test_auto_asks_no_driver_for_short_work(gptx: Gptx, monkeypatch: pytest.Monk
         assert gptx(*options(command)).code == 0
 
 
-def test_several_steps_are_computed_on_the_device(gptx: Gptx, calls: list[str]) -> None:
-    for command in ("attn the_cat", "heads --windows 2"):
-        counts = []
-        for step in ("4", "4:8"):
-            calls.clear()
-            answer = gptx(*options(command), "--step", step, "--device", "cuda")
-            assert answer.code == 0, answer.err
-            counts.append(len(calls))
-        assert 0 < 2 * counts[0] == counts[1]
-
-
+@pytest.mark.parametrize(
+    ("one", "second"),
+    [
+        ("attn the_cat --step 4", ":8"),
+        ("heads --windows 2 --step 4", ":8"),
+        ("eval --step 8", " --against corpus-1:4"),
+    ],
+)
 def test_both_models_of_a_comparison_are_computed_on_the_device(
-    gptx: Gptx, calls: list[str]
+    gptx: Gptx, calls: list[str], one: str, second: str
 ) -> None:
     counts = []
-    for against in ([], ["--against", "corpus-1:4"]):
+    for command in (one, one + second):
         calls.clear()
-        answer = gptx("eval", "--step", "8", *against, "--device", "cuda")
+        answer = gptx(*options(command), "--device", "cuda")
         assert answer.code == 0, answer.err
         counts.append(len(calls))
     assert 0 < 2 * counts[0] == counts[1]

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
 
 import numpy as np
 import pytest
 from program import TINY, Gptx
-
-from gpt.storage.manifest import Manifest
 
 
 def test_eval_computes_the_same_validation_loss_as_training(gptx: Gptx) -> None:
@@ -116,6 +113,7 @@ def test_positions_count_from_the_start_of_the_file_with_skipped_characters(
         ("--worst 3", "--worst: only with --chars"),
         ("corpus.txt --worst 0", "--worst: only with --chars"),
         ("--chars --against corpus-1", "--chars and --against: give one of them"),
+        ("--baseline --against corpus-1", "--baseline and --against: give one of them"),
     ],
 )
 def test_eval_refuses_options_without_effect(gptx: Gptx, arguments: str, problem: str) -> None:
@@ -294,24 +292,7 @@ def test_eval_of_a_file_compares_with_counting_only_if_asked(
     assert "counting" not in gptx("eval", "end.txt").out
 
 
-def test_eval_without_stored_baseline_compares_only_if_asked(gptx: Gptx, home: Path) -> None:
-    """An imported run has no baseline."""
-    (path,) = (home / "checkpoints").glob("corpus-1/step-00000008/manifest.json")
-    whole = path.read_bytes()
-    stored = json.loads(gptx("eval", "--json").out)["counting"]
-    try:
-        manifest = Manifest.from_json(whole, path)
-        path.write_bytes(replace(manifest, baseline=None).to_json())
-        assert "counting" not in gptx("eval").out
-        assert json.loads(gptx("eval", "--json").out)["counting"] is None
-        assert json.loads(gptx("eval", "--baseline", "--json").out)["counting"] == stored
-        table = gptx("runs").out.splitlines()
-        assert table[1].split()[4] == "–"
-    finally:
-        path.write_bytes(whole)
-
-
-def test_counting_a_file_needs_the_corpus_and_excludes_against(gptx: Gptx, home: Path) -> None:
+def test_counting_a_file_needs_the_corpus(gptx: Gptx, home: Path) -> None:
     corpus = home / "corpus.txt"
     corpus.rename(home / "moved.txt")
     try:
@@ -320,9 +301,6 @@ def test_counting_a_file_needs_the_corpus_and_excludes_against(gptx: Gptx, home:
         (home / "moved.txt").rename(corpus)
     assert (answer.code, answer.out) == (3, "")
     assert answer.err.startswith("gptx: error: --baseline needs the corpus: cannot read corpus")
-    both = gptx("eval", "--baseline", "--against", "corpus-1")
-    assert (both.code, both.out) == (2, "")
-    assert both.err == "gptx: error: --baseline and --against: give one of them\n"
 
 
 def test_an_excerpt_of_the_training_text_is_named_and_measured(gptx: Gptx, home: Path) -> None:

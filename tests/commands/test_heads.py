@@ -47,19 +47,6 @@ def test_heads_can_be_resampled_from_other_windows(gptx: Gptx) -> None:
     assert "resample needs two windows or more; give a longer text" in one.err
 
 
-def test_heads_without_corpus_uses_the_text_in_the_model_file(gptx: Gptx) -> None:
-    (Path("corpus.txt")).rename("elsewhere.txt")
-    try:
-        answer = gptx("heads", "--data", "nowhere")
-    finally:
-        Path("elsewhere.txt").rename("corpus.txt")
-    assert answer.code == 0
-    assert "measuring on the start of the validation split, stored in the model file" in answer.err
-    assert re.match(
-        r"heads · \d+ windows? of 16 characters of the validation split's first ", answer.out
-    )
-
-
 def test_python_and_command_measure_the_same_for_the_same_text(gptx: Gptx, home: Path) -> None:
     run = gpt.load("checkpoints/corpus-1")
 
@@ -79,6 +66,7 @@ def test_python_and_command_measure_the_same_for_the_same_text(gptx: Gptx, home:
     finally:
         (home / "elsewhere.txt").rename(home / "corpus.txt")
     step = run.path / f"step-{run.stored.step:08}"
+    assert "measuring on the start of the validation split, stored in the model file" in answer.err
     on_start, in_python = json.loads(answer.out), gpt.load(step / "model.safetensors").heads()
     assert same(on_start, in_python)
     assert on_start["text"] == in_python.text == "the validation split's first 306 characters"
@@ -132,12 +120,6 @@ def test_heads_over_training_agree_in_every_format(gptx: Gptx, home: Path, kept:
     assert [row for row in rows if row["step"] == "8"] == last
     short = gptx(*of_run, "0:", "--top", "1", "--sort", "sink").out  # nothing after : is best
     assert short.count("\nlayer ") == len(FIRST) - 1
-
-
-def test_heads_over_training_are_drawn(gptx: Gptx, home: Path, kept: str) -> None:
-    pytest.importorskip("matplotlib")
-    assert gptx("heads", "--run", kept, "--step", "all", "-o", "heads.svg").code == 0
-    assert b"heads over training" in (home / "heads.svg").read_bytes()
 
 
 @pytest.mark.parametrize(

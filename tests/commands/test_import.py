@@ -82,6 +82,7 @@ def test_imported_model_with_its_text_is_evaluated_on_nanogpts_split(
     split = json.loads(gptx("eval", "--run", "own", "--json", *where).out)
     file = json.loads(gptx("eval", "validation.txt", "--run", "own", "--json", *where).out)
     assert split["nats"] == file["nats"]
+    assert split["counting"] is None  # an imported run has no baseline
     assert "corpus.txt: " in gptx("runs", "own", *where).out
     assert gptx("sample", "--novelty", "--length", "9", "--run", "own", *where).code == 0
 

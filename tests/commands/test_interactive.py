@@ -158,19 +158,6 @@ def test_setting_without_a_value_prints_it(turns: Talk, capsys: pytest.CaptureFi
     ]
 
 
-def test_unknown_characters_are_skipped_with_a_note_each_time(
-    trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
-) -> None:
-    turns = Talk(trained, SampleConfig(length=0), text="the ", unknown="skip")
-    for line in ("☃cat", "żółw rat"):
-        turns.take(line)
-    assert turns.text == "the cat rat"
-    assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == [
-        "note: left out 1 of 4 characters",
-        "note: left out 4 of 8 characters",
-    ]
-
-
 def test_next_turn_continues_after_a_stop_text(
     trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,17 +91,13 @@ def model(runs: Path) -> str:
     "command",
     [
         "sample --prompt To --length 30 --json",
-        "sample --prompt To --length 30",
         "attn cat",
-        "attn --format json",
         "attn cat -o page.html",
         "next cat --json",
         "heads corpus.txt --json",
-        "heads corpus.txt --ablate mean",
         "eval held-out.txt --json",
         "eval held-out.txt --chars",
         "explain mine --text cat --json",
-        "explain mine",
     ],
 )
 def test_model_file_alone_gives_the_same_answers_as_its_run(
@@ -176,9 +172,7 @@ def test_model_file_can_be_compared_with_a_run(gptx: Gptx, runs: Path, model: st
             "--run: {model} is a file, but only a run can be resumed",
         ),
         ("sample --run ../first", 2, "invalid run name '../first'"),
-        ("sample --run a/b", 2, "invalid run name 'a/b'"),
         ("sample --run sent", 4, "no run 'sent' in checkpoints"),
-        ("sample --run ./sent", 2, "invalid run name './sent'"),
         ("sample --run=", 2, "invalid run name ''"),
         ("sample --run {long}", 2, "invalid run name"),
     ],

@@ -99,12 +99,8 @@ def test_sample_gives_records_for_programs(gptx: Gptx, trained: TrainedGPT) -> N
     [
         (["1b", "--novelty"], "--novelty: not for a model with an encoder", 2),
         (["1b", "--stop", "c"], "--stop: a target ends by itself; leave the option out", 2),
-        (["1b", "--only", "gpt"], "--only: this model has no counting; leave the option out", 2),
-        (["1b", "--length", "16"], "--length: 16 is more than the longest target, 15", 2),
         (["1b", "-n", "2"], "-n: at temperature 0, all targets are equal; give --temperature", 2),
         (["1b", "--top-p", ".5"], "--top-p: it has no effect at temperature 0", 2),
-        (["1b", "--beam", "2", "-n", "3"], "-n: 3 targets need a beam of 3 or more", 2),
-        (["1b", "--beam", "2", "--temperature", "1"], "leave --temperature out", 2),
         (["1b", "--device", "cuda"], "--device: a model with an encoder is computed on the CPU", 2),
         ([], "no source: give one, or - to read one from each line", 2),
         (["1b", "--prompt", "1b"], "TEXT and --prompt: give the text once", 2),

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from program import TINY, Gptx, answer_of, at_home
-from rich.cells import cell_len
 
 import gpt
 
@@ -104,15 +103,6 @@ def test_runs_on_other_texts_are_apart(gptx: Gptx, sweep: Path) -> None:
     assert any("日本語.txt" in line for line in lines)
 
 
-@pytest.mark.parametrize("columns", ["40", "80"])
-def test_comparison_fits_the_terminal(
-    gptx: Gptx, sweep: Path, columns: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    out = gptx("runs", "*", *SWEEP).out
-    assert max(map(cell_len, out.splitlines())) <= int(columns)
-
-
 def test_comparison_is_written_as_a_table_or_as_curves(gptx: Gptx, sweep: Path) -> None:
     shown = json.loads(gptx("runs", "lr-*", "--json", *SWEEP).out)
     assert gptx("runs", "lr-*", "-o", "table.json", *SWEEP).out == ""
@@ -203,23 +193,6 @@ def test_python_compares_the_same(gptx: Gptx, sweep: Path) -> None:
         gpt.runs(sweep).compare("x-*")
     with pytest.raises(KeyError, match="no run 'x'"):
         gpt.runs(sweep).compare("x")
-
-
-@pytest.mark.parametrize(
-    ("against", "code", "says"),
-    [
-        ("no-such-run", 4, "no run 'no-such-run'"),
-        ("lr-1e-2-*", 2, "invalid run name 'lr-1e-2-*'"),
-        ("lr-1e-2-1:77", 4, "has no step 77"),
-    ],
-)
-def test_eval_against_unknown_runs_prints_one_line(
-    gptx: Gptx, sweep: Path, against: str, code: int, says: str
-) -> None:
-    answer = gptx("eval", "--run", "lr-1e-3-1", "--against", against, *SWEEP)
-    assert (answer.code, answer.out) == (code, "")
-    assert says in answer.err
-    assert answer.err.count("\n") == 1
 
 
 def test_runs_verify_names_what_a_killed_or_resumed_training_left(gptx: Gptx, home: Path) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import pytest
 import torch
 from program import TINY, Gptx
 
+from gpt.commands import shared
 from gpt.model.device import DeviceGPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.layers import Array
@@ -43,14 +41,18 @@ def test_prompt_is_read_from_argument_option_file_or_pipe(gptx: Gptx, home: Path
     assert len(texts) == 1
 
 
-def test_several_samples_are_separated_and_equal_the_json(gptx: Gptx) -> None:
-    many = ("sample", "--prompt", "the ", "-n", "3", "--length", "12")
+@pytest.mark.parametrize("stop", [(), ("--stop", " ")])
+def test_several_samples_are_separated_and_equal_the_json(
+    gptx: Gptx, stop: tuple[str, ...]
+) -> None:
+    """With a stop text they end at different steps."""
+    many = ("sample", "--prompt", "the", "-n", "9", "--length", "50", *stop)
     plain, lines = gptx(*many).out, gptx(*many, "--json").out.splitlines()
     records = [json.loads(line) for line in lines]
     joined = "\n---\n".join(record["text"] for record in records)
     assert plain == joined.removesuffix("\n") + "\n"
-    assert [record["sample"] for record in records] == [0, 1, 2]
-    assert len({record["text"] for record in records}) > 1
+    assert [record["sample"] for record in records] == [*range(9)]
+    assert len({len(record["text"]) if stop else record["text"] for record in records}) > 1
 
 
 def test_text_ends_before_a_stop_string(gptx: Gptx) -> None:
@@ -161,14 +163,6 @@ def test_first_of_several_samples_is_written_as_it_grows(
     assert (answer.code, len(answer.out)) == (1, len("the") + 8)
 
 
-def test_next_sample_is_written_once_the_one_before_it_has_stopped(gptx: Gptx) -> None:
-    some = ("sample", "the", "-n", "9", "--length", "50", "--stop", " ")
-    records = [json.loads(line) for line in gptx(*some, "--json").out.splitlines()]
-    joined = "\n---\n".join(record["text"] for record in records)
-    assert gptx(*some).out == joined.removesuffix("\n") + "\n"
-    assert len({len(record["text"]) for record in records}) > 1  # they stop at different steps
-
-
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_samples_that_outgrow_the_memory_are_written_as_far_as_they_are(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
@@ -238,25 +232,28 @@ def test_sample_is_printed_without_corpus_before_novelty_fails(gptx: Gptx, home:
     assert "novelty" not in record
 
 
-#: A machine with an NVIDIA driver, where every sample is long enough for a GPU.
-GPU = "import gpt.devices, gpt.commands.shared as c; c.TORCH_PAYS = 0; "
-GPU += "gpt.devices.cuda_devices = lambda: 1; "
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
-def test_driver_without_usable_torch_prints_one_line_and_numpy_samples(home: Path) -> None:
-    texts = []
-    for extra in ("", GPU):
-        code = f"{extra}from gpt.commands import main; main()"
-        command = [sys.executable, "-W", "error", "-c", code, "sample", "the cat"]
-        place = {"cwd": home, "env": {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}}
-        texts.append(subprocess.run(command, capture_output=True, text=True, **place))
-    plain, fell_back = texts
-    assert (fell_back.returncode, fell_back.stdout) == (0, plain.stdout)
-    assert (plain.stderr, len(plain.stdout)) == ("", len("the cat") + 501)
+@pytest.mark.parametrize(
+    "command", [("sample", "the cat"), ("train", "corpus.txt", *TINY, "--checkpoints", "gpu")]
+)
+def test_auto_computes_on_the_cpu_if_torch_cannot_use_the_gpu(
+    gptx: Gptx,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    command: tuple[str, ...],
+) -> None:
+    """A machine with an NVIDIA driver, where every sample is long enough for a GPU."""
+    expected = gptx(*command)
+    monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
+    monkeypatch.setattr(shared, "TORCH_PAYS", 0)
+    answer = gptx(*command)
+    assert (answer.code, answer.out) == (0, expected.out)
+    if command[0] == "train":
+        assert "device      cpu (" in answer.err
     # Torch without CUDA raises an AssertionError, with CUDA but without a driver a RuntimeError.
-    note = r"note: cuda failed \((Assertion|Runtime)Error: .+\); the CPU computes instead\n"
-    assert re.fullmatch(note, fell_back.stderr)
+    (note,) = caplog.messages
+    says = r"note: cuda failed \((Assertion|Runtime)Error: .+\); the CPU computes instead"
+    assert re.fullmatch(says, note)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
@@ -273,18 +270,6 @@ def test_requested_device_that_torch_cannot_use_is_refused(
         assert error.startswith(f"gptx: error: --device: torch cannot compute on {device} (")
         assert error.endswith("; install a version of torch that can, or use --device cpu")
     assert sorted((home / "checkpoints").iterdir()) == before
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
-def test_auto_trains_on_the_cpu_if_torch_cannot_use_the_gpu(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
-    answer = gptx("train", "corpus.txt", *TINY, "--checkpoints", "gpu")
-    assert answer.code == 0, answer.err
-    assert "device      cpu (" in answer.err
-    (note,) = caplog.messages
-    assert re.search(r"cuda failed \((Assertion|Runtime)Error: ", note)
 
 
 def test_device_failure_while_sampling_keeps_the_text(
