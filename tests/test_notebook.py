@@ -139,6 +139,7 @@ def test_text_itself_can_be_trained_on() -> None:
         (["corpus.txt"], {"preset": "fast"}, ConfigError, "^preset: 'fast' is not one of"),
         (["corpus.txt"], {"device": "tpu"}, ConfigError, "^device: 'tpu' is not one of"),
         (["corpus.txt"], {"data": 3}, ConfigError, "^data: 3 is not a path"),
+        (["corpus.txt"], {"run": "corpus-1"}, ConfigError, "^run: 'corpus-1' exists already"),
         (["corpus.txt"], {"block_size": 9**4}, TextError, "; use `block_size="),
         (
             ["corpus.txt"],
@@ -157,11 +158,6 @@ def test_error_of_train_names_the_keyword(
     assert "--" not in str(caught.value)
     assert isinstance(caught.value, ValueError | TypeError)
     assert sorted(os.listdir("checkpoints")) == before
-
-
-def test_run_name_in_use_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^run: 'corpus-1' exists already; choose another name"):
-        gpt.train("corpus.txt", run="corpus-1", **SMALL)
 
 
 @pytest.mark.parametrize("progress", [True, False])

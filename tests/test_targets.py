@@ -87,6 +87,9 @@ def test_what_a_model_with_an_encoder_cannot_do_is_refused(trained: TrainedGPT) 
         trained.generate("1b", stop=["c"])
     with pytest.raises(ConfigError, match=r"score_pairs\(text\)\.nats"):
         trained.surprises("1b\t1c\n")
+    for method in (trained.activations, trained.logits, trained.explain):
+        with pytest.raises(ConfigError, match=": not for a model with an encoder; "):
+            method("24")
     with pytest.raises(TextError, match="source 2 is empty"):
         trained.answers(["1b", ""])
 

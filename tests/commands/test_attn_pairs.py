@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from encoded import encoded_file
@@ -14,9 +12,7 @@ from pages import payload_of
 from program import Gptx
 
 from gpt import load
-from gpt.errors import ConfigError
 from gpt.heads.kinds import RULE_OF_ALL
-from gpt.trained import TrainedGPT
 
 
 @pytest.fixture(scope="module")
@@ -184,16 +180,3 @@ def test_next_continues_the_target(gptx: Gptx, model: str) -> None:
     assert not (start.expected == later.expected).all()
     found = json.loads(gptx("next", "24\t2", "--run", model, "--json").out)
     assert found["text"] == "24\t2"
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda run: run.activations("24"),
-        lambda run: run.logits("24"),
-        lambda run: run.explain("24"),
-    ],
-)
-def test_python_refuses_what_needs_one_text(model: str, call: Callable[[TrainedGPT], Any]) -> None:
-    with pytest.raises(ConfigError, match=": not for a model with an encoder; "):
-        call(load(model))
