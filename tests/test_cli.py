@@ -105,7 +105,7 @@ ROOT = Path(__file__).parents[1]
         (["heads", "--sort", "ablation"], 2, "--sort: ablation is measured only with --ablate"),
         (["heads", "missing.txt"], 3, "cannot read missing.txt"),
         (["next", "Żółw"], 3, "U+017B"),
-        (["next", "the", "--digits", "0"], 2, "--digits"),
+        (["attn", "the", "--digits", "10"], 2, "--digits"),
         (["sample", "--prompt", "th\udcffe"], 3, "(U+DCFF no name) at position 2"),
         (["explain", "simple", "--text", "a \udcff b"], 3, "--text: invalid UTF-8 at character 2"),
         (["dance"], 2, "dance"),
