@@ -229,7 +229,8 @@ def fit_to_corpus(recipe: Recipe) -> Recipe:
         return recipe
     else:
         small = min(1.0, SMALL / recipe.train_characters)
-        decay = max(recipe.train.weight_decay, round(DECAY * epochs * small, 2))
+        decay = round(DECAY * min(epochs, MOST_EPOCHS) * small, 2)
+        decay = max(recipe.train.weight_decay, decay)
         fitted = recipe.changed(dropout=DROPOUT, weight_decay=decay)
     if fitted == recipe:
         return recipe

@@ -145,13 +145,13 @@ def test_a_small_corpus_gets_few_epochs_and_more_dropout() -> None:
 
 def test_the_weights_of_a_small_text_decay_more_with_each_epoch() -> None:
     decays = []
-    for characters, epochs in ((10**6, 20), (40_000, 0.1), (40_000, 5), (40_000, 20)):
+    for characters, epochs in ((10**6, 20), (40_000, 0.1), (40_000, 5), (40_000, 20), (10, 10**6)):
         recipe = recipe_of(characters)
         steps = max(1, int(epochs * characters / recipe.step_characters))
         given = replace(recipe, train=replace(recipe.train, steps=steps))
         decays.append(fit_to_corpus(given).train.weight_decay)
     default = recipe.train.weight_decay
-    assert decays == [pytest.approx(each, rel=0.05) for each in (0.2, default, 1.0, 4.0)]
+    assert decays == [pytest.approx(each, rel=0.05) for each in (0.2, default, 1.0, 4.0, 5.0)]
     kept = fit_to_corpus(replace(given, given=frozenset({"weight_decay"})))
     assert (kept.train.weight_decay, kept.model.dropout) == (default, DROPOUT)
 
