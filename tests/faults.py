@@ -1,9 +1,9 @@
 """Simulates a disk that fails at a chosen operation.
 
 Every operation below a folder, other than reading a file, goes through `Disk`, which numbers them:
-it can kill the process before or after one, let it fail as a full or broken disk does, or write
-only a part of the data. Its log can be replayed up to any operation, to get the folder after a
-power failure: data that was never flushed is missing. For tests on Linux only.
+it can let one fail as a full or broken disk does, or write only a part of the data. Its log can be
+replayed up to any operation, to get the folder as a killed process leaves it, or as a power failure
+does: data that was never flushed is missing. For tests on Linux only.
 """
 
 from __future__ import annotations
@@ -12,19 +12,16 @@ import errno
 import fcntl
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-KILLED = 137  # a shell's exit status for a process that SIGKILL ended
-
-#: The faults of an operation. Only a write can be "torn" or "short".
-FAULTS = ("kill before", "kill after", "ENOSPC", "EIO", "short", "torn", "torn and killed")
-WRITES_ONLY = ("short", "torn", "torn and killed")
+#: The faults of an operation: a full disk; of a write also a broken one, and half of the data
+#: written, without an error or with one.
+FAULTS = ("ENOSPC", "EIO", "short", "torn")
 
 
 @dataclass(frozen=True)
@@ -43,10 +40,7 @@ class Operation:
 
 
 class Disk:
-    """Counts the operations below `root`; the operation with number `at` fails.
-
-    A fault of the kind "kill" ends the process, so use it in a child process.
-    """
+    """Counts the operations below `root`; the operation with number `at` fails."""
 
     def __init__(self, root: Path, at: int | None = None, fault: str = "") -> None:
         self.root, self.at, self.fault = root.resolve(), at, fault
@@ -80,21 +74,15 @@ class Disk:
     def _do(self, operation: Operation, real: Callable[[], Any]) -> Any:
         self._count += 1
         fault = self.fault if self._count - 1 == self.at else ""
-        if fault == "kill before":
-            _die()
         if fault in ("ENOSPC", "EIO"):
             if operation.name == "close":  # Linux closes the descriptor even if close fails
                 real()
             number = getattr(errno, fault)
             raise OSError(number, os.strerror(number))
         self.log.append(replace(operation, name=f"failed {operation.name}"))
-        try:
-            result = real()
-            self.log[-1] = operation
-            return result
-        finally:
-            if fault == "kill after":
-                _die()
+        result = real()
+        self.log[-1] = operation
+        return result
 
     def _write(self, descriptor: int, data: Any) -> int:
         path = self._open.get(descriptor)
@@ -102,14 +90,12 @@ class Disk:
             return int(self._real["write"](descriptor, data))
         fault = self.fault if self._count == self.at else ""
         data = bytes(data)
-        if fault in WRITES_ONLY:
+        if fault in ("short", "torn"):
             data = data[: len(data) // 2]
         operation = Operation("write", path, data=data, at=_position(descriptor))
         written: int = self._do(operation, lambda: self._real["write"](descriptor, data))
         if fault == "torn":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        if fault == "torn and killed":
-            _die()
         return written
 
     def _open_file(self, path: Any, flags: int, *rest: Any, dir_fd: int | None = None) -> int:
@@ -201,26 +187,6 @@ def _position(descriptor: int) -> int:
     return os.lseek(descriptor, 0, os.SEEK_CUR)
 
 
-def _die() -> NoReturn:
-    sys.stdout.flush()
-    os._exit(KILLED)
-
-
-def in_child(action: Callable[[], int]) -> int:
-    """The exit status of a forked process that runs the action; 99 if it raises."""
-    child = os.fork()
-    if child == 0:
-        status = 99
-        try:
-            status = action()
-        except BaseException as error:
-            os.write(2, f"{type(error).__name__}: {error}\n".encode())
-        finally:
-            os._exit(status)
-    _, status = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(status)
-
-
 def operations(root: Path, action: Callable[[], int]) -> list[Operation]:
     """The operations of the action without a fault. The action runs in this process."""
     with Disk(root).watching() as disk:
@@ -229,21 +195,13 @@ def operations(root: Path, action: Callable[[], int]) -> list[Operation]:
 
 
 def fault_points(log: list[Operation]) -> Iterator[tuple[int, str]]:
-    """Each operation with each fault that leaves another state of the disk.
+    """Each operation with each fault that it can have.
 
-    A process that dies before an operation leaves what one leaves that dies after the operation
-    before it. An input/output error is raised as a full disk is, so writes are enough.
+    An input/output error is raised as a full disk is, so writes are enough.
     """
     for number, operation in enumerate(log):
-        writes = operation.name == "write"
         for fault in FAULTS:
-            if fault == "kill before":
-                possible = number == 0
-            elif fault == "EIO":
-                possible = writes
-            else:
-                possible = fault not in WRITES_ONLY or (writes and len(operation.data) > 1)
-            if possible:
+            if fault == "ENOSPC" or (operation.name == "write" and len(operation.data) > 1):
                 yield number, fault
 
 
@@ -262,8 +220,8 @@ class _Folder:
     flushed: dict[str, _File | _Folder] = field(default_factory=dict)
 
 
-class PowerFailure:
-    """The possible contents of a folder after a power failure: a model of a disk with a cache."""
+class Cache:
+    """The possible contents of a folder after a kill or a power failure: a disk with a cache."""
 
     def __init__(self, start: Path) -> None:
         self._root = self._read(start)
@@ -306,21 +264,36 @@ class PowerFailure:
             names, name = self._place(operation.other)
             names[name] = node
 
-    def outcomes(self, target: Path) -> Iterator[str]:
-        """Makes `target` each folder that a power failure may leave now; yields its description.
+    def outcomes(self, target: Path, operation: Operation) -> Iterator[str]:
+        """Applies an operation, and makes `target` each folder that may be left then; yields its
+        description.
 
-        Content that was not flushed is lost. Names that were not flushed exist or not, in
-        the folder itself and in those below it.
+        A kill keeps all, and may stop a write halfway. In a power failure, content that was not
+        flushed is lost, and names that were not flushed exist or not, in the folder itself and in
+        those below it.
         """
+        if operation.name == "write":
+            self.apply(replace(operation, data=operation.data[: len(operation.data) // 2]))
+            self._make(target, True, True, killed=True)
+            yield "killed halfway"
+        self.apply(operation)
+        self._make(target, True, True, killed=True)
+        yield "killed"
         for top, below in product((True, False), repeat=2):
-            shutil.rmtree(target, ignore_errors=True)
-            self._write(self._root, target, top, below)
-            yield f"names {'kept' if top else 'lost'}, below {'kept' if below else 'lost'}"
+            self._make(target, top, below)
+            names = [("lost", "kept")[flushed] for flushed in (top, below)]
+            yield f"power failure, names {names[0]}, below {names[1]}"
 
-    def _write(self, folder: _Folder, path: Path, kept: bool, kept_below: bool) -> None:
+    def _make(self, target: Path, top: bool, below: bool, killed: bool = False) -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        self._write(self._root, target, top, below, killed)
+
+    def _write(
+        self, folder: _Folder, path: Path, kept: bool, kept_below: bool, killed: bool
+    ) -> None:
         path.mkdir()
         for name, node in (folder.now if kept else folder.flushed).items():
             if isinstance(node, _Folder):
-                self._write(node, path / name, kept_below, kept_below)
+                self._write(node, path / name, kept_below, kept_below, killed)
             else:
-                (path / name).write_bytes(node.flushed)
+                (path / name).write_bytes(node.now if killed else node.flushed)
