@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from itertools import product
+from itertools import cycle
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,7 +23,7 @@ from gpt.reading.layers import ACTIVATIONS
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
-KINDS = list(product(get_args(Position), get_args(Norm)))
+KINDS = list(zip(get_args(Position), cycle(get_args(Norm)), strict=False))
 SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 3, "n_head": 2, "n_embd": 8}
 ALL = tuple(shapes(ModelConfig(**SHAPE), 1))
 T = SHAPE["block_size"]

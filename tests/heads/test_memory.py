@@ -45,15 +45,14 @@ def peak(work: Work, count: int) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("work", [attention, heads])
 @pytest.mark.parametrize(
-    "options",
+    ("options", "work"),
     [
-        dict(n_layer=1, n_head=4),
-        dict(n_layer=3, n_head=2),
-        dict(n_layer=2, n_head=4, encoder_layers=2),
+        (dict(n_layer=1, n_head=4), attention),
+        (dict(n_layer=3, n_head=2), heads),
+        (dict(n_layer=2, n_head=4, encoder_layers=2), attention),
+        (dict(n_layer=2, n_head=4, encoder_layers=2), heads),
     ],
-    ids=lambda options: " ".join(f"{name}={value}" for name, value in options.items()),
 )
 def test_attention_that_does_not_fit_is_refused_and_the_advice_fits(
     tmp_path: Path,

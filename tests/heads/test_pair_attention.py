@@ -13,7 +13,6 @@ from encoded import encoded_file
 
 from gpt import load
 from gpt.config import AttentionKind
-from gpt.config.model import Norm, Position
 from gpt.errors import ConfigError, TextError
 from gpt.heads.attention_map import inspect
 from gpt.reading.gpt import Reader, Stages
@@ -32,9 +31,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("post_norm", [False, True])
-@pytest.mark.parametrize("position", get_args(Position))
-@pytest.mark.parametrize("norm", get_args(Norm))
+@pytest.mark.parametrize(
+    ("post_norm", "position", "norm"),
+    [
+        *((False, "rotary", "rms"), (True, "rotary", "layer"), (True, "learned", "rms")),
+        *((False, "learned", "layer"), (True, "sinusoidal", "layer"), (False, "sinusoidal", "rms")),
+    ],
+)
 def test_every_kind_passes_its_checks(
     tmp_path: Path, kind: AttentionKind, post_norm: bool, position: str, norm: str
 ) -> None:
@@ -76,17 +79,6 @@ def test_a_map_has_the_stages_of_the_forward_pass(trained: TrainedGPT) -> None:
 def test_without_a_target_the_model_writes_it(trained: TrainedGPT) -> None:
     found = trained.attention(SOURCE)
     assert found.text == "\t" + trained.answers([SOURCE])[0]
-
-
-def test_a_map_says_what_it_shows(trained: TrainedGPT) -> None:
-    assert repr(trained.attention(PAIR)) == (
-        r"<AttentionMap cross-attention of '\t2-1' to '24 abc': 4 × 6 characters, 2 layers × "
-        "2 heads, all checks passed>"
-    )
-    assert repr(trained.attention(PAIR, kind="encoder")) == (
-        "<AttentionMap encoder self-attention of '24 abc': 6 characters, 3 layers × 2 heads, "
-        "all checks passed>"
-    )
 
 
 def test_the_first_rows_of_a_map(trained: TrainedGPT) -> None:

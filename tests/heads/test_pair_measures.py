@@ -109,27 +109,6 @@ def test_measures_of_the_encoder_equal_plain_loops() -> None:
         assert {name: values[n] for name, values in found.items()} == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("columns", "name", "value"),
-    [
-        ((0, 1, 2, 3, 4), "monotone", 1.0),
-        ((5, 4, 3, 2, 1), "monotone", -1.0),
-        ((3, 3, 3, 3, 3), "monotone", 0.0),  # it does not move
-        ((0, 1, 2, 3, 4), "coverage", 5 / 6),
-        ((3, 3, 3, 3, 3), "coverage", 1 / 6),
-        ((3, 3, 3, 3, 3), "sharp", 1.0),
-        ((1, 2, 4, 5, 0), "copy", 0.75),  # READ goes on with 1, 2, 1, 4; 1 is twice in the source
-        ((1, 2, 1, 5, 0), "copy", 0.75),
-    ],
-)
-def test_known_heads(columns: tuple[int, ...], name: str, value: float) -> None:
-    weights = sharp_at(*columns)
-    if name == "copy":
-        weights[0, 2] = 0.0
-        weights[0, 2, 3] = 1.0  # one of the four rows reads another character
-    assert of_cross(weights, map_of(weights))[name][0] == pytest.approx(value)
-
-
 def test_each_measure_has_the_value_of_a_uniform_head() -> None:
     T, S = len(READ), len(SOURCE)
     uniform = np.full((1, T, S), 1 / S)
@@ -248,13 +227,6 @@ def nats_of(reader: Reader, pair: tuple[Ids, Ids]) -> float:
     logits = reader.logits(reader.forward(read[None], memory))[0].astype(np.float64)
     last = Vocabulary.from_text(CHARACTERS).encode("\n")[0]
     return float(surprises(logits, np.append(read[1:], last)).mean())
-
-
-def test_ablation_tells_how_far_it_is(trained: TrainedGPT) -> None:
-    shares: list[float] = []
-    trained.heads("ab\t12\n0ca\t3\n", ablation="zero", done=shares.append)
-    assert shares == sorted(shares)
-    assert shares[-1] == 1
 
 
 @pytest.mark.parametrize("text", ["24 abc\t2-1", "24 abc"])

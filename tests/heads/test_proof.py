@@ -73,15 +73,9 @@ def tensors_of(model: GPT) -> Tensors:
     return {name: tensor.numpy() for name, tensor in model.stored_parameters().items()}
 
 
-FACTORS = [(sharper, larger) for sharper in (1.0, 1.5, 10.0) for larger in (1.0, 30.0)]
-CASES = [
-    (size, kind, sharper, larger, rounded)
-    for size in ("1 x 16", "2 x 64")
-    for kind in KINDS
-    for sharper, larger in FACTORS
-    for rounded in (False, True)
-]
-LARGE = [("6 x 384", kind, 10.0, n, n > 1) for kind in ("default", "classic") for n in (1.0, 30.0)]
+FACTORS = [(1.0, 1.0, False), (1.5, 30.0, False), (10.0, 1.0, True), (10.0, 30.0, False)]
+CASES = [(size, kind, *each) for size in ("1 x 16", "2 x 64") for kind in KINDS for each in FACTORS]
+LARGE = [("6 x 384", "default", 10.0, 30.0, True), ("6 x 384", "classic", 10.0, 1.0, False)]
 
 
 @pytest.mark.parametrize(("size", "kind", "sharper", "larger", "rounded"), [*CASES, *LARGE])
@@ -141,7 +135,7 @@ def test_an_ordinary_model_needs_one_forward(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("sharper", [1.0, 3.0, 10.0])
+@pytest.mark.parametrize("sharper", [1.0, 10.0])
 def test_float32_errors_are_below_a_fifth_of_their_bound(kind: str, sharper: float) -> None:
     model = weights("2 x 64", kind, sharper, 1.0, False)
     reader, ids = Reader(model.config, tensors_of(model)), LETTERS.encode(TEXT[:32])[None]
