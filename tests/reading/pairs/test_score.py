@@ -119,9 +119,3 @@ def test_edit_distances_are_those_of_the_definition(
     texts, others = ([np.array(pair[side], np.int64) for pair in pairs] for side in (0, 1))
     found = edit_distances(texts, others)
     assert found.tolist() == [distance(*pair) for pair in pairs]
-
-
-def test_edit_distances_of_words() -> None:
-    words = [("kitten", "sitting"), ("", "abc"), ("abc", ""), ("same", "same"), ("flaw", "lawn")]
-    codes = [[np.array([*map(ord, word)]) for word in side] for side in zip(*words, strict=True)]
-    assert edit_distances(*codes).tolist() == [3, 3, 3, 0, 2]
