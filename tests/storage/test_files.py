@@ -74,17 +74,6 @@ def test_replacing_a_file_flushes_before_renaming(
     assert tree(tmp_path) == {"a": b"new"}
 
 
-@pytest.mark.parametrize("operation", ["fsync", "replace"])
-def test_failed_replacement_keeps_the_old_file_and_leaves_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
-) -> None:
-    (tmp_path / "a").write_bytes(b"old")
-    failing_at(monkeypatch, operation, 1)
-    with pytest.raises(OSError, match="No space"):
-        files.replace(tmp_path / "a", b"new")
-    assert tree(tmp_path) == {"a": b"old"}
-
-
 def test_folder_and_its_files_are_flushed_before_renaming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,20 +87,6 @@ def test_folder_and_its_files_are_flushed_before_renaming(
     assert tree(tmp_path) == {f"step-1/{name}": data for name, data in CONTENTS}
 
 
-@pytest.mark.parametrize(
-    ("operation", "call"), [*[("fsync", call) for call in (1, 2, 3, 4)], ("rename", 1)]
-)
-def test_failed_folder_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, call: int
-) -> None:
-    files.commit_folder(tmp_path / "step-0", CONTENTS)
-    before = tree(tmp_path)
-    failing_at(monkeypatch, operation, call)
-    with pytest.raises(OSError, match="No space"):
-        files.commit_folder(tmp_path / "step-1", CONTENTS)
-    assert tree(tmp_path) == before
-
-
 def test_leftovers_of_a_crash_are_replaced(tmp_path: Path) -> None:
     for leftover in (".tmp-step-1", ".trash-step-1"):
         (tmp_path / leftover).mkdir()
@@ -119,12 +94,6 @@ def test_leftovers_of_a_crash_are_replaced(tmp_path: Path) -> None:
     files.commit_folder(tmp_path / "step-1", CONTENTS)
     files.remove_folder(tmp_path / "step-1")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_new_folder_replaces_one_with_the_same_name(tmp_path: Path) -> None:
-    files.commit_folder(tmp_path / "step-1", [("a", b"old"), ("z", b"old")])
-    files.commit_folder(tmp_path / "step-1", CONTENTS)
-    assert tree(tmp_path) == {f"step-1/{name}": data for name, data in CONTENTS}
 
 
 def test_appended_line_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,11 +115,6 @@ def test_an_os_error_becomes_a_storage_error(error: OSError, message: str) -> No
     with pytest.raises(StorageError, match=f"^{message}$") as caught, files.storage_errors("save"):
         raise error
     assert caught.value.exit_code == 6
-
-
-def test_other_errors_pass_unchanged() -> None:
-    with pytest.raises(ValueError, match="mine"), files.storage_errors("save"):
-        raise ValueError("mine")
 
 
 def test_file_above_the_size_limit_is_refused(tmp_path: Path) -> None:

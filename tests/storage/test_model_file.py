@@ -101,7 +101,7 @@ def test_flipped_byte_or_cut_in_a_model_file_is_detected(smallest: Checkpoint, n
         """Whether opening the file reports damage."""
         path.write_bytes(damaged)
         try:
-            smallest.model() if name == MODEL else smallest.state(shapes)
+            read_model(path) if name == MODEL else smallest.state(shapes)
         except CheckpointError as error:
             return str(path) in str(error)
         return False
@@ -165,40 +165,6 @@ def test_tensors_at_other_places_are_refused(smallest: Checkpoint, tmp_path: Pat
         changed = json.loads(json.dumps(header))
         changed[EMBEDDING]["data_offsets"] = offsets
         refused(tmp_path, joined(changed, body), "has its tensors at other places")
-
-
-def test_digest_depends_on_every_bit(smallest: Checkpoint) -> None:
-    whole = (smallest.path / MODEL).read_bytes()
-    digest = json.loads(parts(whole)[0]["__metadata__"]["gptx"])["digest"]
-    assert stored._is_sealed(whole, digest)
-    damaged = bytearray(whole)
-    for place in range(len(whole)):
-        for bit in range(8):
-            damaged[place] ^= 1 << bit
-            assert not stored._is_sealed(bytes(damaged), digest), (place, bit)
-            damaged[place] ^= 1 << bit
-    for length in range(len(whole)):
-        assert not stored._is_sealed(whole[:length], digest)
-
-
-@settings(deadline=None, max_examples=200)
-@given(data=st.data())
-def test_flipped_bit_in_a_model_file_alone_is_detected(
-    tiny: Checkpoint, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    whole = (tiny.path / MODEL).read_bytes()
-    header, body = parts(whole)
-    start = len(whole) - len(body)
-    name = data.draw(st.sampled_from(["", *sorted(header.keys() - {"__metadata__"})]))
-    first, end = header[name]["data_offsets"] if name else (-start, 0)
-    place = data.draw(st.integers(start + first, start + end - 1))
-    damaged = bytearray(whole)
-    damaged[place] ^= 1 << data.draw(st.integers(0, 7))
-    path = tmp_path_factory.getbasetemp() / "flipped.safetensors"
-    path.write_bytes(damaged)
-    with pytest.raises(CheckpointError) as caught:
-        read_model(path)
-    assert caught.value.exit_code == 4
 
 
 def test_digest_detects_a_changed_weight_that_the_probe_misses(tmp_path: Path) -> None:
@@ -425,8 +391,3 @@ def test_random_bytes_never_crash_header_parsing(head: bytes, length: int, body:
     for data in (head, length.to_bytes(8, "little") + b"{" + body):
         with suppress(CheckpointError):
             assert read_header(data, Path("x")) == json.loads(data[8 : 8 + length])
-
-
-@pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"a": NaN}', '{"a": ' + "[" * 100_000])
-def test_header_must_be_strict_json(tmp_path: Path, text: str) -> None:
-    refused(tmp_path, joined(text.encode(), b""), "^damaged: ")
