@@ -42,10 +42,11 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def variants() -> Iterator[Any]:
-    """Each architecture with each bias, tied or not, and each activation."""
+    """Each architecture with each pair of biases and tying, and with each activation."""
     for kind, options in KINDS.items():
-        for switches in product((False, True), repeat=3):
-            more = dict(zip(("tied", "bias", "qkv_bias"), switches, strict=True))
+        for switches in product((False, True), repeat=2):
+            more = dict(zip(("tied", "bias"), switches, strict=True))
+            more["qkv_bias"] = switches[0] != switches[1]
             yield pytest.param({**options, **more}, id=f"{kind}-{'-'.join(map(str, switches))}")
         for activation in ACTIVATIONS:
             yield pytest.param({**options, "activation": activation}, id=f"{kind}-{activation}")

@@ -67,8 +67,10 @@ class Payload:
         return os.system, (self.command,)
 
 
-@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-@pytest.mark.parametrize("place", ["whole", "config", "model", "key"])
+@pytest.mark.parametrize(
+    ("place", "protocol"),
+    [("whole", 2), ("config", 3), ("model", 4), ("key", pickle.HIGHEST_PROTOCOL)],
+)
 def test_code_in_a_checkpoint_never_runs(tmp_path: Path, place: str, protocol: int) -> None:
     payload = Payload(f"touch {tmp_path / 'ran'}")
     content: Any = checkpoint_of(state_of(len(CHARACTERS)), len(CHARACTERS))
@@ -149,13 +151,9 @@ HEAD = torch.ones(len(CHARACTERS), 8)
     [
         ({WEIGHT: None}, "lacks blocks.1.feed_forward.up.weight"),
         ({WEIGHT: torch.zeros(32, 9)}, "has the shape (32, 9), not (32, 8)"),
-        ({WEIGHT: torch.zeros(256)}, "has the shape (256,), not (32, 8)"),
         ({WEIGHT: torch.full((32, 8), torch.nan)}, "has numbers that are not finite"),
-        ({WEIGHT: torch.full((32, 8), -torch.inf)}, "has numbers that are not finite"),
-        ({WEIGHT: torch.zeros(32, 8, dtype=torch.int64)}, "is not a float32 tensor"),
         ({WEIGHT: torch.zeros(32, 8, dtype=torch.float64)}, "is not a float32 tensor"),
         ({WEIGHT: torch.zeros(34, 8)[1:-1]}, "is not a float32 tensor"),
-        ({WEIGHT: torch.zeros(32, 8, dtype=torch.complex64)}, "is not a float32 tensor"),
         ({WEIGHT: torch.zeros(1, 1).expand(32, 8)}, "is not a float32 tensor"),
         ({WEIGHT: torch.zeros(32, 8).to_sparse()}, "is not a float32 tensor"),
         ({WEIGHT: "text"}, "is not a float32 tensor"),
@@ -164,13 +162,10 @@ HEAD = torch.ones(len(CHARACTERS), 8)
         ({"transformer.wte.weight": torch.zeros(3, 8)}, "has the shape (3, 8)"),
         ({5: torch.zeros(8)}, "its weights are not a dict of tensors"),
         ({"lm_head.weight": HEAD.to(torch.float8_e4m3fn)}, "is not a float32 tensor"),
-        ({"lm_head.weight": HEAD > 0}, "is not a float32 tensor"),
         ({"lm_head.weight": HEAD.to("meta")}, "is not a float32 tensor"),
-        ({"lm_head.weight": HEAD.T.contiguous().T}, "is not a float32 tensor"),
         ({"lm_head.weight": torch.zeros(8, 0)}, "is not a float32 tensor"),
         ({"transformer.h.00.ln_1.weight": torch.zeros(8)}, "is no parameter of GPT-2"),
         ({"transformer.h.\u0661.ln_1.weight": torch.zeros(8)}, "is no parameter of GPT-2"),
-        ({"h.0.ln_1.weight": torch.zeros(8)}, "it has blocks.0.norm1.weight twice"),
         ({"_orig_mod.h.0.ln_1.weight": torch.zeros(8)}, "it has blocks.0.norm1.weight twice"),
         ({10_000 * "x": torch.zeros(8)}, "xxx', which is no parameter"),
     ],

@@ -29,9 +29,15 @@ def imported(path: Path, tmp_path: Path, meta: Path | None = None) -> TrainedGPT
     return gpt.load(save(model, tmp_path / "checkpoints", None, None).path.parent)
 
 
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("prefix", ["", "_orig_mod."])
+@pytest.mark.parametrize(
+    ("bias", "tied", "prefix"),
+    [
+        (True, True, ""),
+        (True, False, "_orig_mod."),
+        (False, True, "_orig_mod."),
+        (False, False, ""),
+    ],
+)
 def test_imported_model_computes_nanogpts_logits(
     tmp_path: Path, bias: bool, tied: bool, prefix: str
 ) -> None:

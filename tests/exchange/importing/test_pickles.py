@@ -148,40 +148,6 @@ def test_truncated_and_damaged_data_is_refused_or_has_only_plain_values(protocol
     assert values > 0
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b".",
-        b"}",
-        b"u.",
-        b"s.",
-        b"d.",
-        b"t.",
-        b"(((((.",
-        b"}s.",
-        b"K\x01K\x02s.",
-        b"]K\x00K\x01s.",
-        b"}}K\x01s.",  # a dict as a key
-        b"h\x00.",
-        b"q\x00.",
-        b"R.",
-        b"b.",
-        b"\x85.",
-        b"K\x01(R.",
-        b"\x94.",
-        b"}(K\x01u.",  # a key without a value
-        b"\xff\x00\x01",
-        b"\x8d\xff\xff\xff\xff\xff\xff\xff\x7f",
-        b"I" + 5000 * b"9" + b"\n.",
-    ],
-    ids=lambda data: repr(data[:20]),
-)
-def test_wrong_pickles_are_refused(data: bytes) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011
-        plain_value(data)
-
-
 def test_a_dict_that_contains_itself_and_deep_dicts_do_no_harm() -> None:
     itself = plain_value(b"}q\x00K\x01h\x00s.")
     assert itself[1] is itself
