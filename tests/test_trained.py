@@ -76,33 +76,11 @@ def test_generate_equals_the_joined_stream(trained: TrainedGPT) -> None:
         trained.generate("no ", n=0)
 
 
-@pytest.mark.parametrize("prompt", ["", "t", "the cat sat on the mat. no mat"])
-def test_length_0_generates_nothing(trained: TrainedGPT, prompt: str) -> None:
-    assert trained.generate(prompt, length=0) == prompt
-
-
-def test_generation_ends_before_a_stop_text(trained: TrainedGPT) -> None:
-    free = trained.generate("the", length=200, temperature=0.9)
-    stop = free[50:52]
-    expected = "the" + free[3:].split(stop)[0]
-    assert trained.generate("the", length=200, temperature=0.9, stop=[stop]) == expected
-
-
 def test_unknown_characters_are_named_in_an_error_or_skipped(trained: TrainedGPT) -> None:
     with pytest.raises(TextError, match=r"'é' \(U\+00E9 .*position 4"):
         trained.generate("the é")
     continued = trained.generate("the é", unknown="skip", length=30)
     assert continued[-30:] == trained.generate("the ", length=30)[-30:]
-
-
-@pytest.mark.parametrize(
-    ("options", "named"), [({"temperature": -1.0}, "temperature"), ({"top_k": 0}, "top_k")]
-)
-def test_error_of_generate_names_an_option_out_of_range(
-    trained: TrainedGPT, options: dict[str, Any], named: str
-) -> None:
-    with pytest.raises(ConfigError, match=f"^{named}: "):
-        trained.generate("the", **options)
 
 
 @pytest.fixture(scope="module")
@@ -138,11 +116,6 @@ def test_example_text_is_the_first_suitable_line_cut_between_words(
     stored: StoredModel, excerpt: str, example: str
 ) -> None:
     assert TrainedGPT(replace(stored, excerpt=excerpt)).example() == example
-
-
-def test_example_text_is_never_longer_than_the_context(stored: StoredModel) -> None:
-    model = TrainedGPT(replace(stored, excerpt="abcdefghijklmnopqrstuvwxyz"))
-    assert model.example(20) == "abcdefghijklmnop"
 
 
 @settings(deadline=None, max_examples=60)
@@ -191,26 +164,6 @@ def test_model_can_be_copied_and_pickled(trained: TrainedGPT, used: bool) -> Non
     for other in (copy.copy(trained), copy.deepcopy(trained), pickle.loads(pickle.dumps(trained))):
         assert other.generate("the cat", length=20) == trained.generate("the cat", length=20)
         assert other.stored.digest == trained.stored.digest
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "problem"),
-    [
-        (lambda model: model.generate(b"the"), TypeError, "prompt: expected str, not bytes"),
-        (lambda model: model.attention(None), TypeError, "text: expected str, not NoneType"),
-        (lambda model: model.score("the", unknown="drop"), ValueError, "unknown: 'drop' is not"),
-        (lambda model: model.generate("the", stop=[""]), ValueError, "stop: an empty text"),
-        (lambda model: model.generate("the", stop="."), TypeError, r"use \['\.'\]"),
-        (lambda model: model.heads(windows=0), ValueError, "windows: 0 is less than 1"),
-        (lambda model: model.heads(ablation="x"), ValueError, r"one of .*, resample$"),
-        (lambda model: model.lens(model.attention("the"), -3), ValueError, "most: -3 is less"),
-    ],
-)
-def test_error_names_a_wrong_argument(
-    trained: TrainedGPT, call: Any, error: type[Exception], problem: str
-) -> None:
-    with pytest.raises(error, match=problem):
-        call(trained)
 
 
 def arrays_of(result: object) -> Iterator[np.ndarray]:  # type: ignore[type-arg]

@@ -25,7 +25,7 @@ def test_each_lesson_passes_its_checks(name: str) -> None:
 
 
 @each_lesson
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     rows=st.integers(1, 5).flatmap(
         lambda width: st.lists(

@@ -13,7 +13,6 @@ from gpt.explain.catalogue import lesson
 from gpt.explain.ladder import SplitAttention
 from gpt.explain.lesson import Lesson, Table
 
-PROJ = ("weight", "bias")
 HALF_A_DIGIT = 0.5e-4 + 1e-9
 
 
@@ -100,42 +99,3 @@ def test_000_both_mistakes_are_shown_and_repaired() -> None:
     largest = table_of("mistakes", "largest weight of each word’s row").values
     even = 1 / np.arange(1, 7)
     np.testing.assert_allclose(largest, [even, slipped.max(axis=-1), mended.max(axis=-1)])
-
-
-def heads_by_hand(
-    x: np.ndarray,  # type: ignore[type-arg]
-    weights: np.ndarray,  # type: ignore[type-arg]
-    heads: int,
-) -> np.ndarray:  # type: ignore[type-arg]
-    """(T, C) and (3, H·D, C) -> (T, H·D), computed from the numbers on the page."""
-    contexts, (T, size) = [], (len(x), weights.shape[1] // heads)
-    for head in range(heads):
-        q, k, v = (x @ each[head * size : (head + 1) * size].T for each in weights)
-        exponentials = np.exp(q @ k.T / size**0.5) * np.tri(T)
-        contexts.append(exponentials / exponentials.sum(axis=-1, keepdims=True) @ v)
-    return np.concatenate(contexts, axis=-1)
-
-
-def test_outputs_of_multi_head_follow_from_the_tables_shown() -> None:
-    def shown(*names: str) -> np.ndarray:  # type: ignore[type-arg]
-        return np.stack([table_of("multi-head", name).values for name in names])
-
-    x = table_of("simple", "inputs").values
-    of_split = shown(*(f"W_{part} of SplitAttention" for part in ("query", "key", "value")))
-    joined = heads_by_hand(x, of_split, heads=2)
-    np.testing.assert_allclose(joined, shown("contexts side by side")[0, 0], atol=1e-7)
-    concat = heads_by_hand(x, shown("query.weight", "key.weight", "value.weight"), heads=2)
-    np.testing.assert_allclose(concat, shown("concat")[0], atol=1e-7)
-    output = concat @ shown("proj.weight")[0].T + shown("proj.bias")[0]
-    np.testing.assert_allclose(output, shown("output of SplitAttention")[0, 0], atol=1e-7)
-    packed = shown("qkv.weight of FusedAttention").reshape(3, 4, 4)
-    weight, bias = (table_of("multi-head", f"proj.{each} of FusedAttention") for each in PROJ)
-    output = heads_by_hand(joined, packed, heads=2) @ weight.values.T + bias.values
-    np.testing.assert_allclose(output, shown("output of FusedAttention")[0], atol=1e-7)
-
-
-@pytest.mark.parametrize("golden", GOLDENS[:1])
-def test_golden_comparison_detects_a_wrong_digit(golden: Golden) -> None:
-    wrong = Golden(golden.cells, golden.lesson, golden.table, golden.printed.replace("89", "88"))
-    with pytest.raises(AssertionError):
-        test_lesson_table_equals_the_tutorials_table(wrong)

@@ -26,46 +26,6 @@ def step(name: str, title: str) -> Step:
     return next(each for each in played(name).steps if each.title.startswith(title))
 
 
-def softmax(scores: Any) -> Any:
-    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-
-def test_cross_attention_follows_from_the_tables_shown() -> None:
-    source, target = numbers("cross", "source"), numbers("cross", "target")
-    weights = softmax(target @ source.T)
-    np.testing.assert_allclose(numbers("cross", "weights"), weights, atol=1e-12)
-    np.testing.assert_allclose(numbers("cross", "contexts"), weights @ source, atol=1e-12)
-    queries, keys, values = (numbers("cross", name) for name in ("queries", "keys", "values"))
-    weights = softmax(queries @ keys.T / 3**0.5)
-    np.testing.assert_allclose(numbers("cross", "weights with matrices"), weights, atol=1e-12)
-    np.testing.assert_allclose(
-        numbers("cross", "contexts with matrices"), weights @ values, atol=1e-12
-    )
-    assert weights.shape == (4, 6)
-
-
-def test_padding_has_weight_only_without_a_mask() -> None:
-    masked, unmasked = (
-        numbers("cross", f"weights {how}") for how in ("with the mask", "without a mask")
-    )
-    assert (masked[:, -1] == 0).all()
-    assert (unmasked[:, -1] > 0.1).all()
-    np.testing.assert_allclose(masked[:, :-1], numbers("cross", "weights with matrices"))
-
-
-def test_the_mask_of_the_wrong_text_hides_words_and_shows_padding() -> None:
-    to_source, to_target = (
-        numbers("cross", f"weights, {who}") for who in ("target asks source", "source asks target")
-    )
-    assert (to_source[:, 4:] == 0).all()
-    assert (to_target[:, 4:] > 0.1).all()
-    effects = numbers("cross", "effects when this text asks")
-    np.testing.assert_allclose(effects[:, 0], [2, 0])
-    np.testing.assert_allclose(effects[:, 1], [0, to_target[:, 4:].sum(axis=-1).mean()])
-    assert (effects[:, 2] > 0.1).all()
-
-
 def test_a_mask_as_long_as_the_queries_raises_errors() -> None:
     told = step("cross", "Slip 2").text
     assert "RuntimeError: shape '[1, 1, 4]' is invalid for input of size 6" in told
@@ -78,10 +38,6 @@ def test_the_two_texts_have_different_lengths(size: int) -> None:
     given, other = own.steps[0].tables
     assert len(given.rows) == size != len(other.rows)
     assert other.rows[0] == "y1"
-
-
-def layer_norm(x: Any) -> Any:
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
 
 def test_003_block_and_embedding_have_the_tutorials_parameters() -> None:
@@ -100,22 +56,6 @@ def test_003_positions_are_the_papers() -> None:
             angle = t / 10_000 ** (2 * i / 8)
             expected = np.sin(angle), np.cos(angle)
             np.testing.assert_allclose(positions[t, 2 * i : 2 * i + 2], expected, atol=1e-12)
-
-
-def test_memory_is_normalised_and_logits_are_those_of_the_decoding_word_by_word() -> None:
-    memory = numbers("encoder-decoder", "memory")
-    np.testing.assert_allclose(memory, layer_norm(memory), atol=1e-4)
-    logits = numbers("encoder-decoder", "logits")
-    np.testing.assert_allclose(numbers("encoder-decoder", "logits, word by word"), logits)
-    assert logits.shape == (5, 12)
-    assert not np.allclose(numbers("encoder-decoder", "logits of 3 words"), logits, atol=0.01)
-
-
-def test_post_norm_keeps_the_size_of_the_stream_and_pre_norm_lets_it_grow() -> None:
-    post, pre = numbers("encoder-decoder", "size of the stream")
-    assert post[0] == pre[0]
-    np.testing.assert_allclose(post[1:], 1, atol=1e-4)
-    assert pre[-1] > 1.3 * pre[0]
 
 
 def test_003_each_slip_shows_what_it_breaks() -> None:
@@ -152,13 +92,3 @@ def test_a_model_with_an_error_fails_a_check(wrong: str, monkeypatch: pytest.Mon
         add = model.Block._add
         monkeypatch.setattr(model.Block, "_add", lambda *given: 2 * add(*given))
     assert lesson("encoder-decoder").failed
-
-
-def test_the_lesson_says_why_the_repaired_loss_is_not_lower() -> None:
-    slip = step("encoder-decoder", "Slip 2")
-    rows = numbers("encoder-decoder", "standard deviations at the start")
-    expected = np.log(128) + rows[:, 2] ** 2 / 2
-    np.testing.assert_allclose(rows[::2, 3], expected[::2], atol=0.3)
-    assert rows[2, 2] > rows[0, 2], "Xavier's weights spread logits wider"
-    assert "near ln 128 + the logits’ variance / 2" in slip.text
-    assert rows[2, 3] < expected[2] + 0.3 < rows[1, 3] / 9
