@@ -87,6 +87,17 @@ def test_folder_and_its_files_are_flushed_before_renaming(
     assert tree(tmp_path) == {f"step-1/{name}": data for name, data in CONTENTS}
 
 
+def test_renaming_of_a_removed_folder_is_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.commit_folder(tmp_path / "step-1", CONTENTS)
+    folder, parent = os.stat(tmp_path / "step-1").st_ino, os.stat(tmp_path).st_ino
+    events = journal(monkeypatch)
+    files.remove_folder(tmp_path / "step-1")
+    assert events == [("rename", folder), ("flush", parent)]
+    assert tree(tmp_path) == {}
+
+
 def test_leftovers_of_a_crash_are_replaced(tmp_path: Path) -> None:
     for leftover in (".tmp-step-1", ".trash-step-1"):
         (tmp_path / leftover).mkdir()
