@@ -16,7 +16,7 @@ from program import TINY_PAIRS, Gptx, at_home
 from ranked import on_ranks
 
 import gpt
-from gpt.config import ModelConfig
+from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.loading import find, read
 from gpt.model import GPT, initialise, start_from
@@ -174,6 +174,8 @@ def test_presets_keep_the_parents_layout(tiny: Checkpoint, tmp_path: Path, prese
     assert kept.items() <= vars(model).items()
     assert not any("layer" in why for why in plan.why)
     assert plan.manifest.train.steps > 1
+    decay = presets.preset(preset, "cpu").get("weight_decay", TrainConfig.weight_decay)
+    assert plan.manifest.train.weight_decay == decay
 
 
 def test_known_corpus_with_options_of_its_own_keeps_the_parents_layout(

@@ -156,10 +156,11 @@ def make_plan(
         mean_length = train_half.characters / len(train_half)
     else:
         mean_length = 0.0
+    kept = {"weight_decay"} if parent else set()  # more would undo what the parent has learned
     recipe = Recipe(
         model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
         train=train,
-        given=frozenset(given),
+        given=frozenset(given) | kept,
         fitted=preset_name in FITTED_PRESETS,
         train_characters=size_of(train_half),
         val_characters=predicted_in(val_half),
