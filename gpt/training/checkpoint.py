@@ -137,12 +137,12 @@ def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> byt
 
 
 @torch.no_grad()
-def gathered(model: GPT, shard: bool) -> GPT:
+def gathered(model: GPT, device: str, shard: bool) -> GPT:
     """The model in one piece on the CPU, where probes are computed.
 
     If it is sharded, all ranks must call this.
     """
-    if not shard and next(model.parameters()).device.type == "cpu":
+    if not shard and device == "cpu":
         return model
     one = GPT(model.config)
     for mine, part in zip(one.parameters(), model.parameters(), strict=True):

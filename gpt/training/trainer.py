@@ -329,7 +329,7 @@ class Trainer:
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
         mixture = self.counting.mixture(self.kept, self.device, manifest.step)
         if ranks.is_first() or self.shard:
-            model = gathered(self.kept, self.shard)
+            model = gathered(self.kept, self.device, self.shard)
             state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
         if not ranks.is_first():
             return None
