@@ -178,7 +178,7 @@ def test_terminal_output_escapes_control_characters(
 def test_a_model_whose_name_is_not_utf8_is_drawn_in_every_format(
     on_terminal: Any, ending: str
 ) -> None:
-    name = f"{HOSTILE}.{ending}"
+    name = f"attn {HOSTILE}.{ending}"
     answer = on_terminal("attn", "the", "--run", NAME, "--diff", "corpus-1", "-o", name)
     assert answer.code == 0, answer.err
     data = Path(name).read_bytes()
