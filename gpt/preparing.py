@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -161,7 +161,7 @@ def begun(order: Order, launch: Launch = ALONE, *, dry: bool = False) -> Iterato
             # the step that was read: the best step of its run may be another one tomorrow
             source = {"corpus": names, "from": warm and printable(warm.place)}
             folder.write("config.toml", to_toml({**source, **plan.settings(), **here}))
-        run = launch.from_first(folder or Run(Path()))
+        run = Run(Path(launch.from_first(str(folder.path) if folder else "")))
         start = warm.stored if warm else None
         trainer = partial(_trainer, order, run, plan, ahead=ahead, start=start)
         yield Start(plan, run, trainer, recipe)
@@ -179,7 +179,9 @@ def resumed(order: Order, run: Run, launch: Launch = ALONE) -> Iterator[Start]:
             stack.enter_context(run.lock())
             launch.mark(run)
         checkpoint, warnings = launch.shared(
-            run.last_valid, lambda found: found[0].path, lambda path: (Checkpoint.open(path), [])
+            run.last_valid,
+            lambda found: str(found[0].path),
+            lambda path: (Checkpoint.open(Path(path)), []),
         )
         manifest = checkpoint.manifest
         require(
@@ -224,9 +226,10 @@ def recorded(trainer: Trainer) -> Iterator[Event]:
 def _read(order: Order, launch: Launch, config: TrainConfig, read: Callable[..., Corpus]) -> Corpus:
     """Calls `read` for the corpus on the first rank; the others open it in `data`."""
 
-    def follow(message: tuple[CorpusId, Vocabulary]) -> Corpus:
-        identity, vocabulary = message
-        corpus = reopen(identity, order.data, vocabulary, config)
+    def follow(message: tuple[dict[str, Any], str]) -> Corpus:
+        identity, characters = message
+        vocabulary = Vocabulary(characters)
+        corpus = reopen(CorpusId(**identity), order.data, vocabulary, config)
         if corpus is None:
             raise TextError(f"{order.data.resolve()} does not hold the encoded corpus")
         return corpus
@@ -234,7 +237,9 @@ def _read(order: Order, launch: Launch, config: TrainConfig, read: Callable[...,
     with order.working("encoding") as done:
         sources = {"names": order.corpus, "data": order.data, "stdin": order.pipe}
         reading = partial(read, **sources, progress=done)
-        return launch.shared(reading, lambda it: (it.identity, it.vocabulary), follow)
+        return launch.shared(
+            reading, lambda it: (asdict(it.identity), it.vocabulary.characters), follow
+        )
 
 
 def _warm_start(order: Order, launch: Launch) -> WarmStart | None:

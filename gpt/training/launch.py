@@ -8,6 +8,7 @@ A single process imports no torch here.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -70,7 +71,9 @@ class Launch:
         """
         if self.attempt == 0:  # the name may have been used before
             return None
-        return self.from_first(next(filter(self._has_marked, reversed(all_runs(root))), None))
+        found = filter(self._has_marked, reversed(all_runs(root))) if self.first else ()
+        path = self.from_first(next((str(run.path) for run in found), None))
+        return Run(Path(path)) if path else None
 
     def _has_marked(self, run: Run) -> bool:
         with suppress(CheckpointError):
@@ -82,18 +85,14 @@ class Launch:
         """The same in all attempts: the launch's name; without one ("none"), torchrun's process."""
         return f"{socket.gethostname()}:{os.getppid()}" if self.name == "none" else self.name
 
-    def from_first(self, value: Found) -> Found:
-        """The first rank's value. All ranks must call this. Raises RankError."""
+    def from_first(self, value: Any) -> Any:
+        """The first rank's value, as JSON has it. All ranks must call this. Raises RankError."""
         if self.size == 1:
             return value
-        import torch.distributed as dist
+        from gpt.training.ranks import errors, from_rank
 
-        from gpt.training.ranks import errors
-
-        values = [value]
         with errors():
-            dist.broadcast_object_list(values)
-        return values[0]
+            return json.loads(from_rank(0, json.dumps(value)))
 
     def shared(
         self,
@@ -101,7 +100,8 @@ class Launch:
         describe: Callable[[Found], Any],
         follow: Callable[[Any], Found],
     ) -> Found:
-        """What the first rank finds; the others follow its description. All ranks must call this.
+        """What the first rank finds; the others follow its description, which JSON can hold. All
+        ranks must call this.
 
         Raises what `find` raises; elsewhere RankError, or StorageError if `follow` finds nothing.
         """

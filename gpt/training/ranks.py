@@ -130,10 +130,20 @@ def largest(value: float) -> float:
 
 def agreed(reason: str | None) -> str | None:
     """The reason of the first rank that has one; else None."""
-    reasons = [reason] * size()
-    if size() > 1 and total(float(reason is not None)):
-        dist.all_gather_object(reasons, reason)
-    return next(filter(None, reasons), None)
+    first = int(total(size() if reason is None else rank(), dist.ReduceOp.MIN))
+    return from_rank(first, reason or "") if first < size() else None
+
+
+def from_rank(source: int, text: str) -> str:
+    """The text of one rank. All ranks must call this."""
+    if size() == 1:
+        return text
+    data = bytearray(text.encode()) if rank() == source else bytearray()
+    length = torch.tensor(len(data))
+    dist.broadcast(length, source)
+    held = torch.frombuffer(data or bytearray(int(length)), dtype=torch.uint8)
+    dist.broadcast(held, source)
+    return held.numpy().tobytes().decode()
 
 
 class Net:
