@@ -132,7 +132,7 @@ def _feed_forward(exact: Reader, block: str, residual: Array) -> Array:
     normed = exact.before(residual, norm)
     spread = _linear(exact, normed, before_reach(exact, residual, norm), up)
     hidden = exact.apply(normed, up)
-    active = ACTIVATIONS[exact.config.activation](hidden.copy(), None)
+    active = ACTIVATIONS[exact.config.activation](hidden.copy())
     spread = _length(active) + _slope(exact.config.activation, hidden) * spread
     reach = _largest(residual) + _linear(exact, active, spread, down)
     if not exact.config.post_norm:

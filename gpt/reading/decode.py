@@ -107,7 +107,7 @@ class CachedDecoder:
                 (queries,) = self._heads(cross.reads(self._before(x)), b)
                 source = streams.source[:, layer, group]
                 x = self._after(x, cross, _attend(queries, source, streams.padding[group]))
-            hidden = weights.activation(feed_forward.reads(self._before(x)), None)
+            hidden = weights.activation(feed_forward.reads(self._before(x)))
             x = self._after(x, feed_forward, hidden)
         return weights.output(self._before(x))
 

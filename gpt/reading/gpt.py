@@ -228,7 +228,7 @@ class Reader:
             residual = later["residual"]
         normed = self.before(residual, block + "norm2")
         up = self.apply(normed, block + "feed_forward.up")
-        hidden = hook("hidden", layer, ACTIVATIONS[self.config.activation](up, None))
+        hidden = hook("hidden", layer, ACTIVATIONS[self.config.activation](up))
         down = hook("feed_forward", layer, self.apply(hidden, block + "feed_forward.down"))
         found["output"] = hook("output", layer, self.add(residual, down, block + "norm2"))
         return found

@@ -41,18 +41,18 @@ def _layer_norm(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
     return normed if bias is None else normed + bias
 
 
-def _relu(x: Array, room: Array | None) -> Array:
+def _relu(x: Array) -> Array:
     return np.maximum(x, 0, out=x)
 
 
-def _relu2(x: Array, room: Array | None) -> Array:
+def _relu2(x: Array) -> Array:
     np.maximum(x, 0, out=x)
     return np.multiply(x, x, out=x)
 
 
-def _gelu(x: Array, room: Array | None) -> Array:
+def _gelu(x: Array) -> Array:
     """The tanh form (Hendrycks & Gimpel 2016)."""
-    inner: Array = np.multiply(x, x, out=room)
+    inner: Array = x * x
     inner *= 0.044715
     inner += 1
     inner *= x
@@ -64,7 +64,7 @@ def _gelu(x: Array, room: Array | None) -> Array:
     return x
 
 
-def _gelu_erf(x: Array, room: Array | None) -> Array:
+def _gelu_erf(x: Array) -> Array:
     """x·Φ(x), Φ the distribution function of N(0, 1) (Hendrycks & Gimpel 2016).
 
     numpy has no erf: float64 uses Python's; float32 uses formula 7.1.26 of Abramowitz & Stegun 1964
@@ -73,7 +73,7 @@ def _gelu_erf(x: Array, room: Array | None) -> Array:
     if x.dtype == np.float64:
         x *= (1 + np.array([*map(math.erf, (x / 2**0.5).flat)]).reshape(x.shape)) / 2
         return x
-    size: Array = np.abs(x, out=room)
+    size: Array = np.abs(x)
     t = 1 / (1 + size * (0.3275911 * 0.5**0.5))
     tail = t * 1.061405429
     for each in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
@@ -87,10 +87,10 @@ def _gelu_erf(x: Array, room: Array | None) -> Array:
     return x
 
 
-def _swiglu(x: Array, room: Array | None) -> Array:
+def _swiglu(x: Array) -> Array:
     """SiLU of the first half times the second (Shazeer 2020); x·σ(x) = x·(1 + tanh(x/2))/2."""
     gate, up = np.split(x, 2, axis=-1)
-    curve: Array = np.multiply(gate, 0.5, out=None if room is None else room[..., : gate.shape[-1]])
+    curve: Array = gate * 0.5
     np.tanh(curve, out=curve)
     curve += 1
     curve *= 0.5
@@ -104,8 +104,8 @@ NORMS: dict[str, Callable[[Array, Mapping[str, Array], str], Array]] = {
     "rms": _rms,
 }
 #: (…, widened) -> (…, hidden). Each function overwrites its argument and returns it, or its first
-#: half. room: an array of the same size for intermediate results, if there is one.
-Activation = Callable[[Array, Array | None], Array]
+#: half.
+Activation = Callable[[Array], Array]
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": _gelu,
     "gelu_erf": _gelu_erf,

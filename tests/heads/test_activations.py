@@ -61,7 +61,7 @@ def assert_right(reader: Reader, acts: Activations, text: int) -> None:
         up = reader.apply(
             reader.before(stages.residual, block + "norm2"), f"{block}feed_forward.up"
         )
-        hidden = ACTIVATIONS[config.activation](up, None)
+        hidden = ACTIVATIONS[config.activation](up)
         assert_equal("hidden", acts["hidden", layer][text], hidden)
         down = reader.apply(hidden, block + "feed_forward.down")
         assert_equal("feed_forward", acts["feed_forward", layer][text], down)

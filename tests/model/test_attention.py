@@ -99,17 +99,17 @@ def test_activations_have_their_known_values() -> None:
         "gelu_erf": [0.5 * each * (1 + math.erf(each / math.sqrt(2))) for each in x],
     }
     for name, activation in read_layers.ACTIVATIONS.items():
-        np.testing.assert_allclose(activation(x.copy(), None), expected[name], rtol=0, atol=1e-15)
+        np.testing.assert_allclose(activation(x.copy()), expected[name], rtol=0, atol=1e-15)
 
 
 def test_numpy_gelu_with_erf_is_close_to_torchs_for_numbers_of_every_size() -> None:
     x = np.concatenate((np.linspace(-15, 15, 6001), [-1e15, -1e-30, 0, 1e-30, 1e15]))
     expected = ACTIVATIONS["gelu_erf"](torch.from_numpy(x)).numpy()
-    found = read_layers.ACTIVATIONS["gelu_erf"](x.astype(np.float32), None)
+    found = read_layers.ACTIVATIONS["gelu_erf"](x.astype(np.float32))
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=2e-7, atol=3e-7)
 
 
 def test_silu_of_large_numbers_neither_overflows_nor_warns() -> None:
     x = np.array([-1e4, 1e4, -90.0, 3.0, 3.0, 3.0], dtype=np.float32)
-    np.testing.assert_allclose(read_layers.ACTIVATIONS["swiglu"](x, None), [0, 3e4, 0], atol=1e-4)
+    np.testing.assert_allclose(read_layers.ACTIVATIONS["swiglu"](x), [0, 3e4, 0], atol=1e-4)
