@@ -19,8 +19,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-#: The faults of an operation: a full disk; of a write also a broken one, and half of the data
-#: written, without an error or with one.
+#: How an operation fails: the disk is full (ENOSPC). A write may also fail (EIO), or store half of
+#: its data, without an error (short) or with one (torn).
 FAULTS = ("ENOSPC", "EIO", "short", "torn")
 
 

@@ -72,11 +72,11 @@ class Attn(shared.DrawingCommand):
     ] = False
     attention: Annotated[
         AttentionKind | None,
-        "Of a model with an encoder: whose attention; cross: target to source.",
+        "For a model with an encoder: whose attention; cross: target to source.",
         "cross",
     ] = None
     target: Annotated[
-        str | None, "Of a model with an encoder: its target.", "the model writes it"
+        str | None, "For a model with an encoder: its target.", "the model writes it"
     ] = None
     device: shared.OnDevice = "auto"
     truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False

@@ -41,7 +41,7 @@ class Heads(shared.DrawingCommand):
         int, typer.Option(help="Most windows of text, or pairs, to measure on.", min=1)
     ] = 32
     attention: Annotated[
-        AttentionKind | None, "Of a model with an encoder: whose heads.", "cross"
+        AttentionKind | None, "For a model with an encoder: whose heads.", "cross"
     ] = None
     sort: Annotated[
         str | None,

@@ -121,8 +121,8 @@ def packed(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
     """
     # The digest is first, so that no earlier bytes equal BLANK. The metadata has one entry, as the
     # library writes several in no fixed order, and equal models get equal bytes.
-    told = json.dumps({"digest": BLANK, **about}, ensure_ascii=False)
-    header: dict[str, Any] = {"__metadata__": {"gptx": told}}
+    about_file = json.dumps({"digest": BLANK, **about}, ensure_ascii=False)
+    header: dict[str, Any] = {"__metadata__": {"gptx": about_file}}
     known = {np.dtype(written): name for name, written in _TYPES.items()}
     dtypes = {name: known[tensor.dtype.newbyteorder("<")] for name, tensor in tensors.items()}
     places = _places(dtypes, {name: tensor.shape for name, tensor in tensors.items()})

@@ -165,7 +165,7 @@ class TrainedGPT(Measuring, Shown):
     ) -> Following:
         """The distribution of the next character, before and after temperature and filters.
 
-        Of a model with an encoder: the target's next character. The text is "source TAB target so
+        For a model with an encoder: the target's next character. The text is "source TAB target so
         far"; without a TAB, the target's first character is next.
 
         Raises TextError for a character that the model does not know, ConfigError for an option out
@@ -213,7 +213,7 @@ class TrainedGPT(Measuring, Shown):
 
     def lens(self, attention: AttentionMap | str, most: int = 8) -> Lens:
         """The `most` likeliest next characters at every depth and position of an attention map's
-        text, or of a text; of a model with an encoder, the target's.
+        text, or of a text; for a model with an encoder, those of the target.
 
         Raises ValueError if `most` is less than 1 and for a map of the encoder's or decoder's own
         attention, TextError as `attention`.
@@ -241,8 +241,8 @@ class TrainedGPT(Measuring, Shown):
         return self.attention(of) if isinstance(of, str) else of
 
     def example(self, length: int = 12) -> str:
-        """An example text: the validation split's first long line, cut between words; of a model
-        with an encoder its first pair, "source TAB target".
+        """An example text: the validation split's first long line, cut between words; for a model
+        with an encoder, its first pair, "source TAB target".
         """
         if self.has_encoder:
             return FIRST.join(self.pairs(1)[0])
@@ -259,7 +259,7 @@ class TrainedGPT(Measuring, Shown):
     def score(self, text: str | Ids, *, unknown: str = "error") -> Score:
         """Loss on a text of two or more characters, by training's protocol. Raises TextError.
 
-        Of a model with an encoder: per target character, on lines `source TAB target`.
+        For a model with an encoder: those of each target character, for lines `source TAB target`.
         """
         from gpt.reading.score import Score, score
 

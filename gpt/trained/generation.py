@@ -129,7 +129,7 @@ class Generation:
     ) -> str | list[str]:
         """The prompt with its continuation; for n > 1 a list of n such texts, as `gptx sample -n`.
 
-        Of a model with an encoder: the target of a source, without it; temperature is 0 unless it
+        For a model with an encoder: the target of a source, without it; temperature is 0 unless it
         is given, and length the context's.
 
         The text ends before the first of the texts in `stop`. unknown: "error", or "skip" for a

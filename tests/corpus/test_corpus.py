@@ -237,11 +237,11 @@ def test_rare_characters_are_folded_and_counted(tmp_path: Path) -> None:
 
 def test_progress_never_decreases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "CHUNK", 100)
-    told: list[float] = []
-    encode(sources_of(tmp_path, TEXT), tmp_path / "data", progress=told.append)
-    assert told == sorted(told)
-    assert len(told) > 20
-    assert told[-1] == 1
+    progress: list[float] = []
+    encode(sources_of(tmp_path, TEXT), tmp_path / "data", progress=progress.append)
+    assert progress == sorted(progress)
+    assert len(progress) > 20
+    assert progress[-1] == 1
 
 
 @pytest.mark.parametrize(("at", "split"), [(0.1, "last"), (0.8, "last"), (0.95, "every:3")])

@@ -134,8 +134,8 @@ def test_a_file_has_the_bytes_that_the_library_writes_and_takes_one_copy_of_its_
         most = tracemalloc.get_traced_memory()[1]
         whole = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
         whole["alone"] = tensors["alone"]
-        told = json.dumps({"digest": stored.BLANK, **about}, ensure_ascii=False)
-        assert found == stored.sealed(safetensors.numpy.save(whole, {"gptx": told}))
+        metadata = json.dumps({"digest": stored.BLANK, **about}, ensure_ascii=False)
+        assert found == stored.sealed(safetensors.numpy.save(whole, {"gptx": metadata}))
     finally:
         tracemalloc.stop()
     assert most < 1.25 * len(found), most / len(found)  # "turned" is copied, too
