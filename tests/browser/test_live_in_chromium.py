@@ -570,13 +570,23 @@ RECORD = """
 """
 
 
+#: Waits until the browser has told the page's observers, which are older, that the part has left
+#: the window.
+OUTSIDE = """
+part => new Promise((done) => {
+  new IntersectionObserver(([each]) => each.isIntersecting || done()).observe(part);
+})
+"""
+
+
 @pytest.mark.parametrize(("in_window", "outside"), [("text", "lens"), ("lens", "text")])
 def test_what_is_in_the_window_is_drawn_first(
     open_file: OpenFile, file: Path, in_window: str, outside: str
 ) -> None:
     page = ready(open_file(file), SHORT)
-    page.locator(f"#{in_window}").scroll_into_view_if_needed()
     settled(page)
+    page.locator(f"#{in_window}").scroll_into_view_if_needed()
+    page.locator(f"#{outside}").evaluate(OUTSIDE)
     page.evaluate(RECORD)
     page.locator("#input").evaluate(
         "input => { input.value += ' a'; input.dispatchEvent(new Event('input')); }"
