@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from gpt.characters import escape
 from gpt.config import ModelConfig
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.reading.gpt import Reader
-from gpt.view.characters import escape
 from gpt.view.terminal.lines import Page
 from gpt.vocabulary import Vocabulary
 

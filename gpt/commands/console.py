@@ -60,7 +60,7 @@ def one_line(text: str) -> str:
         text = f"{text[: LONGEST_LINE // 2]} … {text[-LONGEST_LINE // 2 :]}"
     if text.isprintable():
         return text
-    from gpt.view import characters  # imports rich, which most commands do not need
+    from gpt import characters  # imports rich, which most commands do not need
 
     return characters.one_line(text)
 
@@ -126,7 +126,7 @@ def write(text: str, output: Path | None = None) -> None:
     characters escaped on a terminal. Raises StorageError, ConfigError.
     """
     if _is_terminal(output):
-        from gpt.view.characters import escape
+        from gpt.characters import escape
 
         text = escape(text)
     deliver(text.encode("utf-8", "backslashreplace"), output)
@@ -189,7 +189,7 @@ def _is_stdout(path: Path) -> bool:
 
 def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
     """Writes a line of JSON for each record, to stdout or the file. Raises StorageError."""
-    from gpt.view.characters import to_json
+    from gpt.characters import to_json
 
     write("".join(f"{to_json(each)}\n" for each in records), output)
 
@@ -219,7 +219,7 @@ def _drawn(lines: Iterable[RenderableType], console: Console, soft_wrap: bool = 
     """The lines as text in which only the console's own styles control the terminal."""
     from rich.segment import Segments
 
-    from gpt.view.characters import escape
+    from gpt.characters import escape
 
     overflow: Any = {"no_wrap": True, "overflow": "ignore"} if soft_wrap else {}
     options = console.options.update(**overflow)

@@ -245,7 +245,7 @@ def _listed(stops: Sequence[str]) -> str:
 
 def _shown(stop: str) -> str:
     """A stop text with its spaces and newlines visible."""
-    from gpt.view.characters import label
+    from gpt.characters import label
 
     return f"'{''.join(map(label, stop))}'"
 

@@ -254,7 +254,7 @@ def known_text(model: TrainedGPT, text: str, unknown: str, name: str = "") -> st
     except TextError as error:
         raise TextError(f"{name}: {error}" if name else str(error)) from error
     if len(known) < len(text):
-        from gpt.view.characters import quoted
+        from gpt.characters import quoted
 
         names = [quoted(each, not console.speaks_utf8()) for each in model.vocabulary.unknown(text)]
         more = f" and {len(names) - 8} more" if len(names) > 8 else ""

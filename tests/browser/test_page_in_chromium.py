@@ -17,11 +17,11 @@ from encoded import encoded_file
 from pages import HOSTILE, random_subject
 
 from gpt import load
+from gpt.characters import label
 from gpt.checks import Check
 from gpt.config import Stage
 from gpt.heads.kinds import Start
 from gpt.reading.layers import Array
-from gpt.view.characters import label
 from gpt.view.files.exports import to_csv
 from gpt.view.page.page import Subject, build_page, subject_of
 from gpt.view.selection import select

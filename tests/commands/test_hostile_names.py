@@ -22,10 +22,10 @@ from typer.main import get_command
 
 import gpt
 from gpt import commands
+from gpt.characters import cut
 from gpt.checks import Check
 from gpt.errors import ConfigError
 from gpt.storage.config_file import from_toml
-from gpt.view.characters import cut
 from gpt.view.terminal.lines import Page, checks, styled
 
 COMMANDS: dict[str, Any] = get_command(commands.application()).commands  # type: ignore[attr-defined]
@@ -226,7 +226,7 @@ def test_only_the_console_writes_to_the_standard_streams() -> None:
 
 
 def test_long_names_are_cut_without_reading_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpt.view import characters
+    from gpt import characters
 
     measured = []
     monkeypatch.setattr(

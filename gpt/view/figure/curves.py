@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gpt.characters import cut
 from gpt.storage.comparison import Comparison, Group, mean_and_deviation
-from gpt.view.characters import cut
 from gpt.view.figure.development import STYLES
 from gpt.view.figure.fonts import files_for
 from gpt.view.figure.layout import DPI

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpt.characters import cut
 from gpt.config import Scale, Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import LAYER_STAGES
 from gpt.reading.layers import Array
-from gpt.view.characters import cut
 from gpt.view.figure.fonts import warning
 from gpt.view.figure.layout import plan_of, points, sides
 from gpt.view.figure.sheet import GREY, INK, Sheet, style, to_bytes

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpt.view.characters import NAMED, PICTURES, label
+from gpt.characters import NAMED, PICTURES, label
 from gpt.words import some
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from gpt import characters
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
-from gpt.view import characters
 from gpt.view.records import check_record, csv_text, rounded
 from gpt.view.selection import Panel, Selection
 

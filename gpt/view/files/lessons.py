@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpt.characters import escape
 from gpt.explain.lesson import Lesson, Step, Table
-from gpt.view.characters import escape
 from gpt.view.records import check_record, picked, rounded
 from gpt.view.terminal.lesson import shape_of, texts_of
 

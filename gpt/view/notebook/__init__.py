@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gpt.characters import cut
 from gpt.explain.lesson import Lesson, Table
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import Measure
@@ -19,7 +20,6 @@ from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprises
 from gpt.storage.comparison import Comparison, Curve, RunTable, TrainingCurve
 from gpt.trained import TrainedGPT
-from gpt.view.characters import cut
 from gpt.view.notebook import attention, heads, lessons, predictions, runs, texts
 from gpt.view.notebook.card import LIMIT, card, note
 from gpt.view.notebook.saving import save as save

@@ -10,9 +10,9 @@ from __future__ import annotations
 import base64
 import gzip
 
+from gpt.characters import cut
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.kinds import opening
-from gpt.view.characters import cut
 from gpt.view.notebook.card import LIMIT, card, note, style, table
 from gpt.view.page.page import build_page, subject_of
 from gpt.words import layers_and_heads

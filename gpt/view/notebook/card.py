@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from gpt.view import characters
+from gpt import characters
 
 LIMIT = 300_000  # bytes of one output
 MOST_ROWS = 100  # rows of a table that are shown

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpt.characters import cut
 from gpt.config.fields import flag_of
 from gpt.config.sample import SHAPING
 from gpt.heads.next_character import Experts, Following, Lens
-from gpt.view.characters import cut
 from gpt.view.notebook.card import (
     MOST_ROWS,
     Cell,

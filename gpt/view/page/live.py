@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpt.characters import escape, label, legend
 from gpt.config import AttentionKind, SampleConfig
 from gpt.config.fields import field_help
 from gpt.config.sample import SHAPING
@@ -20,7 +21,6 @@ from gpt.heads.kinds import kinds, opening
 from gpt.heads.survey import Survey
 from gpt.trained import TrainedGPT
 from gpt.version import __version__
-from gpt.view.characters import escape, label, legend
 from gpt.view.page.counted import counting_record
 from gpt.view.page.document import Kind, template, to_json
 from gpt.view.page.packing import Bits

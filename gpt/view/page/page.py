@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpt.characters import escape, label, legend
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.kinds import Start, kinds
 from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Lens
 from gpt.reading.layers import Array
 from gpt.version import __version__
-from gpt.view.characters import escape, label, legend
 from gpt.view.page.document import Kind, template, to_json
 from gpt.view.page.packing import detail_names, fit, of_allowed, pack
 from gpt.view.page.predictions import experts_record, lens_record

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpt.characters import label
 from gpt.heads.next_character import Experts, Lens
-from gpt.view.characters import label
 from gpt.view.page.packing import in_base64
 from gpt.vocabulary import Ids
 

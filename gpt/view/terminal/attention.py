@@ -12,8 +12,8 @@ from itertools import pairwise, zip_longest
 import numpy as np
 from rich.text import Text
 
+from gpt.characters import legend, quoted
 from gpt.config import Drawing
-from gpt.view.characters import legend, quoted
 from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.lines import BOLD, DIM, Page, checks, number, painted, styled
 from gpt.view.terminal.matrix import ROW_SCALE, VIEWS, axes, fitting, kind_of, shades_of, title_of

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from gpt.characters import cut, escape
 from gpt.storage.comparison import Array, Comparison, Entry, Group, mean_and_deviation
 from gpt.storage.manifest import Manifest
-from gpt.view.characters import cut, escape
 from gpt.view.terminal.lines import BOLD, DIM, Page, Row, grid, in_ascii, styled
 from gpt.words import counted, duration, measured_on, millions, ordinal
 

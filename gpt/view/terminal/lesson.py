@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from gpt.characters import cut, escape, label
 from gpt.explain.lesson import Lesson, Step, Table
-from gpt.view.characters import cut, escape, label
 from gpt.view.terminal.lines import BOLD, DIM, NORMAL, Page, Row, checks, flow, grid, in_ascii
 
 PROSE = 80  # most cells of a line of sentences

@@ -12,10 +12,10 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from gpt.characters import cut, escape, one_line, pad
 from gpt.checks import Check
 from gpt.config import Scale
 from gpt.reading.layers import Array
-from gpt.view.characters import cut, escape, one_line, pad
 
 GLYPHS = " .:-=+*#%@"
 # Dark blue over teal to yellow: even steps of lightness, readable to the colour-blind.

@@ -13,9 +13,9 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
+from gpt.characters import label, pad, quoted
 from gpt.config import Scale
 from gpt.reading.layers import Array
-from gpt.view.characters import label, pad, quoted
 from gpt.view.selection import Panel, Selection
 from gpt.view.terminal.lines import (
     DIM,

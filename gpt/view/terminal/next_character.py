@@ -12,11 +12,11 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
+from gpt.characters import label, pad
 from gpt.config import SampleConfig
 from gpt.config.fields import flag_of
 from gpt.config.sample import SHAPING
 from gpt.heads.next_character import Experts, Following, Lens
-from gpt.view.characters import label, pad
 from gpt.view.records import picked, rounded
 from gpt.view.selection import Selection
 from gpt.view.terminal.attention import meanings

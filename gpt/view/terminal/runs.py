@@ -10,11 +10,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from gpt.characters import cut, escape
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
-from gpt.view.characters import cut, escape
 from gpt.view.terminal.lines import BOLD, card
 from gpt.view.terminal.scores import best_facts, counting_facts, than_counting
 from gpt.view.terminal.training import (

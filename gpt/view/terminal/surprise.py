@@ -10,9 +10,9 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
+from gpt.characters import cut, label, pad, quoted
 from gpt.reading.novelty import Novelty
 from gpt.reading.score import Surprises
-from gpt.view.characters import cut, label, pad, quoted
 from gpt.view.records import rounded
 from gpt.view.terminal.lines import BOLD, DIM, Page, number, shade, styled
 from gpt.words import bits

@@ -11,13 +11,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpt.characters import cut, quoted
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import flag_of
 from gpt.config.schedule import Budget
 from gpt.config.train import trained_parameters
 from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent
 from gpt.storage.run import Run
-from gpt.view.characters import cut, quoted
 from gpt.view.terminal.scores import (
     best_facts,
     counting_facts,

@@ -15,11 +15,11 @@ import pytest
 from hand_built import SIZE, hand_built
 from pages import HOSTILE, Document, payload_of, random_subject, unpack
 
+from gpt.characters import label
 from gpt.checks import Check
 from gpt.heads.kinds import Start, kinds, opening
 from gpt.heads.measures import Measure
 from gpt.heads.survey import survey
-from gpt.view.characters import label
 from gpt.view.files.exports import to_npz
 from gpt.view.page.document import ASSETS, joined
 from gpt.view.page.live import LIVE, LIVE_PAIRS
