@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 from rich.text import Text
 
+from gpt.blocks import Block
 from gpt.characters import escape
 from gpt.config import ModelConfig
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.reading.gpt import Reader
+from gpt.view.terminal.blocks import lines_of
 from gpt.view.terminal.lines import Page
 from gpt.vocabulary import Vocabulary
 
@@ -29,6 +31,11 @@ def random_map(text: str, seed: int = 1, heads: int = 2) -> AttentionMap:
         for name, shape in config.shapes().items()
     }
     return inspect(Reader(config, tensors), text, vocabulary.encode(text))
+
+
+def shown(blocks: Iterable[Block], page: Page) -> list[str]:
+    """What a terminal shows of the blocks of a result."""
+    return drawn(lines_of(blocks, page), page)
 
 
 def drawn(lines: Iterable[Text], page: Page) -> list[str]:

@@ -289,16 +289,15 @@ class Attn(shared.DrawingCommand):
         if self.view == "lens":
             from rich.text import Text
 
-            from gpt.view.terminal.next_character import lens_lines
+            from gpt.view.terminal.blocks import lines_of
+            from gpt.view.terminal.lines import checks
 
             lines = []
             for each, selection in zip(self.sides, selections, strict=True):
-                lens, characters = (
-                    each.model.lens(selection.attention),
-                    each.model.vocabulary.characters,
-                )
+                attention = selection.attention
+                lens = each.model.lens(attention).blocks(selection.queries)
                 lines += [Text(selection.name)] if len(selections) > 1 else []
-                lines += lens_lines(selection, lens, characters, page)
+                lines += [*lines_of(lens, page), *checks(attention.checks, page)]
             return lines
         from gpt.view.terminal.attention import compare, render
 
@@ -310,14 +309,14 @@ class Attn(shared.DrawingCommand):
     def _records(self, selections: Sequence[Selection]) -> list[dict[str, Any]]:
         """The JSON of each checkpoint."""
         from gpt.view.files.exports import record
-        from gpt.view.terminal.next_character import lens_record
+        from gpt.view.records import to_record
 
         records = []
         for each, selection in zip(self.sides, selections, strict=True):
             records.append(record(selection, each.origin))
             if self.view == "lens":
                 lens = each.model.lens(selection.attention)
-                records[-1]["lens"] = lens_record(lens, each.model.vocabulary.characters)
+                records[-1]["lens"] = to_record(lens.records(), {})["rows"]
         return records
 
     def _page(

@@ -13,7 +13,7 @@ from gpt.commands.shared import refuse
 from gpt.config import AttentionKind
 
 if TYPE_CHECKING:
-    from gpt.heads.survey import Development, Survey
+    from gpt.heads.survey import Survey
     from gpt.loading import Saved
     from gpt.vocabulary import Ids
 
@@ -64,6 +64,8 @@ class Heads(shared.DrawingCommand):
 
     def execute(self) -> None:
         from gpt.commands.progress import working
+        from gpt.heads.survey import Survey
+        from gpt.view.records import to_csv, to_record
 
         form, several = self.form(FORMS), len(self.steps) > 1
         figure = form in ("svg", "png", "pdf")
@@ -79,29 +81,30 @@ class Heads(shared.DrawingCommand):
         if how and self.opened.device != "cpu":
             console.say("note: --ablate computes replaced heads with numpy")
         ids, source = self._text()
-        if several:
-            with working() as done:
-                found = model.heads(
-                    ids,
-                    steps=self.steps,
-                    windows=self.windows,
-                    kind=self.attention,
-                    ablation=how,
-                    name=source,
-                    done=done,
-                )
-            self._write_development(found, form)
-        else:
-            with working() as done:
-                survey = model.heads(
-                    ids,
-                    windows=self.windows,
-                    kind=self.attention,
-                    ablation=how,
-                    name=source,
-                    done=done,
-                )
-            self._write_survey(survey, ids, form)
+        with working() as done:
+            found = model.heads(
+                ids,
+                steps=self.steps if several else None,
+                windows=self.windows,
+                kind=self.attention,
+                ablation=how,
+                name=source,
+                done=done,
+            )
+        if form == "text":
+            self.write_blocks(found.blocks(self.every, self.sort, self.top))
+        elif form == "json":
+            origin = {"run": self.opened.name} if several else self.opened.origin
+            self.write_json(to_record(found.records(self.sort), origin))
+        elif form == "csv":
+            self.write_text(to_csv(found.records(self.sort)))
+        elif isinstance(found, Survey):
+            self._write_page(found, ids)
+        elif form != "html":  # a page shows one step
+            from gpt.view.figure.development import to_figure
+
+            drawn = to_figure(found, form, self.opened.name, self.every, self.sort, self.top)
+            console.deliver(drawn, self.output)
 
     @cached_property
     def opened(self) -> Saved:
@@ -130,27 +133,8 @@ class Heads(shared.DrawingCommand):
             return model.vocabulary.encode(model.excerpt_lines), model.excerpt_name
         return shared.validation(opened, self.data)
 
-    def _write_survey(self, found: Survey, ids: Ids, form: Form) -> None:
-        """Writes the measures of one step."""
-        from gpt.heads.survey import development
-        from gpt.view.records import development_csv
-        from gpt.view.terminal import heads as view
-
-        order = view.ranked(found, self.sort)[: self.top]
-        if form == "text":
-            page = self.page()
-            table = view.heads_table(found, order, page, self.every)
-            self.write_lines([*view.title(found, page), *table])
-        elif form == "json":
-            ranking = [list(place) for place in order]
-            self.write_json(view.heads_record(found, self.opened.origin) | {"ranking": ranking})
-        elif form == "csv":
-            self.write_text(development_csv(development(self.steps, [found])))
-        else:
-            self._write_page(found, ids, order[0])
-
-    def _write_page(self, found: Survey, ids: Ids, first: tuple[int, int]) -> None:
-        """Writes the HTML page of one step. first: (layer, head) of the first of the ranking."""
+    def _write_page(self, found: Survey, ids: Ids) -> None:
+        """Writes the HTML page of one step."""
         from gpt.heads.kinds import Start, opening
         from gpt.view.page.page import build_page, subject_of
 
@@ -163,28 +147,6 @@ class Heads(shared.DrawingCommand):
         shown = model.attention(text, kind=self.attention)
         subjects = [subject_of(shown, opened.title, measures, opened.origin)]
         by_rank = self.sort is not None or self.ablate != "no"
-        start = Start(*first) if by_rank else opening(measures)
+        start = Start(*found.ranking(self.sort)[0]) if by_rank else opening(measures)
         measured = f"{found.measured} · {found.rule}"
         self.write_text(build_page(subjects, start, opened.title, measured=measured))
-
-    def _write_development(self, found: Development, form: Form) -> None:
-        """Writes the measures of several steps."""
-        from gpt.view.records import development_csv, development_record
-        from gpt.view.terminal.heads import by_change, development_lines
-
-        if form == "text":
-            page = self.page()
-            self.write_lines(development_lines(found, page, self.every, self.sort, self.top))
-        elif form == "json":
-            record = development_record(found, self.opened.name)
-            ranking = {
-                name: by_change(found, self.sort or name)[: self.top] for name in found.names
-            }
-            self.write_json(record | {"ranking": ranking})
-        elif form == "csv":
-            self.write_text(development_csv(found))
-        elif form != "html":  # a page shows one step
-            from gpt.view.figure.development import to_figure
-
-            drawn = to_figure(found, form, self.opened.name, self.every, self.sort, self.top)
-            console.deliver(drawn, self.output)

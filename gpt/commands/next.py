@@ -25,18 +25,13 @@ class Next(shared.DrawingCommand):
     shaping: Annotated[dict[str, Any], options_of(SampleConfig, only=(*SHAPING, "only"))]
 
     def execute(self) -> None:
-        from gpt.view.terminal.next_character import bars, following_record
+        from gpt.view.records import to_record
 
-        settings = SampleConfig(**self.shaping)
         opened = self.on_device(self.opened, self.opened.stored.config.block_size)
-        model = opened.model
-        characters = model.vocabulary.characters
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
-        text = self.text_for(model, given)
-        found = model.following(text, **self.shaping)
+        text = self.text_for(opened.model, given)
+        found = opened.model.following(text, **self.shaping)
         if self.as_json:
-            made_by = {"text": text, **self.opened.origin}
-            self.write_json(following_record(found, characters, settings, made_by))
+            self.write_json(to_record(found.records(), {"text": text, **opened.origin}))
         else:
-            page = self.page(precision=3)
-            self.write_lines(bars(found, characters, settings, self.most, page))
+            self.write_blocks(found.blocks(self.most))

@@ -28,6 +28,7 @@ from gpt.words import printable
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from gpt.blocks import Block
     from gpt.loading import Saved
     from gpt.trained import TrainedGPT
     from gpt.view.terminal.lines import Page
@@ -74,6 +75,12 @@ class Writing(Command):
     def write_lines(self, lines: Iterable[Text]) -> None:
         """Writes rich lines. Raises StorageError."""
         console.write_lines(lines, self.output, self.color)
+
+    def write_blocks(self, blocks: Iterable[Block]) -> None:
+        """Writes what a result says of itself. Raises StorageError."""
+        from gpt.view.terminal.blocks import lines_of
+
+        self.write_lines(lines_of(blocks, self.page()))
 
     def write_json(self, *records: Mapping[str, Any]) -> None:
         """Writes a line of JSON for each record. Raises StorageError."""

@@ -6,21 +6,26 @@ weights; ablation.py measures a head's effect on the loss. kinds.py names heads 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.blocks import Block, Cell, Column, Note, Records, Table, Title, number
 from gpt.checks import TableResult
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
-from gpt.words import layers_and_heads
+from gpt.words import counted, layers_and_heads
 
 PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters of a text
 SEQUENCES = 12  # random texts of each period
+#: Measures that are not shares of a row's weights.
+NO_SHARES = ("distance", "distance_later", "ablation")
 SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near to other keys
 FARTHEST = 8  # most characters back of the measure `back`
 
@@ -57,6 +62,75 @@ class Measure(TableResult):
     def uniform_of(self, layer: int, head: int) -> float:
         """The value of a uniform head, to compare with that of a head."""
         return float(np.broadcast_to(self.uniform, self.values.shape)[layer, head])
+
+    @property
+    def every(self) -> tuple[Measure, ...]:
+        """This measure, and its parts."""
+        return (self, *self.parts)
+
+    @property
+    def meaning(self) -> str:
+        """ "sink: weight on the first character" """
+        return f"{self.title}: {self.explained}"
+
+    @property
+    def digits(self) -> int:
+        """Digits after the point: differences of losses are small."""
+        return 4 if self.name == "ablation" else 2
+
+    def cell(self, layer: int, head: int, errors: bool = True) -> Cell:
+        """A head's value with its standard error; of `back`, "6: .06±.01/.04": how many characters
+        back, and the value of a uniform head there.
+        """
+        value, error = float(self.values[layer, head]), float(self.errors[layer, head])
+        text = number(value, self.digits)
+        if errors and not math.isnan(error):
+            text += f"±{number(error, self.digits)}"
+        if self.offsets is not None:
+            even = number(self.uniform_of(layer, head), self.digits)
+            text = f"{self.offsets[layer, head]}: {text}/{even}"
+        is_share = self.name not in NO_SHARES and not math.isnan(value)
+        return Cell(text, share=value if is_share else None)
+
+    def uniform_cell(self) -> Cell:
+        """The value of a uniform head; "/" for `back`, where it stands beside each head's value."""
+        text = "/" if self.offsets is not None else number(self.uniform_of(0, 0), self.digits)
+        return Cell(text, tone="dim")
+
+    def blocks(self) -> list[Block]:
+        """A grid: layers are rows, heads are columns."""
+        layers, heads = self.values.shape
+        rows = [
+            [Cell(f"layer {layer}"), *(self.cell(layer, head) for head in range(heads))]
+            for layer in range(layers)
+        ]
+        columns = [Column(left=True), *(Column(f"head {head}") for head in range(heads))]
+        facts = [layers_and_heads(layers, heads), counted(self.windows, "text")]
+        known = self.offsets is None and not np.isnan(self.uniform).all()
+        even = [Note(f"a head of uniform attention: {self.uniform_cell().text}")] * known
+        explained = [Note(self.explained)] * bool(self.explained)
+        return [Title(self.title, facts), Table(columns, rows), *explained, *even]
+
+    def records(self) -> Records:
+        """A row for each head."""
+        return Records(places(self.values.shape) | self.columns())
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Its values, errors and uniform values for every head, and those of its parts."""
+        found: dict[str, npt.NDArray[Any]] = {}
+        for each in self.every:
+            found[each.name] = each.values.ravel()
+            found[f"{each.name}_error"] = each.errors.ravel()
+            found[f"{each.name}_uniform"] = np.broadcast_to(each.uniform, each.values.shape).ravel()
+            if each.offsets is not None:
+                found[f"{each.name}_offset"] = each.offsets.ravel()
+        return found
+
+
+def places(shape: tuple[int, ...]) -> dict[str, npt.NDArray[Any]]:
+    """The layer and the head of each of (L, H) heads, as columns."""
+    layers, heads = np.indices(shape)
+    return {"layer": layers.ravel(), "head": heads.ravel()}
 
 
 #: name -> (title, what it is).

@@ -6,14 +6,18 @@ The lens is a heuristic: only the last depth is the model's prediction.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.blocks import Block, Cell, Column, Legend, Note, Records, Table, Title, Tone, number
+from gpt.characters import label
 from gpt.checks import TableResult
 from gpt.config import SampleConfig
+from gpt.config.fields import flag_of
 from gpt.config.sample import SHAPING
 from gpt.counting.mixture import Mixture, continued
 from gpt.counting.tables import Numbers
@@ -23,6 +27,8 @@ from gpt.reading.layers import Array, softmax
 from gpt.reading.sampler import probabilities, window_start
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
+
+END = 40  # characters of the text before that a title quotes
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,6 +67,66 @@ class Experts(TableResult):
         arrays = {name: each[position] for name, each in self.to_numpy().items()}
         return replace(self, **arrays, text=self.text[position : position + 1])
 
+    def blocks(self) -> list[Block]:
+        """A row for each position: what the GPT, counting and both expect most, and their
+        weights.
+        """
+        weights = np.atleast_2d(self.weights)
+        every = [np.atleast_2d(each) for each in (self.gpt, self.counting, self.both)]
+        lengths, totals = np.atleast_1d(self.lengths), np.atleast_1d(self.totals)
+        rows = []
+        for place, mixed in enumerate(weights.tolist()):
+            best = [each[place].argsort(kind="stable")[::-1][:1] for each in every]
+            guesses = [
+                guess(ids, each[place][ids], self.characters, self.text[place + 1 : place + 2])
+                for ids, each in zip(best, every, strict=True)
+            ]
+            numbers = [*map(number, mixed), f"{int(lengths[place])}", f"{int(totals[place]):,}"]
+            rows.append([_after(self.text, place), *guesses, *map(Cell, numbers)])
+        titles = ["GPT", "counting", "both", "weight GPT", "weight counting", "history", "seen"]
+        meaning = (
+            "Each cell: the likeliest next character and its probability; bold if the text "
+            "continues with it. both = GPT^weight × counting^weight, scaled to sum 1. history: "
+            "characters before it that counting used; seen: how often it saw them."
+        )
+        columns = [Column("after", left=True), *map(Column, titles)]
+        return [
+            Title("experts", [counted(len(weights), "position")]),
+            Table(columns, rows),
+            Note(meaning),
+            Legend(self.text),
+        ]
+
+    def records(self) -> Records:
+        """A row for each position."""
+        weights = np.atleast_2d(self.weights)
+        columns: dict[str, Any] = {"position": np.arange(len(weights))}
+        if self.text:
+            columns["text"] = list(self.text)
+        for name in ("gpt", "counting", "both"):
+            each = np.atleast_2d(getattr(self, name))
+            best = named(self.characters, each.argmax(axis=-1))
+            columns |= {f"{name}_{key}": values for key, values in best.items()}
+            columns[f"{name}_probability"] = each.max(axis=-1)
+        columns |= {"gpt_weight": weights[:, 0], "counting_weight": weights[:, 1]}
+        for name in ("lengths", "totals", "kinds", "pairs"):
+            columns[name] = np.atleast_1d(getattr(self, name))
+        return Records(columns)
+
+    @property
+    def mixed(self) -> list[str]:
+        """How the gate mixed the GPT and counting at one position, and what counting used."""
+        gpt, counting = (number(weight) for weight in self.weights.tolist())
+        mixed = f"expected = GPT^{gpt} × counting^{counting}, scaled to sum 1"
+        length, total, kinds = int(self.lengths), f"{int(self.totals):,}", int(self.kinds)
+        if not length:
+            return [mixed, "counting used no character before it: only how common each one is"]
+        history = f"the last {counted(length, 'character')}" if length > 1 else "the last character"
+        pairs = f"between {counted(total, 'different pair')} of characters (one before, one after)"
+        seen = pairs if self.pairs else counted(total, "time")
+        followed = f"{kinds} different characters" if kinds > 1 else "always the same character"
+        return [mixed, f"counting used {history}, seen {seen} · {followed} followed"]
+
 
 @dataclass(frozen=True, repr=False)
 class Following(TableResult):
@@ -98,6 +164,85 @@ class Following(TableResult):
         """Entropy in bits of the expected and of the filtered distribution."""
         return _bits(self.expected), _bits(self.filtered)
 
+    @property
+    def order(self) -> npt.NDArray[np.intp]:
+        """The characters' ids, the likeliest first."""
+        return np.argsort(-self.expected, kind="stable")
+
+    def blocks(self, most: int = 12) -> list[Block]:
+        """The `most` likeliest characters with bars; what the filters removed is red.
+
+        Columns beside it have what the GPT and counting expect alone, of a model with counting, and
+        the probabilities after temperature and filters, if these change any.
+        """
+        shown, rest = self.order[:most].tolist(), self.order[most:]
+        chances = {"expected": self.expected}
+        if self.experts is not None:
+            chances |= {"GPT": self.experts.gpt, "counting": self.experts.counting}
+        columns = [Column(left=True), *(Column(name, bars=True) for name in chances)]
+        columns += [Column("after", left=True)] * self.changed
+        rows = []
+        for token in shown:
+            tone: Tone = "gone" if self.removed[token] >= 0 else ""
+            values = [float(each[token]) for each in chances.values()]
+            tones: list[Tone] = [tone, "dim", "dim"]
+            bars = [Cell(number(v, 3), v, t) for v, t in zip(values, tones, strict=False)]
+            after = [Cell(self._after(token), tone="dim" if tone else "")] * self.changed
+            rows.append([Cell(name_of(self.characters, token)), *bars, *after])
+        before, left = self.entropies
+        facts = ["a bar of full width is 1", f"{before:.2f} bits expected"]
+        expected = number(self.expected[rest].sum(), 3)
+        left_over = [f"rest: {counted(rest.size, 'character')} {expected} expected"]
+        if self.changed:
+            left_over.append(f"{number(self.filtered[rest].sum(), 3)} after")
+            facts.append(f"{left:.2f} bits after")
+            facts.append(f"{(self.filtered > 0).sum()} of {len(self.expected)} characters left")
+        notes = [*(self.experts.mixed if self.experts is not None else [])]
+        notes += [" · ".join(left_over)] * bool(rest.size)
+        return [
+            Title("next character", [*self._quoted(), *self._settings()]),
+            Table(columns, rows),
+            *map(Note, [*notes, " · ".join(facts)]),
+            Legend("".join(self.characters[token] for token in shown) if self.characters else ""),
+        ]
+
+    def _quoted(self) -> list[str]:
+        """ "after “…the end of the text”", if the text is known."""
+        end = "".join(label(each) if each in "\n\t\r" else each for each in self.text[-END:])
+        return [f"after “{'…' * (len(self.text) > END)}{end}”"] * bool(self.text)
+
+    def _settings(self) -> list[str]:
+        """ "temperature 0.8", "top-k 5"; "temperature 1", "no change"."""
+        given = [(name, getattr(self.config, name)) for name in SHAPING]
+        words = [f"{flag_of(name)[2:]} {value:g}" for name, value in given if value is not None]
+        return words if self.changed else [*words, "no change"]
+
+    def _after(self, token: int) -> str:
+        """A character's probability after temperature and filters, or the filter that removed
+        it.
+        """
+        if (removed := self.removed[token]) >= 0:
+            return f"removed by {flag_of(SHAPING[removed])[2:]}"
+        return number(self.filtered[token], 3)
+
+    def records(self) -> Records:
+        """A row for each character, the likeliest first."""
+        order, experts = self.order, self.experts
+        columns = {**named(self.characters, order), "expected": self.expected[order]}
+        if experts is not None:
+            columns |= {"gpt": experts.gpt[order], "counting": experts.counting[order]}
+        removed = [SHAPING[each] if each >= 0 else None for each in self.removed[order].tolist()]
+        columns |= {"after_filters": self.filtered[order], "removed_by": removed}
+        before, after = self.entropies
+        facts: dict[str, Any] = {name: getattr(self.config, name) for name in SHAPING}
+        facts["bits"] = {"expected": before, "after_filters": after}
+        facts |= {"weights": None, "history": None}
+        if experts is not None:
+            facts["weights"] = experts.weights
+            used = {"length": experts.lengths, "counted": experts.totals, "kinds": experts.kinds}
+            facts["history"] = {name: int(each) for name, each in used.items()}
+        return Records(columns, facts)
+
 
 def following(
     reader: Reader,
@@ -122,10 +267,10 @@ def following(
             experts = _experts(mixture, logits, counting.histories).at(0)
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
-    for number in range(len(SHAPING)):
-        later: dict[str, Any] = dict.fromkeys(SHAPING[number + 1 :])  # no filter has been applied
+    for place in range(len(SHAPING)):
+        later: dict[str, Any] = dict.fromkeys(SHAPING[place + 1 :])  # no filter has been applied
         filtered = probabilities(logits, replace(config, **later))[0]
-        removed[(filtered == 0) & (removed < 0)] = number
+        removed[(filtered == 0) & (removed < 0)] = place
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
     known = (vocabulary.characters, vocabulary.decode(ids)) if vocabulary else ("", "")
     return Following(expected, filtered, removed, experts, config, *known)
@@ -173,6 +318,42 @@ class Lens(TableResult):
             f"likeliest character has {mean:.3f} on average>"
         )
 
+    def blocks(self, positions: Sequence[int] | None = None) -> list[Block]:
+        """A row for each position, a column for each depth: the likeliest next character there.
+
+        positions: the rows; None: all.
+        """
+        depths, T, _ = self.ids.shape
+        places = range(T) if positions is None else positions
+        rows = [
+            [
+                _after(self.text, place),
+                *(
+                    guess(ids, chances, self.characters, self.text[place + 1 : place + 2])
+                    for ids, chances in zip(
+                        self.ids[:, place], self.probabilities[:, place], strict=True
+                    )
+                ),
+            ]
+            for place in places
+        ]
+        titles = ["embedded", *(f"layer {layer}" for layer in range(depths - 1))]
+        columns = [Column("after", left=True), *map(Column, titles)]
+        meaning = (
+            "Each cell: the likeliest next character if the model stopped after this layer, and "
+            "its probability; bold if the text continues with it. A heuristic: only the last "
+            "column is the model."
+        )
+        facts = [counted(len(places), "position"), "rows = position, columns = depth"]
+        return [Title("logit lens", facts), Table(columns, rows), Note(meaning), Legend(self.text)]
+
+    def records(self) -> Records:
+        """A row for each depth, position and rank."""
+        depths, positions, ranks = (each.ravel() for each in np.indices(self.ids.shape))
+        columns: dict[str, Any] = {"depth": depths, "position": positions, "rank": ranks}
+        columns |= named(self.characters, self.ids.ravel())
+        return Records(columns | {"probability": self.probabilities.ravel()})
+
 
 def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
     """unembed(norm(stream)) at every depth, the `most` likeliest characters of each.
@@ -188,6 +369,35 @@ def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
     ids = np.argsort(-chances, axis=-1, kind="stable")[..., :most]
     probabilities = np.take_along_axis(chances, ids, axis=-1)
     return Lens(ids, probabilities, attention.text, attention.characters)
+
+
+def name_of(characters: str, token: int) -> str:
+    """The label of a character; its id if the vocabulary is not known."""
+    return label(characters[token]) if characters else f"id {token}"
+
+
+def named(characters: str, ids: npt.NDArray[Any]) -> dict[str, Any]:
+    """Ids, and their characters if the vocabulary is known, as columns."""
+    names = {"character": [characters[token] for token in ids]} if characters else {}
+    return {**names, "id": ids}
+
+
+def guess(ids: npt.NDArray[Any], chances: npt.NDArray[Any], characters: str, next_one: str) -> Cell:
+    """The likeliest next character and its probability, the next ones as a hint; shaded if the text
+    continues with it. ids, chances: (K,), likeliest first.
+    """
+    names = [
+        f"{name_of(characters, token)} {number(chance)}"
+        for token, chance in zip(ids.tolist()[:4], chances.tolist(), strict=False)
+    ]
+    right = bool(next_one) and characters[ids[0] : ids[0] + 1] == next_one
+    tone: Tone = "good" if right else "dim"
+    return Cell(names[0], float(chances[0]) if right else None, tone, hint="  ".join(names))
+
+
+def _after(text: str, place: int) -> Cell:
+    """The position, and its character if the text is known."""
+    return Cell(f"{place} {label(text[place])}" if text else str(place))
 
 
 def _bits(chances: npt.NDArray[np.float64]) -> float:

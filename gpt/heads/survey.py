@@ -16,19 +16,30 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt import showing
+from gpt.blocks import Block, Cell, Column, Fold, Note, Records, Table, Title
 from gpt.checks import TableResult
 from gpt.config import AttentionKind
 from gpt.devices import cores, require_memory
-from gpt.errors import TextError
+from gpt.errors import ConfigError, TextError
 from gpt.heads.ablation import Ablation, ablate
 from gpt.heads.attention_map import KIND_TITLES, AttentionMap
-from gpt.heads.kinds import RULE, RULE_OF_ALL, kinds
-from gpt.heads.measures import Measure, induction, measure
+from gpt.heads.kinds import RULE, RULE_OF_ALL, kinds, strengths
+from gpt.heads.measures import Measure, induction, measure, places
 from gpt.reading.gpt import MATRICES, Reader
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 from gpt.words import counted, layers_and_heads
 
+#: Measures that are shown without --all.
+FIRST = (
+    *("back", "duplicate", "induction", "induction_synthetic"),
+    *("sink", "entropy", "distance", "ablation"),
+)
+NO_INDUCTION = "no head gets the name induction; to train a model that has one: gptx train repeats"
+CAVEAT = "weights show where a head looks, not what that causes"
+CURVE = "curve: all steps, from 0 to the highest value in its table"
+MOST_STEPS = 8  # columns of values over a training
+MOST_POINTS = 32  # values of a curve
 ADVICE = "give a text of at most"
 SHORTEST = 3  # characters of a text: a query with two keys, and the next character
 
@@ -78,6 +89,86 @@ class Survey(TableResult):
         if self.kind:
             return f"{counted(self.windows, 'pair')} of {self.text}"
         return f"{counted(self.windows, 'window')} of {self.characters} characters of {self.text}"
+
+    def shown(self, every: bool = False) -> list[Measure]:
+        """The measures that tables and figures show: all with `every`, else those in FIRST; all of
+        cross-attention and of an encoder, which have few.
+        """
+        every = every or self.kind in ("cross", "encoder")
+        return [measure for measure in self.measures if every or measure.name in FIRST]
+
+    def ranking(self, sort: str | None = None) -> list[tuple[int, int]]:
+        """(layer, head) of every head, the largest of a measure first.
+
+        Without a name: sorted by the rise of the loss under ablation, if measured, else by how near
+        the head is to a named kind. Raises ConfigError for an unknown measure.
+        """
+        known = {measure.name: measure.values for measure in self.measures}
+        if sort is not None and sort not in known:
+            if sort == "ablation":
+                raise ConfigError("sort", "ablation is measured only with `ablate=mean`")
+            raise ConfigError("sort", f"{sort!r} is not one of {', '.join(known)}")
+        values = known.get(sort or "ablation")
+        values = strengths(self.measures) if values is None else values
+        return sorted_places(np.nan_to_num(values, nan=-np.inf))
+
+    def blocks(
+        self, every: bool = False, sort: str | None = None, top: int | None = None
+    ) -> list[Block]:
+        """A row for each head and one for a head of uniform attention, and what the columns mean.
+
+        every: all measures. sort: see `ranking`; top: only the first heads. Raises ConfigError.
+        """
+        chosen = self.shown(every)
+        shown, named = [each for one in chosen for each in one.every], kinds(self.measures)
+        rows = [
+            [Cell(head_name(*at)), Cell(named[at[0]][at[1]] or "–"), *(m.cell(*at) for m in shown)]
+            for at in self.ranking(sort)[:top]
+        ]
+        uniform = [Cell("uniform", tone="dim"), Cell(""), *(m.uniform_cell() for m in shown)]
+        columns = [Column("head", left=True), Column("kind", left=True)]
+        columns += [Column(each.title) for each in shown]
+        notes = [each.meaning for each in shown if each.explained]
+        notes += ["±: standard error" if self.windows > 1 else "one window: little evidence"]
+        ablated = any(each.name == "ablation" for each in shown)
+        remarks = [self.rule, CAVEAT + ("" if ablated else "; --ablate mean measures the effect")]
+        if not self.kind and not any("induction" in row for row in named):
+            remarks.insert(1, NO_INDUCTION)
+        return [
+            Title(self.title, [self.measured]),
+            Table(columns, [*rows, uniform], labels=2),
+            Fold("what the columns mean", [Note(each) for each in notes]),
+            *(Note(each) for each in remarks),
+        ]
+
+    def records(self, sort: str | None = None) -> Records:
+        """A row for each head, sorted as `ranking` says. Raises ConfigError."""
+        heads = self.measures[0].values.shape[1]
+        order = [layer * heads + head for layer, head in self.ranking(sort)]
+        columns = {name: each[order] for name, each in self.columns().items()}
+        return Records(columns, self.facts)
+
+    def columns(self) -> dict[str, npt.NDArray[Any]]:
+        """The layer, head and kind of every head, and its measures."""
+        columns = places(self.measures[0].values.shape)
+        columns["kind"] = np.array(kinds(self.measures)).ravel()
+        for each in self.measures:
+            columns |= each.columns()
+        return columns
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For programs: what was measured, and what the measures are."""
+        every = [each for measure in self.measures for each in measure.every]
+        about = {each.name: {"title": each.title, "explained": each.explained} for each in every}
+        return {
+            **({"attention": self.kind} if self.kind else {}),
+            "text": self.text,
+            "windows": self.windows,
+            "characters": self.characters,
+            "rule": self.rule,
+            "measures": about,
+        }
 
 
 def survey(
@@ -192,6 +283,78 @@ class Development(TableResult):
         since = len(same) - np.logical_and.accumulate(same[::-1]).sum(axis=0)
         return np.where(self.kinds[-1] == "", -1, self.steps[since])
 
+    def shown(self, every: bool = False) -> list[Measure]:
+        """The measures that tables and figures show; see Survey.shown."""
+        return self.surveys[-1].shown(every)
+
+    def ranking(self, sort: str) -> list[tuple[int, int]]:
+        """(layer, head) of every head, the one whose measure changed most first.
+
+        Raises ConfigError for an unknown measure.
+        """
+        if sort not in self.names:
+            raise ConfigError("sort", f"{sort!r} is not one of {', '.join(self.names)}")
+        return sorted_places(self.change(sort))
+
+    def blocks(
+        self, every: bool = False, sort: str | None = None, top: int | None = None
+    ) -> list[Block]:
+        """The names with the steps since which heads have them, and a table for each measure.
+
+        every: all measures. sort: the order of the heads in all tables; by default, the change of
+        each table's own measure; top: only the first heads. Raises ConfigError.
+        """
+        steps, shown = self.steps, self.shown(every)
+        facts = [f"{len(steps)} steps, {steps[0]:,} to {steps[-1]:,}", self.measured]
+        tables = []
+        for each in shown:
+            title = f"{each.title} · uniform {each.uniform_cell().text}"
+            tables.append(Fold(title, [self._table(each.name, sort, top)], opened=True))
+        notes = [each.meaning for each in shown if each.explained]
+        return [
+            Title("heads over training", facts),
+            *map(Note, self._names()),
+            *tables,
+            Fold("what the tables mean", [Note(each) for each in (*notes, CURVE)]),
+            *map(Note, (self.surveys[-1].rule, CAVEAT)),
+        ]
+
+    def _names(self) -> list[str]:
+        """The names of heads, in the order in which heads got them."""
+        since, last = self.named_since(), self.kinds[-1]
+        named: dict[tuple[int, str], list[str]] = {}
+        for place in zip(*np.nonzero(last != ""), strict=True):
+            key = int(since[place]), str(last[place])
+            named.setdefault(key, []).append(head_name(*place))
+        return [
+            f"{name} since step {step:,}: {', '.join(heads)}"
+            for (step, name), heads in sorted(named.items())
+        ] or ["no head has a name at the last step"]
+
+    def _table(self, name: str, sort: str | None, top: int | None) -> Table:
+        """For each head its curve and its values at some steps."""
+        values, place = self.of(name), self._number(name)  # (S, L, H)
+        S = len(values)
+        low, high = float(np.nanmin(values, initial=0)), float(np.nanmax(values, initial=0))
+        some, points = evenly(S, MOST_STEPS), evenly(S, MOST_POINTS)
+        columns = [Column("head", left=True), Column("kind", left=True), Column(left=True)]
+        columns += [Column(f"{self.steps[n]:,}", spare=True) for n in some]
+        rows = []
+        for layer, head in self.ranking(sort or name)[:top]:
+            curve = (values[points, layer, head] - low) / max(1e-9, high - low)
+            kind = str(self.kinds[-1, layer, head]) or "–"
+            cells = [self.surveys[n].measures[place].cell(layer, head, errors=False) for n in some]
+            begin = [Cell(head_name(layer, head)), Cell(kind), Cell("", curve=curve.tolist())]
+            rows.append([*begin, *cells])
+        return Table(columns, rows, labels=2)
+
+    def records(self, sort: str | None = None) -> Records:
+        """A row for each step and head. Raises ConfigError."""
+        every = [each.columns() for each in self.surveys]
+        columns = {name: np.concatenate([each[name] for each in every]) for name in every[0]}
+        steps = {"step": np.repeat(self.steps, self.kinds[0].size)}
+        return Records(steps | columns, self.surveys[-1].facts)
+
     def figure(self, path: str | Path, *, every: bool = False) -> Path:
         """Draws each measure over the steps into a .svg, .pdf or .png file; needs matplotlib.
 
@@ -204,6 +367,23 @@ class Development(TableResult):
         if name not in self.names:
             raise ValueError(f"{name!r} is not one of {', '.join(self.names)}")
         return self.names.index(name)
+
+
+def sorted_places(values: Array) -> list[tuple[int, int]]:
+    """(layer, head) of (L, H) values, the largest first."""
+    order = np.argsort(-values, axis=None, kind="stable")
+    return [divmod(place, values.shape[1]) for place in order.tolist()]
+
+
+def head_name(layer: int, head: int) -> str:
+    """ "L1H0" """
+    return f"L{layer}H{head}"
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """At most `most` of the numbers 0 … count − 1, evenly spread, with the first and the last."""
+    numbers: list[int] = np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist()
+    return numbers
 
 
 def development(steps: Sequence[int], surveys: Iterable[Survey]) -> Development:

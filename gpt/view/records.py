@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,25 +13,50 @@ import numpy as np
 from gpt.checks import Check
 
 if TYPE_CHECKING:
+    from gpt.blocks import Records
     from gpt.heads.measures import Measure
-    from gpt.heads.survey import Development
-
-SCHEMA = 1
-COLUMNS = ("step", "layer", "head", "kind", "measure", "value", "error", "uniform", "offset")
 
 
 def rounded(values: Any) -> Any:
-    """A number, an array, or nested lists: floats with the nine digits that float32 needs.
+    """A number, an array, or nested lists and dictionaries: floats with the nine digits that
+    float32 needs.
 
-    None replaces numbers that are not finite; whole numbers stay whole.
+    None replaces numbers that are not finite; whole numbers and texts stay as they are.
     """
     if isinstance(values, np.ndarray):
         values = values.tolist()
-    if isinstance(values, list):
+    if isinstance(values, dict):
+        return {name: rounded(value) for name, value in values.items()}
+    if isinstance(values, list | tuple):
         return [rounded(value) for value in values]
-    if isinstance(values, int):
+    if values is None or isinstance(values, int | str):
         return values
     return float(f"{values:.9g}") if math.isfinite(values) else None
+
+
+def to_record(found: Records, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """For JSON: the schema, where the result comes from, its facts, and its rows."""
+    columns = {name: rounded(each) for name, each in found.columns.items()}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return {"schema": found.schema, **origin, **rounded(dict(found.facts)), "rows": rows}
+
+
+def to_csv(found: Records) -> str:
+    """A line with the names, and one for each row; empty where a value is unknown."""
+    columns = [rounded(each) for each in found.columns.values()]
+    return csv_text([[*found.columns], *zip(*columns, strict=True)])
+
+
+def to_frame(found: Records) -> Any:
+    """A pandas.DataFrame. Raises ImportError if pandas is not installed."""
+    try:
+        import pandas
+    except ImportError:
+        raise ImportError(
+            "to_pandas needs pandas, which is not installed: pip install pandas; to_numpy() gives "
+            "the same numbers as arrays"
+        ) from None
+    return pandas.DataFrame(dict(found.columns))
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
@@ -74,45 +99,3 @@ def measures_record(measures: Iterable[Measure]) -> list[dict[str, Any]]:
     """For a page: each measure with its title, followed by its parts."""
     every = (each for one in measures for each in (one, *one.parts))
     return [measure_record(each) | {"title": each.title} for each in every]
-
-
-def development_record(found: Development, run: str) -> dict[str, Any]:
-    """For JSON: values and errors are [step][layer][head], null where unknown."""
-    last = found.surveys[-1]
-    measures = []
-    for number, measure in enumerate(found.measures):
-        record = measure_record(measure)
-        record["values"] = rounded(found.values[:, number])
-        record["errors"] = rounded(found.errors[:, number])
-        if measure.offsets is not None:
-            record["uniform"] = rounded(found.uniform[:, number])
-            every = [survey.measures[number].offsets for survey in found.surveys]
-            record["offsets"] = np.stack([each for each in every if each is not None]).tolist()
-        measures.append(record)
-    return {
-        "schema": SCHEMA,
-        "run": run,
-        "steps": found.steps.tolist(),
-        "text": last.text,
-        "windows": last.windows,
-        "characters": last.characters,
-        "axes": ["step", "layer", "head"],
-        "kinds": found.kinds.tolist(),
-        "rule": found.surveys[-1].rule,
-        "measures": measures,
-    }
-
-
-def development_csv(found: Development) -> str:
-    """A line for each step, head and measure; empty where a number is unknown."""
-    rows: list[Sequence[Any]] = [COLUMNS]
-    for step, named, survey in zip(found.steps.tolist(), found.kinds, found.surveys, strict=True):
-        for measure in survey.measures:
-            for layer, head in np.ndindex(measure.values.shape):
-                at = layer, head
-                numbers = [float(measure.values[at]), float(measure.errors[at])]
-                numbers.append(measure.uniform_of(*at))
-                offset = None if measure.offsets is None else int(measure.offsets[at])
-                known = (*rounded(numbers), offset)
-                rows.append([step, layer, head, str(named[at]), measure.name, *known])
-    return csv_text(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import operator
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +17,8 @@ from program import TINY, Gptx, answer_of, at_home
 
 import gpt
 from gpt.heads.kinds import RULE
-from gpt.heads.survey import Survey
-from gpt.view.terminal.heads import FIRST, heads_record
+from gpt.heads.survey import FIRST, Survey
+from gpt.view.records import to_record
 
 
 def test_heads_command_measures_the_validation_split_or_a_text(gptx: Gptx, home: Path) -> None:
@@ -25,23 +26,22 @@ def test_heads_command_measures_the_validation_split_or_a_text(gptx: Gptx, home:
     assert (answer.code, answer.err) == (0, "")
     lines = answer.out.split("\n")
     assert re.fullmatch(r"heads · \d+ windows of 16 characters of the validation split", lines[0])
-    heads = [line for line in lines if line.startswith("layer ")]
+    heads = [line for line in lines if re.match(r"L\dH\d ", line)]
     assert len(heads) == 4
     assert next(line for line in lines if line.startswith("uniform"))
     piped = gptx("heads", "-", "--sort", "sink", "--json", stdin=b"the cat sat on the mat")
     record = json.loads(piped.out)
     assert (record["text"], record["windows"], record["characters"]) == ("standard input", 1, 16)
-    sink = next(each["values"] for each in record["measures"] if each["name"] == "sink")
-    ranking = [sink[layer][head] for layer, head in record["ranking"]]
+    ranking = [row["sink"] for row in record["rows"]]
     assert ranking == sorted(ranking, reverse=True)
 
 
 def test_heads_can_be_resampled_from_other_windows(gptx: Gptx) -> None:
     answer = gptx("heads", "--ablate", "resample", "--json")
     assert (answer.code, answer.err) == (0, "")
-    ablation = json.loads(answer.out)["measures"][-1]
-    assert ablation["name"] == "ablation"
-    assert "that of another window, drawn at random" in ablation["explained"]
+    record = json.loads(answer.out)
+    assert "that of another window, drawn at random" in record["measures"]["ablation"]["explained"]
+    assert all(row["ablation"] is not None for row in record["rows"])
     one = gptx("heads", "-", "--ablate", "resample", stdin=b"the cat sat")
     assert one.code == 3
     assert "resample needs two windows or more; give a longer text" in one.err
@@ -51,8 +51,8 @@ def test_python_and_command_measure_the_same_for_the_same_text(gptx: Gptx, home:
     run = gpt.load("checkpoints/corpus-1")
 
     def same(record: dict[str, Any], survey: Survey) -> bool:
-        expected = json.loads(json.dumps(heads_record(survey, {})))
-        return all(record[key] == expected[key] for key in ("measures", "kinds", "windows"))
+        expected = json.loads(json.dumps(to_record(survey.records(), {})))
+        return all(record[key] == expected[key] for key in ("measures", "rows", "windows"))
 
     text = (home / "corpus.txt").read_text(encoding="utf-8")
     on_split = json.loads(gptx("heads", "--run", "corpus-1", "--json").out)
@@ -105,21 +105,24 @@ def test_heads_over_training_agree_in_every_format(gptx: Gptx, home: Path, kept:
     assert answer.out.startswith("heads over training · 3 steps, 0 to 8 · ")
     assert "Δloss · uniform" in answer.out
     record = json.loads(gptx(*of_run, "8:0", "--json").out)
-    assert (record["run"], record["steps"]) == (kept, [0, 8])
+    assert record["run"] == kept
+    assert {row["step"] for row in record["rows"]} == {0, 8}
     in_python = gpt.load(f"checkpoints/{kept}").heads(steps=[0, 8])
     assert (record["text"], record["windows"]) == (in_python.surveys[0].text, 19)
     assert in_python.measured == "19 windows of 16 characters of the validation split"
-    for place, step in enumerate(("0", "8")):
-        alone = json.loads(gptx(*of_run, step, "--json").out)
-        for each, other in zip(record["measures"], alone["measures"], strict=True):
-            assert each["values"][place] == other["values"]
+    places = operator.itemgetter("layer", "head")
+    for step in (0, 8):
+        alone = json.loads(gptx(*of_run, str(step), "--json").out)["rows"]
+        rows = [row for row in record["rows"] if row["step"] == step]
+        assert rows == [{"step": step} | row for row in sorted(alone, key=places)]
     assert gptx(*of_run, "0:8", "-o", "heads.csv").code == 0
     rows = list(csv.DictReader(io.StringIO((home / "heads.csv").read_text(encoding="utf-8"))))
     assert gptx(*of_run, "8", "-o", "heads.csv").code == 0
     last = list(csv.DictReader(io.StringIO((home / "heads.csv").read_text(encoding="utf-8"))))
-    assert [row for row in rows if row["step"] == "8"] == last
+    of_last = [row for row in rows if row.pop("step") == "8"]
+    assert of_last == sorted(last, key=places)
     short = gptx(*of_run, "0:", "--top", "1", "--sort", "sink").out  # nothing after : is best
-    assert short.count("\nlayer ") == len(FIRST) - 1
+    assert len(re.findall(r"^L\dH\d ", short, re.M)) == len(FIRST) - 1
 
 
 @pytest.mark.parametrize(

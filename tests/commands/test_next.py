@@ -12,15 +12,15 @@ def test_next_shows_candidates_and_what_filters_remove(gptx: Gptx) -> None:
     answer = gptx("next", "the c", "--top-k", "2", "--show", "3")
     assert (answer.code, answer.err) == (0, "")
     lines = answer.out.split("\n")
-    assert lines[0] == "after: temperature 0.8 · top-k 2"
-    assert lines[4].endswith("removed by top-k")
+    assert lines[0] == "next character · after “the c” · temperature 0.8 · top-k 2"
+    assert lines[5].endswith("removed by top-k")
     assert "removed by typical-p" in gptx("next", "the c", "--typical-p", "0.1").out
     record = json.loads(gptx("next", "the c", "--json").out)
-    assert sum(each["expected"] for each in record["characters"]) == pytest.approx(1)
+    assert sum(each["expected"] for each in record["rows"]) == pytest.approx(1)
     assert gptx("next").err.startswith("no TEXT given; from the validation split")
 
 
 def test_next_works_for_a_vocabulary_of_one_character(gptx: Gptx) -> None:
-    count = len(json.loads(gptx("next", "the c", "--json").out)["characters"])
+    count = len(json.loads(gptx("next", "the c", "--json").out)["rows"])
     assert "rest: 1 character ." in gptx("next", "the c", "--show", str(count - 1)).out
     assert "rest: 2 characters ." in gptx("next", "the c", "--show", str(count - 2)).out

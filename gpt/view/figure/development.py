@@ -17,7 +17,6 @@ from gpt.heads.survey import Development
 from gpt.view.figure.layout import DPI
 from gpt.view.figure.sheet import GREY, INK, small_line, style, to_bytes
 from gpt.view.files.exports import Figure as Form
-from gpt.view.terminal.heads import shown_measures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +65,7 @@ def draw(
     with style():
         from matplotlib.figure import Figure
 
-        shown = shown_measures(found.surveys[-1], every)
+        shown = found.shown(every)
         heads = _chosen(found, sort, min(len(STYLES), top or len(STYLES)))
         across = min(3, len(shown))
         down = math.ceil(len(shown) / across)

@@ -12,15 +12,13 @@ from typing import Any
 from gpt.characters import cut
 from gpt.explain.lesson import Lesson, Table
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.measures import Measure
-from gpt.heads.next_character import Experts, Following, Lens
-from gpt.heads.survey import Development, Survey
 from gpt.reading.paired import Paired
 from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprises
 from gpt.storage.comparison import Comparison, Curve, RunTable, TrainingCurve
 from gpt.trained import TrainedGPT
-from gpt.view.notebook import attention, heads, lessons, predictions, runs, texts
+from gpt.view.html import card_of
+from gpt.view.notebook import attention, lessons, runs, texts
 from gpt.view.notebook.card import LIMIT, card, note
 from gpt.view.notebook.saving import save as save
 from gpt.view.notebook.saving import save_development as save_development
@@ -33,12 +31,6 @@ from gpt.view.notebook.tables import to_pandas as to_pandas
 #: Type -> the function that shows it as HTML.
 HTML: dict[type, Callable[[Any], str]] = {
     AttentionMap: attention.attention,
-    Survey: heads.survey,
-    Development: heads.development,
-    Measure: heads.measure,
-    Following: predictions.following,
-    Experts: predictions.experts,
-    Lens: predictions.lens,
     Score: texts.score,
     Surprises: texts.surprises,
     Paired: texts.paired,
@@ -55,6 +47,11 @@ HTML: dict[type, Callable[[Any], str]] = {
 
 def html_of(shown: object) -> str | None:
     """An object as HTML of at most LIMIT bytes; None if its type has no HTML."""
+    if hasattr(shown, "blocks"):
+        html = card_of(shown.blocks())
+        if len(html.encode()) <= LIMIT:
+            return html
+        return card(cut(repr(shown), 200), "", note("This result is too large to show."))
     for kind in type(shown).__mro__:
         if kind in HTML:
             html = HTML[kind](shown)

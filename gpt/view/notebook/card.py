@@ -6,29 +6,15 @@ not disturb each other. Text is escaped here, once: other modules pass plain tex
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 from gpt import characters
-
-LIMIT = 300_000  # bytes of one output
-MOST_ROWS = 100  # rows of a table that are shown
-SPACE = "␣"
-
-
-@cache
-def style() -> str:
-    """The style sheet without line breaks."""
-    return re.sub(r"\s+", " ", Path(__file__).with_name("style.css").read_text("utf-8"))
-
-
-def safe(text: object) -> str:
-    """A text for HTML: markup and control characters become visible."""
-    return html.escape(characters.escape(str(text)))
+from gpt.view.html import LIMIT as LIMIT
+from gpt.view.html import MOST_ROWS as MOST_ROWS
+from gpt.view.html import SPACE as SPACE
+from gpt.view.html import safe as safe
+from gpt.view.html import style as style
 
 
 def card(title: str, facts: str, *parts: str, alarm: str = "") -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,13 @@ import numpy as np
 from gpt.config import Stage
 from gpt.explain.lesson import Table
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
-from gpt.heads.kinds import kinds
-from gpt.heads.measures import Measure
-from gpt.heads.next_character import Experts, Following, Lens
-from gpt.heads.survey import Development, Survey
 from gpt.reading.paired import Paired
 from gpt.reading.pairs import PairScores
 from gpt.reading.score import Score, Surprises
 from gpt.storage.comparison import Comparison, Curve, RunTable, TrainingCurve
 from gpt.view.files.exports import table_of
 from gpt.view.notebook.saving import selected
+from gpt.view.records import to_frame
 from gpt.view.terminal.pairs import each_pair
 from gpt.view.terminal.scores import paired_record, score_record
 from gpt.view.terminal.training import result
@@ -30,6 +26,8 @@ Columns = dict[str, Any]  # name -> values, one for each row
 
 def to_pandas(found: object) -> Any:
     """A pandas.DataFrame. Raises ImportError if pandas is not installed."""
+    if hasattr(found, "records") and not isinstance(found, Comparison):
+        return to_frame(found.records())
     columns = next(COLUMNS[kind] for kind in type(found).__mro__ if kind in COLUMNS)
     return _pandas().DataFrame(columns(found))
 
@@ -49,69 +47,6 @@ def _pandas() -> Any:
             "the same numbers as arrays"
         ) from None
     return pandas
-
-
-def _survey(found: Survey) -> Columns:
-    layers, heads = found.measures[0].values.shape
-    columns = _heads(layers, heads)
-    columns["kind"] = [name for row in kinds(found.measures) for name in row] or ""
-    for measure in (each for whole in found.measures for each in (whole, *whole.parts)):
-        columns[measure.name] = measure.values.ravel()
-        columns[f"{measure.name}_error"] = measure.errors.ravel()
-    return columns
-
-
-def _development(found: Development) -> Columns:
-    S, M, layers, heads = found.values.shape
-    columns: Columns = {"step": np.repeat(found.steps, M * layers * heads)}
-    columns["measure"] = [*np.repeat(found.names, layers * heads)] * S
-    columns |= {name: each * (S * M) for name, each in _heads(layers, heads).items()}
-    columns["kind"] = np.repeat(found.kinds[:, None], M, axis=1).ravel()
-    return columns | {"value": found.values.ravel(), "error": found.errors.ravel()}
-
-
-def _measure(found: Measure) -> Columns:
-    columns = _heads(*found.values.shape)
-    return columns | {found.name: found.values.ravel(), "error": found.errors.ravel()}
-
-
-def _heads(layers: int, heads: int) -> Columns:
-    places = list(product(range(layers), range(heads)))
-    return {"layer": [layer for layer, _ in places], "head": [head for _, head in places]}
-
-
-def _following(found: Following) -> Columns:
-    from gpt.config.sample import SHAPING
-
-    order = np.argsort(-found.expected, kind="stable")
-    columns = _named(found.characters, order) | {"expected": found.expected[order]}
-    if found.experts is not None:
-        columns |= {"gpt": found.experts.gpt[order], "counting": found.experts.counting[order]}
-    removed = [SHAPING[each] if each >= 0 else None for each in found.removed[order].tolist()]
-    return columns | {"after_filters": found.filtered[order], "removed_by": removed}
-
-
-def _experts(found: Experts) -> Columns:
-    weights = np.atleast_2d(found.weights)
-    columns: Columns = {"position": np.arange(len(weights))}
-    if found.text:
-        columns["text"] = list(found.text)
-    for name in ("gpt", "counting", "both"):
-        chances = np.atleast_2d(getattr(found, name))
-        best = chances.argmax(axis=-1)
-        columns |= {f"{name}_{key}": each for key, each in _named(found.characters, best).items()}
-        columns[f"{name}_probability"] = chances.max(axis=-1)
-    columns |= {"gpt_weight": weights[:, 0], "counting_weight": weights[:, 1]}
-    for name in ("lengths", "totals", "kinds", "pairs"):
-        columns[name] = np.atleast_1d(getattr(found, name))
-    return columns
-
-
-def _lens(found: Lens) -> Columns:
-    depths, positions, ranks = (each.ravel() for each in np.indices(found.ids.shape))
-    columns: Columns = {"depth": depths, "position": positions, "rank": ranks}
-    columns |= _named(found.characters, found.ids.ravel())
-    return columns | {"probability": found.probabilities.ravel()}
 
 
 def _surprises(found: Surprises) -> Columns:
@@ -156,12 +91,6 @@ def _training_curve(found: TrainingCurve) -> Columns:
 
 #: Type -> its columns, or a list of its rows.
 COLUMNS: dict[type, Callable[[Any], Any]] = {
-    Survey: _survey,
-    Development: _development,
-    Measure: _measure,
-    Following: _following,
-    Experts: _experts,
-    Lens: _lens,
     Score: lambda found: [score_record(found)],
     Surprises: _surprises,
     PairScores: lambda found: each_pair(found, characters=False),

@@ -12,7 +12,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from gpt.characters import cut, escape, one_line, pad
+from gpt.characters import NAMED, NAMED_ASCII, cut, escape, label, one_line, pad
 from gpt.checks import Check
 from gpt.config import Scale
 from gpt.reading.layers import Array
@@ -112,12 +112,12 @@ def grid(rows: Sequence[Row], widths: Sequence[int], page: Page) -> list[Text]:
 
     A row without cells is one line of text.
     """
-    gutter = max(cell_len(label) for label, cells, _ in rows if cells)
+    gutter = max(cell_len(name) for name, cells, _ in rows if cells)
     lines: list[Text] = []
     for part in blocks(widths, gutter, page.width):
         lines += [Text()] if lines else []
-        for label, cells, style in rows:
-            line = Text(pad(label, gutter), DIM)
+        for name, cells, style in rows:
+            line = Text(pad(name, gutter), DIM)
             for cell, width in zip(cells[part], widths[part], strict=bool(cells)):
                 line.append(" " * (width - cell_len(str(cell))))
                 line.append(cell, None if isinstance(cell, Text) else style)
@@ -154,14 +154,18 @@ def styled(items: Sequence[str], page: Page, style: str | Style = "") -> list[Te
 
 
 def in_ascii(text: str) -> str:
-    """Texts and formulas of gptx, with ASCII in place of other signs."""
-    return text.translate(_IN_ASCII)
+    """Texts and formulas of gptx, with ASCII in place of other signs: \\s for the label of a space,
+    and \\xe9 for a character that has no such sign.
+    """
+    text = text.translate(_IN_ASCII)
+    return "".join(each if each.isascii() else label(each, True) for each in text)
 
 
 _IN_ASCII = str.maketrans(
     {"–": "-", "…": "..", "±": "+-", "·": "*", "−": "-", "×": "x", "√": "sqrt ", "∞": "inf"}
     | {"ᵀ": "^T", "Σ": "sum ", "²": "^2", "“": '"', "”": '"', "’": "'", "→": "->", "≤": "<="}
-    | {"Δ": "d", "‖": "|"}
+    | {"Δ": "d", "‖": "|", "●": "o", "◌": ""}
+    | {sign: NAMED_ASCII[each][0] for each, (sign, _) in NAMED.items()}
 )
 
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import drawn
+from drawn import shown
 from hand_built import SIZE, hand_built
 
 from gpt.errors import ConfigError, TextError
 from gpt.heads.kinds import RULE
 from gpt.heads.measures import Measure
-from gpt.heads.survey import Survey, spread, survey
-from gpt.view.terminal.heads import FIRST, NO_INDUCTION, heads_record, heads_table, ranked, title
+from gpt.heads.survey import FIRST, NO_INDUCTION, Survey, spread, survey
+from gpt.view.records import to_record
 from gpt.view.terminal.lines import Page
 
 
@@ -27,32 +27,33 @@ def found() -> Survey:
 
 
 def rows(found: Survey, page: Page, by: str | None = None, every: bool = False) -> list[str]:
-    return drawn(heads_table(found, ranked(found, by), page, every), page)
+    """The lines from the table on."""
+    return shown(found.blocks(every, by), page)[2:]
 
 
 def test_naming_a_measure_ranks_heads_by_it(found: Survey) -> None:
-    assert ranked(found, "previous")[0] == (0, 0)
-    assert ranked(found, "sink")[0] == (0, 1)
-    assert ranked(found, "induction")[0] == (1, 0)
+    assert found.ranking("previous")[0] == (0, 0)
+    assert found.ranking("sink")[0] == (0, 1)
+    assert found.ranking("induction")[0] == (1, 0)
     values = next(each.values for each in found.measures if each.name == "ablation")
-    by_loss = [values[place] for place in ranked(found)]
+    by_loss = [values[place] for place in found.ranking()]
     assert by_loss == sorted(by_loss, reverse=True)
     with pytest.raises(ConfigError, match=r"^sort: 'size' is not one of back, previous, "):
-        ranked(found, "size")
+        found.ranking("size")
 
 
 def test_heads_with_names_come_first_without_ablation(found: Survey) -> None:
     without = Survey(found.measures[:-1], found.windows, found.characters)
-    assert set(ranked(without)[:4]) == {(0, 0), (0, 1), (0, 3), (1, 0)}
+    assert set(without.ranking()[:4]) == {(0, 0), (0, 1), (0, 3), (1, 0)}
 
 
 def test_table_has_a_row_per_head_and_the_uniform_head_last(found: Survey) -> None:
     lines = rows(found, Page(), "back")
     first = [measure for measure in found.measures if measure.name in FIRST]
-    shown = [each.title for measure in first for each in (measure, *measure.parts)]
-    assert lines[0].split() == " ".join(shown).split()
+    titles = [each.title for measure in first for each in measure.every]
+    assert lines[0].split() == " ".join(["head", "kind", *titles]).split()
     assert {"induction", "synthetic", "Δloss"} < set(lines[0].split())
-    assert re.match(r"layer 0 head 0  previous +1: 1\.00±\.00/\.16 ", lines[1])
+    assert re.match(r"L0H0 +previous +1: 1\.00±\.00/\.16 ", lines[1])
     last = lines.index("") - 1
     assert last == 9
     uniform = next(each.uniform for each in found.measures if each.name == "duplicate")
@@ -76,7 +77,7 @@ def test_table_explains_names_and_what_to_train_if_no_head_has_induction(
 def test_heads_table_names_the_measured_text(found: Survey) -> None:
     measured = "<Survey of 2 layers × 4 heads on 8 windows of 16 characters of a text: "
     assert repr(found).startswith(measured)
-    assert title(found, Page())[0].plain == f"heads · {found.measured}"
+    assert shown(found.blocks(), Page())[0] == f"heads · {found.measured}"
     one = replace(found, windows=1, characters=5, text="b.txt")
     assert one.measured == "1 window of 5 characters of b.txt"
 
@@ -84,8 +85,7 @@ def test_heads_table_names_the_measured_text(found: Survey) -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
 def test_all_option_shows_every_measure_at_any_width(found: Survey, width: int) -> None:
     page = Page(width, ascii_only=True)
-    drawn(title(replace(found, text="a text of a very long name" * 3), page), page)
-    lines = rows(found, page, every=True)
+    lines = rows(replace(found, text="a text of a very long name" * 3), page, every=True)
     for measure in found.measures:
         assert any(measure.title.replace("Δ", "d") in line for line in lines)
     for every in (True, False):
@@ -95,23 +95,24 @@ def test_all_option_shows_every_measure_at_any_width(found: Survey, width: int) 
 
 
 def test_heads_json_has_every_number_and_null_for_unknown(found: Survey) -> None:
-    record = heads_record(found, {"run": "r"})
+    record = to_record(found.records("sink"), {"run": "r"})
     read = json.loads(json.dumps(record, allow_nan=False))
-    assert read["kinds"][1][0] == "induction"
-    assert (read["rule"], read["text"]) == (RULE, found.text)
-    (synthetic,) = (each for each in read["measures"] if each["name"] == "induction_synthetic")
-    assert [part["name"] for part in synthetic["parts"]] == ["period_4", "period_6"]
-    assert all(
-        {"values", "errors", "uniform", "windows"} < part.keys() for part in synthetic["parts"]
-    )
-    assert read["measures"][0]["offsets"] == found.measures[0].offsets.tolist()
-    for measure, each in zip(found.measures, read["measures"], strict=True):
-        assert each["name"] == measure.name
-        np.testing.assert_allclose(each["values"], measure.values, rtol=1e-8, atol=1e-12)
+    assert (read["run"], read["rule"], read["text"]) == ("r", RULE, found.text)
+    assert read["measures"]["sink"]["title"] == "sink"
+    rows = {(row["layer"], row["head"]): row for row in read["rows"]}
+    assert list(rows) == found.ranking("sink")
+    assert rows[1, 0]["kind"] == "induction"
+    assert rows[0, 0]["back_offset"] == found.measures[0].offsets[0, 0]
+    assert {"period_4", "period_6_error", "period_6_uniform"} < rows[0, 0].keys()
+    for measure in found.measures:
+        for at, row in rows.items():
+            numbers = [row[measure.name], row[f"{measure.name}_error"]]
+            expected = [measure.values[at], measure.errors[at]]
+            assert numbers == pytest.approx(expected, rel=1e-8, abs=1e-12, nan_ok=True)
+            assert row[f"{measure.name}_uniform"] == pytest.approx(measure.uniform_of(*at))
     one = Measure("sink", "", "", np.ones((1, 1)), np.full((1, 1), math.nan), math.nan, 1)
-    record = heads_record(Survey((one,), 1, 5), {})
-    assert record["measures"][0]["errors"] == [[None]]
-    assert record["measures"][0]["uniform"] is None
+    (row,) = to_record(Survey((one,), 1, 5).records(), {})["rows"]
+    assert (row["sink"], row["sink_error"], row["sink_uniform"]) == (1.0, None, None)
 
 
 def test_unknown_standard_error_is_not_shown() -> None:

@@ -1,0 +1,110 @@
+"""Shows blocks as HTML: one card with its own style, for notebooks and pages; light and dark.
+
+Every card is limited to the class gptx and has no ids, so that several in one document do not
+disturb each other. It needs no network. Text is escaped here, once.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+from gpt import characters
+from gpt.blocks import Block, Cell, Column, Facts, Fold, Legend, Note, Paragraph, Table, Title
+
+LIMIT = 300_000  # bytes of one card
+MOST_ROWS = 100  # rows of a table that are shown
+WIDTH, HEIGHT = 3, 16  # pixels of a value of a small curve, and of the curve
+SPACE = "␣"  # browsers lack the terminal's sign of a space
+
+
+def card_of(blocks: Iterable[Block]) -> str:
+    """The blocks below each other in one card."""
+    return f'<div class="gptx"><style>{style()}</style>{"".join(map(_html, blocks))}</div>'
+
+
+@cache
+def style() -> str:
+    """The style sheet without line breaks."""
+    return re.sub(r"\s+", " ", Path(__file__).with_name("card.css").read_text("utf-8"))
+
+
+def safe(text: object) -> str:
+    """A text for HTML: markup and control characters become visible."""
+    shown = characters.escape(str(text)).replace(characters.label(" "), SPACE)
+    return html.escape(shown)
+
+
+def _html(block: Block) -> str:
+    match block:
+        case Title(name, facts):
+            head = safe(name[:1].upper() + name[1:])
+            return f'<p class="title">{head} <span>{safe(" · ".join(facts))}</span></p>'
+        case Facts(values):
+            rows = [[Cell(name, tone="dim"), Cell(fact)] for name, fact in values.items() if fact]
+            return _table([Column(left=True), Column(left=True)], rows)
+        case Paragraph(text, tone):
+            return f"<p{f' class={tone}' if tone else ''}>{safe(text)}</p>"
+        case Table(columns, rows):
+            rest = f"the first {MOST_ROWS} of {len(rows):,} rows; all of them: .to_pandas()"
+            return _table(columns, rows[:MOST_ROWS]) + _note(rest * (len(rows) > MOST_ROWS))
+        case Legend(of):
+            return _note(" · ".join(characters.legend(of)))
+        case Note(text):
+            return _note(text)
+        case Fold(title, inner, opened):
+            inside, start = "".join(map(_html, inner)), "<details open>" if opened else "<details>"
+            return f"{start}<summary>{safe(title)}</summary>{inside}</details>"
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{safe(text)}</p>' if text else ""
+
+
+def _table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:
+    heads = "".join(
+        f"<th{' class=left' if column.left or column.bars else ''}"
+        f"{' colspan=2' if column.bars else ''}>{safe(column.title)}</th>"
+        for column in columns
+    )
+    top = f"<thead><tr>{heads}</tr></thead>" if any(column.title for column in columns) else ""
+    lines = (
+        "".join(_cell(cell, column) for cell, column in zip(row, columns, strict=True))
+        for row in rows
+    )
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<table class="gptx-table">{top}<tbody>{body}</tbody></table>'
+
+
+def _cell(cell: Cell, column: Column) -> str:
+    classes = [name for name in (cell.tone, "left" if column.left else "") if name]
+    hint = f' title="{safe(cell.hint)}"' if cell.hint else ""
+    text = f"{_curve(cell.curve)}<bdi>{safe(cell.text)}</bdi>" if cell.text or cell.curve else ""
+    share = None if cell.share is None else f"{100 * min(1.0, max(0.0, cell.share)):.0f}%"
+    shade = ""
+    if share and not column.bars:
+        classes, shade = [*classes, "heat"], f' style="--v:{share}"'
+    named = f' class="{" ".join(classes)}"' if classes else ""
+    found = f"<td{named}{hint}{shade}>{text}</td>"
+    if not column.bars:
+        return found
+    bar = f'<i class="{cell.tone}" style="width:{share}"></i>' if cell.share else ""
+    return f'{found}<td class="bar">{bar}</td>'
+
+
+def _curve(shares: Sequence[float]) -> str:
+    """A small curve of values in 0 … 1; unknown ones interrupt it."""
+    if not shares:
+        return ""
+    width, lines = WIDTH * len(shares), [""]
+    for place, share in enumerate(shares):
+        if share == share:
+            lines[-1] += f" {place * WIDTH + 1},{1 + (1 - share) * (HEIGHT - 2):.1f}"
+        else:
+            lines.append("")
+    drawn = "".join(f'<polyline class="val" points="{line.strip()}"/>' for line in lines if line)
+    size = f'viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}"'
+    return f'<svg class="small" {size}>{drawn}</svg>'

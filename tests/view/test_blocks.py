@@ -1,0 +1,141 @@
+"""Blocks in a terminal and as HTML: the same words and numbers, at any width, safe."""
+
+from __future__ import annotations
+
+import math
+import re
+from html.parser import HTMLParser
+
+import pytest
+from drawn import shown
+
+from gpt.blocks import (
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Fold,
+    Legend,
+    Note,
+    Paragraph,
+    Table,
+    Title,
+    number,
+)
+from gpt.view.html import MOST_ROWS, card_of
+from gpt.view.terminal.blocks import lines_of
+from gpt.view.terminal.lines import Page
+
+HOSTILE = "a\x1b[31m<script>\u202e\n"
+COLUMNS = [Column("name", left=True), Column("share"), Column("bar", bars=True), Column("curve")]
+ROWS = [
+    [Cell("é ␠"), Cell(".25", 0.25), Cell(".500", 0.5, "gone"), Cell("", curve=[0, math.nan, 1])],
+    [Cell("b"), Cell("–"), Cell("1.000", 1.0), Cell("", curve=[1, 1, 0.5])],
+]
+BLOCKS: list[Block] = [
+    Title("a title", ["one fact", "another"]),
+    Facts({"model": "2 layers × 4 heads", "empty": "", "long": "word " * 40}),
+    Paragraph("A sentence.", "strong"),
+    Table(COLUMNS, ROWS),
+    Fold("more", [Note("inside · of it")]),
+    Note("a remark"),
+    Legend("a b\n"),
+]
+
+
+class Words(HTMLParser):
+    """The words of a page, without its style."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.feed(html.partition("</style>")[2])
+
+    def handle_data(self, data: str) -> None:
+        self.words += data.split()
+
+
+def words_of(blocks: list[Block]) -> list[str]:
+    """The words of the terminal, without signs that only separate or draw."""
+    words = " ".join(shown(blocks, Page())).split()
+    return sorted(word for word in words if not re.fullmatch("[·█▁▂▃▄▅▆▇▏▎▍▌▋▊▉]+", word))
+
+
+def test_both_renderers_say_the_same_words_and_numbers() -> None:
+    page = [word.replace("␣", "␠") for word in Words(card_of(BLOCKS)).words if word != "·"]
+    title = ["a", "title"]
+    assert sorted(page[:2]) == ["A", "title"]
+    assert sorted(title + page[2:]) == words_of(BLOCKS)
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+@pytest.mark.parametrize("width", [20, 40, 80, None])
+def test_lines_fit_any_page(width: int | None, ascii_only: bool) -> None:
+    lines = shown(BLOCKS, Page(width, ascii_only))
+    assert any("\\xe9 \\s" in line for line in lines) == ascii_only
+
+
+def test_any_text_is_safe() -> None:
+    column = Column(HOSTILE, left=True)
+    hostile: list[Block] = [
+        Title(HOSTILE, [HOSTILE]),
+        Facts({HOSTILE: HOSTILE}),
+        Paragraph(HOSTILE),
+        Table([column], [[Cell(HOSTILE, hint=HOSTILE)]]),
+        Fold(HOSTILE, [Note(HOSTILE)]),
+        Legend(HOSTILE),
+    ]
+    assert shown(hostile, Page(40))
+    page = card_of(hostile)
+    assert "<script" not in page
+    assert not re.search("[\x1b\u202e]", page)
+
+
+def test_columns_that_do_not_fit_follow_below_with_the_labels() -> None:
+    columns = [Column("name", left=True), *(Column(f"column {n}") for n in range(5))]
+    rows = [[Cell("first"), *(Cell(f"{n}.00") for n in range(5))]]
+    lines = shown([Table(columns, rows)], Page(30))
+    assert [line for line in lines if line.startswith("first")] == [
+        "first      0.00      1.00",
+        "first      2.00      3.00",
+        "first      4.00",
+    ]
+
+
+def test_spare_columns_are_left_out_evenly_where_the_page_is_narrow() -> None:
+    columns = [Column("name", left=True), *(Column(str(n), spare=True) for n in range(9))]
+    rows = [[Cell("first"), *(Cell(f"{n}.00") for n in range(9))]]
+    assert shown([Table(columns, rows)], Page(28))[0].split() == ["name", "0", "4", "8"]
+    assert len(shown([Table(columns, rows)], Page())[0].split()) == 10
+
+
+def test_bars_of_several_columns_become_one_if_they_would_be_short() -> None:
+    columns = [Column(left=True), Column("one", bars=True), Column("two", bars=True)]
+    rows = [[Cell("a"), Cell(".500", 0.5), Cell(".250", 0.25)]]
+    assert [line.count("█") for line in shown([Table(columns, rows)], Page(90))] == [0, 24]
+    (_, line) = shown([Table(columns, rows)], Page(24))
+    assert line.startswith("a  .500 ████")
+    assert line.endswith(".250")
+
+
+def test_shares_and_tones_style_cells() -> None:
+    cells = [Cell("a", 0.1), Cell("b", 0.5), Cell("c", 0.9), Cell("d", 0.9, "dim"), Cell("e")]
+    (_, line) = lines_of([Table([Column(str(n)) for n in range(5)], [cells])], Page())
+    styles = {line.plain[span.start : span.end].strip(): span.style for span in line.spans}
+    assert styles == {"a": "dim", "c": "bold", "d": "dim"}
+    assert 'style="--v:90%"' in card_of([Table([Column()], [[Cell("c", 0.9)]])])
+
+
+def test_a_long_table_of_a_page_says_how_many_rows_there_are() -> None:
+    rows = [[Cell(str(n))] for n in range(MOST_ROWS + 5)]
+    page = card_of([Table([Column()], rows)])
+    assert page.count("<tr>") == MOST_ROWS
+    assert "the first 100 of 105 rows" in page
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.254, ".25"), (-0.5, "−.50"), (1.0, "1.00"), (math.nan, "–"), (-math.inf, "−inf")],
+)
+def test_numbers_have_no_leading_zero(value: float, text: str) -> None:
+    assert number(value) == text
