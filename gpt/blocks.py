@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from gpt.checks import Check
+
 #: How a text looks: dim is less important, strong stands out, good agrees with the text, gone was
 #: removed.
 Tone = Literal["", "dim", "strong", "good", "gone"]
@@ -72,6 +74,20 @@ class Paragraph:
 
 
 @dataclass(frozen=True)
+class Formula:
+    """Formulas; four spaces or a newline separate two of them."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Checks:
+    """Checks of computed numbers."""
+
+    results: Sequence[Check]
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows of cells. A narrow page shows the columns in groups, each with the first `labels`
     columns.
@@ -105,7 +121,7 @@ class Fold:
     opened: bool = False
 
 
-Block = Title | Facts | Paragraph | Table | Legend | Note | Fold
+Block = Title | Facts | Paragraph | Formula | Checks | Table | Legend | Note | Fold
 
 
 def number(value: float, digits: int = 2) -> str:
@@ -125,6 +141,6 @@ class Records:
     JSON, CSV and DataFrames are made from these. schema: grows when a name changes its meaning.
     """
 
-    columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]]
+    columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     schema: int = 1

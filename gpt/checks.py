@@ -184,3 +184,9 @@ class Check:
     @property
     def passed(self) -> bool:
         return self.error <= self.bound < math.inf  # False for NaN
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        numbers = {"error": self.error, "bound": self.bound}
+        return {"name": self.name, **numbers, "passed": self.passed}

@@ -40,7 +40,7 @@ def test_explain_accepts_own_words_and_embeddings(gptx: Gptx, home: Path) -> Non
     (home / "rows.csv").write_text("# x y\nfény,1,0\ncica,0,2\n", encoding="utf-8")
     answer = gptx("explain", "simple", "--embeddings", "rows.csv")
     assert answer.code == 0
-    assert re.search(r"scores \(2, 2\)\n +fény +cica\n +fény +1\.0000 +0\.0000\n", answer.out)
+    assert re.search(r"scores \(2, 2\)\n +fény +cica\nfény +1\.0000 +0\.0000\n", answer.out)
     piped = gptx("explain", "simple", "--embeddings", "-", stdin=b"[[1, 0], [0, 2]]")
     assert NUMBER.findall(piped.out) == NUMBER.findall(answer.out)
     named = gptx(
@@ -113,7 +113,7 @@ def test_long_tables_are_cut_in_the_terminal_but_not_with_full_or_in_files(
     monkeypatch.setenv("COLUMNS", "80")
     text = ("explain", "mine", "--text", "the cat sat on t")
     cut, full = gptx(*text).out.splitlines(), gptx(*text, "--full").out.splitlines()
-    assert any(line.endswith("… rows 2–10 left out; --full shows all") for line in cut)
+    assert any(line == "rows 2–10 left out; --full shows all" for line in cut)
     assert len(cut) < 0.6 * len(full)
     some = re.compile(r"left out|first \d+ columns")
     assert not any(some.search(line) for line in full)

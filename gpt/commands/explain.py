@@ -20,6 +20,12 @@ CHOICES = (*LESSONS, "mine", "all")
 FORMS = {"": "text", ".txt": "text", ".json": "json", ".md": "md"}
 
 LAST_SEED = 2**63 - 1
+INTRODUCTION = """# Attention, one idea at a time
+
+Every number on this page is computed by `gptx explain`, and `gptx explain mine` shows the same
+steps in a model that you trained. Written by `make lessons` from `gpt/explain/tutorials/`:
+change the lessons, not the page.
+"""
 
 #: Options that only some lessons use.
 OF_MINE = ("run", "step", "layer", "head", "unknown", "checkpoints")
@@ -173,25 +179,22 @@ class Explain(shared.DrawingCommand):
         if form == "json":
             self.write_json(*({"lesson": name, "about": text} for name, text in about.items()))
             return
-        from gpt.view.terminal.lesson import list_lines
+        from gpt.blocks import Facts
 
-        self.write_lines(list_lines(about, self.page()))
+        self.write_blocks([Facts(about)])
         console.say("next   gptx explain simple")
 
     def _write(self, lessons: list[Lesson], made_by: dict[str, Any], form: str) -> None:
         """Writes the lessons in a format; all of them in Markdown are one page with a title."""
+        from gpt.view.markdown import markdown_of
+        from gpt.view.records import to_record
+
+        blocks = [block for each in lessons for block in each.blocks(self.digits, self.full)]
         if form == "text":
-            from rich.text import Text
-
-            from gpt.view.terminal.lesson import lesson_lines
-
-            page = self.page(precision=self.digits)
-            lines = [(*lesson_lines(each, page, self.full), Text()) for each in lessons]
-            self.write_lines([line for each in lines for line in each][:-1])
-            return
-        from gpt.view.files.lessons import lesson_record, lessons_markdown
-
-        if form == "json":
-            self.write_json(*(lesson_record(each, made_by) for each in lessons))
+            self.write_blocks(blocks)
+        elif form == "json":
+            self.write_json(*(to_record(each.records(), made_by) for each in lessons))
         else:
-            self.write_text(lessons_markdown(lessons, self.digits, self.full))
+            contents = [f"- [{each.name}](#{each.name}): {each.about}" for each in lessons]
+            begin = "\n".join([INTRODUCTION, *contents, "\n"]) if len(lessons) > 1 else ""
+            self.write_text(f"{begin}{markdown_of(blocks)}\n")

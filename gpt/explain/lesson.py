@@ -6,18 +6,28 @@ them.
 
 from __future__ import annotations
 
+import math
+import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.blocks import Block, Cell, Checks, Column, Fold, Formula, Note, Paragraph, Records, Title
+from gpt.blocks import Table as Grid
+from gpt.characters import cut, label
 from gpt.checks import Check, Result, TableResult
 from gpt.config.fields import require
 
 Values = npt.NDArray[np.floating[Any]] | npt.NDArray[np.integer[Any]]
 
 MOST_ROWS = 32  # most words or characters of a text whose numbers are all shown
+MOST, SHOWN = 8, 6  # columns shown of a table with more than MOST columns without names
+SHOWN_ROWS = 7  # rows shown of a long table: a third of them, then the last ones
+SAVED = 4  # as many rows or fewer are never left out: three lines would say so
+LABEL = 10  # most cells of a word beside or above its numbers
+DIGITS = 4
 LARGEST = 1e3  # largest number in an embedding: products still fit a line
 
 
@@ -42,6 +52,78 @@ class Table(TableResult):
     def __repr__(self) -> str:
         return f"<Table {self.name} {self.values.shape}>"
 
+    @property
+    def shape(self) -> str:
+        """ "(6, 3)" """
+        return f"({', '.join(map(str, self.values.shape))})"
+
+    def blocks(self, digits: int = DIGITS, full: bool = False) -> list[Block]:
+        """Its name and shape, the source of its numbers, and the numbers.
+
+        Without `full`, a long table shows the first and the last rows, and one of more than MOST
+        columns without names the first ones; a note names what is left out.
+        """
+        digits = digits if self.digits is None else self.digits
+        count = self.values.shape[-1]
+        values: npt.NDArray[Any] = np.atleast_2d(self.values)
+        height = values.shape[-2]
+        shown = count if full or self.columns or count <= MOST else SHOWN
+        names, notes = self._row_names(height), [f"from {self.source}"] * bool(self.source)
+        first = last = height
+        if not full and height - SHOWN_ROWS > SAVED:
+            first, last = SHOWN_ROWS // 3, height - (SHOWN_ROWS - SHOWN_ROWS // 3)
+            left_out = str(first) if last == first + 1 else f"{first}–{last - 1}"
+            notes.append(f"rows {left_out} left out; --full shows all")
+        if shown < count:
+            notes.append(f"the first {shown} of {count} columns; --full shows all")
+        kept = [*range(first), *range(last, height)]
+        columns = [Column(name) for name in self._column_names(shown)]
+        tables: list[Block] = []
+        for nth, matrix in enumerate(values.reshape(-1, height, count)[:, :, :shown].tolist()):
+            rows = [
+                [Cell(names[n]), *(Cell(digits_of(each, digits)) for each in matrix[n])]
+                for n in kept
+            ]
+            if last > first:
+                rows.insert(first, [Cell("…", tone="dim")] * (1 + shown))
+            corner = f"[{nth}]" if self.values.ndim == 3 else ""
+            tables.append(Grid([Column(corner, left=True), *columns], rows))
+        title = Paragraph(f"{self.name} {self.shape}", "strong")
+        return [title, *(Note(each) for each in notes), *tables]
+
+    def _row_names(self, height: int) -> list[str]:
+        """A label for each row; none for a single row without a name."""
+        if self.values.ndim == 1:
+            return [""]
+        if not self.rows:
+            return [str(row) for row in range(height)]
+        names = [name_of(row) for row in self.rows]
+        wide = len(str(height - 1))
+        return [f"{n:>{wide}} {name}" for n, name in enumerate(names)] if self.numbered else names
+
+    def _column_names(self, count: int) -> list[str]:
+        """A label for each column: its name or number; both for the positions of the rows."""
+        if not self.columns:
+            return [str(column) for column in range(count)]
+        names = [name_of(column) for column in self.columns]
+        both = self.numbered and self.rows in ((), self.columns)
+        return [f"{n} {name}" for n, name in enumerate(names)] if both else names
+
+    def records(self) -> Records:
+        """A row for each row of numbers. Raises ValueError for a tensor of three axes."""
+        if self.values.ndim > 2:
+            raise ValueError(f"{self.name} has three axes; to_numpy() gives it as an array")
+        values = np.atleast_2d(self.values)
+        names = {"row": [*self.rows]} if self.rows else {}
+        columns = self.columns or tuple(map(str, range(values.shape[1])))
+        return Records({**names, **dict(zip(columns, values.T, strict=True))})
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """For JSON: all numbers in full."""
+        names = {"rows": self.rows, "columns": self.columns, "source": self.source}
+        return {"name": self.name, "shape": self.values.shape, **names, "values": self.values}
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.values.ndim <= 3 or not self.values.size:
@@ -62,6 +144,24 @@ class Step:
     tables: tuple[Table, ...] = ()
     notice: str = ""
     checks: tuple[Check, ...] = ()
+
+    def blocks(self, digits: int = DIGITS, full: bool = False) -> list[Block]:
+        """Its text, formula, tables, what to notice and checks."""
+        return [
+            Paragraph(self.text),
+            *[Formula(self.formula)] * bool(self.formula),
+            *(block for table in self.tables for block in table.blocks(digits, full)),
+            *[Paragraph(f"→ {self.notice}")] * bool(self.notice),
+            *[Checks(self.checks)] * bool(self.checks),
+        ]
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """For JSON."""
+        texts = {"title": self.title, "text": self.text, "formula": self.formula}
+        tables = [table.record for table in self.tables]
+        checks = [check.record for check in self.checks]
+        return {**texts, "tables": tables, "notice": self.notice, "checks": checks}
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,6 +185,25 @@ class Lesson(Result):
     def failed(self) -> list[str]:
         """The names of the checks that did not pass."""
         return [check.name for step in self.steps for check in step.checks if not check.passed]
+
+    def blocks(self, digits: int = DIGITS, full: bool = False) -> list[Block]:
+        """The steps, each below its title. full: tables with all rows and columns."""
+        steps = [
+            Fold(f"{number}. {step.title}", step.blocks(digits, full), opened=number == 1)
+            for number, step in enumerate(self.steps, 1)
+        ]
+        failed = f"FAILED checks: {', '.join(self.failed)}"
+        return [
+            Title(self.name, [self.about]),
+            *[Paragraph(failed, "gone")] * bool(self.failed),
+            *[Paragraph(self.note)] * bool(self.note),
+            *steps,
+        ]
+
+    def records(self) -> Records:
+        """For programs: every step with all numbers in full; null if not finite (masked)."""
+        about = {"lesson": self.name, "about": self.about, "note": self.note}
+        return Records(facts={**about, "steps": [step.record for step in self.steps]})
 
 
 @dataclass(frozen=True)
@@ -119,3 +238,29 @@ class Material:
     def query(self) -> int:
         """The index of the word whose query is shown: the second, as in the tutorials."""
         return min(1, len(self.words) - 1)
+
+
+def digits_of(value: float, digits: int) -> str:
+    """A number as the tables show it: 0.9544, −0.0739, −∞; large ones as 1.2e+09, unless whole."""
+    if math.isinf(value):
+        return "−∞" if value < 0 else "∞"
+    whole = isinstance(value, int)  # ids and row numbers, of which every digit counts
+    text = f"{value:.1e}" if abs(value) >= 1e6 and not whole else f"{value:.{digits}f}"
+    if text.startswith("-") and not text.strip("-0."):
+        text = text[1:]  # no minus sign before a number that is shown as zero
+    return text.replace("-", "−")
+
+
+def name_of(text: str) -> str:
+    """A word or a character as a safe, visible, short label."""
+    if len(text) == 1:
+        return label(text)
+    marked = "".join(each if _stays(each) else label(each) for each in text)
+    return cut(marked, LABEL)
+
+
+def _stays(character: str) -> bool:
+    """Whether a character is shown unchanged within a word: spaces, and marks on the previous
+    letter.
+    """
+    return character == " " or unicodedata.category(character) == "Mn"

@@ -13,7 +13,21 @@ from functools import cache
 from pathlib import Path
 
 from gpt import characters
-from gpt.blocks import Block, Cell, Column, Facts, Fold, Legend, Note, Paragraph, Table, Title
+from gpt.blocks import (
+    Block,
+    Cell,
+    Checks,
+    Column,
+    Facts,
+    Fold,
+    Formula,
+    Legend,
+    Note,
+    Paragraph,
+    Table,
+    Title,
+)
+from gpt.checks import Check
 
 LIMIT = 300_000  # bytes of one card
 MOST_ROWS = 100  # rows of a table that are shown
@@ -48,6 +62,10 @@ def _html(block: Block) -> str:
             return _table([Column(left=True), Column(left=True)], rows)
         case Paragraph(text, tone):
             return f"<p{f' class={tone}' if tone else ''}>{safe(text)}</p>"
+        case Formula(text):
+            return f"<pre>{safe(text.replace('    ', chr(10)))}</pre>"
+        case Checks(results):
+            return "".join(map(_check, results))
         case Table(columns, rows):
             rest = f"the first {MOST_ROWS} of {len(rows):,} rows; all of them: .to_pandas()"
             return _table(columns, rows[:MOST_ROWS]) + _note(rest * (len(rows) > MOST_ROWS))
@@ -58,6 +76,13 @@ def _html(block: Block) -> str:
         case Fold(title, inner, opened):
             inside, start = "".join(map(_html, inner)), "<details open>" if opened else "<details>"
             return f"{start}<summary>{safe(title)}</summary>{inside}</details>"
+
+
+def _check(check: Check) -> str:
+    if check.passed:
+        return _note(f"✓ {check.name}")
+    failed = f"✗ {check.name}: error {check.error:.1g}, allowed {check.bound:.1g}"
+    return f'<p class="alarm">{safe(failed)}</p>'
 
 
 def _note(text: str) -> str:

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpt.checks import Check
-
 if TYPE_CHECKING:
     from gpt.blocks import Records
     from gpt.heads.measures import Measure
@@ -35,10 +33,11 @@ def rounded(values: Any) -> Any:
 
 
 def to_record(found: Records, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """For JSON: the schema, where the result comes from, its facts, and its rows."""
+    """For JSON: the schema, where the result comes from, its facts, and its rows if it has any."""
     columns = {name: rounded(each) for name, each in found.columns.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return {"schema": found.schema, **origin, **rounded(dict(found.facts)), "rows": rows}
+    facts = rounded(dict(found.facts))
+    return {"schema": found.schema, **origin, **facts} | ({"rows": rows} if columns else {})
 
 
 def to_csv(found: Records) -> str:
@@ -78,11 +77,6 @@ def _cell(value: Any) -> Any:
 def picked(item: object, *names: str) -> dict[str, Any]:
     """The attributes with these names, in this order."""
     return {name: getattr(item, name) for name in names}
-
-
-def check_record(check: Check) -> dict[str, Any]:
-    """One check; error is None if it is not finite."""
-    return picked(check, "name", "error", "bound", "passed") | {"error": rounded(check.error)}
 
 
 def measure_record(measure: Measure) -> dict[str, Any]:

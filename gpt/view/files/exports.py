@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gpt import characters
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
-from gpt.view.records import check_record, csv_text, rounded
+from gpt.view.records import csv_text, rounded
 from gpt.view.selection import Panel, Selection
 
 SCHEMA = 1
@@ -45,7 +45,7 @@ def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
         "queries": list(selection.queries),
         "keys": list(selection.keys) if selection.square else None,
         "values": [rounded(panel.values) for panel in panels],
-        "checks": [check_record(check) for check in attention.checks],
+        "checks": [rounded(check.record) for check in attention.checks],
     }
 
 

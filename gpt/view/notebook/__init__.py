@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 from gpt.characters import cut
-from gpt.explain.lesson import Lesson, Table
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.paired import Paired
 from gpt.reading.sampler import Sample
@@ -18,7 +17,7 @@ from gpt.reading.score import Score, Surprises
 from gpt.storage.comparison import Comparison, Curve, RunTable, TrainingCurve
 from gpt.trained import TrainedGPT
 from gpt.view.html import card_of
-from gpt.view.notebook import attention, lessons, runs, texts
+from gpt.view.notebook import attention, runs, texts
 from gpt.view.notebook.card import LIMIT, card, note
 from gpt.view.notebook.saving import save as save
 from gpt.view.notebook.saving import save_development as save_development
@@ -35,8 +34,6 @@ HTML: dict[type, Callable[[Any], str]] = {
     Surprises: texts.surprises,
     Paired: texts.paired,
     Sample: texts.sample,
-    Lesson: lessons.lesson,
-    Table: lessons.table_card,
     TrainedGPT: runs.trained,
     RunTable: runs.run_table,
     Curve: runs.curve,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from gpt.config import Stage
-from gpt.explain.lesson import Table
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
 from gpt.reading.paired import Paired
 from gpt.reading.pairs import PairScores
@@ -69,14 +68,6 @@ def _runs(found: RunTable) -> list[dict[str, Any]]:
     return [result(run.name, manifest, "") for run, manifest in found.rows]
 
 
-def _table(found: Table) -> Any:
-    if found.values.ndim > 2:
-        raise ValueError(f"{found.name} has three axes; to_numpy() gives it as an array")
-    values = np.atleast_2d(found.values)
-    names = found.columns or range(values.shape[1])
-    return _pandas().DataFrame(values, index=list(found.rows) or None, columns=list(names))
-
-
 def _curve(found: Curve) -> Columns:
     columns: Columns = {"step": found.steps, "train": found.train, "val": found.val}
     more = {"gpt": found.gpt, "val_characters": found.characters}
@@ -96,7 +87,6 @@ COLUMNS: dict[type, Callable[[Any], Any]] = {
     PairScores: lambda found: each_pair(found, characters=False),
     Paired: lambda found: [paired_record(found)],
     RunTable: _runs,
-    Table: _table,
     Curve: _curve,
     TrainingCurve: _training_curve,
     Comparison: lambda found: found.records(),

@@ -21,7 +21,7 @@ from gpt.version import __version__
 from gpt.view.page.document import Kind, template, to_json
 from gpt.view.page.packing import detail_names, fit, of_allowed, pack
 from gpt.view.page.predictions import experts_record, lens_record
-from gpt.view.records import check_record, measures_record
+from gpt.view.records import measures_record, rounded
 from gpt.vocabulary import Ids
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _described(subject: Subject) -> dict[str, Any]:
         "headSize": head_size,
         "full": attention.kind != "decoder",
         "columns": _text(attention.columns) if attention.kind == "cross" else None,
-        "checks": [check_record(check) for check in attention.checks],
+        "checks": [rounded(check.record) for check in attention.checks],
         "measures": measures_record(subject.measures),
         "kinds": kinds(subject.measures) if _several(subject.measures) else None,
         "surprises": pack(subject.surprises, 32),

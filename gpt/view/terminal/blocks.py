@@ -10,13 +10,28 @@ import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
-from gpt.blocks import Block, Cell, Column, Facts, Fold, Legend, Note, Paragraph, Table, Title, Tone
+from gpt.blocks import (
+    Block,
+    Cell,
+    Checks,
+    Column,
+    Facts,
+    Fold,
+    Formula,
+    Legend,
+    Note,
+    Paragraph,
+    Table,
+    Title,
+    Tone,
+)
 from gpt.characters import cut, legend, one_line, pad
-from gpt.view.terminal.lines import BOLD, DIM, GLYPHS, Page, blocks, in_ascii, styled
+from gpt.view.terminal.lines import BOLD, DIM, GLYPHS, Page, blocks, checks, in_ascii, styled
 
 TONES: dict[Tone, str] = {"": "", "dim": "dim", "strong": "bold", "good": "bold", "gone": "red"}
 BARS = "▁▂▃▄▅▆▇█"
 EIGHTHS = " ▏▎▍▌▋▊▉"
+PROSE = 80  # most cells of a line of sentences
 LONGEST = 32  # cells of a bar
 LEAST = 3  # even if a line becomes too long
 SHORTEST = 6  # if all bars of a line have fewer cells, only the first column has bars
@@ -26,17 +41,25 @@ GAP = 2  # cells before a column
 
 
 def lines_of(blocks: Iterable[Block], page: Page) -> list[Text]:
-    """The blocks below each other; an empty line between two that are not both remarks."""
+    """The blocks below each other, with an empty line between two, but for remarks below each other
+    and below a strong sentence, which is their heading.
+    """
     lines: list[Text] = []
     before: Block | None = None
     for block in blocks:
         drawn = _lines(block, page)
-        remarks = isinstance(before, Note | Legend) and isinstance(block, Note | Legend)
         if drawn:
-            lines += [Text()] * (before is not None and not remarks)
+            lines += [Text()] * (before is not None and not _belongs(before, block))
             lines += drawn
             before = block
     return lines
+
+
+def _belongs(before: Block, block: Block) -> bool:
+    """Whether a block follows another one without an empty line."""
+    if isinstance(before, Paragraph) and before.tone == "strong":
+        return isinstance(block, Note | Table)
+    return isinstance(before, Note | Legend) and isinstance(block, Note | Legend)
 
 
 def _lines(block: Block, page: Page) -> list[Text]:
@@ -46,7 +69,13 @@ def _lines(block: Block, page: Page) -> list[Text]:
         case Facts(values):
             return _facts({name: fact for name, fact in values.items() if fact}, page)
         case Paragraph(text, tone):
-            return styled([text], page, TONES[tone])
+            return styled([text], _narrowed(page, PROSE), TONES[tone])
+        case Formula(text):
+            parts = [part for line in text.split("\n") for part in line.split("    ") if part]
+            lines = [line for part in parts for line in styled([part], _narrowed(page, PROSE, 2))]
+            return [Text(f"  {line.plain}", "italic") for line in lines]
+        case Checks(results):
+            return checks(results, page)
         case Table():
             return _table(block, page)
         case Legend(characters):
@@ -55,6 +84,11 @@ def _lines(block: Block, page: Page) -> list[Text]:
             return styled(text.split(" · "), page, DIM)
         case Fold(title, inner, _):
             return [*styled(title.split(" · "), page, BOLD), *lines_of(inner, page)]
+
+
+def _narrowed(page: Page, most: int, indent: int = 0) -> Page:
+    """The page with lines of at most so many cells, some of them left for an indent."""
+    return replace(page, width=min(page.width or most, most) - indent)
 
 
 def _facts(values: Mapping[str, str], page: Page) -> list[Text]:
@@ -82,6 +116,9 @@ def _table(table: Table, page: Page) -> list[Text]:
         for title, number, bar in zip(titles, numbers, bars, strict=True)
     ]
     labels = range(table.labels)
+    if page.width is not None:
+        half = page.width // 2 // len(labels)
+        widths = [min(width, half) if n in labels else width for n, width in enumerate(widths)]
     gutter = sum(GAP + widths[n] for n in labels) - GAP
     if page.width is not None:
         most = max(NARROWEST, page.width - gutter - GAP)
