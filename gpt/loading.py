@@ -118,7 +118,7 @@ class Saved:
                 known = Vocabulary(record.characters)
                 learned.append((known, ids[: record.identity.boundary or shared]))
         vocabulary, train = self.stored.vocabulary, self.manifest.train
-        corpus = reopen(self.manifest.corpus, data, vocabulary, train)
+        corpus = reopen(self.manifest.corpus, data, vocabulary)
         if corpus is not None:
             pairs = self.manifest.model.encoder_layers > 0
             learned.append((vocabulary, all_of(halves(corpus, train, pairs)[0])))

@@ -138,7 +138,7 @@ def begun(order: Order, launch: Launch = ALONE, *, dry: bool = False) -> Iterato
             launch.mark(folder)
         known_characters = warm.stored.vocabulary if warm else None
         read = partial(read_corpus, known=known_characters, grows=warm is not None)
-        corpus = _read(order, launch, reading, partial(read, config=reading, pairs=pairs))
+        corpus = _read(order, launch, partial(read, config=reading, pairs=pairs))
         ahead = _counted(corpus, preset, device, given, pairs, warm)  # torch is imported meanwhile
         from gpt.training.plan import make_plan, usable_device
 
@@ -197,7 +197,7 @@ def resumed(order: Order, run: Run, launch: Launch = ALONE) -> Iterator[Start]:
             )
         pairs = manifest.model.encoder_layers > 0
         find = partial(find_corpus, manifest, remedy=ANOTHER_TEXT, pairs=pairs)
-        corpus = _read(order, launch, manifest.train, find)
+        corpus = _read(order, launch, find)
         from gpt.training.plan import usable_device
         from gpt.training.resume import resume_plan
 
@@ -223,13 +223,13 @@ def recorded(trainer: Trainer) -> Iterator[Event]:
                     yield _sampled(trainer.run, event.checkpoint)
 
 
-def _read(order: Order, launch: Launch, config: TrainConfig, read: Callable[..., Corpus]) -> Corpus:
+def _read(order: Order, launch: Launch, read: Callable[..., Corpus]) -> Corpus:
     """Calls `read` for the corpus on the first rank; the others open it in `data`."""
 
     def follow(message: tuple[dict[str, Any], str]) -> Corpus:
         identity, characters = message
         vocabulary = Vocabulary(characters)
-        corpus = reopen(CorpusId(**identity), order.data, vocabulary, config)
+        corpus = reopen(CorpusId(**identity), order.data, vocabulary)
         if corpus is None:
             raise TextError(f"{order.data.resolve()} does not hold the encoded corpus")
         return corpus

@@ -96,7 +96,7 @@ def learn_undisturbed(folder: Path) -> int:
     start = replace(
         trained, step=0, val_loss=None, best_step=None, best_loss=None, running=(0.0, 0), files={}
     )
-    corpus = reopen(trained.corpus, folder / "data", Vocabulary(trained.characters), trained.train)
+    corpus = reopen(trained.corpus, folder / "data", Vocabulary(trained.characters))
     assert corpus
     run = Run(folder / "checkpoints/quiet")
     run.path.mkdir(exist_ok=True)

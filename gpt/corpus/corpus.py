@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,8 +38,6 @@ class Corpus:
 
     The training split comes first: up to `identity.boundary` or, if that is None, up to a share set
     by the run's options. block: characters of each validation block, 0 if whole texts validate.
-    counted: how often each character of the vocabulary occurs, if known. own: the vocabulary was
-    built from this text alone.
     """
 
     ids: Ids
@@ -48,14 +45,10 @@ class Corpus:
     identity: CorpusId
     notes: tuple[str, ...] = ()
     block: int = 0
-    counted: npt.NDArray[np.int64] | None = None
-    own: bool = False
 
     @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
         """(vocabulary,) how often each character occurs."""
-        if self.counted is not None:
-            return self.counted
         return character_counts(self.ids, len(self.vocabulary))
 
     def parts(self, val_fraction: float) -> tuple[Ids, Ids]:
@@ -95,10 +88,6 @@ class Corpus:
             )
         return train, val
 
-    def serves(self, known: Vocabulary | None) -> bool:
-        """Whether the vocabulary is `known` or, if that is None, was built from this text."""
-        return self.own if known is None else self.vocabulary == known
-
 
 def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
     """(vocab_size,) how often each character occurs."""
@@ -129,13 +118,6 @@ def encode(
     """
     config, every = config or TrainConfig(), [*sources, *validation]
     names = tuple(source.name for source in sources)
-    base = known.characters if known is not None else ""
-    known_by = cache.fingerprint(every, len(sources), config)
-    if known_by:
-        for how in ((base, grows), ("", False)):
-            corpus = _open(cache.recall_path(data, known_by, *how), names)
-            if corpus is not None and (how[1] or corpus.serves(known)):
-                return corpus
     notes: list[str] = []
     pieces = pieces_of(every, config.between, notes)
     if not pieces:
@@ -154,65 +136,41 @@ def encode(
         sum(made.folded.values()),
     )
     characters = made.vocabulary.characters
-    path = cache.ids_path(data, identity, config, None if made.own else made.vocabulary)
-    counts = cache.packed(made.counts)
-    record = cache.Record(identity, path.name, characters, division.block, made.own, counts)
-    there, stored = os.path.lexists(path), cache.read(path.with_suffix(".json"))
+    record = cache.Record(identity, characters, division.block)
+    path = cache.ids_path(data, identity, characters)
+    there, stored = os.path.lexists(path), cache.read(path)
     damaged = there and stored is None
-    if stored is None or replace(stored[1], parts=(), stamp="") != record:
+    if stored is None or replace(stored[1], parts=()) != record:
         with files.storage_errors(f"write {data}"), files.writing(data):
             parts = write_ids(
                 pieces, text.digest, made.table, division, path, lambda it: progress(0.5 + it / 2)
             )
-            cache.write_record(path.with_suffix(".json"), replace(record, parts=parts))
-        stored = cache.read(path.with_suffix(".json"))
+            cache.write_record(path, replace(record, parts=parts))
+        stored = cache.read(path)
         if stored is None:
             raise StorageError(f"{path} is not what was written; check the disk")
     progress(1.0)
     if len(characters) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
-    if known_by and known_by == cache.fingerprint(every, len(sources), config):
-        how = (base, True) if grows else ("" if made.own else characters, False)
-        with suppress(OSError), files.writing(data):
-            second = replace(stored[1], notes=tuple(notes))
-            cache.write_record(cache.recall_path(data, known_by, *how), second)
     if damaged:
         notes.append(f"{path} was damaged and has been made again")
     return replace(_corpus(*stored, names), notes=tuple(notes))
 
 
-def reopen(
-    identity: CorpusId, data: Path, vocabulary: Vocabulary, config: TrainConfig | None = None
-) -> Corpus | None:
+def reopen(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
     """The text of an earlier run, encoded with its vocabulary, or None if `data` no longer has all
     of it.
     """
-    for other in (None, vocabulary):
-        path = cache.ids_path(data, identity, config or TrainConfig(), other)
-        corpus = _open(path.with_suffix(".json"), identity.sources)
-        if corpus is not None and (corpus.identity, corpus.vocabulary) == (identity, vocabulary):
-            return replace(corpus, notes=())
-    return None
-
-
-def _open(path: Path, names: tuple[str, ...]) -> Corpus | None:
-    """The encoding whose record is at a path of the cache, of sources with these names; None if it
-    is not valid.
-    """
-    found = cache.read(path)
-    return _corpus(*found, names) if found else None
+    found = cache.read(cache.ids_path(data, identity, vocabulary.characters))
+    if found is None:
+        return None
+    corpus = _corpus(*found, identity.sources)
+    return corpus if (corpus.identity, corpus.vocabulary) == (identity, vocabulary) else None
 
 
 def _corpus(ids: Ids, record: cache.Record, names: tuple[str, ...]) -> Corpus:
-    return Corpus(
-        ids,
-        Vocabulary(record.characters),
-        replace(record.identity, sources=names),
-        record.notes,
-        record.block,
-        record.counted(),
-        record.own,
-    )
+    identity = replace(record.identity, sources=names)
+    return Corpus(ids, Vocabulary(record.characters), identity, block=record.block)
 
 
 def read_corpus(
@@ -298,7 +256,7 @@ def find_corpus(
     """
     identity, known, config = manifest.corpus, Vocabulary(manifest.characters), manifest.train
     if not names:
-        corpus = reopen(identity, data, known, config)
+        corpus = reopen(identity, data, known)
         if corpus is not None:
             return corpus
         if "-" in identity.sources:

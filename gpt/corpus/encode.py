@@ -24,17 +24,14 @@ from gpt.vocabulary import REPLACEMENT, Ids, Vocabulary
 
 @dataclass(frozen=True)
 class Numbering:
-    """A vocabulary, how often each of its characters occurs, and the characters it replaces.
+    """A vocabulary, and the characters it replaces.
 
     table: code point -> id, of the vocabulary's dtype. folded: replaced character -> its count.
-    own: whether vocabulary and replaced characters depend on this text and its options alone.
     """
 
     vocabulary: Vocabulary
     table: Ids
-    counts: npt.NDArray[np.int64]
     folded: Mapping[str, int]
-    own: bool
 
 
 def build_vocabulary(
@@ -79,16 +76,12 @@ def build_vocabulary(
             f"has it itself ({count:,} ×); replace it in the text"
         )
     shown = "".join(REPLACEMENT if each in folded else each for each in characters)
-    vocabulary = of_text = Vocabulary.from_text(shown)
+    vocabulary = Vocabulary.from_text(shown)
     if known is not None and (grows or not known.unknown(shown)):
         vocabulary = known.grown(shown)
-    own = vocabulary == of_text and np.array_equal(folds, rare)
-    ids = vocabulary.encode(shown)
     table = np.zeros(int(points[-1]) + 1, vocabulary.dtype)
-    table[points] = ids
-    of_ids = np.zeros(len(vocabulary), np.int64)
-    np.add.at(of_ids, ids, times)
-    return Numbering(vocabulary, table, of_ids, folded, own)
+    table[points] = vocabulary.encode(shown)
+    return Numbering(vocabulary, table, folded)
 
 
 def write_ids(

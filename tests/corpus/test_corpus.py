@@ -169,7 +169,7 @@ def test_every_nth_text_or_block_validates_and_no_text_is_lost(
         blocks = [whole[at : at + corpus.block] for at in range(0, len(whole), corpus.block)]
         assert val == "".join(blocks[every - 1 :: every])
         assert len(train) + len(val) == len(whole)
-    opened = reopen(corpus.identity, folder / "data", corpus.vocabulary, config)
+    opened = reopen(corpus.identity, folder / "data", corpus.vocabulary)
     assert opened is not None
     assert (opened.identity, opened.block) == (corpus.identity, corpus.block)
     assert opened.ids.tolist() == corpus.ids.tolist()
@@ -188,7 +188,7 @@ def test_split_file_validates_as_a_whole(tmp_path: Path) -> None:
     other = encode([a], tmp_path / "data", None, config, [b, c])
     assert (other.identity.digest, other.identity.boundary) == (corpus.identity.digest, len(TEXT))
     for each in (corpus, other):
-        opened = reopen(each.identity, tmp_path / "data", each.vocabulary, config)
+        opened = reopen(each.identity, tmp_path / "data", each.vocabulary)
         assert opened is not None
         assert opened.identity == each.identity
 
@@ -201,7 +201,7 @@ def test_other_text_boundaries_give_another_order(tmp_path: Path) -> None:
     assert [text_of(each) for each in made] == ["abefcdgh", "abcdghef", "abcedfgh"]
     assert [each.identity.boundary for each in made] == [4, 6, 4]
     for each in made:
-        opened = reopen(each.identity, tmp_path / "data", each.vocabulary, config)
+        opened = reopen(each.identity, tmp_path / "data", each.vocabulary)
         assert opened is not None
         assert text_of(opened) == text_of(each)
 
@@ -227,7 +227,7 @@ def test_rare_characters_are_folded_and_counted(tmp_path: Path) -> None:
         "b": 51,
         "\ufffd": 2,
     }
-    opened = reopen(corpus.identity, tmp_path / "data", corpus.vocabulary, config)
+    opened = reopen(corpus.identity, tmp_path / "data", corpus.vocabulary)
     assert opened is not None
     assert opened.identity == corpus.identity
     again = encode(sources, tmp_path / "data", corpus.vocabulary, config)
@@ -363,6 +363,5 @@ def test_encodings_of_a_text_with_several_vocabularies_do_not_replace_each_other
 def test_text_whose_characters_extend_a_vocabulary_in_order_is_encoded_once(tmp_path: Path) -> None:
     sources = sources_of(tmp_path, "abcd" * 9)
     corpus = encode(sources, tmp_path / "data", Vocabulary("ab"), grows=True)
-    assert corpus.own
     assert encode(sources, tmp_path / "data").vocabulary == corpus.vocabulary
     assert len(list((tmp_path / "data").glob("*.ids"))) == 1
