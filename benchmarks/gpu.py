@@ -100,18 +100,14 @@ def loss(corpus: str) -> Row:
 
 
 def speed(_: str) -> Row:
-    """G3, P6: training steps of 10.7 M parameters, by precision, batch size, compiled or not, with
-    the corpus on the device or windows sent from the host.
-    """
+    """G3, P6: training steps of 10.7 M parameters, by precision, batch size, compiled or not."""
     rows: Row = {}
-    for precision, batch, compile, near in (
-        *((precision, 64, False, True) for precision in ("float32", "bfloat16")),
-        ("bfloat16", 64, False, False),
-        *(("bfloat16", batch, False, True) for batch in (256, 1024)),
-        *(("bfloat16", batch, True, True) for batch in (64, 256, 1024) if not QUICK),
-        *(("bfloat16", 64, True, False) for _ in range(not QUICK)),
+    for precision, batch, compile in (
+        *((precision, 64, False) for precision in ("float32", "bfloat16")),
+        *(("bfloat16", batch, False) for batch in (256, 1024)),
+        *(("bfloat16", batch, True) for batch in (64, 256, 1024) if not QUICK),
     ):
-        work: Row = {"precision": precision, "batch": batch, "compile": compile, "near": near}
+        work: Row = {"precision": precision, "batch": batch, "compile": compile}
         done = subprocess.run(
             [sys.executable, __file__, "--steps", json.dumps(work), *again()],
             env={**os.environ, "PYTHONPATH": str(HERE.parent)},
@@ -119,21 +115,19 @@ def speed(_: str) -> Row:
             capture_output=True,
             check=False,
         )
-        key = f"{precision} × {batch}{' compiled' * compile}{' from the host' * (not near)}"
+        key = f"{precision} × {batch}{' compiled' * compile}"
         rows[key] = json.loads(done.stdout) if not done.returncode else done.stderr[-300:]
     return rows
 
 
-def steps(precision: str, batch: int, compile: bool, near: bool) -> Row:
+def steps(precision: str, batch: int, compile: bool) -> Row:
     """Seconds of a training step of 10.7 M parameters, and characters a second."""
     import numpy as np
     import torch
     from measure import step_seconds
 
     from gpt.config import ModelConfig, TrainConfig
-    from gpt.training import device_batches as feeding
 
-    feeding.SHARE = feeding.SHARE if near else 0.0
     shape: Row = {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 256}
     if QUICK:
         shape |= {"n_layer": 1, "n_embd": 24, "block_size": 16}

@@ -79,7 +79,6 @@ def step_seconds(
     """Median time of the training steps of a temporary model; of several ranks, the slowest's."""
     from gpt.model import GPT, initialise
     from gpt.training import ranks
-    from gpt.training.device_batches import kept_near
     from gpt.training.optim import Optimizer
     from gpt.training.step import train_step
 
@@ -87,10 +86,10 @@ def step_seconds(
     initialise(model, config.seed)
     model.to(device).train()
     net = ranks.Net(model, config, shard)
-    optimizer, near, steps = Optimizer(model, config), kept_near(ids, device), [0.0]
+    optimizer, steps = Optimizer(model, config), [0.0]
     while len(steps) < 4 or sum(steps) < seconds:
         started = time.perf_counter()
-        train_step(model, optimizer, near, config, len(steps) - 1, net=net)
+        train_step(model, optimizer, ids, config, len(steps) - 1, net=net)
         steps.append(ranks.largest(time.perf_counter() - started))
     return statistics.median(steps[2:])  # the first step includes the start
 

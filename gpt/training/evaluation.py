@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,18 +13,22 @@ import torch.nn.functional as F
 
 from gpt.config import ModelConfig
 from gpt.config.schedule import characters_read
+from gpt.corpus.halves import Half, predicted_in
 from gpt.corpus.pair_batches import IGNORED, PairLines, padded
 from gpt.corpus.pairs import Integers
 from gpt.counting.mixture import Mixture
 from gpt.model import GPT
 from gpt.training import ranks
-from gpt.training.device_batches import on_device
+from gpt.training.step import on_device
 from gpt.vocabulary import Ids
 
 NUMBERS_AT_ONCE = {"cpu": 2**20}  # in the widest layer; more would not fit a CPU's cache
 NUMBERS_ELSEWHERE = 2**23
 PAIRS_AT_ONCE = 2**21  # numbers in the widest layer
 SHOWN = 50  # progress reports of a long evaluation
+
+#: Where windows begin, and their length; or the lines of pairs.
+Span: TypeAlias = tuple[Integers, int]
 
 
 def at_once(config: ModelConfig, device: str) -> int:
@@ -40,59 +45,47 @@ class Losses:
     gpt: float | None = None
 
 
-def evaluate(model: GPT, ids: Ids, device: str, most: int = 0) -> float:
-    """The GPT's mean nats per character, see `evaluating`."""
-    return losses_of(model, ids, device, most).nats
-
-
 def losses_of(
-    model: GPT,
-    ids: Ids | PairLines,
-    device: str,
-    most: int = 0,
-    mixture: Mixture | None = None,
+    model: GPT, half: Half, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Losses:
-    """The losses at the end of `evaluating`; of pairs, of all their lines."""
-    if isinstance(ids, PairLines):
-        return Losses(pair_loss(model, ids, device))
-    *_, (_, losses) = evaluating(model, ids, device, most, mixture)
+    """The losses at the end of `evaluating`."""
+    *_, (_, losses) = evaluating(model, half, device, most, mixture)
     return losses
 
 
 @torch.no_grad()
 def evaluating(
-    model: GPT,
-    ids: Ids,
-    device: str,
-    most: int = 0,
-    mixture: Mixture | None = None,
+    model: GPT, half: Half, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Iterator[tuple[float, Losses]]:
-    """The losses over `ids` in non-overlapping windows of block_size, with progress: yields (share
-    done, losses so far), at the end the whole losses.
+    """The losses over ids in non-overlapping windows of block_size, or over all pairs, with
+    progress: yields (share done, losses so far), at the end the whole losses.
 
-    The first character is context only; the last window may be shorter. most: characters to
-    predict, in evenly distributed windows of the split; 0: all. No dropout, float32. The ranks
-    share the windows; all get the result.
+    The first of the ids is context only; the last window may be shorter. most: characters to
+    predict, in evenly distributed windows of the split; 0: all. Of pairs, the targets are
+    predicted, the NEWLINE of each included. No dropout, float32. The ranks share the windows or
+    pairs; all get the result.
     With several ranks, the losses before the end are each rank's own; all yield equally often.
     """
-    gpt, together, done, spans = 0.0, 0.0, 0, _spans(model.config, ids, device, most)
+    gpt, together, done, spans = 0.0, 0.0, 0, _spans(model.config, half, device, most)
     rounds = -(-len(spans) // ranks.size())
     for turn in range(rounds):
         number = turn * ranks.size() + ranks.rank()
         # All ranks must call a sharded model: a rank without a span computes the last one again.
-        starts, length = spans[min(number, len(spans) - 1)]
-        logits, came = _predicted(model, ids, starts, length, device)
-        losses = F.cross_entropy(logits, came, reduction="sum")
+        span = spans[min(number, len(spans) - 1)]
+        logits, came = _predicted(model, half, span, device)
+        losses = F.cross_entropy(logits, came, ignore_index=IGNORED, reduction="sum")
         if number < len(spans):
-            gpt, done = gpt + float(losses), done + len(starts) * length
+            gpt, done = gpt + float(losses), done + int((came != IGNORED).sum())
             if mixture is not None:
-                histories = mixture.expert.trie.histories_at(ids, starts + 1, length)
+                histories = _histories(mixture, half, span)
                 together += mixture.loss(logits.cpu().numpy(), histories, came.cpu().numpy())
         if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
             so_far = gpt / max(1, done)
             both = Losses(so_far) if mixture is None else Losses(together / max(1, done), so_far)
             yield (turn + 1) / rounds, both
-    read = characters_read(len(ids) - 1, model.config.block_size, most)
+    read = predicted_in(half)
+    if not isinstance(half, PairLines):
+        read = characters_read(read, model.config.block_size, most)
     whole = ranks.total(gpt) / read
     yield 1.0, Losses(whole) if mixture is None else Losses(ranks.total(together) / read, whole)
 
@@ -106,39 +99,58 @@ def window_losses(
     The windows have the same length: see `window_starts` for a part of a split.
     """
     found = []
-    for starts, length in _spans(model.config, ids, device, most):
-        scores, came = _predicted(model, ids, starts, length, device)
+    for span in _spans(model.config, ids, device, most):
+        scores, came = _predicted(model, ids, span, device)
         if mixture is not None:
-            histories = mixture.expert.trie.histories_at(ids, starts + 1, length)
+            histories = _histories(mixture, ids, span)
             scores = torch.from_numpy(mixture.scores(scores.cpu().numpy(), histories))
         losses = F.cross_entropy(scores, came.to(scores.device), reduction="none")
-        found.append(losses.reshape(len(starts), length).mean(dim=1).cpu().double().numpy())
+        found.append(losses.reshape(len(span[0]), -1).mean(dim=1).cpu().double().numpy())
     return np.concatenate(found)
 
 
-def _spans(
-    config: ModelConfig, ids: Ids, device: str, most: int
-) -> list[tuple[npt.NDArray[np.int64], int]]:
-    """The starts of windows that are computed together, and their length."""
-    rows = at_once(config, device)
-    return [
-        (starts[first : first + rows], length)
-        for starts, length in window_starts(len(ids) - 1, config.block_size, most)
-        for first in range(0, len(starts), rows)
-    ]
+def _spans(config: ModelConfig, half: Half, device: str, most: int) -> list[Span]:
+    """What is computed together; lines of pairs are those of similar lengths, the shortest first,
+    and their widest layer has at most PAIRS_AT_ONCE numbers.
+    """
+    if not isinstance(half, PairLines):
+        rows = at_once(config, device)
+        return [
+            (starts[first : first + rows], length)
+            for starts, length in window_starts(len(half) - 1, config.block_size, most)
+            for first in range(0, len(starts), rows)
+        ]
+    sources, targets = half.pairs.source_lengths[half.lines], half.pairs.target_lengths[half.lines]
+    lengths = np.maximum(sources, targets)
+    ordered = half.lines[np.lexsort((sources, lengths))]
+    rows = max(1, PAIRS_AT_ONCE // (int(lengths.max()) * max(config.widened, config.vocab_size)))
+    return [(ordered[first : first + rows], 0) for first in range(0, len(ordered), rows)]
 
 
 def _predicted(
-    model: GPT, ids: Ids, starts: npt.NDArray[np.int64], length: int, device: str
+    model: GPT, half: Half, span: Span, device: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(b · length, vocab_size) logits of b windows without dropout, and the ids that came."""
-    places = starts[:, None] + np.arange(length + 1)
-    windows = torch.from_numpy(np.asarray(ids[places]).astype(np.int64)).to(device)
+    """(b · T, vocab_size) logits of b windows or pairs without dropout, and the ids that came,
+    IGNORED where they are padding.
+    """
+    numbers, length = span
+    if isinstance(half, PairLines):
+        given, came = on_device(padded(half.pairs, numbers), device)
+    else:
+        rows = np.asarray(half[numbers[:, None] + np.arange(length + 1)]).astype(np.int64)
+        windows = torch.from_numpy(rows).to(device)
+        given, came = {"ids": windows[:, :-1]}, windows[:, 1:]
     was_training = model.training
     model.eval()
-    logits = model(windows[:, :-1])  # (b, T, vocab_size)
+    logits = model(**given)  # (b, T, vocab_size)
     model.train(was_training)
-    return logits.flatten(0, 1), windows[:, 1:].flatten()
+    return logits.flatten(0, 1), came.flatten()
+
+
+def _histories(mixture: Mixture, ids: Half, span: Span) -> Integers:
+    """(N, b · T) the histories of the characters that a span of windows predicts."""
+    assert not isinstance(ids, PairLines)  # models of pairs do not count
+    return mixture.expert.trie.histories_at(ids, span[0] + 1, span[1])
 
 
 def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArray[np.int64], int]]:
@@ -157,35 +169,3 @@ def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArr
     count, length = (read // block, block) if read >= block else (1, read)
     chosen = (2 * np.arange(count, dtype=np.int64) + 1) * max(1, every) // (2 * count)
     return [(chosen * block, length)]
-
-
-@torch.no_grad()
-def pair_loss(model: GPT, split: PairLines, device: str) -> float:
-    """Mean nats per target character, the NEWLINE of each included. No dropout, float32.
-
-    Lines of similar lengths are computed together. The ranks share the batches; all get the result.
-    """
-    batches = _batches(split, model.config)
-    was_training, total = model.training, 0.0
-    model.eval()
-    for turn in range(-(-len(batches) // ranks.size())):
-        number = turn * ranks.size() + ranks.rank()
-        # All ranks must call a sharded model: a rank without a batch computes the last one again.
-        lines = batches[min(number, len(batches) - 1)]
-        given, targets = on_device(padded(split.pairs, lines), device)
-        logits = model(**given)  # (b, T, vocab_size)
-        losses = F.cross_entropy(
-            logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
-        )
-        total += float(losses) if number < len(batches) else 0.0
-    model.train(was_training)
-    return ranks.total(total) / split.characters
-
-
-def _batches(split: PairLines, config: ModelConfig) -> list[Integers]:
-    """The lines, shortest first, in batches whose widest layer has at most PAIRS_AT_ONCE."""
-    pairs, lines = split.pairs, split.lines
-    lengths = np.maximum(pairs.source_lengths[lines], pairs.target_lengths[lines])
-    ordered = lines[np.lexsort((pairs.source_lengths[lines], lengths))]
-    size = max(1, PAIRS_AT_ONCE // (int(lengths.max()) * max(config.widened, config.vocab_size)))
-    return [ordered[first : first + size] for first in range(0, len(ordered), size)]

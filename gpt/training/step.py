@@ -1,4 +1,4 @@
-"""One optimizer step, the memory that it needs, and its errors with remedies."""
+"""One optimizer step: its windows or pairs, the memory that it needs, its errors with remedies."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.corpus.batches import DROPOUT, philox
-from gpt.corpus.pair_batches import IGNORED, PairLines
+from gpt.corpus.batches import DROPOUT, batch, philox, starts_of
+from gpt.corpus.halves import Half
+from gpt.corpus.pair_batches import IGNORED, Batch, PairLines, batch_lines, padded
 from gpt.counting.held_out import HeldOut
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training import ranks
-from gpt.training.device_batches import Fed, rows_of
 from gpt.training.optim import Optimizer
 from gpt.training.precision import low_precision
 
@@ -27,7 +27,7 @@ from gpt.training.precision import low_precision
 def train_step(
     model: GPT,
     optimizer: Optimizer,
-    ids: Fed | PairLines,
+    half: Half,
     config: TrainConfig,
     step: int,
     held: HeldOut | None = None,
@@ -52,7 +52,7 @@ def train_step(
     for number, part in enumerate(pieces, start=1):
         empty = part.stop == part.start
         rows = slice(0, 1) if empty else part  # all ranks must compute; this row has weight 0
-        given, targets, share = rows_of(ids, config, step, block_size, rows, device, held)
+        given, targets, share = rows_of(half, config, step, block_size, rows, device, held)
         share = 0.0 if empty else share
         net.send(now=number == len(pieces))
         with low_precision(config, device):
@@ -65,6 +65,38 @@ def train_step(
     if math.isfinite(value) and math.isfinite(norm):
         optimizer.step(step)
     return value, norm
+
+
+def rows_of(
+    half: Half,
+    config: TrainConfig,
+    step: int,
+    block_size: int,
+    part: slice,
+    device: torch.device,
+    held: HeldOut | None = None,
+) -> tuple[dict[str, Tensor], Tensor, float]:
+    """The rows `part` of a step's batch: the model's arguments, (b, T) targets, IGNORED where they
+    are padding or held out, and the share of the batch's targets that these are.
+    """
+    if isinstance(half, PairLines):
+        lines = batch_lines(half.pairs, half.lines, config.seed, step, config.batch_size)
+        given, targets = on_device(padded(half.pairs, lines[part]), device)
+        return given, targets, half.pairs.characters(lines[part]) / half.pairs.characters(lines)
+    order = config.seed, step, config.batch_size, block_size, config.window_order
+    inputs, came = batch(half, *order, part)
+    if held is not None:
+        places = starts_of(len(half), *order)[part, None] + np.arange(1, block_size + 1)
+        came = np.where(held.contains(places), IGNORED, came)
+    ids, targets = (torch.from_numpy(each).to(device) for each in (inputs, came))
+    return {"ids": ids}, targets, (part.stop - part.start) / config.batch_size
+
+
+def on_device(batch: Batch, device: torch.device | str) -> tuple[dict[str, Tensor], Tensor]:
+    """The model's arguments for pairs, and (b, T) targets, IGNORED where they are padding."""
+    given = {"ids": batch.inputs, "source": batch.source, "seen": batch.seen}
+    tensors = {name: torch.from_numpy(each).to(device) for name, each in given.items()}
+    return tensors, torch.from_numpy(batch.targets).to(device)
 
 
 def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOut | None) -> Tensor:

@@ -37,7 +37,6 @@ from gpt.training.checkpoint import (
     state_bytes,
 )
 from gpt.training.counting import Counting
-from gpt.training.device_batches import kept_near
 from gpt.training.evaluation import Losses, evaluating, losses_of, window_losses
 from gpt.training.events import (
     Chosen,
@@ -82,10 +81,9 @@ class Trainer:
     ) -> None:
         self.run, self.corpus, self.device, self.shard = run, corpus, device, shard
         options, shape = manifest.train, manifest.model
-        train, self.val = halves(corpus, options, shape.encoder_layers > 0, shape.block_size)
+        self.train, self.val = halves(corpus, options, shape.encoder_layers > 0, shape.block_size)
         self.manifest, self.prove, self.records = manifest, prove, Records(run, ranks.is_first())
-        self.fed = train if isinstance(train, PairLines) else kept_near(train, device)
-        self.counting = Counting(counted_in(train), shape, ahead)
+        self.counting = Counting(counted_in(self.train), shape, ahead)
         self.model = GPT(shape) if checkpoint is None else load_gpt(checkpoint.model(), device)
         if start is not None:
             start_from(self.model, start.tensors)
@@ -150,7 +148,7 @@ class Trainer:
             self._replan(step)  # now the time of a save is known
         while step < self.config.steps and not self._stopping() and not self._out_of_patience():
             started = self.clock()
-            parts = (self.model, self.optimizer, self.fed, self.config, step)
+            parts = (self.model, self.optimizer, self.train, self.config, step)
             loss, norm = train_step(*parts, self.counting.held, self.net)
             step += 1
             self._check(math.isfinite(loss + norm), step, "the loss or its gradient")

@@ -16,6 +16,7 @@ from conftest import TEXT, corpus_of, manifest_of
 
 import gpt
 from gpt.config import ModelConfig, TrainConfig
+from gpt.corpus.pair_batches import IGNORED
 from gpt.counting import tables
 from gpt.counting.expert import Array, Expert
 from gpt.counting.gate import fit_gate
@@ -26,10 +27,9 @@ from gpt.model import GPT, initialise
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training.counting import Counting
-from gpt.training.device_batches import IGNORED, windows
 from gpt.training.events import Evaluated, Saved
 from gpt.training.optim import Optimizer
-from gpt.training.step import _mean_loss, train_step
+from gpt.training.step import _mean_loss, rows_of, train_step
 from gpt.training.trainer import Trainer
 from gpt.vocabulary import Ids
 
@@ -158,10 +158,10 @@ def test_held_out_targets_are_ignored_and_no_others() -> None:
     held = HeldOut.of(len(ids), 7)
     seen = 0
     for step in range(40):
-        order = (ids.astype("u1"), config, step, 16, slice(None), torch.device("cpu"))
-        inputs, plain = windows(*order)
-        same, targets = windows(*order, held)
-        assert torch.equal(inputs, same)
+        order = (ids.astype("u1"), config, step, 16, slice(0, 4), torch.device("cpu"))
+        inputs, plain, _ = rows_of(*order)
+        same, targets, _ = rows_of(*order, held)
+        assert torch.equal(inputs["ids"], same["ids"])
         ignored = targets == IGNORED
         assert torch.equal(targets[~ignored], plain[~ignored])
         seen += int(ignored.sum())

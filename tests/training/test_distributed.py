@@ -24,7 +24,7 @@ from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training import ranks
 from gpt.training.checkpoint import load_gpt
-from gpt.training.evaluation import evaluate
+from gpt.training.evaluation import losses_of
 from gpt.training.events import Evaluated, EvaluatedWhole, Event, Saved, Stepped, Stopped
 from gpt.training.trainer import Trainer
 
@@ -144,7 +144,7 @@ def test_ranks_evaluate_the_best_step_together(tmp_path: Path, shard: bool) -> N
     best = Run(tmp_path / "whole").best()
     assert best.manifest.step < 8
     val_ids = corpus_of(TEXT, tmp_path / "corpus").split(0.1, 16)[1]
-    loss = evaluate(load_gpt(best.model(), "cpu"), val_ids, "cpu")
+    loss = losses_of(load_gpt(best.model(), "cpu"), val_ids, "cpu").nats
     for each in every:
         assert (each.step, each.val_loss) == (best.manifest.step, pytest.approx(loss, abs=1e-6))
         assert each.characters == len(val_ids) - 1

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from gpt.config import ModelConfig
 from gpt.config.schedule import characters_read
 from gpt.model import GPT, initialise
-from gpt.training.evaluation import evaluate, evaluating, window_starts
+from gpt.training.evaluation import evaluating, losses_of, window_starts
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text(TEXT)
@@ -57,7 +57,7 @@ def test_evaluation_loss_is_the_mean_over_windows(model: GPT, most: int) -> None
             window = torch.from_numpy(IDS[start : start + length + 1].astype(np.int64))
             total += float(cross_entropy(model(window[None, :-1])[0], window[1:], reduction="sum"))
     mean = total / characters_read(len(IDS) - 1, 16, most)
-    assert evaluate(model, IDS, "cpu", most=most) == pytest.approx(mean, rel=1e-6)
+    assert losses_of(model, IDS, "cpu", most).nats == pytest.approx(mean, rel=1e-6)
 
 
 def test_a_long_evaluation_reports_its_progress(
@@ -68,4 +68,4 @@ def test_a_long_evaluation_reports_its_progress(
     losses = [each.nats for each in found]
     assert list(shares) == sorted(shares)
     assert 20 < len(shares) < 60
-    assert (shares[-1], losses[-1]) == (1.0, pytest.approx(evaluate(model, IDS, "cpu")))
+    assert (shares[-1], losses[-1]) == (1.0, pytest.approx(losses_of(model, IDS, "cpu").nats))

@@ -27,7 +27,7 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training import ranks
-from gpt.training.evaluation import pair_loss
+from gpt.training.evaluation import losses_of
 from gpt.training.events import Evaluated, Event, Stepped, Stopped
 from gpt.training.plan import make_plan
 from gpt.training.trainer import Trainer
@@ -85,7 +85,8 @@ def test_the_loss_is_the_mean_over_the_target_characters_of_all_lines(tmp_path: 
         total += float(F.cross_entropy(logits, expected, reduction="sum"))
         count += len(expected)
     assert count == predicted_in(trainer.val) == sum(len(LINES[n][1]) + 1 for n in range(5, 60, 6))
-    assert pair_loss(trainer.model, trainer.val, "cpu") == pytest.approx(total / count, rel=1e-5)
+    found = losses_of(trainer.model, trainer.val, "cpu")
+    assert found.nats == pytest.approx(total / count, rel=1e-5)
 
 
 def test_training_learns_from_the_source(tmp_path: Path) -> None:

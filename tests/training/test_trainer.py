@@ -27,7 +27,7 @@ from gpt.storage.runs import new_run
 from gpt.trained import TrainedGPT
 from gpt.training import checkpoint
 from gpt.training import trainer as module
-from gpt.training.evaluation import Losses, evaluate, losses_of, window_losses
+from gpt.training.evaluation import Losses, losses_of, window_losses
 from gpt.training.events import (
     Chosen,
     Evaluated,
@@ -327,9 +327,9 @@ def test_evaluations_read_a_part_and_the_last_reads_all(tmp_path: Path) -> None:
     manifest, of = trainer.run.last().manifest, len(trainer.val) - 1
     assert [(each.characters, each.of) for each in parts] == [(64, of)] * 5
     assert [(each.step, each.characters, each.of) for each in whole] == [(30, of, of)]
-    loss = evaluate(trainer.kept, trainer.val, "cpu")
+    loss = losses_of(trainer.kept, trainer.val, "cpu").nats
     assert (manifest.whole_loss, manifest.shown_loss) == (loss, (loss, of, of))
-    assert manifest.best_loss == evaluate(trainer.kept, trainer.val, "cpu", most=64)
+    assert manifest.best_loss == losses_of(trainer.kept, trainer.val, "cpu", most=64).nats
     assert manifest.part == (64, of)
     records = trainer.run.records("metrics")
     assert [each.get("val_characters") for each in records] == [*[64] * 5, of]
@@ -349,7 +349,7 @@ def test_last_evaluation_uses_the_weights_of_the_best_step(
     best = trainer.run.best()
     assert best.manifest.step == whole[0].step == 12
     model = module.load_gpt(best.model(), "cpu")
-    assert whole[0].val_loss == evaluate(model, trainer.val, "cpu")
+    assert whole[0].val_loss == losses_of(model, trainer.val, "cpu").nats
     assert trainer.run.last().manifest.step == 24
     assert trainer.run.last().manifest.shown_loss[0] == whole[0].val_loss
 
@@ -433,7 +433,7 @@ def test_everything_is_saved_when_the_last_evaluation_is_stopped(
     assert (last.step, last.whole_loss) == (30, None)
     again = resumed(trainer)
     assert [type(each) for each in finish(again)][-2:] == [EvaluatedWhole, Stopped]
-    assert again.run.last().manifest.whole_loss == evaluate(trainer.kept, trainer.val, "cpu")
+    assert again.run.last().manifest.whole_loss == losses_of(trainer.kept, trainer.val, "cpu").nats
 
 
 def test_losses_on_different_parts_are_not_compared(
