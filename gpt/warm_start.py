@@ -14,8 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
 from gpt.config.model import FREE
@@ -96,8 +94,7 @@ class WarmStart:
         block_size = self.stored.config.block_size
         keeps = f"{self.name}, whose weights this run starts with, reads {block_size} characters"
         if isinstance(half, PairLines):
-            every = np.arange(len(half.pairs))
-            check_window(half.pairs, every, block_size, f"{keeps}: shorten long lines")
+            check_window(half.pairs, block_size, f"{keeps}: shorten long lines")
         elif corpus.longest_context(train.val_fraction) < block_size:
             shorter = min(map(len, corpus.parts(train.val_fraction)))
             raise TextError(

@@ -26,14 +26,20 @@ BASE = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial in `_hashes`; odd
 Hashes = npt.NDArray[np.uint64]
 
 
-def split_lines(pairs: Pairs, corpus: Corpus, config: TrainConfig) -> tuple[Integers, Integers]:
-    """The numbers of the lines to train on, and of those to validate on, both ascending.
+def split_pairs(
+    corpus: Corpus, config: TrainConfig, block_size: int = 0
+) -> tuple[PairLines, PairLines]:
+    """The lines to train on, and those to validate on, both in their order.
 
     source: a hash of the source chooses a share val_fraction of all sources; lines with the same
     source are on one side, also in a text with other lines. last: the last lines, about a share
     val_fraction; no source or target has lines on both sides of the border next to one another.
-    every:N: every Nth line. A file: its lines. Raises TextError if no line trains or validates.
+    every:N: every Nth line. A file: its lines. Raises TextError for a line that is no pair, an
+    empty split and, with a block_size, a line that is longer.
     """
+    pairs = pairs_of(corpus)
+    if block_size:
+        check_window(pairs, block_size)
     count, remedy = len(pairs), "use another `split`, or more lines"
     if config.validation is not None:
         boundary = corpus.identity.boundary
@@ -50,7 +56,8 @@ def split_lines(pairs: Pairs, corpus: Corpus, config: TrainConfig) -> tuple[Inte
             raise TextError(
                 f"`split='{config.split}'`: none of {count:,} lines would {what}; {remedy}"
             )
-    return np.flatnonzero(~validates), np.flatnonzero(validates)
+    train, val = (PairLines(pairs, np.flatnonzero(each)) for each in (~validates, validates))
+    return train, val
 
 
 def _by_source(pairs: Pairs, corpus: Corpus, share: float) -> npt.NDArray[np.bool_]:
@@ -153,19 +160,6 @@ class PairLines:
         return ids
 
 
-def split_pairs(
-    corpus: Corpus, config: TrainConfig, block_size: int = 0
-) -> tuple[PairLines, PairLines]:
-    """The lines to train on and those to validate on. Raises TextError for a line that is no pair,
-    an empty split and, with a block_size, a line that is longer.
-    """
-    pairs = pairs_of(corpus)
-    if block_size:
-        check_window(pairs, np.arange(len(pairs)), block_size)
-    train, val = split_lines(pairs, corpus, config)
-    return PairLines(pairs, train), PairLines(pairs, val)
-
-
 def _joined(ids: Ids, starts: Integers, lengths: Integers) -> Ids:
     """The texts of these lengths from each start on, one after the other; a text may end one
     character after the last id.
@@ -176,13 +170,13 @@ def _joined(ids: Ids, starts: Integers, lengths: Integers) -> Ids:
     return joined
 
 
-def padded(pairs: Pairs, lines: Integers, ignored: int = IGNORED) -> Batch:
+def padded(pairs: Pairs, lines: Integers) -> Batch:
     """These (B,) lines as a batch. S: the longest source; T: the longest target and its NEWLINE."""
     sources, seen = _rows(pairs.ids, pairs.starts[lines], pairs.source_lengths[lines], pairs.last)
     inputs, read = _rows(pairs.ids, pairs.tabs[lines], pairs.target_lengths[lines], pairs.last)
     targets = np.full_like(inputs, pairs.last)  # (B, T)
     targets[:, :-1] = inputs[:, 1:]  # after each target comes padding, which is NEWLINE
-    targets[~read] = ignored
+    targets[~read] = IGNORED
     cache.forget(pairs.ids)
     return Batch(sources, seen, inputs, targets)
 
@@ -197,47 +191,34 @@ def _rows(
     return np.where(real, rows, padding), real
 
 
-def batch_lines(pairs: Pairs, lines: Integers, seed: int, step: int, batch_size: int) -> Integers:
+def batch_lines(half: PairLines, seed: int, step: int, batch_size: int) -> Integers:
     """(batch_size,) the line numbers of a step's batch; pure in (seed, step).
 
     Each epoch has every line once, in a new random order of batches. The batch at the end of an
-    epoch is filled with lines of the next one. Give the same array `lines` at each step, unchanged:
-    the order of its epoch is computed once.
+    epoch is filled with lines of the next one. Give the same object `half` at each step: the order
+    of its epoch is computed once.
     """
     numbers = step * batch_size + np.arange(batch_size)
-    epochs = numbers // len(lines)
+    epochs = numbers // len(half)
     chosen = np.empty(batch_size, np.int64)
     for epoch in np.unique(epochs).tolist():
         now = epochs == epoch
-        order = _epoch(pairs, _Same(lines), seed, epoch, batch_size)
-        chosen[now] = order[numbers[now] % len(lines)]
+        order = _epoch(half, seed, epoch, batch_size)
+        chosen[now] = order[numbers[now] % len(half)]
     return chosen
 
 
-class _Same:
-    """An array as the key of a cache: equal only to the same array, so that it is not read."""
-
-    def __init__(self, array: Integers) -> None:
-        self.array = array
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.array is other.array
-
-    def __hash__(self) -> int:
-        return id(self.array)
-
-
 @lru_cache(maxsize=2)
-def _epoch(pairs: Pairs, lines: _Same, seed: int, epoch: int, batch_size: int) -> Integers:
+def _epoch(half: PairLines, seed: int, epoch: int, batch_size: int) -> Integers:
     """(lines,) the line numbers of an epoch in their order.
 
     Lines are shuffled; the first ones fill the last batch of the epoch before. The others form
     pools of POOLED batches, each sorted by length and cut into batches, which are shuffled. Target
     lengths rise; source lengths rise and fall in turn, so that neighbours differ little in both.
     """
-    count = len(lines.array)
+    pairs, count = half.pairs, len(half)
     draws = philox(seed, epoch, EPOCH).random_raw(2 * count)
-    order = lines.array[draws[:count].argsort(kind="stable")]
+    order = half.lines[draws[:count].argsort(kind="stable")]
     head = min(count, -epoch * count % batch_size)
     batches = (count - head) // batch_size
     body = order[head : head + batches * batch_size]  # order[head + …:] begins the next batch

@@ -48,6 +48,17 @@ class Window:
         return None
 
 
+def no_pair(tabs: int, source: bool, line: str) -> str:
+    """What an error says of a line that is no pair. tabs: their number. source: whether there is
+    one before the first TAB. line: as much of it as is shown, and a character more.
+    """
+    problem = f"has an empty {'target' if source else 'source'}"
+    if tabs != 1:
+        problem = f"has {'several TABs' if tabs else 'no TAB'}"
+    shown = f"{line[:QUOTED]!r}" + "…" * (len(line) > QUOTED)
+    return f"{problem}: {shown}; {LAYOUT}; correct the line or delete it"
+
+
 def pair_lines(text: str, vocabulary: Vocabulary, window: Window) -> list[Line]:
     """The pairs of a text of lines `source TAB target`; blank lines are ignored.
 
@@ -60,13 +71,8 @@ def pair_lines(text: str, vocabulary: Vocabulary, window: Window) -> list[Line]:
             continue
         source, *targets = line.split(TAB)
         problem = None
-        if len(targets) != 1:
-            problem = f"has {'several TABs' if targets else 'no TAB'}"
-        elif not source or not targets[0]:
-            problem = f"has an empty {'target' if source else 'source'}"
-        if problem:
-            shown = f"{line[:QUOTED]!r}" + "…" * (len(line) > QUOTED)
-            problem = f"{problem}: {shown}; {LAYOUT}; correct the line or delete it"
+        if len(targets) != 1 or not source or not targets[0]:
+            problem = no_pair(len(targets), bool(source), line)
         elif too_long := window.problem(len(source), len(targets[0])):
             problem = f"{too_long}; shorten the line or delete it"
         if problem:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gpt.corpus import cache
 from gpt.corpus.corpus import Corpus
-from gpt.corpus.pair_lines import LAYOUT, NEWLINE, QUOTED, RETURN, TAB
+from gpt.corpus.pair_lines import LAYOUT, NEWLINE, QUOTED, RETURN, TAB, no_pair
 from gpt.errors import TextError
 from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Ids
@@ -100,23 +100,13 @@ def pairs_of(corpus: Corpus) -> Pairs:
     before = np.searchsorted(every_tab, starts)  # TABs before each line
     count = np.searchsorted(every_tab, ends) - before
     tabs = np.append(every_tab, len(ids))[before]
-    reasons = (
-        (count == 0, "has no TAB"),
-        (count > 1, "has several TABs"),
-        ((count == 1) & (tabs == starts), "has an empty source"),
-        ((count == 1) & (tabs + 1 == ends), "has an empty target"),
-    )
-    bad = np.any([found for found, _ in reasons], axis=0)
+    bad = (count != 1) | (tabs == starts) | (tabs + 1 == ends)
     if bad.any():
         line = int(np.argmax(bad))
         start, end = int(starts[line]), int(ends[line])
-        reason = next(reason for found, reason in reasons if found[line])
-        shown = corpus.vocabulary.decode(ids[start : min(end, start + QUOTED)])
-        shown = f"{shown!r}" + "…" * (end - start > QUOTED)
-        raise TextError(
-            f"{_place(ids, start, newline, identity)} {reason}: {shown}; {LAYOUT}; correct the "
-            "line or delete it"
-        )
+        shown = corpus.vocabulary.decode(ids[start : min(end, start + QUOTED + 1)])
+        problem = no_pair(int(count[line]), bool(tabs[line] > start), shown)
+        raise TextError(f"{_place(ids, start, newline, identity)} {problem}")
     if not len(starts):
         raise TextError(f"{_names(identity)} has only blank lines; {LAYOUT}")
     if newline < 0:
@@ -124,12 +114,12 @@ def pairs_of(corpus: Corpus) -> Pairs:
     return Pairs(ids, starts, tabs, ends, tab, newline, identity)
 
 
-def check_window(pairs: Pairs, lines: Integers, block_size: int, remedy: str = "") -> None:
-    """Raises TextError with the first of these lines that does not fit a window of block_size.
+def check_window(pairs: Pairs, block_size: int, remedy: str = "") -> None:
+    """Raises TextError with the first line that does not fit a window of block_size.
 
     remedy: the end of the error, if block_size cannot change.
     """
-    sources, targets = pairs.source_lengths[lines], pairs.target_lengths[lines]
+    sources, targets = pairs.source_lengths, pairs.target_lengths
     needed = np.maximum(sources, targets)
     if (long := needed > block_size).any():
         at = int(np.argmax(long))
@@ -137,7 +127,7 @@ def check_window(pairs: Pairs, lines: Integers, block_size: int, remedy: str = "
         end = " with its NEWLINE" if side == "target" else ""
         remedy = remedy or f"use `block_size={needed.max()}`, or delete long lines"
         raise TextError(
-            f"{pairs.place(int(lines[at]))}: its {side}{end} has {has:,} characters, the context "
+            f"{pairs.place(at)}: its {side}{end} has {has:,} characters, the context "
             f"holds {block_size:,}; {remedy}"
         )
 

@@ -80,7 +80,7 @@ def rows_of(
     are padding or held out, and the share of the batch's targets that these are.
     """
     if isinstance(half, PairLines):
-        lines = batch_lines(half.pairs, half.lines, config.seed, step, config.batch_size)
+        lines = batch_lines(half, config.seed, step, config.batch_size)
         given, targets = on_device(padded(half.pairs, lines[part]), device)
         return given, targets, half.pairs.characters(lines[part]) / half.pairs.characters(lines)
     order = config.seed, step, config.batch_size, block_size, config.window_order

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paired import LINES, read
 
 from gpt.corpus import pair_batches
-from gpt.corpus.pair_batches import IGNORED, batch_lines, padded
+from gpt.corpus.pair_batches import IGNORED, PairLines, batch_lines, padded
 from gpt.corpus.pairs import Pairs, pairs_of
 
 
@@ -45,14 +45,13 @@ def test_padded_batch_has_source_and_target_of_each_line(
         assert decode(batch.inputs[row][:length]) == "\t" + target
         assert decode(batch.targets[row][:length]) == target + "\n"
         assert (batch.targets[row][length:] == IGNORED).all()
-    assert (padded(pairs, np.array(chosen), -1).targets >= -1).all()
     assert (batch.targets != IGNORED).sum() == pairs.characters(np.array(chosen))
 
 
 def test_parts_of_a_batch_for_the_ranks_are_its_rows(tmp_path: Path) -> None:
     text = "".join(f"{'ab' * n}\t{'c' * (9 - n)}\n" for n in range(1, 9))
     pairs = pairs_of(read(tmp_path, text))
-    lines = batch_lines(pairs, np.arange(8), 1, 0, 8)
+    lines = batch_lines(PairLines(pairs, np.arange(8)), 1, 0, 8)
     whole = padded(pairs, lines)
     for part in (slice(0, 3), slice(3, 8)):
         mine = padded(pairs, lines[part])
@@ -82,27 +81,27 @@ def test_each_epoch_has_every_line_once(
 ) -> None:
     lengths = st.lists(st.integers(1, 9), min_size=2 * count, max_size=2 * count)
     pairs = of_lengths(data.draw(lengths), data.draw(lengths))
-    lines = np.arange(count) * 2 + 1
+    half = PairLines(pairs, np.arange(count) * 2 + 1)
     pair_batches._epoch.cache_clear()
     with mock.patch.object(pair_batches, "POOLED", pooled):
         steps = range(-(-3 * count // batch_size))
-        rows = [batch_lines(pairs, lines, seed, step, batch_size) for step in steps]
+        rows = [batch_lines(half, seed, step, batch_size) for step in steps]
         for step in data.draw(st.permutations(steps))[:5]:  # pure: in any order
-            assert np.array_equal(batch_lines(pairs, lines, seed, step, batch_size), rows[step])
+            assert np.array_equal(batch_lines(half, seed, step, batch_size), rows[step])
     assert {row.shape for row in rows} == {(batch_size,)}
     order = np.concatenate(rows)
     for first in range(0, 3 * count, count):
-        assert sorted(order[first : first + count]) == lines.tolist()
+        assert sorted(order[first : first + count]) == half.lines.tolist()
 
 
 def test_orders_differ_between_epochs_seeds_and_lines() -> None:
     pairs = of_lengths([5] * 400, [5] * 400)
-    lines, others = np.arange(200), np.arange(200, 400)
-    first = batch_lines(pairs, lines, 1, 0, 200)
-    assert sorted(first) == lines.tolist()
-    assert not np.array_equal(first, batch_lines(pairs, lines, 1, 1, 200))
-    assert not np.array_equal(first, batch_lines(pairs, lines, 2, 0, 200))
-    assert sorted(batch_lines(pairs, others, 1, 0, 200)) == others.tolist()
+    half, other = PairLines(pairs, np.arange(200)), PairLines(pairs, np.arange(200, 400))
+    first = batch_lines(half, 1, 0, 200)
+    assert sorted(first) == half.lines.tolist()
+    assert not np.array_equal(first, batch_lines(half, 1, 1, 200))
+    assert not np.array_equal(first, batch_lines(half, 2, 0, 200))
+    assert sorted(batch_lines(other, 1, 0, 200)) == other.lines.tolist()
     # The same in every release of numpy and gptx.
     assert first[:8].tolist() == [48, 183, 189, 199, 38, 158, 179, 65]
 
@@ -112,15 +111,16 @@ def test_lines_of_a_batch_have_similar_lengths_and_batches_come_in_random_order(
     sources = rng.integers(1, 30, 8000)
     targets = np.maximum(1, sources + rng.integers(-5, 6, 8000))
     pairs, lines = of_lengths(sources.tolist(), targets.tolist()), np.arange(8000)
-    rows = np.array([batch_lines(pairs, lines, 1, step, 50) for step in range(160)])
+    half = PairLines(pairs, lines)
+    rows = np.array([batch_lines(half, 1, step, 50) for step in range(160)])
 
     def padding(rows: Any) -> float:
         lengths = pairs.source_lengths[rows], pairs.target_lengths[rows]
         real = sum(each.sum() for each in lengths)
         return float(1 - real / sum(each.max(axis=1).sum() * 50 for each in lengths))
 
-    fewer = lines[:-9]  # so that batches and epochs end at different lines
-    later = np.array([batch_lines(pairs, fewer, 1, step, 50) for step in range(165, 325)])
+    fewer = PairLines(pairs, lines[:-9])  # so that batches and epochs end at different lines
+    later = np.array([batch_lines(fewer, 1, step, 50) for step in range(165, 325)])
     assert (
         max(padding(rows), padding(later))
         < 0.1

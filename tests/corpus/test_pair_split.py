@@ -18,7 +18,7 @@ from paired import LINES, read, texts_of
 from gpt.config import TrainConfig
 from gpt.corpus import pair_batches
 from gpt.corpus.corpus import find_corpus
-from gpt.corpus.pair_batches import split_lines
+from gpt.corpus.pair_batches import split_pairs
 from gpt.corpus.pairs import pairs_of
 from gpt.errors import TextError
 
@@ -38,10 +38,9 @@ def test_split_has_every_line_once_and_each_source_on_one_side(
     config = TrainConfig(split=split, val_fraction=share)
     text = "".join(f"{source}\t{target}\n" for source, target in lines)
     corpus = read(folder, text, split=split, val_fraction=share)
-    pairs = pairs_of(corpus)
     try:
         with mock.patch.object(pair_batches, "HASHED_AT_ONCE", 7):
-            train, val = split_lines(pairs, corpus, config)
+            train, val = (half.lines for half in split_pairs(corpus, config))
     except TextError as error:
         changes = [a != c and b != d for (a, b), (c, d) in pairwise(lines)]
         few = {"source": len({source for source, _ in lines}) == 1, "last": not any(changes)}
@@ -68,7 +67,8 @@ def test_side_of_a_source_does_not_depend_on_other_lines(tmp_path: Path) -> None
     for number, content in enumerate((text, other)):
         corpus = read(tmp_path / str(number), content)
         pairs = pairs_of(corpus)
-        train, val = split_lines(pairs, corpus, TrainConfig(split="source", val_fraction=0.1))
+        config = TrainConfig(split="source", val_fraction=0.1)
+        train, val = (half.lines for half in split_pairs(corpus, config))
         sides.append({source for source, _ in texts_of(pairs, corpus, val)} - {"007", "Ω"})
         assert 0.08 < len(val) / (len(train) + len(val)) < 0.12
     assert sides[0] == sides[1]
@@ -76,10 +76,9 @@ def test_side_of_a_source_does_not_depend_on_other_lines(tmp_path: Path) -> None
 
 def test_last_split_is_where_source_and_target_change_nearest_to_the_share(tmp_path: Path) -> None:
     corpus = read(tmp_path, "a\tx\na\ty\nb\ty\nc\tz\nc\tw\nc\tv\nd\tv\ne\tv\nf\tv\nf\tv\n")
-    pairs = pairs_of(corpus)
     for share, border in ((0.05, 3), (0.9, 3)):
-        val = split_lines(pairs, corpus, TrainConfig(val_fraction=share))[1]
-        assert val.tolist() == [*range(border, 10)]
+        val = split_pairs(corpus, TrainConfig(val_fraction=share))[1]
+        assert val.lines.tolist() == [*range(border, 10)]
 
 
 def test_file_of_split_validates_whole(tmp_path: Path) -> None:
@@ -87,18 +86,17 @@ def test_file_of_split_validates_whole(tmp_path: Path) -> None:
     dev = str(tmp_path / "dev.tsv")
     corpus = read(tmp_path, "a\tb", "b\tb", split=dev)
     pairs = pairs_of(corpus)
-    train, val = split_lines(pairs, corpus, TrainConfig(split=dev))
+    train, val = (half.lines for half in split_pairs(corpus, TrainConfig(split=dev)))
     assert (train.tolist(), val.tolist()) == ([0, 1], [2, 3])
     assert texts_of(pairs, corpus, val) == [("b", "a"), ("a", "a")]
     (tmp_path / "dev.tsv").write_text("\n")
     corpus = read(tmp_path, "a\tb", split=dev)
     with pytest.raises(TextError, match=r"^`split='.*dev\.tsv'`: none of 1 lines would validate"):
-        split_lines(pairs_of(corpus), corpus, TrainConfig(split=dev))
+        split_pairs(corpus, TrainConfig(split=dev))
 
 
 def test_split_without_lines_on_one_side_says_what_to_do(tmp_path: Path) -> None:
     corpus = read(tmp_path, "a\tb\na\tc\n")
-    pairs = pairs_of(corpus)
     for split, remedy in (
         ("source", "use another `split`, or more lines"),
         ("last", "use another `split`, or more lines"),
@@ -106,7 +104,7 @@ def test_split_without_lines_on_one_side_says_what_to_do(tmp_path: Path) -> None
     ):
         message = rf"^`split='{split}'`: none of 2 lines would (train|validate); {remedy}$"
         with pytest.raises(TextError, match=message):
-            split_lines(pairs, corpus, TrainConfig(split=split))
+            split_pairs(corpus, TrainConfig(split=split))
 
 
 def test_run_finds_its_pairs_again_in_their_order(tmp_path: Path) -> None:
