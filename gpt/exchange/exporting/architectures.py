@@ -1,8 +1,7 @@
 """The two architectures of the library transformers that compute what a GPT of gptx computes.
 
 The numbers of an export are the model's own: rows in another order, and zeros for biases that the
-model does not have. No number is computed, so an export can be compared with its model bit for bit
-(huggingface.py).
+model does not have. No number is computed.
 """
 
 from __future__ import annotations
@@ -39,29 +38,6 @@ EXPORTED: dict[str, tuple[Any, ...]] = {
 
 
 @dataclass(frozen=True)
-class Part:
-    """A tensor of the export: rows of a tensor of the model, or zeros.
-
-    name: in the export. source: the model's tensor, "" for zeros. rows: those of the source, in the
-    export's order; None: all. transposed: whether the export has the columns as rows. shape: of
-    zeros.
-    """
-
-    name: str
-    source: str
-    rows: npt.NDArray[np.intp] | None = None
-    transposed: bool = False
-    shape: tuple[int, ...] = ()
-
-    def of(self, tensors: Tensors, dtype: np.dtype[Any]) -> Array:
-        """The exported tensor."""
-        if not self.source:
-            return np.zeros(self.shape, dtype)
-        rows = tensors[self.source] if self.rows is None else tensors[self.source][self.rows]
-        return np.ascontiguousarray(rows.T if self.transposed else rows)
-
-
-@dataclass(frozen=True)
 class Architecture:
     """One architecture. kind: the `model_type` of config.json; name: the class.
 
@@ -91,23 +67,24 @@ class Architecture:
             **{f"{role}_token_id": None for role in ("bos", "eos", "pad")},
         }
 
-    def parts(self, config: ModelConfig, tensors: Tensors) -> Iterator[Part]:
-        """All tensors of the export. tensors: of the model."""
+    def tensors(self, config: ModelConfig, tensors: Tensors) -> Iterator[tuple[str, Array]]:
+        """Name and numbers of each tensor of the export. tensors: of the model."""
         for module in ("token_embedding", "position", "lm_head"):
             if f"{module}.weight" in tensors:
-                yield Part(f"{self.outside[module]}.weight", f"{module}.weight")
+                yield f"{self.outside[module]}.weight", tensors[f"{module}.weight"]
         modules = {"norm": self.outside["norm"]} | {
             f"blocks.{layer}.{ours}": self.block.format(layer) + theirs
             for layer in range(config.n_layer)
             for ours, theirs in self.inside.items()
         }
         for ours, theirs in modules.items():
-            weight, bias = f"{ours}.weight", f"{ours}.bias"
-            turned = config.position == "rotary" and ours.endswith(".qkv")
-            rows = _rotary_rows(config) if turned else None
-            yield Part(f"{theirs}.weight", weight, rows, self.transposed)
-            source, shape = bias if bias in tensors else "", tensors[weight].shape[:1]
-            yield Part(f"{theirs}.bias", source, rows, shape=shape)
+            weight = tensors[f"{ours}.weight"]
+            bias = tensors.get(f"{ours}.bias", np.zeros(len(weight), weight.dtype))
+            if config.position == "rotary" and ours.endswith(".qkv"):
+                rows = _rotary_rows(config)
+                weight, bias = weight[rows], bias[rows]
+            yield f"{theirs}.weight", np.ascontiguousarray(weight.T if self.transposed else weight)
+            yield f"{theirs}.bias", bias
 
 
 def architecture_of(config: ModelConfig) -> Architecture:

@@ -1,9 +1,9 @@
 """A model as a folder that the library transformers opens: weights, configuration, tokenizer, and
 the model card with its losses.
 
-gptx writes the files itself, without that library, and reads the weights back to compare them with
-the model bit for bit. The library tokenizers reads tokenizer.json, in which each character is a
-token with the same id as in gptx; the Hugging Face Hub reads the front matter of the card.
+gptx writes the files itself, without that library. The library tokenizers reads tokenizer.json, in
+which each character is a token with the same id as in gptx; the Hugging Face Hub reads the front
+matter of the card.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from gpt.config import SampleConfig
-from gpt.errors import NumericsError, TextError
-from gpt.exchange.exporting.architectures import Architecture, Part, Tensors
+from gpt.errors import TextError
+from gpt.exchange.exporting.architectures import Architecture
 from gpt.storage.manifest import Manifest
 from gpt.trained import TrainedGPT
 from gpt.version import __version__
@@ -207,12 +204,11 @@ WEIGHTS = "model.safetensors"
 def files_of(
     model: TrainedGPT, architecture: Architecture, losses: Losses | None
 ) -> dict[str, bytes]:
-    """Name -> content of every file of the folder, README.md last. Raises NumericsError if the
-    weights would not be the model's.
-    """
-    config, vocabulary = model.config, model.vocabulary
-    tensors = model.stored.tensors
-    parts = list(architecture.parts(config, tensors))
+    """Name -> content of every file of the folder, README.md last."""
+    import safetensors.numpy
+
+    config, vocabulary, tensors = model.config, model.vocabulary, model.stored.tensors
+    exported = dict(architecture.tensors(config, tensors))
     settings = {
         "config.json": architecture.config(config, tensors),
         "generation_config.json": _generation(config.block_size),
@@ -220,39 +216,10 @@ def files_of(
         "tokenizer_config.json": tokenizer_config(config.block_size),
     }
     return {
-        WEIGHTS: _weights(parts, tensors),
+        WEIGHTS: safetensors.numpy.save(exported, metadata={"format": "pt"}),
         **{name: _json(values) for name, values in settings.items()},
         "README.md": card(model, architecture, losses).encode(),
     }
-
-
-def _weights(parts: Iterable[Part], tensors: Tensors) -> bytes:
-    """The exported tensors as a safetensors file, read back and compared with the model's."""
-    import safetensors.numpy
-
-    parts, dtype = list(parts), tensors["token_embedding.weight"].dtype
-    exported = {part.name: part.of(tensors, dtype) for part in parts}
-    data: bytes = safetensors.numpy.save(exported, metadata={"format": "pt"})
-    check(parts, safetensors.numpy.load(data), tensors)
-    return data
-
-
-def check(parts: Iterable[Part], exported: Tensors, tensors: Tensors) -> None:
-    """Raises NumericsError unless the exported tensors, put back into the model's order, are the
-    model's bit for bit, and all others zero.
-    """
-    again = {name: np.full_like(tensor, np.nan) for name, tensor in tensors.items()}
-    for part in parts:
-        found = exported[part.name]
-        if part.source:
-            again[part.source][... if part.rows is None else part.rows] = (
-                found.T if part.transposed else found
-            )
-        elif found.shape != part.shape or found.any():
-            raise NumericsError(f"the export is wrong: {part.name} is not zero")
-    for name, tensor in tensors.items():
-        if again[name].tobytes() != tensor.tobytes():
-            raise NumericsError(f"the export is wrong: it does not contain {name} unchanged")
 
 
 def _generation(longest: int) -> dict[str, Any]:

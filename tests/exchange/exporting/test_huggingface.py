@@ -7,7 +7,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,7 @@ from transformers.utils import logging
 from gpt.config import ModelConfig
 from gpt.config.fields import field_help
 from gpt.config.presets import PRESETS, preset
-from gpt.errors import ConfigError, NumericsError
-from gpt.exchange.exporting import huggingface
+from gpt.errors import ConfigError
 from gpt.exchange.exporting.architectures import ACTIVATIONS, architecture_of
 from gpt.exchange.exporting.export import export
 from gpt.exchange.exporting.huggingface import tokenizer
@@ -159,24 +158,15 @@ def test_the_code_of_the_model_card_works(folder: Path, monkeypatch: pytest.Monk
     assert len(out.getvalue()) == 16 + 1  # the context, and the newline of print
 
 
-def test_an_export_that_is_not_the_model_is_refused(tmp_path: Path) -> None:
-    model = random_model(tmp_path, **KINDS["gpt_neox"])
+@pytest.mark.parametrize("options", KINDS.values())
+def test_the_numbers_of_an_export_are_the_models(
+    options: Mapping[str, Any], tmp_path: Path
+) -> None:
+    model = random_model(tmp_path, **options)
     tensors = model.stored.tensors
-    parts = list(architecture_of(model.config).parts(model.config, tensors))
-    dtype = np.dtype(np.float32)
-    whole = {part.name: part.of(tensors, dtype) for part in parts}
-    huggingface.check(parts, whole, tensors)
-    block = "gpt_neox.layers.1."
-    for name in (
-        f"{block}attention.query_key_value.weight",
-        f"{block}attention.dense.bias",  # zeros
-        "gpt_neox.final_layer_norm.weight",
-        "embed_out.weight",
-    ):
-        changed = whole[name].copy()
-        changed.view(np.uint32).flat[3] ^= 1
-        with pytest.raises(NumericsError, match="the export is wrong"):
-            huggingface.check(parts, {**whole, name: changed}, tensors)
-    left_out = [part for part in parts if part.name != f"{block}mlp.dense_h_to_4h.weight"]
-    with pytest.raises(NumericsError, match=r"blocks\.1\.feed_forward\.up\.weight unchanged"):
-        huggingface.check(left_out, whole, tensors)
+    exported = dict(architecture_of(model.config).tensors(model.config, tensors))
+
+    def numbers(arrays: Iterable[Any]) -> list[bytes]:
+        return sorted(np.sort(each, axis=None).tobytes() for each in arrays if each.any())
+
+    assert numbers(exported.values()) == numbers(tensors.values())
