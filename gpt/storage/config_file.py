@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
@@ -39,21 +40,9 @@ def to_toml(values: Mapping[str, Any]) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return '"' + "".join(_toml_character(character) for character in value) + '"'
-    if isinstance(value, Iterable):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    raise TypeError(f"no TOML for {type(value).__name__}")
-
-
-def _toml_character(character: str) -> str:
-    if character in '"\\' or ord(character) < 0x20 or ord(character) == 0x7F:
-        return f"\\u{ord(character):04x}"
-    return character if character.isprintable() or character == " " else f"\\U{ord(character):08x}"
+    """The value as JSON writes it, with escapes for characters that cannot be printed."""
+    written = json.dumps(value, ensure_ascii=False)
+    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in written)
 
 
 def from_toml(text: str, source: str) -> dict[str, Any]:

@@ -206,16 +206,10 @@ def step_numbers(run: Run, steps: Steps, field: str = "steps") -> list[int]:
         raise ConfigError(field, f"{steps!r} is neither 'all' nor a list of steps")
     every = run.steps()
     numbers = every if isinstance(steps, str) else [run.at(each).manifest.step for each in steps]
+    keeps = f"{run.name} keeps {', '.join(map(str, every)) or 'none'}"
     if len(set(numbers)) == 1 < len(numbers):
-        kept = ", ".join(map(str, every))
-        raise ConfigError(
-            field,
-            f"all of these are step {numbers[0]}; {run.name} keeps {kept}",
-        )
+        raise ConfigError(field, f"all of these are step {numbers[0]}; {keeps}")
     if len(set(numbers)) < 2:
-        kept = ", ".join(map(str, every)) or "none"
-        raise ConfigError(
-            field,
-            f"give two or more steps; {run.name} keeps {kept} (train with `keep_all` to keep all)",
-        )
+        more = "(train with `keep_all` to keep all)"
+        raise ConfigError(field, f"give two or more steps; {keeps} {more}")
     return sorted(set(numbers))
