@@ -198,8 +198,7 @@ def resumed(order: Order, run: Run, launch: Launch = ALONE) -> Iterator[Start]:
         pairs = manifest.model.encoder_layers > 0
         find = partial(find_corpus, manifest, remedy=ANOTHER_TEXT, pairs=pairs)
         corpus = _read(order, launch, find)
-        from gpt.training.plan import usable_device
-        from gpt.training.resume import resume_plan
+        from gpt.training.plan import resume_plan, usable_device
 
         plan = resume_plan(checkpoint, corpus, order.given, usable_device(order.device))
         plan = replace(plan, warnings=(*warnings, *plan.warnings))

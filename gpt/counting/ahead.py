@@ -12,7 +12,6 @@ from gpt.counting.baseline import count_baseline
 from gpt.counting.expert import Expert
 from gpt.counting.held_out import HeldOut
 from gpt.counting.tables import count
-from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Ids
 
 #: An expert of the whole text, which predicts, and one of less text, to which the gate is fitted,
@@ -24,18 +23,10 @@ class CountedAhead:
     """The counts of both splits, which begin now. orders: of the experts; 0: none."""
 
     def __init__(self, train: Ids, val: Ids, vocab_size: int, orders: int) -> None:
-        self._orders, thread = orders, ThreadPoolExecutor(1)
-        self._baseline = thread.submit(count_baseline, train, val, vocab_size)
-        self._experts = _submit(thread, train, vocab_size, orders) if orders else None
+        thread = ThreadPoolExecutor(1)
+        self.baseline = thread.submit(count_baseline, train, val, vocab_size)
+        self.experts = _submit(thread, train, vocab_size, orders) if orders else None
         thread.shutdown(wait=False)
-
-    def baseline(self) -> Baseline:
-        """Waits for the baseline."""
-        return self._baseline.result()
-
-    def experts(self, orders: int) -> Experts | None:
-        """The experts, if they count so many orders."""
-        return self._experts if orders == self._orders else None
 
 
 def count_experts(train: Ids, vocab_size: int, orders: int) -> Experts:

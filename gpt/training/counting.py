@@ -42,7 +42,7 @@ class Counting:
         self.held = HeldOut.of(len(ids), config.vocab_size) if config.counting else None
         self._latest: tuple[int, Mixture] | None = None  # and its step
         if config.counting:
-            begun = ahead.experts(config.counting) if ahead else None
+            begun = ahead.experts if ahead else None
             size, orders = config.vocab_size, config.counting
             self._whole, self._apart = begun or count_experts(ids, size, orders)
 

@@ -1,4 +1,5 @@
-"""Before the first step: what is trained, on which text, how long it takes, and the baseline loss.
+"""Before the first step: what is trained, on which text, how long it takes, and the baseline loss;
+of a resumed run, which options may change, and what the user is warned about.
 
 A plan is a manifest, of step 0 or of a checkpoint, with everything that the card shows.
 """
@@ -26,6 +27,7 @@ from gpt.counting.ahead import CountedAhead
 from gpt.counting.baseline import count_baseline
 from gpt.devices import choose, core_rate, usable
 from gpt.errors import ConfigError
+from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Baseline, Manifest, Parent
 from gpt.training import ranks
 from gpt.training.fit import (
@@ -170,7 +172,7 @@ def make_plan(
     count = partial(
         count_baseline, counted_in(train_half), scored_in(val_half), len(corpus.vocabulary)
     )
-    baseline = ahead.baseline() if ahead else count()
+    baseline = ahead.baseline.result() if ahead else count()
     rate = _rate(device)
     recipe = fit_size(recipe, device, 60 * minutes * rate if minutes else math.inf)
     speed = estimate(recipe, rate, recipe.train_characters, ranks.size())
@@ -201,12 +203,59 @@ def make_plan(
     return replace(plan, why=recipe.why, longer=longer if plan.is_timed else "")
 
 
-def resumed_speed(manifest: Manifest, device: str, train_characters: int) -> Speed:
-    """The speed of a run so far; before its first step, an estimate."""
-    speed = estimate(manifest, _rate(device), train_characters, ranks.size())
-    if not manifest.step:
-        return speed
-    return replace(speed, seconds_per_step=manifest.seconds / manifest.step)
+#: Options that may change when a run is resumed: the steps so far do not depend on them.
+CHANGEABLE = frozenset(
+    {"steps", "eval_interval", "eval_chars", "patience", "keep_all", "micro_batch_size"}
+)
+
+
+def resume_plan(
+    checkpoint: Checkpoint,
+    corpus: Corpus,
+    given: Mapping[str, Any],
+    device: str,
+) -> Plan:
+    """The plan of a resumed run. Raises ConfigError for an option that would change its weights."""
+    stored = checkpoint.manifest
+    known = {**vars(stored.model), **vars(stored.train)}
+    for name, value in given.items():
+        if name not in CHANGEABLE and known[name] != value:
+            raise ConfigError(
+                name,
+                f"this run has {known[name]}, not {value}; leave the option out, or train a new "
+                "run",
+            )
+    changed = {name: value for name, value in given.items() if name in CHANGEABLE}
+    if changed.get("steps", stored.train.steps) != stored.train.steps:
+        changed["step_plan"] = ""  # an ordinary schedule with that many steps
+    train = replace(stored.train, **changed)
+    if train.steps < stored.step:
+        raise ConfigError("steps", f"this run has already done {stored.step}")
+    here = environment(device)
+    warnings = [
+        f"not bit-exact: this run was trained with {name} {value}, now it is {here[name]}"
+        for name, value in stored.environment.items()
+        if name in here and here[name] != value
+    ]
+    if train.micro_batch_size != stored.train.micro_batch_size:
+        warnings.append("not bit-exact: the micro-batch size is another, and sums round otherwise")
+    if train.steps != stored.train.steps:
+        warnings.append(
+            f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
+        )
+    shape = stored.model
+    trains, val = halves(corpus, train, shape.encoder_layers > 0, shape.block_size)
+    manifest = stored.trained_with(train, predicted_in(val))
+    if stored.best_step is not None and manifest.best_step is None:
+        warnings.append(
+            "evaluations read another part of the validation split now: do not compare their "
+            "losses with earlier ones"
+        )
+    speed = estimate(manifest, _rate(device), size_of(trains), ranks.size())
+    if manifest.step:
+        speed = replace(speed, seconds_per_step=manifest.seconds / manifest.step)
+    plan = assess(corpus, manifest, device, speed)
+    return replace(plan, warnings=tuple(warnings))
 
 
 def _rate(device: str) -> float:

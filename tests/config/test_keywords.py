@@ -13,7 +13,7 @@ from gpt.config.fields import field_help, field_types
 from gpt.config.keywords import ResumeOptions, SampleOptions, ShapingOptions, TrainOptions, takes
 from gpt.config.sample import SHAPING
 from gpt.trained import TrainedGPT
-from gpt.training.resume import CHANGEABLE
+from gpt.training.plan import CHANGEABLE
 
 
 @pytest.mark.parametrize(

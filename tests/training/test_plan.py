@@ -30,8 +30,7 @@ from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.training import plan as module
 from gpt.training import ranks
 from gpt.training.fit import Speed, estimate
-from gpt.training.plan import environment, make_plan, usable_device
-from gpt.training.resume import CHANGEABLE, resume_plan
+from gpt.training.plan import CHANGEABLE, environment, make_plan, resume_plan, usable_device
 
 PIPE = io.BytesIO()
 OPTIONS = {field.name for config in (ModelConfig, TrainConfig) for field in fields(config)}
