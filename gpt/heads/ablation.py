@@ -1,15 +1,17 @@
 """The effect of a head: how much the loss rises without its output (Michel et al. 2019).
 
-The head's output is replaced. Of a decoder-only model, only its layer and later layers are computed
-again; pairs are short, so a model with an encoder computes each again from its start.
-Tensor names: N windows or pairs, T time, H heads, D head_size.
+The head's output is replaced, and its layer and the later ones are computed again; with an encoder
+whose head it is, also the decoder.
+Tensor names: N texts, T time, S characters of a source, C n_embd, H heads, D head_size.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from operator import methodcaller
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import call
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -19,9 +21,8 @@ from gpt.config import AttentionKind
 from gpt.devices import cores
 from gpt.errors import ConfigError, TextError
 from gpt.heads.measures import Measure, standard_errors
-from gpt.heads.patching import Patches
 from gpt.reading.decode import on_cores
-from gpt.reading.gpt import CROSS, Hook, Memory, Reader, unchanged
+from gpt.reading.gpt import CROSS, Memory, Reader
 from gpt.reading.layers import Array
 from gpt.reading.pairs import padded
 from gpt.reading.score import surprises, windows_at_once
@@ -35,73 +36,83 @@ REPLACED_BY = {
     "zero": "zero",
     "resample": "that of another window, drawn at random",
 }
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts that a loss is measured on: (N, T) ids, and targets, what follows each of them.
+
+    sources: (N, S) ids, for a model with an encoder. read, seen: False where `ids` and `sources`
+    have padding.
+    """
+
+    ids: Ids
+    targets: Ids
+    read: Mask
+    sources: Ids | None = None
+    seen: Mask | None = None
+
+    @classmethod
+    def of_windows(cls, windows: Ids) -> Texts:
+        """(N, T + 1) ids of a text."""
+        return cls(windows[:, :-1], windows[:, 1:], np.ones_like(windows[:, 1:], np.bool_))
+
+    @classmethod
+    def of_pairs(cls, pairs: Sequence[tuple[Ids, Ids]], last: int) -> Texts:
+        """pairs: the ids of each source, and of what the decoder reads. last: the id after a
+        target.
+        """
+        sources, seen = padded([source for source, _ in pairs])
+        ids, read = padded([read for _, read in pairs])
+        targets, _ = padded([np.append(read[1:], last) for _, read in pairs])
+        return cls(ids, targets, read, sources, seen)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, texts: slice) -> Texts:
+        """Some of the texts."""
+        arrays = {name: each[texts] for name, each in vars(self).items() if each is not None}
+        return replace(self, **arrays)
 
 
 def ablate(
     reader: Reader,
-    windows: Ids,
+    texts: Texts,
     how: Ablation,
+    kind: AttentionKind = "decoder",
     done: Callable[[int], object] = lambda heads: None,
     seed: int = 0,
 ) -> Measure:
-    """(N, T + 1) ids -> rise of the loss by each head, nats/character, paired standard errors.
+    """Rise of the loss by each head of a kind of attention, nats a character, paired standard
+    errors over texts.
 
-    mean: over all positions of all windows. resample: each window gets the output that the head has
+    mean: over all characters of all texts. resample: each window gets the output that the head has
     in another window at the same position (Chan et al. 2022); the seed decides which one, the same
     for all heads. done: receives the number of heads that are done. Raises TextError if there is
-    one window only to resample from.
+    one window only to resample from, ConfigError to resample pairs, as their lengths differ.
     """
-    layers, heads, N = reader.config.n_layer, reader.config.n_head, len(windows)
-    others = other_windows(N, seed) if how == "resample" else None
-    parts = list(_parts(reader, windows, others is not None))
-    means = _mean(parts)
-    rises = np.zeros((N, layers, heads))
-    for layer in range(layers):
-        for head in range(heads):
-            output = _replacement(parts, means, how, layer, head, others)
-            patch = {("context", layer, head): output}
-            patches = Patches(reader.config, patch, N, windows.shape[1] - 1)
-            found = on_cores(methodcaller("rise", layer, patches), parts)
-            rises[:, layer, head] = np.concatenate(found)
-            done(layer * heads + head + 1)
-    return _measure(rises, how)
-
-
-def ablate_pairs(
-    reader: Reader,
-    pairs: Sequence[tuple[Ids, Ids]],
-    kind: AttentionKind,
-    how: Ablation,
-    last: int,
-    done: Callable[[int], object] = lambda heads: None,
-) -> Measure:
-    """N pairs -> rise of the loss by each head of this kind, nats per target character, paired
-    standard errors over pairs.
-
-    pairs: the ids of each source, and of what the decoder reads. last: the id after a target.
-    mean: over all characters of all pairs. done: receives the number of heads that are done. Raises
-    ConfigError for resample: outputs of pairs of different lengths do not fit each other.
-    """
+    others = None
     if how == "resample":
-        raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
-    size = windows_at_once(reader.config)
-    parts = [_Pairs(reader, pairs[at : at + size], last) for at in range(0, len(pairs), size)]
-    of = reader.encoder if kind == "encoder" and reader.encoder else reader
-    layers, heads = of.config.n_layer, of.config.n_head
-    means = _mean_of_pairs(parts, kind)
-    rises = np.zeros((len(pairs), layers, heads))
-    losses = np.concatenate([part.losses() for part in parts])
-    for layer in range(layers):
-        for head in range(heads):
-            hook = _replacing(kind, layer, head, means[layer, head] if how == "mean" else 0.0)
-            without = np.concatenate([part.losses(kind, hook) for part in parts])
-            rises[:, layer, head] = without - losses
-            done(layer * heads + head + 1)
-    return _measure(rises, how)
-
-
-def _measure(rises: Array, how: Ablation) -> Measure:
-    """(N, L, H) rises of the loss -> their means and standard errors."""
+        if texts.sources is not None:
+            raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
+        others = other_windows(len(texts), seed)
+    parts = list(_parts(reader, texts, kind, others is not None))
+    means = _mean(parts)
+    layers, heads, _ = means.shape
+    rises = np.zeros((len(texts), layers, heads))
+    for layer, head in np.ndindex(layers, heads):
+        outputs: list[Any] = [means[layer, head] if how == "mean" else 0.0] * len(parts)
+        if others is not None:
+            drawn = np.concatenate([part.contexts[layer][:, head] for part in parts])[others]
+            outputs = np.split(drawn, np.cumsum([len(part.texts) for part in parts])[:-1])
+        works = [
+            partial(part.rise, layer, head, output)
+            for part, output in zip(parts, outputs, strict=True)
+        ]
+        rises[:, layer, head] = np.concatenate(on_cores(call, works))
+        done(layer * heads + head + 1)
     explained = f"rise of the loss without the head (its output: {REPLACED_BY[how]}), nats/char"
     means, errors = rises.mean(axis=0), standard_errors(rises)
     return Measure("ablation", "Δloss", explained, means, errors, 0.0, len(rises))
@@ -120,136 +131,72 @@ def other_windows(N: int, seed: int) -> Ids:
     return others
 
 
-def mean_contexts(reader: Reader, windows: Ids) -> Array:
-    """(N, T + 1) ids -> (L, H, D) mean output of each head, by which "mean" replaces its output."""
-    return _mean(list(_parts(reader, windows, False)))
-
-
-def mean_pair_contexts(
-    reader: Reader, pairs: Sequence[tuple[Ids, Ids]]
-) -> dict[AttentionKind, Array]:
-    """Pairs, as for `ablate_pairs` -> kind of attention -> (L, H, D) mean output of each head."""
-    size = windows_at_once(reader.config)
-    parts = [_Pairs(reader, pairs[at : at + size], 0) for at in range(0, len(pairs), size)]
-    return {kind: _mean_of_pairs(parts, kind) for kind in get_args(AttentionKind)}
-
-
-def _replacement(
-    parts: list[_Part], means: Array, how: Ablation, layer: int, head: int, others: Ids | None
-) -> Array | float:
-    """What a head's output becomes: 0, its mean (D,), or that of other windows, (N, T, D)."""
-    if how == "zero":
-        return 0.0
-    if others is not None:
-        return np.concatenate([part.contexts[layer][:, head] for part in parts])[others]
-    mean: Array = means[layer, head]
-    return mean
-
-
-def _parts(reader: Reader, windows: Ids, needed: bool) -> Iterator[_Part]:
-    """All windows: one part for each core, or more if memory needs it. needed: see _Part."""
-    size = min(windows_at_once(reader.config), math.ceil(len(windows) / cores()))
-    for first in range(0, len(windows), size):
-        yield _Part(reader, windows, slice(first, first + size), needed)
+def mean_contexts(reader: Reader, texts: Texts, kind: AttentionKind = "decoder") -> Array:
+    """(L, H, D) mean output of each head of a kind, by which "mean" replaces its output."""
+    return _mean(list(_parts(reader, texts, kind, False)))
 
 
 def _mean(parts: Sequence[_Part]) -> Array:
-    """(L, H, D) mean output of each head over all positions of all windows."""
-    mean: Array = np.average([part.means for part in parts], 0, [len(p.targets) for p in parts])
+    """(L, H, D) mean output of each head over all characters of all texts."""
+    characters = sum(int(part.rows.sum()) for part in parts)
+    mean: Array = np.sum([part.sums for part in parts], axis=0) / characters
     return mean
 
 
-def _mean_of_pairs(parts: Sequence[_Pairs], kind: AttentionKind) -> Array:
-    """(L, H, D) mean output of each head of this kind over all characters of all pairs."""
-    sums = sum(part.sums(kind) for part in parts)
-    mean: Array = sums / sum(part.rows(kind).sum() for part in parts)
-    return mean
+def _parts(reader: Reader, texts: Texts, kind: AttentionKind, needed: bool) -> Iterator[_Part]:
+    """All texts: one part for each core, or more if memory needs it. needed: see _Part."""
+    size = min(windows_at_once(reader.config), math.ceil(len(texts) / cores()))
+    for first in range(0, len(texts), size):
+        yield _Part(reader, texts.part(slice(first, first + size)), kind, needed)
 
 
 class _Part:
-    """Some windows under the whole model: the input of each layer, and the losses.
+    """Some texts under the whole model: the input of each layer that has this kind of attention,
+    and the losses.
 
-    means: the mean output of each layer's heads, (H, D). contexts: their outputs, (B, H, T, D), if
-    they are needed.
+    rows: (B, T), or (B, S) for the encoder, False for padding. sums: of each layer's heads, (H, D),
+    their outputs added over all rows. contexts: their outputs, (B, H, T, D), if they are needed.
     """
 
-    def __init__(self, reader: Reader, windows: Ids, part: slice, needed: bool) -> None:
-        self.reader, self.windows, self.targets = reader, part, windows[part, 1:]
-        self.means, self.contexts = list[Array](), list[Array]()
-        self._streams = [reader.embed(windows[part, :-1])]
-        for layer in range(reader.config.n_layer):
-            stages = reader.block(self._streams[-1], layer)
-            self._streams.append(stages["output"])
-            self.means.append(stages["context"].mean(axis=(0, 2), dtype=np.float64))
+    def __init__(self, reader: Reader, texts: Texts, kind: AttentionKind, needed: bool) -> None:
+        self.reader, self.texts = reader, texts
+        self._stack, self.rows, ids = reader, texts.read, texts.ids
+        self._context = CROSS + "context" if kind == "cross" else "context"
+        self._more: dict[str, Any] = {}
+        if texts.sources is not None and texts.seen is not None:
+            if kind == "encoder" and reader.encoder:
+                self._stack, self.rows, ids = reader.encoder, texts.seen, texts.sources
+                self._more = {"allowed": texts.seen[:, None]}
+            else:
+                self._more = {"memory": reader.encode(texts.sources, texts.seen)}
+        self.sums, self.contexts, self._streams = list[Array](), list[Array](), list[Array]()
+        x = self._stack.embed(ids)
+        for layer in range(self._stack.config.n_layer):
+            self._streams.append(x)
+            stages = self._stack.block(x, layer, **self._more)
+            x, context = stages["output"], stages[self._context]
+            self.sums.append(np.einsum("bhtd,bt->hd", context, self.rows, dtype=np.float64))
             if needed:
-                self.contexts.append(stages["context"])
-        self._losses = self._loss(self._streams.pop())
+                self.contexts.append(context)
+        self._losses = self._loss(x)
 
-    def rise(self, layer: int, patches: Patches) -> Array:
-        """(B,) rise of each window's loss, nats/character, with a head of this layer replaced."""
-        later = range(layer, self.reader.config.n_layer)
-        x = self.reader.blocks(self._streams[layer], later, patches.hook(self.windows))
-        return self._loss(x) - self._losses
+    def rise(self, layer: int, head: int, output: Any) -> Array:
+        """(B,) rise of each text's loss, nats a character, with a head's output replaced."""
 
-    def _loss(self, stream: Array) -> Array:
-        losses = surprises(self.reader.logits(self.reader.final_norm(stream)), self.targets)
-        means: Array = losses.mean(axis=-1, dtype=np.float64)
-        return means
-
-
-def _context(kind: AttentionKind) -> str:
-    """The name that hooks get for the heads' outputs of a kind of attention."""
-    return CROSS + "context" if kind == "cross" else "context"
-
-
-def _replacing(kind: AttentionKind, layer: int, head: int, output: Any) -> Hook:
-    """The hook that replaces a head's output."""
-
-    def hook(name: str, at: int, stage: Array) -> Array:
-        if (name, at) == (_context(kind), layer):
-            stage[:, head] = output
-        return stage
-
-    return hook
-
-
-class _Pairs:
-    """Some pairs under the whole model. last: the id after a target."""
-
-    def __init__(self, reader: Reader, pairs: Sequence[tuple[Ids, Ids]], last: int) -> None:
-        self.reader = reader
-        self._sources, self._seen = padded([source for source, _ in pairs])
-        self._ids, self._read = padded([read for _, read in pairs])
-        self._targets, _ = padded([np.append(read[1:], last) for _, read in pairs])
-
-    def rows(self, kind: AttentionKind) -> npt.NDArray[np.bool_]:
-        """(N, T) True where this kind of attention has a row that is not padding."""
-        return self._seen if kind == "encoder" else self._read
-
-    def losses(self, kind: AttentionKind | None = None, hook: Hook = unchanged) -> Array:
-        """(N,) mean nats of each pair's target. hook: of the encoder or, for other kinds, of the
-        decoder.
-        """
-        reader, encoder, allowed = self.reader, self.reader.encoder, self._seen[:, None]
-        if encoder is None:
-            raise ValueError("this model has no encoder")
-        of_encoder, of_decoder = (hook, unchanged) if kind == "encoder" else (unchanged, hook)
-        x = encoder.embed(self._sources)
-        x = encoder.blocks(x, range(encoder.config.n_layer), of_encoder, allowed=allowed)
-        memory = Memory(encoder.final_norm(x), allowed)
-        x = reader.embed(self._ids)
-        x = reader.blocks(x, range(reader.config.n_layer), of_decoder, memory=memory)
-        nats = surprises(reader.logits(reader.final_norm(x)), self._targets).astype(np.float64)
-        return (nats * self._read).sum(axis=-1) / self._read.sum(axis=-1)  # type: ignore[no-any-return]
-
-    def sums(self, kind: AttentionKind) -> Array:
-        """(L, H, D) each head's outputs of this kind, summed over all characters."""
-        found: dict[int, Array] = {}
-
-        def hook(name: str, layer: int, stage: Array) -> Array:
-            if name == _context(kind):  # (N, H, T, D)
-                found[layer] = np.einsum("nhtd,nt->hd", stage, self.rows(kind), dtype=np.float64)
+        def hook(name: str, at: int, stage: Array) -> Array:
+            if (name, at) == (self._context, layer):
+                stage[:, head] = output
             return stage
 
-        self.losses(kind, hook)
-        return np.stack([found[layer] for layer in sorted(found)])
+        later = range(layer, self._stack.config.n_layer)
+        x = self._stack.blocks(self._streams[layer], later, hook, **self._more)
+        return self._loss(x) - self._losses
+
+    def _loss(self, x: Array) -> Array:
+        """(B, …, C), what leaves the last layer -> (B,) mean nats of each text's targets."""
+        reader, texts = self.reader, self.texts
+        if self._stack is not reader:
+            memory = Memory(self._stack.final_norm(x), self._more["allowed"])
+            x = reader.blocks(reader.embed(texts.ids), range(reader.config.n_layer), memory=memory)
+        nats = surprises(reader.logits(reader.final_norm(x)), texts.targets).astype(np.float64)
+        return (nats * texts.read).sum(axis=-1) / texts.read.sum(axis=-1)  # type: ignore[no-any-return]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gpt.config import AttentionKind
 from gpt.devices import require_memory
 from gpt.errors import TextError
-from gpt.heads.ablation import Ablation, ablate_pairs
+from gpt.heads.ablation import Ablation, Texts, ablate
 from gpt.heads.attention_map import AttentionMap, stages_of
 from gpt.heads.measures import Measure, averaged, measure
 from gpt.heads.survey import Survey
@@ -92,7 +92,7 @@ def survey_pairs(
 
     last: the id after a target, for `ablation`. done: receives the share of the work that is done;
     text: the name of the pairs' text. Raises TextError if all pairs are too short, ConfigError as
-    `ablate_pairs`.
+    `ablate`.
     """
     chosen = spread_pairs(pairs, most)
     config = reader.config
@@ -120,7 +120,7 @@ def survey_pairs(
         def ablated(number: int) -> None:
             done((1 + number) * len(chosen) / work)
 
-        measures.append(ablate_pairs(reader, chosen, kind, ablation, last, ablated))
+        measures.append(ablate(reader, Texts.of_pairs(chosen, last), ablation, kind, ablated))
     longest = max(len(side) for pair in chosen for side in pair)
     return Survey(tuple(measures), len(chosen), longest, text, kind)
 

@@ -21,7 +21,7 @@ from gpt.checks import TableResult
 from gpt.config import AttentionKind
 from gpt.devices import cores, require_memory
 from gpt.errors import ConfigError, TextError
-from gpt.heads.ablation import Ablation, ablate
+from gpt.heads.ablation import Ablation, Texts, ablate
 from gpt.heads.attention_map import KIND_TITLES, AttentionMap
 from gpt.heads.kinds import RULE, RULE_OF_ALL, kinds, strengths
 from gpt.heads.measures import Measure, induction, measure, places
@@ -208,8 +208,9 @@ def survey(
         after = 1 + max(n for n, each in enumerate(measures) if each.name.startswith("induction"))
         measures.insert(after, found)
     if ablation:
+        texts = Texts.of_windows(windows)
         measures.append(
-            ablate(reader, windows, ablation, lambda number: done((2 + number / 2) / work))
+            ablate(reader, texts, ablation, done=lambda number: done((2 + number / 2) / work))
         )
     return Survey(tuple(measures), len(windows), windows.shape[1] - 1, text)
 

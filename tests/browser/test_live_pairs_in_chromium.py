@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pytest
@@ -11,7 +11,8 @@ from browsing import address, expect_csv, lines_of, saved, settled, wait_until
 from encoded import encoded_file, hooked_logits
 
 import gpt
-from gpt.heads.ablation import mean_pair_contexts
+from gpt.config import AttentionKind
+from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.pair_measures import spread_pairs
 from gpt.reading.layers import Array
 from gpt.reading.score import surprises
@@ -149,7 +150,8 @@ def test_heads_of_every_kind_can_be_off_and_a_weight_can_be_set(
     for kind, layer, head in chosen:
         page.locator(f'#switches [aria-label="{kind} L{layer} H{head}"]').click()
     pairs = spread_pairs(run.pair_ids(run.excerpt_lines), 32)
-    means = mean_pair_contexts(run.reader, pairs)
+    texts = Texts.of_pairs(pairs, last=0)
+    means = {kind: mean_contexts(run.reader, texts, kind) for kind in get_args(AttentionKind)}
     for how in ("zero", "mean"):
         page.locator("#how button", has_text=how).click()
         settled(page)

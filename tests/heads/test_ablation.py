@@ -9,7 +9,7 @@ import pytest
 from hand_built import EVEN, INDUCTION, PREVIOUS, SIZE, hand_built
 
 from gpt.heads import ablation
-from gpt.heads.ablation import Ablation, ablate
+from gpt.heads.ablation import Ablation, Texts, ablate
 from gpt.heads.measures import Measure
 from gpt.reading import decode
 from gpt.reading import score as scoring
@@ -21,7 +21,7 @@ from gpt.trained import TrainedGPT
 
 def ablated(reader: Reader, windows: np.ndarray, how: Ablation) -> Measure:  # type: ignore[type-arg]
     done: list[int] = []
-    measure = ablate(reader, windows, how, done.append)
+    measure = ablate(reader, Texts.of_windows(windows), how, done=done.append)
     assert done == list(range(1, reader.config.n_layer * reader.config.n_head + 1))
     return measure
 
@@ -45,7 +45,8 @@ def test_only_the_heads_that_complete_repetitions_change_the_loss(
     assert np.array_equal(others, np.zeros(6))  # rows of W_O are zero: no difference at all
     assert found.values[EVEN] == found.errors[EVEN] == 0
     assert (found.errors[INDUCTION] > 0, found.windows, found.uniform) == (True, 8, 0.0)
-    again, other = (ablate(hand_built(), repeated, how, seed=seed) for seed in (0, 1))
+    texts = Texts.of_windows(repeated)
+    again, other = (ablate(hand_built(), texts, how, seed=seed) for seed in (0, 1))
     assert np.array_equal(again.values, found.values)
     assert np.array_equal(other.values, found.values) == (how != "resample")
 

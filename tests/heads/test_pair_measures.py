@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from encoded import CHARACTERS, PAIRS, encoded_file
 
 from gpt import load
+from gpt.config import AttentionKind
 from gpt.errors import ConfigError, TextError
-from gpt.heads.ablation import mean_pair_contexts
+from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.attention_map import AttentionMap, stages_of
 from gpt.heads.kinds import kinds
 from gpt.heads.measures import Measure
@@ -163,13 +164,14 @@ def test_a_survey_is_the_mean_over_its_pairs(trained: TrainedGPT) -> None:
 
 def test_mean_outputs_of_heads_are_means_over_all_positions_of_pairs(trained: TrainedGPT) -> None:
     text = trained.excerpt_lines
-    found = mean_pair_contexts(trained.reader, spread_pairs(trained.pair_ids(text), 3))
+    texts = Texts.of_pairs(spread_pairs(trained.pair_ids(text), 3), last=0)
     pairs = trained.pairs_in(text)
     chosen = [pairs[0], pairs[round((len(pairs) - 1) / 2)], pairs[-1]]
-    for kind in ("encoder", "decoder", "cross"):
+    for kind in get_args(AttentionKind):
         maps = [trained.attention("\t".join(pair), kind=kind) for pair in chosen]
         rows = np.concatenate([each.to_numpy()["context"] for each in maps], axis=2)
-        np.testing.assert_allclose(found[kind], rows.mean(axis=2), atol=1e-6)
+        found = mean_contexts(trained.reader, texts, kind)
+        np.testing.assert_allclose(found, rows.mean(axis=2), atol=1e-6)
 
 
 def test_the_cut_last_line_of_the_model_file_is_no_pair(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import base64
 import gzip
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from gpt.config import ModelConfig
-from gpt.heads.ablation import mean_contexts, mean_pair_contexts
+from gpt.config import AttentionKind, ModelConfig
+from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.pair_measures import spread_pairs
 from gpt.heads.survey import SHORTEST, spread
 from gpt.reading.layers import Array
@@ -69,14 +69,14 @@ def means_record(
     """
     if model.has_encoder:
         pairs = spread_pairs(model.pair_ids(model.excerpt_lines), windows)
-        means = mean_pair_contexts(model.reader, pairs)
-        return {kind: pack(each, 32) for kind, each in means.items()}
+        texts, kinds = Texts.of_pairs(pairs, 0), get_args(AttentionKind)
+        return {kind: pack(mean_contexts(model.reader, texts, kind), 32) for kind in kinds}
     if ids is None:
         ids, text = model.vocabulary.encode(model.stored.excerpt), model.excerpt_name
     if len(ids) < SHORTEST:
         return None
     chosen = spread(ids, model.config.block_size, windows)
-    return {"text": text, **pack(mean_contexts(model.reader, chosen), 32)}
+    return {"text": text, **pack(mean_contexts(model.reader, Texts.of_windows(chosen)), 32)}
 
 
 def _compressed(tensors: Mapping[str, Array], bits: Bits) -> str:

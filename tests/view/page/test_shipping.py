@@ -13,7 +13,7 @@ import pytest
 from javascript import JavaScript, JavaScriptError
 
 from gpt.config import ModelConfig
-from gpt.heads.ablation import mean_contexts
+from gpt.heads.ablation import Texts, mean_contexts
 from gpt.reading.gpt import Reader
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import Probe, StoredModel, pick
@@ -192,7 +192,8 @@ def test_mean_outputs_are_those_of_mean_ablation(tiny: Checkpoint) -> None:
     windows = np.stack([ids[:17], ids[20:37], ids[33:50]])
     contexts = model.activations([model.vocabulary.decode(row[:-1]) for row in windows], "context")
     expected = contexts["context"].mean(axis=(0, 3))
-    np.testing.assert_allclose(mean_contexts(model.reader, windows), expected, atol=1e-6)
+    means = mean_contexts(model.reader, Texts.of_windows(windows))
+    np.testing.assert_allclose(means, expected, atol=1e-6)
     other = means_record(model, ids, "a text", windows=3)
     assert other is not None
     assert other["text"] == "a text"
