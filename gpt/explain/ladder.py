@@ -1,14 +1,24 @@
 """Forms of attention, from the simplest to multi-head: each class adds one idea to the last.
 
-The names are those of `gpt/model/attention.py`, which is the last form. Tensor names: B batch,
-T words, S words of another text, C width, H heads, D head_size.
+The names are those of `gpt/model/attention.py`, which is the last form. The functions after the
+classes give a form in float64 the weights of the form before it; tests compare outputs and
+gradients of each pair. Tensor names: B batch, T words, S words of another text, C width, H heads,
+D head_size.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from gpt.config import ModelConfig
+from gpt.config.model import Attention
+from gpt.model.attention import ATTENTION
+
+PARTS = ("query", "key", "value")
 
 
 def attend(x: Tensor) -> Tensor:
@@ -143,3 +153,59 @@ class SplitAttention(CausalAttention):
     def split(self, x: Tensor) -> Tensor:
         """(B, T, d_out) -> (B, H, T, D)"""
         return x.view(*x.shape[:-1], self.n_head, -1).transpose(-3, -2)
+
+
+def from_nothing(width: int) -> ParameterAttention:
+    """Attention without weights, as a ParameterAttention whose keys and values are the input
+    itself.
+
+    Queries are √width times the input, which cancels the scale 1/√width of the scores.
+    """
+    one = torch.eye(width, dtype=torch.float64)
+    attention = ParameterAttention(width, width).double()
+    attention.load_state_dict({"query": one * width**0.5, "key": one, "value": one})
+    return attention
+
+
+def to_parameters(linear: SelfAttention) -> ParameterAttention:
+    """The same attention with parameters, which are transposed: nn.Linear has a row for each
+    output.
+    """
+    d_out, d_in = linear.query.weight.shape
+    attention = ParameterAttention(d_in, d_out).double()
+    attention.load_state_dict({part: getattr(linear, part).weight.T for part in PARTS})
+    return attention
+
+
+def to_split(side_by_side: SideBySide) -> SplitAttention:
+    """A SplitAttention with the heads' matrices stacked by rows; its projection is the identity."""
+    heads: Any = side_by_side.heads
+    stacked = {
+        f"{part}.weight": torch.cat([getattr(head, part).weight for head in heads])
+        for part in PARTS
+    }
+    d_out, d_in = stacked["query.weight"].shape
+    split = SplitAttention(d_in, d_out, len(heads[0].tril), len(heads), heads[0].dropout.p).double()
+    projection = {"proj.weight": torch.eye(d_out), "proj.bias": torch.zeros(d_out)}
+    split.load_state_dict(stacked | projection)
+    return split
+
+
+def to_model(split: SplitAttention, kind: Attention) -> nn.Module:
+    """The model's attention, of equal input and output widths: "heads" is the readable form,
+    "fused" the fast one.
+    """
+    config = ModelConfig(
+        vocab_size=1,
+        block_size=len(split.tril),
+        n_head=split.n_head,
+        n_embd=len(split.query.weight),
+        attention_dropout=split.dropout.p,
+        bias=True,
+        position="learned",
+    )
+    attention = ATTENTION[kind](config).double()
+    packed = torch.cat([getattr(split, part).weight for part in PARTS])  # (3C, C)
+    projection = {f"proj.{name}": value for name, value in split.proj.state_dict().items()}
+    attention.load_state_dict({"qkv.weight": packed, **projection})
+    return attention

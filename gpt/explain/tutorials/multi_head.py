@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from gpt.config import ModelConfig
-from gpt.explain.convert import PARTS, to_model, to_split
-from gpt.explain.ladder import SideBySide, SplitAttention
+from gpt.explain.ladder import PARTS, SideBySide, SplitAttention, to_model, to_split
 from gpt.explain.lesson import Material, Step
 from gpt.explain.tables import inputs_of, same, seeded, table
 

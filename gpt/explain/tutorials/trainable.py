@@ -6,8 +6,14 @@ from collections.abc import Iterator
 
 import torch.nn.functional as F
 
-from gpt.explain.convert import PARTS, from_nothing, to_parameters
-from gpt.explain.ladder import ParameterAttention, SelfAttention, attend
+from gpt.explain.ladder import (
+    PARTS,
+    ParameterAttention,
+    SelfAttention,
+    attend,
+    from_nothing,
+    to_parameters,
+)
 from gpt.explain.lesson import Material, Step
 from gpt.explain.tables import inputs_of, same, seeded, table
 
@@ -91,7 +97,7 @@ def steps(material: Material) -> Iterator[Step]:
             same(f"row of “{word}” = by hand", outputs[query], context),
             same(
                 "W = 1, queries × √d: the lesson “simple” again",
-                from_nothing(width, x.dtype)(x),
+                from_nothing(width)(x),
                 attend(x),
             ),
         ),
