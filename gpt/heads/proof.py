@@ -321,22 +321,22 @@ def recomputed(
     """
     exact = reader.in_float64()
     results = {check: list[Held]() for check in CHECKS.values()}
-    read, memories = None, None
+    read, memory = None, None
     if source is not None and exact.encoder is not None:
         read = source[None]
         every = np.ones((1, 1, len(source)), np.bool_)
-        last, own = _again(exact.encoder, source, results, stages["encoder"], allowed=every)
+        last = _again(exact.encoder, source, results, stages["encoder"], allowed=every)
         found, expected = reader.encode(read).states[0], exact.encoder.final_norm(last)
         results["memory"] = [held(found, expected, before_reach(exact.encoder, last, "norm"))]
-        memories = found.astype(np.float64), exact.encoder.final_norm(own)
-    last, own = _again(exact, ids, results, stages["decoder"], stages.get("cross", ()), memories)
+        memory = found.astype(np.float64)
+    last = _again(exact, ids, results, stages["decoder"], stages.get("cross", ()), memory)
     for name, errors in results.items():
         yield Check(name, *worst(errors), IN_FLOAT64)
     output = stages["cross" if exact.encoder else "decoder"][-1].output
     logits = reader.logits(reader.final_norm(output[None]))[0]  # (T, vocab_size)
     expected = exact.logits(exact.final_norm(last))
     yield Check("logits", *held(logits, expected, logits_reach(exact, last)), IN_FLOAT64)
-    error = _apart(logits, exact.logits(exact.final_norm(own)))
+    error = _apart(logits, _logits(exact, ids[None], read)[0])
     bound = promised(reader, ids[None], logits[None], error, source=read)
     yield Check("logits end to end", error, bound, IN_FLOAT64)
 
@@ -347,17 +347,15 @@ def _again(
     results: Mapping[str, list[Held]],
     layers: Sequence[Stages],
     crossed: Sequence[Stages] = (),
-    memories: tuple[Array, Array] | None = None,
+    memory: Array | None = None,
     allowed: npt.NDArray[np.bool_] | None = None,
-) -> tuple[Array, Array]:
-    """Adds the errors of every stage to the results. Returns the last layer's output as it is in
-    `layers`, and as computed from the ids alone, both (T, C) in float64.
+) -> Array:
+    """Adds the errors of every stage to the results. Returns the last layer's output, computed from
+    the stages before it in `layers`, (T, C) in float64.
 
-    crossed: of cross-attention. memories: what it reads, (S, C), in these two computations.
-    allowed: see `Reader.attend`.
+    crossed: of cross-attention. memory: what it reads, (S, C). allowed: see `Reader.attend`.
     """
-    memory, own_memory = memories or (None, None)
-    x = own = exact.embed(ids[None])[0]
+    x: Array = exact.embed(ids[None])[0]
     entering = stream_reach(exact, ids)
     for layer, stages in enumerate(layers):
         found = dict(vars(stages))
@@ -372,8 +370,7 @@ def _again(
             reach |= {CROSS + name: each for name, each in later.items()}
         see = partial(_hold, results, found, reach)
         x = recompute(exact, layer, x, found, see, memory, allowed)
-        own = recompute(exact, layer, own, {}, lambda *_: None, own_memory, allowed)
-    return x, own
+    return x
 
 
 def _hold(

@@ -223,26 +223,16 @@ class Reader:
         residual = hook("residual", layer, self.add(x, stages["proj"], block + "norm1"))
         found = {"stream": x, **stages, "residual": residual}
         if memory is not None:
-            later = self._cross(residual, layer, hook, memory)
-            found |= {CROSS + name: stage for name, stage in later.items()}
-            residual = later["residual"]
+            norm, read = block + "cross_norm", (memory.states, memory.allowed, "cross")
+            found |= self.attend(self.before(residual, norm), layer, hook, *read)
+            residual = self.add(residual, found[CROSS + "proj"], norm)
+            residual = found[CROSS + "residual"] = hook(CROSS + "residual", layer, residual)
         normed = self.before(residual, block + "norm2")
         up = self.apply(normed, block + "feed_forward.up")
         hidden = hook("hidden", layer, ACTIVATIONS[self.config.activation](up))
         down = hook("feed_forward", layer, self.apply(hidden, block + "feed_forward.down"))
         found["output"] = hook("output", layer, self.add(residual, down, block + "norm2"))
         return found
-
-    def _cross(self, x: Array, layer: int, hook: Hook, memory: Memory) -> dict[str, Array]:
-        """(B, T, C) -> the stages of one layer's cross-attention, from q to residual, (B, …)."""
-        norm = f"blocks.{layer}.cross_norm"
-
-        def named(name: str, layer: int, stage: Array) -> Array:
-            return hook(CROSS + name, layer, stage)
-
-        normed = self.before(x, norm)
-        stages = self.attend(normed, layer, named, memory.states, memory.allowed, "cross")
-        return {**stages, "residual": named("residual", layer, self.add(x, stages["proj"], norm))}
 
     def attend(
         self,
@@ -258,7 +248,7 @@ class Reader:
         memory: (B, S, C), what keys and values come from, instead of x; it has no positions.
         allowed: (T, S), or one for each text, (B, T or 1, S): True where a query may attend to a
         key; None: to its own and earlier positions, or to all of a memory. sublayer: whose weights
-        compute it, "attention" or "cross".
+        compute it, "attention" or "cross", whose stages' names begin with CROSS.
         """
         B, T, C = x.shape
         S = T if memory is None else memory.shape[1]
@@ -273,20 +263,22 @@ class Reader:
             k, v = self.heads(memory, layer, sublayer, "kv")  # (B, H, S, D)
         if allowed is not None and allowed.ndim == 3:
             allowed = allowed[:, None]  # (B, 1, T or 1, S)
-        q, k, v = hook("q", layer, q), hook("k", layer, k), hook("v", layer, v)
-        scores = hook("scores", layer, q @ k.swapaxes(-2, -1))  # (B, H, T, S)
-        scale = self.dtype.type(self.config.head_size**-0.5)
-        scaled = hook("scaled", layer, scores * scale)
+        found, prefix = dict[str, Array](), CROSS if sublayer == "cross" else ""
+
+        def keep(name: str, stage: Array) -> Array:
+            found[prefix + name] = stage = hook(prefix + name, layer, stage)
+            return stage
+
+        q, k, v = keep("q", q), keep("k", k), keep("v", v)
+        scores = keep("scores", q @ k.swapaxes(-2, -1))  # (B, H, T, S)
+        scaled = keep("scaled", scores * self.dtype.type(self.config.head_size**-0.5))
         masked = scaled if allowed is None else np.where(allowed, scaled, -np.inf)
-        masked = hook("masked", layer, masked.astype(self.dtype, copy=False))
-        weights = hook("weights", layer, softmax(masked))  # (B, H, T, S)
-        context = hook("context", layer, weights @ v)  # (B, H, T, D)
-        concat = hook("concat", layer, context.transpose(0, 2, 1, 3).reshape(B, T, C))
-        proj = hook("proj", layer, self.apply(concat, f"blocks.{layer}.{sublayer}.proj"))
-        return {
-            **{"q": q, "k": k, "v": v, "scores": scores, "scaled": scaled, "masked": masked},
-            **{"weights": weights, "context": context, "concat": concat, "proj": proj},
-        }
+        masked = keep("masked", masked.astype(self.dtype, copy=False))
+        weights = keep("weights", softmax(masked))  # (B, H, T, S)
+        context = keep("context", weights @ v)  # (B, H, T, D)
+        concat = keep("concat", context.transpose(0, 2, 1, 3).reshape(B, T, C))
+        keep("proj", self.apply(concat, f"blocks.{layer}.{sublayer}.proj"))
+        return found
 
     def final_norm(self, x: Array, hook: Hook = unchanged) -> Array:
         """(B, T, C) -> (B, T, C): the last norm, whose result the output weights multiply; with

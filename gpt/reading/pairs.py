@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,8 @@ from gpt.reading.sampler import draw, probabilities, uniforms
 from gpt.reading.score import Score, surprises, windows_at_once
 from gpt.vocabulary import Ids, code_points
 from gpt.words import counted
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,12 +239,17 @@ def _in_groups(
         for each in (list(numbers) for _, numbers in alike)
         for begin in range(0, len(each), most)
     ]
-    results = on_cores(lambda group: work([sources[each] for each in group]), groups)
-    targets: list[list[Written]] = [[]] * len(sources)
-    for group, found in zip(groups, results, strict=True):
-        for number, each in zip(group, found, strict=True):
-            targets[number] = each
-    return targets
+    return _in_order(groups, lambda group: work([sources[each] for each in group]))
+
+
+def _in_order(
+    groups: Sequence[Sequence[int]], work: Callable[[Sequence[int]], Sequence[Found]]
+) -> list[Found]:
+    """What `work` finds for each number in the groups, in the order of the numbers from 0 on."""
+    found: dict[int, Found] = {}
+    for group, results in zip(groups, on_cores(work, groups), strict=True):
+        found.update(zip(group, results, strict=True))
+    return [found[number] for number in range(len(found))]
 
 
 Integers = npt.NDArray[np.int64]
@@ -324,11 +332,7 @@ def surprises_of_targets(
     def work(group: Sequence[int]) -> list[Array]:
         return _surprises(reader, [pairs[number] for number in group], first, last)
 
-    found: list[Array] = [np.empty(0)] * len(pairs)
-    for group, results in zip(groups, on_cores(work, groups), strict=True):
-        for number, each in zip(group, results, strict=True):
-            found[number] = each
-    return np.concatenate([np.empty(0), *found])
+    return np.concatenate([np.empty(0), *_in_order(groups, work)])
 
 
 def _surprises(

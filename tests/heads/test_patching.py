@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gpt.config import ModelConfig
 from gpt.config.model import Norm, Position
-from gpt.heads.ablation import Ablation, ablate, other_windows
+from gpt.heads.ablation import Ablation, Texts, ablate, other_windows
 from gpt.heads.activations import Activations, Plan, batches
 from gpt.heads.patching import OF_HEADS, Patch, Place, shapes
 from gpt.model import GPT
@@ -190,7 +190,8 @@ def loss(reader: Reader, windows: Array, patch: Patched | None = None) -> Array:
 def test_patching_a_heads_context_equals_its_ablation(trained: TrainedGPT, how: Ablation) -> None:
     ids = trained.vocabulary.encode(trained.stored.excerpt)
     windows = np.stack([ids[n : n + 17] for n in range(0, 85, 17)])
-    reader, found = trained.reader, ablate(trained.reader, windows, how)
+    reader = trained.reader
+    found = ablate(reader, Texts.of_windows(windows), how)
     context = Plan(reader, windows[:, :-1], "context").read()["context"]
     others = other_windows(5, seed=0)
     for layer, head in product(range(2), range(2)):
