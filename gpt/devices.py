@@ -22,6 +22,7 @@ from gpt.errors import ConfigError, OutOfMemory
 Device = Literal["auto", "cpu", "cuda", "mps"]
 #: Environment variables by which users limit the threads of numpy's products.
 LIMITS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU
 SMALL = 2**26  # bytes that every machine has
 PRODUCT, RATED = 64, 0.02  # rows and columns of a product; seconds for which products are timed
 
@@ -37,6 +38,16 @@ def cuda_devices() -> int:
     except (OSError, AttributeError):
         return 0
     return count.value
+
+
+def lists_gpu() -> bool:
+    """Whether NVIDIA's Linux driver lists a GPU and CUDA_VISIBLE_DEVICES does not hide all of them.
+
+    Reads files only: to ask the driver (`cuda_devices`), CUDA must start, which can take longer
+    than a short command. False on other systems.
+    """
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and GPUS.is_dir() and any(GPUS.iterdir())
 
 
 def has_mps() -> bool:

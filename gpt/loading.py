@@ -29,13 +29,13 @@ class Saved:
     """One checkpoint, read as a whole: later saves of a training do not change it.
 
     name: the run's name. For a model file without its run, name is its path and checkpoint is None.
-    device: where `model` computes.
+    device: where `model` computes; None if the command has no choice: on the CPU.
     """
 
     name: str
     stored: StoredModel
     checkpoint: Checkpoint | None
-    device: str = "cpu"
+    device: str | None = None
 
     @property
     def manifest(self) -> Manifest | None:
@@ -45,7 +45,7 @@ class Saved:
     @cached_property
     def model(self) -> TrainedGPT:
         """The model, opened and checked with its probe when first used. Raises as `open_model`."""
-        return open_model(self.stored, self.device, self.checkpoint)
+        return open_model(self.stored, self.device or "cpu", self.checkpoint)
 
     @property
     def title(self) -> str:
@@ -54,8 +54,19 @@ class Saved:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """The checkpoint that a result came from, for programs; see StoredModel.origin."""
-        return self.stored.origin | {"run": self.name}
+        """The checkpoint that a result came from, for programs (see StoredModel.origin), and the
+        device that has computed so far: "cpu" also if another one has failed.
+        """
+        origin = self.stored.origin | {"run": self.name}
+        if self.device is None:
+            return origin
+        if self.device == "cpu":
+            return origin | {"device": "cpu"}
+        from gpt.reading.fallback import FallbackReader
+
+        reader = self.model.reader
+        failed = isinstance(reader, FallbackReader) and reader.device.failed
+        return origin | {"device": "cpu" if failed else self.device}
 
     def splits(
         self, data: Path, purpose: str = "", restore: str = "; restore it", no_run: str = ""

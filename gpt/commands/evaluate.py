@@ -246,7 +246,7 @@ class Eval(shared.DrawingCommand):
         """Scores a text and writes the result. Raises TextError."""
         from gpt.view.terminal import scores
 
-        record = {"schema": SCHEMA, "scored": text.label, **text.facts, **self.opened.origin}
+        record: dict[str, Any] = {"schema": SCHEMA, "scored": text.label, **text.facts}
         if self.other is not None:
             record["may_have_seen"] = may_have_seen and self.other.name
             line = self._compared(self.other, text, record)
@@ -257,7 +257,7 @@ class Eval(shared.DrawingCommand):
             record |= scores.score_record(found)
             line = scores.score_line(found) + self._beside_counting(text, record)
         if self.as_json:
-            self.write_json(record)
+            self.write_json(record | self.opened.origin)
         else:
             console.tell(f"{text.label}: {line}")
 

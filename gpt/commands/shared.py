@@ -21,7 +21,7 @@ import typer
 from gpt.commands import console
 from gpt.commands.options import Command
 from gpt.config.fields import spelled
-from gpt.devices import Device, usable
+from gpt.devices import Device, lists_gpu, usable
 from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.words import printable
 
@@ -141,26 +141,37 @@ class ModelCommand(CheckpointCommand):
 
         Raises ConfigError for a device that does not exist or cannot compute the model.
         """
-        config = saved.stored.config
-        device: str = self.device
+        config, device, why = saved.stored.config, str(self.device), ""
         if config.encoder_layers:
             named = device not in ("auto", "cpu")
             refuse((named, "--device: a model with an encoder is computed on the CPU"))
-            device = "cpu"
-        elif device == "auto":
-            pays = config.parameters() * characters >= TORCH_PAYS
-            device = self._automatic if pays else "cpu"
+            why = "numpy computes models with an encoder"
+        elif config.parameters() * characters < TORCH_PAYS:
+            why = "numpy ends before torch is imported; --device cuda uses the GPU"
+        if device == "auto":
+            device = self._cpu(why) if why else self._automatic
         return replace(saved, device=device)
 
     @cached_property
     def _automatic(self) -> str:
-        """The device that "auto" takes; a note says if it is not the CPU."""
+        """The device that "auto" takes for much work; a line says if it is not the CPU."""
         from gpt.loading import try_torch
 
         device = usable("auto", try_torch)
         if device != "cpu":
-            console.say(f"note: computing on {device}; --device cpu computes with numpy")
+            console.say(f"device: {device} (--device cpu computes with numpy)")
         return device
+
+    def _cpu(self, why: str) -> str:
+        """ "cpu"; where there is a GPU, a line says why "auto" does not take it, once a reason."""
+        if why not in self._said and lists_gpu():
+            console.say(f"device: cpu ({why})")
+            self._said.add(why)
+        return "cpu"
+
+    @cached_property
+    def _said(self) -> set[str]:
+        return set()
 
     def text_for(self, model: TrainedGPT, text: str | None) -> str:
         """The text; with --unknown skip, without the characters that the model does not know.

@@ -62,6 +62,11 @@ class Fallible:
         self._device: Device | None = None
         self._free = threading.Lock()
 
+    @property
+    def failed(self) -> bool:
+        """Whether numpy computes since the device has failed."""
+        return self._open is None
+
     def compute(self, work: Callable[[Device], Result], instead: Callable[[], Result]) -> Result:
         """The device's result; that of `instead` once the device has failed."""
         with self._free:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,8 @@ COMMANDS = {
     "eval corpus.txt": "forward",
     "next the_cat": "forward",
 }
+#: The same, and the command whose device works as a decoder.
+ALL = {**COMMANDS, "sample the_cat --length 5": "start"}
 NUMBER = re.compile(r"[\d.]+(e-\d+)?")
 
 
@@ -69,10 +73,53 @@ def test_auto_takes_the_device_for_long_work_and_says_so(
     assert calls == []  # the work does not repay the import of torch
     monkeypatch.setattr(shared, "TORCH_PAYS", 0)
     found = gptx(*options(command))
-    note = "note: computing on cuda; --device cpu computes with numpy\n"
+    note = "device: cuda (--device cpu computes with numpy)\n"
     assert found.err.count(note) == 1
     assert found.err.replace(note, "") == expected.err
     assert set(calls) == {COMMANDS[command]}
+
+
+@pytest.fixture
+def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in place of the driver's, which lists one GPU."""
+    folder = tmp_path / "gpus"
+    (folder / "0000:65:00.0").mkdir(parents=True)
+    monkeypatch.setattr("gpt.devices.GPUS", folder)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return folder
+
+
+@pytest.mark.parametrize("command", [*ALL, "attn the_cat --step 4:8"])
+def test_auto_says_once_why_it_does_not_take_the_gpu(
+    gptx: Gptx, listed: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    line = "device: cpu (numpy ends before torch is imported; --device cuda uses the GPU)\n"
+    named = gptx(*options(command), "--device", "cpu")
+    found = gptx(*options(command))
+    assert (found.code, found.out) == (0, named.out)
+    assert found.err.count(line) == 1
+    assert found.err.replace(line, "") == named.err
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gptx(*options(command)).err == named.err
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    (listed / "0000:65:00.0").rmdir()
+    assert gptx(*options(command)).err == named.err
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_records_name_the_device_that_computed(
+    gptx: Gptx, calls: list[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def fail(*given: Any) -> Any:
+        raise RuntimeError("CUDA error")
+
+    def device_of(*more: str) -> str:
+        return json.loads(gptx(*options(command), "--json", *more).out)["device"]
+
+    assert device_of() == device_of("--device", "cpu") == "cpu"
+    assert device_of("--device", "cuda") == "cuda"
+    monkeypatch.setattr(DeviceGPT, ALL[command], fail)
+    assert device_of("--device", "cuda") == "cpu"
 
 
 def test_auto_asks_no_driver_for_short_work(gptx: Gptx, monkeypatch: pytest.MonkeyPatch) -> None:

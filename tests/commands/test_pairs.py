@@ -45,6 +45,17 @@ def trained(folder: Path) -> TrainedGPT:
     return gpt.load(folder / "model.safetensors")
 
 
+def test_auto_says_why_a_gpu_does_not_compute_a_model_with_an_encoder(
+    gptx: Gptx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "0000:65:00.0").mkdir()
+    monkeypatch.setattr("gpt.devices.GPUS", tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    answer = gptx("eval", "dev.tsv", "--json", *MODEL)
+    assert (answer.code, json.loads(answer.out)["device"]) == (0, "cpu")
+    assert answer.err == "device: cpu (numpy computes models with an encoder)\n"
+
+
 def test_sample_writes_the_target_of_a_source(gptx: Gptx, trained: TrainedGPT) -> None:
     expected = [trained.generate(source) for source in SOURCES]
     for source, target in zip(SOURCES, expected, strict=True):
