@@ -323,6 +323,12 @@ def test_tiny_terminal_width_is_ignored(
     assert word in gptx(command).out.replace(":", " ").split()
 
 
+def test_the_list_of_commands_has_the_first_sentence_of_each_help() -> None:
+    commands = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
+    for name, command in commands.items():
+        assert command.help.split("\n")[0] == command.short_help, name
+
+
 @pytest.mark.parametrize("columns", ["20", "40", "79", "80", "99", "100"])
 def test_help_in_a_narrow_terminal_has_every_option_and_sentence_in_full(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, columns: str

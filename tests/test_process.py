@@ -92,24 +92,52 @@ def test_commands_that_read_import_no_torch_and_training_no_compiler(home: Path)
     )
 
 
-def test_only_the_named_command_is_imported(home: Path) -> None:
-    code = """if True:
+@pytest.mark.parametrize(
+    ("words", "code", "imported"),
+    [
+        ("runs", 0, ["gpt.commands.runs"]),
+        ("--help", 0, []),
+        ("--version", 0, []),
+        ("rnus", 2, []),
+        ("-- runs", 0, "all"),
+    ],
+)
+def test_only_the_named_command_is_imported(
+    home: Path, words: str, code: int, imported: list[str] | str
+) -> None:
+    script = """if True:
         import sys
         import gpt.commands as commands
         try:
             commands.main()
         finally:
-            known = {f"gpt.commands.{module}" for module, _ in commands.COMMANDS.values()}
-            print(*sorted(known & {*sys.modules}), file=sys.stderr)
+            modules = (commands.MODULES.get(name, name) for name in commands.COMMANDS)
+            known = {f"gpt.commands.{module}" for module in modules}
+            found = known & {*sys.modules}
+            print("all" if found == known else sorted(found), file=sys.stderr)
     """
     done = subprocess.run(
-        [sys.executable, "-c", code, "runs"],
+        [sys.executable, "-c", script, *words.split()],
         cwd=home,
         env=environment(),
         capture_output=True,
         timeout=60,
     )
-    assert (done.returncode, done.stderr.decode().split()) == (0, ["gpt.commands.runs"])
+    last = done.stderr.decode().splitlines()[-1]
+    assert (done.returncode, last) == (code, str(imported))
+
+
+def test_a_shell_completes_an_option_of_a_command(home: Path) -> None:
+    script = "import sys; sys.argv[0] = 'gptx'; from gpt.commands import main; main()"
+    words = {"COMP_WORDS": "gptx train --n-la", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=home,
+        env=environment(_GPTX_COMPLETE="complete_bash", **words),
+        capture_output=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, b"--n-layer\n")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ try:
     import shutil
     import signal
     import traceback
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from importlib import import_module
     from typing import Annotated, Any
 
@@ -26,8 +26,6 @@ try:
     from typer.core import TyperCommand
 
     from gpt.commands import console
-    from gpt.commands.options import callback
-    from gpt.config.fields import spelled
     from gpt.devices import one_thread_a_product
     from gpt.errors import GptxError
     from gpt.version import __version__
@@ -36,20 +34,22 @@ except KeyboardInterrupt:  # while modules load, there is nothing to save
 
 __all__ = ["COMMANDS", "application", "main"]
 
-#: Command -> its module here, and its class there; in the order of --help.
+#: Command -> the first sentence of its help, in the order of --help.
 COMMANDS = {
-    "train": ("train", "Train"),
-    "sample": ("sample", "Sample"),
-    "attn": ("attn", "Attn"),
-    "heads": ("heads", "Heads"),
-    "next": ("next", "Next"),
-    "eval": ("evaluate", "Eval"),
-    "live": ("live", "Live"),
-    "runs": ("runs", "Runs"),
-    "export": ("export", "Export"),
-    "import": ("import_model", "Import"),
-    "explain": ("explain", "Explain"),
+    "train": "Train a model on a text, and keep its best and last checkpoints.",
+    "sample": "Continue a prompt, character by character.",
+    "attn": "Show what attention heads do with a text: every stage, every number checked.",
+    "heads": "Rank every head by what it does, compared with a head of uniform attention.",
+    "next": "Show what the model expects next, and what temperature and filters change.",
+    "eval": "How well a model predicts a text: nats and bits per character, perplexity.",
+    "live": "Write the model into one HTML file: type in it, and every head follows.",
+    "runs": "List the runs, show one run's options, loss curve and samples, or compare several.",
+    "export": "Write a model for other programs: a folder that Hugging Face's transformers opens.",
+    "import": "Make a run of a character model that nanoGPT has trained.",
+    "explain": "Attention one idea at a time: worked examples, every number shown and checked.",
 }
+#: Commands whose modules have other names.
+MODULES = {"eval": "evaluate", "import": "import_model"}
 NARROWEST = 20  # cells of the narrowest line that gptx wraps to
 NARROW = 80  # in fewer cells, Typer's tables of options cut names of options
 NARROW_OF = {"train": 100}  # commands with longer names
@@ -60,8 +60,8 @@ ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 ClickContext: Any = typer.Context.__mro__[1]
 
 
-def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
-    """The program with these commands."""
+def application(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) -> typer.Typer:
+    """The program with these commands. only_listed: without their options, to list them."""
     app = typer.Typer(
         name="gptx",
         help="Train a character-level GPT on any text, sample from it, see what its heads do.",
@@ -69,12 +69,22 @@ def application(names: Iterable[str] = COMMANDS) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(gptx)
     for name in names:
-        module, title = COMMANDS[name]
-        command = getattr(import_module(f"gpt.commands.{module}"), title)
+        function = listed if only_listed else _function(name)
         # without a short_help, Typer would cut the sentence in a narrow terminal
-        short = command.__doc__.split("\n")[0]
-        app.command(name, cls=GroupedOptions, short_help=short)(callback(command))
+        app.command(name, cls=GroupedOptions, short_help=COMMANDS[name])(function)
     return app
+
+
+def _function(name: str) -> Callable[..., None]:
+    """The function that Typer calls for a command, made from its class: Train for train."""
+    from gpt.commands.options import callback
+
+    module = import_module(f"gpt.commands.{MODULES.get(name, name)}")
+    return callback(getattr(module, name.capitalize()))
+
+
+def listed() -> None:
+    """A command without its options: no command line runs it."""
 
 
 def gptx(
@@ -92,22 +102,28 @@ def gptx(
 def main() -> None:
     """Runs the command of sys.argv for `gptx`, `python -m gpt` and `python cli.py`, and leaves with
     its exit code; an error is one line on stderr. GPTX_DEBUG=1 shows the traceback before it.
-
-    Typer is given this command alone, as reading the options of all takes as long as numpy's
-    import.
     """
     raise_first_interrupt()
     try:
-        code = _code_of([name for name in sys.argv[1:2] if name in COMMANDS] or COMMANDS)
+        code = _code_of(_program(sys.argv[1:]))
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     raise SystemExit(code)
 
 
-def _code_of(names: Iterable[str]) -> int:
-    """The exit code of the program with these commands, once it has run."""
-    app = application(names)
+def _program(words: Sequence[str]) -> typer.Typer:
+    """The program for these words. Reading the options of all commands takes as long as numpy's
+    import, so it has those of one command if that is the first word, and of none if there is none.
+    """
+    if words[:1] and words[0] in COMMANDS:
+        return application(words[:1])
+    completes = any(name.endswith("_COMPLETE") for name in os.environ)  # the words are there, too
+    return application(only_listed=not completes and COMMANDS.keys().isdisjoint(words))
+
+
+def _code_of(app: typer.Typer) -> int:
+    """The exit code of the program, once it has run."""
     one_thread_a_product()
     _reopen_closed_streams()
     _allow_for_narrow_terminals(app)
@@ -214,6 +230,8 @@ def _reopen_closed_streams() -> None:
 def explained(error: Exception) -> tuple[int, str]:
     """The exit code and the line for an error."""
     if isinstance(error, GptxError):
+        from gpt.config.fields import spelled
+
         return error.exit_code, spelled(error)
     if isinstance(error, typer.Abort):
         return 128 + signal.SIGINT, ""
