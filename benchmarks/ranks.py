@@ -24,7 +24,6 @@ from gpt.config.fields import only_fields
 from gpt.config.presets import preset
 from gpt.devices import share_cores
 from gpt.training import ranks
-from gpt.training.launch import Launch
 
 PARAMETERS = (800_000, 10_700_000, 85_000_000)
 SHAPES = {
@@ -40,10 +39,9 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     options = parser.parse_args()
     share_cores()
-    launch = Launch.here()
-    shard = options.shard and launch.size > 1
-    if launch.size > 1:
-        ranks.join(options.device, launch.local_rank, launch.attempt)
+    shard = options.shard and ranks.size() > 1
+    if ranks.size() > 1:
+        ranks.join(options.device)
     ids = np.random.default_rng(1).integers(65, size=1_000_000, dtype=np.uint8)
     steps = {}
     for name in options.models:
@@ -61,8 +59,8 @@ def main() -> None:
             "characters_per_second": round(characters / seconds),
         }
     rounds = {f"{count / 1e6:.1f}M": round_trip(count, options.device) for count in PARAMETERS}
-    if launch.first:
-        result = {"benchmark": "ranks", "ranks": launch.size, "shard": shard, "steps": steps}
+    if ranks.is_first():
+        result = {"benchmark": "ranks", "ranks": ranks.size(), "shard": shard, "steps": steps}
         print(json.dumps({**result, "all_reduce": rounds, "threads": torch.get_num_threads()}))
     ranks.leave()
 

@@ -110,8 +110,8 @@ class NewRunOptions(TrainOptions, total=False):
 def new_order(corpus: Corpus, options: NewRunOptions) -> Order:
     """The order for a new run. Raises ConfigError, TextError."""
     from gpt.preparing import Order
-    from gpt.training.launch import Launch
 
+    _require_one_process("train")
     share_cores()
     new, place = NewRun(**only_fields(NewRun, options)), Place(**only_fields(Place, options))
     given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
@@ -121,8 +121,6 @@ def new_order(corpus: Corpus, options: NewRunOptions) -> Order:
     by_share = options.get("split", "last") in BY_SHARE
     shares = by_share or "val_fraction" not in given
     require(shares, "val_fraction", "only with `split='last'` or `split='source'`")
-    if Launch.here().size > 1:
-        raise ConfigError("gpt.train trains in one process; use torchrun with gptx train")
     order = Order(
         corpus=names_of(corpus),
         given=given,
@@ -139,6 +137,14 @@ def new_order(corpus: Corpus, options: NewRunOptions) -> Order:
         return order
     pipe = BytesIO(new.text.encode("utf-8", "surrogatepass"))
     return replace(order, corpus=("-",), pipe=pipe, stem="text")
+
+
+def _require_one_process(name: str) -> None:
+    """Raises ConfigError in one of several processes that torchrun has started."""
+    from gpt.training import ranks
+
+    if ranks.size() > 1:
+        raise ConfigError(f"gpt.{name} trains in one process; use torchrun with gptx train")
 
 
 def _place(parent: TrainedGPT | PathLike | None) -> str | None:
@@ -232,6 +238,7 @@ def resume(
     from gpt.storage.run import Run
     from gpt.storage.runs import find_run
 
+    _require_one_process("resume")
     share_cores()
     place = Place(**only_fields(Place, options))
     path = run.path if isinstance(run, TrainedGPT) else Path(run)

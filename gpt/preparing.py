@@ -32,8 +32,8 @@ from gpt.storage.config_file import RECORDED, from_toml, to_toml
 from gpt.storage.manifest import CorpusId
 from gpt.storage.run import Run
 from gpt.storage.runs import check_run_name, discard_if_empty, new_run
+from gpt.training import ranks
 from gpt.training.events import Event, Sampled, Saved
-from gpt.training.launch import ALONE, Launch
 from gpt.training.records import check_tracker
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable
@@ -103,14 +103,14 @@ class Start:
 
 
 @contextmanager
-def begun(order: Order, launch: Launch = ALONE, *, dry: bool = False) -> Iterator[Start]:
+def begun(order: Order, *, dry: bool = False) -> Iterator[Start]:
     """Plans a new run and locks its folder; the folder is removed if nothing was saved in it.
 
-    launch: of several ranks, which have joined. dry: makes no folder. Raises ConfigError,
-    TextError, StorageError, OutOfMemory, and CheckpointError for a parent that cannot be used.
+    Several ranks have joined before. dry: makes no folder. Raises ConfigError, TextError,
+    StorageError, OutOfMemory, and CheckpointError for a parent that cannot be used.
     """
     check_tracker(order.log)
-    warm = _warm_start(order, launch)
+    warm = _warm_start(order)
     recipe = {**recipe_of(order.corpus)}
     if order.preset:  # instead of the corpus's options, but for its split
         recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
@@ -129,16 +129,16 @@ def begun(order: Order, launch: Launch = ALONE, *, dry: bool = False) -> Iterato
     if order.run is not None:
         check_run_name(order.run)
     folder, device = None, choose(order.device)
-    if launch.first and not dry:
+    if ranks.is_first() and not dry:
         folder = new_run(order.checkpoints, order.stem or corpus_name(order.corpus), order.run)
     with ExitStack() as unlocked, ExitStack() as stack:
         if folder is not None:
             stack.enter_context(folder.lock())
             unlocked.callback(discard_if_empty, folder)
-            launch.mark(folder)
+            ranks.mark(folder)
         known_characters = warm.stored.vocabulary if warm else None
         read = partial(read_corpus, known=known_characters, grows=warm is not None)
-        corpus = _read(order, launch, partial(read, config=reading, pairs=pairs))
+        corpus = _read(order, partial(read, config=reading, pairs=pairs))
         ahead = _counted(corpus, preset, device, given, pairs, warm)  # torch is imported meanwhile
         from gpt.training.plan import make_plan, usable_device
 
@@ -161,24 +161,24 @@ def begun(order: Order, launch: Launch = ALONE, *, dry: bool = False) -> Iterato
             # the step that was read: the best step of its run may be another one tomorrow
             source = {"corpus": names, "from": warm and printable(warm.place)}
             folder.write("config.toml", to_toml({**source, **plan.settings(), **here}))
-        run = Run(Path(launch.from_first(str(folder.path) if folder else "")))
+        run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
         start = warm.stored if warm else None
         trainer = partial(_trainer, order, run, plan, ahead=ahead, start=start)
         yield Start(plan, run, trainer, recipe)
 
 
 @contextmanager
-def resumed(order: Order, run: Run, launch: Launch = ALONE) -> Iterator[Start]:
+def resumed(order: Order, run: Run) -> Iterator[Start]:
     """Plans the rest of a run from its newest whole checkpoint on, and locks it.
 
     Raises CheckpointError, ConfigError, TextError, RunInUseError, OutOfMemory.
     """
     check_tracker(order.log)
     with ExitStack() as stack:
-        if launch.first:
+        if ranks.is_first():
             stack.enter_context(run.lock())
-            launch.mark(run)
-        checkpoint, warnings = launch.shared(
+            ranks.mark(run)
+        checkpoint, warnings = ranks.shared(
             run.last_valid,
             lambda found: str(found[0].path),
             lambda path: (Checkpoint.open(Path(path)), []),
@@ -197,7 +197,7 @@ def resumed(order: Order, run: Run, launch: Launch = ALONE) -> Iterator[Start]:
             )
         pairs = manifest.model.encoder_layers > 0
         find = partial(find_corpus, manifest, remedy=ANOTHER_TEXT, pairs=pairs)
-        corpus = _read(order, launch, find)
+        corpus = _read(order, find)
         from gpt.training.plan import resume_plan, usable_device
 
         plan = resume_plan(checkpoint, corpus, order.given, usable_device(order.device))
@@ -222,7 +222,7 @@ def recorded(trainer: Trainer) -> Iterator[Event]:
                     yield _sampled(trainer.run, event.checkpoint)
 
 
-def _read(order: Order, launch: Launch, read: Callable[..., Corpus]) -> Corpus:
+def _read(order: Order, read: Callable[..., Corpus]) -> Corpus:
     """Calls `read` for the corpus on the first rank; the others open it in `data`."""
 
     def follow(message: tuple[dict[str, Any], str]) -> Corpus:
@@ -236,18 +236,18 @@ def _read(order: Order, launch: Launch, read: Callable[..., Corpus]) -> Corpus:
     with order.working("encoding") as done:
         sources = {"names": order.corpus, "data": order.data, "stdin": order.pipe}
         reading = partial(read, **sources, progress=done)
-        return launch.shared(
+        return ranks.shared(
             reading, lambda it: (asdict(it.identity), it.vocabulary.characters), follow
         )
 
 
-def _warm_start(order: Order, launch: Launch) -> WarmStart | None:
+def _warm_start(order: Order) -> WarmStart | None:
     """The model that a new run starts from, if the order names one. Raises CheckpointError."""
     if order.parent is None:
         return None
     from gpt.warm_start import opened
 
-    return opened(order.parent, order.checkpoints, launch)
+    return opened(order.parent, order.checkpoints)
 
 
 def _counted(

@@ -26,7 +26,7 @@ from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.loading import Saved, find, read
 from gpt.storage.manifest import Parent, TrainedText
 from gpt.storage.model_file import StoredModel
-from gpt.training.launch import Launch
+from gpt.training.ranks import shared
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class WarmStart:
             yield "`freeze`: the embeddings of new characters do not train, so they stay equal"
 
 
-def opened(place: str, checkpoints: Path, launch: Launch) -> WarmStart:
+def opened(place: str, checkpoints: Path) -> WarmStart:
     """The model at a place that `gpt.loading.find` accepts; all ranks get the same.
 
     Raises CheckpointError if there is none, if it is damaged, or if it cannot be trained.
@@ -131,7 +131,7 @@ def opened(place: str, checkpoints: Path, launch: Launch) -> WarmStart:
     def describe(saved: Saved) -> tuple[str, str]:
         return WarmStart(saved).place, saved.stored.digest
 
-    return WarmStart(launch.shared(lambda: _found(place, checkpoints), describe, follow))
+    return WarmStart(shared(lambda: _found(place, checkpoints), describe, follow))
 
 
 def _found(place: str, checkpoints: Path) -> Saved:

@@ -55,7 +55,8 @@ def _heard(end: Connection, seconds: float) -> Any:
 def _answer(
     end: Connection, group: dict[str, Any], work: Callable[..., Any], details: tuple[Any, ...]
 ) -> None:
-    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ |= {"OMP_NUM_THREADS": "1"}
+    os.environ |= {"RANK": str(group["rank"]), "WORLD_SIZE": str(group["world_size"])}
     torch.set_num_threads(1)
     try:
         dist.init_process_group("gloo", **group)

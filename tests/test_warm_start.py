@@ -24,8 +24,6 @@ from gpt.preparing import Order, begun
 from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.manifest import TrainedText
 from gpt.storage.run import Run
-from gpt.training import ranks
-from gpt.training.launch import Launch
 
 HUNGARIAN = "Árvíztűrő tükörfúrógép, the cat 日本語 🙂🚀\r\n" * 30
 SHORT: dict[str, Any] = {"steps": 8, "eval_interval": 4, "batch_size": 4, "warmup_steps": 2}
@@ -312,7 +310,7 @@ def start_on(folder: Path, parent: Path) -> Any:
         given={**SHORT, "counting": 0},
         parent=str(parent),
     )
-    with begun(order, Launch(ranks.rank(), ranks.size())) as start:
+    with begun(order) as start:
         trainer = start.trainer()
         weights = [each.detach().numpy().tobytes() for each in trainer.model.parameters()]
         return weights, start.plan.manifest.parent, start.plan.manifest.characters

@@ -96,7 +96,6 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
     """Runs the loop; the first rank reports. A signal that ended the loop sets the exit code."""
     from gpt.training import ranks
     from gpt.training.events import Stopped
-    from gpt.training.launch import Launch
 
     reason, first = "", ranks.is_first()
     with graceful(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
@@ -111,7 +110,7 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
         if as_json:
             console.write_json(training.result(run.name, manifest, reason))
     ranks.leave()
-    if reason in signal.Signals.__members__ and not Launch.here().comes_again:
+    if reason in signal.Signals.__members__ and not ranks.comes_again():
         raise typer.Exit(128 + signal.Signals[reason])  # torchrun would start all ranks again
 
 

@@ -24,7 +24,6 @@ from gpt.storage.config_file import RECORDED
 if TYPE_CHECKING:
     from gpt.preparing import Start
     from gpt.storage.run import Run
-    from gpt.training.launch import Launch
 
 TIMED = ("steps", "evaluations", "eval_part")  # options that --minutes decides
 
@@ -86,9 +85,9 @@ class Train(Command):
     def execute(self) -> None:
         share_cores()
         from gpt.preparing import Order, begun, resumed
-        from gpt.training.launch import Launch
+        from gpt.training import ranks
 
-        launch, device = Launch.here(), str(self.device)
+        device = str(self.device)
         typed, in_file = self.typed(), self.context.default_map or {}
         if {"minutes", "steps"} & typed.keys():  # they override the plan of a config file
             for name in {"step_plan", *(TIMED if "minutes" in typed else ())} - typed.keys():
@@ -115,16 +114,14 @@ class Train(Command):
                 "--val-fraction: only with --split last or --split source",
             ),
             (
-                self.shard and launch.size == 1,
+                self.shard and ranks.size() == 1,
                 "--shard: needs several processes; start them with torchrun",
             ),
         )
-        with _one_report(launch):
-            if launch.size > 1:
-                from gpt.training.ranks import join
-
-                device = join(self.device, launch.local_rank, launch.attempt)
-            interrupted = launch.interrupted(self.checkpoints)
+        with _one_report():
+            if ranks.size() > 1:
+                device = ranks.join(device)
+            interrupted = ranks.interrupted(self.checkpoints)
             resumes = interrupted is not None or self.resume
             settings = typed if resumes else {**typed, **in_file}
             order = Order(
@@ -144,11 +141,11 @@ class Train(Command):
                 working=working,
             )
             if resumes:
-                plans = resumed(order, interrupted or self._named_run(), launch)
+                plans = resumed(order, interrupted or self._named_run())
             else:
-                plans = begun(order, launch, dry=self.dry_run)
+                plans = begun(order, dry=self.dry_run)
             with plans as start:
-                self._train(start, resumes, launch.first)
+                self._train(start, resumes, ranks.is_first())
 
     def _named_run(self) -> Run:
         """The run to resume. Raises CheckpointError, ConfigError."""
@@ -182,14 +179,16 @@ class Train(Command):
 
 
 @contextmanager
-def _one_report(launch: Launch) -> Iterator[None]:
+def _one_report() -> Iterator[None]:
     """Only the first rank reports an error that all have; each reports its own, of its machine."""
+    from gpt.training import ranks
+
     try:
         yield
     except (OutOfMemory, StorageError) as error:
-        named = f"rank {launch.rank}: {error}" if launch.size > 1 else str(error)
+        named = f"rank {ranks.rank()}: {error}" if ranks.size() > 1 else str(error)
         raise type(error)(named) from None
     except GptxError as error:
-        if launch.first:
+        if ranks.is_first():
             raise
         raise typer.Exit(error.exit_code) from None

@@ -20,8 +20,9 @@ from gpt.model import GPT
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.json_values import SCHEMA
 from gpt.storage.model_file import Probe, StoredModel, Tensors, packed, pick
+from gpt.training.net import placed, spread, whole
 from gpt.training.optim import MOMENTS, Optimizer
-from gpt.training.ranks import is_first, placed, spread, whole
+from gpt.training.ranks import is_first
 from gpt.vocabulary import Ids, Vocabulary
 
 PROBE_POSITIONS = 512  # opening a model takes the time to compute them

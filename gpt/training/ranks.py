@@ -1,43 +1,46 @@
-"""The ranks of torch's process group: processes that train one model, each on its share of a batch.
+"""The ranks: processes that torchrun starts to train one model, what they tell each other, and how
+they find the same run and text.
 
-torch.distributed does the work: DistributedDataParallel averages the gradients (Li et al. 2020), or
-fully_shard also shards weights, gradients and moments over the ranks (FSDP2; Rajbhandari et al.
-2020, ZeRO-3). A process without a group is the only rank: these functions then exchange nothing.
+torchrun starts all processes again after one has died. A run has a file with the launch's name, so
+that the next attempt resumes this run. The first rank finds the corpus and the checkpoint and tells
+the others where they are; `--data` and `--checkpoints` must be the same folders on all machines.
+Without torchrun, a process is the only rank: these functions exchange nothing and import no torch.
 """
 
 from __future__ import annotations
 
-import contextlib
+import json
 import math
-from collections.abc import Iterator
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-import torch
-import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
-
-from gpt.config import TrainConfig
 from gpt.devices import usable
-from gpt.errors import ConfigError, RankError
-from gpt.model import GPT
-from gpt.training.precision import compiled, settle
+from gpt.errors import CheckpointError, ConfigError, GptxError, RankError, StorageError
+from gpt.storage import files
+from gpt.storage.run import Run
+from gpt.storage.runs import all_runs
 
+MARK = ".launch"
+MARK_LIMIT = 2**12  # bytes
 #: Until a rank that does not answer counts as lost. The others wait while the first reads a corpus.
 PATIENCE = timedelta(hours=3)
+Found = TypeVar("Found")
 
 
 def rank() -> int:
-    """The number of this process among all ranks."""
-    return dist.get_rank() if dist.is_initialized() else 0
+    """The number of this process among all ranks, by torchrun's environment."""
+    return _number("RANK") if size() > 1 else 0
 
 
 def size() -> int:
     """The number of all ranks."""
-    return dist.get_world_size() if dist.is_initialized() else 1
+    return _number("WORLD_SIZE") if {"RANK", "WORLD_SIZE"} <= os.environ.keys() else 1
 
 
 def is_first() -> bool:
@@ -45,14 +48,33 @@ def is_first() -> bool:
     return rank() == 0
 
 
-def join(device: str, local_rank: int = 0, attempt: int = 0) -> str:
-    """Starts the process group of all processes that torchrun has started -> the device to use.
+def comes_again() -> bool:
+    """Whether torchrun starts all again if this process does not end with exit code 0."""
+    return _number("TORCHELASTIC_RESTART_COUNT") < _number("TORCHELASTIC_MAX_RESTARTS")
 
-    All must choose the same, so each only checks whether torch supports the device. local_rank and
-    attempt: see Launch. Raises ConfigError, RankError.
+
+def _number(variable: str) -> int:
+    return int(os.environ.get(variable, "0"))
+
+
+def join(device: str) -> str:
+    """Starts the process group of all ranks -> the device to use.
+
+    All must choose the same, so each only checks whether torch supports the device. Raises
+    ConfigError, RankError.
     """
-    device = usable(device, _check_cuda)
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
+    def check_cuda(device: str) -> None:
+        if device == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError("torch finds no CUDA device that it can use")
+
+    device = usable(device, check_cuda)
     if device == "cuda":
+        local_rank = _number("LOCAL_RANK")  # among the ranks of this machine
         if local_rank >= torch.cuda.device_count():
             raise ConfigError(
                 f"--nproc-per-node: this machine has {torch.cuda.device_count()} CUDA devices; "
@@ -63,37 +85,37 @@ def join(device: str, local_rank: int = 0, attempt: int = 0) -> str:
     try:
         found, rank, size = next(rendezvous("env://"))
         # The store outlives an attempt, and holds the addresses of the processes that have ended.
-        store = PrefixStore(f"attempt {attempt} of {size}", found)
+        attempt = f"attempt {_number('TORCHELASTIC_RESTART_COUNT')} of {size}"
+        store = PrefixStore(attempt, found)
         dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
     except (RuntimeError, ValueError) as error:
         raise RankError(f"the processes cannot connect ({_first_line(error)})") from None
     return device
 
 
-def _check_cuda(device: str) -> None:
-    if device == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError("torch finds no CUDA device that it can use")
-
-
 def leave() -> None:
     """Waits for the other ranks, then leaves: torchrun ends all once one has failed."""
-    if dist.is_initialized():
-        with contextlib.suppress(RuntimeError):  # the others may have left already
+    if size() > 1:
+        import torch.distributed as dist
+
+        with suppress(RuntimeError):  # the others may have left already
             dist.barrier()
         dist.destroy_process_group()
 
 
-@contextlib.contextmanager
+@contextmanager
 def errors() -> Iterator[None]:
     """Turns the libraries' errors about a lost rank into RankError."""
     try:
         yield
     except RuntimeError as error:
+        if size() == 1:
+            raise
+        import torch.distributed as dist
+
         names = ("gloo", "nccl", "process group")
-        lost = isinstance(error, dist.DistError) or any(
-            each in str(error).lower() for each in names
-        )
-        if size() == 1 or not lost:
+        named = any(each in str(error).lower() for each in names)
+        if not (named or isinstance(error, dist.DistError)):
             raise
         raise RankError(f"another rank has failed or was ended ({_first_line(error)})") from None
 
@@ -114,107 +136,95 @@ def pieces(rows: int, most: int, rank: int, size: int) -> list[slice]:
     return [slice(*pair) for pair in pairwise(ends)]
 
 
-def total(value: float, operation: dist.ReduceOp.RedOpType = dist.ReduceOp.SUM) -> float:
-    """The sum of the ranks' values, or the result of another operation."""
-    if size() == 1:
-        return value
-    number = torch.tensor(value, dtype=torch.float64)
-    dist.all_reduce(number, operation)
-    return number.item()
+def total(value: float) -> float:
+    """The sum of the ranks' values."""
+    return _reduced(value, "SUM")
 
 
 def largest(value: float) -> float:
     """The largest of the ranks' values."""
-    return total(value, dist.ReduceOp.MAX)
+    return _reduced(value, "MAX")
 
 
 def agreed(reason: str | None) -> str | None:
     """The reason of the first rank that has one; else None."""
-    first = int(total(size() if reason is None else rank(), dist.ReduceOp.MIN))
-    return from_rank(first, reason or "") if first < size() else None
+    first = int(_reduced(size() if reason is None else rank(), "MIN"))
+    return from_rank(first, reason) if first < size() else None
 
 
-def from_rank(source: int, text: str) -> str:
-    """The text of one rank. All ranks must call this."""
+def _reduced(value: float, operation: Literal["SUM", "MAX", "MIN"]) -> float:
     if size() == 1:
-        return text
-    data = bytearray(text.encode()) if rank() == source else bytearray()
+        return value
+    import torch
+    import torch.distributed as dist
+
+    number = torch.tensor(value, dtype=torch.float64)
+    dist.all_reduce(number, getattr(dist.ReduceOp, operation))
+    return number.item()
+
+
+def from_rank(source: int, value: Any) -> Any:
+    """The value of one rank, as JSON has it. All ranks must call this. Raises RankError."""
+    if size() == 1:
+        return value
+    import torch
+    import torch.distributed as dist
+
+    data = bytearray(json.dumps(value).encode()) if rank() == source else bytearray()
     length = torch.tensor(len(data))
-    dist.broadcast(length, source)
-    held = torch.frombuffer(data or bytearray(int(length)), dtype=torch.uint8)
-    dist.broadcast(held, source)
-    return held.numpy().tobytes().decode()
+    with errors():
+        dist.broadcast(length, source)
+        held = torch.frombuffer(data or bytearray(int(length)), dtype=torch.uint8)
+        dist.broadcast(held, source)
+    return json.loads(held.numpy().tobytes())
 
 
-class Net:
-    """Computes a model in training; after the last of a step's pieces, gradients are means over all
-    ranks.
+def shared(
+    find: Callable[[], Found], describe: Callable[[Found], Any], follow: Callable[[Any], Found]
+) -> Found:
+    """What the first rank finds; the others follow its description, which JSON can hold. All ranks
+    must call this.
 
-    shard: spreads the model over the ranks. Raises ConfigError if a step has fewer sequences than
-    there are ranks.
+    Raises what `find` raises; elsewhere RankError, or StorageError if `follow` finds nothing.
     """
-
-    def __init__(self, model: GPT, config: TrainConfig, shard: bool = False) -> None:
-        if config.batch_size < size():
-            raise ConfigError(
-                "batch_size",
-                f"{config.batch_size} sequences are too few for {size()} ranks; every rank "
-                "needs one",
-            )
-        settle(config)
-        self.shard, self._joined = shard, cast(Any, model)
-        if shard:
-            spread(model)
-        elif size() > 1:
-            self._joined = _averaged(model)
-        self._compute = compiled(self._joined, config)
-
-    def __call__(self, **given: Tensor) -> Tensor:
-        """The model's logits for its arguments."""
-        return self._compute(**given)
-
-    def send(self, now: bool) -> None:
-        """Whether the next forward and backward pass sends gradients, or adds them up here."""
-        if self.shard:
-            self._joined.set_requires_gradient_sync(now)
-        elif size() > 1:
-            self._joined.require_backward_grad_sync = now
+    if is_first():
+        found = find()
+        from_rank(0, describe(found))
+        return found
+    message = from_rank(0, None)
+    try:
+        return follow(message)
+    except GptxError as error:
+        advice = "give all machines the same folders: --checkpoints, --data"
+        raise StorageError(f"{error}; {advice}") from None
 
 
-def _averaged(model: GPT) -> nn.Module:
-    parameter = next(model.parameters())
-    net = nn.parallel.DistributedDataParallel(model)
-    # It rebuilds its buckets after the first step, and they determine the order of additions: a
-    # resumed run would differ in its first step. So the first step is done here, on zeros.
-    ids = torch.zeros((1, 1), dtype=torch.int64, device=parameter.device)
-    net(ids, **({"source": ids} if model.encoder else {})).sum().backward()
-    net.zero_grad()
-    return net
+def mark(run: Run) -> None:
+    """Writes the launch's name into a run. Raises StorageError."""
+    if name := _launch():
+        run.write(MARK, name)
 
 
-def spread(model: GPT) -> None:
-    """Shards a model's weights over the ranks."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh(next(model.parameters()).device.type, (size(),))
-    encoder = model.encoder.blocks if model.encoder else ()
-    for part in (*encoder, *model.blocks, model):
-        # resharded, so that the parameter objects stay
-        fully_shard(part, mesh=mesh, reshard_after_forward=True)
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor in one piece; all ranks must call this. Any other tensor is returned."""
-    full: Any = getattr(tensor, "full_tensor", None)
-    return full() if full else tensor
+def interrupted(root: Path) -> Run | None:
+    """The run that an earlier attempt of this launch has begun and saved, or None; the same on all
+    ranks, which must all call this.
+    """
+    if _number("TORCHELASTIC_RESTART_COUNT") == 0:  # the name may have been used before
+        return None
+    found = filter(_has_mark, reversed(all_runs(root))) if is_first() else ()
+    path = from_rank(0, next((str(run.path) for run in found), None))
+    return Run(Path(path)) if path else None
 
 
-def placed(tensor: Tensor, parameter: Any) -> Tensor:
-    """A whole tensor, equal on all ranks, moved and sharded as a parameter is."""
-    moved = tensor.to(parameter.device)
-    if not hasattr(parameter, "placements"):
-        return moved
-    from torch.distributed.tensor import distribute_tensor
+def _has_mark(run: Run) -> bool:
+    with suppress(CheckpointError):
+        return files.read(run.path / MARK, MARK_LIMIT) == _launch().encode()
+    return False
 
-    return distribute_tensor(moved, parameter.device_mesh, parameter.placements)
+
+def _launch() -> str:
+    """The same in all attempts: the launch's name; without one ("none"), torchrun's process; ""
+    without torchrun.
+    """
+    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    return f"{socket.gethostname()}:{os.getppid()}" if name == "none" else name

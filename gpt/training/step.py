@@ -20,6 +20,7 @@ from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training import ranks
+from gpt.training.net import Net, whole
 from gpt.training.optim import Optimizer
 from gpt.training.precision import low_precision
 
@@ -31,7 +32,7 @@ def train_step(
     config: TrainConfig,
     step: int,
     held: HeldOut | None = None,
-    net: ranks.Net | None = None,
+    net: Net | None = None,
 ) -> tuple[float, float]:
     """Makes the next step, after `step` steps -> its loss in nats, and the norm of its gradient.
 
@@ -42,7 +43,7 @@ def train_step(
     computes its rows of the batch, one micro-batch after another; loss and gradient are those of
     the whole batch. With dropout, each rank draws its own masks.
     """
-    net, rank, size = net or ranks.Net(model, config), ranks.rank(), ranks.size()
+    net, rank, size = net or Net(model, config), ranks.rank(), ranks.size()
     device, block_size = next(model.parameters()).device, model.config.block_size
     if model.config.drops:
         seeds = philox(config.seed, step, DROPOUT).random_raw(rank + 1)
@@ -61,7 +62,7 @@ def train_step(
         (loss * size).backward()  # type: ignore[no-untyped-call]
         value += loss.item()
     clipped = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
-    value, norm = ranks.total(value), ranks.whole(clipped).item()
+    value, norm = ranks.total(value), whole(clipped).item()
     if math.isfinite(value) and math.isfinite(norm):
         optimizer.step(step)
     return value, norm

@@ -48,6 +48,7 @@ from gpt.training.events import (
     Stepped,
     Stopped,
 )
+from gpt.training.net import Net, spread
 from gpt.training.optim import Average, Optimizer, freeze
 from gpt.training.records import Records
 from gpt.training.step import memory_errors, train_step
@@ -93,8 +94,8 @@ class Trainer:
         averages = options.average > 0  # a copy of weights that are not sharded yet
         self.average = Average(self.model, options.average) if averages else None
         if self.average and shard:
-            ranks.spread(self.average.model)
-        self.net = ranks.Net(self.model, self.config, shard)
+            spread(self.average.model)
+        self.net = Net(self.model, self.config, shard)
         self.optimizer = Optimizer(self.model, self.config)
         self.clock = time.perf_counter  # seconds
         self._saved_step: int | None = None

@@ -22,7 +22,7 @@ from gpt.model import GPT
 from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
-from gpt.training import ranks
+from gpt.training import net, ranks
 from gpt.training.checkpoint import load_gpt
 from gpt.training.evaluation import losses_of
 from gpt.training.events import Evaluated, EvaluatedWhole, Event, Saved, Stepped, Stopped
@@ -188,9 +188,9 @@ def test_pieces_cover_all_rows_once_in_order(rows: int, size: int, most: int) ->
 
 
 def test_impossible_options_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "size", lambda: 3)
+    monkeypatch.setattr(net, "size", lambda: 3)
     with pytest.raises(ConfigError, match=r"^batch_size: 2 sequences are too few for 3 ranks"):
-        ranks.Net(GPT(ModelConfig(vocab_size=2)), TrainConfig(batch_size=2))
+        net.Net(GPT(ModelConfig(vocab_size=2)), TrainConfig(batch_size=2))
 
 
 @pytest.mark.parametrize(("size", "text"), [(1, "gloo: connection closed"), (2, "shapes differ")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+import sys
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -460,8 +461,9 @@ def test_several_ranks_check_only_whether_torch_has_cuda(
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "set_device", lambda number: None)
-    monkeypatch.setattr(ranks.dist, "init_process_group", lambda *_, **__: None)
-    monkeypatch.setattr(ranks, "rendezvous", lambda url: iter([(HashStore(), 0, 2)]))
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda *_, **__: None)
+    module_of_torch = sys.modules["torch.distributed.rendezvous"]
+    monkeypatch.setattr(module_of_torch, "rendezvous", lambda url: iter([(HashStore(), 0, 2)]))
     monkeypatch.setattr(module, "try_step", lambda device: 1 / 0)
     for available, chosen in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda it=available: it)

@@ -12,9 +12,9 @@ from torch import nn
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
+from gpt.training.net import Net
 from gpt.training.optim import Optimizer
 from gpt.training.precision import compiled, low_precision, settle
-from gpt.training.ranks import Net
 from gpt.training.step import train_step
 from gpt.vocabulary import Vocabulary
 

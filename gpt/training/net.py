@@ -1,0 +1,93 @@
+"""A model in training, on one rank or several: on each its share of a batch.
+
+torch.distributed does the work: DistributedDataParallel averages the gradients (Li et al. 2020), or
+fully_shard also shards weights, gradients and moments over the ranks (FSDP2; Rajbhandari et al.
+2020, ZeRO-3).
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from gpt.config import TrainConfig
+from gpt.errors import ConfigError
+from gpt.model import GPT
+from gpt.training.precision import compiled, settle
+from gpt.training.ranks import size
+
+
+class Net:
+    """Computes a model in training; after the last of a step's pieces, gradients are means over all
+    ranks.
+
+    shard: spreads the model over the ranks. Raises ConfigError if a step has fewer sequences than
+    there are ranks.
+    """
+
+    def __init__(self, model: GPT, config: TrainConfig, shard: bool = False) -> None:
+        if config.batch_size < size():
+            raise ConfigError(
+                "batch_size",
+                f"{config.batch_size} sequences are too few for {size()} ranks; every rank "
+                "needs one",
+            )
+        settle(config)
+        self.shard, self._joined = shard, cast(Any, model)
+        if shard:
+            spread(model)
+        elif size() > 1:
+            self._joined = _averaged(model)
+        self._compute = compiled(self._joined, config)
+
+    def __call__(self, **given: Tensor) -> Tensor:
+        """The model's logits for its arguments."""
+        return self._compute(**given)
+
+    def send(self, now: bool) -> None:
+        """Whether the next forward and backward pass sends gradients, or adds them up here."""
+        if self.shard:
+            self._joined.set_requires_gradient_sync(now)
+        elif size() > 1:
+            self._joined.require_backward_grad_sync = now
+
+
+def _averaged(model: GPT) -> nn.Module:
+    parameter = next(model.parameters())
+    net = nn.parallel.DistributedDataParallel(model)
+    # It rebuilds its buckets after the first step, and they determine the order of additions: a
+    # resumed run would differ in its first step. So the first step is done here, on zeros.
+    ids = torch.zeros((1, 1), dtype=torch.int64, device=parameter.device)
+    net(ids, **({"source": ids} if model.encoder else {})).sum().backward()
+    net.zero_grad()
+    return net
+
+
+def spread(model: GPT) -> None:
+    """Shards a model's weights over the ranks."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(next(model.parameters()).device.type, (size(),))
+    encoder = model.encoder.blocks if model.encoder else ()
+    for part in (*encoder, *model.blocks, model):
+        # resharded, so that the parameter objects stay
+        fully_shard(part, mesh=mesh, reshard_after_forward=True)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A sharded tensor in one piece; all ranks must call this. Any other tensor is returned."""
+    full: Any = getattr(tensor, "full_tensor", None)
+    return full() if full else tensor
+
+
+def placed(tensor: Tensor, parameter: Any) -> Tensor:
+    """A whole tensor, equal on all ranks, moved and sharded as a parameter is."""
+    moved = tensor.to(parameter.device)
+    if not hasattr(parameter, "placements"):
+        return moved
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(moved, parameter.device_mesh, parameter.placements)
