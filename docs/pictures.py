@@ -31,7 +31,7 @@ PICTURES: dict[str, tuple[str, int, int, Any, str]] = {
 def draw(folder: Path) -> None:
     """Draws the pages of an induction head: in the live page, all induction heads are off."""
     run = gpt.train("repeats", checkpoints=folder)
-    run.attention("qwerty qwerty").page(folder / "attn.html")
+    run.attn("qwerty qwerty").page(folder / "attn.html")
     run.live(folder / "live.html", text="qwerty asdf qwerty asd")
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))))
     with sync_playwright() as playwright:

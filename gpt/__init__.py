@@ -3,13 +3,13 @@
     import gpt
 
     run = gpt.train("corpus.txt", minutes=2)    # or: run = gpt.load("checkpoints")
-    run.generate("Once", length=200)            # a text that the model writes
+    run.sample("Once", length=200)              # a text that the model writes
     run.curve                                   # the losses of the training
     run.at(500)                                 # the same run at an earlier step
-    seen = run.attention("Once upon a time")    # what every head does with a text
+    seen = run.attn("Once upon a time")         # what every head does with a text
     seen.stage("weights", layer=0, head=0)      # (T, T): how much each character attends to each
     run.heads()                                 # every head's measures, and what kind it is
-    run.following("Once upon")                  # the distribution of the next character
+    run.next("Once upon")                       # the distribution of the next character
     run.lens(seen)                              # the prediction after each layer
     run.score("A text.")                        # the loss on a text: nats and bits per character
 

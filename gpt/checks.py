@@ -54,15 +54,21 @@ _TYPES: dict[str, Any] = {
 
 def checks_arguments(function: Function) -> Function:
     """Decorates a function: it raises TypeError for an argument of another type than its annotation
-    says, and ValueError for NaN and for a whole number that is too large.
+    says and for a keyword that it does not have, which names the nearest one, and ValueError for
+    NaN and for a whole number that is too large.
     """
     own = inspect.signature(inspect.unwrap(function)).parameters.values()
+    known = [each.name for each in own if each.kind in _NAMED and each.name != "self"]
+    any_keyword = any(each.kind == inspect.Parameter.VAR_KEYWORD for each in own)
     kinds = {each.name: _types(str(each.annotation)) for each in own if each.kind in _NAMED}
     shown = {each.name: each.annotation for each in own}
     places = [each.name for each in own if each.kind == each.POSITIONAL_OR_KEYWORD]
 
     @wraps(function)
     def checked(*args: Any, **keywords: Any) -> Any:
+        for name in () if any_keyword else keywords:
+            if name not in known:
+                raise TypeError(unexpected_keyword(function.__name__, name, known))
         for name, value in (*zip(places, args, strict=False), *keywords.items()):
             if name not in kinds:
                 continue
@@ -77,6 +83,15 @@ def checks_arguments(function: Function) -> Function:
 
     setattr(checked, MARK, True)
     return checked  # type: ignore[return-value]
+
+
+def unexpected_keyword(function: str, name: str, known: list[str]) -> str:
+    """The message for a keyword that a function does not have: it names the nearest one."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, 1)
+    meant = f"; did you mean {close[0]!r}?" if close else "."
+    return f"{function}() has no keyword {name!r}{meant} It takes: {', '.join(known)}"
 
 
 def checks_methods(of: Class) -> Class:

@@ -304,6 +304,6 @@ def _sampled(run: Run, checkpoint: Checkpoint) -> Sampled:
 
     model = TrainedGPT(checkpoint.model())
     release()  # what the check took
-    text = model.some_answers() if model.has_encoder else model.generate(length=SAMPLE_LENGTH)
+    text = model.some_answers() if model.has_encoder else model.sample(length=SAMPLE_LENGTH)
     run.append("samples", {"step": checkpoint.manifest.step, "text": text})
     return Sampled(checkpoint.manifest.step, text)

@@ -16,7 +16,7 @@ WRONG = [None, object(), 10**400, -(10**400), 2**63, -1, True, 1.5, float("nan")
 WRONG += ["x", b"x", [], {}, [None], [object()]]
 #: Arguments that have no default.
 RIGHT: dict[str, Any] = {
-    **{"text": "the cat", "texts": ["the cat"], "attention": "the cat", "prompt": "the"},
+    **{"text": "the cat", "texts": ["the cat"], "prompt": "the"},
     **{"ids": [0, 1], "sources": ["the"], "name": "weights", "layer": 0, "head": 0},
     **{"config": gpt.SampleConfig(length=2), "settings": gpt.SampleConfig(length=2)},
     **{"length": 2, "path": "file.html", "vocab_size": 15},
@@ -29,10 +29,10 @@ def public_calls(run: gpt.TrainedGPT, folder: Path) -> Iterator[tuple[str, Calla
         yield name, getattr(gpt, name)
     runs = gpt.runs(folder)
     text = "the cat sat on the mat."
-    objects = [run, run.attention(text[:7]), run.activations(text[:7]), run.following("the")]
+    objects = [run, run.attn(text[:7]), run.activations(text[:7]), run.next("the")]
     objects += [run.lens("the cat"), run.score(text), run.surprises(text), run.explain("the cat")]
     objects += [run.heads(windows=1), run.curve, run.training_curve, run.compare(run, text)]
-    objects += [runs, runs.compare(), run.generate("the", length=2), run.stored, run.vocabulary]
+    objects += [runs, runs.compare(), run.sample("the", length=2), run.stored, run.vocabulary]
     objects += [run.measures("the cat")[0]]
     for each in objects:
         for name, _ in inspect.getmembers(type(each), inspect.isfunction):
@@ -82,3 +82,28 @@ def test_training_names_a_wrong_argument(tiny: Checkpoint) -> None:
         gpt.train([None])  # type: ignore[list-item]
     with pytest.raises(TypeError, match=r"run: expected TrainedGPT \| PathLike, not NoneType"):
         gpt.resume(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("call", "nearest"),
+    [
+        (lambda run: run.attn("the", truncat=True), "truncate"),
+        (lambda run: run.heads(ablat="mean"), "ablate"),
+        (lambda run: run.next("the", topk=2), "top_k"),
+        (lambda run: run.sample("the", lenght=2), "length"),
+        (lambda run: run.lens("the", mots=2), "most"),
+        (lambda run: gpt.load(run.path, stepp="best"), "step"),
+        (lambda run: gpt.runs(checkpoint=run.path), "checkpoints"),
+    ],
+)
+def test_a_wrong_keyword_names_the_nearest_one(
+    tiny: Checkpoint, call: Callable[[gpt.TrainedGPT], object], nearest: str
+) -> None:
+    with pytest.raises(TypeError, match=rf"has no keyword .*; did you mean '{nearest}'"):
+        call(gpt.load(tiny.path))
+
+
+def test_completion_shows_what_a_user_calls(tiny: Checkpoint) -> None:
+    run = gpt.load(tiny.path)
+    assert len(dir(run)) <= 25
+    assert all(hasattr(type(run), name) or name in vars(run) for name in dir(run))

@@ -119,13 +119,13 @@ def test_model_file_without_its_run_says_that_it_has_no_steps(
 
 def test_generated_text_depends_only_on_the_seed(tiny: Checkpoint) -> None:
     models = [gpt.load(tiny.path) for _ in range(2)]
-    texts = [model.generate("the ", length=60) for model in models for _ in range(2)]
+    texts = [model.sample("the ", length=60) for model in models for _ in range(2)]
     assert len(set(texts)) == 1
     assert texts[0].startswith("the ")
     assert len(texts[0]) == 64
-    assert models[0].generate("the ", length=60, seed=2) != texts[0]
+    assert models[0].sample("the ", length=60, seed=2) != texts[0]
     with pytest.raises(TextError, match=r"^'Q' \(U\+0051 .* at position 1 "):
-        models[0].generate("tQe")
+        models[0].sample("tQe")
 
 
 def test_package_exports_exactly_its_public_names() -> None:
@@ -151,7 +151,7 @@ def test_only_what_trains_imports_torch(tiny: Checkpoint) -> None:
             return {name for name in sys.modules if name.startswith(names)}
         assert not loaded("numpy", "torch", "safetensors")
         model = gpt.load(sys.argv[1])
-        model.generate("the ", length=40), model.attention("the cat"), model.score("the cat")
+        model.sample("the ", length=40), model.attn("the cat"), model.score("the cat")
         assert loaded("numpy") and not loaded("torch", "gpt.corpus.c")
         try:
             gpt.train("no.txt")

@@ -28,7 +28,7 @@ def decoder_only(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
 
 def test_answers_are_greedy_or_those_of_a_beam(trained: TrainedGPT) -> None:
     greedy, best = trained.answers(SOURCES), trained.answers(SOURCES, beam=6)
-    assert greedy == [trained.generate(source) for source in SOURCES]
+    assert greedy == [trained.sample(source) for source in SOURCES]
     assert greedy == trained.answers(SOURCES, beam=1)
     assert len(set(greedy)) > 1
     ended = [max(len(each) for each in pair) < 15 for pair in zip(greedy, best, strict=True)]
@@ -48,11 +48,11 @@ def test_other_types_than_a_list_of_texts_are_refused(trained: TrainedGPT) -> No
 
 
 def test_generate_draws_targets_with_a_temperature(trained: TrainedGPT) -> None:
-    drawn = trained.generate("4ba", n=4, temperature=1.0, seed=3)
+    drawn = trained.sample("4ba", n=4, temperature=1.0, seed=3)
     assert len(set(drawn)) > 1
-    assert drawn[0] == trained.generate("4ba", temperature=1.0, seed=3)
-    assert trained.generate("€4ba", unknown="skip") == trained.generate("4ba")
-    assert len(trained.generate("4ba", length=2)) <= 2
+    assert drawn[0] == trained.sample("4ba", temperature=1.0, seed=3)
+    assert trained.sample("€4ba", unknown="skip") == trained.sample("4ba")
+    assert len(trained.sample("4ba", length=2)) <= 2
     settings = trained.target_settings(n=4, temperature=1.0, seed=3)
     together = trained.written(SOURCES, settings)
     assert [trained.vocabulary.decode(each.ids) for each in together[1]] == drawn
@@ -81,10 +81,10 @@ def test_options_without_effect_are_refused(
 
 
 def test_what_a_model_with_an_encoder_cannot_do_is_refused(trained: TrainedGPT) -> None:
-    with pytest.raises(ConfigError, match="use generate or answers"):
+    with pytest.raises(ConfigError, match="use sample or answers"):
         trained.stream("1b", SampleConfig())
     with pytest.raises(ConfigError, match="a target ends by itself"):
-        trained.generate("1b", stop=["c"])
+        trained.sample("1b", stop=["c"])
     with pytest.raises(ConfigError, match=r"score_pairs\(text\)\.nats"):
         trained.surprises("1b\t1c\n")
     for method in (trained.activations, trained.logits, trained.explain):

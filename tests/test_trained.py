@@ -57,7 +57,7 @@ def test_model_with_other_logits_does_not_open(
 def test_the_same_seed_gives_the_same_text_and_another_seed_another_text(
     trained: TrainedGPT,
 ) -> None:
-    texts = [trained.generate("the cat", length=50, seed=seed) for seed in (1, 1, 2)]
+    texts = [trained.sample("the cat", length=50, seed=seed) for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
     assert all(text.startswith("the cat") and len(text) == 57 for text in texts)
     assert set(texts[0]) <= set(TEXT)
@@ -68,19 +68,19 @@ def test_generate_equals_the_joined_stream(trained: TrainedGPT) -> None:
     steps = list(trained.stream("no ", config))
     samples = ["".join(gained) for gained in zip(*steps, strict=True)]
     assert [len(sample) for sample in samples] == [20] * 3
-    several = trained.generate("no ", length=20, n=3, seed=5)
+    several = trained.sample("no ", length=20, n=3, seed=5)
     assert several == ["no " + sample for sample in samples]
     assert len(set(several)) == 3
-    assert trained.generate("no ", length=20, n=1, seed=5) == several[0]
+    assert trained.sample("no ", length=20, n=1, seed=5) == several[0]
     with pytest.raises(ConfigError, match=r"^n: "):
-        trained.generate("no ", n=0)
+        trained.sample("no ", n=0)
 
 
 def test_unknown_characters_are_named_in_an_error_or_skipped(trained: TrainedGPT) -> None:
     with pytest.raises(TextError, match=r"'é' \(U\+00E9 .*position 4"):
-        trained.generate("the é")
-    continued = trained.generate("the é", unknown="skip", length=30)
-    assert continued[-30:] == trained.generate("the ", length=30)[-30:]
+        trained.sample("the é")
+    continued = trained.sample("the é", unknown="skip", length=30)
+    assert continued[-30:] == trained.sample("the ", length=30)[-30:]
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +95,10 @@ def untouched(trained: TrainedGPT) -> Iterator[None]:
 
 @pytest.mark.usefixtures("untouched")
 def test_attention_and_generation_change_no_state(trained: TrainedGPT) -> None:
-    first = trained.attention("the cat").layers[1].weights
-    trained.generate("the", length=40)
+    first = trained.attn("the cat").layers[1].weights
+    trained.sample("the", length=40)
     trained.score(TEXT)
-    assert np.array_equal(trained.attention("the cat").layers[1].weights, first)
+    assert np.array_equal(trained.attn("the cat").layers[1].weights, first)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_interleaved_streams_write_the_same_as_alone(trained: TrainedGPT) -> Non
 def test_threads_that_share_a_model_write_the_same_as_one(trained: TrainedGPT) -> None:
     def answers(number: int) -> tuple[Any, ...]:
         text = TEXT[number : number + 12]
-        weights = trained.attention(text).stage("weights", 1, 0)
-        return trained.generate(text, length=40, seed=number), weights.tolist(), trained.score(TEXT)
+        weights = trained.attn(text).stage("weights", 1, 0)
+        return trained.sample(text, length=40, seed=number), weights.tolist(), trained.score(TEXT)
 
     expected = [answers(number) for number in range(24)]
     fresh = TrainedGPT(trained.stored)
@@ -162,7 +162,7 @@ def test_model_can_be_copied_and_pickled(trained: TrainedGPT, used: bool) -> Non
         samples = trained.stream("the", SampleConfig(length=9))
         next(samples)
     for other in (copy.copy(trained), copy.deepcopy(trained), pickle.loads(pickle.dumps(trained))):
-        assert other.generate("the cat", length=20) == trained.generate("the cat", length=20)
+        assert other.sample("the cat", length=20) == trained.sample("the cat", length=20)
         assert other.stored.digest == trained.stored.digest
 
 
@@ -179,11 +179,11 @@ def arrays_of(result: object) -> Iterator[np.ndarray]:  # type: ignore[type-arg]
 
 
 def test_result_arrays_are_read_only(trained: TrainedGPT, stored: StoredModel) -> None:
-    seen = trained.attention("the cat sat")
+    seen = trained.attn("the cat sat")
     results = {
         "attention": seen,
         "stage": [seen.stage("weights", 0, 1), seen.stage("scores", 1, "all")],
-        "following": trained.following("the"),
+        "following": trained.next("the"),
         "surprises": trained.surprises("the cat sat on the mat"),
         "heads": trained.heads(windows=1),
         "lens": trained.lens(seen),
@@ -201,11 +201,11 @@ def test_result_arrays_are_read_only(trained: TrainedGPT, stored: StoredModel) -
 
 def test_copies_and_pickles_are_read_only(trained: TrainedGPT) -> None:
     results = [
-        trained.attention("the cat sat"),
+        trained.attn("the cat sat"),
         trained.activations("the cat"),
         trained.surprises("the cat sat on the mat"),
         trained.heads(windows=1),
-        trained.following("the"),
+        trained.next("the"),
         trained.explain("the"),
         trained,
     ]
@@ -253,9 +253,9 @@ def test_generated_texts_that_do_not_fit_in_memory_are_refused(
     trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpt.reading.sampler.available_memory", lambda: 8 * 2 * 100)
-    assert len(trained.generate("the", n=2, length=100)) == 2
+    assert len(trained.sample("the", n=2, length=100)) == 2
     with pytest.raises(OutOfMemory, match=r"2 texts of 100 bytes .* smaller `length` or `n`"):
-        trained.generate("the", n=2, length=10**12)
+        trained.sample("the", n=2, length=10**12)
 
 
 def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
@@ -267,13 +267,13 @@ def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     assert trained.heads(text).text == f"a text of {len(text)} characters"
     same = trained.compare(trained, text)
     assert (same.difference, same.first) == (0, pytest.approx(trained.score(text).nats))
-    names = [each.name for each in trained.measures(trained.attention("the cat"))]
+    names = [each.name for each in trained.measures(trained.attn("the cat"))]
     assert "previous" in names
 
 
 def test_lens_measures_and_heads_take_a_text(tiny: Checkpoint) -> None:
     model = TrainedGPT(tiny.model())
-    seen = model.attention("the cat")
+    seen = model.attn("the cat")
     assert np.array_equal(model.lens("the cat").ids, model.lens(seen).ids)
     assert np.array_equal(model.measures("the cat")[0].values, model.measures(seen)[0].values)
     with pytest.raises(TypeError, match="text: expected a row of ids, not an array of <U7"):

@@ -12,13 +12,13 @@ from gpt.listing import Runs, SavedRun
 
 
 def generate(run: gpt.TrainedGPT) -> None:
-    assert_type(run.generate("a", length=3, temperature=0.5, top_k=None, seed=2), str)
-    assert_type(run.generate("a", n=3, stop=["."]), str | list[str])
-    run.following("a", temperature=1.0, min_p=0.1)
-    run.generate("a", lenght=3)  # type: ignore[call-overload]
-    run.generate("a", length="3")  # type: ignore[call-overload]
-    run.generate("a", only="gtp")  # type: ignore[call-overload]
-    run.following("a", length=3)  # type: ignore[call-arg]
+    assert_type(run.sample("a", length=3, temperature=0.5, top_k=None, seed=2), str)
+    assert_type(run.sample("a", n=3, stop=["."]), str | list[str])
+    run.next("a", temperature=1.0, min_p=0.1)
+    run.sample("a", lenght=3)  # type: ignore[call-overload]
+    run.sample("a", length="3")  # type: ignore[call-overload]
+    run.sample("a", only="gtp")  # type: ignore[call-overload]
+    run.next("a", length=3)  # type: ignore[call-arg]
 
 
 def train() -> None:

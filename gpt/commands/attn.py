@@ -107,8 +107,8 @@ class Attn(shared.DrawingCommand):
         chosen = (self.layer or default, self.head or default, self.stage, self.query, self.key)
         selections = []
         for name, each in zip(_names(self.sides), self.sides, strict=True):
-            found = each.model.attention(
-                text, kind=self.attention, unknown=self.unknown, truncate=self.truncate
+            found = each.model.attn(
+                text, attention=self.attention, unknown=self.unknown, truncate=self.truncate
             )
             selections.append(select(found, *chosen, name))
         start, measured = self._opening(selections, form)

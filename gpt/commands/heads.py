@@ -86,8 +86,8 @@ class Heads(shared.DrawingCommand):
                 ids,
                 steps=self.steps if several else None,
                 windows=self.windows,
-                kind=self.attention,
-                ablation=how,
+                attention=self.attention,
+                ablate=how,
                 name=source,
                 done=done,
             )
@@ -144,7 +144,7 @@ class Heads(shared.DrawingCommand):
         else:
             text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # it first
-        shown = model.attention(text, kind=self.attention)
+        shown = model.attn(text, attention=self.attention)
         subjects = [subject_of(shown, opened.title, measures, opened.origin)]
         by_rank = self.sort is not None or self.ablate != "no"
         start = Start(*found.ranking(self.sort)[0]) if by_rank else opening(measures)

@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import wraps
 from typing import Any, TypedDict, TypeVar
 
-from gpt.checks import checks_arguments
+from gpt.checks import checks_arguments, unexpected_keyword
 from gpt.config.fields import field_help, field_types
 from gpt.config.model import Activation, Attention, Norm, Position
 from gpt.config.sample import Only
@@ -123,7 +123,7 @@ def takes(
         def checked(*args: Any, **keywords: Any) -> Any:
             for name in keywords:
                 if name not in known:
-                    raise TypeError(_unexpected(function.__name__, name, known))
+                    raise TypeError(unexpected_keyword(function.__name__, name, known))
             return call(*args, **keywords)
 
         result = Unquoted(signature.return_annotation)
@@ -158,11 +158,3 @@ def _parameters(
                 kind = inspect.formatannotation(kinds[field.name]).replace("typing.", "")
                 default = defaults.get(field.name, field.default)
                 yield inspect.Parameter(field.name, KEYWORD, default=default, annotation=kind)
-
-
-def _unexpected(function: str, name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, 1)
-    meant = f"; did you mean {close[0]!r}?" if close else "."
-    return f"{function}() has no keyword {name!r}{meant} It takes: {', '.join(known)}"

@@ -187,7 +187,11 @@ class Lesson(Result):
         return [check.name for step in self.steps for check in step.checks if not check.passed]
 
     def blocks(self, digits: int = DIGITS, full: bool = False) -> list[Block]:
-        """The steps, each below its title. full: tables with all rows and columns."""
+        """The steps, each below its title. full: tables with all rows and columns.
+
+        Raises ConfigError for digits outside 0 … 9.
+        """
+        require(0 <= digits <= 9, "digits", f"{digits} is not in 0 … 9")
         steps = [
             Fold(f"{number}. {step.title}", step.blocks(digits, full), opened=number == 1)
             for number, step in enumerate(self.steps, 1)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gpt.blocks import Block, Cell, Column, Legend, Note, Records, Table, Title, Tone, number
 from gpt.characters import label
-from gpt.checks import TableResult
+from gpt.checks import TableResult, numbered
 from gpt.config import SampleConfig
 from gpt.config.fields import flag_of
 from gpt.config.sample import SHAPING
@@ -129,7 +129,7 @@ class Experts(TableResult):
 
 
 @dataclass(frozen=True, repr=False)
-class Following(TableResult):
+class NextCharacter(TableResult):
     """For every character of the vocabulary, (V,): its probability before and after the filters.
 
     expected: the model's probabilities; filtered: those after temperature and filters, from which
@@ -150,7 +150,7 @@ class Following(TableResult):
         best = int(self.expected.argmax())
         name = repr(self.characters[best]) if self.characters else f"id {best}"
         return (
-            f"<Following: the next of {len(self.expected)} characters; likeliest {name} "
+            f"<NextCharacter: the next of {len(self.expected)} characters; likeliest {name} "
             f"{self.expected[best]:.3f}, entropy {self.entropies[0]:.2f} bits>"
         )
 
@@ -244,14 +244,14 @@ class Following(TableResult):
         return Records(columns, facts)
 
 
-def following(
+def next_character(
     reader: Reader,
     ids: Ids,
     config: SampleConfig,
     mixture: Mixture | None = None,
     vocabulary: Vocabulary | None = None,
     memory: Memory | None = None,
-) -> Following:
+) -> NextCharacter:
     """(n,) ids, n ≥ 1 -> the next character, in the window of `sample` (sampler.window_start).
 
     vocabulary: gives the result its characters. memory: what a model with an encoder reads.
@@ -273,7 +273,7 @@ def following(
         removed[(filtered == 0) & (removed < 0)] = place
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
     known = (vocabulary.characters, vocabulary.decode(ids)) if vocabulary else ("", "")
-    return Following(expected, filtered, removed, experts, config, *known)
+    return NextCharacter(expected, filtered, removed, experts, config, *known)
 
 
 def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Experts:
@@ -324,7 +324,8 @@ class Lens(TableResult):
         positions: the rows; None: all.
         """
         depths, T, _ = self.ids.shape
-        places = range(T) if positions is None else positions
+        chosen = range(T) if positions is None else positions
+        places = [numbered("positions", each, T) for each in chosen]
         rows = [
             [
                 _after(self.text, place),

@@ -27,12 +27,21 @@ from gpt.words import layers_and_heads
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.explain.lesson import Lesson
     from gpt.heads.measures import Measure
-    from gpt.heads.next_character import Experts, Following, Lens
+    from gpt.heads.next_character import Experts, Lens, NextCharacter
     from gpt.reading.paired import Paired
     from gpt.reading.score import Score, Surprises
     from gpt.storage.comparison import Curve, TrainingCurve
     from gpt.storage.runs import Steps
     from gpt.vocabulary import Ids
+
+
+#: What `dir` and completion show of a model.
+PUBLIC = (
+    *("activation_batches", "activations", "answers", "at", "attn", "compare", "config", "curve"),
+    *("experts", "explain", "heads", "lens", "live", "logits", "manifest", "next", "path"),
+    *("sample", "score", "steps", "surprises", "torch", "training", "training_curve"),
+    "vocabulary",
+)
 
 
 class NoRunError(CheckpointError, AttributeError):
@@ -66,6 +75,10 @@ class TrainedGPT(Measuring, Shown):
             f"{layers_and_heads(config.n_layer, config.n_head)} × {config.head_size}, "
             f"{len(self.vocabulary)} characters>"
         )
+
+    def __dir__(self) -> list[str]:
+        """What a user calls; the other names are for commands and views."""
+        return [*PUBLIC]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies open the same verified content again: they share no decoder."""
@@ -126,26 +139,26 @@ class TrainedGPT(Measuring, Shown):
             )
         return self._checkpoint
 
-    def attention(
+    def attn(
         self,
         text: str,
         *,
-        kind: AttentionKind | None = None,
+        attention: AttentionKind | None = None,
         unknown: str = "error",
         truncate: bool = False,
     ) -> AttentionMap:
         """Every stage of every head for the text. truncate: use its last block_size characters.
 
         For a model with an encoder: text is "source TAB target", or a source, whose target the
-        model writes. kind: which attention, "cross" (the default), "encoder" or "decoder"; a model
+        model writes. attention: which one, "cross" (the default), "encoder" or "decoder"; a model
         without an encoder has only "decoder". Raises TextError for an empty or too long text and
         for unknown characters, ConfigError for a kind that the model does not have and for
         `truncate` with an encoder.
         """
-        require_kind(self.config, kind)
+        require_kind(self.config, attention)
         if self.has_encoder:
             require(not truncate, "truncate", "a source is read as a whole; shorten the text")
-            return self._pair_attention(text, kind or "cross", unknown)
+            return self._pair_attention(text, attention or "cross", unknown)
         if truncate and unknown == "error":  # characters that are cut off may be unknown
             text = text[-self.config.block_size :]
         ids = self.vocabulary.encode(text, unknown)
@@ -160,9 +173,9 @@ class TrainedGPT(Measuring, Shown):
         return inspect(self.reader, read, ids, self.proof, self, (source, source_ids), kind)
 
     @takes(ShapingOptions.__annotations__, SampleConfig)
-    def following(
+    def next(
         self, text: str, *, unknown: str = "error", **options: Unpack[ShapingOptions]
-    ) -> Following:
+    ) -> NextCharacter:
         """The distribution of the next character, before and after temperature and filters.
 
         For a model with an encoder: the target's next character. The text is "source TAB target so
@@ -171,17 +184,17 @@ class TrainedGPT(Measuring, Shown):
         Raises TextError for a character that the model does not know, ConfigError for an option out
         of range, TypeError for an unknown option.
         """
-        from gpt.heads.next_character import following
+        from gpt.heads.next_character import next_character
 
         config = SampleConfig(**options)
         if self.has_encoder:
             source, target = self.sides(text if FIRST in text else text + FIRST, unknown)
             memory = self.reader.encode(self.vocabulary.encode(source)[None])
             ids = self.vocabulary.encode(FIRST + target)
-            return following(self.reader, ids, config, None, self.vocabulary, memory)
+            return next_character(self.reader, ids, config, None, self.vocabulary, memory)
         ids = self.vocabulary.encode(text, unknown)
         ids = ids if len(ids) else self.vocabulary.encode(before_all(self.vocabulary))
-        return following(self.reader, ids, config, self.mixture, self.vocabulary)
+        return next_character(self.reader, ids, config, self.mixture, self.vocabulary)
 
     def explain(
         self, text: str, layer: int = 0, head: int = 0, *, unknown: str = "error"
@@ -194,15 +207,15 @@ class TrainedGPT(Measuring, Shown):
         from gpt.explain.own_model import walk
 
         require_decoder_only(self.config, "the lesson mine")
-        attention = self.attention(text, unknown=unknown)
+        attention = self.attn(text, unknown=unknown)
         return walk(self.reader, attention, self.vocabulary, layer, head)
 
-    def measures(self, attention: AttentionMap | str) -> list[Measure]:
-        """Each head's measures, (L, H) values each, on the text of an attention map, or on a text.
+    def measures(self, text: AttentionMap | str) -> list[Measure]:
+        """Each head's measures, (L, H) values each, on a text, or on that of an attention map.
 
         Raises TextError as `attention`.
         """
-        found = self._map(attention)
+        found = self._map(text)
         if found.source:
             from gpt.heads.pair_measures import measure_pairs
 
@@ -211,9 +224,9 @@ class TrainedGPT(Measuring, Shown):
 
         return measure(self.reader, [found])
 
-    def lens(self, attention: AttentionMap | str, most: int = 8) -> Lens:
-        """The `most` likeliest next characters at every depth and position of an attention map's
-        text, or of a text; for a model with an encoder, those of the target.
+    def lens(self, text: AttentionMap | str, most: int = 8) -> Lens:
+        """The `most` likeliest next characters at every depth and position of a text, or of an
+        attention map's text; for a model with an encoder, those of the target.
 
         Raises ValueError if `most` is less than 1 and for a map of the encoder's or decoder's own
         attention, TextError as `attention`.
@@ -222,12 +235,11 @@ class TrainedGPT(Measuring, Shown):
 
         if most < 1:
             raise ValueError(f"most: {most} is less than 1")
-        return logit_lens(self.reader, self._map(attention), most)
+        return logit_lens(self.reader, self._map(text), most)
 
-    def experts(self, attention: AttentionMap | str) -> Experts | None:
-        """What the GPT, counting and both expect after each of the T characters of an attention
-        map's text, or of a text: (T, vocab_size) probabilities each. None for a model without
-        counting.
+    def experts(self, text: AttentionMap | str) -> Experts | None:
+        """What the GPT, counting and both expect after each of the T characters of a text, or of an
+        attention map's text: (T, vocab_size) probabilities each. None for a model without counting.
 
         Raises TextError as `attention`, CheckpointError for damaged counts.
         """
@@ -235,10 +247,10 @@ class TrainedGPT(Measuring, Shown):
 
         if not self.mixture:
             return None
-        return all_experts(self.reader, self._map(attention), self.mixture)
+        return all_experts(self.reader, self._map(text), self.mixture)
 
     def _map(self, of: AttentionMap | str) -> AttentionMap:
-        return self.attention(of) if isinstance(of, str) else of
+        return self.attn(of) if isinstance(of, str) else of
 
     def example(self, length: int = 12) -> str:
         """An example text: the validation split's first long line, cut between words; for a model

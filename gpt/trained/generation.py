@@ -30,8 +30,8 @@ if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
 #: What only models without an encoder have -> what shows a model with an encoder instead.
 DECODER_ONLY = {
     "activations and patches": "attention maps have the stages of its encoder, decoder and "
-    "cross-attention: attn -o stages.npz, or attention(text, kind=…).to_numpy()",
-    "logits of texts": "next shows the next character's probabilities, following(text) in Python",
+    "cross-attention: attn -o stages.npz, or attn(text, attention=…).to_numpy()",
+    "logits of texts": "next shows the next character's probabilities, next(text) in Python",
     "the lesson mine": "attn shows every stage of its encoder, decoder and cross-attention",
     "export": "its file model.safetensors opens with gptx alone: --run FILE, gpt.load(FILE)",
 }
@@ -96,7 +96,7 @@ class Generation:
             yield self._numpys.twin()
 
     @overload
-    def generate(
+    def sample(
         self,
         prompt: str = "",
         *,
@@ -107,7 +107,7 @@ class Generation:
     ) -> str: ...
 
     @overload
-    def generate(
+    def sample(
         self,
         prompt: str = "",
         *,
@@ -118,7 +118,7 @@ class Generation:
     ) -> str | list[str]: ...
 
     @takes(SampleOptions.__annotations__, SampleConfig)
-    def generate(
+    def sample(
         self,
         prompt: str = "",
         *,
@@ -166,9 +166,7 @@ class Generation:
         one of its texts is empty.
         """
         if self.config.encoder_layers:
-            raise ConfigError(
-                "a model with an encoder writes whole targets; use generate or answers"
-            )
+            raise ConfigError("a model with an encoder writes whole targets; use sample or answers")
         if isinstance(stop, str):
             raise TypeError(f"stop: expected a list of texts, not one text; use [{stop!r}]")
         if wrong := [each for each in stop if not isinstance(each, str)]:

@@ -42,8 +42,8 @@ class Measuring(Generation):
         *,
         steps: None = None,
         windows: int = 32,
-        kind: AttentionKind | None = None,
-        ablation: Ablation | None = None,
+        attention: AttentionKind | None = None,
+        ablate: Ablation | None = None,
         name: str = "",
         done: Callable[[float], object] = lambda share: None,
     ) -> Survey: ...
@@ -55,8 +55,8 @@ class Measuring(Generation):
         *,
         steps: Steps,
         windows: int = 32,
-        kind: AttentionKind | None = None,
-        ablation: Ablation | None = None,
+        attention: AttentionKind | None = None,
+        ablate: Ablation | None = None,
         name: str = "",
         done: Callable[[float], object] = lambda share: None,
     ) -> Development: ...
@@ -67,15 +67,15 @@ class Measuring(Generation):
         *,
         steps: Steps | None = None,
         windows: int = 32,
-        kind: AttentionKind | None = None,
-        ablation: Ablation | None = None,
+        attention: AttentionKind | None = None,
+        ablate: Ablation | None = None,
         name: str = "",
         done: Callable[[float], object] = lambda share: None,
     ) -> Survey | Development:
         """Every head's measures on a text, as `gptx heads` gives them for the same text.
 
         Without a text: on that of `default_text`. Of a model with an encoder, a text is lines
-        "source TAB target", windows counts pairs, and kind chooses whose heads: "cross" (the
+        "source TAB target", windows counts pairs, and attention is whose heads: "cross" (the
         default), "encoder" or "decoder". steps: measures the same text at two or more steps of this
         model's run, "all" or a list of numbers, "best" and "last"; opens one model at a time. name:
         the text's, in the result. done: called with the share of the work that is done. Raises
@@ -90,10 +90,10 @@ class Measuring(Generation):
 
         if windows < 1:
             raise ValueError(f"windows: {windows} is less than 1")
-        if ablation not in (None, *ABLATIONS):
+        if ablate not in (None, *ABLATIONS):
             known = ", ".join(ABLATIONS)
-            raise ValueError(f"ablation: {ablation!r} is not one of None, {known}")
-        require_kind(self.config, kind)
+            raise ValueError(f"ablate: {ablate!r} is not one of None, {known}")
+        require_kind(self.config, attention)
         if text is None:
             text, found = self.default_text()
             name = name or found
@@ -104,10 +104,10 @@ class Measuring(Generation):
         def measured(reader: Reader, done: Callable[[float], object]) -> Survey:
             if pairs:
                 last = int(self.vocabulary.encode(LAST)[0])
-                chosen = kind or "cross", windows, ablation, last
+                chosen = attention or "cross", windows, ablate, last
                 return survey_pairs(reader, pairs, *chosen, done, name)
             words = [n for n, each in enumerate(self.vocabulary.characters) if each.isalnum()]
-            return survey(reader, ids, windows, ablation, done, name, np.array(words, int))
+            return survey(reader, ids, windows, ablate, done, name, np.array(words, int))
 
         if steps is None:
             return measured(self.reader, done)

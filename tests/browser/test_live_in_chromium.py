@@ -101,7 +101,7 @@ def expect_stages(page: Page, run: TrainedGPT, text: str, every: bool = False) -
         page.locator(f'#heads [data-layer="{layer}"][data-head="{head}"]').click()
         for stage in STAGES if every else ("weights", "concat"):
             page.keyboard.press(str(STAGES.index(stage) + 1))
-            selection = select(run.attention(text), str(layer), str(head), stage)  # type: ignore[arg-type]
+            selection = select(run.attn(text), str(layer), str(head), stage)  # type: ignore[arg-type]
             expect_csv(page, to_csv([selection]), 2e-5)
     page.keyboard.press("4")
 
@@ -222,7 +222,7 @@ def test_a_text_beyond_the_context_has_the_window_of_sample(
     page.locator("#loss", has_text=f"loss of the last {len(window)} characters").wait_for()
     page.locator("#all-on").click()
     page.locator("#loss").wait_for(state="detached")
-    found = run.following(text, temperature=1.0)
+    found = run.next(text, temperature=1.0)
     page.locator("#option-temperature").fill("1")
     settled(page)
     shown = page.locator("#draw li .number").first.inner_text()
@@ -327,7 +327,7 @@ def test_a_seed_writes_the_text_of_sample(open_file: OpenFile, run: TrainedGPT, 
             if name != "only":
                 page.locator(f"#option-{name}").fill(str(value))
         page.locator("#write").click()
-        expected = run.generate(SHORT, length=120, **{"seed": 0, **options})
+        expected = run.sample(SHORT, length=120, **{"seed": 0, **options})
         page.locator("#input-said", has_text="120 characters written").wait_for()
         page.locator("#write", has_text="write").wait_for()
         assert page.locator("#input").input_value() == expected, options
@@ -340,7 +340,7 @@ def test_single_steps_and_stopped_writing_go_on_with_the_same_text(
     open_file: OpenFile, run: TrainedGPT, file: Path
 ) -> None:
     page = ready(open_file(file), SHORT)
-    expected = run.generate(SHORT, length=400)
+    expected = run.sample(SHORT, length=400)
     for count in range(1, 4):
         page.locator("#step").click()
         page.locator("#step:enabled").wait_for()
@@ -361,7 +361,7 @@ def test_filters_show_what_they_removed(open_file: OpenFile, run: TrainedGPT, fi
     page.locator("#option-top_k").fill("6")
     page.locator("#option-min_p").fill("0.2")
     settled(page)
-    found = run.following(SHORT, temperature=1.5, top_k=6, min_p=0.2)
+    found = run.next(SHORT, temperature=1.5, top_k=6, min_p=0.2)
     left = int((found.filtered > 0).sum())
     assert f" {left} can be drawn" in page.locator("#draw-said").inner_text()
     reasons = page.locator("#draw .out .number").all_inner_texts()

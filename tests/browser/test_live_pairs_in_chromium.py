@@ -80,7 +80,7 @@ def test_typed_sources_have_pythons_target_and_attention_of_every_kind(
         page.locator("#kind button").nth(n).click()
         page.locator("#heads-title", has_text=kind).wait_for()
         page.locator('#heads [data-layer="1"][data-head="1"]').click()
-        found = run.attention(f"{source}\t{target}", kind=kind)  # type: ignore[arg-type]
+        found = run.attn(f"{source}\t{target}", attention=kind)  # type: ignore[arg-type]
         for stage, key in (("weights", "4"), ("masked", "3"), ("concat", "6")):
             page.keyboard.press(key)
             expect_csv(page, to_csv([select(found, "1", "1", stage)]), 1e-4)  # type: ignore[arg-type]

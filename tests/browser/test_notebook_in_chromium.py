@@ -22,7 +22,7 @@ def test_outputs_work_side_by_side_in_the_colours_of_the_notebook(
     chromium: Browser, tiny: Checkpoint, tmp_path: Path, theme: str, paper: str
 ) -> None:
     run = gpt.load(tiny.path)
-    maps = [run.attention("the cat"), replace(run.attention("no rat"), text="</if'\"")]
+    maps = [run.attn("the cat"), replace(run.attn("no rat"), text="</if'\"")]
     shown = [*maps, run.heads("the cat sat on the mat" * 3), run.surprises("the cat sat")]
     path = tmp_path / "notebook.html"
     body = "".join(each._repr_html_() for each in shown)

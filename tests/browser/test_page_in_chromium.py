@@ -701,7 +701,7 @@ def test_security_policy_blocks_requests_and_foreign_scripts(
 def test_cross_attention_shows_the_characters_of_both_texts(
     open_page: Open, tmp_path: Path
 ) -> None:
-    found = load(encoded_file(tmp_path / "p.safetensors")).attention("24 abc\t2-1", kind="cross")
+    found = load(encoded_file(tmp_path / "p.safetensors")).attn("24 abc\t2-1", attention="cross")
     page = open_page([subject_of(found)], hash="layer=0&head=0&view=head&cell=2,4")
     assert page.locator("#axes").inner_text() == (
         "rows = target, columns = source; a row predicts the character after it"

@@ -174,7 +174,7 @@ def test_a_model_without_an_encoder_has_only_the_decoders_attention(
 
 def test_next_continues_the_target(gptx: Gptx, model: str) -> None:
     opened = load(model)
-    start, later = opened.following("24"), opened.following("24\t2")
+    start, later = opened.next("24"), opened.next("24\t2")
     answers = opened.answers(["24"])[0]
     assert opened.vocabulary.characters[int(start.expected.argmax())] == answers[0]
     assert not (start.expected == later.expected).all()

@@ -32,10 +32,10 @@ def turns(trained: TrainedGPT) -> Talk:
 
 def test_enter_continues_the_text(turns: Talk, trained: TrainedGPT) -> None:
     assert turns.take("cat")
-    assert turns.text == trained.generate("the cat", length=5, seed=7)
+    assert turns.text == trained.sample("the cat", length=5, seed=7)
     before = turns.text
     assert turns.take("")
-    assert turns.text == trained.generate(before, length=5, seed=8)
+    assert turns.text == trained.sample(before, length=5, seed=8)
 
 
 def test_undo_removes_one_turn_and_a_retry_differs(turns: Talk) -> None:
@@ -162,7 +162,7 @@ def test_next_turn_continues_after_a_stop_text(
     trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Greedy sampling, so that the stop text certainly comes next."""
-    free = trained.generate("the ", length=40, temperature=0)
+    free = trained.sample("the ", length=40, temperature=0)
     stop = free[6:8]
     turns = Talk(trained, SampleConfig(length=36, temperature=0), (stop,), text="the ")
     turns.take("")

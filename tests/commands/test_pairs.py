@@ -57,7 +57,7 @@ def test_auto_says_why_a_gpu_does_not_compute_a_model_with_an_encoder(
 
 
 def test_sample_writes_the_target_of_a_source(gptx: Gptx, trained: TrainedGPT) -> None:
-    expected = [trained.generate(source) for source in SOURCES]
+    expected = [trained.sample(source) for source in SOURCES]
     for source, target in zip(SOURCES, expected, strict=True):
         assert gptx("sample", "--prompt", source, *MODEL).out == f"{target}\n"
     lines = "\n".join(SOURCES)
@@ -77,14 +77,14 @@ def test_sources_are_read_in_batches(
     monkeypatch.setattr(console, "CHUNK", 5)
     found = gptx("sample", "-", *MODEL, stdin="\n".join([*SOURCES, "x"]).encode())
     assert found.code == 3
-    expected = [trained.generate(source) for source in SOURCES]
+    expected = [trained.sample(source) for source in SOURCES]
     assert found.out.split("\n") == [*expected, ""]
     assert re.match(r"gptx: error: line 7: 'x' \(U\+0078 .*--unknown skip\n", found.err)
 
 
 def test_sample_draws_or_searches_if_asked(gptx: Gptx, trained: TrainedGPT) -> None:
     drawn = gptx("sample", "4ba", "-n", "3", "--temperature", "1", "--seed", "5", *MODEL)
-    assert drawn.out.split("\n")[:-1] == trained.generate("4ba", n=3, temperature=1.0, seed=5)
+    assert drawn.out.split("\n")[:-1] == trained.sample("4ba", n=3, temperature=1.0, seed=5)
     best = gptx("sample", "\n".join(SOURCES), "--beam", "4", *MODEL)
     assert best.out.split("\n")[:-1] == trained.answers(SOURCES, beam=4)
     several = gptx("sample", "4ba", "--beam", "4", "-n", "3", *MODEL).out.split("\n")

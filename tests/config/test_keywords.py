@@ -41,7 +41,7 @@ def test_every_option_is_a_typed_keyword() -> None:
     assert {*SampleOptions.__annotations__} == {*field_help(SampleConfig)} - {"n"}
 
 
-@pytest.mark.parametrize("method", [TrainedGPT.generate, TrainedGPT.following])
+@pytest.mark.parametrize("method", [TrainedGPT.sample, TrainedGPT.next])
 def test_signature_shows_the_defaults_of_the_dataclass(method: object) -> None:
     shown = inspect.signature(method).parameters  # type: ignore[arg-type]
     defaults = {field.name: field.default for field in fields(SampleConfig)}

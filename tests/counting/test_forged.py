@@ -141,10 +141,10 @@ def predict(model: TrainedGPT) -> None:
     """Asserts that whatever reads the tables gives finite numbers that sum to 1."""
     only: Literal["counting"] | None
     for only in (None, "counting"):
-        expected = model.following("the c", only=only).expected
+        expected = model.next("the c", only=only).expected
         assert expected.sum() == pytest.approx(1, abs=1e-9)
-        assert len(model.generate("the", length=3, only=only)) == 6
-        assert len(model.generate("the", length=3, n=2, only=only)) == 2
+        assert len(model.sample("the", length=3, only=only)) == 6
+        assert len(model.sample("the", length=3, n=2, only=only)) == 2
     score, experts = model.score(TEXT[:40]), model.experts("the cat")
     numbers = [score.nats, score.gpt, score.counting, *model.surprises(TEXT[:40]).nats]
     assert np.isfinite(np.array(numbers, "f8")).all()

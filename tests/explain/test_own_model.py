@@ -198,7 +198,7 @@ def test_trained_model_passes_the_checks_of_mine(tiny: Checkpoint) -> None:
     assert lesson.failed == []
     names = [check.name for check in lesson.steps[-1].checks]
     assert "logits = torch's at saving" in names
-    following = trained.following("the cat", temperature=1.0).expected
+    following = trained.next("the cat", temperature=1.0).expected
     chances = tables_of(lesson)["chances"].values
     np.testing.assert_allclose(chances, np.sort(following)[::-1][:8], atol=1e-6)
     with pytest.raises(TextError, match="é"):

@@ -97,7 +97,7 @@ def test_every_array_is_that_of_its_text(position: str, norm: str, dtype: npt.DT
 
 
 def test_arrays_of_one_text_equal_the_attention_maps(trained: TrainedGPT) -> None:
-    seen, acts = trained.attention("the cat"), trained.activations("the cat")
+    seen, acts = trained.attn("the cat"), trained.activations("the cat")
     for layer, stages in enumerate(seen.layers):
         for field in fields(Stages):
             expected = getattr(stages, field.name)

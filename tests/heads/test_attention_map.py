@@ -74,7 +74,7 @@ def failed(reader: Reader, trained: TrainedGPT) -> set[str]:
 
 @pytest.mark.parametrize("text", ["t", "\n\n\n", "the cat", "the cat sat on t"])
 def test_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> None:
-    attention = trained.attention(text)
+    attention = trained.attn(text)
     assert [check.name for check in attention.checks] == [
         *(SUM, DIAGONAL, STREAM, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, RESIDUAL, OUTPUT),
         *(LOGITS, WAY, PROBE),
@@ -115,7 +115,7 @@ def test_each_check_detects_damage_to_its_stage(
 @pytest.mark.parametrize("stage", [field.name for field in fields(Stages)])
 @pytest.mark.filterwarnings("ignore")
 def test_nan_in_any_stage_fails_a_check(trained: TrainedGPT, stage: str) -> None:
-    shape = getattr(trained.attention("the cat").layers[0], stage).shape
+    shape = getattr(trained.attn("the cat").layers[0], stage).shape
     place = (0, 2, 1) if len(shape) == 3 else (2, 1)
     assert failed(Damaged(trained, 1, stage, at(place, float("nan"))), trained)
 
@@ -149,7 +149,7 @@ STAGES = [field.name for field in fields(Stages)]
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("name", STAGES)
 def test_every_stage_is_per_head_or_per_layer(trained: TrainedGPT, name: Any, layer: int) -> None:
-    attention = trained.attention("the cat")
+    attention = trained.attn("the cat")
     values = getattr(attention.layers[layer], name)
     of_heads = name not in LAYER_STAGES
     assert values.shape[: 1 + of_heads] == ((2, 7) if of_heads else (7,))
@@ -162,7 +162,7 @@ def test_every_stage_is_per_head_or_per_layer(trained: TrainedGPT, name: Any, la
 
 
 def test_unknown_layers_heads_and_words_are_refused(trained: TrainedGPT) -> None:
-    attention = trained.attention("the cat")
+    attention = trained.attn("the cat")
     for layer, head in ((0, -1), (0, 2), (-1, 0), (2, "mean"), (-1, "all")):
         with pytest.raises(IndexError, match=r"^(layer|head) -?\d is not in 0 … 1$"):
             attention.stage("proj", layer, head)  # type: ignore[arg-type]
@@ -176,24 +176,24 @@ def test_unknown_layers_heads_and_words_are_refused(trained: TrainedGPT) -> None
 
 def test_an_empty_or_too_long_text_is_refused(trained: TrainedGPT) -> None:
     with pytest.raises(TextError, match="at least one character"):
-        trained.attention("")
+        trained.attn("")
     with pytest.raises(TextError, match=r"17 characters.* 16.*`truncate`"):
-        trained.attention("the cat sat on th")
+        trained.attn("the cat sat on th")
     with pytest.raises(TextError, match=r"'€' \(U\+20AC EURO SIGN\) at position 4"):
-        trained.attention("the €")
+        trained.attn("the €")
 
 
 def test_a_truncated_text_gives_the_map_of_its_end(trained: TrainedGPT) -> None:
-    cut, alone = trained.attention("the cat sat on the mat", truncate=True), "t sat on the mat"
+    cut, alone = trained.attn("the cat sat on the mat", truncate=True), "t sat on the mat"
     assert cut.text == alone
-    for ours, theirs in zip(cut.layers, trained.attention(alone).layers, strict=True):
+    for ours, theirs in zip(cut.layers, trained.attn(alone).layers, strict=True):
         assert np.array_equal(ours.weights, theirs.weights)
-    assert trained.attention("the cat", truncate=True).text == "the cat"
-    assert trained.attention("the€ cat", unknown="skip").text == "the cat"
+    assert trained.attn("the cat", truncate=True).text == "the cat"
+    assert trained.attn("the€ cat", unknown="skip").text == "the cat"
 
 
 def test_rollout_is_the_product_of_half_mean_plus_half_identity(trained: TrainedGPT) -> None:
-    attention = trained.attention("the cat sat")
+    attention = trained.attn("the cat sat")
     product = np.eye(11)
     for layer, stages in enumerate(attention.layers):
         product = (

@@ -82,12 +82,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 def test_a_run_is_measured_at_its_steps_as_each_step_alone(trained: Checkpoint) -> None:
     last, run = TrainedGPT(trained.model()), trained.path.parent
     shares: list[float] = []
-    found = last.heads(steps="all", windows=2, ablation="mean", done=shares.append)
+    found = last.heads(steps="all", windows=2, ablate="mean", done=shares.append)
     assert found.steps.tolist() == [0, 4, 8, 12]
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(1)
     for number, step in enumerate(found.steps.tolist()):
-        alone = load(run, step=step).heads(windows=2, ablation="mean")
+        alone = load(run, step=step).heads(windows=2, ablate="mean")
         assert found.measured == alone.measured
         for place, each in enumerate(alone.measures):
             assert np.array_equal(found.values[number, place], each.values, equal_nan=True)

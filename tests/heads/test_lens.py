@@ -19,7 +19,7 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
 
 
 def lens(trained: TrainedGPT, text: str, most: int = 8) -> Lens:
-    return trained.lens(trained.attention(text), most)
+    return trained.lens(trained.attn(text), most)
 
 
 def test_each_lens_cell_is_the_likeliest_character_and_its_probability(trained: TrainedGPT) -> None:

@@ -77,7 +77,7 @@ def by_loops(weights: Array, ids: list[int]) -> dict[str, float]:
 
 def test_every_measure_equals_plain_loops(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
-    texts = [trained.attention(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
+    texts = [trained.attn(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
     found = by_name(measure(trained.reader, texts))
     for layer in range(2):
         for head in range(2):
@@ -102,7 +102,7 @@ def test_every_measure_equals_plain_loops(tiny: Checkpoint) -> None:
 
 def test_induction_by_distance_equals_plain_loops(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
-    texts = [trained.attention(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
+    texts = [trained.attn(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
     found = by_name(measure(trained.reader, texts))["induction_distance"]
     even = [np.tri(len(t.ids)) / np.arange(1, len(t.ids) + 1)[:, None] for t in texts]
 
@@ -126,7 +126,7 @@ def test_induction_by_distance_equals_plain_loops(tiny: Checkpoint) -> None:
 
 def test_weight_n_back_equals_plain_loops(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
-    texts = [trained.attention(text) for text in ("the cat sat on", "no rat, no mat!", "the cat.")]
+    texts = [trained.attn(text) for text in ("the cat sat on", "no rat, no mat!", "the cat.")]
     found = by_name(measure(trained.reader, texts))["back"]
     assert found.offsets is not None
     for layer in range(2):
@@ -178,7 +178,7 @@ def test_a_head_further_back_than_the_farthest_has_no_name() -> None:
 
 def test_value_weighted_shares_equal_plain_loops(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
-    text = trained.attention("the cat sat on")
+    text = trained.attn("the cat sat on")
     found = by_name(measure(trained.reader, [text]))
     for layer, stages in enumerate(text.layers):
         weight, _ = trained.reader.linear(f"blocks.{layer}.attention.proj")

@@ -27,7 +27,7 @@ TEXT = "fade bead cab deaf a bed " * 40
 
 
 def attention(model: TrainedGPT, count: int) -> object:
-    return model.attention(f"{TEXT[:count]}\t{TEXT[:count]}" if model.has_encoder else TEXT[:count])
+    return model.attn(f"{TEXT[:count]}\t{TEXT[:count]}" if model.has_encoder else TEXT[:count])
 
 
 def heads(model: TrainedGPT, count: int) -> object:

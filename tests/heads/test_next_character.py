@@ -7,7 +7,7 @@ import pytest
 
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
-from gpt.heads.next_character import Following, logit_lens
+from gpt.heads.next_character import NextCharacter, logit_lens
 from gpt.reading.layers import softmax
 from gpt.reading.sampler import probabilities
 from gpt.storage.checkpoint import Checkpoint
@@ -25,17 +25,17 @@ def logits_of(trained: TrainedGPT, text: str) -> np.ndarray:  # type: ignore[typ
 
 
 def test_expected_probabilities_are_the_models_softmax(trained: TrainedGPT) -> None:
-    found = trained.following("the c", temperature=0.3)
+    found = trained.next("the c", temperature=0.3)
     np.testing.assert_allclose(found.expected, softmax(logits_of(trained, "the c"))[0], atol=1e-6)
 
 
-def removed_by(found: Following, name: str) -> set[int]:
+def removed_by(found: NextCharacter, name: str) -> set[int]:
     return set(np.flatnonzero(found.removed == SHAPING.index(name)).tolist())
 
 
 def test_each_removed_character_has_the_name_of_its_filter(trained: TrainedGPT) -> None:
     options = {"temperature": 2.0, "top_k": 9, "top_p": 0.8, "min_p": 0.95}
-    found = trained.following("the c", **options)
+    found = trained.next("the c", **options)
     drawn = probabilities(logits_of(trained, "the c"), SampleConfig(**options))[0]
     np.testing.assert_allclose(found.filtered, drawn, atol=1e-6)
     assert found.changed
@@ -50,13 +50,13 @@ def test_each_removed_character_has_the_name_of_its_filter(trained: TrainedGPT) 
 
 
 def test_likeliest_character_removed_by_typical_p_names_it(trained: TrainedGPT) -> None:
-    found = trained.following("the c", temperature=1.0, typical_p=0.05)
+    found = trained.next("the c", temperature=1.0, typical_p=0.05)
     assert removed_by(found, "typical_p") == set(np.flatnonzero(found.filtered == 0).tolist())
     assert found.removed[found.expected.argmax()] == SHAPING.index("typical_p")
 
 
 def test_temperature_0_removes_all_but_the_likeliest(trained: TrainedGPT) -> None:
-    found = trained.following("the c", temperature=0.0, top_k=3)
+    found = trained.next("the c", temperature=0.0, top_k=3)
     assert len(removed_by(found, "temperature")) == len(trained.vocabulary) - 1
     assert found.filtered.max() == 1
     assert found.entropies[1] == 0
@@ -64,27 +64,27 @@ def test_temperature_0_removes_all_but_the_likeliest(trained: TrainedGPT) -> Non
 
 def test_filters_that_remove_nothing_change_nothing(trained: TrainedGPT) -> None:
     none, all_mass = {"temperature": 1.0}, {"top_p": 1.0, "min_p": 1e-300, "typical_p": 1.0}
-    assert not trained.following("the c", **none).changed
-    assert not trained.following("the c", **none, top_k=1000, **all_mass).changed
-    assert trained.following("the c", **none, top_k=1).changed
-    assert trained.following("the c").changed  # sampling's own temperature is 0.8
+    assert not trained.next("the c", **none).changed
+    assert not trained.next("the c", **none, top_k=1000, **all_mass).changed
+    assert trained.next("the c", **none, top_k=1).changed
+    assert trained.next("the c").changed  # sampling's own temperature is 0.8
 
 
 def test_entropy_is_in_bits() -> None:
     even = np.full(8, 1 / 8)
-    assert Following(even, even, np.full(8, -1)).entropies == pytest.approx((3.0, 3.0))
+    assert NextCharacter(even, even, np.full(8, -1)).entropies == pytest.approx((3.0, 3.0))
 
 
 def test_a_long_text_is_read_in_the_window_of_sampling(trained: TrainedGPT) -> None:
     text = "the cat sat on the mat. "  # block_size is 16, the window begins at 8
-    found, alone = trained.following(text), trained.following(text[8:])
+    found, alone = trained.next(text), trained.next(text[8:])
     assert np.array_equal(found.expected, alone.expected)
-    assert np.array_equal(trained.following("").expected, trained.following("\n").expected)
+    assert np.array_equal(trained.next("").expected, trained.next("\n").expected)
 
 
 def test_last_depth_of_the_lens_is_the_models_prediction(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
-    attention = trained.attention("the cat sat")
+    attention = trained.attn("the cat sat")
     lens = logit_lens(trained.reader, attention, most=5)
     logits = trained.reader.logits(trained.reader.forward(attention.ids[None]))[0]
     chances = softmax(logits)
@@ -96,7 +96,7 @@ def test_last_depth_of_the_lens_is_the_models_prediction(tiny: Checkpoint) -> No
 def test_each_depth_of_the_lens_is_its_stream_through_the_output_matrix(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     tensors, ids = trained.stored.tensors, trained.vocabulary.encode("a cat")
-    lens = logit_lens(trained.reader, trained.attention("a cat"), most=3)
+    lens = logit_lens(trained.reader, trained.attn("a cat"), most=3)
     for position, token in enumerate(ids):
         embedded = tensors["token_embedding.weight"][token].astype(np.float64)
         normed = embedded / np.sqrt(np.mean(embedded**2) + 1e-5)
@@ -108,6 +108,6 @@ def test_each_depth_of_the_lens_is_its_stream_through_the_output_matrix(tiny: Ch
 
 def test_the_lens_has_at_most_the_whole_vocabulary(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
-    lens = logit_lens(trained.reader, trained.attention("t"), most=1000)
+    lens = logit_lens(trained.reader, trained.attn("t"), most=1000)
     assert lens.ids.shape == (3, 1, len(trained.vocabulary))
     np.testing.assert_allclose(lens.probabilities.sum(axis=-1), 1, rtol=0, atol=1e-6)

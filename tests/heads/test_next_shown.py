@@ -11,7 +11,7 @@ from drawn import shown
 from rich.cells import cell_len
 
 from gpt.config import SampleConfig
-from gpt.heads.next_character import Experts, Following
+from gpt.heads.next_character import Experts, NextCharacter
 from gpt.view.records import to_record
 from gpt.view.terminal.lines import Page
 
@@ -20,21 +20,21 @@ CHARACTERS = " あ[x"
 
 
 @pytest.fixture
-def found() -> Following:
+def found() -> NextCharacter:
     """Probabilities 1/2, 1/4, 1/8, 1/8; top-k removes the last, min-p the third."""
     expected, filtered = np.array([0.5, 0.25, 0.125, 0.125]), np.array([2 / 3, 1 / 3, 0, 0])
     removed = np.array([-1, -1, 3, 1])
-    return Following(expected, filtered, removed, config=CONFIG, characters=CHARACTERS)
+    return NextCharacter(expected, filtered, removed, config=CONFIG, characters=CHARACTERS)
 
 
-def rows(found: Following, page: Page, most: int = 12) -> list[str]:
+def rows(found: NextCharacter, page: Page, most: int = 12) -> list[str]:
     """The heading and the rows of the characters."""
     lines = shown(found.blocks(most), page)
     start = lines.index("") + 1
     return lines[start : lines.index("", start)]
 
 
-def test_bars_show_probabilities_and_notes_name_filters(found: Following) -> None:
+def test_bars_show_probabilities_and_notes_name_filters(found: NextCharacter) -> None:
     heading, *lines = rows(found, Page(width=48))
     lengths = [line.count("█") for line in lines]
     assert [lengths[0] // n for n in (1, 2, 4)] == lengths[:3]
@@ -47,7 +47,7 @@ def test_bars_show_probabilities_and_notes_name_filters(found: Following) -> Non
     assert shown(text.blocks(), Page())[0].startswith(f"next character · after “…{'b' * 39}⏎” · t")
 
 
-def test_a_bar_of_full_width_is_a_probability_of_1(found: Following) -> None:
+def test_a_bar_of_full_width_is_a_probability_of_1(found: NextCharacter) -> None:
     for page, bar in ((Page(80), "█"), (Page(80, ascii_only=True), "#")):
         assert [line.count(bar) for line in rows(found, page)[1:]] == [16, 8, 4, 4]
         sure = replace(found, expected=np.array([1.0, 0.0, 0.0, 0.0]))
@@ -55,12 +55,12 @@ def test_a_bar_of_full_width_is_a_probability_of_1(found: Following) -> None:
     assert rows(found, Page(40, ascii_only=True))[1].startswith("\\s ")
 
 
-def test_next_output_does_not_contain_the_word_drawn(found: Following) -> None:
+def test_next_output_does_not_contain_the_word_drawn(found: NextCharacter) -> None:
     record = json.dumps(to_record(found.records(), {}))
     assert not any("drawn" in line for line in [*shown(found.blocks(), Page()), record])
 
 
-def test_second_column_is_omitted_if_filters_change_nothing(found: Following) -> None:
+def test_second_column_is_omitted_if_filters_change_nothing(found: NextCharacter) -> None:
     config = SampleConfig(temperature=1.0, top_k=9)
     same = replace(found, filtered=found.expected, removed=np.full(4, -1), config=config)
     lines = shown(same.blocks(2), Page(60))
@@ -73,7 +73,7 @@ def test_second_column_is_omitted_if_filters_change_nothing(found: Following) ->
     ]
 
 
-def test_remaining_characters_are_summed(found: Following) -> None:
+def test_remaining_characters_are_summed(found: NextCharacter) -> None:
     lines = shown(found.blocks(1), Page())
     assert "rest: 3 characters .500 expected · .333 after" in lines
     assert (
@@ -81,7 +81,7 @@ def test_remaining_characters_are_summed(found: Following) -> None:
     ) in lines
 
 
-def mixed(found: Following, **history: int | bool) -> Following:
+def mixed(found: NextCharacter, **history: int | bool) -> NextCharacter:
     """With counting beside the GPT."""
     gpt, counting = np.array([0.7, 0.1, 0.1, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
     used = {"lengths": 7, "totals": 1234, "kinds": 5, "pairs": False} | history
@@ -93,7 +93,7 @@ def mixed(found: Following, **history: int | bool) -> Following:
 @pytest.mark.parametrize("ascii_only", [False, True])
 @pytest.mark.parametrize("width", [40, 48, 80, None])
 def test_columns_of_the_gpt_and_counting_stand_below_their_names(
-    found: Following, width: int | None, ascii_only: bool
+    found: NextCharacter, width: int | None, ascii_only: bool
 ) -> None:
     heading, *lines = rows(mixed(found), Page(width, ascii_only=ascii_only))
     for name, chances in (
@@ -110,7 +110,7 @@ def test_columns_of_the_gpt_and_counting_stand_below_their_names(
     assert (lengths[3] > lengths[2]) == (width in (80, None))  # counting's, if they fit
 
 
-def test_lines_say_the_weights_and_what_counting_used(found: Following) -> None:
+def test_lines_say_the_weights_and_what_counting_used(found: NextCharacter) -> None:
     def notes(**history: int | bool) -> list[str]:
         lines = shown(mixed(found, **history).blocks(), Page())
         start = next(n for n, line in enumerate(lines) if line.startswith("expected = "))
@@ -133,12 +133,12 @@ def test_lines_say_the_weights_and_what_counting_used(found: Following) -> None:
 
 def test_bars_stay_aligned_beside_a_probability_of_1() -> None:
     sure = np.array([1.0, 0.0, 0.0, 0.0])
-    lines = rows(Following(sure, sure, np.full(4, -1), characters="abcd"), Page(60))[1:]
+    lines = rows(NextCharacter(sure, sure, np.full(4, -1), characters="abcd"), Page(60))[1:]
     assert [line.split()[1] for line in lines] == ["1.000", ".000", ".000", ".000"]
     assert len({line.index(".") for line in lines}) == 1
 
 
-def test_next_json_lists_every_character_likeliest_first(found: Following) -> None:
+def test_next_json_lists_every_character_likeliest_first(found: NextCharacter) -> None:
     read = json.loads(json.dumps(to_record(found.records(), {"run": "r"})))
     assert (read["run"], read["top_k"], read["top_p"], read["schema"]) == ("r", 3, None, 1)
     assert [each["character"] for each in read["rows"]] == list(CHARACTERS)

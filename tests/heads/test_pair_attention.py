@@ -43,13 +43,13 @@ def test_every_kind_passes_its_checks(
 ) -> None:
     options: dict[str, Any] = {"post_norm": post_norm, "position": position, "norm": norm}
     model = load(encoded_file(tmp_path / "p.safetensors", **options))
-    found = model.attention(PAIR, kind=kind)
+    found = model.attn(PAIR, attention=kind)
     assert [check.name for check in found.checks if not check.passed] == []
     assert len(found.layers) == (3 if kind == "encoder" else 2)
 
 
 def test_rows_and_columns_of_each_kind(trained: TrainedGPT) -> None:
-    maps = {kind: trained.attention(PAIR, kind=kind) for kind in KINDS}
+    maps = {kind: trained.attn(PAIR, attention=kind) for kind in KINDS}
     texts = {kind: (each.text, each.columns) for kind, each in maps.items()}
     read = f"\t{TARGET}"
     assert texts == {
@@ -62,13 +62,13 @@ def test_rows_and_columns_of_each_kind(trained: TrainedGPT) -> None:
         assert (each.layers[0].weights > 0).all(axis=0).tolist() == each.allowed.tolist()
         assert trained.vocabulary.decode(each.ids) == each.text
         assert trained.vocabulary.decode(each.column_ids) == each.columns
-    assert trained.attention(PAIR).kind == "cross"
+    assert trained.attn(PAIR).kind == "cross"
     assert maps["cross"].to_numpy()["weights"].shape == (2, 2, len(read), len(SOURCE))
     assert maps["cross"].to_numpy()["column_ids"].tolist() == maps["encoder"].ids.tolist()
 
 
 def test_a_map_has_the_stages_of_the_forward_pass(trained: TrainedGPT) -> None:
-    cross = trained.attention(PAIR)
+    cross = trained.attn(PAIR)
     reader = trained.reader
     memory = reader.encode(cross.column_ids[None])
     stream = reader.forward(cross.ids[None], memory)
@@ -77,7 +77,7 @@ def test_a_map_has_the_stages_of_the_forward_pass(trained: TrainedGPT) -> None:
 
 
 def test_without_a_target_the_model_writes_it(trained: TrainedGPT) -> None:
-    found = trained.attention(SOURCE)
+    found = trained.attn(SOURCE)
     assert found.text == "\t" + trained.answers([SOURCE])[0]
 
 
@@ -85,15 +85,15 @@ def test_the_first_rows_of_a_map(trained: TrainedGPT) -> None:
     both: tuple[AttentionKind, ...] = ("cross", "decoder")
     for kind in both:
         whole, part = (
-            trained.attention(PAIR, kind=kind),
-            trained.attention(f"{SOURCE}\t2", kind=kind),
+            trained.attn(PAIR, attention=kind),
+            trained.attn(f"{SOURCE}\t2", attention=kind),
         )
         first = whole.first(2)
         assert (first.text, first.columns) == (part.text, part.columns)
         for name, each in first.to_numpy().items():
             np.testing.assert_allclose(each, part.to_numpy()[name], rtol=0, atol=2e-5, err_msg=name)
     with pytest.raises(ValueError, match="whole text"):
-        trained.attention(PAIR, kind="encoder").first(2)
+        trained.attn(PAIR, attention="encoder").first(2)
 
 
 class Damaged(Reader):
@@ -166,19 +166,19 @@ def checks_of(trained: TrainedGPT, reader: Reader, kind: AttentionKind) -> set[s
 
 
 def test_rollout_exists_for_self_attention_only(trained: TrainedGPT) -> None:
-    assert trained.attention(PAIR, kind="encoder").rollout(2).shape == (6, 6)
+    assert trained.attn(PAIR, attention="encoder").rollout(2).shape == (6, 6)
     with pytest.raises(ValueError, match="self-attention only"):
-        trained.attention(PAIR).stage("weights", 0, "rollout")
+        trained.attn(PAIR).stage("weights", 0, "rollout")
 
 
 def test_what_does_not_fit_a_model_is_refused(trained: TrainedGPT, tiny: Checkpoint) -> None:
     other: Any = "sideways"
     for call, named in [
-        (lambda: trained.attention(PAIR, kind=other), "sideways"),
-        (lambda: trained.attention(PAIR, truncate=True), "truncate"),
-        (lambda: TrainedGPT(tiny.model()).attention("the", kind="cross"), "no encoder"),
+        (lambda: trained.attn(PAIR, attention=other), "sideways"),
+        (lambda: trained.attn(PAIR, truncate=True), "truncate"),
+        (lambda: TrainedGPT(tiny.model()).attn("the", attention="cross"), "no encoder"),
     ]:
         with pytest.raises(ConfigError, match=named):
             call()
     with pytest.raises(TextError, match="several TABs"):
-        trained.attention("a\tb\tc")
+        trained.attn("a\tb\tc")

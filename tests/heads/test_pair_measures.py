@@ -141,11 +141,11 @@ def test_heads_are_named_by_what_they_do() -> None:
 def test_a_survey_measures_the_pairs_of_the_model_file(
     trained: TrainedGPT, kind: Any, layers: int
 ) -> None:
-    found = trained.heads(kind=kind, windows=7)
+    found = trained.heads(attention=kind, windows=7)
     assert found.windows == 7
     assert found.measures[0].values.shape == (layers, 2)
     assert found.measured.startswith("7 pairs of the validation split's first ")
-    again = trained.heads(PAIRS, kind=kind, windows=7)
+    again = trained.heads(PAIRS, attention=kind, windows=7)
     for one, other in zip(found.measures, again.measures, strict=True):
         np.testing.assert_array_equal(one.values, other.values)
 
@@ -168,7 +168,7 @@ def test_mean_outputs_of_heads_are_means_over_all_positions_of_pairs(trained: Tr
     pairs = trained.pairs_in(text)
     chosen = [pairs[0], pairs[round((len(pairs) - 1) / 2)], pairs[-1]]
     for kind in get_args(AttentionKind):
-        maps = [trained.attention("\t".join(pair), kind=kind) for pair in chosen]
+        maps = [trained.attn("\t".join(pair), attention=kind) for pair in chosen]
         rows = np.concatenate([each.to_numpy()["context"] for each in maps], axis=2)
         found = mean_contexts(trained.reader, texts, kind)
         np.testing.assert_allclose(found, rows.mean(axis=2), atol=1e-6)
@@ -185,9 +185,9 @@ def test_texts_without_a_pair_are_refused(trained: TrainedGPT, tiny: Checkpoint)
         with pytest.raises(TextError, match=problem):
             trained.heads(text)
     with pytest.raises(ConfigError, match="ablation of pairs: mean or zero; resample needs"):
-        trained.heads(ablation="resample")
+        trained.heads(ablate="resample")
     with pytest.raises(ConfigError, match="no encoder: 'cross' is not one of decoder"):
-        TrainedGPT(tiny.model()).heads(kind="cross")
+        TrainedGPT(tiny.model()).heads(attention="cross")
 
 
 @pytest.mark.parametrize("kind", ["cross", "encoder", "decoder"])
@@ -199,7 +199,7 @@ def test_ablation_equals_a_model_with_changed_weights(
     character of all pairs, reaches the projection as a bias, too.
     """
     text = "ab\t12\n0ca\t3\nf\t4 5 6\n"
-    found = by_name(trained.heads(text, kind=kind, ablation=how).measures)["ablation"]
+    found = by_name(trained.heads(text, attention=kind, ablate=how).measures)["ablation"]
     reader, pairs = trained.reader, trained.pair_ids(text)
     layers, heads, size = len(found.values), trained.config.n_head, trained.config.head_size
     sublayer = "cross" if kind == "cross" else "attention"
@@ -247,7 +247,7 @@ def test_the_lens_shows_what_the_decoder_predicts_at_each_depth(
     assert np.array_equal(lens.ids[0, :, 0], first.argmax(axis=-1))
     for kind in ("encoder", "decoder"):
         with pytest.raises(ValueError, match=f"the logit lens needs 'cross', not '{kind}'"):
-            trained.lens(trained.attention(text, kind=kind))  # type: ignore[arg-type]
+            trained.lens(trained.attn(text, attention=kind))  # type: ignore[arg-type]
 
 
 def by_name(measures: Any) -> dict[str, Measure]:

@@ -87,7 +87,7 @@ def test_healthy_model_is_saved_opened_and_passes_its_checks(
     path.write_bytes(model_bytes(model, LETTERS, TEXT, 1, prove_tensors))
     trained = TrainedGPT(read_model(path))
     assert trained.proof.passed
-    attention = trained.attention(TEXT[:12])
+    attention = trained.attn(TEXT[:12])
     assert [check.name for check in attention.checks if not check.passed] == []
 
 

@@ -50,7 +50,7 @@ def test_text_equals_numpys_also_beyond_the_context(
 ) -> None:
     options: dict[str, Any] = {"length": 40, "seed": 3, **drawn}
     model = TrainedGPT(tiny.model(), lambda stored: decoder)
-    assert model.generate("the cat", **options) == trained.generate("the cat", **options)
+    assert model.sample("the cat", **options) == trained.sample("the cat", **options)
 
 
 @pytest.mark.parametrize("only", [None, "gpt", "counting"])
@@ -68,7 +68,7 @@ def test_text_of_a_model_with_counting_equals_numpys(
     model = TrainedGPT(counted.stored, lambda stored: decoder)
     for n in (1, 3):
         asked: dict[str, Any] = {"length": 60, "seed": 3, "n": n, "only": only}
-        assert model.generate("the cat", **asked) == counted.generate("the cat", **asked)
+        assert model.sample("the cat", **asked) == counted.sample("the cat", **asked)
     assert caplog.messages == []
 
 
@@ -94,7 +94,7 @@ def test_every_result_on_a_device_equals_numpys(
             return super().block(x, layer)
 
     model = TrainedGPT(tiny.model(), lambda stored: Counting(load_gpt(tiny.model(), "cpu"), "cpu"))
-    found, expected = (each.attention("the cat sat") for each in (model, trained))
+    found, expected = (each.attn("the cat sat") for each in (model, trained))
     assert all(check.passed for check in found.checks)
     assert [check.name for check in found.checks] == [check.name for check in expected.checks]
     for mine, its in zip(found.layers, expected.layers, strict=True):
@@ -103,11 +103,9 @@ def test_every_result_on_a_device_equals_numpys(
     assert set(computed) == {"block"}
     computed.clear()
     assert model.score(TEXT[:90]).nats == pytest.approx(trained.score(TEXT[:90]).nats, abs=1e-5)
-    assert model.following("the").expected == pytest.approx(
-        trained.following("the").expected, abs=1e-5
-    )
+    assert model.next("the").expected == pytest.approx(trained.next("the").expected, abs=1e-5)
     assert set(computed) == {"forward"}
-    surveys = [each.heads(TEXT[:90], ablation="mean") for each in (model, trained)]
+    surveys = [each.heads(TEXT[:90], ablate="mean") for each in (model, trained)]
     for mine, its in zip(*(survey.measures for survey in surveys), strict=True):
         np.testing.assert_allclose(mine.values, its.values, rtol=0, atol=1e-4)
     assert (set(computed), caplog.messages) == ({"forward", "block"}, [])
@@ -125,7 +123,7 @@ def test_a_device_with_wrong_logits_writes_nothing(
         else:
             net.lm_head.weight[2] = float("inf")
     model = TrainedGPT(tiny.model(), lambda stored: DeviceGPT(net, "cpu"))
-    assert model.generate("the cat", length=40) == trained.generate("the cat", length=40)
+    assert model.sample("the cat", length=40) == trained.sample("the cat", length=40)
     (line,) = caplog.messages
     assert ("logits differ" if change == "rounded" else "numbers are not finite") in line
 
@@ -136,7 +134,7 @@ def test_cuda_writes_the_same_text(
 ) -> None:
     decoder = DeviceGPT(load_gpt(tiny.model(), "cuda"), "cuda")
     for options in ({"temperature": 0.0}, {"top_p": 0.9}, {"top_p": 0.9, "seed": 2}):
-        expected = trained.generate("the cat", length=40, **options)
+        expected = trained.sample("the cat", length=40, **options)
         model = TrainedGPT(tiny.model(), lambda stored: decoder)
-        assert model.generate("the cat", length=40, **options) == expected
+        assert model.sample("the cat", length=40, **options) == expected
     assert caplog.messages == []

@@ -130,7 +130,7 @@ def test_device_that_fails_to_open_is_not_tried_again(
 
     model = on(trained, fail)
     for _ in range(2):
-        assert model.generate("the", length=20) == trained.generate("the", length=20)
+        assert model.sample("the", length=20) == trained.sample("the", length=20)
     assert (len(tries), len(caplog.messages)) == (1, 1)
 
 
@@ -210,15 +210,15 @@ def test_each_number_of_streams_is_tested_once(trained: TrainedGPT) -> None:
 
 TEXT_OF_THREE_WINDOWS = (TEXT * 9)[:40]
 RESULTS: dict[str, tuple[str, Callable[[TrainedGPT], Any]]] = {
-    "attention": ("block", lambda model: model.attention("the cat sat").layers[1].weights),
-    "checks": ("block", lambda model: [it.passed for it in model.attention("the cat").checks]),
+    "attention": ("block", lambda model: model.attn("the cat sat").layers[1].weights),
+    "checks": ("block", lambda model: [it.passed for it in model.attn("the cat").checks]),
     "score": ("forward", lambda model: model.score(TEXT_OF_THREE_WINDOWS).nats),
     "surprises": ("forward", lambda model: model.surprises(TEXT_OF_THREE_WINDOWS).nats),
-    "next": ("forward", lambda model: model.following("the cat").expected),
+    "next": ("forward", lambda model: model.next("the cat").expected),
     "heads": ("block", lambda model: model.heads(TEXT_OF_THREE_WINDOWS).measures[0].values),
     "ablation": (
         "block",
-        lambda model: model.heads(TEXT_OF_THREE_WINDOWS, ablation="zero").measures[-1].values,
+        lambda model: model.heads(TEXT_OF_THREE_WINDOWS, ablate="zero").measures[-1].values,
     ),
 }
 
@@ -260,7 +260,7 @@ def test_a_model_fails_on_its_device_once_for_all_results(
 ) -> None:
     device = Device(trained, 0)
     model = on(trained, lambda: device)
-    assert model.generate("the", length=9) == trained.generate("the", length=9)
+    assert model.sample("the", length=9) == trained.sample("the", length=9)
     for _, compute in RESULTS.values():
         assert np.array_equal(compute(model), compute(trained))
     assert len(caplog.messages) == 1

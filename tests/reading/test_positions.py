@@ -73,8 +73,8 @@ def test_a_context_of_a_million_characters_takes_memory_for_the_text_only(
     tracemalloc.start()
     try:
         model = TrainedGPT(stored)
-        model.generate("the cat", length=600)
-        model.attention("the cat sat")
+        model.sample("the cat", length=600)
+        model.attn("the cat sat")
         model.score("the cat sat on the mat")
         assert tracemalloc.get_traced_memory()[1] < 100 * 2**20
     finally:

@@ -33,7 +33,7 @@ def trained(folder: Path) -> Run:
 
 def texts_of(run: Run) -> str:
     """What the model of step 6 writes."""
-    return TrainedGPT(run.model("6")).generate("the ", length=8, temperature=0.0)
+    return TrainedGPT(run.model("6")).sample("the ", length=8, temperature=0.0)
 
 
 def layout(step: Path) -> list[object]:

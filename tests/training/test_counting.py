@@ -79,7 +79,7 @@ def test_surprises_predictions_and_scores_agree(
     assert surprises.score.nats == pytest.approx(score.nats, abs=1e-6)
     overlapping = model.surprises(text)
     for place in (30, 100, 198):
-        found = model.following(text[: place + 1], temperature=1.0)
+        found = model.next(text[: place + 1], temperature=1.0)
         came = model.vocabulary.encode(text[place + 1])[0]
         if (place + 1) % 8 == 0:  # the sampler's window is the same there
             assert -np.log(found.expected[came]) == pytest.approx(overlapping.nats[place], abs=1e-5)
@@ -127,9 +127,9 @@ def test_greedy_sampling_takes_the_likeliest_of_both_past_the_context(
     made: tuple[Run, Trainer, list[Evaluated]],
 ) -> None:
     model = gpt.load(made[0].path)
-    text = model.generate("the cat", length=40, temperature=0)
+    text = model.sample("the cat", length=40, temperature=0)
     for place in range(7, 47):
-        found = model.following(text[:place])
+        found = model.next(text[:place])
         assert found.expected.argmax() == model.vocabulary.encode(text[place])[0]
 
 
@@ -221,9 +221,9 @@ def test_a_text_with_too_many_n_grams_is_counted_with_fewer_orders(
     assert (trainer.manifest.model.counting, trie.orders) == (5, 3)
     found = model.score(np.asarray(trainer.val))
     assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
-    assert model.generate("the ", length=40, n=2)[0] == model.generate("the ", length=40)
-    greedy = model.generate("the cat", length=1, temperature=0)[-1]
-    likeliest = model.following("the cat").expected.argmax()
+    assert model.sample("the ", length=40, n=2)[0] == model.sample("the ", length=40)
+    greedy = model.sample("the cat", length=1, temperature=0)[-1]
+    likeliest = model.next("the cat").expected.argmax()
     assert greedy == model.vocabulary.characters[likeliest]
 
 

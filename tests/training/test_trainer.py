@@ -456,7 +456,7 @@ def test_model_learns_its_text(tmp_path: Path) -> None:
     checkpoint = train_tiny(tmp_path, train, n_embd=32)
     assert checkpoint.manifest.val_loss is not None
     assert checkpoint.manifest.val_loss < 0.2 * math.log(len(checkpoint.manifest.characters))
-    text = gpt.load(checkpoint.path).generate("the cat sat on the", length=4, temperature=0)
+    text = gpt.load(checkpoint.path).sample("the cat sat on the", length=4, temperature=0)
     assert text[18:] in {" mat", " cat", " rat"}
 
 

@@ -88,7 +88,7 @@ def experts(length: int, text: str = "") -> Experts:
 
 def every(run: TrainedGPT, text: str) -> list[Any]:
     """A result of each type for a text of two characters or more."""
-    found = run.attention(text, unknown="skip", truncate=True)
+    found = run.attn(text, unknown="skip", truncate=True)
     rows = ((Run(Path(f"runs/{text[:9]}")), manifest()),)
     return [
         run,
@@ -96,7 +96,7 @@ def every(run: TrainedGPT, text: str) -> list[Any]:
         run.heads(TEXT * 9),
         development([0, 10], [run.heads(TEXT * 9)] * 2),
         run.measures(found)[0],
-        run.following(text, unknown="skip", top_k=2),
+        run.next(text, unknown="skip", top_k=2),
         run.lens(found),
         run.score(text, unknown="skip"),
         run.surprises(text, unknown="skip"),
@@ -136,13 +136,13 @@ def test_arrays_of_heads_and_activations_have_their_names(run: TrainedGPT) -> No
 
 def test_a_run_suggests_texts_that_its_model_can_read(run: TrainedGPT) -> None:
     (asked,) = re.findall(r"run\.attention\((.*?)\)", Markup(run._repr_html_() or "").text)
-    assert run.attention(ast.literal_eval(asked)).text
+    assert run.attn(ast.literal_eval(asked)).text
 
 
 @pytest.mark.parametrize("length", [1, 12, 16])
 def test_attention_shows_the_page_of_any_length(run: TrainedGPT, length: int) -> None:
     text = (TEXT * 2)[:length]
-    html = run.attention(text)._repr_html_()
+    html = run.attn(text)._repr_html_()
     assert len(html.encode()) <= LIMIT
     page = page_in(html)
     document = payload_of(page)
@@ -163,7 +163,7 @@ def page_in(html: str) -> str:
 def test_large_attention_shows_its_first_characters_exactly(
     run: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = run.attention("the cat on a mat")
+    found = run.attn("the cat on a mat")
     packed, count = attention._page(found.first(4), LIMIT)
     assert packed
     assert count == 4
@@ -178,7 +178,7 @@ def test_large_attention_shows_its_first_characters_exactly(
 
 
 def test_first_characters_have_the_numbers_of_the_whole_text(run: TrainedGPT) -> None:
-    whole, short = run.attention(TEXT), run.attention(TEXT[:4])
+    whole, short = run.attn(TEXT), run.attn(TEXT[:4])
     first = whole.first(4)
     assert (first.text, first.model) == (TEXT[:4], run)
     for name, values in first.to_numpy().items():
@@ -209,8 +209,8 @@ def test_any_text_is_shown_as_text(run: TrainedGPT) -> None:
         Sample(hostile, hostile),
         curve(name=hostile),
         RunTable(((Run(Path(hostile.replace("\0", "")[:60])), manifest(corpus=corpus)),)),
-        replace(run.following("the"), text=hostile, characters=hostile),
-        replace(run.lens(run.attention("the")), text=hostile[-3:], characters=hostile),
+        replace(run.next("the"), text=hostile, characters=hostile),
+        replace(run.lens(run.attn("the")), text=hostile[-3:], characters=hostile),
         paired(nats, nats + 1, (hostile, hostile)),
         replace(experts(len(hostile), hostile), characters=hostile),
     ):
@@ -221,14 +221,14 @@ def test_any_text_is_shown_as_text(run: TrainedGPT) -> None:
 
 
 def test_hostile_text_cannot_leave_the_frame(run: TrainedGPT) -> None:
-    found = replace(run.attention(TEXT), text="</iframe>'><"[: len(TEXT)])
+    found = replace(run.attn(TEXT), text="</iframe>'><"[: len(TEXT)])
     html = found._repr_html_()
     assert html.count("</iframe>") == 1
     assert "".join(map(chr, payload_of(page_in(html))["codes"])) == found.text
 
 
 def test_next_character_shows_each_expert(run: TrainedGPT) -> None:
-    found = run.following("the")
+    found = run.next("the")
     even = np.full(len(found.expected), 1 / len(found.expected))
     counts = np.int64(3), np.float64(7), np.int64(2), np.bool_(False)
     experts_ = Experts(even, even, even, np.array([0.9, 0.25]), *counts)  # type: ignore[arg-type]
@@ -258,7 +258,7 @@ def test_large_results_stay_small() -> None:
 
 def test_results_are_data_frames(run: TrainedGPT) -> None:
     pandas = pytest.importorskip("pandas")
-    found = run.attention(TEXT)
+    found = run.attn(TEXT)
     frame = found.to_pandas()
     assert len(frame) == 2 * 2 * 11 * 12 // 2
     row = frame[(frame.layer == 1) & (frame["head"] == 0) & (frame.q_pos == 5) & (frame.k_pos == 3)]
@@ -284,7 +284,7 @@ def test_without_pandas_the_error_says_what_to_install(
 
 
 def test_attention_is_saved_in_every_format(run: TrainedGPT, tmp_path: Path) -> None:
-    found = run.attention(TEXT)
+    found = run.attn(TEXT)
     for name, start in (
         ("a.npz", b"PK"),
         ("a.csv", b'"layer","head"'),
@@ -306,7 +306,7 @@ def test_attention_is_saved_in_every_format(run: TrainedGPT, tmp_path: Path) -> 
 
 
 def test_sample_is_a_text_that_knows_its_prompt(run: TrainedGPT) -> None:
-    sample = run.generate("the", length=5)
+    sample = run.sample("the", length=5)
     assert isinstance(sample, Sample)
     assert sample.prompt == 3
     for copied in (copy.copy(sample), copy.deepcopy(sample)):
@@ -317,7 +317,7 @@ def test_opening_a_model_imports_no_view(tiny: Checkpoint) -> None:
     code = (
         "import sys, gpt\n"
         "assert not {'numpy', 'torch'} & set(sys.modules)\n"
-        f"run = gpt.load({str(tiny.path)!r}); repr(run.attention('the cat'))\n"
+        f"run = gpt.load({str(tiny.path)!r}); repr(run.attn('the cat'))\n"
         "assert not [name for name in sys.modules if name.startswith('gpt.view')]\n"
         "assert 'torch' not in sys.modules and 'pandas' not in sys.modules\n"
     )

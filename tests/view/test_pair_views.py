@@ -35,7 +35,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
 
 @pytest.fixture(scope="module")
 def cross(trained: TrainedGPT) -> AttentionMap:
-    return trained.attention(PAIR)
+    return trained.attn(PAIR)
 
 
 def drawn(found: AttentionMap, view: Drawing, stage: Stage = "weights", **part: str) -> list[str]:
@@ -81,7 +81,7 @@ def test_ranges_count_in_their_own_text(cross: AttentionMap) -> None:
 
 
 def test_the_encoders_rows_read_later_characters(trained: TrainedGPT) -> None:
-    found = trained.attention(PAIR, kind="encoder")
+    found = trained.attn(PAIR, attention="encoder")
     lines = drawn(found, "numbers")
     assert lines[0].startswith("encoder self-attention · ")
     assert len(lines[4].split()) == 2 + 6 + 3
@@ -122,7 +122,7 @@ def test_npz_has_both_texts(cross: AttentionMap, tmp_path: Path) -> None:
 def test_figures_say_what_a_row_of_cross_attention_predicts(
     cross: AttentionMap, trained: TrainedGPT, ascii_only: bool
 ) -> None:
-    for found in (cross, trained.attention(PAIR, kind="decoder")):
+    for found in (cross, trained.attn(PAIR, attention="decoder")):
         figure, _ = draw(select(found), ascii_only=ascii_only)
         said = "a row predicts the character after it" in "".join(
             x.get_text() for x in figure.texts
@@ -149,7 +149,7 @@ def test_a_notebook_shows_the_page(cross: AttentionMap) -> None:
 
 @pytest.mark.parametrize("kind", get_args(AttentionKind))
 def test_a_large_map_of_a_pair_fits_in_a_notebook(trained: TrainedGPT, kind: AttentionKind) -> None:
-    found = trained.attention("24 abc\t2-1-2-1-2-1", kind=kind)
+    found = trained.attn("24 abc\t2-1-2-1-2-1", attention=kind)
     whole, count = notebook._page(found, notebook.LIMIT)
     assert whole
     assert count == len(found.text)

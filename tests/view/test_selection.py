@@ -20,7 +20,7 @@ from gpt.view.selection import LAYER_STAGES, SQUARE_STAGES, select
 @pytest.fixture(scope="module")
 def attention(tiny: Checkpoint) -> AttentionMap:
     """7 characters, 2 layers, 2 heads of 8."""
-    return TrainedGPT(tiny.model()).attention("the cat")
+    return TrainedGPT(tiny.model()).attn("the cat")
 
 
 @pytest.mark.parametrize(

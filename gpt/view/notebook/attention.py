@@ -40,7 +40,7 @@ def attention(found: AttentionMap) -> str:
     heads = len(found.layers[0].q)
     facts = f"{len(text)} characters · {layers_and_heads(len(found.layers), heads)}"
     if found.model is None:
-        why = note("This map was made without a model; run.attention(text) shows its page.")
+        why = note("This map was made without a model; run.attn(text) shows its page.")
         return card("Attention", facts, _stages(found), why, alarm=alarm)
     facts += f" · {found.model.stored.title}"
     page, count = _page(found, LIMIT - MARGIN - len(style().encode()))

@@ -47,7 +47,7 @@ def trained(found: TrainedGPT) -> str:
     inside = stored.source.is_relative_to(here)
     values["file"] = str(stored.source.relative_to(here) if inside else stored.source)
     text = repr(found.example())
-    next_ = note(f"run.generate({text})   run.attention({text})   run.following({text})")
+    next_ = note(f"run.sample({text})   run.attn({text})   run.next({text})")
     size = f"{millions(config.parameters())} parameters"
     return card(
         stored.title,

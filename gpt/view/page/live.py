@@ -124,7 +124,7 @@ def surveys_of(
     if not model.has_encoder:
         return [model.heads(ids, name=name, done=done)]
     return [
-        model.heads(kind=kind, done=lambda share, n=n: done((n + share) / 3))
+        model.heads(attention=kind, done=lambda share, n=n: done((n + share) / 3))
         for n, kind in enumerate(KINDS)
     ]
 

@@ -86,7 +86,7 @@ def subject_of(
     """
     model = attention.model
     if model is None:
-        raise ValueError("this map was made without a model; make one with run.attention(text)")
+        raise ValueError("this map was made without a model; make one with run.attn(text)")
     return Subject(
         name or model.stored.title,
         attention,

@@ -57,7 +57,7 @@ def test_imported_model_computes_nanogpts_logits(
     row = model.vocabulary.decode(ids[0].numpy())
     score = model.score(row)
     assert score.nats == pytest.approx(float(nats[0].mean()), abs=1e-5)
-    assert model.generate(text[:5], length=8).startswith(text[:5])
+    assert model.sample(text[:5], length=8).startswith(text[:5])
 
 
 def test_ids_in_another_order_than_code_points_keep_their_rows(tmp_path: Path) -> None:

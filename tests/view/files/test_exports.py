@@ -27,7 +27,7 @@ AWKWARD = '\n",[é\r '  # as many characters as in "the cat"
 @pytest.fixture(scope="module")
 def attention(tiny: Checkpoint) -> AttentionMap:
     """The numbers of "the cat"; the characters are replaced by awkward ones."""
-    return replace(TrainedGPT(tiny.model()).attention("the cat"), text=AWKWARD)
+    return replace(TrainedGPT(tiny.model()).attn("the cat"), text=AWKWARD)
 
 
 def selected(attention: AttentionMap, stage: str, query: str = ":", key: str = ":") -> Selection:

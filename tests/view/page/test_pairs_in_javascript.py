@@ -29,7 +29,7 @@ def script() -> Iterator[JavaScript]:
 
 
 def map_and_page(path: Path, kind: AttentionKind, **options: Any) -> tuple[AttentionMap, Any]:
-    found = load(encoded_file(path / "p.safetensors", **options)).attention(PAIR, kind=kind)
+    found = load(encoded_file(path / "p.safetensors", **options)).attn(PAIR, attention=kind)
     return found, payload_of(build_page([subject_of(found)], Start(), "pair"))
 
 

@@ -132,7 +132,7 @@ def test_filters_and_their_order_are_those_of_python(script: JavaScript) -> None
 
 
 def removed_by(scores: Array, config: SampleConfig) -> list[int]:
-    """For each character the index in SHAPING of what removed it, or −1 (see Following)."""
+    """For each character the index in SHAPING of what removed it, or −1 (see NextCharacter)."""
     removed = np.full(scores.shape[1], -1)
     for number in range(len(SHAPING)):
         later: dict[str, Any] = dict.fromkeys(SHAPING[number + 1 :])
