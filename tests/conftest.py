@@ -95,7 +95,8 @@ def resume(
     stored = checkpoint.manifest
     train = replace(stored.train, **changed)
     val_characters = len(corpus.parts(train.val_fraction)[1]) - 1
-    manifest = stored.trained_with(train, val_characters)
+    budget = stored.budget if train.steps == stored.train.steps else None
+    manifest = replace(stored, train=train, val_characters=val_characters, budget=budget)
     return Trainer(run, corpus, manifest, "cpu", prove, checkpoint, shard=shard)
 
 

@@ -129,7 +129,7 @@ def main() -> None:
                     _, warnings = run.last_valid()
                     assert not warnings, warnings
                     try:
-                        run.best().verify()
+                        run.at().verify()
                     except CheckpointError as error:
                         raise AssertionError("the best is not whole") from error
                 if kills % 20 == 0:

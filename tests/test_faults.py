@@ -114,7 +114,7 @@ class Training:
         commit, warnings = run.last_valid()
         assert commit.manifest.step in newest
         if not warnings:
-            run.best().verify()
+            run.at().verify()
         trainer = resume(run, self.corpus)
         assert finish(trainer.events()) == 0
         assert weights(run) == self.weights

@@ -46,7 +46,6 @@ class ResumeOptions(TypedDict, total=False):
 
     steps: int
     eval_interval: int
-    eval_chars: int
     patience: int
     keep_all: bool
     micro_batch_size: int
@@ -95,6 +94,7 @@ class TrainOptions(ResumeOptions, total=False):
     val_fraction: float
     min_count: int
     evaluations: int
+    eval_chars: int
     eval_part: int
     seed: int
     freeze: str

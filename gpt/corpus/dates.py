@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from gpt.words import ordinal
+
 SEED = 1
 DATES = 30_000
 TIMES = 3  # ways in which each date is written; fewer if two of them give the same text
@@ -145,8 +147,8 @@ def dates() -> bytes:
     days += DATES
     orders = draws[days:].reshape(DATES, -1).argsort(axis=1, kind="stable")  # of the formats
     lines = []
-    for ordinal, order in zip(chosen.tolist(), orders, strict=True):
-        day = date.fromordinal(ordinal)
+    for number, order in zip(chosen.tolist(), orders, strict=True):
+        day = date.fromordinal(number)
         fields, target = _fields(day), day.isoformat()
         forms = (FORMATS[n] for n in order)
         fitting = (form for form in forms if day.year in CENTURY or "{yy}" not in form[1])
@@ -170,7 +172,6 @@ def _fields(day: date) -> dict[str, str]:
     `first` French (1er, but 24).
     """
     d, m = day.day, day.month
-    end = "th" if d in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(d % 10, "th")
     return {
         "year": str(day.year),
         "yy": f"{day.year % 100:02}",
@@ -178,6 +179,6 @@ def _fields(day: date) -> dict[str, str]:
         "mm": f"{m:02}",
         "d": str(d),
         "dd": f"{d:02}",
-        "ordinal": f"{d}{end}",
+        "ordinal": ordinal(d),
         "first": "1er" if d == 1 else str(d),
     }

@@ -24,7 +24,6 @@ from gpt.errors import TextError
 from gpt.vocabulary import code_points
 
 CHUNK = 2**18  # bytes read at a time, at least 4; arrays made from them fit in a processor's cache
-MOST_UNSIZED = 2**24  # most bytes read from a file whose size the system does not report
 
 #: Number of the source, UTF-8 bytes, (characters,) their code points.
 Chunk = tuple[int, bytes, npt.NDArray[np.unsignedinteger[Any]]]
@@ -73,25 +72,20 @@ def pieces_of(sources: Sequence[Source], separator: str, notes: list[str]) -> li
     ends, end = True, separator.encode()
     for number, source in enumerate(sources):
         with opened(source) as file:
-            head, data = file.read(HEAD) or b"", b""  # None: a device that would wait
+            head = file.read(HEAD) or b""  # None: a device that would wait
             check_is_text(head, source.name)
             start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
             if start:
                 notes.append(f"left out the byte order mark of {source.name}")
-            stop = os.fstat(file.fileno()).st_size
-            if len(head) != min(stop, HEAD):  # the system generates the bytes while they are read
-                data = head + (file.read(MOST_UNSIZED) or b"")
-                stop = len(data)
-                if stop > MOST_UNSIZED:
-                    raise TextError(f"{source.name} has no size; save it to a file first")
+            stop = os.fstat(file.fileno()).st_size  # 0: a device, or a file of the system itself
             if start >= stop:
                 continue
             if not ends:
                 last = found[-1]
                 found.append(Piece(last.number, last.source, 0, len(end), end))
-            found.append(Piece(number, source, start, stop, data))
+            found.append(Piece(number, source, start, stop))
             file.seek(max(start, stop - len(end)))
-            ends = (data or file.read(len(end))).endswith(end)
+            ends = file.read(len(end)) == end
     return found
 
 

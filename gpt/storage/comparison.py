@@ -20,6 +20,8 @@ from gpt.storage.run import Run
 from gpt.storage.runs import natural
 from gpt.words import counted, measured_on
 
+Array = npt.NDArray[np.float64]
+
 
 @dataclass(frozen=True, repr=False)
 class Curve(TableResult):
@@ -65,12 +67,12 @@ def curve_of(run: Run, manifest: Manifest | None = None) -> Curve:
     """
     read, of = (manifest or run.last().manifest).part
     records = [record for record in run.records("metrics") if "val_loss" in record]
-    gpt = [record.get("gpt_loss") for record in records]
+    gpt = _column(records, "gpt_loss")
     return Curve(
-        steps=np.array([record["step"] for record in records], np.int64),
-        train=np.array([record["train_loss"] for record in records], np.float64),
-        val=np.array([record["val_loss"] for record in records], np.float64),
-        gpt=np.array(gpt, np.float64) if any(value is not None for value in gpt) else None,
+        steps=_column(records, "step").astype(np.int64),
+        train=_column(records, "train_loss"),
+        val=_column(records, "val_loss"),
+        gpt=gpt if np.isfinite(gpt).any() else None,
         name=run.name,
         characters=np.array(
             [min(max(0, record.get("val_characters", read)), of) for record in records], np.int64
@@ -112,18 +114,19 @@ def training_curve_of(run: Run) -> TrainingCurve:
     Raises CheckpointError.
     """
     records = run.records("training")
-
-    def column(name: str) -> npt.NDArray[np.float64]:
-        return np.array([record.get(name, np.nan) for record in records], np.float64)
-
     return TrainingCurve(
-        steps=np.array([record["step"] for record in records], np.int64),
-        loss=column("train_loss"),
-        gradient_norm=column("gradient_norm"),
-        learning_rate=column("learning_rate"),
-        speed=column("characters_per_second"),
+        steps=_column(records, "step").astype(np.int64),
+        loss=_column(records, "train_loss"),
+        gradient_norm=_column(records, "gradient_norm"),
+        learning_rate=_column(records, "learning_rate"),
+        speed=_column(records, "characters_per_second"),
         name=run.name,
     )
+
+
+def _column(records: Sequence[Mapping[str, Any]], name: str) -> Array:
+    """A value of each record, NaN where it is missing."""
+    return np.array([record.get(name, np.nan) for record in records], np.float64)
 
 
 @dataclass(frozen=True, repr=False)
@@ -144,8 +147,6 @@ class RunTable(TableResult):
     def __iter__(self) -> Iterator[Run]:
         return (run for run, _ in self.rows)
 
-
-Array = npt.NDArray[np.float64]
 
 #: Options that the clock decides in a run with a time budget: they are results, like its losses.
 TIMED = ("steps", "step_plan", "evaluations")

@@ -206,36 +206,13 @@ class Manifest:
     def _read(self, most: int) -> int:
         return characters_read(self.val_characters, self.model.block_size, most)
 
-    def compares_with(self, other: Manifest) -> bool:
-        """Whether both manifests have losses measured on the same part of the same split."""
-        mine, its = ((it._most, it.val_characters * (it._most > 0)) for it in (self, other))
-        return mine == its and self.corpus.digest == other.corpus.digest
-
-    def trained_with(self, train: TrainConfig, val_characters: int) -> Manifest:
-        """The manifest of a resumed run with these options and so many validation characters.
-
-        New steps remove the budget; if evaluations read another part, the best loss is reset.
-        """
-        going_on = replace(self, train=train, val_characters=val_characters)
-        if train.steps != self.train.steps:
-            going_on = replace(going_on, budget=None)
-        if train.eval_chars != self.train.eval_chars:
-            going_on = replace(going_on, whole_loss=None, gpt_loss=None)
-        if not going_on.compares_with(self):
-            going_on = going_on._without_best()
-        return going_on
-
     def evaluated(self, val_loss: float, gpt_loss: float | None = None) -> Manifest:
         """The manifest after an evaluation of this step, with its loss and the best step so far."""
         now = replace(self, val_loss=val_loss, since_best=self.since_best + 1, running=(0.0, 0))
         if self.best_step is None or self.best_loss is None or val_loss < self.best_loss:
-            best = replace(now._without_best(), best_step=self.step, best_loss=val_loss)
-            now = replace(best, gpt_loss=gpt_loss)
+            now = replace(now, best_step=self.step, best_loss=val_loss, since_best=0)
+            now = replace(now, whole_loss=None, gpt_loss=gpt_loss)
         return now
-
-    def _without_best(self) -> Manifest:
-        now = replace(self, best_step=None, best_loss=None, since_best=0)
-        return replace(now, whole_loss=None, gpt_loss=None)
 
     def to_json(self) -> bytes:
         """JSON; the last line is a checksum of all other lines."""

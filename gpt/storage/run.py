@@ -85,12 +85,10 @@ class Run:
         """The newest commit. Raises CheckpointError if there is none, or it is damaged."""
         return self.at("last")
 
-    def best(self) -> Checkpoint:
-        """The best step that the newest commit names; without one, the newest commit."""
-        return self.at("best")
-
     def at(self, which: str | SupportsIndex = "best") -> Checkpoint:
-        """ "best", "last" or a step's number. Raises CheckpointError, ConfigError."""
+        """ "last", a step's number, or "best": the best step that the newest commit names; without
+        one, the newest commit. Raises CheckpointError, ConfigError.
+        """
         return self._steadily(lambda: self._at(str(which)))
 
     def model(self, which: str | SupportsIndex = "best") -> StoredModel:

@@ -204,9 +204,7 @@ def make_plan(
 
 
 #: Options that may change when a run is resumed: the steps so far do not depend on them.
-CHANGEABLE = frozenset(
-    {"steps", "eval_interval", "eval_chars", "patience", "keep_all", "micro_batch_size"}
-)
+CHANGEABLE = frozenset({"steps", "eval_interval", "patience", "keep_all", "micro_batch_size"})
 
 
 def resume_plan(
@@ -245,12 +243,8 @@ def resume_plan(
         )
     shape = stored.model
     trains, val = halves(corpus, train, shape.encoder_layers > 0, shape.block_size)
-    manifest = stored.trained_with(train, predicted_in(val))
-    if stored.best_step is not None and manifest.best_step is None:
-        warnings.append(
-            "evaluations read another part of the validation split now: do not compare their "
-            "losses with earlier ones"
-        )
+    budget = stored.budget if train.steps == stored.train.steps else None
+    manifest = replace(stored, train=train, val_characters=predicted_in(val), budget=budget)
     speed = estimate(manifest, _rate(device), size_of(trains), ranks.size())
     if manifest.step:
         speed = replace(speed, seconds_per_step=manifest.seconds / manifest.step)

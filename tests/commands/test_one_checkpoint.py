@@ -82,7 +82,7 @@ def test_checkpoint_saved_meanwhile_does_not_change_an_answer(
 def model(runs: Path) -> str:
     """A model file alone in a folder."""
     (runs / "sent").mkdir()
-    best = Run(runs / "checkpoints/first").best()
+    best = Run(runs / "checkpoints/first").at()
     shutil.copy(best.path / "model.safetensors", runs / "sent/one:1.safetensors")
     return "sent/one:1.safetensors"
 

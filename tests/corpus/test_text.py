@@ -99,24 +99,6 @@ def test_a_file_without_a_size_is_read(tmp_path: Path) -> None:
     assert whole.encode() in (made_up + b"\na", made_up + b"a")
 
 
-SIZE_OF_A_PAGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-
-
-@pytest.mark.skipif(not SIZE_OF_A_PAGE.exists(), reason="reads /sys")
-def test_a_file_with_a_wrong_size_is_read_to_its_end() -> None:
-    assert SIZE_OF_A_PAGE.stat().st_size > len(SIZE_OF_A_PAGE.read_text())
-    (piece,) = pieces_of([Source(SIZE_OF_A_PAGE, "p")], "\n", [])
-    assert text_of(piece) == SIZE_OF_A_PAGE.read_text()
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs a device without an end")
-def test_a_file_without_an_end_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "HEAD", 8)
-    monkeypatch.setattr(module, "MOST_UNSIZED", 1000)
-    with pytest.raises(TextError, match=r"^zero has no size; save it to a file first$"):
-        pieces_of([Source(Path("/dev/zero"), "zero")], "\n", [])
-
-
 @pytest.mark.parametrize("left", [0, 50, 51])  # 51: the file ends within a character
 def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, left: int) -> None:
     (piece,) = pieces_of(sources_of(tmp_path, "é" * 99), "\n", [])

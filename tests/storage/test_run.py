@@ -159,7 +159,7 @@ def test_step_last_best_or_number_selects_a_checkpoint(tmp_path: Path, tiny: Che
 
 
 def test_newest_checkpoint_is_best_without_evaluations(tmp_path: Path, tiny: Checkpoint) -> None:
-    assert saved(Run(tmp_path), tiny.manifest, 0, 5, val_loss=None).best().manifest.step == 5
+    assert saved(Run(tmp_path), tiny.manifest, 0, 5, val_loss=None).at().manifest.step == 5
 
 
 @pytest.mark.parametrize("name", [MODEL, STATE, MANIFEST])

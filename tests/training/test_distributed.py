@@ -141,7 +141,7 @@ def test_ranks_evaluate_the_best_step_together(tmp_path: Path, shard: bool) -> N
     worse = {"learning_rate": 3.0, "warmup_steps": 7, "eval_interval": 1}  # the loss rises again
     options = {**worse, "eval_part": 64, "shard": shard}
     every = on_ranks(2, learn_until_the_whole_evaluation, tmp_path, options)
-    best = Run(tmp_path / "whole").best()
+    best = Run(tmp_path / "whole").at()
     assert best.manifest.step < 8
     val_ids = corpus_of(TEXT, tmp_path / "corpus").split(0.1, 16)[1]
     loss = losses_of(load_gpt(best.model(), "cpu"), val_ids, "cpu").nats

@@ -84,7 +84,7 @@ def outcome(run: Run) -> tuple[Any, ...]:
     metrics = [{**record, **untimed} for record in run.records("metrics")]
     weights = (last.path / MODEL).read_bytes(), (last.path / STATE).read_bytes()
     manifest = replace(last.manifest, seconds=0, elapsed=0)
-    return *weights, manifest, metrics, run.best().manifest.step
+    return *weights, manifest, metrics, run.at().manifest.step
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +204,7 @@ def test_best_checkpoint_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.M
         (12, 3),
     ]
     assert [path.name[-2:] for path in trainer.run.step_paths()] == ["12", "24", "30"]
-    assert (trainer.run.best().manifest.step, trainer.run.last().manifest.step) == (12, 30)
+    assert (trainer.run.at().manifest.step, trainer.run.last().manifest.step) == (12, 30)
 
 
 def test_patience_ends_a_run_without_improvement(
@@ -213,7 +213,7 @@ def test_patience_ends_a_run_without_improvement(
     evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.4)
     trainer = new_trainer(tmp_path, patience=2)
     assert finish(trainer)[-1] == Stopped(24, "patience")
-    assert trainer.run.best().manifest.step == 12
+    assert trainer.run.at().manifest.step == 12
     assert finish(resumed(trainer)) == [Stopped(24, "patience")]
 
 
@@ -268,7 +268,7 @@ def test_non_finite_validation_loss_is_never_the_best(
     error, untouched = fails_after(trainer, 12, NumericsError)
     assert "the validation loss is not a finite number at step 18; last good: step 12" in str(error)
     assert untouched
-    assert trainer.run.best().manifest.step == 12
+    assert trainer.run.at().manifest.step == 12
     assert [record["step"] for record in trainer.run.records("metrics")] == [6, 12]
 
 
@@ -346,7 +346,7 @@ def test_last_evaluation_uses_the_weights_of_the_best_step(
     events = finish(trainer)
     whole = [event for event in events if isinstance(event, EvaluatedWhole)]
     assert events[-1] == Stopped(24, "patience")
-    best = trainer.run.best()
+    best = trainer.run.at()
     assert best.manifest.step == whole[0].step == 12
     model = module.load_gpt(best.model(), "cpu")
     assert whole[0].val_loss == losses_of(model, trainer.val, "cpu").nats
@@ -378,7 +378,7 @@ def test_an_earlier_step_is_the_best_by_a_part_if_its_paired_error_shows_it(
     manifest = trainer.run.last().manifest
     assert (manifest.best_step, manifest.since_best) == (best, 3)
     assert manifest.best_loss == (2.0 if best == 12 else 2.4)
-    assert trainer.run.best().manifest.step == best
+    assert trainer.run.at().manifest.step == best
     whole = [event.step for event in events if isinstance(event, EvaluatedWhole)]
     assert whole == [best] * (option == "eval_part")
 
@@ -434,21 +434,6 @@ def test_everything_is_saved_when_the_last_evaluation_is_stopped(
     again = resumed(trainer)
     assert [type(each) for each in finish(again)][-2:] == [EvaluatedWhole, Stopped]
     assert again.run.last().manifest.whole_loss == losses_of(trainer.kept, trainer.val, "cpu").nats
-
-
-def test_losses_on_different_parts_are_not_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    evaluations(monkeypatch, 1.0, 3.0, 2.5, 2.0, 2.1)
-    windows(monkeypatch, (2.0, 2.0), (2.1, 2.1))
-    trainer = new_trainer(tmp_path, eval_chars=64)
-    finish(trainer, 7)
-    assert trainer.run.last().manifest.best_step == 6
-    again = resumed(trainer, eval_chars=80)
-    assert again.manifest.best_step is None
-    finish(again)
-    assert (again.manifest.best_step, again.manifest.best_loss) == (24, 2.0)
-    assert again.run.best().manifest.step == 24
 
 
 def test_model_learns_its_text(tmp_path: Path) -> None:
