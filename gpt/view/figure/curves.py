@@ -15,7 +15,7 @@ from gpt.storage.comparison import Comparison, Group, mean_and_deviation
 from gpt.view.figure.development import STYLES
 from gpt.view.figure.fonts import files_for
 from gpt.view.figure.layout import DPI
-from gpt.view.figure.sheet import GREY, small, style, to_bytes
+from gpt.view.figure.sheet import GREY, plain, small, style, to_bytes
 from gpt.view.files.exports import Figure as Form
 from gpt.view.terminal.comparison import UNSEEN, curves_on, validation_text
 
@@ -72,11 +72,7 @@ def _panel(axes: Axes, found: Comparison, groups: Sequence[Group]) -> None:
     if late:
         margin = 0.05 * (max(late) - min(late)) or 0.01
         axes.set_ylim(min(late) - margin, max(late) + margin)
-    axes.tick_params(width=0.4, length=2, pad=2, color=GREY, labelsize=6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set(color=GREY, linewidth=0.4)
-    axes.grid(axis="y", color="#e4e4e4", lw=0.4)
-    axes.set_axisbelow(True)
+    plain(axes)
     axes.set_xlabel("characters of training" if by_characters else "step", size=7, labelpad=1.5)
     _legend(axes, groups)
 

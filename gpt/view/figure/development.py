@@ -15,7 +15,7 @@ from gpt.errors import ConfigError
 from gpt.heads.kinds import KINDS
 from gpt.heads.survey import Development
 from gpt.view.figure.layout import DPI
-from gpt.view.figure.sheet import GREY, INK, small_line, style, to_bytes
+from gpt.view.figure.sheet import GREY, INK, plain, small, style, to_bytes
 from gpt.view.files.exports import Figure as Form
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ STYLES = (
     *(("#0072b2", "o"), ("#d55e00", "s"), ("#000000", "^"), ("#56b4e9", "D")),
     *(("#009e73", "v"), ("#e69f00", "P"), ("#cc79a7", "X"), ("#7a5c00", "p")),
 )
-WIDTH, ROW, TOP, BOTTOM = 7.0, 1.7, 0.62, 0.32  # inches
+WIDTH, ROW, TOP, LEGEND = 7.0, 1.7, 0.4, 0.7  # inches
 LEAST = 0.25  # a weight's axis goes at least so far, so that noise does not look like a change
 MARKS = 12  # most marks on a line
 DECADES = 100  # largest step divided by the smallest: from here on, the axis is logarithmic
@@ -57,7 +57,7 @@ def draw(
 
     At most eight heads, or `top`, have colours and marks: those whose measure `sort` changed most,
     by default those whose measures of KINDS changed most. The lines of the others are thin and
-    grey. name: the run's, under the title. Raises ConfigError if matplotlib is not installed and
+    grey. name: the run's, above the legend. Raises ConfigError if matplotlib is not installed and
     for an unknown measure.
     """
     if sort is not None and sort not in found.names:
@@ -69,31 +69,30 @@ def draw(
         heads = _chosen(found, sort, min(len(STYLES), top or len(STYLES)))
         across = min(3, len(shown))
         down = math.ceil(len(shown) / across)
-        legend = _handles(found, heads)
-        free = across * down - len(shown)  # panels without a measure, which hold the legend
-        below = 0.0 if free else 0.1 + 0.15 * math.ceil(len(legend) / 4)
-        height = TOP + down * ROW + BOTTOM + below  # inches
-        figure = Figure(figsize=(WIDTH, height), dpi=DPI)
-        edges = {"left": 0.06, "right": 0.975, "top": 1 - TOP / height}
-        edges |= {"bottom": (BOTTOM + below) / height, "hspace": 0.4, "wspace": 0.22}
-        grid = figure.add_gridspec(down, across, **edges)
-        for place, measure in enumerate(shown):
-            axes = figure.add_subplot(grid[divmod(place, across)])
+        height = TOP + down * ROW + LEGEND  # inches
+        figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
+        panels = figure.subplots(down, across, squeeze=False).ravel()
+        for axes in panels[len(shown) :]:
+            axes.remove()
+        for place, (axes, measure) in enumerate(zip(panels, shown, strict=False)):
             axes.set_title(measure.title, size=7.5, pad=3)
             _lines(axes, found, measure.name, heads)
             _steps_axis(axes, found, labelled=place + across >= len(shown))
-        if free:
-            empty = figure.add_subplot(grid[-1, -free:], frameon=False, xticks=[], yticks=[])
-            empty.legend(handles=legend, loc="center", ncols=free, **_LEGEND)
-        else:
-            figure.legend(handles=legend, loc="lower center", ncols=4, **_LEGEND)
-        figure.suptitle("heads over training", y=1 - 0.07 / height, va="top", size=8.5)
+        figure.suptitle("heads over training", size=8.5)
         facts = [*[name] * bool(name), found.measured, "bands: ± 2 standard errors"]
-        small_line(figure, " · ".join(facts), 1 - 0.23 / height, "top", round(WIDTH * DPI))
+        text, font = small(" · ".join(facts), round(WIDTH * DPI))
+        legend = figure.legend(
+            handles=_handles(found, heads),
+            title=text,
+            title_fontproperties=font,
+            loc="outside lower center",
+            ncols=4,
+            fontsize=6.5,
+            frameon=False,
+            handlelength=2.6,
+        )
+        legend.get_title().set_color(GREY)
         return figure
-
-
-_LEGEND: dict[str, Any] = {"fontsize": 6.5, "frameon": False, "handlelength": 2.6}
 
 
 def _chosen(found: Development, sort: str | None, most: int) -> list[tuple[int, int]]:
@@ -135,11 +134,7 @@ def _steps_axis(axes: Axes, found: Development, labelled: bool) -> None:
     if last / first >= DECADES:
         axes.set_xscale("symlog", linthresh=first, linscale=0.3)
     axes.set_xlim(found.steps[0], last)
-    axes.tick_params(width=0.4, length=2, pad=2, color=GREY, labelsize=6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set(color=GREY, linewidth=0.4)
-    axes.grid(axis="y", color="#e4e4e4", lw=0.4)
-    axes.set_axisbelow(True)
+    plain(axes)
     if labelled:
         axes.set_xlabel("step", size=7, labelpad=1.5)
 

@@ -165,15 +165,18 @@ class Sheet:
         self._line(explained, points(3) / self.height, "bottom")
 
     def _line(self, text: str, y: float, side: Literal["top", "bottom"]) -> None:
-        small_line(self.figure, text, y, side, self.width)
+        """A small grey line in the middle at the height y, 0 … 1."""
+        text, font = small(text, self.width)
+        self.figure.text(0.5, y, text, fontproperties=font, color=GREY, ha="center", va=side)
 
 
-def small_line(
-    figure: Figure, text: str, y: float, side: Literal["top", "bottom"], width: int
-) -> None:
-    """A small grey line in the middle at the height y, 0 … 1, cut to the width in pixels."""
-    text, font = small(text, width)
-    figure.text(0.5, y, text, fontproperties=font, color=GREY, ha="center", va=side)
+def plain(axes: Axes) -> None:
+    """The frame of curves: two thin axes, and lines across."""
+    axes.tick_params(width=0.4, length=2, pad=2, color=GREY, labelsize=6)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set(color=GREY, linewidth=0.4)
+    axes.grid(axis="y", color="#e4e4e4", lw=0.4)
+    axes.set_axisbelow(True)
 
 
 def small(text: str, width: int) -> tuple[str, FontProperties]:
