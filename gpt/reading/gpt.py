@@ -4,7 +4,7 @@ It shares no code with the torch model; a checkpoint's probe compares the two at
 handles ids, not text or files.
 Other kinds of attention are arguments of `Reader.attend`, as in gpt/model/attention.py. An encoder
 is a second Reader, whose output the decoder's cross-attention reads. A hook sees every stage while
-it is computed, and can change it (gpt/heads/patching.py).
+it is computed, and can change it (gpt/heads/activations.py).
 Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 """
 

@@ -77,15 +77,6 @@ def _started(
     return decoder, decoder.start(ids, memory), reader.config.block_size - ids.shape[1]
 
 
-def greedy(reader: Reader, sources: Sequence[Ids], first: int, last: int) -> list[Ids]:
-    """The likeliest next characters, one after the other, for B sources -> B targets.
-
-    first, last: ids of FIRST and LAST. A target has at most block_size − 1 characters.
-    """
-    config = SampleConfig(temperature=0, length=reader.config.block_size)
-    return [target.ids for (target,) in sampled(reader, sources, first, last, config)]
-
-
 def sampled(
     reader: Reader, sources: Sequence[Ids], first: int, last: int, config: SampleConfig
 ) -> list[list[Written]]:

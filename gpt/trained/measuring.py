@@ -22,8 +22,7 @@ from gpt.vocabulary import LAST, Ids
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
     from gpt.heads.ablation import Ablation
-    from gpt.heads.activations import Activations, Plan, Texts
-    from gpt.heads.patching import Patch
+    from gpt.heads.activations import Activations, Patch, Plan, Texts
     from gpt.heads.survey import Development, Survey
     from gpt.model import GPT
     from gpt.reading.layers import Array

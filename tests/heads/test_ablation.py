@@ -14,7 +14,6 @@ from gpt.heads.measures import Measure
 from gpt.reading import decode
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
-from gpt.reading.score import surprises
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 
@@ -51,32 +50,6 @@ def test_only_the_heads_that_complete_repetitions_change_the_loss(
     assert np.array_equal(other.values, found.values) == (how != "resample")
 
 
-@pytest.mark.parametrize("how", ["mean", "zero"])
-def test_the_rise_equals_that_of_changed_weights(tiny: Checkpoint, how: Ablation) -> None:
-    """Zero: the head's columns of W_O are zero. Mean: their average contribution is added as a
-    bias, too.
-    """
-    trained = TrainedGPT(tiny.model())
-    ids = trained.vocabulary.encode(trained.stored.excerpt)
-    windows = np.stack([ids[n : n + 17] for n in range(0, 85, 17)])
-    found = ablated(trained.reader, windows, how)
-    for layer in range(2):
-        for head in range(2):
-            tensors = {name: array.copy() for name, array in trained.stored.tensors.items()}
-            columns = slice(8 * head, 8 * head + 8)
-            weight = tensors[f"blocks.{layer}.attention.proj.weight"]
-            if how == "mean":
-                read = [trained.reader.stages(one[:-1])[layer] for one in windows]
-                said = np.mean([stages.context[head].mean(0) for stages in read], 0)
-                tensors[f"blocks.{layer}.attention.proj.bias"] = weight[:, columns] @ said
-            weight[:, columns] = 0
-            changed = Reader(trained.config, tensors)
-            rises = [_loss(changed, one) - _loss(trained.reader, one) for one in windows]
-            assert found.values[layer, head] == pytest.approx(np.mean(rises), abs=2e-6)
-            error = np.std(rises, ddof=1) / np.sqrt(5)
-            assert found.errors[layer, head] == pytest.approx(error, abs=2e-6)
-
-
 def test_windows_read_at_once_and_cores_change_nothing(
     tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,8 +67,3 @@ def test_windows_read_at_once_and_cores_change_nothing(
     parts = ablated(trained.reader, windows, "mean")
     np.testing.assert_allclose(parts.values, whole.values, rtol=0, atol=1e-6)
     np.testing.assert_allclose(parts.errors, whole.errors, rtol=0, atol=1e-6)
-
-
-def _loss(reader: Reader, window: np.ndarray) -> float:  # type: ignore[type-arg]
-    logits = reader.logits(reader.forward(window[None, :-1]))
-    return float(surprises(logits, window[None, 1:]).mean(dtype=np.float64))

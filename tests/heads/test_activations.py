@@ -15,8 +15,7 @@ from gpt.config import ModelConfig
 from gpt.config.model import Norm, Position
 from gpt.errors import OutOfMemory, TextError
 from gpt.heads import activations as module
-from gpt.heads.activations import Activations, Plan, batches
-from gpt.heads.patching import shapes
+from gpt.heads.activations import Activations, Plan, batches, shapes
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import ACTIVATIONS

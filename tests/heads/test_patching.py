@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from gpt.config import ModelConfig
 from gpt.config.model import Norm, Position
 from gpt.heads.ablation import Ablation, Texts, ablate, other_windows
-from gpt.heads.activations import Activations, Plan, batches
-from gpt.heads.patching import OF_HEADS, Patch, Place, shapes
+from gpt.heads.activations import OF_HEADS, Activations, Patch, Place, Plan, batches, shapes
 from gpt.model import GPT
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader

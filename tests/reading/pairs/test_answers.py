@@ -13,11 +13,12 @@ from gpt.config import ModelConfig, SampleConfig
 from gpt.reading import pairs
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.pairs import Written, beam, encoded, greedy, sampled
+from gpt.reading.pairs import Written, beam, encoded, sampled
 from gpt.reading.sampler import draw, probabilities, uniforms
 from gpt.vocabulary import Ids
 
 FIRST, LAST = 1, 2
+GREEDY = SampleConfig(temperature=0)
 SHAPE: dict[str, Any] = dict(vocab_size=6, block_size=6, n_layer=2, n_head=2, n_embd=8)
 
 
@@ -111,9 +112,10 @@ def test_samples_are_those_of_a_plain_loop_in_batches_of_any_size(
 
 
 def test_greedy_is_beam_search_of_width_one(reader: Reader, sources: list[Ids]) -> None:
-    targets = greedy(reader, sources, FIRST, LAST)
+    targets = sampled(reader, sources, FIRST, LAST, GREEDY)
     searched = beam(reader, sources, FIRST, LAST, 1)
-    assert [each.tolist() for each in targets] == [each.ids.tolist() for (each,) in searched]
+    written, expected = ([each.ids.tolist() for (each,) in found] for found in (targets, searched))
+    assert written == expected
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
@@ -168,5 +170,5 @@ def test_each_source_is_encoded_once(sources: list[Ids], monkeypatch: pytest.Mon
 
 
 def test_no_sources_have_no_targets(reader: Reader) -> None:
-    assert greedy(reader, [], FIRST, LAST) == []
+    assert sampled(reader, [], FIRST, LAST, GREEDY) == []
     assert beam(reader, [], FIRST, LAST, 3) == []

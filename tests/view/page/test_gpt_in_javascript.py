@@ -14,7 +14,7 @@ import pytest
 from javascript import JavaScript, JavaScriptError
 
 from gpt.config import ModelConfig
-from gpt.heads.patching import Patches
+from gpt.heads.activations import Patches
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.view.page.packing import lower

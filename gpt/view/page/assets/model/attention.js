@@ -11,7 +11,7 @@ import { multiplyOne } from "./linear.js";
 /** What comes before and after attention: its norm, its output, and with post_norm the norm of the sum.
  * @typedef {{norm1: Norm, proj: Linear, after1: Norm | null}} Sublayer */
 /**
- * Replacements while the model computes, as patches of gpt/heads/patching.py. heads: their output
+ * Replacements while the model computes, as patches of gpt/heads/activations.py. heads: their output
  * is 0 (value null) or `value`, D numbers, at every position. rows: the weights of one query, of
  * the keys that it may read.
  * @typedef {object} Changes
