@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from gpt.config import ModelConfig
@@ -58,9 +57,8 @@ def hooked_logits(
 
     encoder = reader.encoder
     assert encoder is not None
-    every = np.ones((1, 1, len(source)), np.bool_)
     layers = range(encoder.config.n_layer)
-    x = encoder.blocks(encoder.embed(source[None]), layers, own("encoder"), allowed=every)
+    x = encoder.blocks(encoder.embed(source[None]), layers, own("encoder"))
     memory = Memory(encoder.final_norm(x))
     y = reader.blocks(reader.embed(read[None]), range(reader.config.n_layer), both, memory=memory)
     return reader.logits(reader.final_norm(y))[0]

@@ -296,10 +296,9 @@ def stages_of(
     """
     if source is None or reader.encoder is None:
         return {"decoder": reader.stages(ids)}
-    every = np.ones((len(source), len(source)), np.bool_)
     found = reader.sublayers(ids, memory=reader.encode(source[None]))
     return {
-        "encoder": reader.encoder.stages(source, allowed=every),
+        "encoder": reader.encoder.stages(source),
         "decoder": found["attention"],
         "cross": found["cross"],
     }

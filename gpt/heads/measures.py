@@ -264,18 +264,14 @@ def _of_weights(weights: Array, ids: Ids) -> dict[str, Array]:
     T = weights.shape[-1]
     rows, columns = np.arange(1, T), np.arange(T)
     back = np.maximum(columns[:, None] - columns, 0)  # (T, T) characters back
-    logs = np.where(weights > 0, weights, 1.0)
-    np.log(logs, out=logs)
-    logs *= weights
-    entropy = -logs.sum(axis=-1)[..., 1:] / np.log(rows + 1)
-    del logs  # as large as the weights
+    entropy = entropies(weights)[..., 1:] / np.log(rows + 1)
     earlier = (ids[:, None] == ids) & (back > 0)
     repeats = earlier.any(axis=-1)
     completed, after = _completed(ids)
     return {
         **_places(weights),
-        "duplicate": _mean((weights * earlier).sum(axis=-1)[..., repeats]),
-        "induction": _mean(weights[..., completed, after]),
+        "duplicate": mean((weights * earlier).sum(axis=-1)[..., repeats]),
+        "induction": mean(weights[..., completed, after]),
         "sink_all": weights[..., 0].mean(axis=-1),
         "entropy": entropy.mean(axis=-1),
         "distance": _mean_of(back, weights),
@@ -303,7 +299,7 @@ def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> lis
         total[..., :T] += each
         rows[:T] += np.arange(T, 0, -1)
     usual = total / rows
-    return [_mean(usual[..., back]) for back in asked]
+    return [mean(usual[..., back]) for back in asked]
 
 
 def _strongest_offsets(sums: list[Array]) -> tuple[npt.NDArray[np.intp], list[Array], Array]:
@@ -330,7 +326,15 @@ def _places(weights: Array) -> dict[str, Array]:
     }
 
 
-def _mean(values: Array) -> Array:
+def entropies(weights: Array) -> Array:
+    """(…, T, S) -> (…, T) entropy of each row, in nats."""
+    logs = np.where(weights > 0, weights, 1.0)
+    np.log(logs, out=logs)
+    logs *= weights
+    return -logs.sum(axis=-1)  # type: ignore[no-any-return]
+
+
+def mean(values: Array) -> Array:
     """(…, N) -> (…) mean; NaN for N = 0."""
     return values.mean(axis=-1) if values.size else np.full(values.shape[:-1], np.nan)
 

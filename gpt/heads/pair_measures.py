@@ -17,7 +17,7 @@ from gpt.devices import require_memory
 from gpt.errors import TextError
 from gpt.heads.ablation import Ablation, Texts, ablate
 from gpt.heads.attention_map import AttentionMap, stages_of
-from gpt.heads.measures import Measure, averaged, measure
+from gpt.heads.measures import Measure, averaged, entropies, mean, measure
 from gpt.heads.survey import Survey
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
@@ -142,11 +142,11 @@ def of_cross(weights: Array, found: AttentionMap) -> dict[str, Array]:
     strongest = weights.argmax(axis=-1)  # (N, T)
     covered = (strongest[..., None] == np.arange(S)).any(axis=1).mean(axis=-1)
     return {
-        "copy": copied.mean(axis=-1) if copied.size else np.full(len(every), np.nan),
+        "copy": mean(copied),
         "monotone": _correlation(every),
         "sharp": every.max(axis=-1).mean(axis=-1),
         "coverage": np.append(covered, 1 - (1 - 1 / S) ** T),
-        "entropy": _entropy(every),
+        "entropy": entropies(every).mean(axis=-1) / np.log(S),
     }
 
 
@@ -164,18 +164,11 @@ def of_encoder(weights: Array, ids: Ids) -> dict[str, Array]:
         "left": every[:, places[1:], places[:-1]].mean(axis=-1),
         "itself": every[:, places, places].mean(axis=-1),
         "right": every[:, places[:-1], places[1:]].mean(axis=-1),
-        "duplicate": repeated.mean(axis=-1) if repeated.size else np.full(len(every), np.nan),
+        "duplicate": mean(repeated),
         "sink": every[:, 1:, 0].mean(axis=-1),
-        "entropy": _entropy(every),
+        "entropy": entropies(every).mean(axis=-1) / np.log(T),
         "distance": (every * away).sum(axis=(1, 2)) / T,
     }
-
-
-def _entropy(weights: Array) -> npt.NDArray[np.float64]:
-    """(N, T, S) -> (N,) mean entropy of a row, as a share of ln S."""
-    logs = np.log(np.where(weights > 0, weights, 1.0))
-    rows: npt.NDArray[np.float64] = -(weights * logs).sum(axis=-1, dtype=np.float64)
-    return rows.mean(axis=-1) / np.log(weights.shape[-1])  # type: ignore[no-any-return]
 
 
 def _correlation(weights: Array) -> npt.NDArray[np.float64]:

@@ -24,7 +24,6 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from gpt.checks import Check
 from gpt.config import AttentionKind, ModelConfig
@@ -324,8 +323,7 @@ def recomputed(
     read, memory = None, None
     if source is not None and exact.encoder is not None:
         read = source[None]
-        every = np.ones((1, 1, len(source)), np.bool_)
-        last = _again(exact.encoder, source, results, stages["encoder"], allowed=every)
+        last = _again(exact.encoder, source, results, stages["encoder"])
         found, expected = reader.encode(read).states[0], exact.encoder.final_norm(last)
         results["memory"] = [held(found, expected, before_reach(exact.encoder, last, "norm"))]
         memory = found.astype(np.float64)
@@ -348,12 +346,11 @@ def _again(
     layers: Sequence[Stages],
     crossed: Sequence[Stages] = (),
     memory: Array | None = None,
-    allowed: npt.NDArray[np.bool_] | None = None,
 ) -> Array:
     """Adds the errors of every stage to the results. Returns the last layer's output, computed from
     the stages before it in `layers`, (T, C) in float64.
 
-    crossed: of cross-attention. memory: what it reads, (S, C). allowed: see `Reader.attend`.
+    crossed: of cross-attention. memory: what it reads, (S, C).
     """
     x: Array = exact.embed(ids[None])[0]
     entering = stream_reach(exact, ids)
@@ -369,7 +366,7 @@ def _again(
             found["output"], reach["output"] = cross.output, later["output"]
             reach |= {CROSS + name: each for name, each in later.items()}
         see = partial(_hold, results, found, reach)
-        x = recompute(exact, layer, x, found, see, memory, allowed)
+        x = recompute(exact, layer, x, found, see, memory)
     return x
 
 
@@ -392,12 +389,11 @@ def recompute(
     found: Mapping[str, Array],
     see: Callable[[str, Array], object],
     memory: Array | None = None,
-    allowed: npt.NDArray[np.bool_] | None = None,
 ) -> Array:
     """Computes one layer in float64, each stage from the stage before it in `found`, if it has one.
 
     x: (T, C), what enters the layer. see: gets each stage by its name in a Hook, before the one in
-    `found` replaces it. memory: (S, C). allowed: see `Reader.attend`. Returns the output, (T, C).
+    `found` replaces it. memory: (S, C). Returns the output, (T, C).
     """
 
     def hook(name: str, layer: int, stage: Array) -> Array:
@@ -408,5 +404,5 @@ def recompute(
         return found[name][None].astype(np.float64)
 
     read = None if memory is None else Memory(memory[None])
-    output: Array = exact.block(x[None], layer, hook, memory=read, allowed=allowed)["output"][0]
+    output: Array = exact.block(x[None], layer, hook, memory=read)["output"][0]
     return output

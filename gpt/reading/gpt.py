@@ -111,16 +111,22 @@ class InFloat64(Mapping[str, Array]):
 
 
 class Reader:
-    """A GPT's parameters and its forward pass."""
+    """A GPT's parameters and its forward pass. causal: False for an encoder, whose queries attend
+    to later positions, too.
+    """
 
-    def __init__(self, config: ModelConfig, tensors: Mapping[str, Array]) -> None:
-        self.config = config
+    def __init__(
+        self, config: ModelConfig, tensors: Mapping[str, Array], causal: bool = True
+    ) -> None:
+        self.config, self.causal = config, causal
         #: Every stored parameter by its name.
         self.tensors = MappingProxyType({name: read_only(each) for name, each in tensors.items()})
         self.dtype = self.tensors["token_embedding.weight"].dtype
         self.position = POSITIONS[config.position](config, self.tensors, self.dtype)
         #: The reader of the encoder, if the model has one.
-        self.encoder = Reader(config.encoder, self._of_encoder()) if config.encoder else None
+        self.encoder: Reader | None = None
+        if config.encoder:
+            self.encoder = Reader(config.encoder, self._of_encoder(), causal=False)
         output = "token_embedding" if config.tied else "lm_head"
         self._output = np.ascontiguousarray(self.tensors[f"{output}.weight"].T)  # (C, vocab_size)
 
@@ -146,10 +152,7 @@ class Reader:
         if self.encoder is None:
             raise ValueError("this model has no encoder")
         allowed = None if seen is None else seen[:, None]
-        every = np.ones((1, 1, source.shape[1]), np.bool_)
-        return Memory(
-            self.encoder.forward(source, allowed=every if allowed is None else allowed), allowed
-        )
+        return Memory(self.encoder.forward(source, allowed=allowed), allowed)
 
     def forward(
         self,
@@ -247,8 +250,8 @@ class Reader:
 
         memory: (B, S, C), what keys and values come from, instead of x; it has no positions.
         allowed: (T, S), or one for each text, (B, T or 1, S): True where a query may attend to a
-        key; None: to its own and earlier positions, or to all of a memory. sublayer: whose weights
-        compute it, "attention" or "cross", whose stages' names begin with CROSS.
+        key; None: to its own and earlier positions, in an encoder and of a memory to all. sublayer:
+        whose weights compute it, "attention" or "cross", whose stages' names begin with CROSS.
         """
         B, T, C = x.shape
         S = T if memory is None else memory.shape[1]
@@ -257,7 +260,8 @@ class Reader:
         if memory is None:
             q, k, v = self.heads(x, layer, sublayer)
             q, k = self.position.rotate(q, k, slice(0, T))
-            allowed = np.tri(T, dtype=np.bool_) if allowed is None else allowed
+            if allowed is None and self.causal:
+                allowed = np.tri(T, dtype=np.bool_)
         else:
             (q,) = self.heads(x, layer, sublayer, "q")
             k, v = self.heads(memory, layer, sublayer, "kv")  # (B, H, S, D)

@@ -6,6 +6,7 @@ The checks in float64 run the same code, so all of them pass: only the probe sho
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,15 @@ def hide_own(masked: Array) -> Array:
     own = np.eye(*masked.shape[-2:], dtype=np.bool_)
     own[0] = False  # the first row has nothing else to read
     return np.where(own, masked.dtype.type(-np.inf), masked)
+
+
+def without_later(right: Any) -> Any:
+    def encode(self: Reader, *source: Any) -> Any:
+        wrong, wrong.encoder = copy(self), copy(self.encoder)
+        wrong.encoder.causal = True  # type: ignore[union-attr]
+        return right(wrong, *source)
+
+    return encode
 
 
 def swap_heads(stage: Array) -> Array:
@@ -143,11 +153,7 @@ WITH_AN_ENCODER: dict[str, Error] = {
     "heads of cross-attention are swapped": at(CROSS + "context", swap_heads),
     "cross-attention has no norm": without("cross_norm"),
     "cross-attention is of another layer": of_another_layer("cross.qkv"),
-    "the encoder does not read ahead": (
-        Reader,
-        "forward",
-        lambda right: lambda self, ids, memory=None, allowed=None: right(self, ids, memory),
-    ),
+    "the encoder does not read ahead": (Reader, "encode", without_later),
     "the source is read backwards": (
         Reader,
         "encode",
