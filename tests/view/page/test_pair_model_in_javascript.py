@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -27,12 +26,6 @@ SOURCE, READ = 9, 19  # characters; the page computes up to 16 of a target at on
 FIRST_ID, LAST_ID = 1, 0
 MARKS = {"first": FIRST_ID, "last": LAST_ID}
 GREEDY: dict[str, Any] = {"temperature": 0, "seed": 0}
-
-
-@pytest.fixture(scope="module")
-def script() -> Iterator[JavaScript]:
-    with JavaScript(Path(__file__).with_suffix(".js")) as running:
-        yield running
 
 
 def reader_of(**options: Any) -> Reader:

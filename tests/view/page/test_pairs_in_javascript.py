@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -23,22 +21,23 @@ KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 
 
 @pytest.fixture(scope="module")
-def script() -> Iterator[JavaScript]:
-    with JavaScript(Path(__file__).with_suffix(".js")) as running:
-        yield running
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[AttentionMap, Any]]:
+    """The map of each kind of attention, and the data of its page; "normed": of cross-attention in
+    a model with a norm after each block.
+    """
+    path, found = tmp_path_factory.mktemp("pairs") / "p.safetensors", {}
+    for name in (*KINDS, "normed"):
+        model = load(encoded_file(path, post_norm=name == "normed"))
+        one = model.attn(PAIR, attention="cross" if name == "normed" else name)  # type: ignore[arg-type]
+        found[name] = one, payload_of(build_page([subject_of(one)], Start(), "pair"))
+    return found
 
 
-def map_and_page(path: Path, kind: AttentionKind, **options: Any) -> tuple[AttentionMap, Any]:
-    found = load(encoded_file(path / "p.safetensors", **options)).attn(PAIR, attention=kind)
-    return found, payload_of(build_page([subject_of(found)], Start(), "pair"))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("post_norm", [False, True])
+@pytest.mark.parametrize("kind", [*KINDS, "normed"])
 def test_the_page_has_every_stage_of_every_kind(
-    script: JavaScript, tmp_path: Path, kind: AttentionKind, post_norm: bool
+    script: JavaScript, pages: dict[str, tuple[AttentionMap, Any]], kind: str
 ) -> None:
-    found, page = map_and_page(tmp_path, kind, post_norm=post_norm)
+    found, page = pages[kind]
     for stage in get_args(Stage):
         for layer, head in ((0, 0), (1, 1)):
             state = {"stage": stage, "layer": layer, "head": head}
@@ -49,34 +48,27 @@ def test_the_page_has_every_stage_of_every_kind(
             causal = kind == "decoder" and stage in ("weights", "masked")
             assert read["causal"] == causal
             assert read["keys"] == (stage not in (*LAYER_STAGES, "context"))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_terms_add_up_and_name_the_keys(
-    script: JavaScript, tmp_path: Path, kind: AttentionKind
-) -> None:
-    found, page = map_and_page(tmp_path, kind)
     context = script("sum", page, {"stage": "context"}, 2, 5)
     assert context["value"] == pytest.approx(found.stage("context", 0, 0)[2, 5], abs=1e-5)
     keys = found.columns[:3] if kind == "decoder" else found.columns
-    shown = keys.replace("\t", "⇥").replace(" ", "␠")
-    assert context["names"] == list(shown)
+    assert context["names"] == list(keys.replace("\t", "⇥").replace(" ", "␠"))
     score = script("sum", page, {"stage": "weights"}, 2, 1)
     assert score["value"] == pytest.approx(found.stage("scores", 0, 0)[2, 1], abs=1e-5)
 
 
 def test_rollout_is_the_maps_in_the_encoder_and_refused_for_two_texts(
-    script: JavaScript, tmp_path: Path
+    script: JavaScript, pages: dict[str, tuple[AttentionMap, Any]]
 ) -> None:
-    found, page = map_and_page(tmp_path, "encoder")
+    found, page = pages["encoder"]
     read = script("matrix", page, {"view": "rollout", "layer": 2})
     np.testing.assert_allclose(read["values"].reshape(6, 6), found.rollout(2), atol=1e-6)
-    _, page = map_and_page(tmp_path, "cross")
-    refused = script("matrix", page, {"view": "rollout", "layer": 1})
+    refused = script("matrix", pages["cross"][1], {"view": "rollout", "layer": 1})
     assert refused == "Rollout exists for self-attention only."
 
 
-def test_a_pinned_cell_lies_within_both_texts(script: JavaScript, tmp_path: Path) -> None:
+def test_a_pinned_cell_lies_within_both_texts_which_the_data_names(
+    script: JavaScript, pages: dict[str, tuple[AttentionMap, Any]]
+) -> None:
     for kind, cell, kept in (
         ("cross", [1, 5], True),
         ("cross", [3, 6], False),  # the source has 6 characters
@@ -84,12 +76,8 @@ def test_a_pinned_cell_lies_within_both_texts(script: JavaScript, tmp_path: Path
         ("encoder", [1, 5], True),
         ("decoder", [1, 3], False),  # a later character
     ):
-        _, page = map_and_page(tmp_path, kind)  # type: ignore[arg-type]
-        assert script("pinned", page, {"cell": cell}) == (cell if kept else None)
-
-
-def test_the_data_names_both_texts(tmp_path: Path) -> None:
-    _, page = map_and_page(tmp_path, "cross")
+        assert script("pinned", pages[kind][1], {"cell": cell}) == (cell if kept else None)
+    page = pages["cross"][1]
     (subject,) = page["subjects"]
     assert "".join(map(chr, page["codes"])) == "\t2-1"
     assert "".join(map(chr, subject["columns"]["codes"])) == "24 abc"
