@@ -51,7 +51,9 @@ def test_legend_names_recipes_with_their_losses(found: Comparison) -> None:
     assert "\\ue000" in other.get_texts()[0].get_text()  # no font has it
 
 
-def test_texts_stay_within_the_figure_and_do_not_overlap(found: Comparison) -> None:
+def test_texts_stay_within_the_figure_and_the_same_runs_give_the_same_file(
+    found: Comparison,
+) -> None:
     figure = draw(found)
     figure.draw_without_rendering()
     boxes = []
@@ -61,7 +63,4 @@ def test_texts_stay_within_the_figure_and_do_not_overlap(found: Comparison) -> N
         assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
         boxes.append(box)
     assert not boxes[0].overlaps(boxes[1])
-
-
-def test_the_same_runs_give_the_same_file(found: Comparison) -> None:
     assert to_figure(found, "svg") == to_figure(found, "svg")

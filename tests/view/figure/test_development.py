@@ -15,10 +15,9 @@ from matplotlib.colors import to_rgb
 
 from gpt.errors import ConfigError
 from gpt.heads.measures import Measure
-from gpt.heads.survey import Development, Survey, development, survey
+from gpt.heads.survey import FIRST, Development, Survey, development, survey
 from gpt.view.figure.development import STYLES, draw, to_figure
 from gpt.view.notebook.saving import save_development
-from gpt.view.terminal.heads import FIRST
 
 
 @pytest.fixture(scope="module")

@@ -248,23 +248,26 @@ def test_numbers_contrast_with_their_cells() -> None:
             assert (pair[1] + 0.05) / (pair[0] + 0.05) > 3.9
 
 
-def test_axes_show_characters_if_legible_else_positions() -> None:
+def test_axes_show_characters_if_legible_else_positions_and_the_text_below() -> None:
     text = "the cat\nsat on\tthe mat"
     figure, _ = draw(select(attention := map_of(text), query="3:9"))
     rows, columns = labels(figure.axes[0])
     assert rows == list("␣cat⏎s")
     assert columns == list("the␣cat⏎sat␣on⇥the␣mat")
     assert (figure.axes[0].get_ylabel(), figure.axes[0].get_xlabel()) == ("query", "key")
-    assert "␣ space · ⏎ newline · ⇥ tab" in [text.get_text() for text in figure.texts]
+    below = [each.get_text() for each in figure.texts]
+    assert "␣ space · ⏎ newline · ⇥ tab" in below
+    assert not any('"' in each for each in below)
     figure, _ = draw(select(attention), ascii_only=True)
     assert labels(figure.axes[0])[1][3:8] == ["\\s", "c", "a", "t", "\\n"]
     for length, step in ((100, 5), (250, 20)):
-        long = map_of("ab" * (length // 2))
-        axes = draw(select(long, query="7:"))[0].axes[0]
-        expected = range(7 + -7 % step, length, step)
+        long = map_of(("To be,\nor not to be: " * 13)[:length])
+        figure, _ = draw(select(long, query="7:"))
+        axes, expected = figure.axes[0], range(7 + -7 % step, length, step)
         assert labels(axes)[0] == [str(at) for at in expected]
         assert list(axes.get_yticks()) == [at - 7 for at in expected]
         assert axes.get_ylabel() == "query position"
+        assert any(each.get_text().startswith('"To be,⏎or not to be: ') for each in figure.texts)
     wide = map_of("abcdef", size=64)
     axes = draw(select(wide, stage="concat"))[0].axes[0]
     assert labels(axes) == (list("abcdef"), [str(at) for at in range(0, 64, 5)])
@@ -288,16 +291,6 @@ def test_labels_neither_overlap_nor_leave_the_figure(length: int) -> None:
                 assert all(not box.overlaps(text.get_window_extent()) for text in figure.texts)
 
 
-def test_one_head_is_one_column_wide_and_many_fill_the_page() -> None:
-    def width(length: int, **options: Any) -> float:
-        attention = map_of("a" * length, layers=4, heads=4)
-        return float(draw(select(attention, **options))[0].get_size_inches()[0])
-
-    assert [width(length) for length in (1, 12)] == pytest.approx([3.4] * 2, abs=0.1)
-    assert 3.4 < width(32) < width(64) == pytest.approx(7, abs=0.3)
-    assert width(32, layer="all", head="all") == pytest.approx(7, abs=0.3)
-
-
 def test_panels_form_a_grid_of_layers_and_heads() -> None:
     attention = map_of("abcdefgh", layers=2, heads=3)
     figure, _ = draw(select(attention, layer="all", head="all", name="a-run"))
@@ -313,16 +306,24 @@ def test_panels_form_a_grid_of_layers_and_heads() -> None:
     assert "a-run · T=8 · head_size=4" in [text.get_text() for text in figure.texts]
     assert ["".join(labels(axes)[0]) for axes in figure.axes[:6]] == ["abcdefgh", "", ""] * 2
     assert ["".join(labels(axes)[1]) for axes in figure.axes[:6]] == [""] * 3 + ["abcdefgh"] * 3
-    one, _ = draw(select(attention, head="mean"))
-    assert one.get_suptitle() == "layer 0 · mean of heads · weights"
-    rolled, _ = draw(select(attention, head="rollout", layer="all"))
-    assert rolled.get_suptitle() == "layers 0–1 · rollout, a heuristic · weights"
-    assert rolled.axes[1].get_title() == "rollout through layer 1, a heuristic"
-    residual, _ = draw(select(attention, stage="residual", layer="all"))
-    assert residual.get_suptitle() == "layers 0–1 · all heads · residual"
-    many = map_of("ab", heads=12)
-    folded, _ = draw(select(many, head="all"))
+    for options, title in (
+        ({"head": "mean"}, "layer 0 · mean of heads · weights"),
+        ({"head": "rollout", "layer": "all"}, "layers 0–1 · rollout, a heuristic · weights"),
+        ({"stage": "residual", "layer": "all"}, "layers 0–1 · all heads · residual"),
+    ):
+        shown, _ = draw(select(attention, **options))
+        assert shown.get_suptitle() == title
+        if "rollout" in title:
+            assert shown.axes[1].get_title() == "rollout through layer 1, a heuristic"
+    folded, _ = draw(select(map_of("ab", heads=12), head="all"))
     assert len({round(axes.get_position().y0, 4) for axes in folded.axes[:12]}) == 3
+    widths = [
+        draw(select(map_of("a" * length, layers=4, heads=4), **options))[0].get_size_inches()[0]
+        for length, options in ((1, {}), (32, {}), (64, {}), (32, {"layer": "all", "head": "all"}))
+    ]
+    assert widths[0] == pytest.approx(3.4, abs=0.1)  # one column of a paper
+    assert widths[0] < widths[1] < widths[2]
+    assert widths[2:] == pytest.approx([7, 7], abs=0.3)  # the whole page
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
@@ -330,22 +331,18 @@ def test_any_text_gives_a_figure_without_other_output(
     text: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     starts: dict[Form, bytes] = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF"}
-    attention = map_of(text)
+    selection = select(map_of(text), name="$a_b$")
     for form in get_args(Form) if text == TEXTS["others"] else ("svg",):
-        data, warnings = to_figure(select(attention), form)
+        data, warnings = to_figure(selection, form)
         assert data.startswith(starts[form])
         assert len(warnings) <= 1
-    assert draw(select(attention), ascii_only=True)[1] == []
+    figure, warnings = draw(selection, ascii_only=True)
+    assert warnings == []
+    ticks = figure.axes[0].get_xticklabels()
+    assert not any(each.get_parse_math() for each in [*ticks, *figure.texts])
+    assert f"$a_b$ · T={len(text)} · head_size=4" in [each.get_text() for each in figure.texts]
     assert capfd.readouterr() == ("", "")
     assert not caplog.records
-
-
-def test_dollar_signs_and_carets_are_drawn_as_text() -> None:
-    figure, _ = draw(select(map_of("$x^2$"), name="$a_b$"))
-    ticks = figure.axes[0].get_xticklabels()
-    assert [tick.get_text() for tick in ticks] == ["$", "x", "^", "2", "$"]
-    assert not any(text.get_parse_math() for text in [*ticks, *figure.texts])
-    assert "$a_b$ · T=5 · head_size=4" in [text.get_text() for text in figure.texts]
 
 
 def test_one_warning_names_characters_without_a_font(few_fonts: Path) -> None:
@@ -436,10 +433,10 @@ def test_svg_contains_outlines_and_no_external_references() -> None:
     root = ElementTree.fromstring(data)
     assert root.get("width") == "244.8pt"
     assert "<!" not in data.replace("<!--", "")
-    tags = {element.tag.rpartition("}")[2] for element in root.iter()}
-    assert {"path", "image", "title"} <= tags
-    assert not tags & {"script", "text", "foreignObject", "a"}
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == 2
+    tags = [element.tag.rpartition("}")[2] for element in root.iter()]
+    assert {"path", "image", "title"} <= {*tags}
+    assert not {*tags} & {"script", "text", "foreignObject", "a"}
+    assert tags.count("image") == 2
     for element in root.iter():
         for name, value in element.attrib.items():
             if name.endswith("href"):
@@ -447,51 +444,35 @@ def test_svg_contains_outlines_and_no_external_references() -> None:
             assert not name.startswith("on")
             assert "url(" not in value.replace("url(#", "")
     assert "@import" not in data
-    assert re.search(r"<title>layer 0 · head 0 · weights</title>", data)
+    assert "<title>layer 0 · head 0 · weights</title>" in data
 
 
-def test_png_has_300_dpi_and_stores_it() -> None:
+def test_png_has_300_dpi_and_pdf_neither_a_date_nor_a_type_3_font() -> None:
     from PIL import Image
 
     with Image.open(io.BytesIO(made("abc"))) as image:
         assert image.info["dpi"] == pytest.approx((300, 300), abs=0.01)
         assert image.size[0] == 1020
         assert image.info["Title"] == "layer 0 · head 0 · weights"
-
-
-def test_pdf_has_no_date_and_no_type_3_font() -> None:
     data = made("abc", "pdf")
     assert b"CreationDate" not in data
     assert b"/Type3" not in data
     assert b"/CIDFontType2" in data
 
 
-def test_a_figure_that_would_be_too_large_is_refused_before_it_is_drawn() -> None:
+def test_a_figure_that_cannot_be_drawn_is_refused_with_advice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     attention = map_of("a" * 1000)
     huge = AttentionMap(attention.text, attention.ids, attention.layers * 120, ())
     with pytest.raises(ConfigError, match="choose fewer matrices with --layer"):
         to_figure(select(huge, layer="all"), "png")
-
-
-def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    attention = map_of("abc")
     with pytest.raises(ConfigError, match=re.escape("pip install matplotlib")):
         to_figure(select(attention), "svg")
 
 
-def test_figure_with_position_labels_shows_the_text_below() -> None:
-    text = "To be,\nor not to be: that is the question. " * 3
-    attention = map_of(text[:120], heads=4)
-    figure, _ = draw(select(attention, head="all"))
-    below = [each.get_text() for each in figure.texts]
-    assert any(each.startswith('"To be,⏎or not to be: that is') for each in below)
-    small = map_of("To be")
-    figure, _ = draw(select(small))
-    assert not any('"' in each.get_text() for each in figure.texts)
-
-
-def test_one_head_of_several_checkpoints_is_a_strip(tmp_path: Path) -> None:
+def test_heads_of_several_checkpoints_are_a_strip_with_a_row_for_each_head(tmp_path: Path) -> None:
     steps = {f"step {n}": map_of("abcdefgh", layers=2, heads=2, seed=n) for n in (0, 10, 200)}
     selections = [select(each, head="1", name=name) for name, each in steps.items()]
     figure, _ = draw(selections, name="a-run")
@@ -508,21 +489,14 @@ def test_one_head_of_several_checkpoints_is_a_strip(tmp_path: Path) -> None:
     path = save_strip(steps, tmp_path / "strip.svg", head=1, name="a-run")
     assert path.read_bytes() == to_figure(selections, "svg", name="a-run")[0]
     assert bar.get_ylabel() == "attention weight"
-
-
-def test_several_heads_of_several_checkpoints_have_a_row_each() -> None:
-    steps = [map_of("abc", layers=2, heads=2, seed=n) for n in (0, 1, 2)]
-    selections = [
-        select(each, layer="all", head="all", name=f"step {n}") for n, each in enumerate(steps)
+    every = [select(each, layer="all", head="all", name=name) for name, each in steps.items()]
+    *panels, _ = draw(every)[0].axes
+    assert [axes.get_title() for axes in panels] == [
+        f"{at} · {name}" for at in ("L0H0", "L0H1", "L1H0", "L1H1") for name in steps
     ]
-    figure, _ = draw(selections)
-    titles = [axes.get_title() for axes in figure.axes[:-1]]
-    assert titles == [
-        f"{at} · step {n}" for at in ("L0H0", "L0H1", "L1H0", "L1H1") for n in range(3)
-    ]
-    assert len({round(axes.get_position().y0, 4) for axes in figure.axes[:-1]}) == 4
-    many = [select(each, name=f"step {n}") for n, each in enumerate(steps * 4)]
-    assert len({round(axes.get_position().y0, 4) for axes in draw(many)[0].axes[:-1]}) == 3
+    assert len({round(axes.get_position().y0, 4) for axes in panels}) == 4
+    many = draw(selections * 4)[0].axes[:-1]
+    assert len({round(axes.get_position().y0, 4) for axes in many}) == 3
 
 
 def test_checkpoints_whose_matrices_differ_in_shape_are_refused(tmp_path: Path) -> None:
