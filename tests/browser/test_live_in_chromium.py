@@ -174,10 +174,15 @@ def test_typed_and_edited_texts_have_pythons_numbers(
     expect_stages(page, run, "no cat sat on a")
 
 
-def test_next_characters_and_surprises_are_pythons(
+def test_the_page_states_its_proof_and_has_pythons_next_characters_and_surprises(
     open_file: OpenFile, run: TrainedGPT, file: Path
 ) -> None:
     page = ready(open_file(file), SHORT)
+    proof = page.locator("#checks li").first.inner_text()
+    found = re.match(r"✓ logits = numpy's, .* (\S+) ≤ (\S+)$", proof.replace("\n", " "))
+    assert found, proof
+    assert 0 < number(found[1]) <= number(found[2]) <= 1e-4
+    assert "float32, as trained" in page.locator("#precision").inner_text()
     experts = run.experts(SHORT)
     assert experts is not None
     for name in ("gpt", "counting", "both"):
@@ -192,7 +197,7 @@ def test_next_characters_and_surprises_are_pythons(
     assert number(mean) == pytest.approx(expected, abs=6e-4)
 
 
-def test_unknown_characters_are_marked_and_left_out(
+def test_unknown_characters_are_marked_and_no_text_begins_as_that_of_sample(
     open_file: OpenFile, run: TrainedGPT, file: Path
 ) -> None:
     page = ready(open_file(file), SHORT)
@@ -206,6 +211,9 @@ def test_unknown_characters_are_marked_and_left_out(
     expect_stages(page, run, "no rt sat")
     typed(page, SHORT)
     assert page.locator("#input-unknown").is_hidden()
+    page.locator("#input").fill("")
+    page.locator('#text .character[data-position="1"]').wait_for(state="detached")
+    assert page.locator("#text .character").all_inner_texts() == ["⏎"]
 
 
 def test_a_text_beyond_the_context_has_the_window_of_sample(
@@ -229,17 +237,12 @@ def test_a_text_beyond_the_context_has_the_window_of_sample(
     assert number(shown) == pytest.approx(found.expected.max(), abs=6e-4)
 
 
-def test_an_empty_text_begins_as_that_of_sample(open_file: OpenFile, file: Path) -> None:
-    page = ready(open_file(file), SHORT)
-    page.locator("#input").fill("")
-    page.locator('#text .character[data-position="1"]').wait_for(state="detached")
-    assert page.locator("#text .character").all_inner_texts() == ["⏎"]
-
-
-def test_heads_that_are_off_change_loss_and_next_character_as_in_python(
+def test_heads_that_are_off_and_a_weight_set_by_hand_change_predictions_as_in_python(
     open_file: OpenFile, alone: TrainedGPT, file_alone: Path
 ) -> None:
-    page = ready(open_file(file_alone), SHORT)
+    query, key = len(SHORT) - 1, 3
+    page = open_file(file_alone, hash=f"layer=0&head=1&cell={query},{key}")
+    ready(page, SHORT)
     page.locator("#switches button", has_text="L0 H1").click()
     page.locator("#switches button", has_text="L1 H0").click()
     record = means_record(alone)
@@ -260,14 +263,6 @@ def test_heads_that_are_off_change_loss_and_next_character_as_in_python(
         expect_effect(page, alone, off)
     page.locator("#all-on").click()
     page.locator("#loss").wait_for(state="detached")
-
-
-def test_a_weight_set_by_hand_changes_the_prediction_as_in_python(
-    open_file: OpenFile, alone: TrainedGPT, file_alone: Path
-) -> None:
-    query, key = len(SHORT) - 1, 3
-    page = open_file(file_alone, hash=f"layer=0&head=1&cell={query},{key}")
-    ready(page, SHORT)
     set_weight(page)
     settled(page)
 
@@ -291,7 +286,9 @@ def test_a_weight_set_by_hand_changes_the_prediction_as_in_python(
     page.locator("#loss").wait_for(state="detached")
 
 
-def test_two_pinned_texts_are_compared(open_file: OpenFile, run: TrainedGPT, file: Path) -> None:
+def test_two_pinned_texts_are_compared_and_the_small_heads_are_those_of_the_text(
+    open_file: OpenFile, run: TrainedGPT, file: Path
+) -> None:
     page = ready(open_file(file), SHORT)
     page.locator("#pin").click()
     page.locator("#loss").wait_for()
@@ -299,44 +296,32 @@ def test_two_pinned_texts_are_compared(open_file: OpenFile, run: TrainedGPT, fil
     settled(page)
     assert loss_of(page, 0) == pytest.approx(nats_of(run, SHORT)[0], abs=6e-4)
     assert loss_of(page, 1) == pytest.approx(nats_of(run, "the cat")[0], abs=6e-4)
-    page.locator("#of button", has_text="A | B").click()
-    titles = page.locator(".panel-title").all_inner_texts()
-    assert ["no rat sat" in titles[0], "the cat" in titles[1]] == [True, True]
-    assert page.locator(".matrix-box").count() == 2
+    pictures = []
+    for choice in ("B", "A | B", "A"):
+        page.locator("#of").get_by_role("button", name=choice, exact=True).click()
+        page.locator("#heads").scroll_into_view_if_needed()
+        settled(page)
+        pictures.append(page.locator("#heads .sheet").evaluate("sheet => sheet.toDataURL()"))
+        if choice == "A | B":
+            titles = page.locator(".panel-title").all_inner_texts()
+            assert ["no rat sat" in titles[0], "the cat" in titles[1]] == [True, True]
+            assert page.locator(".matrix-box").count() == 2
+    assert pictures[0] == pictures[1] != pictures[2]
     page.locator("#pin").click()
     page.locator("#loss").wait_for(state="detached")
 
 
+#: Options of `generate`, and what the page calls the expert of `only`.
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 1.3, "top_k": 7, "seed": 5},
     {"top_p": 0.9, "min_p": 0.02, "seed": 2**40 + 1},
-    {"temperature": 0.0},
     {"typical_p": 0.8, "only": "gpt"},
-    {"only": "counting", "seed": 3},
+    {"temperature": 0.0, "only": "counting", "seed": 3},
 ]
 
 
-def test_a_seed_writes_the_text_of_sample(open_file: OpenFile, run: TrainedGPT, file: Path) -> None:
-    page = ready(open_file(file), SHORT)
-    names = {None: "together", "gpt": "GPT", "counting": "counting"}
-    empty: dict[str, Any] = {"top_k": "", "top_p": "", "min_p": "", "typical_p": "", "seed": 0}
-    for options in OPTIONS:
-        page.locator("#only button", has_text=names[options.get("only")]).click()
-        for name, value in {**empty, "length": 120, "temperature": 0.8, **options}.items():
-            if name != "only":
-                page.locator(f"#option-{name}").fill(str(value))
-        page.locator("#write").click()
-        expected = run.sample(SHORT, length=120, **{"seed": 0, **options})
-        page.locator("#input-said", has_text="120 characters written").wait_for()
-        page.locator("#write", has_text="write").wait_for()
-        assert page.locator("#input").input_value() == expected, options
-        page.locator("#unwrite").click()
-        assert page.locator("#input").input_value() == SHORT
-        settled(page)
-
-
-def test_single_steps_and_stopped_writing_go_on_with_the_same_text(
+def test_a_seed_writes_the_text_of_sample_and_filters_show_what_they_removed(
     open_file: OpenFile, run: TrainedGPT, file: Path
 ) -> None:
     page = ready(open_file(file), SHORT)
@@ -353,38 +338,48 @@ def test_single_steps_and_stopped_writing_go_on_with_the_same_text(
     written = page.locator("#input").input_value()
     assert len(SHORT) + 3 < len(written) < 100_000
     assert written[:300] == expected[:300][: len(written)]
-
-
-def test_filters_show_what_they_removed(open_file: OpenFile, run: TrainedGPT, file: Path) -> None:
-    page = ready(open_file(file), SHORT)
-    page.locator("#option-temperature").fill("1.5")
-    page.locator("#option-top_k").fill("6")
-    page.locator("#option-min_p").fill("0.2")
+    typed(page, SHORT)
+    names = {None: "together", "gpt": "GPT", "counting": "counting"}
+    empty: dict[str, Any] = {"top_k": "", "top_p": "", "min_p": "", "typical_p": "", "seed": 0}
+    for options in OPTIONS:
+        page.locator("#only button", has_text=names[options.get("only")]).click()
+        for name, value in {**empty, "length": 120, "temperature": 0.8, **options}.items():
+            if name != "only":
+                page.locator(f"#option-{name}").fill(str(value))
+        page.locator("#write").click()
+        expected = run.sample(SHORT, length=120, **{"seed": 0, **options})
+        page.locator("#input-said", has_text="120 characters written").wait_for()
+        page.locator("#write", has_text="write").wait_for()
+        assert page.locator("#input").input_value() == expected, options
+        page.locator("#unwrite").click()
+        assert page.locator("#input").input_value() == SHORT
+        settled(page)
+    page.locator("#only button", has_text="together").click()
+    for name, value in {**empty, "temperature": 1.5, "top_k": 6, "min_p": 0.2}.items():
+        page.locator(f"#option-{name}").fill(str(value))
     settled(page)
     found = run.next(SHORT, temperature=1.5, top_k=6, min_p=0.2)
     left = int((found.filtered > 0).sum())
-    assert f" {left} can be drawn" in page.locator("#draw-said").inner_text()
+    page.locator("#draw-said", has_text=f" {left} can be drawn").wait_for()
     reasons = page.locator("#draw .out .number").all_inner_texts()
     assert {"top-k", "min-p"} == set(reasons)
     kept = page.locator("#draw li:not(.out) .number").all_inner_texts()
-    expected = np.sort(found.filtered[found.filtered > 0])[::-1]
-    np.testing.assert_allclose([number(each) for each in kept], expected, atol=6e-4)
+    chances = np.sort(found.filtered[found.filtered > 0])[::-1]
+    np.testing.assert_allclose([number(each) for each in kept], chances, atol=6e-4)
     page.locator("#option-top_p").fill("7")
     assert "top-p: more than 0, at most 1" in page.locator("#options .refused").inner_text()
 
 
-@pytest.fixture(scope="module")
-def file_of_steps(run: TrainedGPT, folder: Path) -> Path:
-    return run.live(folder / "steps.html", text=SHORT, steps="all", precision="float32")
-
-
-def test_a_slider_moves_over_the_steps_of_training(
-    open_file: OpenFile, run: TrainedGPT, file_of_steps: Path
+def test_a_slider_moves_over_the_steps_of_training_and_drops_weights_set_by_hand(
+    open_file: OpenFile, run: TrainedGPT, folder: Path
 ) -> None:
-    page = ready(open_file(file_of_steps), SHORT)
+    steps = run.live(folder / "steps.html", text=SHORT, steps="all", precision="float32")
+    page = ready(open_file(steps, hash="layer=0&head=1&cell=9,3"), SHORT)
     assert page.locator("#time-said").inner_text().startswith("12 ")
+    set_weight(page)
     page.locator("#time").press("ArrowLeft")
     page.locator("#time-said", has_text="6 ").wait_for()
+    page.locator("#loss").wait_for(state="detached")
     settled(page)
     expect_stages(page, run.at(6), SHORT)
     assert "step=6" in address(page)
@@ -396,11 +391,33 @@ def test_a_slider_moves_over_the_steps_of_training(
         assert loss_of(page, column) == pytest.approx(nats_of(run.at(step), SHORT)[0], abs=6e-4)
 
 
-def test_the_address_restores_all_but_the_text(
+def test_taking_back_keeps_what_was_typed_and_wrong_options_stop_writing(
+    open_file: OpenFile, file: Path
+) -> None:
+    page = ready(open_file(file), SHORT)
+    page.locator("#step").click()
+    page.locator("#unwrite:enabled").wait_for()
+    page.locator("#input").press("Control+End")
+    page.locator("#input").type("a")
+    settled(page)
+    assert page.locator("#unwrite").is_disabled()
+    typed = page.locator("#input").input_value()
+    page.locator("#step").click()
+    page.locator("#unwrite:enabled").wait_for()
+    page.locator("#unwrite").evaluate("button => { button.click(); button.click(); }")
+    settled(page)
+    assert page.locator("#input").input_value() == typed
+    page.locator("#option-top_k").fill("0")
+    page.locator("#option-temperature").fill("2")
+    assert "top-k: a whole number" in page.locator("#options .refused").inner_text()
+    assert page.locator("#write").is_disabled()
+
+
+def test_the_address_restores_all_but_the_text_on_a_narrow_dark_screen(
     open_file: OpenFile, run: TrainedGPT, file: Path
 ) -> None:
     page = ready(open_file(file), SHORT)
-    typed(page, "a secret cat".replace("secret", "rat on"))
+    typed(page, "a rat on cat")
     page.locator("#switches button", has_text="L1 H1").click()
     page.locator("#how button", has_text="mean").click()
     page.locator("#option-top_k").fill("4")
@@ -408,12 +425,13 @@ def test_the_address_restores_all_but_the_text(
     settled(page)
     shown = address(page)
     assert "rat" not in shown
-    again = ready(open_file(file, hash=shown), SHORT)
+    again = ready(open_file(file, hash=shown, width=360, scheme="dark"), SHORT)
     again.locator("#loss").wait_for()
     assert again.locator('#switches [aria-checked="false"]').all_inner_texts() == ["L1 H1"]
     assert again.locator('#how [aria-pressed="true"]').inner_text() == "mean"
     assert again.locator("#option-top_k").input_value() == "4"
     assert again.locator('#only [aria-pressed="true"]').inner_text() == "GPT"
+    assert again.evaluate("document.documentElement.scrollWidth") <= 360
     page.locator("#share").check()
     shared = ready(open_file(file, hash=address(page)), "a rat on cat")
     assert shared.locator("#input").input_value() == "a rat on cat"
@@ -438,40 +456,6 @@ def test_back_restores_the_settings_and_a_link_the_whole_view(
     assert other.locator('#of [aria-pressed="true"]').inner_text() == "B − A"
     assert "cell=9,4" in address(other)
     assert other.locator('#text [aria-selected="true"]').count() == 1
-
-
-def test_a_step_drops_weights_set_by_hand_and_typing_keeps_what_was_typed(
-    open_file: OpenFile, file_of_steps: Path
-) -> None:
-    page = ready(open_file(file_of_steps, hash="layer=0&head=1&cell=9,3"), SHORT)
-    set_weight(page)
-    page.locator("#time").press("ArrowLeft")
-    page.locator("#loss").wait_for(state="detached")
-    page.locator("#step").click()
-    page.locator("#unwrite:enabled").wait_for()
-    page.locator("#input").press("Control+End")
-    page.locator("#input").type("a")
-    settled(page)
-    assert page.locator("#unwrite").is_disabled()
-    typed = page.locator("#input").input_value()
-    page.locator("#step").click()
-    page.locator("#unwrite:enabled").wait_for()
-    page.locator("#unwrite").evaluate("button => { button.click(); button.click(); }")
-    settled(page)
-    assert page.locator("#input").input_value() == typed
-    page.locator("#option-top_k").fill("0")
-    page.locator("#option-temperature").fill("2")
-    assert "top-k: a whole number" in page.locator("#options .refused").inner_text()
-    assert page.locator("#write").is_disabled()
-
-
-def test_the_page_states_its_proof(open_file: OpenFile, file: Path) -> None:
-    page = ready(open_file(file), SHORT)
-    proof = page.locator("#checks li").first.inner_text()
-    found = re.match(r"✓ logits = numpy's, .* (\S+) ≤ (\S+)$", proof.replace("\n", " "))
-    assert found, proof
-    assert 0 < number(found[1]) <= number(found[2]) <= 1e-4
-    assert "float32, as trained" in page.locator("#precision").inner_text()
 
 
 def test_the_demo_opens_and_follows_the_text(open_file: OpenFile) -> None:
@@ -544,21 +528,6 @@ def test_any_text_stays_a_text(open_file: OpenFile, tmp_path: Path) -> None:
     assert page.locator("main img, main script").count() == 0
 
 
-def test_beside_each_other_the_small_heads_are_those_of_the_text(
-    open_file: OpenFile, file: Path
-) -> None:
-    page = ready(open_file(file), SHORT)
-    page.locator("#switches button", has_text="L0 H0").click()
-    page.locator("#loss").wait_for()
-    pictures = []
-    for choice in ("B", "A | B", "A"):
-        page.locator("#of").get_by_role("button", name=choice, exact=True).click()
-        page.locator("#heads").scroll_into_view_if_needed()
-        settled(page)
-        pictures.append(page.locator("#heads .sheet").evaluate("sheet => sheet.toDataURL()"))
-    assert pictures[0] == pictures[1] != pictures[2]
-
-
 #: Records which of the text and the lens change; one that is drawn later is in a later list.
 RECORD = """
 () => {
@@ -599,13 +568,6 @@ def test_what_is_in_the_window_is_drawn_first(
         min(n for n, names in enumerate(drawn) if name in names) for name in (in_window, outside)
     )
     assert first < second
-
-
-def test_a_narrow_screen_shows_everything(open_file: OpenFile, file: Path) -> None:
-    page = ready(open_file(file, width=360, scheme="dark"), SHORT)
-    page.locator("#switches button").first.click()
-    page.locator("#loss").wait_for()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 def test_keyboard_reaches_the_tools_and_letters_stay_in_the_text(
