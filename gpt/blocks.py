@@ -124,6 +124,12 @@ class Fold:
 Block = Title | Facts | Paragraph | Formula | Checks | Table | Legend | Note | Fold
 
 
+def shapes_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Table:
+    """The names and shapes of arrays."""
+    rows = [[Cell(name), Cell(" × ".join(map(str, each.shape)))] for name, each in arrays.items()]
+    return Table([Column("stage", left=True), Column("shape", left=True)], rows)
+
+
 def number(value: float, digits: int = 2) -> str:
     """ ".25", "−1.50", "−inf", without a leading zero; "–" for NaN."""
     if math.isnan(value):

@@ -17,6 +17,7 @@ from typing import Any, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from gpt.blocks import Block, Title, shapes_of
 from gpt.checks import Result, numbered
 from gpt.config import ModelConfig
 from gpt.devices import available_memory
@@ -119,6 +120,13 @@ class Activations(Result):
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
+
+    def blocks(self) -> list[Block]:
+        """The names and shapes of its arrays."""
+        N, T = self.ids.shape
+        facts = [f"{counted(N, 'text')} of {T} characters", f"layers {_list(self.layers)}"]
+        size = f"{self.nbytes / 2**20:,.1f} MB"
+        return [Title("activations", [*facts, size]), shapes_of(self.arrays)]
 
     def __repr__(self) -> str:
         N, T = self.ids.shape

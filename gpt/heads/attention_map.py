@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt import showing
+from gpt.blocks import Block, Checks, Title, shapes_of
 from gpt.checks import Check, TableResult, numbered
 from gpt.config import AttentionKind, ModelConfig, Stage
 from gpt.devices import require_memory
@@ -57,7 +58,6 @@ class AttentionMap(TableResult):
     source: tuple[str, Ids] | None = None
 
     def __repr__(self) -> str:
-        heads = len(self.layers[0].q)
         of = f"{self.title} of {_short(self.text)}" if self.title else f"of {_short(self.text)}"
         if self.kind == "cross":
             of += f" to {_short(self.columns)}"
@@ -65,9 +65,23 @@ class AttentionMap(TableResult):
         failed = [check.name for check in self.checks if not check.passed]
         return (
             f"<AttentionMap {of}: {len(self.ids)}{across} characters, "
-            f"{layers_and_heads(len(self.layers), heads)}, "
+            f"{layers_and_heads(len(self.layers), self.heads)}, "
             + (f"FAILED checks: {', '.join(failed)}>" if failed else "all checks passed>")
         )
+
+    def blocks(self) -> list[Block]:
+        """Its stages with their shapes, and the checks. Its page and matrices show the numbers."""
+        sides = [f"{len(self.ids)} characters", layers_and_heads(len(self.layers), self.heads)]
+        return [
+            Title(self.title or "attention", [f"of {_short(self.text)}", *sides]),
+            shapes_of(self.to_numpy()),
+            Checks(self.checks),
+        ]
+
+    @property
+    def heads(self) -> int:
+        """Heads of each layer."""
+        return len(self.layers[0].q)
 
     @property
     def title(self) -> str:
@@ -121,7 +135,7 @@ class AttentionMap(TableResult):
                 raise ValueError(f"{head!r} is not a head's number, mean, all or rollout")
             whole = head == "all" or name in LAYER_STAGES
             return values if whole else values.mean(axis=0)
-        number = numbered("head", head, len(self.layers[0].q))
+        number = numbered("head", head, self.heads)
         return values if name in LAYER_STAGES else values[number]
 
     def rollout(self, layer: SupportsIndex) -> Array:

@@ -35,9 +35,9 @@ WIDTH, HEIGHT = 3, 16  # pixels of a value of a small curve, and of the curve
 SPACE = "␣"  # browsers lack the terminal's sign of a space
 
 
-def card_of(blocks: Iterable[Block]) -> str:
-    """The blocks below each other in one card."""
-    return f'<div class="gptx"><style>{style()}</style>{"".join(map(_html, blocks))}</div>'
+def card_of(blocks: Iterable[Block], more: str = "") -> str:
+    """The blocks below each other in one card. more: HTML that stands below them."""
+    return f'<div class="gptx"><style>{style()}</style>{"".join(map(_html, blocks))}{more}</div>'
 
 
 @cache

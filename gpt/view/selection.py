@@ -142,7 +142,7 @@ def select(
         require(attention.kind != "cross", "head", NO_ROLLOUT)
         require(stage == "weights", "stage", f"rollout exists for weights only, not for {stage}")
     elif head != "mean":
-        heads = _indices("head", head, len(attention.layers[0].q))
+        heads = _indices("head", head, attention.heads)
     return Selection(
         attention,
         layers=_indices("layer", layer, len(attention.layers)),

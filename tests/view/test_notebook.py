@@ -135,7 +135,7 @@ def test_arrays_of_heads_and_activations_have_their_names(run: TrainedGPT) -> No
 
 
 def test_a_run_suggests_texts_that_its_model_can_read(run: TrainedGPT) -> None:
-    (asked,) = re.findall(r"run\.attention\((.*?)\)", Markup(run._repr_html_() or "").text)
+    (asked,) = re.findall(r"run\.attn\((.*?)\)", Markup(run._repr_html_() or "").text)
     assert run.attn(ast.literal_eval(asked)).text
 
 
@@ -191,7 +191,7 @@ def test_map_without_its_model_lists_its_stages(run: TrainedGPT) -> None:
     ids = run.vocabulary.encode(TEXT)
     found = inspect(run.reader, TEXT, ids)
     assert "2 × 2 × 11 × 11" in found._repr_html_()
-    with pytest.raises(ValueError, match=r"make one with run\.attention"):
+    with pytest.raises(ValueError, match=r"make one with run\.attn"):
         found.page("page.html")
 
 

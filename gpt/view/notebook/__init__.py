@@ -29,7 +29,6 @@ from gpt.view.notebook.tables import to_pandas as to_pandas
 
 #: Type -> the function that shows it as HTML.
 HTML: dict[type, Callable[[Any], str]] = {
-    AttentionMap: attention.attention,
     Score: texts.score,
     Surprises: texts.surprises,
     Paired: texts.paired,
@@ -44,6 +43,8 @@ HTML: dict[type, Callable[[Any], str]] = {
 
 def html_of(shown: object) -> str | None:
     """An object as HTML of at most LIMIT bytes; None if its type has no HTML."""
+    if isinstance(shown, AttentionMap):
+        return attention.attention(shown)
     if hasattr(shown, "blocks"):
         html = card_of(shown.blocks())
         if len(html.encode()) <= LIMIT:

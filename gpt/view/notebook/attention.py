@@ -10,12 +10,11 @@ from __future__ import annotations
 import base64
 import gzip
 
-from gpt.characters import cut
+from gpt.blocks import Checks, Note
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.kinds import opening
-from gpt.view.notebook.card import LIMIT, card, note, style, table
+from gpt.view.html import LIMIT, card_of, style
 from gpt.view.page.page import build_page, subject_of
-from gpt.words import layers_and_heads
 
 MARGIN = 4_000  # bytes of LIMIT for what surrounds the page
 SAVED = 60_000  # bytes that compression saves in the page's style and scripts, at least
@@ -34,29 +33,21 @@ _SANDBOX = "allow-scripts allow-downloads"
 
 
 def attention(found: AttentionMap) -> str:
-    """The page, as large as fits; for a map without its model a table of its arrays."""
-    text, failed = found.text, [check.name for check in found.checks if not check.passed]
-    alarm = f"FAILED checks, do not trust these numbers: {', '.join(failed)}" if failed else ""
-    heads = len(found.layers[0].q)
-    facts = f"{len(text)} characters · {layers_and_heads(len(found.layers), heads)}"
+    """The page, as large as fits; without one, what the map says of itself."""
     if found.model is None:
-        why = note("This map was made without a model; run.attn(text) shows its page.")
-        return card("Attention", facts, _stages(found), why, alarm=alarm)
-    facts += f" · {found.model.stored.title}"
+        why = "This map was made without a model; run.attn(text) shows its page."
+        return card_of([*found.blocks(), Note(why)])
     page, count = _page(found, LIMIT - MARGIN - len(style().encode()))
     if page is None:
-        why = note('The page is too large for a notebook: .page("attention.html") writes it.')
-        return card("Attention", facts, _stages(found), why, alarm=alarm)
-    shown = ""
-    if count < len(text):
-        shown = note(
-            f"The page shows the first {count} of {len(text)} characters, so that it fits in a "
-            'notebook; .page("attention.html") writes all.'
-        )
+        why = 'The page is too large for a notebook: .page("attention.html") writes it.'
+        return card_of([*found.blocks(), Note(why)])
+    title, *_ = found.blocks()
+    blocks = [title, *[Checks(found.checks)] * (not all(each.passed for each in found.checks))]
+    if count < len(found.text):
+        some = f"The page shows the first {count} of {len(found.text)} characters"
+        blocks.append(Note(f'{some}; .page("attention.html") writes all.'))
     frame = f'<iframe sandbox="{_SANDBOX}" title="attention" srcdoc=\'{page}\'></iframe>'
-    title = found.title.capitalize() or "Attention"
-    of = f"“{cut(text, 60)}”" + (f" to “{cut(found.columns, 60)}”" * (found.kind == "cross"))
-    return card(f"{title} of {of}", facts, frame, shown, alarm=alarm)
+    return card_of(blocks, frame)
 
 
 def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:
@@ -76,10 +67,3 @@ def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:
         # Most of a page grows with the square of its text, or less.
         count = max(1, min(count - 1, int(count * 0.97 * (room / size) ** 0.5)))
     return None, 0
-
-
-def _stages(found: AttentionMap) -> str:
-    arrays = found.to_numpy().items()
-    return table(
-        ["stage", "shape"], [[name, " × ".join(map(str, each.shape))] for name, each in arrays]
-    )
