@@ -1,7 +1,7 @@
 """A training that starts from another model's weights: finds its parent, and checks that it suits.
 
 The parent is only read. Its layout, what decides the shapes and the function of a model, is the new
-model's; the vocabulary grows (gpt/corpus/encode.py), and new characters get new weights
+model's; the vocabulary grows (gpt/corpus/corpus.py), and new characters get new weights
 (gpt/model/initial.py). Everything else is as in any new run.
 """
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpt.config import TrainConfig
 from gpt.corpus.corpus import Corpus, read_corpus
 from gpt.corpus.pairs import Pairs
+from gpt.vocabulary import Ids
 
 WORDS = "".join(map(chr, range(ord("a"), ord("k")))) + "árvíztűrő年月日👩🚀 \u2028\x85\0"
 SIDE = st.text(st.sampled_from(WORDS), min_size=1, max_size=8)
@@ -32,4 +33,11 @@ def read(folder: Path, *texts: str, **options: Any) -> Corpus:
 def texts_of(pairs: Pairs, corpus: Corpus, lines: Sequence[int]) -> list[tuple[str, str]]:
     """(source, target) of these lines."""
     decode = corpus.vocabulary.decode
-    return [(decode(pairs.source(line)), decode(pairs.target(line))) for line in lines]
+    both = (sides(pairs, line) for line in lines)
+    return [(decode(source), decode(target)) for source, target in both]
+
+
+def sides(pairs: Pairs, line: int) -> tuple[Ids, Ids]:
+    """The ids of a line's source and target."""
+    start, tab, end = pairs.starts[line], pairs.tabs[line], pairs.ends[line]
+    return pairs.ids[start:tab], pairs.ids[tab + 1 : end]

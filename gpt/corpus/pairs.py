@@ -45,14 +45,6 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def source(self, line: int) -> Ids:
-        """(S,) the ids of a line's source."""
-        return self.ids[self.starts[line] : self.tabs[line]]
-
-    def target(self, line: int) -> Ids:
-        """(T,) the ids of a line's target, without TAB and NEWLINE."""
-        return self.ids[self.tabs[line] + 1 : self.ends[line]]
-
     @cached_property
     def source_lengths(self) -> Integers:
         """(N,) characters of each source."""

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpt.corpus.encode import Numbering, build_vocabulary
+from gpt.corpus.corpus import Numbering, build_vocabulary
 from gpt.corpus.sources import Source
 from gpt.corpus.text import Piece, measured
 from gpt.errors import TextError

@@ -17,8 +17,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpt.corpus import text as texts
-from gpt.corpus.corpus import encode
-from gpt.corpus.encode import build_vocabulary, write_ids
+from gpt.corpus.corpus import build_vocabulary, encode, write_ids
 from gpt.corpus.split import divide
 from gpt.corpus.text import measured, no_progress, pieces_of
 from gpt.errors import StorageError, TextError

@@ -90,15 +90,6 @@ def test_characters_of_a_long_ascii_text_are_counted() -> None:
     assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(text)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads /proc")
-def test_a_file_without_a_size_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("a")
-    sources = [Source(Path("/proc/self/environ"), "p"), Source(tmp_path / "a", "a")]
-    made_up = Path("/proc/self/environ").read_bytes()
-    whole = "".join(text_of(piece) for piece in pieces_of(sources, "\n", []))
-    assert whole.encode() in (made_up + b"\na", made_up + b"a")
-
-
 @pytest.mark.parametrize("left", [0, 50, 51])  # 51: the file ends within a character
 def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, left: int) -> None:
     (piece,) = pieces_of(sources_of(tmp_path, "é" * 99), "\n", [])

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import manifest_of
-from paired import read
+from paired import read, sides
 from ranked import on_ranks
 
 import gpt
@@ -77,7 +77,7 @@ def test_the_loss_is_the_mean_over_the_target_characters_of_all_lines(tmp_path: 
     assert isinstance(trainer.val, PairLines)
     pairs, total, count = trainer.val.pairs, 0.0, 0
     for line in trainer.val.lines.tolist():
-        source, target = pairs.source(line), pairs.target(line)
+        source, target = sides(pairs, line)
         given = np.append(pairs.first, target), source, np.append(target, pairs.last)
         ids, read, expected = (torch.from_numpy(each.astype(np.int64)) for each in given)
         with torch.no_grad():

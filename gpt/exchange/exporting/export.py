@@ -1,30 +1,83 @@
-"""Writes a model for transformers: `gptx export` and `gpt.export`.
+"""Writes a model as a folder that the library transformers opens: `gptx export` and `gpt.export`.
 
-All bytes are made and checked before the first one is written, so a failed export leaves nothing.
+gptx writes the files itself, without that library: weights, configuration, tokenizer, and the model
+card with its losses. The library tokenizers reads tokenizer.json, in which each character is a
+token with the same id as in gptx; the Hugging Face Hub reads the front matter of the card. All
+bytes are made before the first one is written, so a failed export leaves nothing.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpt.checks import checks_arguments
-from gpt.errors import ConfigError
-from gpt.exchange.exporting.architectures import architecture_of
-from gpt.exchange.exporting.huggingface import Losses, files_of, losses_of
+from gpt.config import SampleConfig
+from gpt.errors import ConfigError, TextError
+from gpt.exchange.exporting.architectures import Architecture, architecture_of
 from gpt.storage import files
 from gpt.storage.checkpoint import MANIFEST, MODEL
+from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
 from gpt.trained.generation import require_decoder_only
+from gpt.version import __version__
+from gpt.vocabulary import Vocabulary
 from gpt.words import printable
 
 CARD, MARK = "README.md", "\n- gptx\n"  # the card's name, and a line of its front matter
 #: How the file of weights begins, after the length of its header.
 WEIGHTS_BEGIN = b'{"__metadata__":{"format":"pt"}'
+
+
+@dataclass(frozen=True)
+class Losses:
+    """nats: per character, of the model as gptx opens it; gpt: of the GPT alone, which is what an
+    export contains; None: the model does not count, so both are the same. characters: how many were
+    predicted, where: of which text.
+    """
+
+    nats: float
+    gpt: float | None
+    characters: int
+    where: str
+
+    @property
+    def exported(self) -> float:
+        """The loss of what an export contains."""
+        return self.nats if self.gpt is None else self.gpt
+
+    @property
+    def note(self) -> str:
+        """For a model that counts: what the export leaves out, and what that costs."""
+        return (
+            "the export contains the GPT without its counts of n-grams: its loss is "
+            f"{self.exported:.4f} nats per character ({self.exported / math.log(2):.3f} bits), "
+            f"with the counts {self.nats:.4f}, on {self.characters:,} characters of {self.where}"
+        )
+
+
+def losses_of(model: TrainedGPT) -> Losses | None:
+    """The recorded losses of the best step. For another step, or a model file without its run, they
+    are measured on the start of the validation split, which the model file contains; None if that
+    is too short.
+    """
+    manifest = model.manifest if model.has_run else None
+    if manifest and manifest.best_step == manifest.step:
+        nats, characters, _ = manifest.shown_loss
+        if nats is not None and (manifest.gpt_loss is not None or not model.config.counting):
+            return Losses(nats, manifest.gpt_loss, characters, "the validation split")
+    try:
+        score = model.score(model.stored.excerpt)
+    except TextError:
+        return None
+    return Losses(score.nats, score.gpt, score.characters, model.excerpt_name)
 
 
 @dataclass(frozen=True)
@@ -94,9 +147,9 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
 
 def _check_replaceable(folder: Path) -> None:
     """Raises ConfigError for a folder that is no earlier export."""
-    card, weights = folder / CARD, folder / MODEL
+    readme, weights = folder / CARD, folder / MODEL
     with files.storage_errors(f"write {folder}"):
-        if not (card.is_file() and MARK in card.read_text("utf-8", "replace")):
+        if not (readme.is_file() and MARK in readme.read_text("utf-8", "replace")):
             why = f'has no {CARD} with the tag "{MARK.strip()}"'
         elif not _begins(weights, 8, WEIGHTS_BEGIN):
             why = f"has no {MODEL} of one"
@@ -130,3 +183,170 @@ def _is_folder(path: Path) -> bool | None:
     with files.storage_errors(f"write {path}"):
         os.stat(path.parent)
         return os.path.isdir(path) if os.path.lexists(path) else None
+
+
+#: No token of the vocabulary, as it has several characters: a character that the model does not
+#: know is then an error, as in gptx, and is not silently left out.
+UNKNOWN = "<unknown>"
+
+
+def tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
+    """The content of tokenizer.json."""
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,  # text is never changed
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": r"[\s\S]"},  # "." does not match a newline
+            "behavior": "Isolated",
+            "invert": False,
+        },
+        "post_processor": None,
+        "decoder": {"type": "Fuse"},  # nothing between characters
+        "model": {
+            "type": "WordLevel",
+            "vocab": {character: number for number, character in enumerate(vocabulary.characters)},
+            "unk_token": UNKNOWN,
+        },
+    }
+
+
+def tokenizer_config(longest: int) -> dict[str, Any]:
+    """The content of tokenizer_config.json. longest: characters of the model's context."""
+    return {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": longest,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+    }
+
+
+MOST_SOURCES = 3
+TEMPLATE = """---
+library_name: transformers
+pipeline_tag: text-generation
+tags:
+- gptx
+- character-level
+- {kind}
+# license: of the model, before you publish it
+# language: of the text, as in "en"
+---
+
+# {title}
+
+A character-level GPT with {parameters:,} parameters: it continues a text of its kind, one character
+at a time. {origin} gptx {version} exported it as `{architecture}`.
+
+- Text: {text}{vocabulary:,} distinct characters. Any other is an error ("Missing [UNK] token").
+- Loss: {loss}.
+- Context: {context}.
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(".")  # this folder, or the model's name on the Hub
+model = AutoModelForCausalLM.from_pretrained(".")
+prompt = tokenizer({prompt!r}, return_tensors="pt")
+print(tokenizer.decode(model.generate(**prompt, max_new_tokens={new})[0]))
+```
+"""
+
+
+def card(model: TrainedGPT, architecture: Architecture, found: Losses | None) -> str:
+    """The card as Markdown. The text and the origin are those of the model's run; a model file
+    without its run has none.
+    """
+    config, manifest = model.config, model.manifest if model.has_run else None
+    prompt, size = model.example(), f"{config.block_size:,} characters"
+    context = {
+        "learned": f"{size}, prompt and new ones together; there are no positions after them",
+        "rotary": f"{size}; it continues longer texts, but predicts them worse",
+    }[config.position]
+    return TEMPLATE.format(
+        kind=architecture.kind,
+        title=code(model.stored.title),
+        parameters=config.parameters(),
+        origin=_origin(manifest),
+        version=__version__,
+        architecture=architecture.name,
+        text=_text(manifest),
+        vocabulary=config.vocab_size,
+        loss=_loss(found),
+        context=context,
+        prompt=prompt,
+        new=max(1, config.block_size - len(prompt)),
+    )
+
+
+def code(text: str) -> str:
+    """A text as code in Markdown; what cannot be printed is escaped."""
+    shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    longest = max(map(len, re.findall("`+", shown)), default=0)
+    fence, space = "`" * (longest + 1), " " * (longest > 0)
+    return f"{fence}{space}{shown}{space}{fence}"
+
+
+def _origin(manifest: Manifest | None) -> str:
+    if manifest and manifest.imported:
+        return f"gptx imported it: {manifest.imported}."
+    return "It was trained with gptx."
+
+
+def _text(manifest: Manifest | None) -> str:
+    """Names of the sources without their folders, and how long the text is; "" if not known."""
+    if not manifest or not manifest.corpus.digest:
+        return ""
+    corpus = manifest.corpus
+    names = [code(re.split(r"[\\/]", source)[-1] or source) for source in corpus.sources]
+    more = f" and {len(names) - MOST_SOURCES:,} more" if len(names) > MOST_SOURCES else ""
+    return f"{', '.join(names[:MOST_SOURCES])}{more}, {corpus.characters:,} characters, "
+
+
+def _loss(found: Losses | None) -> str:
+    if found is None:
+        return "not measured"
+    if found.gpt is not None:
+        return found.note
+    bits = found.nats / math.log(2)
+    where = f"on {found.characters:,} characters of {found.where}"
+    return f"{found.nats:.4f} nats per character ({bits:.3f} bits), {where}"
+
+
+def files_of(
+    model: TrainedGPT, architecture: Architecture, losses: Losses | None
+) -> dict[str, bytes]:
+    """Name -> content of every file of the folder, the card last."""
+    import safetensors.numpy
+
+    config, vocabulary, tensors = model.config, model.vocabulary, model.stored.tensors
+    exported = dict(architecture.tensors(config, tensors))
+    settings = {
+        "config.json": architecture.config(config, tensors),
+        "generation_config.json": _generation(config.block_size),
+        "tokenizer.json": tokenizer(vocabulary),
+        "tokenizer_config.json": tokenizer_config(config.block_size),
+    }
+    return {
+        MODEL: safetensors.numpy.save(exported, metadata={"format": "pt"}),
+        **{name: _json(values) for name, values in settings.items()},
+        CARD: card(model, architecture, losses).encode(),
+    }
+
+
+def _generation(longest: int) -> dict[str, Any]:
+    """generation_config.json: gptx's temperature, and half a context of new characters."""
+    no_tokens = {f"{role}_token_id": None for role in ("bos", "eos", "pad")}
+    return {
+        "do_sample": True,
+        "temperature": SampleConfig().temperature,
+        "max_new_tokens": max(1, longest // 2),
+        **no_tokens,
+    }
+
+
+def _json(values: dict[str, Any]) -> bytes:
+    return (json.dumps(values, ensure_ascii=False, indent=2, allow_nan=False) + "\n").encode()

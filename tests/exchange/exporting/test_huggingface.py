@@ -30,8 +30,7 @@ from gpt.config.fields import field_help
 from gpt.config.presets import PRESETS, preset
 from gpt.errors import ConfigError
 from gpt.exchange.exporting.architectures import ACTIVATIONS, architecture_of
-from gpt.exchange.exporting.export import export
-from gpt.exchange.exporting.huggingface import tokenizer
+from gpt.exchange.exporting.export import export, tokenizer
 
 PLAIN = {"norm": "layer"}
 KINDS: dict[str, dict[str, Any]] = {
