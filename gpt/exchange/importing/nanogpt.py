@@ -22,9 +22,11 @@ import torch
 from torch import Tensor
 
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
+from gpt.config.train import MOST_STEPS
 from gpt.corpus.corpus import Corpus, read_corpus
 from gpt.corpus.halves import EXCERPT_LENGTH, excerpt_of
 from gpt.errors import ConfigError, ForeignModelError, TextError
+from gpt.exchange.exporting.architectures import GPT2
 from gpt.exchange.importing.pickles import LONGEST, plain_value
 from gpt.exchange.importing.torch_file import StoredTensor, read_torch, refused
 from gpt.heads.proof import prove_tensors
@@ -41,17 +43,9 @@ from gpt.words import printable, shown
 
 WHAT = "a nanoGPT checkpoint"
 _SIZES = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
-_LARGEST_STEP = 10**12
 #: Names in nanoGPT, which are GPT-2's -> names here.
-_OUTSIDE = {"wte": "token_embedding", "wpe": "position", "ln_f": "norm", "lm_head": "lm_head"}
-_IN_BLOCK = {
-    "ln_1": "norm1",
-    "attn.c_attn": "attention.qkv",
-    "attn.c_proj": "attention.proj",
-    "ln_2": "norm2",
-    "mlp.c_fc": "feed_forward.up",
-    "mlp.c_proj": "feed_forward.down",
-}
+_OUTSIDE = {name.removeprefix("transformer."): ours for ours, name in GPT2.outside.items()}
+_IN_BLOCK = {name: ours for ours, name in GPT2.inside.items()}
 _BLOCK = re.compile(r"h\.(0|[1-9][0-9]{0,2})\.(.+)")
 #: The causal mask, a constant, with releases of torch that have no fast kernel for attention.
 _MASK = ".attn.bias"
@@ -129,7 +123,7 @@ def _parts(checkpoint: Any) -> tuple[Any, dict[str, int], dict[str, Any]]:
     dataset = config.get("dataset") if isinstance(config, dict) else None
     known = isinstance(dataset, str) and re.fullmatch(r"\w[\w.-]{0,59}", dataset)
     about = {
-        "iter_num": step if type(step) is int and 0 <= step < _LARGEST_STEP else 0,
+        "iter_num": step if type(step) is int and 0 <= step <= MOST_STEPS else 0,
         "best_val_loss": _loss(checkpoint.get("best_val_loss")),
         "dataset": dataset if known else "",
     }
