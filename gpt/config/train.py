@@ -14,51 +14,38 @@ from gpt.config.model import ModelConfig
 #: What `embeddings` names. Tied output weights are the token embedding; others train.
 EMBEDDINGS = ("token_embedding.weight", "position.weight")
 _LAYERS = re.compile(r"layers:([0-9]{1,4})(?:-([0-9]{1,4}))?")
-_BLOCK = re.compile(r"blocks\.([0-9]+)\.")
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """embeddings: of characters and positions, of both sides. layers: numbers of the GPT's blocks;
-    those of an encoder train.
-    """
-
-    embeddings: bool = False
-    layers: tuple[range, ...] = ()
-
-    def holds(self, parameter: str) -> bool:
-        """Whether the parameter of this name stays as it is."""
-        if parameter.removeprefix("encoder.") in EMBEDDINGS:
-            return self.embeddings
-        block = _BLOCK.match(parameter)
-        return block is not None and any(int(block[1]) in each for each in self.layers)
 
 
 @cache
-def parse_freeze(text: str) -> Frozen:
-    """ "embeddings,layers:0-1". Raises ConfigError."""
-    embeddings, layers = False, list[range]()
+def frozen_names(text: str) -> tuple[str, ...]:
+    """ "embeddings,layers:0-1" -> how the names of the parameters begin that stay as they are: of
+    the embeddings of both sides, and of the GPT's blocks; those of an encoder train.
+
+    Raises ConfigError.
+    """
+    names: list[str] = []
     for word in text.split(",") if text else ():
+        if word.strip() == "embeddings":
+            names += [side + name for side in ("", "encoder.") for name in EMBEDDINGS]
+            continue
         found = _LAYERS.fullmatch(word.strip())
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
-        right = word.strip() == "embeddings" or first <= last
         known = "embeddings, layers:N, layers:FROM-TO, or several with commas between them"
-        require(right, "freeze", f"{word!r} is not one of {known}")
-        embeddings = embeddings or not found
-        layers += [range(first, last + 1)] * bool(found)
-    return Frozen(embeddings, tuple(layers))
+        require(first <= last, "freeze", f"{word!r} is not one of {known}")
+        names += [f"blocks.{layer}." for layer in range(first, last + 1)]
+    return tuple(names)
 
 
 def trained_parameters(model: ModelConfig, freeze: str) -> int:
     """The number of parameters that train. Raises ConfigError if there is none, and for a layer
     that the model does not have.
     """
-    frozen = parse_freeze(freeze)
-    last = max((each[-1] for each in frozen.layers), default=0)
+    frozen = frozen_names(freeze)
+    last = max((int(it.split(".")[1]) for it in frozen if it.startswith("blocks.")), default=0)
     has = "only layer 0" if model.n_layer == 1 else f"layers 0 to {model.n_layer - 1}"
     require(last < model.n_layer, "freeze", f"there is no layer {last}; the model has {has}")
     shapes = model.shapes().items()
-    count = sum(math.prod(shape) for name, shape in shapes if not frozen.holds(name))
+    count = sum(math.prod(shape) for name, shape in shapes if not name.startswith(frozen))
     require(count > 0, "freeze", f"{freeze!r} leaves nothing to train; freeze less")
     return count
 
@@ -150,7 +137,7 @@ class TrainConfig:
         require(self.split != "-", "split", "standard input cannot validate; give a file")
         require(self.every != 1, "split", f"{self.split!r} needs N of 2 or more")
         unescaped(self.separator, "separator")
-        parse_freeze(self.freeze)
+        frozen_names(self.freeze)
         require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
 
     @property

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gpt.config import TrainConfig
 from gpt.config.schedule import learning_rate
-from gpt.config.train import parse_freeze
+from gpt.config.train import frozen_names
 from gpt.model import GPT
 
 ENDS = ("token_embedding.weight", "lm_head.weight")
@@ -21,9 +21,9 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 def freeze(model: nn.Module, parts: str) -> None:
     """Parameters of these parts (gpt/config/train.py) get no gradient from now on."""
-    frozen = parse_freeze(parts)
+    frozen = frozen_names(parts)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not frozen.holds(name))
+        parameter.requires_grad_(not name.startswith(frozen))
 
 
 class Optimizer:
