@@ -116,11 +116,10 @@ def begun(order: Order, *, dry: bool = False) -> Iterator[Start]:
         recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
     if order.minutes is not None:
         recipe.pop("steps", None)
-    recipe = {name: value for name, value in recipe.items() if name not in order.given}
     given, preset = dict(order.given), order.preset or "default"
     if warm:
         given = warm.options(given, order.corpus)
-        recipe = {name: value for name, value in recipe.items() if name not in given}
+    recipe = {name: value for name, value in recipe.items() if name not in given}
     given |= recipe
     layers = given.get("encoder_layers")
     pairs = layers > 0 if layers is not None else is_pairs(order.corpus)
@@ -136,8 +135,9 @@ def begun(order: Order, *, dry: bool = False) -> Iterator[Start]:
             stack.enter_context(folder.lock())
             unlocked.callback(discard_if_empty, folder)
             ranks.mark(folder)
-        known_characters = warm.stored.vocabulary if warm else None
-        read = partial(read_corpus, known=known_characters, grows=warm is not None)
+        start = warm.stored if warm else None
+        known_characters = start.vocabulary if start else None
+        read = partial(read_corpus, known=known_characters, grows=start is not None)
         corpus = _read(order, partial(read, config=reading, pairs=pairs))
         ahead = _counted(corpus, preset, device, given, pairs, warm)  # torch is imported meanwhile
         from gpt.training.plan import make_plan, usable_device
@@ -162,7 +162,6 @@ def begun(order: Order, *, dry: bool = False) -> Iterator[Start]:
             source = {"corpus": names, "from": warm and printable(warm.place)}
             folder.write("config.toml", to_toml({**source, **plan.settings(), **here}))
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
-        start = warm.stored if warm else None
         trainer = partial(_trainer, order, run, plan, ahead=ahead, start=start)
         yield Start(plan, run, trainer, recipe)
 

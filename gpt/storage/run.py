@@ -155,7 +155,9 @@ class Run:
         if which in ("best", "last"):
             if not steps:
                 raise CheckpointError(f"no checkpoint in {self.path}; train one with: gptx train")
-            return self._best(steps) if which == "best" else self._open(steps[-1])
+            newest = self._open(steps[-1])
+            best = newest.manifest.best_step
+            return self._open(best) if which == "best" and best in steps else newest
         if not which.isdecimal() or len(which) > 12:
             hint = f"; separate steps by a colon: {which.replace(',', ':')}" if "," in which else ""
             raise ConfigError("step", f"{which!r} is neither best, last nor a step's number{hint}")
@@ -166,11 +168,6 @@ class Run:
 
     def _open(self, step: int) -> Checkpoint:
         return Checkpoint.open(self.path / step_folder(step))
-
-    def _best(self, steps: list[int]) -> Checkpoint:
-        newest = self._open(steps[-1])
-        best = newest.manifest.best_step
-        return self._open(best) if best in steps else newest
 
     def last_valid(self) -> tuple[Checkpoint, list[str]]:
         """The newest undamaged commit, and a warning for each newer one that is damaged.

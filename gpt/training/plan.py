@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -169,10 +168,7 @@ def make_plan(
         longest_context=longest,
         mean_length=mean_length,
     )
-    count = partial(
-        count_baseline, counted_in(train_half), scored_in(val_half), len(corpus.vocabulary)
-    )
-    baseline = ahead.baseline.result() if ahead else count()
+    baseline = ahead.baseline.result() if ahead else None  # without it, `assess` counts
     rate = _rate(device)
     recipe = fit_size(recipe, device, 60 * minutes * rate if minutes else math.inf)
     speed = estimate(recipe, rate, recipe.train_characters, ranks.size())
@@ -285,10 +281,11 @@ def assess(corpus: Corpus, manifest: Manifest, device: str, speed: Speed) -> Pla
     if device == "cpu":
         check_memory(model, train, ranks.size())
     train_half, val_half = halves(corpus, train, model.encoder_layers > 0, model.block_size)
-    in_train, in_val = corpus.counts, np.zeros(model.vocab_size, np.int64)
     if len(corpus.ids) <= COUNTED:
         in_train = character_counts(all_of(train_half), model.vocab_size)
         in_val = character_counts(all_of(val_half), model.vocab_size)
+    else:
+        in_train, in_val = corpus.counts, np.zeros(model.vocab_size, np.int64)
     counted = counted_in(train_half), scored_in(val_half)
     baseline = manifest.baseline or count_baseline(*counted, model.vocab_size)
     decode = corpus.vocabulary.decode
