@@ -21,11 +21,11 @@ from gpt.heads.kinds import Start, kinds, opening
 from gpt.heads.measures import Measure
 from gpt.heads.survey import survey
 from gpt.view.files.exports import to_npz
+from gpt.view.page import page as page_module
 from gpt.view.page.document import ASSETS, joined
 from gpt.view.page.live import LIVE, LIVE_PAIRS
 from gpt.view.page.packing import DETAILS
-from gpt.view.page.page import PAGE, Subject, build_page
-from gpt.view.page.predictions import likeliest
+from gpt.view.page.page import PAGE, Subject, build_page, likeliest
 
 TEXT = "the cat sat"
 T = len(TEXT)
@@ -73,10 +73,13 @@ def test_page_names_its_source(subject: Subject) -> None:
     assert all(check["passed"] for check in read["checks"])
 
 
-def test_the_character_that_comes_is_shown_however_unlikely() -> None:
+def test_the_character_that_comes_is_shown_however_unlikely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     falling = np.linspace(1, 0.1, 20)
     chances = np.stack([falling, falling[::-1], falling])[:, None].repeat(2, axis=1)
-    found = likeliest(chances, np.array([10]), most=5)
+    monkeypatch.setattr(page_module, "MOST", 5)
+    found = likeliest(chances, np.array([10]))
     assert found.tolist() == [[0, 1, 10, 18, 19], [0, 1, 2, 18, 19]]
     assert likeliest(chances[:, :, :3], np.array([2])).tolist() == [[0, 1, 2]] * 2
 

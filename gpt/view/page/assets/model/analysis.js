@@ -183,7 +183,7 @@ export function highest(values, count) {
 
 /**
  * The characters that one of the three expects most and the one that comes next, as `experts_record`
- * of gpt/view/page/predictions.py.
+ * of gpt/view/page/page.py.
  * @param {Expected} expected
  * @param {number | undefined} next
  * @param {number} most
