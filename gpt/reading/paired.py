@@ -21,8 +21,8 @@ WAVES = 64  # slowest cosine waves that are used; each half wave has at least PE
 PERIOD = 10
 FEW, SEVERAL = 2, 8  # waves that the error is estimated from
 STRONGER = 2.0  # ratio to the other waves from which on only the FEW slowest are used
-
-_T = (12.706, 4.303, 3.182, 2.776, 2.571)  # quantiles for 1 to 5 degrees of freedom
+#: Degrees of freedom -> the 97.5 % quantile of Student's t, to 0.001.
+QUANTILES = {FEW: 4.303, SEVERAL: 2.3055913462322537}
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +64,7 @@ class Paired(TableResult):
     @property
     def detectable(self) -> float | None:
         """Half the interval's width: smaller differences do not show on this text."""
-        return quantile(self.freedom) * self.error if self.freedom else None
+        return QUANTILES[self.freedom] * self.error if self.freedom else None
 
     @property
     def sure(self) -> bool:
@@ -103,18 +103,3 @@ def mean_error(values: Array) -> tuple[Array, npt.NDArray[np.int64]]:
     freedom = np.where(slow, FEW, SEVERAL)
     variance = np.where(slow, powers[:FEW].mean(axis=0), powers[:SEVERAL].mean(axis=0))
     return np.sqrt(variance / n), freedom
-
-
-def quantile(freedom: float) -> float:
-    """The 97.5 % quantile of Student's t with so many degrees of freedom, to 0.002.
-
-    Above five degrees: the expansion in 1/freedom (Abramowitz & Stegun 1964, 26.7.5); up to five:
-    the value of the next lower whole number.
-    """
-    if freedom <= len(_T):
-        return _T[int(freedom) - 1]
-    z = 1.959964
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + (first + (second + third / freedom) / freedom) / freedom

@@ -67,11 +67,6 @@ def pack(values: Array, bits: Bits) -> dict[str, Any]:
     return {"bits": bits, "base64": in_base64(values.astype(f"<f{bits // 8}"))}
 
 
-def lower(weights: Array) -> Array:
-    """(H, T, T) -> (H, T(T+1)/2): each row up to the diagonal, one after the other."""
-    return of_allowed(weights, np.tri(weights.shape[-1], dtype=bool))
-
-
 def of_allowed(weights: Array, allowed: npt.NDArray[np.bool_]) -> Array:
     """(H, T, S) -> (H, N): the numbers at the N allowed places of (T, S), row by row."""
     found: Array = weights.reshape(len(weights), -1).take(np.flatnonzero(allowed), axis=1)
