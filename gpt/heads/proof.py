@@ -247,10 +247,10 @@ def prove(reader: Reader, probe: Probe) -> Check:
     """
     with np.errstate(all="ignore"):  # a value that overflows fails the comparison
         source = probe.source if reader.encoder else None
-        found = probe.of(_logits(reader, probe.ids, source))
+        found = probe.of(logits_of(reader, probe.ids, source))
         error, bound = _apart(found, probe.logits), _least(reader, probe.logits)
         if not error <= bound:
-            decided = _logits(reader.in_float64(), probe.ids, source)
+            decided = logits_of(reader.in_float64(), probe.ids, source)
             apart = _apart(probe.of(decided), probe.logits)
             if not apart <= bound:
                 return Check(PROBE, apart, bound)
@@ -276,16 +276,16 @@ def promised(
     bound, random = _least(reader, logits), np.random.default_rng(1)
     if error <= bound:
         return bound
-    steady = of(_logits(reader, ids, source))
+    steady = of(logits_of(reader, ids, source))
     for _ in range(NUDGES):
         moved = Reader(reader.config, _nudged(reader, random))
-        bound = max(bound, _apart(of(_logits(moved, ids, source)), steady))
+        bound = max(bound, _apart(of(logits_of(moved, ids, source)), steady))
         if error <= bound:
             break
     return bound
 
 
-def _logits(reader: Reader, ids: Ids, source: Ids | None) -> Array:
+def logits_of(reader: Reader, ids: Ids, source: Ids | None) -> Array:
     """(R, L) ids, and (R, S) of the source if there is an encoder -> (R, L, vocab_size)."""
     return reader.logits(reader.forward(ids, None if source is None else reader.encode(source)))
 
@@ -334,7 +334,7 @@ def recomputed(
     logits = reader.logits(reader.final_norm(output[None]))[0]  # (T, vocab_size)
     expected = exact.logits(exact.final_norm(last))
     yield Check("logits", *held(logits, expected, logits_reach(exact, last)), IN_FLOAT64)
-    error = _apart(logits, _logits(exact, ids[None], read)[0])
+    error = _apart(logits, logits_of(exact, ids[None], read)[0])
     bound = promised(reader, ids[None], logits[None], error, source=read)
     yield Check("logits end to end", error, bound, IN_FLOAT64)
 

@@ -1,8 +1,8 @@
 """The page that contains the model itself: what it needs to compute, and what it shows besides.
 
 A model with an encoder has a page of another kind, with a source and a target. The page proves each
-model when it opens it (assets/model/computation.js). weights, proof and counting have modules of
-their own: shipping.py, proof.py, counted.py.
+model when it opens it (assets/model/computation.js). What it contains of a model is made in
+shipping.py, of counting in counted.py.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from gpt.view.page.counted import counting_record
 from gpt.view.page.document import Kind, template, to_json
 from gpt.view.page.packing import Bits
 from gpt.view.page.page import SCHEMA, SHARED
-from gpt.view.page.proof import proof_record
-from gpt.view.page.shipping import means_record, model_record
+from gpt.view.page.shipping import means_record, model_record, proof_record
 from gpt.view.records import measures_record
 from gpt.vocabulary import FIRST, Ids
 

@@ -1,26 +1,46 @@
-"""A trained GPT as data of a page that computes with it: its config, its tensors, and the mean
-output of each head. assets/model/weights.js reads the tensors.
+"""A trained GPT as data of a page that computes with it: its config, its tensors, the mean output
+of each head, and what the page proves when it opens. assets/model/weights.js reads the tensors.
+
+The page proves that it computes numpy's logits with the weights in its file, and with an encoder
+also numpy's attention. The logits are those of the weights as the file stores them. If it stores
+float16, the record also says how far the logits may be from those of the unrounded model.
 """
 
 from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from gpt.config import AttentionKind, ModelConfig
 from gpt.heads.ablation import Texts, mean_contexts
+from gpt.heads.attention_map import stages_of
 from gpt.heads.pair_measures import spread_pairs
+from gpt.heads.proof import logits_of, promised
 from gpt.heads.survey import SHORTEST, spread
+from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.storage.model_file import StoredModel, Tensors
+from gpt.reading.score import windows_at_once
+from gpt.storage.model_file import StoredModel, Tensors, pick
 from gpt.trained import TrainedGPT
-from gpt.view.page.packing import Bits, pack
+from gpt.view.page.packing import Bits, in_base64, pack
 from gpt.vocabulary import Ids
+
+LOGITS = 8  # of each position
+LONGEST = 32  # characters of a random text that the page proves
+FEWEST, MOST = 2, 8  # of these texts; more than FEWEST if the probe lacks characters
+#: The page, too, computes with float32. Its error may be PAGE times numpy's, and is at most
+#: ORDINARY where that is less.
+PAGE, ORDINARY = 4, 1e-4
+SAMPLED = 64  # random texts that show what rounding the weights does to logits
+WINDOW = 256  # most characters of one of them
+#: The stated bound, as a multiple of the largest difference that these texts show.
+SAFETY = 4
 
 
 def config_record(config: ModelConfig) -> dict[str, Any]:
@@ -88,3 +108,101 @@ def _compressed(tensors: Mapping[str, Array], bits: Bits) -> str:
     numbers = np.concatenate([array.ravel() for array in tensors.values()])
     planes = numbers.astype(f"<f{bits // 8}").view(np.uint8).reshape(-1, bits // 8).T
     return base64.b64encode(gzip.compress(planes.tobytes(), 6, mtime=0)).decode()
+
+
+def proof_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
+    """Texts as ids, with K logits of each position; tolerance: by how much the page's logits may
+    differ from these; rounding: how far float16 moves the logits, None for float32.
+
+    Position p has the logits of K characters from p·K on, where the first follows the last. The
+    texts are the model's probe and random ones; together they have every character, unless the
+    vocabulary is very large. With an encoder, each has a source, the same ids in reverse order, and
+    one weight of each row of attention (`_picked`), which may differ by weight_tolerance.
+    """
+    bits = fitting(stored.tensors, bits)
+    weights = rounded(stored.tensors, bits)
+    reader = Reader(stored.config, weights)
+    exact = reader.in_float64()
+    kept = min(LOGITS, stored.config.vocab_size)
+    texts, tolerance, apart = list[dict[str, Any]](), 0.0, 0.0
+    for ids in (stored.probe.ids, _random_texts(stored)):
+        logits = _logits(exact, ids)
+        error = float(np.abs(_logits(reader, ids) - logits).max())
+        bound = promised(reader, ids, logits, PAGE * error, source=_source(reader, ids))
+        tolerance = max(tolerance, bound if PAGE * error > ORDINARY else min(bound, ORDINARY))
+        for row, expected in zip(ids, logits, strict=True):
+            numbers = pick(expected[None], kept).astype("<f4")
+            texts.append({"ids": row.tolist(), "logits": in_base64(numbers)})
+            if reader.encoder is not None:
+                more, moved = _of_pair(reader, exact, row)
+                texts[-1] |= more
+                apart = max(apart, moved)
+    of_pairs = {"weight_tolerance": max(ORDINARY, PAGE * apart)} if reader.encoder else {}
+    return {
+        **of_pairs,
+        "texts": texts,
+        "kept": kept,
+        "tolerance": tolerance,
+        "rounding": rounding(stored, reader) if bits == 16 else None,
+    }
+
+
+def rounding(stored: StoredModel, reader: Reader) -> float:
+    """SAFETY times the largest difference between the logits of the stored weights and a reader's.
+
+    On the probe and SAMPLED random texts, as long as the context or WINDOW.
+    """
+    exact, largest = Reader(stored.config, stored.tensors), 0.0
+    length, random = min(stored.config.block_size, WINDOW), np.random.default_rng(7)
+    sampled = random.integers(stored.config.vocab_size, size=(SAMPLED, length))
+    size = windows_at_once(stored.config)
+    batches: list[Ids] = [stored.probe.ids]
+    batches += [sampled[first : first + size] for first in range(0, SAMPLED, size)]
+    for ids in batches:
+        moved = _logits(reader, ids) - _logits(exact, ids)
+        largest = max(largest, float(np.abs(moved).max()))
+    return SAFETY * largest
+
+
+def _source(reader: Reader, ids: Ids) -> Ids | None:
+    """(N, T) ids -> what the encoder reads with them, if there is one."""
+    return ids[:, ::-1] if reader.encoder else None
+
+
+def _logits(reader: Reader, ids: Ids) -> Array:
+    """(N, T) ids -> (N, T, vocab_size)"""
+    return logits_of(reader, ids, _source(reader, ids))
+
+
+def _of_pair(reader: Reader, exact: Reader, ids: Ids) -> tuple[dict[str, Any], float]:
+    """(T,) ids -> their source and weights, for the record, and the reader's largest error of a
+    weight.
+    """
+    source = ids[::-1]
+    found, expected = stages_of(reader, ids, source), stages_of(exact, ids, source)
+    pairs = [pair for kind in found for pair in zip(found[kind], expected[kind], strict=True)]
+    error = max(float(np.abs(ours.weights - true.weights).max()) for ours, true in pairs)
+    weights = {kind: in_base64(_picked(kind, layers)) for kind, layers in expected.items()}
+    return {"source": source.tolist(), "weights": weights}, error
+
+
+def _picked(kind: AttentionKind, layers: Sequence[Stages]) -> Array:
+    """One weight of each row, layer after layer, head after head: row n, counted over all of them,
+    has the weight of key n, where the first key that the query may read follows the last.
+    """
+    rows = np.stack([layer.weights for layer in layers])  # (L, H, T, S)
+    _, _, T, S = rows.shape
+    number = np.arange(rows[..., 0].size).reshape(rows.shape[:3])
+    keys = np.arange(T) + 1 if kind == "decoder" else S
+    found: Array = np.take_along_axis(rows, (number % keys)[..., None], axis=-1)
+    return found.astype("<f4")
+
+
+def _random_texts(stored: StoredModel) -> npt.NDArray[np.int64]:
+    """(R, T) ids: the characters that the probe lacks, in a random order, then random ones."""
+    random, size = np.random.default_rng(6), stored.config.vocab_size
+    length = min(stored.config.block_size, LONGEST)
+    missing = random.permutation(np.setdiff1d(np.arange(size), stored.probe.ids))
+    rows = min(max(-(-len(missing) // length), FEWEST), MOST)
+    ids = np.concatenate((missing, random.integers(size, size=rows * length)))
+    return ids[: rows * length].reshape(rows, length)

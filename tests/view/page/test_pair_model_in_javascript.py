@@ -18,8 +18,7 @@ from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.pairs import sampled, surprises_of_targets
 from gpt.view.page.packing import of_allowed
-from gpt.view.page.proof import proof_record
-from gpt.view.page.shipping import config_record, rounded
+from gpt.view.page.shipping import config_record, proof_record, rounded
 
 KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 SOURCE, READ = 9, 19  # characters; the page computes up to 16 of a target at once

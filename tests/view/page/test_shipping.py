@@ -18,8 +18,14 @@ from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import Probe, StoredModel, pick
 from gpt.trained import TrainedGPT
 from gpt.view.page.packing import Bits
-from gpt.view.page.proof import MOST, ORDINARY, proof_record
-from gpt.view.page.shipping import means_record, model_record, rounded
+from gpt.view.page.shipping import (
+    MOST,
+    ORDINARY,
+    means_record,
+    model_record,
+    proof_record,
+    rounded,
+)
 from gpt.vocabulary import Vocabulary
 
 #: Models with random weights; larger: factor of all weights, sharper: of queries and keys.
