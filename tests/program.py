@@ -34,6 +34,13 @@ class Terminal(io.StringIO):
         return True
 
 
+class Screen(io.TextIOWrapper):
+    """The same, of bytes."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @dataclass(frozen=True)
 class Answer:
     code: int
@@ -105,8 +112,16 @@ def at_home(folder: Path, patch: pytest.MonkeyPatch) -> None:
         patch.delenv(variable, raising=False)
 
 
-def answer_of(patch: pytest.MonkeyPatch, arguments: tuple[str, ...], stdin: bytes = b"") -> Answer:
-    streams = [io.TextIOWrapper(io.BytesIO(data), encoding="utf-8") for data in (stdin, b"", b"")]
+def answer_of(
+    patch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    stdin: bytes = b"",
+    terminal: bool = False,
+) -> Answer:
+    """What the program answers in the current folder; terminal: of both of its outputs."""
+    out = Screen if terminal else io.TextIOWrapper
+    streams = [io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")]
+    streams += [out(io.BytesIO(), encoding="utf-8") for _ in range(2)]
     for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
         patch.setattr(sys, name, stream)
     patch.setattr(sys, "argv", ["gptx", *arguments])

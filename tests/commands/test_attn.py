@@ -9,6 +9,7 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,13 +27,15 @@ def test_output_to_a_device_writes_to_it(gptx: Gptx, tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_attn_without_arguments_shows_a_checked_matrix(gptx: Gptx) -> None:
+def test_attn_without_arguments_shows_a_checked_matrix(gptx: Gptx, home: Path) -> None:
     answer = gptx("attn")
     assert answer.code == 0
     assert re.match(r"layer \d head \d · weights", answer.out)
     assert "✓" in answer.out.splitlines()[-1]
-    assert "\x1b" not in answer.out
     assert "validation split" in answer.err
+    for colour, coloured in (("never", False), ("always", True)):
+        shown = gptx("attn", "the cat", "--view", "heat", "--color", colour).out
+        assert ("\x1b[" in shown) == coloured
 
 
 def test_attn_json_csv_and_npz_agree(gptx: Gptx, home: Path) -> None:
@@ -49,20 +52,20 @@ def test_attn_json_csv_and_npz_agree(gptx: Gptx, home: Path) -> None:
     assert len(rows) == len(text) * (len(text) + 1) // 2
 
 
-@pytest.mark.parametrize("stage", ["scores", "scaled", "masked", "weights", "context", "concat"])
-@pytest.mark.parametrize("view", ["numbers", "heat", "top", "heads"])
-def test_every_view_of_every_stage_fits_the_terminal(
+@pytest.mark.parametrize(
+    ("stage", "view"),
+    [
+        *(("scores", "heads"), ("scaled", "top"), ("masked", "numbers"), ("masked", "heat")),
+        *(("weights", "heads"), ("weights", "top"), ("context", "heat"), ("concat", "numbers")),
+    ],
+)
+def test_views_of_stages_fit_the_terminal(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, stage: str, view: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     answer = gptx("attn", "the cat", "--stage", stage, "--view", view)
     assert answer.code == 0, answer.err
     assert max(map(len, answer.out.splitlines())) <= 40
-
-
-def test_color_option_forces_and_disables_colour(gptx: Gptx) -> None:
-    assert "\x1b[" in gptx("attn", "the cat", "--view", "heat", "--color", "always").out
-    assert "\x1b[" not in gptx("attn", "the cat", "--view", "heat", "--color", "never").out
 
 
 def test_attn_compares_two_steps_of_a_run(gptx: Gptx) -> None:
@@ -140,16 +143,7 @@ def test_an_option_without_effect_on_the_format_is_noted(
     assert list(home.glob("whole.*"))
 
 
-def test_output_dash_is_stdout_and_a_link_stays_a_link(gptx: Gptx, home: Path) -> None:
-    assert gptx("attn", "the cat", "-o", "-").out == gptx("attn", "the cat").out
-    assert not (home / "-").exists()
-    (home / "link.json").symlink_to(home / "real.json")
-    assert gptx("attn", "the cat", "-o", "link.json").code == 0
-    assert (home / "link.json").is_symlink()
-    assert json.loads((home / "real.json").read_text(encoding="utf-8"))["text"] == "the cat"
-
-
-def test_file_extension_selects_the_format(gptx: Gptx, home: Path) -> None:
+def test_the_name_of_the_output_selects_its_format(gptx: Gptx, home: Path) -> None:
     beginnings = {
         "page.html": b"<!doctype html>",
         "figure.svg": b"<?xml",
@@ -164,6 +158,12 @@ def test_file_extension_selects_the_format(gptx: Gptx, home: Path) -> None:
         answer = gptx("attn", "the cat", "-o", name)
         assert (answer.code, answer.out, answer.err) == (0, "", ""), name
         assert (home / name).read_bytes().lower().startswith(beginning.lower()), name
+    assert gptx("attn", "the cat", "-o", "-").out == gptx("attn", "the cat").out
+    assert not (home / "-").exists()
+    (home / "link.json").symlink_to(home / "real.json")
+    assert gptx("attn", "the cat", "-o", "link.json").code == 0
+    assert (home / "link.json").is_symlink()
+    assert json.loads((home / "real.json").read_text(encoding="utf-8"))["text"] == "the cat"
 
 
 @pytest.mark.parametrize("options", [[], ["--layer", "0"], ["--head", "1"], ["--step", "4:8"]])
@@ -171,8 +171,7 @@ def test_every_form_shows_the_head_that_the_page_opens_with(
     gptx: Gptx, home: Path, options: list[str]
 ) -> None:
     line = ["attn", "the cat sat on", "--run", "corpus-1", *options]
-    assert gptx(*line, "-o", "start.html").code == 0
-    start = payload_of((home / "start.html").read_text(encoding="utf-8"))["start"]
+    start = start_of(gptx, home, *line)
     shown = {"layer": start["layer"], "head": start["head"]}
     found = json.loads(gptx(*line, "--json").out)
     for each in found.get("compared", [found]):
@@ -185,6 +184,28 @@ def test_every_form_shows_the_head_that_the_page_opens_with(
     assert "choose another" not in gptx(*line, "--layer", "0", "--head", "0").out
 
 
+def start_of(gptx: Gptx, home: Path, *line: str) -> dict[str, Any]:
+    """The head and stage with which the page of a command opens, and why."""
+    assert gptx(*line, "-o", "start.html").code == 0
+    found = payload_of((home / "start.html").read_text(encoding="utf-8"))["start"]
+    return {name: found[name] for name in ("layer", "head", "stage", "why")}
+
+
+def test_page_opens_on_the_most_specialised_or_the_selected_head(gptx: Gptx, home: Path) -> None:
+    def start(*options: str) -> dict[str, Any]:
+        return start_of(gptx, home, "attn", "the cat sat on", *options)
+
+    found = start()
+    assert found["why"]
+    of_layers = [start("--layer", str(layer)) for layer in (0, 1)]
+    assert [each["layer"] for each in of_layers] == [0, 1]
+    assert found == of_layers[found["layer"]] == start("--head", str(found["head"]))
+    both = start("--layer", "1", "--head", "0", "--stage", "scores")
+    assert both == {"layer": 1, "head": 0, "stage": "scores", "why": ""}
+    assert start("--head", "mean")["head"] == "mean"
+    assert start("--view", "rollout")["head"] == "rollout"
+
+
 def test_all_of_heads_or_of_layers_is_every_head_of_every_layer(gptx: Gptx, home: Path) -> None:
     every = [{"layer": layer, "head": head} for layer in (0, 1) for head in (0, 1)]
     for option in ("--head", "--layer"):
@@ -193,25 +214,6 @@ def test_all_of_heads_or_of_layers_is_every_head_of_every_layer(gptx: Gptx, home
     assert "layers 0–1 · heads 0–1" in (home / "heads.svg").read_text(encoding="utf-8")
     one = json.loads(gptx("attn", "cat", "--head", "all", "--layer", "1", "--json").out)
     assert one["panels"] == every[2:]
-
-
-def test_page_opens_on_the_most_specialised_or_the_selected_head(gptx: Gptx, home: Path) -> None:
-    def start(*options: str) -> dict[str, object]:
-        assert gptx("attn", "the cat sat on", *options, "-o", "start.html").code == 0
-        shown = payload_of((home / "start.html").read_text(encoding="utf-8"))["start"]
-        return {name: shown[name] for name in ("layer", "head", "stage", "why")}
-
-    chosen = start()
-    assert chosen["why"]
-    of_layers = [start("--layer", str(layer)) for layer in (0, 1)]
-    assert [each["layer"] for each in of_layers] == [0, 1]
-    assert chosen == of_layers[int(str(chosen["layer"]))]
-    assert start("--head", str(chosen["head"])) == chosen
-    for head in (0, 1):
-        both = start("--layer", "1", "--head", str(head), "--stage", "scores")
-        assert both == {"layer": 1, "head": head, "stage": "scores", "why": ""}
-    assert start("--head", "mean")["head"] == "mean"
-    assert start("--view", "rollout")["head"] == "rollout"
 
 
 def test_open_option_opens_the_page_in_a_browser(

@@ -26,34 +26,18 @@ def test_cross_attention_is_the_default(gptx: Gptx, model: str) -> None:
     assert found["text"] == "\t" + load(model).answers(["24 abc"])[0]
 
 
-@pytest.mark.parametrize(("kind", "text"), [("encoder", "24"), ("decoder", "\t2-1")])
-def test_attention_chooses_the_kind(gptx: Gptx, model: str, kind: str, text: str) -> None:
-    answer = gptx("attn", "24", "--target", "2-1", "--run", model, "--attention", kind)
-    assert re.match(rf"{kind} self-attention · layer \d head \d · weights", answer.out)
-    answer = gptx("attn", "24\t2-1", "--run", model, "--attention", kind, "--json")
-    assert json.loads(answer.out)["text"] == text
-
-
-def test_without_a_text_the_first_pair_is_shown(gptx: Gptx, model: str) -> None:
+def test_the_first_pair_or_a_line_of_a_file_is_shown(gptx: Gptx, model: str) -> None:
     answer = gptx("attn", "--run", model, "--json")
     found = json.loads(answer.out)
     assert (found["columns"], found["text"]) == ("0b", "\t0c")
     assert answer.err == 'no TEXT given; from the validation split: "0b\t0c"\n'
     found = json.loads(gptx("attn", "--run", model, "--json", "--target", "11").out)
     assert (found["columns"], found["text"]) == ("0b", "\t11")
-
-
-def test_a_line_of_a_file_is_a_pair(gptx: Gptx, model: str) -> None:
     answer = gptx("attn", "-", "--run", model, "--json", stdin=b"24\t2\n")
     assert json.loads(answer.out)["text"] == "\t2"
     answer = gptx("attn", "-", "--run", model, stdin=b"24\t2\n25\t3\n")
     assert (answer.code, answer.out) == (3, "")
     assert "the text has several lines; give one pair" in answer.err
-
-
-def test_rollout_goes_through_the_encoders_layers(gptx: Gptx, model: str) -> None:
-    answer = gptx("attn", "24", "--run", model, "--attention", "encoder", "--view", "rollout")
-    assert answer.out.startswith("encoder self-attention · rollout through layer 2, a heuristic")
 
 
 def test_two_models_read_the_same_pair(gptx: Gptx, model: str, tmp_path: Path) -> None:
@@ -64,12 +48,17 @@ def test_two_models_read_the_same_pair(gptx: Gptx, model: str, tmp_path: Path) -
     assert "mean change" in gptx("attn", "24", "--run", model, "--diff", str(other)).out
 
 
-def test_the_lens_has_a_row_for_each_character_of_the_target(gptx: Gptx, model: str) -> None:
+def test_rollout_is_the_encoders_and_the_lens_has_a_row_for_each_character_of_the_target(
+    gptx: Gptx, model: str
+) -> None:
+    answer = gptx("attn", "24", "--run", model, "--attention", "encoder", "--view", "rollout")
+    assert answer.out.startswith("encoder self-attention · rollout through layer 2, a heuristic")
     answer = gptx("attn", "24\t2-1", "--run", model, "--view", "lens")
     assert (answer.code, answer.err) == (0, "")
-    assert answer.out.startswith("logit lens · rows = position")
+    assert answer.out.startswith("logit lens · 4 positions · rows = position")
     record = json.loads(gptx("attn", "24\t2-1", "--run", model, "--view", "lens", "--json").out)
-    assert [len(depth) for depth in record["lens"]] == [4, 4, 4]
+    places = {(each["depth"], each["position"]) for each in record["lens"]}
+    assert places == {(depth, position) for depth in range(3) for position in range(4)}
 
 
 def test_heads_shows_cross_attention_beside_a_uniform_head(gptx: Gptx, model: str) -> None:
@@ -77,32 +66,34 @@ def test_heads_shows_cross_attention_beside_a_uniform_head(gptx: Gptx, model: st
     assert (answer.code, answer.err) == (0, "")
     title, _, names, *rows = answer.out.splitlines()
     assert title.startswith("heads of cross-attention · 32 pairs of the validation split's first ")
-    assert names.split() == ["copy", "monotone", "sharp", "coverage", "entropy"]
+    assert names.split() == ["head", "kind", "copy", "monotone", "sharp", "coverage", "entropy"]
     assert rows[4].startswith("uniform")
     assert RULE_OF_ALL in answer.out
     assert "induction" not in answer.out
     assert "--ablate" in answer.out
-
-
-def test_ablation_ranks_the_heads_of_cross_attention(gptx: Gptx, model: str) -> None:
-    answer = gptx("heads", "--run", model, "--ablate", "zero", "--windows", "4", "--json")
-    assert (answer.code, answer.err) == (0, "")
-    found = json.loads(answer.out)
-    (ablation,) = (each for each in found["measures"] if each["name"] == "ablation")
-    rises = [ablation["values"][layer][head] for layer, head in found["ranking"]]
+    ablated = gptx("heads", "--run", model, "--ablate", "zero", "--windows", "4", "--json")
+    assert (ablated.code, ablated.err) == (0, "")
+    rises = [each["ablation"] for each in json.loads(ablated.out)["rows"]]
     assert rises == sorted(rises, reverse=True)
 
 
 @pytest.mark.parametrize(
-    ("kind", "names"),
-    [("encoder", "left itself right"), ("decoder", "n back duplicate induction in text")],
+    ("kind", "text", "names"),
+    [
+        ("encoder", "24", "left itself right"),
+        ("decoder", "\t2-1", "n back duplicate induction in text"),
+    ],
 )
-def test_attention_option_chooses_whose_heads(
-    gptx: Gptx, model: str, kind: str, names: str
+def test_attention_chooses_the_kind(
+    gptx: Gptx, model: str, kind: str, text: str, names: str
 ) -> None:
+    answer = gptx("attn", "24", "--target", "2-1", "--run", model, "--attention", kind)
+    assert re.match(rf"{kind} self-attention · layer \d head \d · weights", answer.out)
+    answer = gptx("attn", "24\t2-1", "--run", model, "--attention", kind, "--json")
+    assert json.loads(answer.out)["text"] == text
     out = gptx("heads", "--run", model, "--attention", kind).out
     assert out.startswith(f"heads of {kind} self-attention · ")
-    assert " ".join(out.splitlines()[2].split()).startswith(names)
+    assert " ".join(out.splitlines()[2].split()).startswith(f"head kind {names}")
 
 
 def test_json_and_files_of_pairs(gptx: Gptx, model: str, tmp_path: Path) -> None:
@@ -110,9 +101,9 @@ def test_json_and_files_of_pairs(gptx: Gptx, model: str, tmp_path: Path) -> None
     path.write_text("24 abc\t2-1\n11b\t3c\n", encoding="utf-8")
     found = json.loads(gptx("heads", str(path), "--run", model, "--json").out)
     assert (found["attention"], found["windows"], found["text"]) == ("cross", 2, str(path))
-    assert [each["name"] for each in found["measures"]][:2] == ["copy", "monotone"]
+    assert [*found["measures"]][:2] == ["copy", "monotone"]
     sharp = gptx("heads", str(path), "--run", model, "--sort", "sharp", "--top", "1")
-    assert sharp.out.splitlines()[3].startswith("layer ")
+    assert re.match(r"L\dH\d ", sharp.out.splitlines()[3])
 
 
 @pytest.mark.parametrize(("kind", "layers"), [("cross", 2), ("encoder", 3), ("decoder", 2)])

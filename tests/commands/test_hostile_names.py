@@ -10,14 +10,12 @@ import json
 import os
 import re
 import shutil
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from program import Answer, Gptx, answer_of, at_home
+from program import Gptx, answer_of, at_home
 from typer.main import get_command
 
 import gpt
@@ -37,16 +35,6 @@ UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 STYLES = re.compile(r"\x1b\[[\d;]*m")  # of gptx itself; the name's own begin with its escape
-
-
-class Terminal(io.TextIOWrapper):
-    """A stream that a terminal reads; its bytes are in `buffer`."""
-
-    def __init__(self) -> None:
-        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(scope="module")
@@ -72,23 +60,11 @@ def hostile_home(
 
 
 @pytest.fixture
-def on_terminal(hostile_home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs the program in `hostile_home` on a terminal; returns exit code and both streams."""
+def on_terminal(hostile_home: Path, monkeypatch: pytest.MonkeyPatch) -> Gptx:
+    """Runs the program in `hostile_home` on a terminal."""
     at_home(hostile_home, monkeypatch)
     monkeypatch.setenv("TERM", "xterm-256color")
-
-    def run(*arguments: str) -> Answer:
-        streams = [Terminal(), Terminal()]
-        monkeypatch.setattr(sys, "stdout", streams[0])
-        monkeypatch.setattr(sys, "stderr", streams[1])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-        monkeypatch.setattr(sys, "argv", ["gptx", *arguments])
-        with pytest.raises(SystemExit) as left:
-            commands.main()
-        out, err = (each.buffer.getvalue().decode() for each in streams)  # type: ignore[attr-defined]
-        return Answer(int(left.value.code or 0), out, err)
-
-    return run
+    return lambda *arguments: answer_of(monkeypatch, arguments, terminal=True)
 
 
 NAME, TEXT, PAIRS = f"{HOSTILE}.safetensors", f"{HOSTILE}.txt", f"{HOSTILE}.tsv"
@@ -135,7 +111,7 @@ WRONG = [
 
 @pytest.mark.parametrize("line", LINES, ids=range(len(LINES)))
 def test_no_name_reaches_a_terminal_with_its_control_characters(
-    on_terminal: Any, line: list[str]
+    on_terminal: Gptx, line: list[str]
 ) -> None:
     answer = on_terminal(*line)
     assert answer.code == 0, answer.err
@@ -148,7 +124,7 @@ def test_no_name_reaches_a_terminal_with_its_control_characters(
 
 @pytest.mark.parametrize("line", WRONG, ids=range(len(WRONG)))
 def test_no_error_reaches_a_terminal_with_control_characters(
-    on_terminal: Any, line: list[str]
+    on_terminal: Gptx, line: list[str]
 ) -> None:
     answer = on_terminal(*line)
     assert answer.code in (2, 3, 4, 6), answer.err
@@ -156,7 +132,7 @@ def test_no_error_reaches_a_terminal_with_control_characters(
 
 
 def test_terminal_output_escapes_control_characters(
-    on_terminal: Any, monkeypatch: pytest.MonkeyPatch
+    on_terminal: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = "ab\x1b[31m\x07\x9b\u202ecd\r\x08\n" * 60
     Path("evil.txt").write_bytes(text.encode())
@@ -174,9 +150,19 @@ def test_terminal_output_escapes_control_characters(
     assert not UNSAFE.findall(seen)
 
 
+def test_a_pipe_gets_the_exact_text_and_a_terminal_the_same_json(
+    on_terminal: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = ("explain", "simple", "--embeddings", f"{HOSTILE}.rows", "--json")
+    shown, piped = on_terminal(*line), answer_of(monkeypatch, line)
+    assert json.loads(shown.out) == json.loads(piped.out)
+    words = json.loads(piped.out)["steps"][0]["tables"][0]["rows"]
+    assert words == ["a\x1b[31m", "b\u202e\x7f"]
+
+
 @pytest.mark.parametrize("ending", ["html", "json", "csv", "svg", "png", "npz", "txt"])
 def test_a_model_whose_name_is_not_utf8_is_drawn_in_every_format(
-    on_terminal: Any, ending: str
+    on_terminal: Gptx, ending: str
 ) -> None:
     name = f"attn {HOSTILE}.{ending}"
     answer = on_terminal("attn", "the", "--run", NAME, "--diff", "corpus-1", "-o", name)
@@ -190,18 +176,7 @@ def test_a_model_whose_name_is_not_utf8_is_drawn_in_every_format(
         Path(f"heads.{ending}").read_text(encoding="utf-8")
 
 
-def test_a_pipe_gets_the_exact_text_and_a_terminal_the_same_json(
-    on_terminal: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = ("explain", "simple", "--embeddings", f"{HOSTILE}.rows", "--json")
-    shown = on_terminal(*line)
-    piped = answer_of(monkeypatch, line)
-    assert json.loads(shown.out) == json.loads(piped.out)
-    words = json.loads(piped.out)["steps"][0]["tables"][0]["rows"]
-    assert words == ["a\x1b[31m", "b\u202e\x7f"]
-
-
-def test_a_csv_cell_that_a_spreadsheet_would_run_is_quoted(on_terminal: Any) -> None:
+def test_a_csv_cell_that_a_spreadsheet_would_run_is_quoted(on_terminal: Gptx) -> None:
     compared = ("attn", "a-b", "--unknown", "skip", "--diff", "corpus-1", "-o", "f.csv")
     assert on_terminal(*compared, "--run", "=1+1.safetensors").code == 0
     names = {row[0] for row in csv.reader(Path("f.csv").read_text(encoding="utf-8").splitlines())}
@@ -226,11 +201,9 @@ def test_only_the_console_writes_to_the_standard_streams() -> None:
 
 
 def test_long_names_are_cut_without_reading_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpt import characters
-
     measured = []
     monkeypatch.setattr(
-        characters, "cell_len", lambda text: [measured.append(len(text)), len(text)][1]
+        "gpt.characters.cell_len", lambda text: [measured.append(len(text)), len(text)][1]
     )
     assert cut("a" * 20_000, 20) == "a" * 19 + "…"
     assert sum(measured) < 10_000
@@ -247,12 +220,10 @@ def test_names_in_headings_and_checks_stay_in_their_line() -> None:
 def test_a_long_option_is_shown_cut(gptx: Gptx) -> None:
     line = ("train", "corpus.txt", *TINY, "--separator", "ab" * 50_000, "--run")
     assert gptx(*line, "long-1").code == 0
-    began = time.monotonic()
     for arguments in (("runs", "long-1"), ("runs", "long-1", "corpus-1")):
         answer = gptx(*arguments)
         assert answer.code == 0
         assert max(map(len, answer.out.splitlines())) < 400
-    assert time.monotonic() - began < 10
     assert len(gptx("sample", "--run", "x" * 100_000).err) < 5000
 
 
@@ -293,6 +264,8 @@ def test_numbers_of_any_form_are_refused_in_one_line(gptx: Gptx, option: str) ->
         assert (answer.code, answer.err.count("\n")) == (2, 1)
     Path("c.toml").write_text(f"{option.lstrip('-')} = 0x{'f' * 300}")
     assert gptx("sample", "--config", "c.toml").code == 2
+    Path("c.toml").write_text("# a comment\n" * 100_000)
+    assert "has more than 1,048,576 characters" in gptx("runs", "--config", "c.toml").err
 
 
 @pytest.mark.parametrize(
@@ -331,19 +304,12 @@ def test_config_file_that_would_cost_much_memory_is_refused_before_it_is_parsed(
         from_toml(text, "c.toml")
 
 
-def test_config_file_may_have_points_in_texts_and_numbers() -> None:
-    text = f"a = \"{'.' * 5000}\"  # it's \"{'.' * 5000}\nb = 0.5\nc = '''\n{'x.' * 900}'''\n"
-    assert [*from_toml(text, "c.toml")] == ["a", "b", "c"]
-
-
 @pytest.mark.parametrize("text", ['"""\n\\"""\n' * 99_999, '"\\' * 500_000, "'''\n'" * 200_000])
 def test_config_file_of_unclosed_texts_is_refused_at_once(text: str) -> None:
     with pytest.raises(ConfigError):
         from_toml(text, "c.toml")
 
 
-def test_config_file_without_end_is_refused(gptx: Gptx) -> None:
-    Path("long.toml").write_text("# a comment\n" * 100_000)
-    answer = gptx("runs", "--config", "long.toml")
-    assert answer.code == 2
-    assert "has more than 1,048,576 characters" in answer.err
+def test_config_file_may_have_points_in_texts_and_numbers() -> None:
+    text = f"a = \"{'.' * 5000}\"  # it's \"{'.' * 5000}\nb = 0.5\nc = '''\n{'x.' * 900}'''\n"
+    assert [*from_toml(text, "c.toml")] == ["a", "b", "c"]
