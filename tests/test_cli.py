@@ -30,7 +30,6 @@ ROOT = Path(__file__).parents[1]
         (["train", "corpus.txt", "--from", "./no.bin"], 4, "no run, folder or file './no.bin'"),
         (["train", "corpus.txt", "--from", "corpus.txt"], 4, "not a gptx checkpoint: "),
         (["train", "corpus.txt", "--from", "corpus-1", "--n-embd", "32"], 2, "--n-embd: corpus-1"),
-        (["train", "empty.txt", "--from", "corpus-1"], 3, "corpus is empty"),
         (["train", "corpus.txt", "--freeze", "heads"], 2, "--freeze: 'heads' is not one of"),
         (["train", "corpus.txt", "--freeze", "layers:9"], 2, "--freeze: there is no layer 9"),
         (
@@ -54,7 +53,6 @@ ROOT = Path(__file__).parents[1]
             2,
             "--val-fraction: only with --split last or --split source",
         ),
-        (["train", "--window-order", "x"], 2, "'--window-order': 'x' is not one of 'random'"),
         (["attn", "the", "--json", "--format", "csv"], 2, "--json and --format csv: give one"),
         (["train", "corpus.txt", "--min-lr", "1"], 2, "--min-lr: 1.0 is above --learning-rate"),
         (["sample", "-n", "0"], 2, "-n: 0 is less than 1"),
@@ -70,7 +68,6 @@ ROOT = Path(__file__).parents[1]
         (["train", "nowhere.txt", "--run", "corpus-1"], 2, "exists already"),
         (["train", "corpus.txt", "--checkpoints", "corpus.txt"], 6, "cannot make a run"),
         (["train", "--config", "missing.toml"], 2, "missing.toml"),
-        (["train", "--config", "latin.txt"], 2, "invalid UTF-8 at byte 3"),
         (["next", "--config", "nul.toml"], 2, "invalid run name 'a\\x00b'"),
         (["sample", "--config", "/dev/zero"], 2, "binary, not UTF-8 text"),
         (["runs", "corpus-1", "--checkpoints", "x" * 5000], 4, "no run 'corpus-1' in xxx"),
@@ -83,35 +80,24 @@ ROOT = Path(__file__).parents[1]
         (["sample", "--run", "nobody"], 4, "no run 'nobody'"),
         (["sample", "--checkpoints", "empty"], 4, "train one with"),
         (["sample", "--step", "77"], 4, "no step 77"),
-        (["attn", "ぁ"], 3, "U+3041"),
         (["attn", ""], 3, "at least one character"),
         (["attn", "the cat sat on the mat"], 3, "--truncate"),
         (["attn", "the", "--layer", "9"], 2, "--layer"),
         (["attn", "the", "--query", "2:9"], 2, "--query"),
         (["eval", "missing.txt"], 3, "cannot read missing.txt"),
-        (["import", "missing.pt"], 3, "cannot read missing.pt"),
         (["import", "corpus.txt"], 3, "not a nanoGPT checkpoint: corpus.txt (torch.save has not"),
-        (["import", "out/ckpt.pt", "--meta", "corpus.txt"], 3, "not a nanoGPT checkpoint"),
         (["import", "out/ckpt.pt", "--meta", "missing.pkl"], 3, "cannot read missing.pkl"),
-        (["import", "out/ckpt.pt", "--corpus", "missing.txt"], 3, "cannot read corpus"),
         (["import", "out/ckpt.pt", "--run", "corpus-1"], 2, "exists already"),
         (["import", "out/ckpt.pt", "--corpus", "new.txt"], 3, "does not know: "),
-        (["import"], 2, "Missing argument"),
-        (["runs", "nobody"], 4, "no run"),
-        (["eval", "--against", "nobody"], 4, "no run 'nobody'"),
         (["eval", "--against", "corpus-*"], 2, "invalid run name 'corpus-*'"),
         (["eval", "--against", "corpus-1:77"], 4, "has no step 77"),
         (["heads", "--sort", "size"], 2, "--sort: 'size' is not one of back"),
         (["heads", "--sort", "ablation"], 2, "--sort: ablation is measured only with --ablate"),
-        (["heads", "missing.txt"], 3, "cannot read missing.txt"),
-        (["next", "Żółw"], 3, "U+017B"),
         (["attn", "the", "--digits", "10"], 2, "--digits"),
         (["sample", "--prompt", "th\udcffe"], 3, "(U+DCFF no name) at position 2"),
         (["explain", "simple", "--text", "a \udcff b"], 3, "--text: invalid UTF-8 at character 2"),
         (["dance"], 2, "dance"),
-        (["sample", "--wide"], 2, "--wide"),
         (["sample", "The", "cat"], 2, "put a text of several words in quotes (see gptx sample"),
-        (["next", "The", "cat"], 2, "put a text of several words in quotes"),
         (["runs", "a", "b"], 4, "no run 'a' in checkpoints; there are: corpus-1"),
     ],
 )
@@ -202,9 +188,9 @@ def test_sweep_of_the_docs_works_in_miniature(
     commands = [shlex.split(command)[1:] for command in commands_of(SWEEPS)]
     sweep = [command for command in commands if "lr-4e-3-2" in command]
     assert len(sweep) == 1
+    tiny = [*TINY, "--n-layer", "1", "--steps", "2", "--eval-interval", "2"]
     for arguments in commands:
-        tiny = TINY if arguments[0] == "train" else ()
-        answer = gptx(*arguments, *tiny)
+        answer = gptx(*arguments, *(tiny if arguments[0] == "train" else ()))
         assert answer.code == 0, answer.err
     table = gptx("runs", "lr-*").out
     assert table.startswith("6 runs of 2 recipes · ")
@@ -314,8 +300,10 @@ def test_debugging_shows_the_traceback_and_keeps_line_and_code(
     assert debugged.err.endswith(f"\n{usual.err}")
 
 
-@pytest.mark.parametrize("columns", ["0", "1", "10"])
-@pytest.mark.parametrize(("command", "word"), [("--help", "Commands"), ("explain", "simple")])
+@pytest.mark.parametrize(
+    ("columns", "command", "word"),
+    [("0", "--help", "Commands"), ("1", "explain", "simple"), ("10", "--help", "Commands")],
+)
 def test_tiny_terminal_width_is_ignored(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, columns: str, command: str, word: str
 ) -> None:
@@ -329,7 +317,7 @@ def test_the_list_of_commands_has_the_first_sentence_of_each_help() -> None:
         assert command.help.split("\n")[0] == command.short_help, name
 
 
-@pytest.mark.parametrize("columns", ["20", "40", "79", "80", "99", "100"])
+@pytest.mark.parametrize("columns", ["20", "79", "80", "100"])
 def test_help_in_a_narrow_terminal_has_every_option_and_sentence_in_full(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:

@@ -34,17 +34,17 @@ def values_of(command: str, toml: str, folder: Path) -> dict[str, object]:
     return dict(made.default_map)
 
 
-def spellings() -> list[tuple[str, str]]:
-    """Every command that has --config, with each name of an option in its help."""
-    found = []
+def spellings() -> dict[str, str]:
+    """Each name of an option in the help of the commands that have --config, with a command."""
+    found = {}
     for command, made in PROGRAM.commands.items():  # type: ignore[attr-defined]
         options = [name for each in made.params for name in each.opts if name.startswith("--")]
         if "--config" in options:
-            found += [(command, name[2:]) for name in options if name != "--config"]
+            found |= {name[2:]: command for name in options if name != "--config"}
     return found
 
 
-@pytest.mark.parametrize(("command", "name"), spellings())
+@pytest.mark.parametrize(("name", "command"), spellings().items())
 def test_config_file_accepts_names_and_types_from_help_only(
     command: str, name: str, tmp_path: Path
 ) -> None:
@@ -100,14 +100,13 @@ def test_config_file_refuses_other_names_and_types(
     assert f"--config wrong.toml: {problem}" in answer.err
 
 
-def test_config_file_has_the_names_of_help(gptx: Gptx, home: Path, tmp_path: Path) -> None:
+def test_config_file_has_the_names_of_help_and_sets_json_step_and_samples(
+    gptx: Gptx, home: Path, tmp_path: Path
+) -> None:
     assert values_of("train", "window-order = 'epochs'", tmp_path) == {"window_order": "epochs"}
     assert values_of("heads", "windows = 3", tmp_path) == {"windows": 3}
     assert values_of("next", "show = 2", tmp_path) == {"most": 2}
     assert values_of("sample", "prompt = 'x'", tmp_path) == {"prompt": "x"}
-
-
-def test_config_file_can_set_json_step_and_samples(gptx: Gptx, home: Path) -> None:
     (home / "right.toml").write_text("json = true\nstep = 8\nn = 2\nlength = 3\n", encoding="utf-8")
     answer = gptx("sample", "--config", "right.toml")
     assert answer.code == 0, answer.err

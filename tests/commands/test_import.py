@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from conftest import TEXT
 from foreign import write_nanogpt
 from program import Gptx
-
-CHARACTERS = sorted(set(TEXT))
 
 
 @pytest.fixture
@@ -102,16 +96,9 @@ def test_input_beside_meta_is_the_text_if_its_characters_are_the_models(
     assert "lacks characters that the model knows" in answer.err
 
 
-def test_folder_is_refused(gptx: Gptx) -> None:
-    answer = gptx("import", "nano")
-    assert (answer.code, answer.out) == (2, "")
-    assert "nano is a folder; give the path of nanoGPT's ckpt.pt" in answer.err
-    answer = gptx("import", "checkpoints/corpus-1")
-    assert (answer.code, answer.out) == (2, "")
-    assert "is a run of gptx; other commands open it: --run checkpoints/corpus-1" in answer.err
-
-
-def test_imported_runs_are_compared_without_losses(gptx: Gptx, foreign: Path) -> None:
+def test_imported_runs_are_compared_without_losses_and_folders_are_refused(
+    gptx: Gptx, foreign: Path
+) -> None:
     where = ["--checkpoints", str(foreign)]
     for name in ("same-1", "same-2"):
         assert gptx("import", "nano/out/ckpt.pt", "--run", name, *where).code == 0
@@ -119,27 +106,13 @@ def test_imported_runs_are_compared_without_losses(gptx: Gptx, foreign: Path) ->
     assert "validated on a text that is not known" in compared
     assert "imported, so it has no losses: same-1" in compared
     assert "not finished" not in compared
-
-
-class Payload:
-    """Runs a command when a pickle of it is loaded."""
-
-    def __reduce__(self) -> Any:
-        return os.system, ("touch ran",)
-
-
-@pytest.mark.parametrize("hostile", ["checkpoint", "meta"])
-def test_hostile_files_give_one_line_and_run_nothing(
-    gptx: Gptx, tmp_path: Path, home: Path, hostile: str
-) -> None:
-    path = write_nanogpt(tmp_path / "files", CHARACTERS)
-    if hostile == "checkpoint":
-        torch.save({"model": Payload()}, path)
-    else:
-        (path.parent / "meta.pkl").write_bytes(pickle.dumps({"itos": Payload()}))
-    answer = gptx("import", str(path), "--checkpoints", "nothing")
-    assert (answer.code, answer.out) == (3, "")
-    assert answer.err.startswith("gptx: error: not a nanoGPT checkpoint: ")
-    assert answer.err.count("\n") == 1
-    assert not (home / "ran").exists()
-    assert not (home / "nothing").exists()
+    for folder, problem in (
+        ("nano", "nano is a folder; give the path of nanoGPT's ckpt.pt"),
+        (
+            "checkpoints/corpus-1",
+            "is a run of gptx; other commands open it: --run checkpoints/corpus-1",
+        ),
+    ):
+        answer = gptx("import", folder)
+        assert (answer.code, answer.out) == (2, "")
+        assert problem in answer.err
