@@ -52,6 +52,7 @@ import safetensors.numpy
 import torch
 import typer.main
 from foreign import CHARACTERS, checkpoint_of, meta_of, state_of
+from program import Screen
 from typer.main import get_command
 
 import gpt
@@ -377,48 +378,27 @@ def tensors(chance: random.Random, home: Path) -> list[str]:
 
 def imports(chance: random.Random, home: Path) -> list[str]:
     """nanoGPT's checkpoint and vocabulary with wrong names, types, structures and pickles."""
-    state = state_of(len(CHARACTERS))
-    document = checkpoint_of(state, len(CHARACTERS))
-    meta: Any = meta_of(CHARACTERS)
-    deep: Any = "x"
+    shared: Any = "x"
     for _ in range(chance.choice([3, 30, 60])):
-        deep = chance.choice([[deep, deep], {0: deep, 1: deep}, {"a": deep, "b": deep}])
-    odd = [*JSON_VALUES, deep, chance.choice(FLOATS), torch.zeros(2), torch.zeros(1).expand(10**12)]
-    for _ in range(chance.randrange(1, 3)):
-        kind = chance.randrange(6)
-        key = chance.choice(sorted(name for name in state if state[name].numel() < 10**6))
-        if kind == 0:
-            document[chance.choice(sorted(document))] = chance.choice(odd)
-        elif kind == 1:
-            about = document["model_args"]
-            if isinstance(about, dict):
-                about[chance.choice(sorted(about))] = chance.choice(odd)
-        elif kind == 2:
-            others = [key.replace("h.0", "h.00"), key.replace("h.0", "h.٠"), f"{key} ", "x", "h.0."]
-            state[chance.choice(others)] = chance.choice([state[key], *odd[-2:]])
-        elif kind == 3:
-            types = [torch.float8_e4m3fn, torch.float64, torch.int8, torch.bool, torch.complex64]
-            state[key] = state[key].to(chance.choice([*types, torch.bfloat16, torch.float16]))
-        elif kind == 4:
-            bad = [
-                state[key][:1],
-                state[key].to_sparse(),
-                state[key].to("meta"),
-                state[key] * np.nan,
-            ]
-            state[key] = chance.choice(bad)
-        else:
-            table = chance.choice([meta, *(meta.values() if isinstance(meta, dict) else ())])
-            if isinstance(table, dict):
-                table[chance.choice([*table, 0, "x", deep if isinstance(deep, str) else 1])] = (
-                    chance.choice(odd)
-                )
-            else:
-                meta = chance.choice(odd)
+        shared = chance.choice([[shared, shared], {0: shared, 1: shared}])
+    state: dict[Any, Any] = {**state_of(len(CHARACTERS))}
+    key = chance.choice(sorted(state))
+    tensor = state[key]
+    types = [torch.float8_e4m3fn, torch.float64, torch.int8, torch.complex64, torch.bfloat16]
+    odd = [tensor.to(chance.choice(types)), tensor[:1], tensor.to_sparse(), tensor.to("meta")]
+    odd += [tensor * np.nan, torch.zeros(1).expand(10**12), shared, *JSON_VALUES]
+    others = [key.replace("h.0", "h.00"), key.replace("h.0", "h.٠"), f"{key} ", "x", "h.0."]
+    state[chance.choice([key, *others])] = chance.choice([tensor, *odd])
+    document, meta = checkpoint_of(state, len(CHARACTERS)), meta_of(CHARACTERS)
+    table: dict[Any, Any] = chance.choice([document, document["model_args"], meta, meta["itos"]])
+    if chance.random() < 0.7:
+        table[chance.choice([*table, "x", 0])] = chance.choice(odd)
     folder = home / "nano"
     folder.mkdir()
     with contextlib.suppress(Exception):  # what cannot be pickled is tried otherwise
-        torch.save(document, folder / "ckpt.pt")
+        torch.save(
+            changed(document, chance) if chance.random() < 0.3 else document, folder / "ckpt.pt"
+        )
     with contextlib.suppress(Exception):
         (folder / "meta.pkl").write_bytes(pickle.dumps(meta, chance.choice([0, 2, 4])))
     for path in (folder / "ckpt.pt", folder / "meta.pkl"):
@@ -442,8 +422,7 @@ def exports(chance: random.Random, home: Path) -> list[str]:
         how(model, place)
         places = [home / "own", place]
     place = chance.choice([*places, home / "checkpoints/run", home])
-    line = ["export", os.path.relpath(place, home), "--force"]
-    return line
+    return ["export", os.path.relpath(place, home), "--force"]
 
 
 #: Command lines of `names`, which replaces the words in capitals.
@@ -513,13 +492,6 @@ CLASSES: dict[str, Damage] = {
 }
 
 
-class Terminal(io.TextIOWrapper):
-    """A stream that looks like a terminal."""
-
-    def isatty(self) -> bool:
-        return True
-
-
 def run_child(asked: Input, home: Path) -> tuple[int, str, int]:
     """Exit code (-1 if it was killed after a hang), stderr, and bytes of memory."""
     reading, writing = os.pipe()
@@ -539,7 +511,7 @@ def run_child(asked: Input, home: Path) -> tuple[int, str, int]:
             os.close(reading)
             os.close(writing)
             sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115
-            kind = Terminal if asked.terminal else io.TextIOWrapper
+            kind = Screen if asked.terminal else io.TextIOWrapper
             sys.stdout, sys.stderr = (
                 kind(open(n, "wb", closefd=False), encoding="utf-8", line_buffering=n == 2)  # noqa: SIM115
                 for n in (1, 2)

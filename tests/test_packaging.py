@@ -76,11 +76,9 @@ def test_installed_wheel_works_beside_another_cli_module(installed: Path, tmp_pa
     where = run(python, "-c", "import gpt, cli; print(gpt.__file__, cli.owner, sep='\\n')")
     assert where.splitlines() == [str(installed / "gpt/__init__.py"), "another distribution"]
     version = run(gptx, "--version")
-    assert version == run(python, "-m", "gpt", "--version")
     assert re.fullmatch(r"gptx \d+\.\d+\.\d+\n", version)
-    run(gptx, "train", "corpus.txt", *TINY)
-    assert run(gptx, "sample", "the cat", "--length", "5").startswith("the cat")
-    assert "rows sum to 1" in run(gptx, "attn", "the cat")
+    run(python, "-m", "gpt", "train", "corpus.txt", *TINY)
+    assert run(gptx, "attn", "the cat", "-o", "-", "--format", "html").startswith("<!doctype html>")
     assert (installed / "cli.py").read_text(encoding="utf-8") == OTHER
 
 

@@ -60,7 +60,9 @@ def test_undo_removes_one_turn_and_a_retry_differs(turns: Talk) -> None:
     assert turns.text == "the "
 
 
-def test_commands_change_settings(turns: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_change_settings_and_print_them(
+    turns: Talk, capsys: pytest.CaptureFixture[str]
+) -> None:
     for line in (
         "/temperature 0.5",
         "/top-k 3",
@@ -71,11 +73,24 @@ def test_commands_change_settings(turns: Talk, capsys: pytest.CaptureFixture[str
     ):
         assert turns.take(line)
     assert turns.settings == SampleConfig(length=2, seed=9, temperature=0.5, top_p=0.9)
-    turns.take("/set")
-    told = capsys.readouterr().err.splitlines()[-1]
-    assert told == "length 2 · temperature 0.5 · top-p 0.9 · seed 9"
+    capsys.readouterr()
+    for line in ("/set", "/length", "/top-k", "/temperature", "/stop", "/seed"):
+        turns.take(line)
+    assert capsys.readouterr().err.splitlines() == [
+        "length 2 · temperature 0.5 · top-p 0.9 · seed 9",
+        "length 2",
+        "top-k none",
+        "temperature 0.5",
+        "stop none",
+        "seed 9",
+    ]
     turns.take("")
     assert len(turns.text) == len("the ") + 2
+    for name in SHAPING:
+        spelled = f"/{name.replace('_', '-')}"
+        assert spelled in HELP["/length 100"]
+        turns.take(f"{spelled} 1")
+    assert "min-p 1 · typical-p 1" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -105,14 +120,8 @@ def test_invalid_command_changes_nothing(turns: Talk, line: str, problem: str) -
     assert (turns.text, turns.settings) == ("the ", SampleConfig(length=5, seed=7))
     with pytest.raises(ConfigError, match="nothing to take back"):
         turns.take("/undo")
-
-
-def test_text_may_start_with_a_slash_and_be_saved(turns: Talk, tmp_path: Path) -> None:
-    with pytest.raises(TextError, match="'/'"):  # not in this model's vocabulary
-        turns.take("//")
-    turns.take(f"/save {tmp_path / 'kept.txt'}")
-    assert (tmp_path / "kept.txt").read_text() == "the "
-    assert not turns.take("/quit")
+    with pytest.raises(ConfigError, match="--length: at most 10,000,000 characters a turn"):
+        Talk(turns.model, SampleConfig(length=10_000_001))
 
 
 def test_save_replaces_only_its_own_file(turns: Talk, tmp_path: Path) -> None:
@@ -122,6 +131,7 @@ def test_save_replaces_only_its_own_file(turns: Talk, tmp_path: Path) -> None:
         turns.take(f"/save {mine}")
     assert mine.read_text() == "mine"
     turns.take(f"/save {kept}")
+    assert kept.read_text() == "the "
     turns.take("cat")
     turns.take(f"/save {kept}")  # the session's own file
     assert kept.read_text() == turns.text != "the "
@@ -132,30 +142,9 @@ def test_save_replaces_only_its_own_file(turns: Talk, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=f"^{command}: the text is empty"):
             turns.take(f"{command} {kept}")
     assert kept.read_text() == mine.read_text() != ""
-
-
-def test_every_filter_is_a_setting_with_help(
-    turns: Talk, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in SHAPING:
-        spelled = f"/{name.replace('_', '-')}"
-        assert spelled in HELP["/length 100"]
-        turns.take(f"{spelled} 1")
-    assert "min-p 1 · typical-p 1" in capsys.readouterr().err.splitlines()[-1]
-    assert turns.settings.typical_p == 1
-
-
-def test_setting_without_a_value_prints_it(turns: Talk, capsys: pytest.CaptureFixture[str]) -> None:
-    for line in ("/length", "/top-k", "/temperature", "/stop", "/seed 1234567", "/seed"):
-        turns.take(line)
-    assert capsys.readouterr().err.splitlines() == [
-        "length 5",
-        "top-k none",
-        "temperature 0.8",
-        "stop none",
-        "length 5 · temperature 0.8 · seed 1234567",
-        "seed 1234567",
-    ]
+    with pytest.raises(TextError, match="'/'"):  # a text that begins with it; not in the vocabulary
+        turns.take("//")
+    assert not turns.take("/quit")
 
 
 def test_next_turn_continues_after_a_stop_text(
@@ -193,11 +182,6 @@ def test_command_changes_stop_texts(turns: Talk, capsys: pytest.CaptureFixture[s
         f"{settings} · stop '漢'",
         settings,
     ]
-
-
-def test_length_option_has_the_same_limit_as_the_command(trained: TrainedGPT) -> None:
-    with pytest.raises(ConfigError, match="--length: at most 10,000,000 characters a turn"):
-        Talk(trained, SampleConfig(length=10_000_001))
 
 
 @pytest.mark.parametrize("columns", [40, 80])
@@ -244,9 +228,7 @@ def test_ctrl_c_ends_a_turn_and_keeps_its_text(
 def test_session_reads_lines_until_end_of_file(
     turns: Talk, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
-        typed.send_text("c\r/tempo\rdropped\x03/length 3\r\x1b\rat\r\x04")
-        talk(turns, "a title")
+    session(turns, "c\r/tempo\rdropped\x03/length 3\r\x1b\rat\r\x04")
     out, err = capfd.readouterr()
     assert err.startswith("a title · length 5 · temperature 0.8 · seed 7\n")
     assert "gptx: error: /tempo: no such command" in err
@@ -257,13 +239,18 @@ def test_session_reads_lines_until_end_of_file(
     assert turns.settings.length == 3
 
 
+def session(turns: Talk, typed: str) -> None:
+    """Types these keys in a session, until its end."""
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text(typed)
+        talk(turns, "a title")
+
+
 @pytest.mark.parametrize("name", ["n" * 300, "~no-such-user/x", "no/folder/x", "\0"])
 def test_save_to_an_invalid_name_fails_and_keeps_the_text(
     turns: Talk, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
-    with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
-        typed.send_text(f"c\r/save {name}\r/save! {name}\r/length 3\r\x04")
-        talk(turns, "a title")
+    session(turns, f"c\r/save {name}\r/save! {name}\r/length 3\r\x04")
     assert (turns.text[:5], turns.settings.length) == ("the c", 3)
     told = capfd.readouterr().err
     assert told.count("gptx: error: ") == 2
@@ -281,10 +268,8 @@ def test_error_in_a_turn_does_not_end_the_session(
     def stream(*_: object, **__: object) -> None:
         raise error
 
-    with create_pipe_input() as typed, create_app_session(input=typed, output=DummyOutput()):
-        typed.send_text("c\r/length 3\r\x04")
-        with monkeypatch.context() as patch:
-            patch.setattr(trained, "stream", stream)
-            talk(turns, "a title")
+    with monkeypatch.context() as patch:
+        patch.setattr(trained, "stream", stream)
+        session(turns, "c\r/length 3\r\x04")
     assert (turns.text, turns.settings.length) == ("the c", 3)
     assert "gptx: error: " in capfd.readouterr().err

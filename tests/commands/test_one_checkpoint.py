@@ -20,10 +20,8 @@ from gpt.storage.run import Run
 READING = [
     "sample --prompt To --length 30 --novelty --json",
     "eval --json",
-    "eval --chars --json",
     "eval --against first --json",
     "heads --json",
-    "attn cat --format json",
     "attn cat --step 4:8 --format json",
     "next cat --json",
     "explain mine --text cat --json",
@@ -91,12 +89,10 @@ def model(runs: Path) -> str:
     "command",
     [
         "sample --prompt To --length 30 --json",
-        "attn cat",
         "attn cat -o page.html",
         "next cat --json",
         "heads corpus.txt --json",
         "eval held-out.txt --json",
-        "eval held-out.txt --chars",
         "explain mine --text cat --json",
     ],
 )
