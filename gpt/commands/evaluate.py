@@ -280,7 +280,7 @@ class Eval(shared.DrawingCommand):
 
     def _beside_counting(self, text: Scored, record: dict[str, Any]) -> str:
         """Compares with n-gram counts, unless these contain the text: a line, or "" without."""
-        from gpt.view.terminal import scores
+        from gpt.storage import losses
 
         nats, characters, baseline = record["nats"], record["characters"], text.baseline
         if (
@@ -292,10 +292,10 @@ class Eval(shared.DrawingCommand):
 
             known = len(self.opened.model.vocabulary)
             baseline = count_baseline(self.counted, text.ids, known)
-        record["counting"] = scores.comparison_record(nats, characters, baseline)
+        record["counting"] = losses.comparison_record(nats, characters, baseline)
         if baseline is None:
             return ""
-        return f" · {scores.comparison(nats, characters, baseline, self.opened.manifest)}"
+        return f" · {losses.comparison(nats, characters, baseline, self.opened.manifest)}"
 
     def _characters(self, text: Scored, record: dict[str, Any]) -> str:
         """Shows every character's surprise, or puts it into the record."""
@@ -321,7 +321,8 @@ class Eval(shared.DrawingCommand):
         """Scores a file of pairs, or the validation split, and writes the result. Raises
         TextError.
         """
-        from gpt.view.terminal import pairs, scores, surprise
+        from gpt.storage import losses
+        from gpt.view.terminal import pairs, surprise
 
         model, beam = self.opened.model, self.beam or 1
         if name is None:
@@ -359,7 +360,7 @@ class Eval(shared.DrawingCommand):
             if baseline and baseline.baseline:
                 score = found.score
                 compared = (score.nats, score.characters, baseline.baseline, baseline)
-                line += f" · {scores.comparison(*compared)}"
+                line += f" · {losses.comparison(*compared)}"
         if self.as_json:
             self.write_json(record)
         else:

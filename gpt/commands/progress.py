@@ -74,7 +74,8 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
 
 def plan_record(plan: Plan) -> dict[str, Any]:
     """The plan as JSON: every option, and the counts and measurements it is based on."""
-    from gpt.view.terminal import scores, training
+    from gpt.storage.losses import comparison_record
+    from gpt.view.terminal import training
 
     return {
         "dry_run": True,
@@ -88,7 +89,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "step_seconds": plan.speed.seconds_per_step,
         "seconds_left": plan.seconds_left,
         "uniform": plan.uniform,
-        "counting": scores.comparison_record(None, 0, plan.baseline),
+        "counting": comparison_record(None, 0, plan.baseline),
     }
 
 

@@ -11,11 +11,11 @@ import numpy.typing as npt
 from gpt.errors import CheckpointError
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.comparison import Comparison, Curve, RunTable, TrainingCurve, mean_and_deviation
+from gpt.storage.losses import best_facts, counting_facts, than_counting
 from gpt.trained import TrainedGPT
 from gpt.view.notebook.card import MOST_ROWS, Cell, card, decimal, facts, label, note, safe, table
 from gpt.view.terminal.comparison import validation_text
 from gpt.view.terminal.runs import PART
-from gpt.view.terminal.scores import best_facts, counting_facts, than_counting
 from gpt.view.terminal.training import corpus_facts, model_facts, parent_facts
 from gpt.words import counted, millions, some
 

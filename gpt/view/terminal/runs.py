@@ -13,10 +13,10 @@ from rich.text import Text
 from gpt.characters import cut, escape
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
+from gpt.storage.losses import best_facts, counting_facts, than_counting
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.view.terminal.lines import BOLD, card
-from gpt.view.terminal.scores import best_facts, counting_facts, than_counting
 from gpt.view.terminal.training import (
     corpus_facts,
     folded_facts,

@@ -16,15 +16,15 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import flag_of
 from gpt.config.schedule import Budget
 from gpt.config.train import trained_parameters
-from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent
-from gpt.storage.run import Run
-from gpt.view.terminal.scores import (
+from gpt.storage.losses import (
     best_facts,
     counting_facts,
     counting_record,
     few_facts,
     no_better,
 )
+from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent
+from gpt.storage.run import Run
 from gpt.vocabulary import REPLACEMENT
 from gpt.words import (
     bits,

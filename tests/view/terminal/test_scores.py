@@ -1,119 +1,15 @@
-"""A loss in words: compared with counting and with another model, and advice."""
+"""Two models compared, in words."""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from manifests import in_part, manifest
 
-from gpt.config import TrainConfig
-from gpt.config.schedule import Budget
 from gpt.reading.paired import paired
-from gpt.storage.manifest import Baseline
-from gpt.view.terminal.scores import (
-    best_facts,
-    comparison,
-    comparison_record,
-    counting_facts,
-    counting_record,
-    evaluated_characters,
-    paired_line,
-    paired_record,
-    remedy,
-    than_counting,
-)
-
-
-def test_comparison_with_counting_has_the_same_words_everywhere() -> None:
-    baseline = Baseline((2.0, 1.4, 1.121), 418_543, 46_504)
-    counted = "counting 3-grams: 1.1210 nats"
-    advice = ": train longer, or on more text"
-    assert comparison(1.1247, 46_504, baseline) == (
-        f"{counted}; this model is 0.0037 worse{advice}"
-    )
-    assert comparison(1.071, 46_504, baseline) == f"{counted}; this model is 0.0500 better"
-    assert comparison(1.12096, 46_504, baseline) == f"{counted}; this model is as good"
-    assert comparison(1.12094, 46_504, baseline) == f"{counted}; this model is 0.0001 better"
-    others = "on 46,504 characters, not those of the model (9,999)"
-    assert comparison(1.2, 9_999, baseline) == (
-        f"{counted} {others}; gptx eval --baseline compares both on the same ones"
-    )
-    assert comparison_record(1.2, 9_999, baseline)["difference"] is None  # type: ignore[index]
-    assert comparison(None, 0, baseline) == counted
-    assert comparison(1.2, 46_504, None) == "–"
-    assert comparison_record(1.2, 46_504, None) is None
-    assert comparison_record(1.0, 46_504, baseline) == {
-        "order": 3,
-        "nats": 1.121,
-        "losses": (2.0, 1.4, 1.121),
-        "counted": 418_543,
-        "scored": 46_504,
-        "difference": pytest.approx(-0.121),
-        "same_characters": True,
-    }
-    part = comparison_record(None, 9, baseline)
-    assert part is not None
-    assert (part["difference"], part["same_characters"]) == (None, False)
-
-
-def test_a_run_is_compared_with_counting_on_the_same_characters_or_not_at_all() -> None:
-    whole = manifest(best_loss=2.0, best_step=1800, val_characters=111_539)
-    of_all = replace(whole, baseline=Baseline((2.5,), 9, 111_539))
-    assert than_counting(of_all) == "0.5000 better"
-    of_part = replace(of_all, train=TrainConfig(eval_chars=50_000))
-    # evaluations read windows of the whole split, counting its first characters
-    like_part = replace(of_part, baseline=Baseline((2.5,), 9, evaluated_characters(of_part)))
-    for each in (of_part, like_part):
-        assert than_counting(each) == "–"
-        assert "better" not in counting_facts(each)
-        record = counting_record(each)
-        assert record
-        assert (record["difference"], record["same_characters"]) == (None, False)
-
-
-def test_evaluated_characters_counts_predicted_characters() -> None:
-    whole = manifest()
-    assert evaluated_characters(whole) == 1_115_394 - 1_003_854 - 1
-    some = replace(whole, train=TrainConfig(eval_chars=1000))
-    assert evaluated_characters(some) == 1000
-    apart = replace(whole, corpus=replace(whole.corpus, boundary=1_115_000))
-    assert evaluated_characters(apart) == 393
-
-
-def test_advice_for_a_loss_above_the_baseline_fits_the_run() -> None:
-    longer = "train longer, or on more text"
-    assert remedy(2.0, None) == remedy(2.0, manifest(best_step=1800)) == longer
-    limits = {"seconds": 60.0, "per_step": 0.1, "evaluating": 0.1, "saving": 0.1}
-    for most, advice in (
-        (0, longer),
-        (manifest().train.steps + 1, longer),
-        (manifest().train.steps, "train on more text; more epochs would learn this one by heart"),
-    ):
-        timed = manifest(best_step=1800, budget=Budget(**limits, most_steps=most))
-        assert remedy(2.0, timed) == advice
-    assert remedy(9.0, manifest()) == f"even uniform guessing reaches 4.1744; {longer}"
-    assert best_facts(manifest(best_loss=None, best_step=None)) == "not evaluated yet"
-    few = "at step 12; 60 characters are too few to judge a model by"
-    assert best_facts(manifest(val_characters=60)).endswith(few)
-    assert comparison(9.0, 99, Baseline((2.0,), 9, 99)).endswith(
-        "; 99 characters are too few to compare the model"
-    )
-
-
-def test_losses_on_a_part_of_the_split_give_no_verdict_on_more_steps() -> None:
-    for more, advice in (
-        (manifest(since_best=1), "train longer, or on more text"),
-        (manifest(since_best=2), "train on more text; no better since step 12"),
-        (
-            in_part(whole_loss=2.6, since_best=2),
-            "train longer, or on more text; not clearly better since step 12",
-        ),
-    ):
-        assert remedy(2.6, more) == advice
+from gpt.view.terminal.scores import paired_line, paired_record
 
 
 def test_a_comparison_shows_its_interval_and_warns_about_recipes() -> None:

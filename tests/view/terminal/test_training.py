@@ -17,11 +17,12 @@ from rich.cells import cell_len
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.schedule import Budget
 from gpt.reading.score import Score
+from gpt.storage.losses import few_facts
 from gpt.storage.manifest import Baseline, CorpusId
 from gpt.storage.run import Run
 from gpt.view.terminal.lines import card
 from gpt.view.terminal.runs import story
-from gpt.view.terminal.scores import few_facts, score_line, score_record
+from gpt.view.terminal.scores import score_line, score_record
 from gpt.view.terminal.training import (
     baseline_facts,
     character_facts,

@@ -1,0 +1,151 @@
+"""How good a run's loss is, in words and for programs: beside counting n-grams, and what to do
+about it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gpt.storage.manifest import Baseline, Manifest
+from gpt.words import counted, losses, measured_on
+
+LEAST_COMPARED = 100  # fewest characters of a text whose loss is compared with the baseline
+#: Fewest validation characters to judge by. Losses of single characters deviate by 1 to 2 nats, so
+#: the mean of 1,000 has an error of about 0.05, as large as what options change.
+LEAST_JUDGED = 1_000
+
+
+def comparison(
+    nats: float | None,
+    characters: int,
+    baseline: Baseline | None,
+    manifest: Manifest | None = None,
+    first: bool = True,
+) -> str:
+    """Compares a model's loss, the mean over `characters` characters, with the baseline, if it is
+    of the same characters.
+
+    manifest: the run's; with it, the advice for a worse model follows from the run. first: whether
+    they are the first characters of the text, as the baseline's are.
+    """
+    if baseline is None:
+        return "–"
+    line = f"counting {baseline.order}-grams: {baseline.nats:.4f} nats"
+    if nats is None:
+        return line
+    if characters < LEAST_COMPARED:
+        return f"{line}; {counted(characters, 'character')} are too few to compare the model"
+    if not first or characters != baseline.scored:
+        line += f" on {baseline.scored:,} characters, not those of the model ({characters:,})"
+        if manifest and manifest.model.encoder_layers:
+            return line
+        return f"{line}; gptx eval --baseline compares both on the same ones"
+    line += f"; this model is {better_or_worse(nats, baseline)}"
+    return f"{line}: {remedy(nats, manifest)}" if nats > baseline.nats else line
+
+
+def remedy(nats: float, manifest: Manifest | None) -> str:
+    """Advice for a loss that is worse than the baseline."""
+    what = "train longer, or on more text"
+    if manifest is None:
+        return what
+    budget, best = manifest.budget, manifest.best_step
+    if best is not None and best < manifest.step and manifest.since_best > 1:
+        read, of = manifest.part
+        what = "train on more text" if read == of else what
+        what += f"; {no_better(best, read, of)}"
+    elif budget and 0 < budget.most_steps <= manifest.train.steps:
+        what = "train on more text; more epochs would learn this one by heart"
+    uniform = math.log(manifest.model.vocab_size)
+    guessing = f"even uniform guessing reaches {uniform:.4f}; " if nats > uniform else ""
+    return guessing + what
+
+
+def better_or_worse(nats: float | None, baseline: Baseline | None) -> str:
+    """ "0.0037 worse" than counting, "0.0500 better", "as good": the difference of the losses as
+    they are shown, with four digits.
+    """
+    if baseline is None or nats is None:
+        return "–"
+    shown = f"{round(nats, 4) - round(baseline.nats, 4):.4f}"
+    if float(shown) == 0:
+        return "as good"
+    return f"{shown.removeprefix('-')} {'better' if shown.startswith('-') else 'worse'}"
+
+
+def comparison_record(
+    nats: float | None, characters: int, baseline: Baseline | None, first: bool = True
+) -> dict[str, Any] | None:
+    """The comparison for programs. difference: above 0 if the model is worse, None if the losses
+    are of other characters. first: as in `comparison`.
+    """
+    if baseline is None:
+        return None
+    same = first and characters == baseline.scored
+    return {
+        **{"order": baseline.order, "nats": baseline.nats, **vars(baseline)},
+        "difference": nats - baseline.nats if nats is not None and same else None,
+        "same_characters": same,
+    }
+
+
+def evaluated_characters(manifest: Manifest) -> int:
+    """The number of validation characters that the shown loss was measured on."""
+    if manifest.val_characters:
+        return manifest.shown_loss[1]
+    corpus, train = manifest.corpus, manifest.train  # a run that did not record it
+    boundary = corpus.boundary
+    if boundary is None:
+        boundary = int(corpus.characters * (1 - train.val_fraction))
+    targets = corpus.characters - boundary - 1
+    return min(targets, train.eval_chars or targets)
+
+
+def best_facts(manifest: Manifest) -> str:
+    """The loss of the best step, and how much of the split it was measured on."""
+    best, characters, of = manifest.shown_loss
+    if best is None:
+        return "not evaluated yet"
+    alone = "" if manifest.gpt_loss is None else f"; the GPT alone {manifest.gpt_loss:.4f} nats"
+    on = measured_on(characters, of)
+    read, _ = manifest.part
+    last = manifest.best_step == manifest.step
+    how = "no earlier step clearly better" if last else "chosen by losses"
+    chosen = f", {how} on {read:,} characters" if read < characters else ""
+    few = few_facts(characters)
+    return f"{losses(best)} at step {manifest.best_step or 0:,}{on}{chosen}{alone}{few}"
+
+
+def few_facts(characters: int) -> str:
+    """ "; too few characters to judge by", if a loss on so many of them says little."""
+    few = 0 < characters < LEAST_JUDGED
+    return f"; {counted(characters, 'character')} are too few to judge a model by" if few else ""
+
+
+def no_better(best_step: int, characters: int, of: int) -> str:
+    """ "no better since step 400"; on a part of the split, where a difference as small as that of
+    two steps may be chance, "not clearly better".
+    """
+    return f"{'no' if characters == of else 'not clearly'} better since step {best_step:,}"
+
+
+def counting_facts(manifest: Manifest) -> str:
+    """A run's shown loss beside counting n-grams."""
+    best, characters, of = manifest.shown_loss
+    evaluated = evaluated_characters(manifest)
+    return comparison(best, evaluated, manifest.baseline, manifest, characters == of)
+
+
+def counting_record(manifest: Manifest) -> dict[str, Any] | None:
+    """A run's shown loss beside counting n-grams, for programs."""
+    best, characters, of = manifest.shown_loss
+    evaluated = evaluated_characters(manifest)
+    return comparison_record(best, evaluated, manifest.baseline, characters == of)
+
+
+def than_counting(manifest: Manifest) -> str:
+    """`better_or_worse` for a run's shown loss; "–" if counting's is of other characters."""
+    record = counting_record(manifest)
+    same = record and record["same_characters"]
+    return better_or_worse(manifest.shown_loss[0], manifest.baseline if same else None)
