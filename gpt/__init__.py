@@ -20,6 +20,8 @@ Functions:
     resume         trains a run further
     load           opens a run, one of its steps, or a model file
     runs           the runs of a folder
+    evaluate       how well a model predicts a text, beside counting or beside another model
+    novelty        what a text copies from the text that a run was trained on
     export         writes a model for other programs
 
 Classes:
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from gpt.errors import ConfigError as ConfigError
     from gpt.errors import GptxError as GptxError
     from gpt.errors import TextError as TextError
+    from gpt.evaluating import evaluate as evaluate
+    from gpt.evaluating import novelty as novelty
     from gpt.exchange.exporting.export import export as export
     from gpt.listing import runs as runs
     from gpt.loading import load as load
@@ -66,6 +70,8 @@ _HOMES = {
     "resume": "gpt.notebook",
     "load": "gpt.loading",
     "runs": "gpt.listing",
+    "evaluate": "gpt.evaluating",
+    "novelty": "gpt.evaluating",
     "export": "gpt.exchange.exporting.export",
     "TrainedGPT": "gpt.trained",
     "ModelConfig": "gpt.config",

@@ -74,6 +74,35 @@ class Paragraph:
 
 
 @dataclass(frozen=True)
+class Passage:
+    """A text as it is, line by line.
+
+    values: (n,) one for each character, which colours it, from 0 to `full` and above; NaN for none.
+    Empty: no character has a colour. unit: what the values count. hints: more about each character,
+    shown only under a mouse. dim: how many first characters are less important.
+    """
+
+    text: str
+    values: Sequence[float] = ()
+    unit: str = ""
+    full: float = 8.0
+    hints: Sequence[str] = ()
+    dim: int = 0
+
+    def value(self, place: int) -> float | None:
+        """A character's value, NaN for one that is dim; None if no character has a colour."""
+        if place < self.dim:
+            return math.nan
+        return float(self.values[place]) if len(self.values) else None
+
+    @property
+    def steps(self) -> list[tuple[float, str]]:
+        """Nine values from 0 to `full`, as a scale of the colours names them."""
+        values = [self.full * step / 8 for step in range(9)]
+        return [(value, f"{value:g}" + "+" * (value == self.full)) for value in values]
+
+
+@dataclass(frozen=True)
 class Formula:
     """Formulas; four spaces or a newline separate two of them."""
 
@@ -121,7 +150,7 @@ class Fold:
     opened: bool = False
 
 
-Block = Title | Facts | Paragraph | Formula | Checks | Table | Legend | Note | Fold
+Block = Title | Facts | Paragraph | Passage | Formula | Checks | Table | Legend | Note | Fold
 
 
 def shapes_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Table:

@@ -37,6 +37,13 @@ class Saved:
     checkpoint: Checkpoint | None
     device: str | None = None
 
+    @classmethod
+    def of(cls, model: TrainedGPT) -> Saved:
+        """The checkpoint of an opened model, which stays on its device."""
+        saved = cls(model.stored.name, model.stored, model._checkpoint)
+        vars(saved)["model"] = model
+        return saved
+
     @property
     def manifest(self) -> Manifest | None:
         """The checkpoint's; None for a model file without its run."""
@@ -95,19 +102,17 @@ class Saved:
             advice = restore if self.manifest and self.manifest.corpus.digest else no_run
             raise TextError(f"{purpose} needs the corpus: {error}{advice}") from None
 
-    def is_corpus(self, path: Path, characters: int) -> bool:
-        """Whether a file of so many characters is a whole text that the run was trained and
-        validated on, or the run whose weights it started with.
+    def is_corpus(self, text: str) -> bool:
+        """Whether this is a whole text that the run was trained and validated on, or the run whose
+        weights it started with.
         """
-        from gpt.corpus.sources import Source
-        from gpt.corpus.text import measured, pieces_of
+        from blake3 import blake3
 
         texts = self.manifest.texts(self.name) if self.manifest else ()
-        digests = {text.digest for text in texts if text.characters == characters}
-        if self.manifest is None or not digests:
-            return False
-        pieces = pieces_of([Source(path, str(path))], self.manifest.train.between, [])
-        return measured(pieces).digest in digests
+        digests = {each.digest for each in texts if each.characters == len(text)}
+        return (
+            bool(digests) and blake3(text.encode("utf-8", "surrogatepass")).hexdigest() in digests
+        )
 
     def share_learned(self, text: str, data: Path) -> float:
         """The share of a text's known characters that are in the text that the run was trained on,

@@ -7,7 +7,7 @@ normalised: decoding the ids of a text gives the same text.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from gpt.checks import checks_methods
 from gpt.errors import TextError
+from gpt.words import some
 
 Ids = npt.NDArray[np.integer[Any]]
 #: The characters before a target and after it: those between and after the sides of a pair.
@@ -125,6 +126,34 @@ class Vocabulary:
         """The text of these ids. Raises as `row_of`."""
         points = self._points[self.row_of(ids).astype(np.intp)]
         return points.tobytes().decode("utf-32-le", "surrogatepass")
+
+
+def known_text(
+    vocabulary: Vocabulary,
+    text: str,
+    unknown: str,
+    note: Callable[[str], object],
+    name: str = "",
+) -> str:
+    """The text without characters outside the vocabulary; `note` receives a line that counts these.
+
+    name: the name of the text in the line and in errors, if there are several texts. Raises
+    TextError for such a character if unknown="error".
+    """
+    try:
+        known = vocabulary.decode(vocabulary.encode(text, unknown))
+    except TextError as error:
+        raise TextError(f"{name}: {error}" if name else str(error)) from error
+    if len(known) < len(text):
+        from gpt.characters import quoted  # imports rich
+
+        missing = [quoted(each) for each in vocabulary.unknown(text)]
+        of = f"{name}: " if name else ""
+        note(
+            f"note: {of}left out {len(text) - len(known):,} of {len(text):,} characters, which the "
+            f"model does not know: {some(missing, 8)}"
+        )
+    return known
 
 
 def unknown_message(character: str, position: int) -> str:

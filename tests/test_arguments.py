@@ -25,7 +25,16 @@ RIGHT: dict[str, Any] = {
 
 def public_calls(run: gpt.TrainedGPT, folder: Path) -> Iterator[tuple[str, Callable[..., Any]]]:
     """Name and function of everything that Python's users call, except what trains."""
-    for name in ("load", "runs", "export", "ModelConfig", "TrainConfig", "SampleConfig"):
+    for name in (
+        "load",
+        "runs",
+        "export",
+        "evaluate",
+        "novelty",
+        "ModelConfig",
+        "TrainConfig",
+        "SampleConfig",
+    ):
         yield name, getattr(gpt, name)
     runs = gpt.runs(folder)
     text = "the cat sat on the mat."
@@ -33,7 +42,7 @@ def public_calls(run: gpt.TrainedGPT, folder: Path) -> Iterator[tuple[str, Calla
     objects += [run.lens("the cat"), run.score(text), run.surprises(text), run.explain("the cat")]
     objects += [run.heads(windows=1), run.curve, run.training_curve, run.compare(run, text)]
     objects += [runs, runs.compare(), run.sample("the", length=2), run.stored, run.vocabulary]
-    objects += [run.measures("the cat")[0]]
+    objects += [run.measures("the cat")[0], gpt.evaluate(run, text)]
     for each in objects:
         for name, _ in inspect.getmembers(type(each), inspect.isfunction):
             if not name.startswith("_") and name != "torch":
@@ -46,7 +55,7 @@ def test_wrong_argument_is_answered_or_named(
 ) -> None:
     folder = tiny.path.parent.parent
     run = gpt.load(tiny.path.parent)
-    right = {**RIGHT, "model": run, "other": run}
+    right = {**RIGHT, "model": run, "other": run, "run": run}
     monkeypatch.chdir(tmp_path)
     found, calls = list[str](), 0
     for label, function in public_calls(run, folder):

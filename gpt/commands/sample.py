@@ -18,7 +18,7 @@ from gpt.errors import GptxError, OutOfMemory
 
 if TYPE_CHECKING:
     from gpt.loading import Saved
-    from gpt.vocabulary import Ids
+    from gpt.reading.novelty import Novelty
 
 SCHEMA = 1
 AT_ONCE = 1024  # sources that are read before their targets are written
@@ -73,7 +73,7 @@ class Sample(shared.ModelCommand):
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         prompt = shared.one_text(given) or ""
         if self.novelty and self.opened.manifest is None:
-            self._corpus()  # raises: without a run, there is no corpus
+            self._novelties([])  # raises: without a run, there is no corpus
         model = self.opened.model
         prompt = shared.known_text(model, prompt, self.unknown)
         stops = shared.checked_stops(model, self.stop or ())
@@ -143,11 +143,11 @@ class Sample(shared.ModelCommand):
             except KeyboardInterrupt as error:  # while it wrote
                 failure = error
                 console.stream("", pieces)
-        copied: list[tuple[str, dict[str, Any]]] = []
+        copied: list[Novelty] = []
         ended = "interrupted" if failure else "length"
         if self.novelty and not failure:
             try:
-                copied = self._copied([*map(texts.text, range(count))], len(prompt))
+                copied = self._novelties([*map(texts.text, range(count))])
             except GptxError as error:
                 failure = error
         if self.as_json:
@@ -158,29 +158,22 @@ class Sample(shared.ModelCommand):
                 record = {"schema": SCHEMA, "sample": number, "text": text, **made_by}
                 record["ended"] = "stop" if stopped else ended
                 if copied:
-                    record["novelty"] = copied[number][1]
+                    found = copied[number]
+                    start = len(prompt) + found.longest.start
+                    record["novelty"] = {**found.numbers, "start": start}
                 console.write_json(record)
         else:
-            for number, (line, _) in enumerate(copied):
-                console.say(f"sample {number}: {line}" if count > 1 else line)
+            for number, each in enumerate(copied):
+                begin = f"sample {number}: " if count > 1 else ""
+                console.say(f"{begin}novelty: {' · '.join(each.facts)}")
         if failure:
             raise failure
 
-    def _corpus(self) -> tuple[Ids, Ids]:
-        """The texts that --novelty searches. Raises TextError."""
-        return self.opened.splits(self.data, "--novelty", no_run="; give its run with --run")
+    def _novelties(self, texts: list[str]) -> list[Novelty]:
+        """How much of each text is copied. Raises TextError."""
+        from gpt.evaluating import novelties
 
-    def _copied(self, texts: list[str], start: int) -> list[tuple[str, dict[str, Any]]]:
-        """How new each text is, as a line and for programs. start: characters before the texts."""
-        from gpt.reading.novelty import MOST, MOST_USUAL, novelty
-        from gpt.view.terminal.surprise import novelty_line, novelty_record
-
-        train, val = self._corpus()
-        if len(train) > MOST:
-            console.say(f"note: searching for copies only in the first {MOST:,} characters")
-        vocabulary = self.opened.model.vocabulary
-        found = novelty(texts, train[:MOST], val[:MOST_USUAL], vocabulary)
-        return [(novelty_line(each), novelty_record(each, start)) for each in found]
+        return novelties(self.opened, texts, self.data, console.say)
 
     def _sample_targets(self) -> None:
         """Samples from a model that has an encoder: writes a line for each target."""

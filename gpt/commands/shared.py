@@ -70,7 +70,8 @@ class Writing(Command):
 
         signs = self.ascii_only or not (self.output or console.speaks_utf8())
         width = None if self.output else console.width(sys.stdout)
-        return Page(width, signs, **drawing)
+        coloured = console.colours(self.color) and not (self.output and self.color == "auto")
+        return Page(width, signs, coloured=coloured, **drawing)
 
     def write_lines(self, lines: Iterable[Text]) -> None:
         """Writes rich lines. Raises StorageError."""
@@ -267,21 +268,9 @@ def known_text(model: TrainedGPT, text: str, unknown: str, name: str = "") -> st
     name: the name of the text in the note, if there are several texts. Raises TextError if
     unknown="error".
     """
-    try:
-        known = model.vocabulary.decode(model.vocabulary.encode(text, unknown))
-    except TextError as error:
-        raise TextError(f"{name}: {error}" if name else str(error)) from error
-    if len(known) < len(text):
-        from gpt.characters import quoted
+    from gpt.vocabulary import known_text
 
-        names = [quoted(each, not console.speaks_utf8()) for each in model.vocabulary.unknown(text)]
-        more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-        of = f"{name}: " if name else ""
-        console.say(
-            f"note: {of}left out {len(text) - len(known):,} of {len(text):,} characters, which the "
-            f"model does not know: {' '.join(names[:8])}{more}"
-        )
-    return known
+    return known_text(model.vocabulary, text, unknown, console.say, name)
 
 
 def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:

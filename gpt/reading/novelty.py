@@ -15,6 +15,9 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from gpt.blocks import Block, Records, Title
+from gpt.characters import cut, label
+from gpt.checks import TableResult
 from gpt.vocabulary import Ids, Vocabulary
 
 PIECES = 20  # pieces of a text that the usual length of a copy is measured on
@@ -22,6 +25,7 @@ MOST = 32_000_000  # characters to search in: their hashes take eight times as m
 MOST_USUAL = 1_000_000  # characters from which the PIECES are taken
 CHUNK = 2**16  # characters that are hashed at once: they fit in a core's cache
 TABLE = 18  # bits of a hash that sort out most runs before they are compared
+LONGEST = 60  # cells of a copy that are shown
 FIRST = 8  # the length that is searched first: few places are left for longer runs
 UNUSED = np.uint64(64 - TABLE)
 BASE = 0x9E3779B97F4A7C15  # of the hashes, which are modulo 2⁶⁴
@@ -44,7 +48,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Novelty:
+class Novelty(TableResult):
     """A text's longest copy from the training text, and for comparison the median and the largest
     length of copies in equally long pieces of a text that the model was not trained on.
     """
@@ -53,6 +57,35 @@ class Novelty:
     longest: Copy
     median: int
     largest: int
+
+    @property
+    def facts(self) -> list[str]:
+        """The longest copy, its position, and the usual length of copies."""
+        copy = self.longest
+        shown = "".join(label(each) if each in "\n\t\r" else each for each in copy.text)
+        times = "once" if copy.times == 1 else f"{copy.times:,} times"
+        where = f" ({times}, first at {copy.at:,}): “{cut(shown, LONGEST)}”" if copy.text else ""
+        length = f"{len(copy)} of {self.characters} characters"
+        return [
+            f"longest copy from the training text: {length}{where}",
+            f"in the validation text: {self.median} (median) to {self.largest}",
+        ]
+
+    def blocks(self) -> list[Block]:
+        """The longest copy, and the usual length of copies."""
+        return [Title("novelty", self.facts)]
+
+    @property
+    def numbers(self) -> dict[str, int | str]:
+        """For programs; positions in characters. start: of the copy in the text; at: in the
+        training text.
+        """
+        found = {"characters": self.characters, "copied": len(self.longest), **vars(self.longest)}
+        return found | {"validation_median": self.median, "validation_largest": self.largest}
+
+    def records(self) -> Records:
+        """One row."""
+        return Records({name: [value] for name, value in self.numbers.items()})
 
 
 def novelty(texts: Sequence[str], train: Ids, val: Ids, vocabulary: Vocabulary) -> list[Novelty]:

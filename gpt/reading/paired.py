@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.blocks import Block, Cell, Column, Facts, Note, Records, Table, Title
 from gpt.checks import TableResult
 from gpt.reading.layers import Array
+from gpt.words import bits, counted
+
+if TYPE_CHECKING:
+    from gpt.reading.pairs import PairScores
 
 WAVES = 64  # slowest cosine waves that are used; each half wave has at least PERIOD characters
 PERIOD = 10
@@ -31,7 +36,8 @@ class Paired(TableResult):
 
     error: standard error of the difference; freedom: the number of cosine waves that it comes from.
     Both hold for these two models on text of this kind; other seeds of the same recipes differ
-    more. NaN and 0 if the text is too short. names: of both models.
+    more. NaN and 0 if the text is too short. names: of both models. pairs: of a text of pairs, the
+    scores of both.
     """
 
     first: float
@@ -40,6 +46,7 @@ class Paired(TableResult):
     freedom: int
     characters: int
     names: tuple[str, str] = ("first", "second")
+    pairs: tuple[PairScores, ...] = ()
 
     def __repr__(self) -> str:
         interval = "too short for an interval"
@@ -70,6 +77,54 @@ class Paired(TableResult):
     def sure(self) -> bool:
         """Whether zero lies outside the interval."""
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+    @property
+    def verdict(self) -> str:
+        """Which model predicts better, or from which difference on this text would show it."""
+        if self.sure:
+            return f"{self.names[int(self.difference < 0)]} predicts better"
+        least = f"this text shows differences from {self.detectable or 0:.4f} nats on"
+        return "too close to tell" + (f": {least}" if self.freedom else "")
+
+    def blocks(self) -> list[Block]:
+        """Both losses, the interval of their difference, and which model is better."""
+        rows = [
+            [Cell(name), Cell(f"{nats:.4f}"), Cell(f"{bits(nats):.3f}")]
+            for name, nats in zip(self.names, (self.first, self.second), strict=True)
+        ]
+        titles = ["model", "nats a character", "bits a character"]
+        if self.pairs:
+            titles += ["exact", "character error rate"]
+            for row, each in zip(rows, self.pairs, strict=True):
+                row += [Cell(f"{100 * share:.2f} %") for share in (each.exact, each.error_rate)]
+        difference = f"{_signed(self.difference)} nats a character"
+        if self.interval is None:
+            difference += "; the text is too short for an interval"
+        else:
+            difference += ", 95 % interval {} to {}".format(*map(_signed, self.interval))
+        remark = "this compares two models; to compare recipes, train several seeds of each"
+        return [
+            Title("two models", [self.verdict, f"{counted(self.characters, 'character')}"]),
+            Table([Column(title, left=title == "model") for title in titles], rows),
+            Facts({"difference": difference}),
+            Note(remark),
+        ]
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """For programs. interval: 95 %; it and the error are None if the text is too short."""
+        names = ("first", "second", "difference", "error", "freedom", "interval", "detectable")
+        found = {name: getattr(self, name) for name in (*names, "sure", "characters")}
+        return found if self.freedom else found | {"error": None}
+
+    def records(self) -> Records:
+        """One row."""
+        return Records({name: [value] for name, value in self.numbers.items()})
+
+
+def _signed(nats: float) -> str:
+    """ "+0.7532", "−0.0048" """
+    return f"{nats:+.4f}".replace("-", "−")
 
 
 def paired(first: Array, second: Array, names: tuple[str, str] = ("first", "second")) -> Paired:

@@ -13,11 +13,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.blocks import (
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Fold,
+    Passage,
+    Records,
+    Table,
+    Title,
+    Tone,
+    number,
+)
 from gpt.checks import TableResult
 from gpt.config import SampleConfig
 from gpt.counting.gate import log_softmax
@@ -25,9 +38,9 @@ from gpt.reading.decode import CachedDecoder, on_cores
 from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import draw, probabilities, uniforms
-from gpt.reading.score import Score, surprises, windows_at_once
-from gpt.vocabulary import Ids, code_points
-from gpt.words import counted
+from gpt.reading.score import WORST, Score, surprises, windows_at_once
+from gpt.vocabulary import FIRST, LAST, Ids, code_points
+from gpt.words import bits, counted
 
 Found = TypeVar("Found")
 
@@ -306,6 +319,87 @@ class PairScores(TableResult):
         """(N,) nats per target character of each pair, its end included."""
         starts = np.concatenate([[0], self.ends[:-1]])
         return np.add.reduceat(self.nats, starts) / (self.ends - starts)  # type: ignore[no-any-return]
+
+    @property
+    def each(self) -> list[npt.NDArray[np.float64]]:
+        """The nats of each pair."""
+        return np.split(self.nats, self.ends[:-1])
+
+    @property
+    def worst(self) -> npt.NDArray[np.intp]:
+        """(N,) the pairs with the most nats a target character first."""
+        return np.argsort(-self.means, kind="stable")
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """For programs. exact, error_rate: shares of 1."""
+        counts = {"pairs": len(self.lines), "sources": int(self.firsts.sum())}
+        return {
+            **self.score.numbers,
+            **counts,
+            "exact": self.exact,
+            "error_rate": self.error_rate,
+        }
+
+    def blocks(self, most: int = WORST, every: bool = False) -> list[Block]:
+        """The loss, what the model wrote, and the `most` worst pairs. every: also all pairs, whose
+        target characters have the colour of their surprise.
+        """
+        score, sources = self.score, counted(int(self.firsts.sum()), "source")
+        loss = score.loss.replace("a character", "a target character")
+        facts = {
+            "exact": f"{100 * self.exact:.2f} % of {sources}",
+            "character error rate": f"{100 * self.error_rate:.2f} %",
+            "predicted": f"{counted(score.characters, 'character')}, ends of targets included",
+        }
+        titles = ["nats", "line", "source", "target", "written", "edits"]
+        columns = [Column(title, left=2 <= n < 5) for n, title in enumerate(titles)]
+        rows = [self._row(place) for place in self.worst[: max(0, most)].tolist()]
+        table = Fold("worst pairs · nats a target character", [Table(columns, rows)], opened=True)
+        return [
+            Title("pairs", [loss, counted(len(self.lines), "pair")]),
+            *[self._passage()] * every,
+            *[table] * bool(rows),
+            Facts(facts),
+        ]
+
+    def _row(self, place: int) -> list[Cell]:
+        right: Tone = "good" if self.distances[place] == 0 else ""
+        return [
+            Cell(number(float(self.means[place]))),
+            Cell(f"{self.lines[place]:,}"),
+            Cell(self.sources[place]),
+            Cell(self.targets[place]),
+            Cell(self.written[place], tone=right),
+            Cell(f"{self.distances[place]:,}"),
+        ]
+
+    def _passage(self) -> Passage:
+        """The pairs, a line each; sources have no values."""
+        text, nats = "", list[float]()
+        for source, target, surprise in zip(self.sources, self.targets, self.each, strict=True):
+            text += f"{source}{FIRST}{target}{LAST}"
+            nats += [np.nan] * (len(source) + len(FIRST)) + surprise.tolist()
+        return Passage(text, bits(np.array(nats)), "bits of surprise")
+
+    def records(self, most: int | None = None, every: bool = False) -> Records:
+        """A row for each pair, or for the `most` worst ones. every: with the nats of each target
+        character and of its end.
+        """
+        order = np.arange(len(self.lines)) if most is None else self.worst[: max(0, most)]
+        columns: dict[str, Any] = {"line": self.lines[order]}
+        for name, side in (
+            ("source", self.sources),
+            ("target", self.targets),
+            ("written", self.written),
+        ):
+            columns[name] = [side[place] for place in order]
+        distances = self.distances[order]
+        columns |= {"exact": distances == 0, "distance": distances, "nats": self.means[order]}
+        if every:
+            parts = self.each
+            columns["each"] = [parts[place].tolist() for place in order]
+        return Records(columns, self.numbers)
 
 
 def surprises_of_targets(

@@ -28,6 +28,7 @@ from gpt.reading.layers import Array
 from gpt.vocabulary import Ids, Vocabulary
 
 if TYPE_CHECKING:
+    from gpt.blocks import Block
     from gpt.counting.mixture import Mixture
 
 Chances = npt.NDArray[np.float64]
@@ -270,6 +271,7 @@ class Samples(Iterator[list[str]]):
         return [each.stop for each in self._filters]
 
 
+LONGEST_PROMPT = 4_000  # characters of a prompt that are shown, the last ones
 PART = 8  # of the memory: a text that is complete is copied several times, as for JSON
 
 
@@ -285,6 +287,15 @@ class Sample(Shown, str):
         text = super().__new__(cls, prompt + continuation)
         text.prompt = len(prompt)
         return text
+
+    def blocks(self) -> list[Block]:
+        """The prompt, dimmed, and its continuation."""
+        from gpt.blocks import Passage, Title
+        from gpt.words import counted
+
+        start = max(0, self.prompt - LONGEST_PROMPT)
+        new = counted(len(self) - self.prompt, "new character")
+        return [Title("sample", [new]), Passage(self[start:], dim=self.prompt - start)]
 
     def __reduce__(self) -> tuple[type[Sample], tuple[str, str]]:
         return Sample, (self[: self.prompt], self[self.prompt :])

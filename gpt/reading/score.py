@@ -10,10 +10,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.blocks import (
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Fold,
+    Legend,
+    Note,
+    Passage,
+    Records,
+    Table,
+    Title,
+    number,
+)
+from gpt.characters import label
 from gpt.checks import TableResult
 from gpt.config import ModelConfig
 from gpt.counting.mixture import Mixture
@@ -22,8 +38,12 @@ from gpt.reading.decode import on_cores
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids, Vocabulary
+from gpt.words import bits, counted
 
 NUMBERS_AT_ONCE = 2**20  # logits or attention weights at once; more would not fit a CPU's cache
+WORST = 10  # surprises, or pairs, that are listed
+BEFORE, AFTER = 20, 8  # characters of context beside a surprise
+HINTED = 1_500  # characters up to which each one says its surprise under the mouse
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,8 +61,7 @@ class Score(TableResult):
     sum_error: float | None = None
 
     def __repr__(self) -> str:
-        each = f"{self.nats:.4f} nats, {self.bits:.3f} bits a character"
-        return f"<Score {each}: {self.characters:,} characters predicted>"
+        return f"<Score {self.loss}: {self.characters:,} characters predicted>"
 
     @property
     def bits(self) -> float:
@@ -54,13 +73,44 @@ class Score(TableResult):
         """e to the nats: the number of equally likely characters with the same loss."""
         return math.exp(self.nats)
 
+    @property
+    def loss(self) -> str:
+        """ "1.6693 nats, 2.408 bits a character" """
+        return f"{self.nats:.4f} nats, {self.bits:.3f} bits a character"
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """For programs; of a model with counting, also each expert's."""
+        found: dict[str, Any] = {"nats": self.nats, "bits": self.bits}
+        found |= {"perplexity": self.perplexity, "characters": self.characters}
+        if self.gpt is not None:
+            found |= {"gpt_nats": self.gpt, "counting_nats": self.counting}
+            found["sum_error"] = self.sum_error
+        return found
+
+    def blocks(self) -> list[Block]:
+        """The loss; of a model with counting, also each expert's."""
+        equal = "as uncertain as among so many equal characters"
+        facts = {"perplexity": f"{self.perplexity:.3f}: {equal}"}
+        for name, nats in (("the GPT alone", self.gpt), ("counting alone", self.counting)):
+            facts[name] = "" if nats is None else f"{nats:.4f} nats"
+        if self.sum_error is not None:
+            facts["sum"] = f"all characters' probabilities sum to 1 within {self.sum_error:.0e}"
+        predicted = f"{counted(self.characters, 'character')} predicted"
+        return [Title("score", [self.loss, predicted]), Facts(facts)]
+
+    def records(self) -> Records:
+        """One row."""
+        return Records({name: [value] for name, value in self.numbers.items()})
+
 
 @dataclass(frozen=True, repr=False)
 class Surprises(TableResult):
     """Of each of the (n − 1,) characters after the first: −ln of its probability in nats, the
     likeliest id, and the probability of that id.
 
-    text: the n characters; characters: the vocabulary, id -> character; empty if not known.
+    text: the n characters; characters: the vocabulary, id -> character; empty if not known. places:
+    (n,) the characters' positions in their file, if others were left out.
     """
 
     nats: Array
@@ -68,6 +118,7 @@ class Surprises(TableResult):
     chances: Array
     text: str = ""
     characters: str = ""
+    places: npt.NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
         worst = int(self.nats.argmax())
@@ -81,6 +132,63 @@ class Surprises(TableResult):
     def score(self) -> Score:
         """Their mean."""
         return Score(float(self.nats.mean(dtype=np.float64)), len(self.nats))
+
+    @property
+    def positions(self) -> npt.NDArray[np.int64]:
+        """(n − 1,) the positions of the predicted characters."""
+        return np.arange(1, len(self.nats) + 1) if self.places is None else self.places[1:]
+
+    def blocks(self, most: int = WORST) -> list[Block]:
+        """The text, coloured by surprise, and the `most` largest surprises."""
+        facts = [counted(len(self.nats), "character"), f"mean {self.score.loss}"]
+        title = Title("surprise", facts)
+        if not self.text:
+            why = "made without its text; run.surprises(text) shows every character in colour"
+            return [title, Note(why)]
+        text, surprise = self.text, bits(self.nats)
+        hints: list[str] = []
+        if len(text) <= HINTED:
+            expected = map(self._expected, range(len(surprise)))
+            hints = ["the first character is not predicted"]
+            for value, guess in zip(surprise.tolist(), expected, strict=True):
+                hints.append(f"{value:.2f} bits; expected {guess}")
+        coloured = Passage(text, [math.nan, *surprise.tolist()], "bits of surprise", hints=hints)
+        worst = np.argsort(-self.nats, kind="stable")[: max(0, most)].tolist()
+        titles = ["bits", "at", "character", "expected", "in the text"]
+        columns = [Column(title, left=n > 1) for n, title in enumerate(titles)]
+        table = Table(columns, [self._row(place) for place in worst])
+        listed = [Fold("the largest surprises", [table], opened=True)] * bool(worst)
+        named = [text[at + 1] + self.characters[self.likeliest[at]] for at in worst]
+        return [title, coloured, *listed, Legend("".join(named))]
+
+    def _row(self, place: int) -> list[Cell]:
+        """A surprise: its bits, position and character, what was expected, and the text around."""
+        text, at = self.text, place + 1
+        before, after = text[max(0, at - BEFORE) : at], text[at + 1 : at + 1 + AFTER]
+        around = f"{_one_line(before)}[{label(text[at])}]{_one_line(after)}"
+        cells = [number(float(bits(self.nats[place]))), f"{self.positions[place]:,}"]
+        return [*map(Cell, (*cells, label(text[at]), self._expected(place), around))]
+
+    def _expected(self, place: int) -> str:
+        """The likeliest character and its probability."""
+        name = label(self.characters[self.likeliest[place]])
+        return f"{name} {number(float(self.chances[place]))}"
+
+    def records(self) -> Records:
+        """A row for every character after the first."""
+        columns: dict[str, Any] = {"position": self.positions}
+        if self.text:
+            columns["character"] = list(self.text[1:])
+        columns |= {"nats": self.nats, "bits": bits(self.nats)}
+        if self.characters:
+            columns["expected_character"] = [self.characters[each] for each in self.likeliest]
+        columns |= {"expected_id": self.likeliest, "probability": self.chances}
+        return Records(columns)
+
+
+def _one_line(text: str) -> str:
+    """A piece of a text within a line; spaces are not marked."""
+    return "".join(each if each == " " else label(each) for each in text)
 
 
 def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:

@@ -7,9 +7,11 @@ disturb each other. It needs no network. Text is escaped here, once.
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 from gpt import characters
@@ -24,6 +26,7 @@ from gpt.blocks import (
     Legend,
     Note,
     Paragraph,
+    Passage,
     Table,
     Title,
 )
@@ -31,6 +34,8 @@ from gpt.checks import Check
 
 LIMIT = 300_000  # bytes of one card
 MOST_ROWS = 100  # rows of a table that are shown
+MOST_CHARACTERS = 40_000  # of a text that are shown
+MOST_COLOURED = 8_000  # of a text with colours
 WIDTH, HEIGHT = 3, 16  # pixels of a value of a small curve, and of the curve
 SPACE = "␣"  # browsers lack the terminal's sign of a space
 
@@ -62,6 +67,8 @@ def _html(block: Block) -> str:
             return _table([Column(left=True), Column(left=True)], rows)
         case Paragraph(text, tone):
             return f"<p{f' class={tone}' if tone else ''}>{safe(text)}</p>"
+        case Passage():
+            return _passage(block)
         case Formula(text):
             return f"<pre>{safe(text.replace('    ', chr(10)))}</pre>"
         case Checks(results):
@@ -76,6 +83,43 @@ def _html(block: Block) -> str:
         case Fold(title, inner, opened):
             inside, start = "".join(map(_html, inner)), "<details open>" if opened else "<details>"
             return f"{start}<summary>{safe(title)}</summary>{inside}</details>"
+
+
+def _passage(passage: Passage) -> str:
+    """The text, and the scale of its colours."""
+    coloured = len(passage.values) > 0
+    most = MOST_COLOURED if coloured else MOST_CHARACTERS
+    text = passage.text[:most]
+    looks = [(_shade(passage, passage.value(n)), _hint(passage, n)) for n in range(len(text))]
+    spans = []
+    for (shade, hint), pairs in groupby(zip(looks, text, strict=True), key=lambda pair: pair[0]):
+        shown = "".join(_visible(each) if coloured else safe(each) for _, each in pairs)
+        spans.append(f"<b{shade}{hint}>{shown}</b>")
+    steps = "".join(f"<b{_shade(passage, value)}>{name}</b>" for value, name in passage.steps)
+    scale = f'<p class="note legend">{safe(passage.unit)} {steps}</p>' if coloured else ""
+    cut = f"the first {most:,} of {len(passage.text):,} characters"
+    rest = _note(cut * (len(passage.text) > most))
+    return f'<div class="text" dir="auto">{"".join(spans)}</div>{scale}{rest}'
+
+
+def _shade(passage: Passage, value: float | None) -> str:
+    """The class of a character: one of nine steps."""
+    if value is None:
+        return ""
+    if math.isnan(value):
+        return " class=dim"
+    return f" class=s{min(8, round(8 * value / passage.full))}"
+
+
+def _hint(passage: Passage, place: int) -> str:
+    return f' title="{safe(passage.hints[place])}"' if passage.hints else ""
+
+
+def _visible(character: str) -> str:
+    """A character as a label; a newline also ends the line, and a space is one."""
+    if character == "\n":
+        return "⏎\n"
+    return character if character == " " else safe(characters.label(character))
 
 
 def _check(check: Check) -> str:

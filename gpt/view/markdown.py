@@ -15,6 +15,7 @@ from gpt.blocks import (
     Legend,
     Note,
     Paragraph,
+    Passage,
     Table,
     Title,
 )
@@ -40,6 +41,8 @@ def _parts(block: Block, heading: str) -> Iterator[str]:
             )
         case Paragraph(text, tone):
             yield f"**{_safe(text)}**" if tone in ("strong", "gone") else _safe(text)
+        case Passage(text):
+            yield "\n".join(f"    {escape(line)}" for line in text.split("\n"))
         case Formula(text):
             lines = text.replace("    ", "\n").split("\n")
             formula = "\n".join(line.strip() for line in lines if line.strip())

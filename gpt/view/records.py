@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     from gpt.heads.measures import Measure
 
 
-def rounded(values: Any) -> Any:
-    """A number, an array, or nested lists and dictionaries: floats with the nine digits that
-    float32 needs.
+def rounded(values: Any, digits: int = 9) -> Any:
+    """A number, an array, or nested lists and dictionaries: floats with so many digits; of arrays,
+    with the nine that float32 needs.
 
     None replaces numbers that are not finite; whole numbers and texts stay as they are.
     """
     if isinstance(values, np.ndarray):
-        values = values.tolist()
+        return rounded(values.tolist())
     if isinstance(values, dict):
-        return {name: rounded(value) for name, value in values.items()}
+        return {name: rounded(value, digits) for name, value in values.items()}
     if isinstance(values, list | tuple):
-        return [rounded(value) for value in values]
+        return [rounded(value, digits) for value in values]
     if values is None or isinstance(values, int | str):
         return values
-    return float(f"{values:.9g}") if math.isfinite(values) else None
+    return float(f"{values:.{digits}g}") if math.isfinite(values) else None
 
 
 def to_record(found: Records, origin: Mapping[str, Any]) -> dict[str, Any]:
     """For JSON: the schema, where the result comes from, its facts, and its rows if it has any."""
     columns = {name: rounded(each) for name, each in found.columns.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    facts = rounded(dict(found.facts))
+    facts = rounded(dict(found.facts), 17)  # all digits of float64
     return {"schema": found.schema, **origin, **facts} | ({"rows": rows} if columns else {})
 
 

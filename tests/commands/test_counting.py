@@ -32,16 +32,12 @@ def counted(gptx: Gptx, home: Path) -> Gptx:
 
 
 def test_eval_says_three_losses(counted: Gptx) -> None:
-    line = counted("eval", "--run", "counted").out
-    found = re.search(
-        r"(\d\.\d{4}) nats.*the GPT alone (\d\.\d{4}), counting alone (\d\.\d{4})", line
-    )
-    assert found
-    both, gpt, counting = map(float, found.groups())
+    told = counted("eval", "--run", "counted").out
+    both, gpt, counting = map(float, re.findall(r"(\d\.\d{4}) nats", told)[:3])
     record = json.loads(counted("eval", "--run", "counted", "--json").out)
     names = ("nats", "gpt_nats", "counting_nats")
     assert [record[name] for name in names] == pytest.approx([both, gpt, counting], abs=5e-5)
-    assert f"sum to 1 within {record['sum_error']:.0e}" in line
+    assert f"sum to 1 within {record['sum_error']:.0e}" in told
     assert record["sum_error"] < 1e-12
     assert counted("runs", "counted").out.count("the GPT alone") == 1
 
@@ -90,7 +86,7 @@ def test_next_shows_both_experts_and_their_weights(counted: Gptx) -> None:
     record = json.loads(counted("next", "the ca", "--run", "counted", "--json").out)
     assert len(record["weights"]) == 2
     for name in ("gpt", "counting", "expected"):
-        assert sum(each[name] for each in record["characters"]) == pytest.approx(1, abs=1e-6)
+        assert sum(each[name] for each in record["rows"]) == pytest.approx(1, abs=1e-6)
 
 
 def test_sample_writes_with_either_expert_alone(counted: Gptx) -> None:
@@ -120,7 +116,7 @@ def test_the_pages_last_position_equals_next(counted: Gptx, home: Path) -> None:
     assert counted("attn", "the cat", "--run", "counted", "-o", "page.html").code == 0
     found = payload_of((home / "page.html").read_text("utf-8"))["subjects"][0]["experts"]
     record = json.loads(counted("next", "the cat", "--run", "counted", "--json").out)
-    by_character = {each["character"]: each for each in record["characters"]}
+    by_character = {each["character"]: each for each in record["rows"]}
 
     def last(name: str, kind: str, count: int) -> list[float]:
         numbers: list[float] = np.frombuffer(base64.b64decode(found[name]), kind)[-count:].tolist()

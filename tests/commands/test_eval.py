@@ -24,41 +24,41 @@ def test_eval_colours_every_character_and_lists_the_worst(gptx: Gptx) -> None:
     answer = gptx("eval", "corpus.txt", "--chars", "--worst", "3")
     assert answer.code == 0
     assert "\x1b" not in answer.out
-    assert answer.out.split("\n")[0].startswith(text.split("\n")[0])
-    assert answer.out.count(" bits · ") == 3
+    title, _, first, *_ = answer.out.split("\n")
+    assert title.startswith("corpus.txt · ")
+    assert first.startswith(text.split("\n")[0])
+    assert len(re.findall(r"^ *\d+\.\d\d +[\d,]+  \S", answer.out, re.MULTILINE)) == 3
     assert "\x1b[" in gptx("eval", "corpus.txt", "--chars", "--color", "always").out
     record = json.loads(gptx("eval", "corpus.txt", "--chars", "--json").out)
-    bits = [each["bits"] for each in record["per_character"]]
+    bits = [each["bits"] for each in record["rows"]]
     assert len(bits) == len(text) - 1
     assert np.mean(bits) == pytest.approx(record["in_context"]["bits"], rel=1e-6)
     whole = json.loads(gptx("eval", "corpus.txt", "--json").out)
     assert [record[name] for name in whole] == list(whole.values())
     assert record["bits"] != record["in_context"]["bits"]
-    assert (
-        f"{record['bits']:.3f} bits a character · perplexity {record['perplexity']:.3f} · "
-        f"{record['characters']:,} characters predicted · with at least half a window of context: "
-        f"{record['in_context']['nats']:.4f} nats, {record['in_context']['bits']:.3f} bits"
-    ) in answer.out
+    assert f"{record['bits']:.3f} bits a character · {record['characters']:,} characters" in title
+    assert f"\nperplexity  {record['perplexity']:.3f}: " in answer.out
+    assert f"\nin context  {record['in_context']['nats']:.4f} nats, " in answer.out
 
 
 def test_eval_of_one_window_shows_one_loss(gptx: Gptx) -> None:
     answer = gptx("eval", "-", "--chars", stdin=b"the cat sat on t")
-    assert answer.out.endswith("15 characters predicted\n")
+    assert "15 characters predicted\n" in answer.out
+    assert "in context" not in answer.out
     two = gptx("eval", "-", stdin=b"th").out
-    assert re.fullmatch(r"standard input: .* · 1 character predicted\n", two)
+    assert re.match(r"standard input · .* · 1 character predicted\n", two)
 
 
 def test_scored_text_has_one_label(gptx: Gptx, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = gptx("eval", "--chars").out.splitlines()[-1]
-    assert whole.startswith("validation split: ")
-    monkeypatch.setattr("gpt.commands.evaluate.MOST_SHOWN", 100)
-    assert gptx("eval").out.startswith("validation split: ")
+    assert gptx("eval", "--chars").out.startswith("validation split · ")
+    monkeypatch.setattr("gpt.evaluating.MOST_SHOWN", 100)
+    assert gptx("eval").out.startswith("validation split · ")
     label = "the first 100 characters of the validation split"
-    assert gptx("eval", "--chars").out.splitlines()[-1].startswith(f"{label}: ")
+    assert gptx("eval", "--chars").out.startswith(f"{label} · ")
     record = json.loads(gptx("eval", "--chars", "--json").out)
     assert (record["scored"], record["file"], record["split"]) == (label, None, "validation")
     assert record["schema"] == 1
-    assert record["characters"] == len(record["per_character"]) == 99
+    assert record["characters"] == len(record["rows"]) == 99
     record = json.loads(gptx("eval", "corpus.txt", "--chars", "--json").out)
     assert [record[name] for name in ("scored", "file", "split")] == ["corpus.txt"] * 2 + [None]
     assert record["characters"] > 99
@@ -76,7 +76,7 @@ def test_eval_scores_files_in_order(gptx: Gptx, home: Path) -> None:
     answer = gptx(
         "eval", "a.txt", "folder", "empty.txt", "odd.txt", "void", "none.txt", "", "a.txt"
     )
-    labels = [line.split(": ")[0] for line in answer.out.splitlines()]
+    labels = [part.split(" · ")[0] for part in re.findall("^.* predicted$", answer.out, re.M)]
     assert labels == ["a.txt", "folder/b.txt", "folder/in/c.md", "a.txt"]
     assert answer.code == 3
     assert [line.split(": ")[:3] for line in answer.err.splitlines()] == [
@@ -95,14 +95,14 @@ def test_positions_count_from_the_start_of_the_file_with_skipped_characters(
     (home / "odd.txt").write_text(text, encoding="utf-8")
     odd = ("eval", "odd.txt", "--unknown", "skip", "--chars")
     record = json.loads(gptx(*odd, "--json").out)
-    for each in record["per_character"]:
+    for each in record["rows"]:
         assert text[each["position"]] == each["character"]
-    assert len(record["per_character"]) == len("the cat, the rat") - 1
+    assert len(record["rows"]) == len("the cat, the rat") - 1
     assert record["left_out"] == {"characters": 5, "which": "é☃"}
     answer = gptx(*odd, "--worst", "99")
-    listed = re.findall(r"bits · '(.)' at (\d+) ", answer.out)
+    listed = re.findall(r"^ *\d*\.\d\d +(\d+)  (\S) ", answer.out, re.MULTILINE)
     assert len(listed) == 15
-    for character, position in listed:
+    for position, character in listed:
         assert text[int(position)] == character.replace("␠", " ")
     assert "note: odd.txt: left out 5 of 21 characters" in answer.err
 
@@ -144,7 +144,7 @@ def test_eval_says_which_run_may_have_been_trained_on_the_text(gptx: Gptx, home:
         answer = gptx(*where, "--against", other)
         assert answer.code == 0
         label = f"validation split of {mine}"
-        assert answer.out.startswith(f"{label}: ")
+        assert answer.out.startswith(f"{label} · ")
         assert answer.err == (f"{warning}\n" if warning else "")
         record = json.loads(gptx(*where, "--against", other, "--json").out)
         assert (record["scored"], record["may_have_seen"]) == (label, other if warning else None)
@@ -171,14 +171,16 @@ def test_eval_without_its_corpus_says_what_to_do(gptx: Gptx, home: Path) -> None
         assert (answer.code, answer.out, answer.err.count("\n")) == (3, "", 1)
         assert problem in answer.err
         assert "--changed-corpus" not in answer.err
-        assert answer.err.endswith("; restore it, or give a FILE\n")
+        assert answer.err.endswith("; restore it, or give a text\n")
         assert "the validation split needs the corpus: " in answer.err
 
 
 def test_eval_compares_two_models_on_the_same_text(gptx: Gptx) -> None:
     answer = gptx("eval", "corpus.txt", "--against", "corpus-1:4", "--run", "corpus-1")
     assert answer.code == 0
-    assert re.search(r"corpus.txt: step 8 \d.*, step 4 \d.* nats a character · diff", answer.out)
+    assert answer.out.startswith("corpus.txt · ")
+    for step in (8, 4):
+        assert re.search(rf"^corpus-1 step {step}  +\d\.\d{{4}}  +\d\.\d{{3}}$", answer.out, re.M)
     both = json.loads(gptx("eval", "--against", "corpus-1", "--run", "corpus-1", "--json").out)
     assert (both["difference"], both["error"], both["interval"]) == (0, 0, [0, 0])
     assert (both["schema"], both["sure"]) == (1, False)
@@ -209,7 +211,7 @@ def test_eval_scores_part_of_a_long_validation_split_and_says_so(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = json.loads(gptx("eval", "--json").out)
-    monkeypatch.setattr("gpt.commands.evaluate.MOST_SCORED", 50)
+    monkeypatch.setattr("gpt.evaluating.MOST_SCORED", 50)
     answer = gptx("eval", "--json")
     assert json.loads(answer.out)["characters"] == 50 < whole["characters"]
     assert f"scoring only the first 50 of {whole['characters'] + 1:,} characters" in answer.err
@@ -229,22 +231,20 @@ def test_eval_compares_with_the_baseline_of_the_run(
     assert told["difference"] == pytest.approx(worse, abs=1e-6)
     assert worse > 0  # after eight steps the model is worse than counting
     assert answer.out.endswith(
-        f" · counting {told['order']}-grams: {told['nats']:.4f} nats; this model is {worse:.4f} "
-        "worse: train longer, or on more text\n"
+        f"\nto beat     counting {told['order']}-grams: {told['nats']:.4f} nats; this model is "
+        f"{worse:.4f} worse: train longer, or on more text\n"
     )
-    assert answer.out.count("\n") == 1
-    monkeypatch.setattr(
-        "gpt.counting.baseline.count_baseline", None
-    )  # n-grams are not counted again
+    assert answer.out.count("\n") == 4
+    monkeypatch.setattr("gpt.evaluating.count_baseline", None)  # n-grams are not counted again
     assert gptx("eval", "--baseline").out == answer.out
     part = gptx("eval", "--chars").out.splitlines()[-1]
-    assert f" · counting {told['order']}-grams: {told['nats']:.4f} nats; this model is " in part
+    assert f"  counting {told['order']}-grams: {told['nats']:.4f} nats; this model is " in part
 
 
 def test_the_first_characters_of_a_split_are_not_compared_with_counting_of_all(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt.commands.evaluate.MOST_SHOWN", 200)
+    monkeypatch.setattr("gpt.evaluating.MOST_SHOWN", 200)
     part = gptx("eval", "--chars").out.splitlines()[-1]
     assert "not those of the model (199); gptx eval --baseline compares both" in part
     assert "this model is" not in part
@@ -267,7 +267,10 @@ def test_eval_of_a_file_compares_with_counting_only_if_asked(
         found = json.loads(gptx("eval", "end.txt", "--baseline", "--json").out)
         assert found["counting"] == stored["counting"]
         both = gptx("eval", "end.txt", "corpus.txt", "--baseline")
-    assert re.findall(r"(\S+): .*; this model is \d\.\d{4} worse", both.out) == ["end.txt"]
+    one, two = both.out.split("\n\ncorpus.txt · ")
+    assert one.startswith("end.txt · ")
+    assert re.search(r"; this model is \d\.\d{4} worse", one)
+    assert "to beat" not in two
     assert both.err == (
         "warning: corpus.txt is in the text that this run was trained on, so its loss is of text "
         "that the model has learned and says nothing about new texts; --baseline is left out, as "
@@ -281,8 +284,8 @@ def test_eval_of_a_file_compares_with_counting_only_if_asked(
     (home / "short.txt").write_text("no mat")
     short = gptx("eval", "short.txt", "--baseline")
     assert "; 5 characters are too few to compare the model" in short.out
-    for module in ("baseline", "tables"):
-        monkeypatch.setattr(f"gpt.counting.{module}.MOST_CHARACTERS", 100)
+    for module in ("counting.baseline", "evaluating"):
+        monkeypatch.setattr(f"gpt.{module}.MOST_CHARACTERS", 100)
     monkeypatch.setattr("gpt.corpus.overlap.share_of", lambda *_: 0.0)
     cut = gptx("eval", "end.txt", "--baseline", "--json")
     assert json.loads(cut.out)["counting"]["counted"] == 100

@@ -11,7 +11,8 @@ from encoded import PAIRS, encoded_file
 from program import Answer, Gptx, answer_of, at_home
 
 import gpt
-from gpt.commands import console, evaluate, sample
+from gpt import evaluating
+from gpt.commands import console, sample
 from gpt.commands.interactive import AskTargets
 from gpt.errors import ConfigError, TextError
 from gpt.trained import TrainedGPT
@@ -146,19 +147,22 @@ def test_beam_needs_pairs(gptx: Gptx) -> None:
 def test_eval_scores_pairs(gptx: Gptx, trained: TrainedGPT) -> None:
     found = trained.score_pairs(TEXT)
     answer = gptx("eval", "dev.tsv", *MODEL)
-    *listed, line = answer.out.splitlines()
-    assert line == (
-        f"dev.tsv: {found.score.nats:.4f} nats, {found.score.bits:.3f} bits a target character · "
-        f"{100 * found.exact:.2f} % of 3 sources exact · character error rate "
-        f"{100 * found.error_rate:.2f} % · 4 pairs, 11 characters predicted, ends of targets "
-        "included"
-    )
-    assert listed[0] == "worst pairs · nats a target character"
-    means = [float(each.split(" nats")[0].replace(" .", "0.")) for each in listed[1:]]
+    title, worst, facts = (part.splitlines() for part in answer.out.split("\n\n"))
+    score = found.score
+    loss = f"{score.nats:.4f} nats, {score.bits:.3f} bits a target character"
+    assert title == [f"dev.tsv · {loss} · 4 pairs"]
+    assert facts == [
+        f"exact                 {100 * found.exact:.2f} % of 3 sources",
+        f"character error rate  {100 * found.error_rate:.2f} %",
+        "predicted             11 characters, ends of targets included",
+    ]
+    assert worst[0] == "worst pairs · nats a target character"
+    assert worst[1].split() == ["nats", "line", "source", "target", "written", "edits"]
+    means = [float(each.split()[0]) for each in worst[2:]]
     assert means == sorted(means, reverse=True)
-    assert {each.split(" · ")[1] for each in listed[1:]} == {f"line {n}" for n in (1, 2, 4, 5)}
-    assert len(gptx("eval", "dev.tsv", "--worst", "1", *MODEL).out.splitlines()) == 3
-    assert len(gptx("eval", "dev.tsv", "--worst", "0", *MODEL).out.splitlines()) == 1
+    assert {each.split()[1] for each in worst[2:]} == {"1", "2", "4", "5"}
+    assert gptx("eval", "dev.tsv", "--worst", "1", *MODEL).out.count("\n") == 9
+    assert "worst" not in gptx("eval", "dev.tsv", "--worst", "0", *MODEL).out
     windows = gptx("eval", "-", *MODEL, stdin=TEXT.replace("\n", "\r\n").encode()).out
     assert windows == answer.out.replace("dev.tsv", "standard input")
 
@@ -170,20 +174,19 @@ def test_eval_of_pairs_for_programs(gptx: Gptx, trained: TrainedGPT) -> None:
     assert (record["exact"], record["pairs"], record["sources"]) == (found.exact, 4, 3)
     assert record["error_rate"] == pytest.approx(found.error_rate)
     assert (record["beam"], record["split"], record["trained_on"]) == (3, None, False)
-    assert [each["nats"] for each in record["worst"]] == sorted(
-        (each["nats"] for each in record["worst"]), reverse=True
-    )
+    worst = [each["nats"] for each in record["rows"]]
+    assert worst == sorted(worst, reverse=True)
     whole = json.loads(gptx("eval", "dev.tsv", "--chars", "--json", *MODEL).out)
-    assert [each["line"] for each in whole["per_pair"]] == [1, 2, 4, 5]
-    each = [nats for pair in whole["per_pair"] for nats in pair["each"]]
+    assert [each["line"] for each in whole["rows"]] == [1, 2, 4, 5]
+    each = [nats for pair in whole["rows"] for nats in pair["each"]]
     assert each == pytest.approx(found.nats.tolist(), rel=1e-6)
-    for pair in whole["per_pair"]:
+    for pair in whole["rows"]:
         assert pair["nats"] == pytest.approx(sum(pair["each"]) / len(pair["each"]))
         assert pair["exact"] == (pair["distance"] == 0)
 
 
 def test_eval_colours_target_characters(gptx: Gptx, trained: TrainedGPT) -> None:
-    plain = gptx("eval", "dev.tsv", "--chars", *MODEL).out.splitlines()
+    plain = gptx("eval", "dev.tsv", "--chars", *MODEL).out.splitlines()[2:]
     assert plain[:2:2] == ["1b⇥1c⏎"]
     bits = trained.score_pairs(TEXT).nats[:3] / 0.6931471805599453
     assert plain[1] == "   " + "".join(str(min(9, round(each))) for each in bits)
@@ -203,7 +206,7 @@ def test_eval_names_the_line_of_a_bad_pair(gptx: Gptx) -> None:
         answer = gptx("eval", "bad.tsv", "dev.tsv", *MODEL)
         assert answer.code == 3
         assert answer.err.startswith(f"gptx: error: bad.tsv: {problem}")
-        assert answer.out.splitlines()[-1].startswith("dev.tsv: ")
+        assert answer.out.startswith("dev.tsv · ")
     skipped = gptx("eval", "-", "--unknown", "skip", *MODEL, stdin=b"1xb\t1c\n")
     assert skipped.code == 0
     assert "note: standard input: left out 1 of 7 characters" in skipped.err
@@ -217,8 +220,11 @@ def test_eval_compares_two_models_on_pairs(gptx: Gptx, trained: TrainedGPT) -> N
     assert record["second"] == pytest.approx(other.score_pairs(TEXT).score.nats)
     assert record["against"]["exact"] == other.score_pairs(TEXT).exact
     line = gptx("eval", "dev.tsv", "--against", "lines.safetensors", *MODEL).out
-    assert line.startswith("dev.tsv: exact: model.safetensors 0.00 %, lines.safetensors 0.00 % · ")
-    assert " nats a character · difference " in line
+    title, table, difference, _ = line.split("\n\n")
+    assert title.startswith("dev.tsv · ")
+    for row, name in zip(table.splitlines()[1:], ("model", "lines"), strict=True):
+        assert re.match(rf"{name}\.safetensors step 1  .*  0\.00 %  +\d+\.\d\d %$", row)
+    assert re.match(r"difference  [+−]\d\.\d{4} nats a character", difference)
 
 
 def test_eval_refuses_models_that_cannot_read_the_same_text(gptx: Gptx) -> None:
@@ -226,7 +232,7 @@ def test_eval_refuses_models_that_cannot_read_the_same_text(gptx: Gptx) -> None:
     mixed = gptx("eval", "plain.txt", *OTHER, "--against", "model.safetensors")
     assert (mixed.code, mixed.out) == (2, "")
     assert "--against: model.safetensors has an encoder and reads pairs" in mixed.err
-    assert "a FILE of pairs, with --pairs" in mixed.err
+    assert "compare them on pairs, with --pairs" in mixed.err
     answer = gptx("eval", "dev.tsv", "--pairs", *OTHER, "--against", "model.safetensors")
     assert answer.code == 0, answer.err
 
@@ -303,12 +309,12 @@ def test_the_validation_split_has_the_pairs_of_the_run(
     assert record["nats"] == pytest.approx(stored["val_nats"], abs=1e-5)
     seen = answer_of(monkeypatch, ("eval", "pairs.tsv"))
     assert "warning: pairs.tsv is in the text that this run was trained on" in seen.err
-    monkeypatch.setattr(evaluate, "MOST_PAIRS", 2)
+    monkeypatch.setattr(evaluating, "MOST_PAIRS", 2)
     some = answer_of(monkeypatch, ("eval", "--worst", "0"))
-    assert some.out.startswith("the first 2 pairs of the validation split: ")
-    assert {each["validation_pair"] for each in record["worst"]} >= {1, 2, 3}
-    worst = answer_of(monkeypatch, ("eval", "--worst", "1")).out.splitlines()[1]
-    assert worst.split(" · ")[1] in ("validation pair 1", "validation pair 2")
+    assert some.out.startswith("the first 2 pairs of the validation split · ")
+    assert {each["line"] for each in record["rows"]} >= {1, 2, 3}
+    worst = answer_of(monkeypatch, ("eval", "--worst", "1")).out.splitlines()[4]
+    assert worst.split()[1] in ("1", "2")
     assert "note: scoring only the first 2 of " in some.err
 
 

@@ -88,7 +88,7 @@ def test_sample_novelty_shows_copied_text(gptx: Gptx) -> None:
         assert found["start"] >= len("the c")  # copies in the prompt do not count
         assert copied == found["text"] == corpus[found["at"] : found["at"] + found["copied"]]
         assert found["times"] >= 1
-        assert found["validation"]["median"] <= found["validation"]["largest"] <= 30
+        assert found["validation_median"] <= found["validation_largest"] <= 30
     assert gptx("sample", "--length", "0", "--novelty").err.startswith(
         "novelty: longest copy from the training text: 0 of 0"
     )

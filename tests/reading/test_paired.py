@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from drawn import shown
 
 from gpt.reading.paired import FEW, QUANTILES, SEVERAL, STRONGER, Paired, mean_error, paired
+from gpt.view.records import to_record
+from gpt.view.terminal.lines import Page
 
 Numbers = npt.NDArray[np.float64]
 #: 97.5 % quantiles of Student's t for 2 to 16 degrees of freedom.
@@ -114,3 +118,44 @@ def test_difference_is_significant_if_zero_is_outside_the_interval() -> None:
 def test_quantiles_equal_the_table_of_students_t() -> None:
     for freedom, quantile in QUANTILES.items():
         assert quantile == pytest.approx(STUDENT[freedom - 2], abs=0.001)
+
+
+def test_a_comparison_shows_its_interval_and_warns_about_recipes() -> None:
+    random = np.random.default_rng(1)
+    a = random.random(1000)
+    better = paired(a, a + 0.1 + 0.01 * random.random(1000), ("a", "b"))
+    assert better.interval
+    title, _, heading, one, two, _, difference, _, remark = shown(better.blocks(), Page())
+    assert title == "two models · a predicts better · 1,000 characters"
+    assert heading.split("  ") == ["model", "nats a character", "bits a character"]
+    assert one.split() == ["a", f"{better.first:.4f}", f"{better.first / math.log(2):.3f}"]
+    assert two.split()[:2] == ["b", f"{better.second:.4f}"]
+    low, high = better.interval
+    interval = f"95 % interval {low:+.4f} to {high:+.4f}"
+    assert difference == f"difference  {better.difference:+.4f} nats a character, {interval}"
+    recipes = "this compares two models; to compare recipes, train several seeds of each"
+    assert remark == recipes
+    lower = paired(a, a - 0.1 - 0.01 * random.random(1000), ("a", "b"))
+    assert lower.verdict == "b predicts better"
+    assert "difference  −0.1" in shown(lower.blocks(), Page())[6]
+    unsure = paired(a, random.permutation(a))
+    least = "too close to tell: this text shows differences from {:.4f} nats on"
+    assert unsure.verdict == least.format(unsure.detectable)
+    short = paired(a[:9], a[:9] + 1)
+    assert short.verdict == "too close to tell"
+    assert shown(short.blocks(), Page())[6].endswith("; the text is too short for an interval")
+
+
+def test_a_comparison_for_programs_has_the_interval_or_null() -> None:
+    a = np.random.default_rng(2).random(500)
+    record = json.loads(json.dumps(to_record(paired(a, a[::-1] + 0.5).records(), {})))
+    (row,) = record["rows"]
+    assert list(row) == (
+        "first second difference error freedom interval detectable sure characters".split()
+    )
+    low, high = row["interval"]
+    assert low < row["difference"] < high
+    assert (row["sure"], row["characters"]) == (True, 500)
+    assert row["detectable"] == pytest.approx((high - low) / 2)
+    (short,) = to_record(paired(a[:5], a[5:10]).records(), {})["rows"]
+    assert (short["error"], short["interval"], short["detectable"]) == (None, None, None)

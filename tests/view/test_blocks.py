@@ -18,13 +18,14 @@ from gpt.blocks import (
     Legend,
     Note,
     Paragraph,
+    Passage,
     Table,
     Title,
     number,
 )
-from gpt.view.html import MOST_ROWS, card_of
+from gpt.view.html import MOST_COLOURED, MOST_ROWS, card_of
 from gpt.view.terminal.blocks import lines_of
-from gpt.view.terminal.lines import Page
+from gpt.view.terminal.lines import Page, shade
 
 HOSTILE = "a\x1b[31m<script>\u202e\n"
 COLUMNS = [Column("name", left=True), Column("share"), Column("bar", bars=True), Column("curve")]
@@ -36,6 +37,7 @@ BLOCKS: list[Block] = [
     Title("a title", ["one fact", "another"]),
     Facts({"model": "2 layers × 4 heads", "empty": "", "long": "word " * 40}),
     Paragraph("A sentence.", "strong"),
+    Passage("some words\nof it", dim=4),
     Table(COLUMNS, ROWS),
     Fold("more", [Note("inside · of it")]),
     Note("a remark"),
@@ -81,6 +83,7 @@ def test_any_text_is_safe() -> None:
         Title(HOSTILE, [HOSTILE]),
         Facts({HOSTILE: HOSTILE}),
         Paragraph(HOSTILE),
+        Passage(HOSTILE, [1.0] * len(HOSTILE), HOSTILE, hints=[HOSTILE] * len(HOSTILE)),
         Table([column], [[Cell(HOSTILE, hint=HOSTILE)]]),
         Fold(HOSTILE, [Note(HOSTILE)]),
         Legend(HOSTILE),
@@ -116,6 +119,43 @@ def test_bars_of_several_columns_become_one_if_they_would_be_short() -> None:
     (_, line) = shown([Table(columns, rows)], Page(24))
     assert line.startswith("a  .500 ████")
     assert line.endswith(".250")
+
+
+TEXT = "ab c\n東é a"
+VALUES = [math.nan, 0.2, 1.0, 2.4, 8.0, 12.0, 3.0, 0.0, 30.0]
+
+
+def test_a_text_has_colours_or_digits() -> None:
+    block = Passage(TEXT, VALUES, "bits of surprise", hints=[f"<{n}" for n in range(9)])
+    assert shown([block], Page()) == [
+        *("ab c⏎", " 0128", "東é a", "9 309"),
+        "digits: bits of surprise · 9: nine or more",
+    ]
+    first, _, scale = lines_of([block], Page(coloured=True))
+    assert first.plain == "ab c⏎"
+    styles = [str(span.style) for span in first.spans]
+    assert styles == ["dim", *(str(shade(each / 8)) for each in VALUES[1:5])]
+    assert scale.plain.split() == ["bits", "of", "surprise", *"01234567", "8+"]
+    page = card_of([block])
+    classes = re.findall(r"<b class=(\w+) title=", page)
+    assert classes == ["dim", "s0", "s1", "s2", "s8", "s8", "s3", "s0", "s8"]
+    words = Words(page).words
+    assert words[-12:] == ["bits", "of", "surprise", *"01234567", "8+"]
+    assert page.count('title="&lt;') == 9
+
+
+@pytest.mark.parametrize("width", [4, 5, 40])
+def test_lines_of_a_text_fit_the_page_and_keep_every_character(width: int) -> None:
+    lines = shown([Passage(TEXT, VALUES)], Page(width, coloured=True))
+    assert "".join(lines).startswith(TEXT.replace("\n", "⏎"))
+    assert shown([Passage(TEXT, dim=2)], Page(40)) == TEXT.split("\n")
+
+
+def test_a_long_text_is_cut_in_a_page() -> None:
+    many = MOST_COLOURED + 1
+    page = card_of([Passage("a" * many, [1.0] * many)])
+    assert page.count("a" * MOST_COLOURED) == 1
+    assert f"the first {MOST_COLOURED:,} of {many:,} characters" in page
 
 
 def test_shares_and_tones_style_cells() -> None:

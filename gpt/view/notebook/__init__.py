@@ -11,13 +11,10 @@ from typing import Any
 
 from gpt.characters import cut
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.paired import Paired
-from gpt.reading.sampler import Sample
-from gpt.reading.score import Score, Surprises
 from gpt.storage.comparison import Comparison, Curve, RunTable, TrainingCurve
 from gpt.trained import TrainedGPT
 from gpt.view.html import card_of
-from gpt.view.notebook import attention, runs, texts
+from gpt.view.notebook import attention, runs
 from gpt.view.notebook.card import LIMIT, card, note
 from gpt.view.notebook.saving import save as save
 from gpt.view.notebook.saving import save_development as save_development
@@ -29,10 +26,6 @@ from gpt.view.notebook.tables import to_pandas as to_pandas
 
 #: Type -> the function that shows it as HTML.
 HTML: dict[type, Callable[[Any], str]] = {
-    Score: texts.score,
-    Surprises: texts.surprises,
-    Paired: texts.paired,
-    Sample: texts.sample,
     TrainedGPT: runs.trained,
     RunTable: runs.run_table,
     Curve: runs.curve,

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from gpt.config import Stage
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
-from gpt.reading.paired import Paired
-from gpt.reading.pairs import PairScores
-from gpt.reading.score import Score, Surprises
 from gpt.storage.comparison import Comparison, Curve, RunTable, TrainingCurve
 from gpt.view.files.exports import table_of
 from gpt.view.notebook.saving import selected
 from gpt.view.records import to_frame
-from gpt.view.terminal.pairs import each_pair
-from gpt.view.terminal.scores import paired_record, score_record
 from gpt.view.terminal.training import result
 
 Columns = dict[str, Any]  # name -> values, one for each row
@@ -48,22 +41,6 @@ def _pandas() -> Any:
     return pandas
 
 
-def _surprises(found: Surprises) -> Columns:
-    columns: Columns = {"position": np.arange(1, len(found.nats) + 1)}
-    if found.text:
-        columns["character"] = list(found.text[1:])
-    columns |= {"nats": found.nats, "bits": found.nats / np.log(2)}
-    expected = _named(found.characters, found.likeliest)
-    columns |= {f"expected_{name}": each for name, each in expected.items()}
-    return columns | {"probability": found.chances}
-
-
-def _named(characters: str, ids: np.ndarray) -> Columns:
-    """Ids, and their characters if the vocabulary is known."""
-    named: Columns = {"character": [characters[token] for token in ids]} if characters else {}
-    return named | {"id": ids}
-
-
 def _runs(found: RunTable) -> list[dict[str, Any]]:
     return [result(run.name, manifest, "") for run, manifest in found.rows]
 
@@ -82,10 +59,6 @@ def _training_curve(found: TrainingCurve) -> Columns:
 
 #: Type -> its columns, or a list of its rows.
 COLUMNS: dict[type, Callable[[Any], Any]] = {
-    Score: lambda found: [score_record(found)],
-    Surprises: _surprises,
-    PairScores: lambda found: each_pair(found, characters=False),
-    Paired: lambda found: [paired_record(found)],
     RunTable: _runs,
     Curve: _curve,
     TrainingCurve: _training_curve,

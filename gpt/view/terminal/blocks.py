@@ -21,12 +21,13 @@ from gpt.blocks import (
     Legend,
     Note,
     Paragraph,
+    Passage,
     Table,
     Title,
     Tone,
 )
-from gpt.characters import cut, legend, one_line, pad
-from gpt.view.terminal.lines import BOLD, DIM, GLYPHS, Page, blocks, checks, in_ascii, styled
+from gpt.characters import cut, label, legend, one_line, pad
+from gpt.view.terminal.lines import BOLD, DIM, GLYPHS, Page, blocks, checks, in_ascii, shade, styled
 
 TONES: dict[Tone, str] = {"": "", "dim": "dim", "strong": "bold", "good": "bold", "gone": "red"}
 BARS = "▁▂▃▄▅▆▇█"
@@ -70,6 +71,8 @@ def _lines(block: Block, page: Page) -> list[Text]:
             return _facts({name: fact for name, fact in values.items() if fact}, page)
         case Paragraph(text, tone):
             return styled([text], _narrowed(page, PROSE), TONES[tone])
+        case Passage():
+            return [*_passage(block, page), *_scale(block, page)]
         case Formula(text):
             parts = [part for line in text.split("\n") for part in line.split("    ") if part]
             lines = [line for part in parts for line in styled([part], _narrowed(page, PROSE, 2))]
@@ -101,6 +104,53 @@ def _facts(values: Mapping[str, str], page: Page) -> list[Text]:
         for place, line in enumerate(styled([fact], narrow)):
             label = pad("" if place else name, gutter)
             lines.append(Text(label, "bold cyan").append(line.plain, "not bold default"))
+    return lines
+
+
+def _passage(passage: Passage, page: Page) -> list[Text]:
+    """The text in lines that fit. A page without colours has each value, rounded, below its
+    character; 9 means nine or more.
+    """
+    width = math.inf if page.width is None else max(2, page.width)
+    rows: list[tuple[Text, Text]] = []  # characters, and the digits below them
+    before = "\n"
+    for place, character in enumerate(passage.text):
+        value = passage.value(place)
+        shown = character if character == " " else label(character, page.ascii_only)
+        if character == "\n" and not len(passage.values):
+            shown = ""
+        size = cell_len(shown)
+        if before == "\n" or rows[-1][0].cell_len + size > width:
+            rows.append((Text(), Text(style=DIM)))
+        line, below = rows[-1]
+        digit = ""
+        if value is None:
+            line.append(shown)
+        elif math.isnan(value):
+            line.append(shown, DIM)
+        else:
+            line.append(shown, shade(value / passage.full))
+            digit = str(min(9, round(value)))
+        below.append(pad(digit, size))
+        before = character
+    for _, below in rows:
+        below.rstrip()
+    digits = len(passage.values) > 0 and not page.coloured
+    return [line for row in rows for line in row[: 1 + digits]]
+
+
+def _scale(passage: Passage, page: Page) -> list[Text]:
+    """What the colours or digits of a text mean."""
+    if not len(passage.values):
+        return []
+    if not page.coloured:
+        return styled([f"digits: {passage.unit}", "9: nine or more"], page, DIM)
+    lines = styled([passage.unit], page, DIM)
+    for value, name in passage.steps:
+        step = f" {name} "
+        if page.width is not None and lines[-1].cell_len + cell_len(step) > page.width:
+            lines.append(Text())
+        lines[-1].append(step, shade(value / passage.full))
     return lines
 
 

@@ -28,7 +28,7 @@ NORMAL = Style(dim=False)  # ends the dim style inside a dim line
 @dataclass(frozen=True)
 class Page:
     """How to draw: width in cells (None = unlimited), labels, digits, scale, number of strongest
-    keys.
+    keys, whether colours show.
     """
 
     width: int | None = None
@@ -36,6 +36,7 @@ class Page:
     precision: int = 2
     scale: Scale = "fixed"
     top: int = 3
+    coloured: bool = False
 
 
 def number(value: float, page: Page) -> str:

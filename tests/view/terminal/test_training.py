@@ -16,13 +16,11 @@ from rich.cells import cell_len
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.schedule import Budget
-from gpt.reading.score import Score
 from gpt.storage.losses import few_facts
 from gpt.storage.manifest import Baseline, CorpusId
 from gpt.storage.run import Run
 from gpt.view.terminal.lines import card
 from gpt.view.terminal.runs import story
-from gpt.view.terminal.scores import score_line, score_record
 from gpt.view.terminal.training import (
     baseline_facts,
     character_facts,
@@ -277,9 +275,3 @@ def test_train_and_eval_json_contain_numbers() -> None:
     unevaluated = result("tale-1", manifest(best_loss=None, best_step=None), "stopped")
     assert unevaluated["val_nats"] is unevaluated["val_bits"] is None
     assert result("tale-1", manifest(baseline=None), "stopped")["counting"] is None
-    score = Score(math.log(4), 1000)
-    record = {"nats": math.log(4), "bits": 2.0, "perplexity": 4.0, "characters": 1000}
-    assert score_record(score) == pytest.approx(record)
-    assert score_line(score) == (
-        "1.3863 nats, 2.000 bits a character · perplexity 4.000 · 1,000 characters predicted"
-    )

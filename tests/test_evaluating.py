@@ -1,0 +1,83 @@
+"""`gpt.evaluate` and `gpt.novelty` give what `gptx eval` and `gptx sample --novelty` show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drawn import shown
+from program import Gptx
+
+import gpt
+from gpt.errors import ConfigError, TextError
+from gpt.view.records import to_record
+from gpt.view.terminal.lines import Page
+
+
+def record_of(found: Any) -> dict[str, Any]:
+    """The evaluation of a text that has no file."""
+    names = {"scored": "corpus.txt", "file": "corpus.txt"}
+    record = to_record(found.records(), {})
+    return record | names if record["split"] is None else record
+
+
+@pytest.mark.parametrize(
+    ("options", "keywords"),
+    [
+        ("", {}),
+        ("--chars", {"chars": True}),
+        ("--baseline", {"baseline": True}),
+        ("--against corpus-1:4", {"against": "earlier"}),
+        ("--unknown skip", {"unknown": "skip"}),
+    ],
+)
+def test_python_evaluates_as_the_command_does(
+    gptx: Gptx, options: str, keywords: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    run = gpt.load("checkpoints")
+    if "against" in keywords:
+        keywords = {"against": run.at(4)}
+    for file in ([], ["corpus.txt"]):
+        told = gptx("eval", *file, *options.split())
+        record = json.loads(gptx("eval", *file, *options.split(), "--json").out)
+        text = Path(file[0]).read_text(encoding="utf-8") if file else None
+        found = gpt.evaluate(run, text, **keywords)
+        origin = {name: record.pop(name) for name in ("run", "step", "checkpoint")}
+        assert origin == run.stored.origin
+        assert record_of(found) == record
+        lines = shown(found.blocks(), Page())
+        assert [line.replace("the text · ", "corpus.txt · ") for line in lines] == (
+            told.out.splitlines()
+        )
+        assert len(repr(found)) < 200
+        assert found._repr_html_()
+    warned = [line.replace("the text", "corpus.txt", 1) for line in caplog.messages]
+    assert "".join(f"{line}\n" for line in warned) == told.err
+
+
+def test_options_that_exclude_each_other_are_refused(gptx: Gptx) -> None:
+    for keywords, problem in (
+        ({"chars": True, "against": "checkpoints"}, "`chars` and `against`: give one of them"),
+        ({"beam": 2}, "beam: only for pairs; see `pairs`"),
+        ({"pairs": True, "baseline": True}, "baseline: not for pairs"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            gpt.evaluate("checkpoints", "the cat", **keywords)  # type: ignore[arg-type]
+    with pytest.raises(TextError, match=r"the text: 'é' \(U\+00E9"):
+        gpt.evaluate("checkpoints", "thé cat")
+    file = next(Path("checkpoints").glob("*/step-*/model.safetensors"))
+    with pytest.raises(TextError, match="is a model file without its run"):
+        gpt.evaluate(file)
+
+
+def test_python_finds_the_copies_that_the_command_finds(gptx: Gptx) -> None:
+    asked = ("sample", "the c", "--length", "40", "--novelty", "--json")
+    record = json.loads(gptx(*asked).out)
+    found = gpt.novelty("checkpoints", record["text"][5:])
+    numbers = record["novelty"] | {"start": record["novelty"]["start"] - 5}
+    assert to_record(found.records(), {})["rows"] == [numbers]
+    (line,) = shown(found.blocks(), Page())
+    assert f"novelty: {line.removeprefix('novelty · ')}\n" == gptx(*asked[:-1]).err
+    assert "longest copy" in str(found._repr_html_())
