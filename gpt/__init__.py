@@ -21,7 +21,7 @@ Functions:
     load           opens a run, one of its steps, or a model file
     runs           the runs of a folder
     evaluate       how well a model predicts a text, beside counting or beside another model
-    novelty        what a text copies from the text that a run was trained on
+    novelty        what texts copy from the text that a run was trained on
     export         writes a model for other programs
 
 Classes:

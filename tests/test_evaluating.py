@@ -75,7 +75,7 @@ def test_options_that_exclude_each_other_are_refused(gptx: Gptx) -> None:
 def test_python_finds_the_copies_that_the_command_finds(gptx: Gptx) -> None:
     asked = ("sample", "the c", "--length", "40", "--novelty", "--json")
     record = json.loads(gptx(*asked).out)
-    found = gpt.novelty("checkpoints", record["text"][5:])
+    (found,) = gpt.novelty("checkpoints", [record["text"][5:]])
     numbers = record["novelty"] | {"start": record["novelty"]["start"] - 5}
     assert to_record(found.records(), {})["rows"] == [numbers]
     (line,) = shown(found.blocks(), Page())

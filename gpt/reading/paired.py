@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import Block, Cell, Column, Facts, Note, Records, Table, Title
+from gpt.blocks import Block, Cell, Column, Facts, Note, Paragraph, Records, Table, Title
 from gpt.checks import TableResult
 from gpt.reading.layers import Array
 from gpt.words import bits, counted
@@ -104,9 +104,10 @@ class Paired(TableResult):
             difference += ", 95 % interval {} to {}".format(*map(_signed, self.interval))
         remark = "this compares two models; to compare recipes, train several seeds of each"
         return [
-            Title("two models", [self.verdict, f"{counted(self.characters, 'character')}"]),
+            Title("two models", [counted(self.characters, "character")]),
             Table([Column(title, left=title == "model") for title in titles], rows),
             Facts({"difference": difference}),
+            Paragraph(self.verdict, "strong"),
             Note(remark),
         ]
 

@@ -125,8 +125,8 @@ def test_a_comparison_shows_its_interval_and_warns_about_recipes() -> None:
     a = random.random(1000)
     better = paired(a, a + 0.1 + 0.01 * random.random(1000), ("a", "b"))
     assert better.interval
-    title, _, heading, one, two, _, difference, _, remark = shown(better.blocks(), Page())
-    assert title == "two models · a predicts better · 1,000 characters"
+    title, _, heading, one, two, _, difference, _, verdict, remark = shown(better.blocks(), Page())
+    assert (title, verdict) == ("two models · 1,000 characters", "a predicts better")
     assert heading.split("  ") == ["model", "nats a character", "bits a character"]
     assert one.split() == ["a", f"{better.first:.4f}", f"{better.first / math.log(2):.3f}"]
     assert two.split()[:2] == ["b", f"{better.second:.4f}"]
