@@ -119,10 +119,10 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 #: Presets and options that gpt/training/fit.py adapts to corpus and time; on a GPU it keeps layers,
-#: heads and width.
+#: heads and width. The micro-batch is fitted in every preset.
 FITTED_PRESETS = ("default", "best")
 FITTED = (
-    *("n_layer", "n_head", "n_embd", "block_size", "batch_size"),
+    *("n_layer", "n_head", "n_embd", "block_size", "batch_size", "micro_batch_size"),
     *("steps", "warmup_steps", "dropout", "weight_decay", "evaluations", "eval_part"),
 )
 #: Minutes of a run without --minutes and --steps; the other presets set steps instead.

@@ -35,6 +35,7 @@ from gpt.training.fit import (
     costs,
     estimate,
     fit_evaluations,
+    fit_memory,
     fit_size,
     fit_time,
     fit_to_corpus,
@@ -171,6 +172,7 @@ def make_plan(
     baseline = ahead.baseline.result() if ahead else None  # without it, `assess` counts
     rate = _rate(device)
     recipe = fit_size(recipe, device, 60 * minutes * rate if minutes else math.inf)
+    recipe = fit_memory(recipe, device)
     speed = estimate(recipe, rate, recipe.train_characters, ranks.size())
     if minutes is not None:
         recipe = fit_time(recipe, speed, 60 * minutes)

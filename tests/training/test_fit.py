@@ -23,6 +23,7 @@ from gpt.training.fit import (
     Speed,
     costs,
     estimate,
+    fit_memory,
     fit_size,
     fit_to_corpus,
     last_seconds,
@@ -127,6 +128,28 @@ def test_only_options_that_the_help_calls_fitted_change() -> None:
         for old, new in ((before.model, after.model), (before.train, after.train)):
             changed = {name for name, value in vars(new).items() if value != vars(old)[name]}
             assert changed <= set(FITTED)
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "device", "given", "micro"),
+    [
+        (65, "cpu", {}, 0),
+        (1_000, "cpu", {}, 0),
+        (5_000, "cpu", {}, 3),
+        (10_000, "cpu", {}, 1),
+        (1_100_000, "cpu", {}, 1),
+        (10_000, "cuda", {}, 0),
+        (10_000, "cpu", {"micro_batch_size": 5}, 5),
+    ],
+)
+def test_a_cpu_computes_a_bounded_number_of_logits_at_once(
+    vocab_size: int, device: str, given: dict[str, int], micro: int
+) -> None:
+    recipe = recipe_of(given=given, **given)
+    recipe = replace(recipe, model=replace(recipe.model, vocab_size=vocab_size))
+    fitted = fit_memory(recipe, device)
+    assert fitted.train == replace(recipe.train, micro_batch_size=micro)
+    assert fitted.model == recipe.model
 
 
 def test_a_small_corpus_gets_few_epochs_and_more_dropout() -> None:

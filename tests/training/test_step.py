@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from conftest import TEXT, TINY
 from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import only_fields
+from gpt.config.presets import preset
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
+from gpt.training.fit import LOGITS, Recipe, fit_memory
 from gpt.training.optim import Optimizer
 from gpt.training.step import (
     check_memory,
     memory_errors,
+    rows_of,
     train_step,
     try_step,
 )
@@ -117,6 +126,49 @@ def test_gradient_is_clipped_to_the_maximum_norm() -> None:
         gradients = [parameter.grad for parameter in student.model.parameters()]
         total = torch.stack([g.norm() for g in gradients if g is not None]).norm().item()
         assert total == pytest.approx(norm, rel=1e-3) if norm else total > 1e-2
+
+
+class Largest(TorchDispatchMode):
+    """Records the number of elements of the largest tensor that torch makes."""
+
+    numbers = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        made = func(*args, **(kwargs or {}))
+        tensors = [each for each in pytree.tree_leaves(made) if isinstance(each, Tensor)]
+        self.numbers = max(self.numbers, *(each.numel() for each in tensors), 0)
+        return made
+
+
+def test_a_step_with_a_large_vocabulary_never_has_all_logits_and_learns_the_same() -> None:
+    ids = np.random.default_rng(1).integers(0, 10_000, 5_000).astype(np.uint16)
+    values = preset("default", "cpu") | {"n_embd": 16, "block_size": 100, "n_layer": 1}
+    recipe = Recipe(
+        ModelConfig(vocab_size=10_000, **only_fields(ModelConfig, values)),
+        TrainConfig(**only_fields(TrainConfig, values)),
+        given=frozenset(),
+        fitted=True,
+        train_characters=5_000,
+        val_characters=5_000,
+        longest_context=5_000,
+    )
+    config = fit_memory(recipe, "cpu").train
+    model = GPT(recipe.model).double()
+    initialise(model, seed=1)
+    whole = copy.deepcopy(model)
+    with Largest() as largest:
+        loss, _ = train_step(model, Optimizer(model, config), ids, config, 0)
+    assert largest.numbers <= LOGITS < config.batch_size * 100 * 10_000
+    rows = slice(0, config.batch_size)
+    given, targets, _ = rows_of(ids, config, 0, 100, rows, torch.device("cpu"))
+    expected = F.cross_entropy(whole(**given).flatten(0, 1), targets.flatten())
+    expected.backward()  # type: ignore[no-untyped-call]
+    assert loss == pytest.approx(expected.item(), rel=1e-12)
+    torch.nn.utils.clip_grad_norm_(whole.parameters(), config.grad_clip)
+    for found, one in zip(model.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(found.grad, one.grad, rtol=1e-9, atol=1e-15)
 
 
 @pytest.mark.parametrize(
