@@ -264,14 +264,14 @@ def promised(
     ids: Ids,
     logits: Array,
     error: float,
-    of: Callable[[Array], Array] = lambda logits: logits,
+    of: Callable[[Iterable[Array]], Array] = lambda rows: np.stack([*rows]),
     source: Ids | None = None,
 ) -> float:
     """How far the reader's logits for (R, L) ids may be from exact ones.
 
     At least WHOLE · UNITS times the largest logit; if the error is above that, the largest change
-    caused by nudged weights. of: selects from the (R, L, vocab_size) logits. source: (R, S) ids,
-    for a model with an encoder.
+    caused by nudged weights. of: selects from the logits, R rows of (L, vocab_size). source: (R, S)
+    ids, for a model with an encoder.
     """
     bound, random = _least(reader, logits), np.random.default_rng(1)
     if error <= bound:
@@ -285,9 +285,10 @@ def promised(
     return bound
 
 
-def logits_of(reader: Reader, ids: Ids, source: Ids | None) -> Array:
-    """(R, L) ids, and (R, S) of the source if there is an encoder -> (R, L, vocab_size)."""
-    return reader.logits(reader.forward(ids, None if source is None else reader.encode(source)))
+def logits_of(reader: Reader, ids: Ids, source: Ids | None) -> Iterator[Array]:
+    """(R, L) ids, and (R, S) of the source if there is an encoder -> R rows of (L, vocab_size)."""
+    memory = None if source is None else reader.encode(source)
+    return map(reader.logits, reader.forward(ids, memory))
 
 
 def _least(reader: Reader, logits: Array) -> float:
@@ -334,7 +335,7 @@ def recomputed(
     logits = reader.logits(reader.final_norm(output[None]))[0]  # (T, vocab_size)
     expected = exact.logits(exact.final_norm(last))
     yield Check("logits", *held(logits, expected, logits_reach(exact, last)), IN_FLOAT64)
-    error = _apart(logits, logits_of(exact, ids[None], read)[0])
+    error = _apart(logits, next(logits_of(exact, ids[None], read)))
     bound = promised(reader, ids[None], logits[None], error, source=read)
     yield Check("logits end to end", error, bound, IN_FLOAT64)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,16 +64,19 @@ class Probe(Result):
         """(R, L) what the encoder reads, in a model that has one: each row in reverse order."""
         return np.ascontiguousarray(self.ids[:, ::-1])
 
-    def of(self, logits: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """(R, L, vocab_size) -> (P, K), the stored ones."""
-        return pick(logits, self.logits.shape[1])
+    def of(self, rows: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """R rows of (L, vocab_size) -> (P, K), the stored ones."""
+        return pick(rows, self.logits.shape[1])
 
 
-def pick(logits: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """(R, L, vocab_size) -> (P, count), the logits that a probe keeps of each position."""
-    flat = logits.reshape(-1, logits.shape[-1])
-    columns = np.arange(len(flat) * count).reshape(-1, count) % flat.shape[1]
-    return np.take_along_axis(flat, columns, axis=1)
+def pick(rows: Iterable[npt.NDArray[Any]], count: int) -> npt.NDArray[Any]:
+    """R rows of (L, vocab_size) -> (P, count), the logits that a probe keeps of each position."""
+    kept, first = list[npt.NDArray[Any]](), 0
+    for logits in rows:
+        columns = np.arange(first, first + len(logits) * count) % logits.shape[1]
+        kept.append(np.take_along_axis(logits, columns.reshape(-1, count), axis=1))
+        first += columns.size
+    return np.concatenate(kept)
 
 
 @dataclass(frozen=True, repr=False)

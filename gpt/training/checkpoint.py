@@ -5,7 +5,7 @@ gpt/storage writes and verifies these bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch.func import functional_call
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.counting.mixture import Mixture
+from gpt.counting.tables import release
 from gpt.errors import NumericsError
 from gpt.model import GPT
 from gpt.storage.checkpoint import Checkpoint
@@ -26,7 +27,8 @@ from gpt.training.ranks import is_first
 from gpt.vocabulary import Ids, Vocabulary
 
 PROBE_POSITIONS = 512  # opening a model takes the time to compute them
-PROBE_LOGITS = 2**25  # computed in float64: limits memory and time with a very large vocabulary
+PROBE_LOGITS = 2**25  # computed in float64: limits the time with a very large vocabulary
+PROBE_AT_ONCE = 2**20  # of them, unless a row has more: limits the memory
 PROBE_NUMBERS = 2**14  # stored logits: limits the size of a checkpoint with a large vocabulary
 #: Checks that numpy computes a probe's logits from these tensors (gpt/heads/proof.py).
 Prove = Callable[[ModelConfig, Tensors, Probe], Check]
@@ -46,6 +48,7 @@ def model_bytes(
     Raises NumericsError if `prove` computes other logits, so that the file would not open.
     """
     probe = probe_of(model, vocabulary.encode(excerpt))
+    release()  # the float64 weights
     tensors: Tensors = {name: _numpy(tensor) for name, tensor in model.stored_parameters().items()}
     check = prove(model.config, tensors, probe) if prove else None
     if check and not check.passed:
@@ -90,13 +93,12 @@ def probe_of(model: GPT, text: Ids) -> Probe:
 @torch.no_grad()
 def exact_logits(
     model: GPT, ids: Ids, source: Ids | None = None
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """(R, L) ids -> (R, L, vocab_size) logits in float64, on the CPU and without dropout.
+) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+    """(R, L) ids -> R rows of (L, vocab_size) logits in float64, on the CPU and without dropout.
 
     source: (R, S) ids, for a model with an encoder.
     """
-    tokens = torch.from_numpy(ids.astype(np.int64))
-    read = {} if source is None else {"source": torch.from_numpy(source.astype(np.int64))}
+    given = {"ids": ids} if source is None else {"ids": ids, "source": source}
     state: dict[str, torch.Tensor] = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         moved = tensor.detach().cpu()
@@ -104,11 +106,14 @@ def exact_logits(
     for prefix, part in (("", model), ("encoder.", model.encoder)):
         tables = part.position.tables(part.config).items() if part else ()
         state |= {f"{prefix}position.{name}": table for name, table in tables}
+    rows = max(1, PROBE_AT_ONCE // (ids.shape[1] * model.config.vocab_size))
     was_training = model.training
     model.eval()
-    logits: torch.Tensor = functional_call(model, state, tokens, read)
+    for first in range(0, len(ids), rows):
+        some = slice(first, first + rows)
+        read = {n: torch.from_numpy(each[some].astype(np.int64)) for n, each in given.items()}
+        yield from functional_call(model, state, (), read).numpy()
     model.train(was_training)
-    return logits.numpy()
 
 
 def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> bytes:

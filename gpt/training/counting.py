@@ -82,6 +82,7 @@ class Counting:
         apart = self._apart.result()
         release()
         blocks = [self._block(model, apart, *span, device) for span in self._windows(held)]
+        release()
         finite = all(np.isfinite(block.gpt).all() for block in blocks)
         return fit_gate(blocks).scaled(TRUST) if finite else COUNTING_ALONE
 

@@ -158,6 +158,7 @@ class Trainer:
             self._advance(step, loss, norm, self.clock() - started)
             yield Stepped(step, loss)
             if is_due(self.config, step) and not self._stopping():
+                self.optimizer.zero_grad()  # frees the gradients' memory
                 yield self._evaluate()
                 yield from self._save()
         if self._saved_step != step:
@@ -327,13 +328,16 @@ class Trainer:
         """The saved checkpoint; None on other ranks than the first."""
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
         mixture = self.counting.mixture(self.kept, self.device, manifest.step)
-        if ranks.is_first() or self.shard:
-            model = gathered(self.kept, self.device, self.shard)
-            state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
+        if not ranks.is_first() and not self.shard:
+            return None
+        model = gathered(self.kept, self.device, self.shard)
+        if ranks.is_first():
+            excerpt = vocabulary.decode(excerpt_of(self.val))
+            stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove, mixture)
+            release()
+        state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
         if not ranks.is_first():
             return None
-        excerpt = vocabulary.decode(excerpt_of(self.val))
-        stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove, mixture)
         return self.run.commit(manifest, {MODEL: stored, STATE: state})
 
     def _check(self, finite: bool, step: int, what: str) -> None:

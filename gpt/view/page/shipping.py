@@ -171,7 +171,7 @@ def _source(reader: Reader, ids: Ids) -> Ids | None:
 
 def _logits(reader: Reader, ids: Ids) -> Array:
     """(N, T) ids -> (N, T, vocab_size)"""
-    return logits_of(reader, ids, _source(reader, ids))
+    return np.stack([*logits_of(reader, ids, _source(reader, ids))])
 
 
 def _of_pair(reader: Reader, exact: Reader, ids: Ids) -> tuple[dict[str, Any], float]:
