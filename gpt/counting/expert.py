@@ -23,7 +23,7 @@ import numpy.typing as npt
 from gpt.counting.tables import MOST_CHARACTERS, Numbers, Trie
 from gpt.vocabulary import Ids
 
-AT_ONCE = 2**18  # n-grams whose chances are computed at the same time
+AT_ONCE = 2**16  # n-grams whose chances are computed at the same time
 FALLBACK = (0.5, 1.0, 1.5)  # discounts, if the counts of counts give none
 
 Array = npt.NDArray[np.float64]

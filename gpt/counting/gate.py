@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.counting.expert import Counted
-from gpt.counting.tables import AT_ONCE
+from gpt.counting.expert import AT_ONCE, Counted
 from gpt.vocabulary import Ids
 
 #: entropy is that of counting's prediction; agreement is the mean of the GPT's log-probabilities,

@@ -53,13 +53,13 @@ class Mixture:
         both = log_softmax(self.gate.scores(logits, counted.logs, seen))
         return Together(log_softmax(logits), counted.logs, both, self.gate.shares(seen), counted)
 
-    def loss(self, logits: Logits, histories: Numbers, ids: Ids) -> float:
-        """As `predict`, and the (T,) ids that followed -> the summed loss of both, in nats."""
+    def losses(self, logits: Logits, histories: Numbers, ids: Ids) -> Array:
+        """As `predict`, and the (T,) ids that followed -> (T,) the losses of both, in nats."""
         both = np.empty(len(ids))
         for part in parts(*logits.shape):
             found = log_softmax(self.scores(logits[part], histories[:, part]))
             both[part] = found[np.arange(len(found)), ids[part]]
-        return -float(both.sum())
+        return -both
 
     def scores(self, logits: Logits, histories: Numbers) -> Array:
         """As `predict` -> (T, V) the logits of both together."""

@@ -11,6 +11,7 @@ import ctypes
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -146,7 +147,7 @@ def unpacked(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Tri
     if ends[-1] != grams or nodes != ends[-2] + 1:
         raise ValueError("the n-grams and their histories do not match")
     # Each distinct character before an n-gram makes a longer n-gram of it.
-    *sums, last = np.add.reduceat(counts, ends[:-1], dtype=np.int64).tolist()
+    *sums, last = (int(counts[a:b].sum(dtype=np.int64)) for a, b in pairwise(ends))
     if sums != np.diff(ends[1:]).tolist() or last > MOST_CHARACTERS:
         raise ValueError("no text has n-grams with these counts")
     ascending = np.ones(grams, np.bool_)

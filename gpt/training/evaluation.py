@@ -78,11 +78,12 @@ def evaluating(
             gpt, done = gpt + float(losses), done + int((came != IGNORED).sum())
             if mixture is not None:
                 histories = _histories(mixture, half, span)
-                together += mixture.loss(logits.cpu().numpy(), histories, came.cpu().numpy())
+                both = mixture.losses(logits.cpu().numpy(), histories, came.cpu().numpy())
+                together += float(both.sum())
         if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
             so_far = gpt / max(1, done)
-            both = Losses(so_far) if mixture is None else Losses(together / max(1, done), so_far)
-            yield (turn + 1) / rounds, both
+            shown = Losses(so_far) if mixture is None else Losses(together / max(1, done), so_far)
+            yield (turn + 1) / rounds, shown
     read = predicted_in(half)
     if not isinstance(half, PairLines):
         read = characters_read(read, model.config.block_size, most)
@@ -100,11 +101,12 @@ def window_losses(
     """
     found = []
     for span in _spans(model.config, ids, device, most):
-        scores, came = _predicted(model, ids, span, device)
+        logits, came = _predicted(model, ids, span, device)
+        losses = F.cross_entropy(logits, came, reduction="none")
         if mixture is not None:
             histories = _histories(mixture, ids, span)
-            scores = torch.from_numpy(mixture.scores(scores.cpu().numpy(), histories))
-        losses = F.cross_entropy(scores, came.to(scores.device), reduction="none")
+            both = mixture.losses(logits.cpu().numpy(), histories, came.cpu().numpy())
+            losses = torch.from_numpy(both)
         found.append(losses.reshape(len(span[0]), -1).mean(dim=1).cpu().double().numpy())
     return np.concatenate(found)
 
