@@ -14,6 +14,7 @@ from rich.cells import cell_len
 NAMED = {" ": ("␠", "space"), "\n": ("⏎", "newline"), "\t": ("⇥", "tab")}
 NAMED_ASCII = {" ": ("\\s", "space"), "\n": ("\\n", "newline"), "\t": ("\\t", "tab")}
 DOTTED_CIRCLE = "◌"
+SPACE = "␣"  # where a browser or a picture draws: no common font has ␠
 
 # Shown as U+XXXX: invisible (fillers, joiners, variation selectors), or joined to their neighbours
 # by terminals (regional indicators, skin tones).
@@ -87,6 +88,16 @@ def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
         entries += [f"{label(each)} U+{ord(each):04X}" for each in controls]
     marks = any(label(character, ascii_only)[0] == DOTTED_CIRCLE for character in used)
     return entries + ["◌ carries a combining mark"] * marks
+
+
+def drawn_label(character: str) -> str:
+    """A label for a browser, which may lack the terminal's sign of a space."""
+    return SPACE if character == " " else label(character)
+
+
+def drawn_legend(text: Iterable[str]) -> list[str]:
+    """Explanations of the symbols in the drawn labels of `text`: ["␣ space", …]."""
+    return [each.replace(NAMED[" "][0], SPACE) for each in legend(text)]
 
 
 def pad(text: str, width: int, right: bool = False) -> str:

@@ -37,7 +37,6 @@ MOST_ROWS = 100  # rows of a table that are shown
 MOST_CHARACTERS = 40_000  # of a text that are shown
 MOST_COLOURED = 8_000  # of a text with colours
 WIDTH, HEIGHT = 3, 16  # pixels of a value of a small curve, and of the curve
-SPACE = "␣"  # browsers lack the terminal's sign of a space
 
 
 def card_of(blocks: Iterable[Block], more: str = "") -> str:
@@ -53,7 +52,7 @@ def style() -> str:
 
 def safe(text: object) -> str:
     """A text for HTML: markup and control characters become visible."""
-    shown = characters.escape(str(text)).replace(characters.label(" "), SPACE)
+    shown = characters.escape(str(text)).replace(characters.label(" "), characters.SPACE)
     return html.escape(shown)
 
 

@@ -120,7 +120,7 @@ def next_of(page: Page) -> dict[str, float]:
 
 
 def character_of(label: str) -> str:
-    return {"␠": " ", "␣": " ", "⏎": "\n"}.get(label, label)
+    return {"␣": " ", "⏎": "\n"}.get(label, label)
 
 
 def expect_effect(page: Page, run: TrainedGPT, hook: Hook) -> None:

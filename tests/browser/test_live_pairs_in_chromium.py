@@ -38,14 +38,14 @@ def file(run: TrainedGPT) -> Path:
     return run.live(run.stored.source.with_name("live.html"), text=SOURCE)
 
 
-#: Whether a side shows a text; the page writes ␣ where no font has ␠.
+#: Whether a side shows a text.
 SHOWS = """([side, text]) => text ===
     Array.from(document.querySelectorAll(`#pair-${side} .character > span:first-child`),
-        (each) => each.textContent).join("").replaceAll("␣", "␠")"""
+        (each) => each.textContent).join("")"""
 
 
 def shown(text: str) -> str:
-    return text.translate({ord(" "): "␠", ord("\t"): "⇥", ord("\n"): "⏎"})
+    return text.translate({ord(" "): "␣", ord("\t"): "⇥", ord("\n"): "⏎"})
 
 
 def ready(page: Page, source: str, read: str) -> Page:

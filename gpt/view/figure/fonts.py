@@ -13,13 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpt.characters import NAMED, PICTURES, label
+from gpt.characters import NAMED, PICTURES, SPACE, label
 from gpt.words import some
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
-
-SPACE = "␣"  # replaces ␠, which no common font has
 
 
 def drawable(character: str, ascii_only: bool) -> str:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len
 
-from gpt.characters import NAMED, PICTURES, legend
+from gpt.characters import NAMED, PICTURES, SPACE, legend
 from gpt.heads.attention_map import LAYER_STAGES
-from gpt.view.figure.fonts import SPACE, drawable, files_for
+from gpt.view.figure.fonts import drawable, files_for
 from gpt.view.selection import Panel
 from gpt.view.terminal.matrix import names_of
 

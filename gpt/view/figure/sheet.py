@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gpt.characters import cut, one_line
+from gpt.characters import SPACE, cut, one_line
 from gpt.errors import ConfigError
-from gpt.view.figure.fonts import SPACE, files_for
+from gpt.view.figure.fonts import files_for
 from gpt.view.figure.layout import COLUMN, DPI, GLYPH, Plan, Side, points
 from gpt.view.files.exports import Figure as Form
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from gpt import characters
 from gpt.view.html import LIMIT as LIMIT
 from gpt.view.html import MOST_ROWS as MOST_ROWS
-from gpt.view.html import SPACE as SPACE
 from gpt.view.html import safe as safe
 from gpt.view.html import style as style
 
@@ -31,13 +30,12 @@ def note(text: str) -> str:
 
 def label(character: str) -> str:
     """A character as a visible label; browsers lack the terminal's sign of a space."""
-    return SPACE if character == " " else characters.label(character)
+    return characters.drawn_label(character)
 
 
 def legend(text: Iterable[str]) -> str:
     """A remark that explains the signs in the labels of a text."""
-    signs = " · ".join(characters.legend(text))
-    return note(signs.replace(characters.label(" "), SPACE))
+    return note(" · ".join(characters.drawn_legend(text)))
 
 
 @dataclass(frozen=True)

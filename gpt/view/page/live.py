@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpt.characters import escape, label, legend
+from gpt.characters import drawn_label, drawn_legend, escape
 from gpt.config import AttentionKind, SampleConfig
 from gpt.config.fields import field_help
 from gpt.config.sample import SHAPING
@@ -206,8 +206,8 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
         "start": vars(opening(surveys[0].measures)),
         "text": text,
         "vocabulary": [ord(each) for each in characters],
-        "vocabulary_labels": [label(each) for each in characters],
-        "vocabulary_legend": [" · ".join(legend([each])) for each in characters],
+        "vocabulary_labels": [drawn_label(each) for each in characters],
+        "vocabulary_legend": [" · ".join(drawn_legend([each])) for each in characters],
         "heads": config.n_head,
         "head_size": config.head_size,
         "block_size": config.block_size,

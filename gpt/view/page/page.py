@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.characters import escape, label, legend
+from gpt.characters import drawn_label, drawn_legend, escape
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.kinds import Start, kinds
 from gpt.heads.measures import Measure
@@ -133,7 +133,7 @@ def build_page(
         "measured": escape(measured),
         "start": vars(start),
         **_text(text),
-        "legend": legend(text + subjects[0].attention.columns),
+        "legend": drawn_legend(text + subjects[0].attention.columns),
         "subjects": [_described(subject) for subject in subjects],
     }
     page = template(PAGE)
@@ -177,7 +177,7 @@ def _described(subject: Subject) -> dict[str, Any]:
 
 def _text(text: str) -> dict[str, list[Any]]:
     """The code points of a text, and how they are shown."""
-    return {"codes": [ord(each) for each in text], "labels": [label(each) for each in text]}
+    return {"codes": [ord(each) for each in text], "labels": [drawn_label(each) for each in text]}
 
 
 def _several(measures: Sequence[Measure]) -> bool:
@@ -234,6 +234,6 @@ def _characters(ids: npt.NDArray[np.int64], characters: str) -> dict[str, Sequen
     used, places = np.unique(ids, return_inverse=True)
     return {
         "codes": [ord(characters[id]) for id in used],
-        "labels": [label(characters[id]) for id in used],
+        "labels": [drawn_label(characters[id]) for id in used],
         "ids": in_base64(places.astype("<u4")),
     }

@@ -15,7 +15,7 @@ import pytest
 from hand_built import SIZE, hand_built
 from pages import HOSTILE, Document, payload_of, random_subject, unpack
 
-from gpt.characters import label
+from gpt.characters import drawn_label
 from gpt.checks import Check
 from gpt.heads.kinds import Start, kinds, opening
 from gpt.heads.measures import Measure
@@ -65,7 +65,7 @@ def test_page_names_its_source(subject: Subject) -> None:
     assert document["title"] == "A title"
     assert document["start"] == {"layer": 2, "head": "mean", "stage": "scaled", "why": ""}
     assert document["codes"] == [ord(character) for character in TEXT]
-    assert document["labels"] == [label(character) for character in TEXT]
+    assert document["labels"] == [drawn_label(character) for character in TEXT]
     (read,) = document["subjects"]
     assert (read["name"], read["layers"], read["heads"], read["headSize"]) == ("step 12", 3, 2, 8)
     assert read["origin"] == {"run": "tiny-1", "step": "12", "checkpoint": "ab" * 32}
@@ -155,7 +155,7 @@ def test_page_data_keeps_any_text_and_runs_none_of_it() -> None:
     assert document.texts["script"] == usual.texts["script"]
     read = json.loads(document.texts["payload"])
     assert "".join(map(chr, read["codes"])) == HOSTILE
-    assert read["labels"] == [label(character) for character in HOSTILE]
+    assert read["labels"] == [drawn_label(character) for character in HOSTILE]
     assert document.texts["payload"].isascii()
     assert not set("<>&\n") & set(document.texts["payload"])
     assert "\u202e" not in page

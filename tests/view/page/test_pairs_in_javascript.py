@@ -51,7 +51,7 @@ def test_the_page_has_every_stage_of_every_kind(
     context = script("sum", page, {"stage": "context"}, 2, 5)
     assert context["value"] == pytest.approx(found.stage("context", 0, 0)[2, 5], abs=1e-5)
     keys = found.columns[:3] if kind == "decoder" else found.columns
-    assert context["names"] == list(keys.replace("\t", "⇥").replace(" ", "␠"))
+    assert context["names"] == list(keys.replace("\t", "⇥").replace(" ", "␣"))
     score = script("sum", page, {"stage": "weights"}, 2, 1)
     assert score["value"] == pytest.approx(found.stage("scores", 0, 0)[2, 1], abs=1e-5)
 
@@ -81,6 +81,6 @@ def test_a_pinned_cell_lies_within_both_texts_which_the_data_names(
     (subject,) = page["subjects"]
     assert "".join(map(chr, page["codes"])) == "\t2-1"
     assert "".join(map(chr, subject["columns"]["codes"])) == "24 abc"
-    assert page["legend"] == ["␠ space", "⇥ tab"]
+    assert page["legend"] == ["␣ space", "⇥ tab"]
     assert page["title"] == "pair · cross-attention"
     assert (subject["lens"], subject["experts"], subject["full"]) == (None, None, True)

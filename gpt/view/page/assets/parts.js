@@ -207,22 +207,6 @@ export function lead({ subjects, state }) {
 }
 
 /**
- * Whether a font here has the character: it looks other than one that no font has. False where this
- * cannot be seen, as missing characters all look different: Firefox draws their numbers.
- * @param {string} character
- */
-export function drawable(character) {
-  const [here, missing, other] = [character, "\u2427", "\u2428"].map((text) => {
-    const canvas = make("canvas", { width: 24, height: 24 });
-    const pen = context(canvas);
-    pen.font = `16px ${MONO}`;
-    pen.fillText(text, 2, 18);
-    return canvas.toDataURL();
-  });
-  return here !== missing && missing === other;
-}
-
-/**
  * The position that a subject's predictions are of: read, pointed at, pinned, or the last. A shorter
  * text than the shown one may not have it: then its last.
  * @param {App} app

@@ -2,7 +2,7 @@
 // A page that computes: opens its model, proves it, and draws what it computes. Shows nothing but the
 // reason if the file is damaged or this browser computes other numbers.
 
-import { drawable, make, part } from "../parts.js";
+import { make, part } from "../parts.js";
 import { makeView } from "../view.js";
 import { Client } from "./client.js";
 
@@ -56,10 +56,6 @@ export function start(pieces) {
  * @param {Pieces<S>} pieces
  */
 function openPage(data, pieces) {
-  if (!drawable("␠")) {
-    data.vocabulary_labels = data.vocabulary_labels.map((label) => label === "␠" ? "␣" : label);
-    data.vocabulary_legend = data.vocabulary_legend.map((text) => text.replace("␠", "␣"));
-  }
   if (!getComputedStyle(document.documentElement).getPropertyValue("--card")) {
     throw new Error("Its style is damaged.");
   }
