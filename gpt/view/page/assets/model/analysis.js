@@ -2,7 +2,7 @@
 // One text under one model: everything that the page shows of it. What earlier positions gave is kept
 // while the text changes at its end. T positions, V vocab_size, K characters of a list.
 
-import { largest, logSoftmax } from "./gate.js";
+import { logSoftmax } from "./gate.js";
 import { asPayload, common, Reading } from "./reading.js";
 import { windowStart } from "./sampler.js";
 
@@ -54,8 +54,8 @@ export class Analysis {
     this.candidates = [];
   }
 
-  /** Everything about a text of one or more characters. @param {number[]} ids @returns {Findings} */
-  read(ids) {
+  /** Everything about a text of one or more characters. @param {{ids: number[]}} ask @returns {Findings} */
+  read({ ids }) {
     const { reading, gpt, lens } = this;
     const begin = windowStart(ids.length, gpt.config.block_size);
     const window = ids.slice(begin);
@@ -155,11 +155,9 @@ export class Analysis {
 
 /** The likeliest characters of (V,) logits. @param {ArrayLike<number>} logits @returns {Likeliest} */
 function likeliest(logits) {
-  const most = largest(logits);
-  let sum = 0;
-  for (let id = 0; id < logits.length; id++) sum += Math.exp(logits[id] - most);
   const ids = highest(logits, MOST_SHOWN);
-  return { ids, chances: ids.map((id) => Math.exp(logits[id] - most) / sum) };
+  const logs = logSoftmax(logits);
+  return { ids, chances: ids.map((id) => Math.exp(logs[id])) };
 }
 
 /**

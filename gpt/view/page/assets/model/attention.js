@@ -79,7 +79,7 @@ export class Attention {
 
   /** Where the rows of a query begin in `weights`. @param {number} query */
   begin(query) {
-    return this.gpt.config.n_head * (this.keys === null ? triangle(query) : query * this.keys);
+    return this.gpt.config.n_head * query * (this.keys ?? (query + 1) / 2);
   }
 
   /**
@@ -237,45 +237,33 @@ export class Attention {
       }
       return result;
     };
-    const row = (/** @type {number} */ query) => this.weights.subarray(this.begin(query));
     const rows = (/** @type {Numbers} */ all) => all.slice(0, length * n_embd);
     return {
       q: byHead(this.q, length),
       k: byHead(this.k, keys),
       v: byHead(this.v, keys),
-      weights: headAfterHead(n_head, length, this.keys, row),
+      weights: this.#headAfterHead(length),
       stream: rows(this.stream),
       proj: rows(this.proj),
       ...(this.sublayer.after1 ? { residual: rows(this.residual) } : {}),
     };
   }
-}
 
-/** Numbers in the rows of the queries before this one. @param {number} query */
-function triangle(query) {
-  return query * (query + 1) / 2;
-}
-
-/**
- * Rows of queries, (H, keys) each -> head after head, (H, T·keys), or (H, T(T + 1)/2) where a query
- * reads the keys up to itself (keys: null).
- * @param {number} heads
- * @param {number} length
- * @param {number | null} keys
- * @param {(query: number) => Float32Array} rowsOfQuery
- */
-function headAfterHead(heads, length, keys, rowsOfQuery) {
-  const begin = (/** @type {number} */ query) => keys === null ? triangle(query) : query * keys;
-  const size = begin(length);
-  const result = new Float32Array(heads * size);
-  for (let query = 0; query < length; query++) {
-    const rows = rowsOfQuery(query);
-    for (let head = 0, from = 0; head < heads; head++) {
-      const to = head * size + begin(query);
-      for (let key = 0; key < (keys ?? query + 1); key++) result[to + key] = rows[from++];
+  /** The weights of T queries, in the order of Stages. @param {number} length */
+  #headAfterHead(length) {
+    const { n_head } = this.gpt.config;
+    const result = new Float32Array(this.begin(length));
+    let to = 0;
+    for (let head = 0; head < n_head; head++) {
+      for (let query = 0; query < length; query++) {
+        const keys = this.allowed(query);
+        const from = this.begin(query) + head * keys;
+        result.set(this.weights.subarray(from, from + keys), to);
+        to += keys;
+      }
     }
+    return result;
   }
-  return result;
 }
 
 /**

@@ -24,10 +24,12 @@ import { unpackTensors } from "./weights.js";
 /** @typedef {{checks: import("../payload.js").Check[]}} Proof */
 /** gpt: the model, of the Program's kind. @typedef {{gpt: any, mixture: Mixture | null, proof: Proof}} Opened */
 /**
- * What models of a kind need. prove: the checks of a model. Throws an Error for an unknown variant.
+ * What models of a kind need. make: throws an Error for an unknown variant. prove: the checks of a
+ * model. analyse: what reads texts with a model and changes of it.
  * @typedef {object} Program
  * @property {(config: any, tensors: Map<string, Float32Array>) => any} make
  * @property {(gpt: any, proof: import("./proof.js").ProofRecord) => Proven[]} prove
+ * @property {(opened: Opened, changes: any) => {read: (ask: any) => object}} analyse
  */
 /** name: of the check; error: the largest one. @typedef {{name: string, error: number, bound: number}} Proven */
 /** What is asked about one of the file's models. changes: plain data, with Float32Array for numbers.
@@ -96,7 +98,6 @@ class Models {
   }
 }
 
-/** @abstract */
 export class Computation {
   /** @param {Program} program of the models */
   constructor(program) {
@@ -131,19 +132,13 @@ export class Computation {
   async read(ask) {
     const opened = await this.opened(ask.step);
     const key = keyOf(ask.step, ask.changes);
-    const analysis = recall(this.analyses, KEPT, key, () => this.analysisOf(opened, ask));
+    const analysis = recall(
+      this.analyses,
+      KEPT,
+      key,
+      () => this.program.analyse(opened, ask.changes),
+    );
     return { ...analysis.read(ask), proof: opened.proof };
-  }
-
-  /**
-   * What reads texts with a model and changes of it.
-   * @abstract
-   * @param {Opened} _opened
-   * @param {any} _ask
-   * @returns {{read: (ask: any) => object}}
-   */
-  analysisOf(_opened, _ask) {
-    throw new Error("not implemented");
   }
 
   /** Answers further requests. @param {any} _request @returns {Promise<void>} */

@@ -58,16 +58,11 @@ class TextComputation extends Computation {
         error: largestError(gpt, proof),
         bound: proof.tolerance,
       }],
+      analyse: ({ gpt, mixture }, changes) => new Analysis(gpt, mixture, changes),
     });
     /** @type {{key: string, ids: number[], writer: Writer} | null} */
     this.written = null;
     this.stopped = false;
-  }
-
-  /** @override @param {import("./computation.js").Opened} opened @param {Ask} ask */
-  analysisOf({ gpt, mixture }, { changes }) {
-    const analysis = new Analysis(gpt, mixture, changes);
-    return { read: (/** @type {Ask} */ { ids }) => analysis.read(ids) };
   }
 
   /** @override @param {Writing} request */
