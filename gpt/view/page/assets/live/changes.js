@@ -15,8 +15,8 @@ export class Model {
   /** @param {Record<string, Float32Array>[]} means the mean output of each head, by step and name */
   constructor(means) {
     this.means = means;
-    /** @type {Set<string>} Names of heads. */
-    this.off = new Set();
+    /** @type {Map<string, Head>} By their names. */
+    this.off = new Map();
     /** @type {How} */
     this.how = "zero";
     /** @type {HandSet[]} */
@@ -37,26 +37,19 @@ export class Model {
   /** @param {Head} head */
   toggle(head) {
     const name = nameOf(head);
-    if (!this.off.delete(name)) this.off.add(name);
+    if (!this.off.delete(name)) this.off.set(name, head);
     // Later rows share out other weights.
     this.rows = this.rows.filter(({ kind, layer }) => kind === head.kind && layer <= head.layer);
   }
 
   /** A copy that later changes do not affect. */
   copy() {
-    const other = new Model(this.means);
-    other.off = new Set(this.off);
-    other.how = this.how;
-    other.rows = [...this.rows];
-    other.step = this.step;
-    return other;
+    return Object.assign(new Model(this.means), this, { off: new Map(this.off) });
   }
 
   /** The same step without changes. */
   original() {
-    const other = new Model(this.means);
-    other.step = this.step;
-    return other;
+    return Object.assign(new Model(this.means), { step: this.step });
   }
 
   /** Forgets rows that belong to another text. @param {(row: HandSet) => boolean} belongs */
@@ -86,13 +79,13 @@ export class Model {
   changes() {
     if (!this.changed) return null;
     const mean = this.how === "mean" ? this.means[this.step] : {};
-    const heads = [...this.off].map((name) => ({ ...headOf(name), value: mean[name] ?? null }));
+    const heads = [...this.off].map(([name, head]) => ({ ...head, value: mean[name] ?? null }));
     return { heads, rows: this.rows };
   }
 
   /** The changes in words. */
   get title() {
-    const heads = [...this.off].map((name) => titleOf(headOf(name)));
+    const heads = [...this.off.values()].map(titleOf);
     const few = heads.length > 4 ? [`${heads.length} heads`] : heads;
     const parts = few.length ? [`${few.join(", ")} ${this.how === "mean" ? "= mean" : "off"}`] : [];
     if (this.rows.length) parts.push("weights set by hand");
@@ -132,11 +125,4 @@ export function nameOf({ kind, layer, head }) {
 /** "L0 H1", "cross L0 H1" @param {Head} head */
 export function titleOf({ kind, layer, head }) {
   return `${kind ? `${kind} ` : ""}L${layer} H${head}`;
-}
-
-/** The head of a name. @param {string} name @returns {Head} */
-export function headOf(name) {
-  const parts = name.split(".");
-  const [layer, head] = parts.slice(-2).map(Number);
-  return parts.length > 2 ? { kind: parts[0], layer, head } : { layer, head };
 }

@@ -47,11 +47,6 @@ export class PairSession extends Session {
     this.row = null;
   }
 
-  /** @override */
-  get settings() {
-    return ["kind", ...super.settings];
-  }
-
   /** @override @param {any} data */
   groupsOf({ attentions, heads }) {
     return Object.keys(KINDS).map((kind) => ({ kind, layers: attentions[kind].layers, heads }));

@@ -67,11 +67,6 @@ export class Session {
     this.changed = () => this.ask();
   }
 
-  /** The settings in the address, beside the options. */
-  get settings() {
-    return ["off", "how", "step", "only", "text"];
-  }
-
   /** @param {Own} data @returns {Group[]} */
   groupsOf({ layers, heads }) {
     return [{ layers, heads }];
@@ -183,7 +178,7 @@ export class Session {
     const { model, options, data } = this;
     /** @type {Record<string, string>} */
     const more = {
-      off: [...model.off].join(),
+      off: [...model.off.keys()].join(),
       how: model.how === "zero" ? "" : model.how,
       step: model.step === data.models.length - 1 ? "" : String(data.models[model.step].step),
       only: options.only ?? "",
@@ -199,8 +194,12 @@ export class Session {
   /** Takes all settings but the text. @param {Record<string, string>} more */
   fromSettings(more) {
     const { model, options, data } = this;
-    const every = this.groups.flatMap(headsOf).map(nameOf);
-    model.off = new Set(more.off.split(",").filter((name) => every.includes(name)));
+    const every = this.groups.flatMap(headsOf);
+    model.off = new Map();
+    for (const name of more.off.split(",")) {
+      const head = every.find((each) => nameOf(each) === name);
+      if (head) model.off.set(name, head);
+    }
     const step = data.models.findIndex(({ step }) => String(step) === more.step);
     model.step = step < 0 ? data.models.length - 1 : step;
     model.how = more.how === "mean" && model.knowsMeans ? "mean" : "zero";

@@ -77,7 +77,7 @@ function openPage(data, pieces) {
   });
   const editor = pieces.editor(session, () => session.changed());
   const additions = {
-    settings: [...session.settings, ...data.options.map(({ name }) => name)],
+    settings: Object.keys(session.toSettings(false)),
     parts: (/** @type {import("../parts.js").App} */ app) => pieces.parts(app, session),
     keys: [{
       key: "x",
