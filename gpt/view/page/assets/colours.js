@@ -95,8 +95,8 @@ export class Scale {
     return [colours[3 * step], colours[3 * step + 1], colours[3 * step + 2]];
   }
 
-  /** The matrix as a picture, one pixel per cell; empty cells are transparent. */
-  picture() {
+  /** Paints a canvas, one pixel per cell; empty cells are transparent. @param {HTMLCanvasElement} canvas */
+  paint(canvas) {
     const { rows, columns, causal } = this.matrix;
     const image = new ImageData(columns, rows);
     const pixels = new Uint32Array(image.data.buffer);
@@ -110,7 +110,10 @@ export class Scale {
         if (step >= 0) pixels[row * columns + column] = colours[step];
       }
     }
-    return image;
+    if (canvas.width !== columns) canvas.width = columns; // setting it takes long
+    if (canvas.height !== rows) canvas.height = rows;
+    canvas.getContext("2d")?.putImageData(image, 0, 0);
+    return canvas;
   }
 }
 

@@ -103,13 +103,8 @@ export function makeHeads(app) {
     pen.clearRect(0, 0, width, height);
     pen.imageSmoothingEnabled = false;
     frames.forEach(({ x, y, side }, n) => {
-      const scale = shown.scales[n];
-      const { rows, columns } = scale.matrix;
-      if (scratch.width !== columns) scratch.width = columns;
-      if (scratch.height !== rows) scratch.height = rows;
-      context(scratch).putImageData(scale.picture(), 0, 0);
       pen.globalAlpha = shown.places[n].off ? 0.3 : 1;
-      pen.drawImage(scratch, x, y, side, side);
+      pen.drawImage(shown.scales[n].paint(scratch), x, y, side, side);
     });
   }
   const place = () => {

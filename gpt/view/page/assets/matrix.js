@@ -96,9 +96,7 @@ export class MatrixView {
     this.above = subject.columns.labels;
     this.scale = scale;
     this.box.setAttribute("aria-label", `${title}; arrow keys move between cells`);
-    this.picture.width = matrix.columns;
-    this.picture.height = matrix.rows;
-    context(this.picture).putImageData(scale.picture(), 0, 0);
+    scale.paint(this.picture);
     this.fit();
   }
 

@@ -175,7 +175,7 @@ function toSvg(app, panel, matrix) {
   const cells = few ? cellsOf(scale, side, left, top, say) : [];
   const picture = few ? "" : `<image ${area(left, top, wide, high)} ` +
     'style="image-rendering:pixelated" preserveAspectRatio="none" ' +
-    `href="${pixels(scale).toDataURL()}"/>\n`;
+    `href="${scale.paint(make("canvas", null)).toDataURL()}"/>\n`;
   y = top + high + 14;
   const strip = Array.from({ length: STRIP_STEPS }, (_, n) => {
     const place = area(MARGIN + n * STRIP / STRIP_STEPS, y, STRIP / STRIP_STEPS, STRIP_HEIGHT);
@@ -262,14 +262,6 @@ function nameSides(matrix, labels, above, side, left, top, say) {
       say(String(column), x, top - (matrix.keys ? 24 : 9), "middle", 9);
     }
   }
-}
-
-/** One pixel per cell, for matrices too large for rectangles. @param {Scale} scale */
-function pixels(scale) {
-  const { rows, columns } = scale.matrix;
-  const canvas = make("canvas", { width: columns, height: rows });
-  context(canvas).putImageData(scale.picture(), 0, 0);
-  return canvas;
 }
 
 /**
