@@ -360,7 +360,8 @@ def test_a_seed_writes_the_text_of_sample_and_filters_show_what_they_removed(
     settled(page)
     found = run.next(SHORT, temperature=1.5, top_k=6, min_p=0.2)
     left = int((found.filtered > 0).sum())
-    page.locator("#draw-said", has_text=f" {left} can be drawn").wait_for()
+    drawable = f" {left} of {len(run.vocabulary)} characters can be drawn"
+    page.locator("#draw-said", has_text=drawable).wait_for()
     reasons = page.locator("#draw .out .number").all_inner_texts()
     assert {"top-k", "min-p"} == set(reasons)
     kept = page.locator("#draw li:not(.out) .number").all_inner_texts()

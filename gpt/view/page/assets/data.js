@@ -68,6 +68,11 @@ export class Subject {
     this.surprises = unpack(payload.surprises);
   }
 
+  /** Mean nats of the characters after the first; NaN if there are none. */
+  get loss() {
+    return this.surprises.reduce((sum, nats) => sum + nats, 0) / this.surprises.length;
+  }
+
   /** @param {number} layer */
   detailed(layer) {
     return String(layer) in this.payload.details;

@@ -62,7 +62,7 @@ export function fromHash(hash, start, subjects) {
   const state = /** @type {State} */ ({
     of: subjects.length > 1 ? choice("of") : "a",
     view: choice("view"),
-    layer: Math.min(layer, most("layers") - 1),
+    layer,
     head: Math.min(head, most("heads") - 1),
     stage: choice("stage"),
     scale: choice("scale"),

@@ -174,9 +174,8 @@ function surpriseSummary(subject, rows, digits) {
   const each = rows.filter((row) => row > 0).slice(0, 6).map((row) =>
     `${named(subject, row)} ${short(surprises[row - 1], digits)} nats`
   );
-  const mean = surprises.reduce((sum, nats) => sum + nats, 0) / surprises.length;
-  const bits = decimals(mean / Math.LN2, 3);
-  return [...each, `mean ${decimals(mean, 3)} nats/char = ${bits} bits/char`].join(" · ");
+  const [nats, bits] = [subject.loss, subject.loss / Math.LN2].map((mean) => decimals(mean, 3));
+  return [...each, `mean ${nats} nats/char = ${bits} bits/char`].join(" · ");
 }
 
 /**

@@ -181,13 +181,10 @@ function rowsOfTexts(session) {
  * @param {boolean} same
  */
 export function lossRow(name, before, after, same) {
-  const [first, second] = [before, after].map(meanOf);
-  const change = first === null || second === null || !same
-    ? ""
-    : `${signed(second - first, 3)} nats/char`;
-  const cell = (/** @type {number | null} */ nats) =>
-    make("td", null, nats === null ? "–" : decimals(nats, 3));
-  return makeRow({ id: "loss" }, name, cell(first), cell(second), make("td", null, change));
+  const difference = after.loss - before.loss;
+  const change = same && !isNaN(difference) ? `${signed(difference, 3)} nats/char` : "";
+  const cells = [before, after].map(({ loss }) => isNaN(loss) ? "–" : decimals(loss, 3));
+  return makeRow({ id: "loss" }, name, ...[...cells, change].map((text) => make("td", null, text)));
 }
 
 /** The likeliest next characters of both. @param {Subject} before @param {Subject} after */
@@ -214,10 +211,4 @@ function nextRows(before, after) {
       change,
     );
   });
-}
-
-/** Mean nats of the characters after the first. @param {Subject} subject */
-function meanOf({ surprises }) {
-  if (!surprises.length) return null;
-  return surprises.reduce((sum, nats) => sum + nats, 0) / surprises.length;
 }

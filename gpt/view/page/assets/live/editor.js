@@ -1,14 +1,12 @@
 // @ts-check
 // The text that the user types, and the model's continuation of it.
 
-import { count, make, part } from "../parts.js";
-import { codeOf, markUnknown } from "./session.js";
+import { count, part } from "../parts.js";
+import { markedText } from "./session.js";
 
 /** @typedef {import("./session.js").Session} Session */
 
 const PAUSE = 500; // milliseconds between two readings of a text that the model writes
-const MOST_MARKED = 400; // characters of the text with marks
-const MOST_NAMED = 4; // unknown characters that are named
 
 export class Editor {
   /** @param {Session} session @param {() => void} typed the text is another one */
@@ -135,16 +133,6 @@ export class Editor {
     if (this.marked === session.text) return;
     this.marked = session.text;
     part("input-unknown").hidden = !unknown.length;
-    if (unknown.length) part("input-unknown").replaceChildren(...markedText(session));
+    if (unknown.length) part("input-unknown").replaceChildren(...markedText("text", session));
   }
-}
-
-/** The text with its unknown characters marked, and a sentence about them; the start of a long text.
- * @param {Session} session */
-function markedText({ unknown, all: known, text }) {
-  const few = unknown.slice(0, MOST_NAMED).map(([n, each]) => `${codeOf(each)} at position ${n}`);
-  if (unknown.length > MOST_NAMED) few.push(`${unknown.length - MOST_NAMED} more`);
-  const said = `The model knows ${known.length} characters, but not ${few.join(", ")}. ` +
-    "It reads the text without them: ";
-  return [make("span", null, said), markUnknown(text, unknown, MOST_MARKED)];
 }

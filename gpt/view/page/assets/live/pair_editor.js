@@ -2,11 +2,10 @@
 // The fields of the source and the target.
 
 import { count, make, part, segments } from "../parts.js";
-import { codeOf, markUnknown } from "./session.js";
+import { markedText } from "./session.js";
 import { BEFORE_TARGET } from "./pair_session.js";
 
 /** @typedef {import("./pair_session.js").PairSession} PairSession */
-/** @typedef {import("./pair_session.js").Side} Side */
 
 export class PairEditor {
   /** @param {PairSession} session @param {() => void} typed the pair is another one */
@@ -70,18 +69,8 @@ export class PairEditor {
     this.marked = now;
     const sides = own ? { source, target: session.target } : { source };
     const sentences = Object.entries(sides).filter(([, { unknown }]) => unknown.length)
-      .map(([name, side]) => make("p", null, ...markedSide(name, side)));
+      .map(([name, side]) => make("p", null, ...markedText(name, side)));
     part("input-unknown").hidden = !sentences.length;
     part("input-unknown").replaceChildren(...sentences);
   }
-}
-
-/** A sentence about characters that a side cannot have, and the side. @param {string} name @param {Side} side */
-function markedSide(name, { text, unknown }) {
-  const few = [...new Set(unknown.map(([, each]) => codeOf(each)))];
-  const named = few.slice(0, 4).join(", ") + (few.length > 4 ? ` and ${few.length - 4} more` : "");
-  return [
-    `The model does not know ${named} in a ${name}. It reads the ${name} without them: `,
-    markUnknown(text, unknown),
-  ];
 }

@@ -2,7 +2,6 @@
 // What the next character of a target is drawn from, and what two models write.
 
 import { SHAPING } from "../model/sampler.js";
-import { decimals } from "../numbers.js";
 import { make, makeRow, part, say } from "../parts.js";
 import { lossRow } from "./ask.js";
 import { BEFORE_TARGET } from "./pair_session.js";
@@ -30,12 +29,11 @@ export function makeDrawn(session) {
       drawing.temperature = 1;
     } else scores[session.ids.get(BEFORE_TARGET) ?? -1] = -Infinity; // it is never drawn
     const labels = session.data.vocabulary_labels;
-    const { first, left, taken } = showList(labels, scores, drawing);
+    const { first, drawable } = showList(labels, scores, drawing);
     const before = pair.read.labels.slice(Math.max(0, row - 9), row + 1).join("");
     const shaping = greedy
       ? "temperature 0 takes the likeliest; filters have no effect."
-      : `at temperature ${options.values.temperature}, ${left} of ${labels.length} characters can be ` +
-        `drawn${taken > 0 ? `; the filters removed ${decimals(100 * taken, 1) || "0"} %` : ""}.`;
+      : `at temperature ${options.values.temperature}, ${drawable}.`;
     say(part("draw-said"), `After ${before} the likeliest is '${labels[first]}'; ${shaping}`);
   };
 }

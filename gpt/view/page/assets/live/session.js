@@ -37,6 +37,9 @@ import { Options } from "./write.js";
  * target: null if the model also writes it.
  * @typedef {{characters: string[], source?: string[], target?: string[] | null, model: Model}} Case */
 
+const MOST_MARKED = 400; // characters of a text with marks
+const MOST_NAMED = 4; // unknown characters that are named
+
 export class Session {
   /**
    * @param {import("../payload.js").Payload & Own} data
@@ -278,22 +281,26 @@ export function namesOf(cases, pinned, { title, models }) {
 }
 
 /**
- * The start of a text with its unknown characters marked.
- * @param {string} text
- * @param {[number, string][]} unknown
- * @param {number} [most] characters
+ * A sentence about characters that the model cannot read, and the start of the text with these marked.
+ * @param {string} name
+ * @param {{text: string, unknown: [number, string][]}} read
  */
-export function markUnknown(text, unknown, most) {
-  const characters = /** @type {(string | Node)[]} */ (Array.from(text).slice(0, most));
+export function markedText(name, { text, unknown }) {
+  const few = unknown.slice(0, MOST_NAMED).map(([n, each]) => `${codeOf(each)} at position ${n}`);
+  if (unknown.length > MOST_NAMED) few.push(`${unknown.length - MOST_NAMED} more`);
+  const characters = /** @type {(string | Node)[]} */ (Array.from(text).slice(0, MOST_MARKED));
   for (const [n, each] of unknown) {
     const title = `The model does not know ${codeOf(each)}`;
     if (n < characters.length) characters[n] = make("mark", { title }, each);
   }
-  return make("span", { class: "history" }, ...characters);
+  return [
+    `The model does not know ${few.join(", ")} of the ${name}. It reads the ${name} without them: `,
+    make("span", { class: "history" }, ...characters),
+  ];
 }
 
 /** "'é' (U+00E9)" @param {string} character */
-export function codeOf(character) {
+function codeOf(character) {
   const code = character.codePointAt(0) ?? 0;
   return `'${character}' (U+${code.toString(16).toUpperCase().padStart(4, "0")})`;
 }

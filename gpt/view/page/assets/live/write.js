@@ -127,14 +127,10 @@ export function makeWrite(app, session) {
     const chances = subject.nextOf(options.only);
     if (!chances) return;
     const labels = subject.payload.lens?.labels ?? [];
-    const { first, chance, left, taken } = showList(labels, chances, options.drawing);
+    const { first, chance, drawable } = showList(labels, chances, options.drawing);
     part("draw-said").textContent =
       `At temperature ${options.values.temperature} the likeliest next character is ` +
-      `'${labels[first]}': ${decimals(chance, 3)}. ` +
-      `Of ${labels.length} characters ${left} can be drawn` +
-      (taken > 0
-        ? `; the filters removed ${decimals(100 * taken, 1) || "0"} % of the probability.`
-        : ".");
+      `'${labels[first]}': ${decimals(chance, 3)}. ${drawable}.`;
   }
   return { host: part("draw"), render };
 }
@@ -142,7 +138,7 @@ export function makeWrite(app, session) {
 /**
  * A list of what sampling makes of the distribution of the next character. The function shows another
  * one: labels of the vocabulary, log-probabilities, options. It returns the likeliest id and its
- * probability at this temperature, how many characters can be drawn, and the share that the filters
+ * probability at this temperature, and says how many characters can be drawn and what the filters
  * removed. It keeps the list's elements, as new ones would take the browser longer.
  */
 export function drawList() {
@@ -176,6 +172,8 @@ export function drawList() {
       lengthen(share, out ? before[id] : chances[id]);
       say(number, out ? names[removed[id]] : decimals(chances[id], 3));
     });
-    return { first, chance: before[first], left, taken };
+    const removes = `; the filters removed ${decimals(100 * taken, 1) || "0"} % of the probability`;
+    const drawable = `${left} of ${labels.length} characters can be drawn`;
+    return { first, chance: before[first], drawable: drawable + (taken > 0 ? removes : "") };
   };
 }
