@@ -382,9 +382,11 @@ def head_name(layer: int, head: int) -> str:
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """At most `most` of the numbers 0 … count − 1, evenly spread, with the first and the last."""
-    numbers: list[int] = np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist()
-    return numbers
+    """At most `most` of the numbers 0 … count − 1, evenly spread, with the last and, if they are
+    several, the first.
+    """
+    downward = np.linspace(count - 1, 0, min(count, most)).round().astype(int)
+    return downward[::-1].tolist()  # type: ignore[no-any-return]
 
 
 def development(steps: Sequence[int], surveys: Iterable[Survey]) -> Development:

@@ -18,7 +18,7 @@ from gpt.config.fields import field_help
 from gpt.config.sample import SHAPING
 from gpt.errors import ConfigError
 from gpt.heads.kinds import kinds, opening
-from gpt.heads.survey import Survey
+from gpt.heads.survey import Survey, evenly
 from gpt.trained import TrainedGPT
 from gpt.version import __version__
 from gpt.view.page.counted import counting_record
@@ -265,13 +265,6 @@ def _fitting(
         if number >= 1:
             return bits, counts, min(models, number)
     return None
-
-
-def evenly(count: int, number: int) -> list[int]:
-    """`number` of the indices 0 … count − 1, evenly spread, with the last one."""
-    if number == 1:
-        return [count - 1]
-    return sorted({round(n * (count - 1) / (number - 1)) for n in range(number)})
 
 
 def _precision(bits: Bits, rounding: float) -> str:

@@ -16,8 +16,9 @@ from program import Gptx
 
 import gpt
 from gpt.errors import ConfigError, TextError
+from gpt.heads.survey import evenly
 from gpt.trained import TrainedGPT
-from gpt.view.page.live import LivePage, _fitting, build_live, evenly, surveys_of
+from gpt.view.page.live import LivePage, _fitting, build_live, surveys_of
 
 
 @pytest.fixture(scope="module")
