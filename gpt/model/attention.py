@@ -81,16 +81,9 @@ class MultiHeadAttention(nn.Module):
         self.register_state_dict_post_hook(_pack)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_split)  # type: ignore[no-untyped-call]
 
-    def forward(
-        self,
-        x: Tensor,
-        rotate: Rotate,
-        memory: Tensor | None = None,
-        allowed: Tensor | None = None,
-        keep: Keep | None = None,
-    ) -> Tensor:
-        """(B, T, C) -> (B, T, C)"""
-        contexts = [head(x, rotate, memory, allowed, keep) for head in self.heads]
+    def forward(self, x: Tensor, rotate: Rotate, keep: Keep | None = None, **more: Any) -> Tensor:
+        """(B, T, C) -> (B, T, C). more: memory and allowed."""
+        contexts = [head(x, rotate, keep=keep, **more) for head in self.heads]
         concat = torch.cat(contexts, dim=-1)  # (B, T, C)
         proj = self.proj(concat)
         if keep is not None:
