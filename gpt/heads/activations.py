@@ -22,6 +22,7 @@ from gpt.checks import Result, numbered
 from gpt.config import ModelConfig
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
+from gpt.reading import pairs
 from gpt.reading.gpt import MATRICES, Hook, Reader, unchanged
 from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
@@ -267,13 +268,10 @@ def padded(
                 f"text {number} has {len(row):,} characters; the model reads 1 to "
                 f"{config.block_size:,} at once, so cut it into windows"
             )
-    lengths = np.array([len(row) for row in rows])
-    ids = np.zeros((len(rows), lengths.max()), np.int64)
-    for row, known in zip(rows, ids, strict=True):
-        known[: len(row)] = row
+    ids, known = pairs.padded(rows)
     if ids.min() < 0 or ids.max() >= len(vocabulary):
         raise ValueError(f"ids: {ids.min()} … {ids.max()} are not in 0 … {len(vocabulary) - 1}")
-    return ids.astype(vocabulary.dtype), lengths
+    return ids.astype(vocabulary.dtype), known.sum(axis=1)
 
 
 def _chosen_names(
