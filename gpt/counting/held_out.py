@@ -21,7 +21,7 @@ PIECES = 8  # evenly distributed, so that the fit does not depend on one place i
 MOST = 2**14  # characters in all
 SHARE = 1 / 20  # of the text, at most
 MARGIN = 1 / 100  # of the text, before and after each piece
-MOST_NUMBERS = 2**23  # probabilities that are kept for the fit
+MOST_NUMBERS = 2**22  # probabilities of each expert that are kept for the fit
 
 
 @dataclass(frozen=True)
