@@ -18,7 +18,7 @@ from gpt.reading.score import Score, score, surprise_of_each, surprises
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import load_gpt
-from gpt.training.evaluation import evaluate
+from gpt.training.evaluation import losses_of
 
 LENGTHS = [2, 16, 17, 18, 40, 200]  # around whole windows of 16 targets
 
@@ -37,7 +37,7 @@ def test_a_score_equals_trainings_evaluation(trained: TrainedGPT, length: int) -
     ids = ids_of(trained, length)
     result = score(trained.reader, ids)
     assert result.characters == length - 1
-    expected = evaluate(load_gpt(trained.stored, "cpu"), ids, "cpu")
+    expected = losses_of(load_gpt(trained.stored, "cpu"), ids, "cpu").nats
     assert result.nats == pytest.approx(expected, abs=1e-5)
 
 
