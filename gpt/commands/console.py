@@ -70,11 +70,6 @@ def _print_aside(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def tell(message: str) -> None:
-    """Prints a line on stdout, wrapped between words on a terminal. Raises StorageError."""
-    stream(_wrapped(message, width(sys.stdout) or WIDE) if sys.stdout.isatty() else message)
-
-
 def _wrapped(text: str, width: int) -> str:
     """Lines of at most `width` cells, broken at spaces; a longer word stays whole."""
     if len(text) * 2 <= width:  # even if every character is two cells wide

@@ -6,7 +6,7 @@ not disturb each other. Text is escaped here, once: other modules pass plain tex
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpt import characters
@@ -31,11 +31,6 @@ def note(text: str) -> str:
 def label(character: str) -> str:
     """A character as a visible label; browsers lack the terminal's sign of a space."""
     return characters.drawn_label(character)
-
-
-def legend(text: Iterable[str]) -> str:
-    """A remark that explains the signs in the labels of a text."""
-    return note(" · ".join(characters.drawn_legend(text)))
 
 
 @dataclass(frozen=True)
