@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from gpt.checks import Check
 
 #: How a text looks: dim is less important, strong stands out, good agrees with the text, gone was
-#: removed.
-Tone = Literal["", "dim", "strong", "good", "gone"]
+#: removed, name says what the text beside it is.
+Tone = Literal["", "dim", "strong", "good", "gone", "name"]
+MOST_TICKS = 5  # distances between numbers of an axis
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,16 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. left: its texts begin at the left, as those of names do. bars: each cell
-    has a bar, whose full width is 1. spare: a narrow page leaves it out.
+    """A column of a table. left: its texts begin at the left, as those of names do, and are wrapped
+    if the page is narrow. bars: each cell has a bar, whose full width is 1. spare: a narrow page
+    leaves out some of these columns. least: a page of fewer cells leaves it out.
     """
 
     title: str = ""
     left: bool = False
     bars: bool = False
     spare: bool = False
+    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,13 +59,6 @@ class Title:
 
     name: str
     facts: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Names and facts; empty facts are left out, long ones are wrapped."""
-
-    values: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -128,6 +124,80 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Facts:
+    """Names and facts; empty facts are left out, long ones are wrapped. Several texts are a line
+    each.
+    """
+
+    values: Mapping[str, str | Sequence[str]]
+
+    @property
+    def table(self) -> Table:
+        """A row for each line."""
+        rows = [
+            [Cell("" if number else name, tone="name"), Cell(line)]
+            for name, fact in self.values.items()
+            for number, line in enumerate([fact] if isinstance(fact, str) else fact)
+            if fact
+        ]
+        return Table([Column(left=True), Column(left=True)], rows)
+
+
+@dataclass(frozen=True)
+class Line:
+    """y over ascending x, all of them known numbers. name: stands at its end; its first character
+    draws the line where there are only characters. lowest: a mark shows the lowest y.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    lowest: bool = False
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Lines over one axis, which begins at 0. unit: of x. top: higher y are not drawn.
+
+    The axis of y has the values between the lowest and the highest, because small improvements
+    would not be visible on an axis from 0.
+    """
+
+    lines: Sequence[Line]
+    unit: str = "step"
+    top: float = math.inf
+
+    @property
+    def last(self) -> float:
+        """The largest x."""
+        return max(max(line.x) for line in self.lines)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest y that are drawn."""
+        drawn = [y for line in self.lines for y in line.y if y <= self.top]
+        return min(drawn), max(drawn)
+
+    @property
+    def hidden(self) -> str:
+        """ "above 1.9708 not shown", if there are higher y."""
+        above = any(y > self.top for line in self.lines for y in line.y)
+        return f"above {number(self.top, 4)} not shown" if above else ""
+
+    @property
+    def ticks(self) -> dict[float, str]:
+        """Round values between the ends, and their texts: 1, 2 or 5 times a power of ten apart."""
+        low, high = self.ends
+        if low == high:
+            return {low: number(low, 4)}
+        power = 10.0 ** math.floor(math.log10((high - low) / MOST_TICKS))
+        step = next(power * n for n in (1, 2, 5, 10) if power * n * MOST_TICKS >= high - low)
+        digits = max(0, math.ceil(-math.log10(step) - 1e-9))
+        places = range(math.ceil(low / step), math.floor(high / step) + 1)
+        return {place * step: number(place * step, digits) for place in places}
+
+
+@dataclass(frozen=True)
 class Legend:
     """The signs in the labels of these characters, explained."""
 
@@ -150,7 +220,9 @@ class Fold:
     opened: bool = False
 
 
-Block = Title | Facts | Paragraph | Passage | Formula | Checks | Table | Legend | Note | Fold
+Block = (
+    Title | Facts | Paragraph | Formula | Checks | Table | Passage | Curves | Legend | Note | Fold
+)
 
 
 def shapes_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Table:
@@ -163,7 +235,7 @@ def number(value: float, digits: int = 2) -> str:
     """ ".25", "−1.50", "−inf", without a leading zero; "–" for NaN."""
     if math.isnan(value):
         return "–"
-    text = f"{value:.{digits}f}"
+    text = f"{value:,.{digits}f}"
     if text.startswith(("0.", "-0.")):
         text = text.replace("0.", ".", 1)
     return text.replace("-", "−")

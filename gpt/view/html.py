@@ -20,10 +20,12 @@ from gpt.blocks import (
     Cell,
     Checks,
     Column,
+    Curves,
     Facts,
     Fold,
     Formula,
     Legend,
+    Line,
     Note,
     Paragraph,
     Passage,
@@ -37,6 +39,13 @@ MOST_ROWS = 100  # rows of a table that are shown
 MOST_CHARACTERS = 40_000  # of a text that are shown
 MOST_COLOURED = 8_000  # of a text with colours
 WIDTH, HEIGHT = 3, 16  # pixels of a value of a small curve, and of the curve
+COLOURS = 6  # of lines, in card.css
+WIDE, HIGH = 640, 260  # of a drawing, in its own pixels
+LEFT, RIGHT, TOP, BOTTOM = 60, 96, 12, 26  # around its lines
+LABEL = 14  # pixels of a line's name
+MARGIN = 0.04  # of the values' range, added above and below
+MOST_POINTS = 3000  # points of all lines
+MOST_MARKED = 100  # points that show their numbers under the mouse
 
 
 def card_of(blocks: Iterable[Block], more: str = "") -> str:
@@ -61,9 +70,8 @@ def _html(block: Block) -> str:
         case Title(name, facts):
             head = safe(name[:1].upper() + name[1:])
             return f'<p class="title">{head} <span>{safe(" · ".join(facts))}</span></p>'
-        case Facts(values):
-            rows = [[Cell(name, tone="dim"), Cell(fact)] for name, fact in values.items() if fact]
-            return _table([Column(left=True), Column(left=True)], rows)
+        case Facts():
+            return _table(block.table.columns, block.table.rows)
         case Paragraph(text, tone):
             return f"<p{f' class={tone}' if tone else ''}>{safe(text)}</p>"
         case Passage():
@@ -75,6 +83,8 @@ def _html(block: Block) -> str:
         case Table(columns, rows):
             rest = f"the first {MOST_ROWS} of {len(rows):,} rows; all of them: .to_pandas()"
             return _table(columns, rows[:MOST_ROWS]) + _note(rest * (len(rows) > MOST_ROWS))
+        case Curves():
+            return _curves(block) + _note(block.hidden)
         case Legend(of):
             return _note(" · ".join(characters.legend(of)))
         case Note(text):
@@ -163,6 +173,63 @@ def _cell(cell: Cell, column: Column) -> str:
     return f'{found}<td class="bar">{bar}</td>'
 
 
+def _curves(curves: Curves) -> str:
+    """Lines in a frame with their names at their ends; the lowest points are marked."""
+    (low, high), end = curves.ends, curves.last
+    margin = MARGIN * (high - low) or 0.05
+    width, height = WIDE - LEFT - RIGHT, HIGH - TOP - BOTTOM
+
+    def x(place: float) -> float:
+        return LEFT + place / max(end, 1) * width
+
+    def y(value: float) -> float:
+        return TOP + (high + margin - value) / (high - low + 2 * margin) * height
+
+    parts = [
+        f'<path class="grid" d="M{LEFT} {y(value):.1f}h{width}"/>'
+        f'<text x="{LEFT - 7}" y="{y(value) + 4:.1f}" text-anchor="end">{text}</text>'
+        for value, text in curves.ticks.items()
+    ]
+    below = {"start": "0", "middle": curves.unit, "end": f"{round(end):,}"}
+    for place, (anchor, text) in enumerate(below.items()):
+        at = f'x="{LEFT + place * width / 2:.0f}" y="{HIGH - 8}" text-anchor="{anchor}"'
+        parts.append(f"<text {at}>{safe(text)}</text>")
+    inside = f'x="{LEFT}" y="{TOP}" width="{width}" height="{height}"'
+    parts.append(f'<svg {inside} viewBox="{LEFT} {TOP} {width} {height}">')  # cuts the lines
+    for number, line in enumerate(curves.lines):
+        points = " ".join(f"{x(line.x[n]):.1f},{y(line.y[n]):.1f}" for n in _some(curves, line))
+        parts.append(f'<polyline class="c{number % COLOURS}" points="{points}"/>')
+    parts.append("</svg>")
+    few = sum(len(line.x) for line in curves.lines) <= MOST_MARKED
+    for number, line in enumerate(curves.lines):
+        best = line.y.index(min(line.y)) if line.lowest else -1
+        for n in range(len(line.x)) if few else [best] * line.lowest:
+            if line.y[n] <= high:
+                said = f"{curves.unit} {line.x[n]:,.0f}: {line.name} {line.y[n]:.5g}"
+                parts.append(
+                    f'<circle class="c{number % COLOURS}" cx="{x(line.x[n]):.1f}" '
+                    f'cy="{y(line.y[n]):.1f}" r="{4.5 if n == best else 2}">'
+                    f"<title>{safe(said)}</title></circle>"
+                )
+    free = float(HIGH - BOTTOM)  # names of near lines do not overlap
+    for line in sorted(curves.lines, key=lambda line: line.y[-1]):
+        middle = min(y(line.y[-1]), free)
+        free = middle - LABEL
+        if middle > TOP:
+            at = f'x="{WIDE - RIGHT + 8}" y="{middle + 4:.1f}"'
+            parts.append(f'<text class="key" {at}>{safe(line.name)}</text>')
+    size = f'viewBox="0 0 {WIDE} {HIGH}" width="{WIDE}" height="{HIGH}"'
+    label = f'role="img" aria-label="curves over {safe(curves.unit)}"'
+    return f"<svg {size} {label}>{''.join(parts)}</svg>"
+
+
+def _some(curves: Curves, line: Line) -> list[int]:
+    """The points of a line that are drawn: all, or every n-th one, the lowest and the last."""
+    count = len(line.x)
+    every = math.ceil(count * len(curves.lines) / MOST_POINTS)
+    return sorted({*range(0, count, every), line.y.index(min(line.y)), count - 1})
+
+
 def _curve(shares: Sequence[float]) -> str:
     """A small curve of values in 0 … 1; unknown ones interrupt it."""
     if not shares:
@@ -173,6 +240,6 @@ def _curve(shares: Sequence[float]) -> str:
             lines[-1] += f" {place * WIDTH + 1},{1 + (1 - share) * (HEIGHT - 2):.1f}"
         else:
             lines.append("")
-    drawn = "".join(f'<polyline class="val" points="{line.strip()}"/>' for line in lines if line)
+    drawn = "".join(f'<polyline class="c0" points="{line.strip()}"/>' for line in lines if line)
     size = f'viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}"'
     return f'<svg class="small" {size}>{drawn}</svg>'

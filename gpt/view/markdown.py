@@ -9,6 +9,7 @@ from gpt.blocks import (
     Cell,
     Checks,
     Column,
+    Curves,
     Facts,
     Fold,
     Formula,
@@ -21,6 +22,8 @@ from gpt.blocks import (
 )
 from gpt.characters import escape, legend
 from gpt.checks import Check
+from gpt.view.terminal.blocks import lines_of
+from gpt.view.terminal.lines import Page
 
 HEADING = "##"  # of a title; blocks below a title of their own have one # more
 
@@ -35,22 +38,22 @@ def _parts(block: Block, heading: str) -> Iterator[str]:
         case Title(name, facts):
             yield f"{heading} {_safe(name)}"
             yield from [_safe(" · ".join(facts))] * bool(facts)
-        case Facts(values):
-            yield "\n".join(
-                f"- {_safe(name)}: {_safe(fact)}" for name, fact in values.items() if fact
-            )
+        case Facts():
+            rows = [[_safe(cell.text) for cell in row] for row in block.table.rows]
+            yield "\n".join(f"- {name}: {fact}" if name else f"  {fact}" for name, fact in rows)
         case Paragraph(text, tone):
             yield f"**{_safe(text)}**" if tone in ("strong", "gone") else _safe(text)
         case Passage(text):
             yield "\n".join(f"    {escape(line)}" for line in text.split("\n"))
         case Formula(text):
             lines = text.replace("    ", "\n").split("\n")
-            formula = "\n".join(line.strip() for line in lines if line.strip())
-            yield f"```text\n{formula}\n```"
+            yield _fenced("\n".join(line.strip() for line in lines if line.strip()))
         case Checks(results):
             yield "\n".join(map(_check, results))
         case Table(columns, rows):
             yield _table(columns, rows)
+        case Curves():
+            yield _fenced("\n".join(line.plain for line in lines_of([block], Page())))
         case Legend(characters):
             yield from [_safe(" · ".join(signs)) for signs in [legend(characters)] if signs]
         case Note(text):
@@ -58,6 +61,10 @@ def _parts(block: Block, heading: str) -> Iterator[str]:
         case Fold(title, inner):
             yield f"{heading}# {_safe(title)}"
             yield markdown_of(inner, f"{heading}#")
+
+
+def _fenced(text: str) -> str:
+    return f"```text\n{text}\n```"
 
 
 def _check(check: Check) -> str:

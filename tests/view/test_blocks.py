@@ -13,9 +13,11 @@ from gpt.blocks import (
     Block,
     Cell,
     Column,
+    Curves,
     Facts,
     Fold,
     Legend,
+    Line,
     Note,
     Paragraph,
     Passage,
@@ -35,11 +37,12 @@ ROWS = [
 ]
 BLOCKS: list[Block] = [
     Title("a title", ["one fact", "another"]),
-    Facts({"model": "2 layers × 4 heads", "empty": "", "long": "word " * 40}),
+    Facts({"model": "2 layers × 4 heads", "empty": "", "long": "word " * 40, "two": ["a b", "c"]}),
     Paragraph("A sentence.", "strong"),
     Passage("some words\nof it", dim=4),
     Table(COLUMNS, ROWS),
     Fold("more", [Note("inside · of it")]),
+    Curves([Line("val", [1, 2, 8], [4.0, 2.0, 1.0], True), Line("train", [8], [1.5])], top=2),
     Note("a remark"),
     Legend("a b\n"),
 ]
@@ -60,11 +63,12 @@ class Words(HTMLParser):
 def words_of(blocks: list[Block]) -> list[str]:
     """The words of the terminal, without signs that only separate or draw."""
     words = " ".join(shown(blocks, Page())).split()
-    return sorted(word for word in words if not re.fullmatch("[·█▁▂▃▄▅▆▇▏▎▍▌▋▊▉]+", word))
+    return sorted(word for word in words if not re.fullmatch("[·█▁▂▃▄▅▆▇▏▎▍▌▋▊▉│└─●vt]+", word))
 
 
 def test_both_renderers_say_the_same_words_and_numbers() -> None:
-    page = [word.replace("␣", "␠") for word in Words(card_of(BLOCKS)).words if word != "·"]
+    html = re.sub("<title>.*?</title>", "", card_of(BLOCKS))  # shown under a mouse
+    page = [word.replace("␣", "␠") for word in Words(html).words if word != "·"]
     title = ["a", "title"]
     assert sorted(page[:2]) == ["A", "title"]
     assert sorted(title + page[2:]) == words_of(BLOCKS)
@@ -87,6 +91,7 @@ def test_any_text_is_safe() -> None:
         Table([column], [[Cell(HOSTILE, hint=HOSTILE)]]),
         Fold(HOSTILE, [Note(HOSTILE)]),
         Legend(HOSTILE),
+        Curves([Line(HOSTILE, [1], [1.0])], HOSTILE),
     ]
     assert shown(hostile, Page(40))
     page = card_of(hostile)
@@ -103,6 +108,48 @@ def test_columns_that_do_not_fit_follow_below_with_the_labels() -> None:
         "first      2.00      3.00",
         "first      4.00",
     ]
+
+
+def test_texts_are_wrapped_if_that_lets_all_columns_fit_and_a_narrow_page_leaves_some_out() -> None:
+    columns = [Column("name", left=True), Column("n"), Column("meaning", left=True, least=30)]
+    rows = [[Cell("a-name-of-one-word"), Cell("7"), Cell("what it means")]]
+    lines = shown([Table(columns, rows)], Page(30))
+    assert lines == [
+        "name          n  meaning",
+        "a-name-of-on  7  what it means",
+        "e-word",
+    ]
+    assert shown([Table(columns, rows)], Page(29))[1:] == ["a-name-of-one-word  7"]
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_curves_are_drawn_between_the_ends_of_their_axis(ascii_only: bool) -> None:
+    line = Line("val", [100, 200, 400], [9.0, 2.0, 3.0], lowest=True)
+    curves = Curves([line, Line("train", [100, 400], [4.0, 2.5])], "step", 4.0)
+    assert (curves.last, curves.ends) == (400, (2.0, 4.0))
+    assert curves.ticks == {2.0: "2.0", 2.5: "2.5", 3.0: "3.0", 3.5: "3.5", 4.0: "4.0"}
+    lines = shown([curves], Page(60, ascii_only))
+    rows, rest = lines[:16], lines[16:]
+    assert [row[:3] for row in rows if row[0] != " "] == ["4.0", "3.5", "3.0", "2.5", "2.0"]
+    mark = "o" if ascii_only else "●"
+    assert [(n, row.index(mark)) for n, row in enumerate(rows) if mark in row] == [(15, 32)]
+    assert rest[1].split() == ["0", "step", "400"]
+    between = " | " if ascii_only else " · "
+    assert rest[2:] == [between.join(["val", "train", "above 4.0000 not shown"])]
+    page = card_of([curves])
+    assert page.count("<polyline") == 2
+    assert page.count("<circle") == 4  # that of the value above the axis is left out
+    assert "<title>step 200: val 2</title>" in page
+
+
+def test_ticks_are_round_and_one_value_is_its_own() -> None:
+    def ticks(*values: float) -> list[str]:
+        return [*Curves([Line("", [*range(len(values))], values)]).ticks.values()]
+
+    assert ticks(1.4754, 1.9708) == ["1.5", "1.6", "1.7", "1.8", "1.9"]
+    assert ticks(0, 70_000) == ["0", "20,000", "40,000", "60,000"]
+    assert ticks(0.0004, 0.002) == [".0005", ".0010", ".0015", ".0020"]
+    assert ticks(2.0, 2.0) == ["2.0000"]
 
 
 def test_spare_columns_are_left_out_evenly_where_the_page_is_narrow() -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from gpt.blocks import (
@@ -15,6 +15,7 @@ from gpt.blocks import (
     Cell,
     Checks,
     Column,
+    Curves,
     Facts,
     Fold,
     Formula,
@@ -27,9 +28,21 @@ from gpt.blocks import (
     Tone,
 )
 from gpt.characters import cut, label, legend, one_line, pad
-from gpt.view.terminal.lines import BOLD, DIM, GLYPHS, Page, blocks, checks, in_ascii, shade, styled
+from gpt.view.terminal.lines import (
+    BOLD,
+    DIM,
+    GLYPHS,
+    Page,
+    blocks,
+    checks,
+    flow,
+    in_ascii,
+    shade,
+    styled,
+)
 
 TONES: dict[Tone, str] = {"": "", "dim": "dim", "strong": "bold", "good": "bold", "gone": "red"}
+TONES |= {"name": "bold cyan"}
 BARS = "▁▂▃▄▅▆▇█"
 EIGHTHS = " ▏▎▍▌▋▊▉"
 PROSE = 80  # most cells of a line of sentences
@@ -37,8 +50,12 @@ LONGEST = 32  # cells of a bar
 LEAST = 3  # even if a line becomes too long
 SHORTEST = 6  # if all bars of a line have fewer cells, only the first column has bars
 FEWEST = 2  # spare columns that are kept, and wrapped if there is no room
-NARROWEST = 12  # cells of a column of texts that is cut
+NARROWEST = 10  # cells of a column of texts that is wrapped or cut
 GAP = 2  # cells before a column
+WIDEST = 100  # cells of a drawing
+HEIGHT, LOW, NARROW = 16, 12, 60  # lines of a drawing; and of one with fewer cells than NARROW
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+APART = 9  # cells between two letters of a line
 
 
 def lines_of(blocks: Iterable[Block], page: Page) -> list[Text]:
@@ -67,8 +84,8 @@ def _lines(block: Block, page: Page) -> list[Text]:
     match block:
         case Title(name, facts):
             return styled([name, *facts], page, BOLD)
-        case Facts(values):
-            return _facts({name: fact for name, fact in values.items() if fact}, page)
+        case Facts():
+            return _table(block.table, page)
         case Paragraph(text, tone):
             return styled([text], _narrowed(page, PROSE), TONES[tone])
         case Passage():
@@ -81,6 +98,8 @@ def _lines(block: Block, page: Page) -> list[Text]:
             return checks(results, page)
         case Table():
             return _table(block, page)
+        case Curves():
+            return _curves(block, page)
         case Legend(characters):
             return styled(legend(characters, page.ascii_only), page, DIM)
         case Note(text):
@@ -94,17 +113,12 @@ def _narrowed(page: Page, most: int, indent: int = 0) -> Page:
     return replace(page, width=min(page.width or most, most) - indent)
 
 
-def _facts(values: Mapping[str, str], page: Page) -> list[Text]:
-    """A line for each fact, beside its name; further lines of a long one below its begin."""
-    values = {_line(name, page): fact for name, fact in values.items()}
-    gutter = max(map(cell_len, values), default=0) + GAP
-    narrow = replace(page, width=page.width and max(NARROWEST, page.width - gutter))
-    lines = []
-    for name, fact in values.items():
-        for place, line in enumerate(styled([fact], narrow)):
-            label = pad("" if place else name, gutter)
-            lines.append(Text(label, "bold cyan").append(line.plain, "not bold default"))
-    return lines
+def _folded(text: str, width: int | None) -> list[str]:
+    """A line as lines of so many cells, broken at spaces, and within words that are longer."""
+    if width is None or cell_len(text) <= width:
+        return [text]
+    words = [part for word in text.split(" ") for part in chop_cells(word, width) or [""]]
+    return flow(words, width, " ")
 
 
 def _passage(passage: Passage, page: Page) -> list[Text]:
@@ -165,14 +179,25 @@ def _table(table: Table, page: Page) -> list[Text]:
         max(cell_len(title), number + (1 + bar if bar else 0))
         for title, number, bar in zip(titles, numbers, bars, strict=True)
     ]
-    labels = range(table.labels)
-    if page.width is not None:
-        half = page.width // 2 // len(labels)
-        widths = [min(width, half) if n in labels else width for n, width in enumerate(widths)]
+    labels, wraps = range(table.labels), _wrapping(table)
     gutter = sum(GAP + widths[n] for n in labels) - GAP
     if page.width is not None:
+        over, narrowed = sum(GAP + width for width in widths) - GAP - page.width, wraps
+        if over > sum(max(0, widths[n] - NARROWEST) for n in wraps):  # columns will follow below
+            over, narrowed = gutter - page.width // 2, [n for n in wraps if n in labels]
+        for n in sorted(narrowed, key=lambda n: -widths[n]):
+            less = max(0, min(over, widths[n] - NARROWEST))
+            widths[n], over = widths[n] - less, over - less
+        if over > 0:
+            half = page.width // 2 // len(labels)
+            widths = [min(width, half) if n in labels else width for n, width in enumerate(widths)]
+        gutter = sum(GAP + widths[n] for n in labels) - GAP
         most = max(NARROWEST, page.width - gutter - GAP)
         widths = [width if n in labels else min(width, most) for n, width in enumerate(widths)]
+    rows = [
+        [_folded(text, widths[n]) if n in wraps else [text] for n, text in enumerate(row)]
+        for row in texts
+    ]
     lines: list[Text] = []
     for part in blocks([GAP + width for width in widths[table.labels :]], gutter, page.width):
         chosen = [*labels, *range(table.labels, len(widths))[part]]
@@ -181,21 +206,32 @@ def _table(table: Table, page: Page) -> list[Text]:
             left = table.columns[n].left or bool(bars[n])
             _append(heading, _fit(titles[n], widths[n], left, page), first=n == 0)
         lines += [Text()] if lines else []
-        lines.append(heading)
-        for row, plain in zip(table.rows, texts, strict=True):
-            line = Text()
-            for n in chosen:
-                style, text = _style(row[n], table.columns[n]), plain[n]
-                if bars[n]:
-                    _append(line, pad(text, numbers[n], right=True), first=n == 0)
-                    bar = _bar(row[n].share or 0.0, bars[n], page)
-                    line.append(f" {pad(bar, widths[n] - numbers[n] - 1)}", style or "cyan")
-                else:
-                    _append(line, _fit(text, widths[n], table.columns[n].left, page), style, n == 0)
-            lines.append(line)
+        lines += [heading] if heading.plain.strip() else []
+        for cells, row in zip(table.rows, rows, strict=True):
+            for depth in range(max(len(row[n]) for n in chosen)):
+                line = Text()
+                for n in chosen:
+                    style = _style(cells[n], table.columns[n])
+                    text = row[n][depth] if depth < len(row[n]) else ""
+                    if bars[n]:
+                        _append(line, pad(text, numbers[n], right=True), first=n == 0)
+                        bar = _bar(cells[n].share or 0.0, bars[n], page)
+                        line.append(f" {pad(bar, widths[n] - numbers[n] - 1)}", style or "cyan")
+                    else:
+                        fitting = _fit(text, widths[n], table.columns[n].left, page)
+                        _append(line, fitting, style, n == 0)
+                lines.append(line)
     for line in lines:
         line.rstrip()
     return lines
+
+
+def _wrapping(table: Table) -> list[int]:
+    """The columns whose texts are wrapped where the page is narrow; bars leave no line between."""
+    if any(column.bars for column in table.columns):
+        return []
+    drawn = {n for row in table.rows for n, cell in enumerate(row) if cell.curve}
+    return [n for n, column in enumerate(table.columns) if column.left and n not in drawn]
 
 
 def _append(line: Text, text: str, style: str = "", first: bool = False) -> None:
@@ -211,8 +247,11 @@ def _fit(text: str, width: int, left: bool, page: Page) -> str:
 
 def _without_spare(table: Table, page: Page) -> Table:
     """The table without the spare columns for which the page is too narrow: every second one or
-    fewer stays, the first and the last among them.
+    fewer stays, the first and the last among them; and without those that need a wider page.
     """
+    wide_enough = [n for n, each in enumerate(table.columns) if each.least <= (page.width or 0)]
+    if page.width is not None and len(wide_enough) < len(table.columns):
+        return _without_spare(_only(table, wide_enough), page)
     spare = [n for n, column in enumerate(table.columns) if column.spare]
     if page.width is None or not spare:
         return table
@@ -225,7 +264,11 @@ def _without_spare(table: Table, page: Page) -> Table:
     fitting = room // max(wide[n] for n in spare)
     count = min(len(spare), max(FEWEST, fitting))
     kept = {spare[n] for n in np.linspace(0, len(spare) - 1, count).round().astype(int).tolist()}
-    chosen = [n for n in range(len(wide)) if n in kept or n not in spare]
+    return _only(table, [n for n in range(len(wide)) if n in kept or n not in spare])
+
+
+def _only(table: Table, chosen: Sequence[int]) -> Table:
+    """The table with these columns."""
     rows = [[row[n] for n in chosen] for row in table.rows]
     return Table([table.columns[n] for n in chosen], rows, table.labels)
 
@@ -288,3 +331,52 @@ def _style(cell: Cell, column: Column) -> str:
     if cell.tone or cell.share is None or column.bars:
         return TONES[cell.tone]
     return "dim" if cell.share < 1 / 3 else "bold" if cell.share > 2 / 3 else ""
+
+
+def _curves(curves: Curves, page: Page) -> list[Text]:
+    """Lines of letters in a frame, the first line above the others; and the names of the lines."""
+    (low, high), end = curves.ends, curves.last
+    width = min(page.width or WIDEST, WIDEST)
+    height = HEIGHT if width >= NARROW else LOW
+
+    def row(y: float) -> int:
+        return round((high - y) / (high - low) * (height - 1)) if high > low else height // 2
+
+    labels = {row(y): _line(text, page) for y, text in curves.ticks.items()}
+    gutter = max(map(cell_len, labels.values())) + 2
+    across = width - gutter
+    dot, edge, corner, floor = ".|+-" if page.ascii_only else "·│└─"
+    cells = [[(" ", "")] * across for _ in range(height)]
+    for number, line in [*enumerate(curves.lines)][::-1]:
+        colour, name = COLOURS[number % len(COLOURS)], _line(line.name, page)
+        places = np.array(line.x) / max(end, 1) * (across - 1)
+        columns = range(round(places[0]), round(places[-1]) + 1)
+        for column, y in zip(columns, np.interp(columns, places, line.y).tolist(), strict=True):
+            if y > high:
+                continue
+            if (column + 3 * number) % APART == 0 or column == columns[-1]:
+                cells[row(y)][column] = (name[:1] or dot, colour)
+            elif cells[row(y)][column][0] in (" ", dot):  # letters of lower lines stay visible
+                cells[row(y)][column] = (dot, colour)
+        if line.lowest:
+            best = int(np.argmin(line.y))
+            cells[row(line.y[best])][round(places[best])] = (_line("●", page), "bold green")
+    lines = []
+    for number, signs in enumerate(cells):
+        drawn = Text(f"{labels.get(number, ''):>{gutter - 2}} {edge}", DIM)
+        for sign, colour in signs:
+            drawn.append(sign, f"not dim {colour}")
+        drawn.rstrip()
+        lines.append(drawn)
+    last = f"{round(end):,}"
+    middle = _line(curves.unit, page).center(max(0, across - len(last) - 1))
+    lines.append(Text(" " * (gutter - 1) + corner + floor * across, DIM))
+    lines.append(Text(f"{' ' * gutter}0{middle}{last}"[:width], DIM))
+    names = [line.name for line in curves.lines if len(line.name) > 1]
+    remarks = styled([each for each in (*names, curves.hidden) if each], page, DIM)
+    for number, line in enumerate(curves.lines):
+        for each in remarks:
+            each.highlight_words(
+                [_line(line.name, page)], f"not dim {COLOURS[number % len(COLOURS)]}"
+            )
+    return [*lines, *remarks]
