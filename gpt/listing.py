@@ -9,19 +9,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import SupportsIndex, overload
 
-from gpt.checks import checks_arguments
+from gpt.blocks import Block
+from gpt.checks import Shown, checks_arguments
 from gpt.errors import CheckpointError
 from gpt.loading import load
-from gpt.storage.comparison import (
-    Comparison,
-    Curve,
-    RunTable,
-    TrainingCurve,
-    compared,
-    curve_of,
-    training_curve_of,
-)
+from gpt.storage.comparison import Comparison, compared
+from gpt.storage.curves import Curve, TrainingCurve, curve_of, training_curve_of
 from gpt.storage.manifest import Manifest
+from gpt.storage.overview import RunTable, overview_of
 from gpt.storage.run import Run
 from gpt.storage.runs import all_runs, is_pattern, natural, readable
 from gpt.trained import TrainedGPT
@@ -29,7 +24,7 @@ from gpt.words import measured_on
 
 
 @dataclass(frozen=True)
-class SavedRun(Run):
+class SavedRun(Run, Shown):
     """A run as it was when the list was made. manifest: of its newest checkpoint."""
 
     manifest: Manifest
@@ -63,6 +58,10 @@ class SavedRun(Run):
     def training_curve(self) -> TrainingCurve:
         """Loss, gradient norm, learning rate and speed of the steps so far."""
         return training_curve_of(self)
+
+    def blocks(self) -> list[Block]:
+        """The run as `gptx runs NAME` shows it: its options, losses and samples."""
+        return overview_of(self, self.manifest).blocks()
 
     def load(self, *, step: str | SupportsIndex = "best", device: str = "cpu") -> TrainedGPT:
         """Opens the run, as `gpt.load` does. Raises CheckpointError, ConfigError."""

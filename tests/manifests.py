@@ -1,12 +1,9 @@
-"""Manifests of runs that do not exist, and rich's output for them."""
+"""Manifests of runs that do not exist."""
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from typing import Any
-
-from rich.console import Console, RenderableType
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.schedule import Budget
@@ -47,9 +44,3 @@ def in_part(**changes: Any) -> Manifest:
         val_characters=111_539, train=train, budget=budget, seconds=110.0, elapsed=121.0
     )
     return replace(start, **changes)
-
-
-def shown(renderable: RenderableType, width: int = 100) -> str:
-    file = io.StringIO()
-    Console(file=file, width=width, force_terminal=False).print(renderable)
-    return file.getvalue()

@@ -24,8 +24,10 @@ from gpt.errors import ConfigError, StorageError, TextError
 from gpt.storage import files
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
     from rich.text import Text
+
+    from gpt.blocks import Block
 
 CHUNK = 2**16  # bytes of a text read at once
 WIDE = 200  # cells of a line if there is no terminal
@@ -197,20 +199,17 @@ def write_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
     deliver(_drawn(lines, _console(sys.stdout, color), soft_wrap=True).encode(), output)
 
 
-def show(renderable: RenderableType) -> None:
-    """Prints a rich table on stdout; in a pipe its width is not limited."""
-    text = _drawn([renderable], _console(sys.stdout, cells=width(sys.stdout) or WIDE))
-    deliver("".join(f"{line.rstrip()}\n" for line in text.splitlines()).encode())
+def show_aside(blocks: Iterable[Block]) -> None:
+    """Prints what a result says of itself on stderr."""
+    from gpt.view.terminal.blocks import lines_of
+    from gpt.view.terminal.lines import Page
 
-
-def show_aside(renderable: RenderableType) -> None:
-    """Prints a rich renderable on stderr."""
-    text = _drawn([renderable], _console(sys.stderr, cells=width(sys.stderr) or WIDE))
-    for line in text.splitlines():
+    lines = lines_of(blocks, Page(width(sys.stderr) or WIDE))
+    for line in _drawn(lines, _console(sys.stderr), soft_wrap=True).splitlines():
         _print_aside(line.rstrip())
 
 
-def _drawn(lines: Iterable[RenderableType], console: Console, soft_wrap: bool = False) -> str:
+def _drawn(lines: Iterable[Text], console: Console, soft_wrap: bool = False) -> str:
     """The lines as text in which only the console's own styles control the terminal."""
     from rich.segment import Segments
 

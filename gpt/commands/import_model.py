@@ -45,10 +45,10 @@ class Import(Command):
     data: shared.Data = Path("data")
 
     def execute(self) -> None:
+        from gpt.blocks import Facts
         from gpt.exchange.importing.nanogpt import save
+        from gpt.storage.overview import model_facts
         from gpt.storage.runs import check_run_name
-        from gpt.view.terminal.lines import card
-        from gpt.view.terminal.training import model_facts
 
         if self.run is not None:
             check_run_name(self.run)
@@ -64,16 +64,16 @@ class Import(Command):
             "" if self.checkpoints == Path("checkpoints") else f" --checkpoints {self.checkpoints}"
         )
         known = ", ".join(manifest.corpus.sources)
+        commands = ('gptx sample --prompt "…"', "gptx attn", f"gptx eval{'' if known else ' FILE'}")
         facts = {
             "imported": manifest.imported,
             "model": model_facts(model.config),
             "characters": f"{len(model.characters):,}",
             "corpus": known or "not known; --corpus FILE names it, for eval and --novelty",
             "saved": str(saved.path.parent),
-            "next": f'gptx sample --prompt "…"{where}\ngptx attn{where}\n'
-            + (f"gptx eval{where}" if known else f"gptx eval FILE{where}"),
+            "next": [f"{command}{where}" for command in commands],
         }
-        console.show_aside(card(facts))
+        console.show_aside([Facts(facts)])
 
     def _read(self) -> tuple[ImportedModel, Path]:
         """The model, and the folder where its text may be. Raises ForeignModelError."""

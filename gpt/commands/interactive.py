@@ -123,9 +123,9 @@ class Talk:
         elif name in ("save", "save!"):
             self._save(name, value)
         elif name == "help":
-            from gpt.view.terminal.lines import card
+            from gpt.blocks import Facts
 
-            console.show_aside(card(self.help))
+            console.show_aside([Facts(self.help)])
         elif name == "stop":
             self._set_stop(raw)
         elif name == "set":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -64,12 +63,12 @@ class Runs(shared.Writing):
             found = find_runs(self.checkpoints, names)
         if self.verify:
             self._verify(found)
-        elif not names:
-            self._list(self._readable(found))
         elif compares:
             self._compare(self._readable(found), form)
-        else:
+        elif names:
             self._show(found[0])
+        else:
+            self._list(self._readable(found))
 
     def _readable(self, found: list[Run]) -> list[tuple[Run, Manifest]]:
         """The runs with their manifests; a warning for each damaged run, which is left out."""
@@ -81,37 +80,32 @@ class Runs(shared.Writing):
         return rows
 
     def _list(self, rows: list[tuple[Run, Manifest]]) -> None:
-        """A line for each run."""
-        from gpt.storage.comparison import curve_of
-        from gpt.view.files.runs import run_record
-        from gpt.view.terminal import runs as view
+        """A row for each run; a line of JSON for each."""
+        from gpt.storage.overview import RunTable, overview_of
+        from gpt.view.records import to_record
 
         if self.as_json:
-            self.write_json(
-                *(run_record(run.name, each, curve_of(run, each)) for run, each in rows)
-            )
+            self.write_json(*(to_record(overview_of(*row).records(), {}) for row in rows))
         else:
-            console.show(view.runs_table(rows, console.width(sys.stdout)))
+            self.write_blocks(RunTable(tuple(rows)).blocks())
 
     def _show(self, run: Run) -> None:
         """One run: its facts, options, losses and samples."""
-        from gpt.storage.comparison import curve_of
-        from gpt.view.files.runs import run_record
-        from gpt.view.terminal import runs as view
+        from gpt.storage.overview import overview_of
+        from gpt.view.records import to_record
 
-        manifest = run.last().manifest
+        found = overview_of(run)
         logs = {log: self._log(run, log) for log in ("metrics", "samples")}
         if self.as_json:
-            record = run_record(run.name, manifest, curve_of(run, manifest))
+            record = to_record(found.records(), {})
             self.write_json({**record, **logs, "training": run.records("training")})
         else:
-            console.show(view.story(run, manifest, logs["metrics"], logs["samples"]))
+            self.write_blocks(found.blocks())
 
     def _compare(self, rows: list[tuple[Run, Manifest]], form: Form) -> None:
         """A table of several runs and their curves, or one of them as a file."""
         from gpt.storage.comparison import compared
-        from gpt.view.files.runs import comparison_csv, comparison_record
-        from gpt.view.terminal.comparison import comparison_lines
+        from gpt.view.records import to_csv, to_record
 
         if not rows:
             raise CheckpointError("no whole run is left to compare; see: gptx runs --verify")
@@ -119,11 +113,11 @@ class Runs(shared.Writing):
             self._log(run, "metrics")
         found = compared(rows, single=self.each)
         if form == "text":
-            self.write_lines(comparison_lines(found, self.page()))
+            self.write_blocks(found.blocks())
         elif form == "json":
-            self.write_json(comparison_record(found))
+            self.write_json(to_record(found.records(), {}))
         elif form == "csv":
-            self.write_text(comparison_csv(found))
+            self.write_text(to_csv(found.records()))
         else:
             from gpt.view.figure.curves import to_figure
 

@@ -13,7 +13,7 @@ import typer
 
 from gpt.commands import console, shared
 from gpt.commands.options import Command, options_of
-from gpt.commands.progress import plan_record, run_training, show_card, working
+from gpt.commands.progress import run_training, show_card, working
 from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.config.fields import with_flags
 from gpt.config.train import BY_SHARE, Tracker
@@ -175,7 +175,9 @@ class Train(Command):
         if not self.dry_run:
             run_training(start.trainer(), self.as_json)
         elif self.as_json and first:
-            console.write_json(plan_record(plan))
+            from gpt.training.card import record_of
+
+            console.write_json(record_of(plan))
 
 
 @contextmanager

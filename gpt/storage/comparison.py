@@ -1,212 +1,64 @@
-"""Runs as data: the losses of one run over its training, the training itself, a list of runs, and
-several runs side by side.
+"""Several runs side by side: a table of what differs and of their losses, and their curves.
+
+Each row of the table has a letter, which also names its curve: a drawing needs no colours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt.blocks import (
+    Block,
+    Cell,
+    Column,
+    Curves,
+    Fold,
+    Line,
+    Note,
+    Paragraph,
+    Records,
+    Table,
+    Title,
+)
+from gpt.characters import cut
 from gpt.checks import TableResult
 from gpt.config.train import BY_SHARE
+from gpt.storage.curves import late, line_of
 from gpt.storage.manifest import Manifest
+from gpt.storage.overview import Overview, overview_of
 from gpt.storage.run import Run
 from gpt.storage.runs import natural
-from gpt.words import counted, measured_on
+from gpt.words import counted, duration, measured_on, millions, ordinal
 
 Array = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True, repr=False)
-class Curve(TableResult):
-    """A run's losses at its N evaluations, in nats per character, all (N,).
-
-    steps: the step of each evaluation. train: the mean loss of the training steps since the
-    evaluation before. val: on the validation split. gpt: of a run with counting, the validation
-    loss of the GPT alone, NaN where it was not recorded. name: the run's. characters: those of the
-    split's `of` that each of `val` was measured on; the best step's loss in a list of runs may be
-    that of the whole split.
-    """
-
-    steps: npt.NDArray[np.int64]
-    train: npt.NDArray[np.float64]
-    val: npt.NDArray[np.float64]
-    gpt: npt.NDArray[np.float64] | None = None
-    name: str = ""
-    characters: npt.NDArray[np.int64] | None = None
-    of: int = 0
-
-    def __repr__(self) -> str:
-        of = f" of {self.name}" if self.name else ""
-        if not len(self):
-            return f"<Curve{of}: no evaluations>"
-        return f"<Curve{of}: {len(self)} evaluations, lowest {self.lowest}>"
-
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    @property
-    def lowest(self) -> str:
-        """The lowest validation loss and its step; on how many characters, if not on all. Raises
-        ValueError for no evaluations.
-        """
-        best = int(np.argmin(np.nan_to_num(self.val, nan=np.inf)))
-        read = self.of if self.characters is None else int(self.characters[best])
-        return f"{self.val[best]:.4f} nats at step {self.steps[best]:,}{measured_on(read, self.of)}"
-
-
-def curve_of(run: Run, manifest: Manifest | None = None) -> Curve:
-    """The losses of a run so far. manifest: its newest, if it has been read. Raises
-    CheckpointError.
-    """
-    read, of = (manifest or run.last().manifest).part
-    records = [record for record in run.records("metrics") if "val_loss" in record]
-    gpt = _column(records, "gpt_loss")
-    return Curve(
-        steps=_column(records, "step").astype(np.int64),
-        train=_column(records, "train_loss"),
-        val=_column(records, "val_loss"),
-        gpt=gpt if np.isfinite(gpt).any() else None,
-        name=run.name,
-        characters=np.array(
-            [min(max(0, record.get("val_characters", read)), of) for record in records], np.int64
-        ),
-        of=of,
-    )
-
-
-@dataclass(frozen=True, repr=False)
-class TrainingCurve(TableResult):
-    """What the steps of a training did, in N records of equally many steps, all (N,).
-
-    steps: the last step of each record. loss: the mean loss of its batches, nats per character.
-    gradient_norm: the mean norm of the gradient before clipping. learning_rate: of the next step.
-    speed: characters per second, NaN where it is unknown. name: the run's.
-    """
-
-    steps: npt.NDArray[np.int64]
-    loss: npt.NDArray[np.float64]
-    gradient_norm: npt.NDArray[np.float64]
-    learning_rate: npt.NDArray[np.float64]
-    speed: npt.NDArray[np.float64]
-    name: str = ""
-
-    def __repr__(self) -> str:
-        of = f" of {self.name}" if self.name else ""
-        if not len(self):
-            return f"<TrainingCurve{of}: no records>"
-        last = f"the last at step {self.steps[-1]:,}: loss {self.loss[-1]:.4f} nats"
-        return f"<TrainingCurve{of}: {len(self)} records, {last}>"
-
-    def __len__(self) -> int:
-        return len(self.steps)
-
-
-def training_curve_of(run: Run) -> TrainingCurve:
-    """The records of a run's training so far; empty for an imported run.
-
-    Raises CheckpointError.
-    """
-    records = run.records("training")
-    return TrainingCurve(
-        steps=_column(records, "step").astype(np.int64),
-        loss=_column(records, "train_loss"),
-        gradient_norm=_column(records, "gradient_norm"),
-        learning_rate=_column(records, "learning_rate"),
-        speed=_column(records, "characters_per_second"),
-        name=run.name,
-    )
-
-
-def _column(records: Sequence[Mapping[str, Any]], name: str) -> Array:
-    """A value of each record, NaN where it is missing."""
-    return np.array([record.get(name, np.nan) for record in records], np.float64)
-
-
-@dataclass(frozen=True, repr=False)
-class RunTable(TableResult):
-    """Runs, each with the manifest of its newest checkpoint, the most recently saved last."""
-
-    rows: tuple[tuple[Run, Manifest], ...]
-
-    def __repr__(self) -> str:
-        if not self.rows:
-            return "<no runs>"
-        names = ", ".join(run.name for run in [*self][-5:])
-        return f"<{counted(len(self), 'run')}: {'… ' * (len(self) > 5)}{names}>"
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[Run]:
-        return (run for run, _ in self.rows)
-
 
 #: Options that the clock decides in a run with a time budget: they are results, like its losses.
 TIMED = ("steps", "step_plan", "evaluations")
 #: Not options of a recipe: split and val_fraction choose the validation text, the machine's speed
 #: decides eval_part, and the corpus decides vocab_size.
 OF_TEXT = ("split", "val_fraction", "eval_part", "vocab_size")
+LONGEST = 16  # cells of an option's value
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One run: the manifest of its newest checkpoint, and its losses."""
-
-    name: str
-    manifest: Manifest
-    curve: Curve
-
-    @property
-    def loss(self) -> float | None:
-        """Of the best step, nats per character; None if nothing was evaluated."""
-        return self.manifest.shown_loss[0]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Every option of the recipe by its name, the seed included; from: the model that the run
-        started with, "" for random weights.
-        """
-        manifest = self.manifest
-        values: dict[str, Any] = {**vars(manifest.model), **vars(manifest.train)}
-        parent = manifest.parent
-        values["from"] = parent.title if parent else ""
-        if manifest.budget is not None:
-            values |= {"minutes": manifest.budget.seconds / 60}
-            left_out: tuple[str, ...] = (*OF_TEXT, *TIMED)
-        else:
-            left_out = OF_TEXT
-        return {name: value for name, value in values.items() if name not in left_out}
-
-    @property
-    def characters(self) -> int:
-        """Characters that the run has read to learn from, repeated ones included."""
-        return self.manifest.step * self.manifest.step_characters
-
-    @property
-    def elapsed(self) -> float:
-        """Since training began, evaluations and saves included."""
-        return max(self.manifest.elapsed, self.manifest.seconds)
-
-    @property
-    def parameters(self) -> int:
-        return self.manifest.model.parameters()
-
-    @property
-    def ended(self) -> bool:
-        """Whether the run has done all its steps, stopped by `patience`, or was imported."""
-        manifest, patience = self.manifest, self.manifest.train.patience
-        return (
-            bool(manifest.imported)
-            or manifest.step >= manifest.train.steps
-            or 0 < patience <= manifest.since_best
-        )
+def recipe_of(manifest: Manifest) -> dict[str, Any]:
+    """Every option of the recipe by its name, the seed included; from: the model that the run
+    started with, "" for random weights.
+    """
+    values: dict[str, Any] = {**vars(manifest.model), **vars(manifest.train)}
+    values["from"] = manifest.parent.title if manifest.parent else ""
+    left_out: tuple[str, ...] = OF_TEXT
+    if manifest.budget is not None:
+        values["minutes"] = manifest.budget.seconds / 60
+        left_out += TIMED
+    return {name: value for name, value in values.items() if name not in left_out}
 
 
 def validation_of(manifest: Manifest) -> tuple[Any, ...]:
@@ -224,7 +76,7 @@ class Group:
     options: the recipe's values of those options that differ in the comparison.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[Overview, ...]
     label: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -292,11 +144,11 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float | None, float | N
 class Comparison(TableResult):
     """Runs side by side: in each set, which has one validation text, groups by their mean loss.
 
-    columns: the options that differ between groups.
+    differs: the options that differ between groups.
     """
 
     sets: tuple[tuple[Group, ...], ...]
-    columns: tuple[str, ...]
+    differs: tuple[str, ...]
 
     def __repr__(self) -> str:
         texts = f", {len(self.sets)} validation texts" if len(self.sets) > 1 else ""
@@ -318,18 +170,181 @@ class Comparison(TableResult):
         units = {entry.manifest.step_characters for each in self.groups for entry in each.entries}
         return len(units) > 1
 
-    def records(self) -> list[dict[str, Any]]:
-        """A row for each group, for programs: its runs, and means over them.
+    def blocks(self) -> list[Block]:
+        """For each validation text: what differs and the losses, notes, and the curves."""
+        several = f"{len(self.sets)} validation texts: losses compare only within each table"
+        blocks: list[Block] = [Paragraph(several, "strong")] * (len(self.sets) > 1)
+        for groups in self.sets:
+            blocks += [_title(groups), self._table(groups), *map(Note, _notes(groups))]
+            blocks += self._curves(groups)
+        return blocks
+
+    def _table(self, groups: Sequence[Group]) -> Table:
+        columns: list[tuple[str, list[str]]] = [
+            (name, [_option(group.options.get(name)) for group in groups]) for name in self.differs
+        ]
+        several = any(len(group.losses) > 1 for group in groups)
+        for name, losses in (
+            ("val nats", [group.losses for group in groups]),
+            ("GPT alone", [group.gpt_losses for group in groups]),
+        ):
+            if any(losses) or name == "val nats":
+                means, spreads = zip(*map(mean_and_deviation, losses), strict=True)
+                columns.append((name, [*map(_loss, means)]))
+                columns += [("±", [*map(_loss, spreads)])] * several
+        columns += [("n", [str(len(group.losses)) for group in groups])] * several
+        columns.append(
+            ("best step", [_span(g, lambda each: each.manifest.best_step) for g in groups])
+        )
+        whole = [
+            ("steps", [_span(g, lambda each: each.manifest.step) for g in groups]),
+            ("characters", [_span(g, lambda each: each.characters, millions) for g in groups]),
+            ("parameters", [_span(g, lambda each: each.parameters, millions) for g in groups]),
+            ("time", [_span(g, lambda each: round(each.elapsed), duration) for g in groups]),
+        ]
+        del whole[1 : 1 + (not self.by_characters)]  # as many as steps
+        columns += [(name, cells) for name, cells in whole if len({*cells}) > 1]
+        labels = [
+            f"{mark:1} {each.label}" for mark, each in zip(marks(groups), groups, strict=True)
+        ]
+        rows = [
+            [*map(Cell, row)] for row in zip(labels, *(cells for _, cells in columns), strict=True)
+        ]
+        return Table([Column("run", left=True), *(Column(name) for name, _ in columns)], rows)
+
+    def _curves(self, groups: Sequence[Group]) -> list[Block]:
+        """The validation losses over the steps, or over the characters of training if the runs'
+        steps read different numbers of them. Groups of seeds: the mean; or every run, if the runs
+        were not evaluated after the same steps.
+        """
+        lines: list[Line] = []
+        means = False
+        for mark, group in zip(marks(groups), groups, strict=True):
+            every, mean = group.lines(self.by_characters), group.mean_line(self.by_characters)
+            means |= mean is not None and len(every) > 1
+            lines += [line_of(mark, *each) for each in ([mean] if mean else every)]
+        if not lines:
+            return []
+        curves = Curves(lines, "characters" if self.by_characters else "step", late(lines))
+        title = f"validation loss, nats per character{', means over seeds' * means}"
+        return [Fold(title, [curves], opened=True)]
+
+    def records(self) -> Records:
+        """A row for each group: its runs, and means over them. facts: the options that differ, and
+        every run alone.
 
         n: how many were evaluated. *_sd: sample standard deviations, None for fewer than two.
         val_characters: those that the losses are of, None if the runs' differ.
         validation: the number of the set, whose runs have the same validation text.
         """
-        return [
+        rows = [
             _record(group) | {"validation": number}
             for number, groups in enumerate(self.sets, start=1)
             for group in groups
         ]
+        entries = [entry for group in self.groups for entry in group.entries]
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        return Records(columns, {"differs": list(self.differs), "runs": [*map(_nested, entries)]})
+
+
+def _nested(entry: Overview) -> dict[str, Any]:
+    """A run among others, for programs: its facts and its rows."""
+    run = entry.records()
+    columns = {name: np.asarray(each).tolist() for name, each in run.columns.items()}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return {**run.facts, "rows": rows}
+
+
+def marks(groups: Sequence[Group]) -> list[str]:
+    """A letter for each group; none for those after the 52nd."""
+    return [*ascii_letters, *[""] * len(groups)][: len(groups)]
+
+
+def validation_text(manifest: Manifest) -> str:
+    """ "the last 10 % of corpus.txt"."""
+    if not manifest.corpus.digest:
+        return "a text that is not known"
+    train, sources = manifest.train, ", ".join(manifest.corpus.sources)
+    share = f"{100 * train.val_fraction:g} %"
+    kinds = {"last": f"the last {share}", "source": f"{share} of the sources"}
+    part = f"every {ordinal(train.every)} piece" if train.every else kinds.get(train.split)
+    return f"{part} of {sources}" if part else train.split
+
+
+def curves_on(groups: Sequence[Group]) -> str:
+    """The characters that the curves are measured on, unless they are those of the table."""
+    entries = [entry for group in groups for entry in group.entries]
+    drawn = [entry.curve.characters for entry in entries if entry.curve.characters is not None]
+    curves = sorted({int(read) for each in drawn for read in each})
+    table = sorted({read for group in groups for read in group.read})
+    if not curves or not table or curves == table:
+        return ""
+    of = entries[0].manifest.val_characters
+    first, second = (
+        " to ".join(f"{read:,}" for read in dict.fromkeys((each[0], each[-1])))
+        for each in (curves, table)
+    )
+    return f"curves on {first}, the table's losses on {second} of {of:,} characters"
+
+
+def _title(groups: Sequence[Group]) -> Title:
+    """How many runs these are, and on what they were validated."""
+    runs = counted(sum(len(group.entries) for group in groups), "run")
+    seeds = f" of {counted(len(groups), 'recipe')}" * any(len(each.entries) > 1 for each in groups)
+    manifest = groups[0].entries[0].manifest
+    size = f", {manifest.val_characters:,} characters" if manifest.val_characters else ""
+    parts = {entry.manifest.shown_loss[1:] for group in groups for entry in group.entries}
+    if len(parts) == 1:
+        size += measured_on(*parts.pop())
+    return Title(f"{runs}{seeds}", [f"validated on {validation_text(manifest)}{size}"])
+
+
+def _option(value: Any) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return "–" if value is None else cut(text, LONGEST)
+
+
+def _loss(nats: float | None) -> str:
+    return "–" if nats is None else f"{nats:.4f}"
+
+
+def _span(
+    group: Group, value: Callable[[Overview], Any], shown: Callable[[Any], str] = "{:,}".format
+) -> str:
+    """The value of all runs, or the smallest and the largest."""
+    known = [each for each in map(value, group.entries) if each is not None]
+    ends = dict.fromkeys(shown(each) for each in (min(known), max(known))) if known else ("–",)
+    return "–".join(ends)
+
+
+def _notes(groups: Sequence[Group]) -> list[str]:
+    notes = []
+    parts: dict[tuple[int, int], dict[str, None]] = {}  # (read, of) -> labels of groups
+    if any(len(group.losses) > 1 for group in groups):
+        notes.append("±: standard deviation over n seeds; ± / √n is the error of the mean")
+    manifests = [entry.manifest for group in groups for entry in group.entries]
+    baselines = {each.baseline for each in manifests}
+    if len(baselines) == 1 and (baseline := baselines.pop()):
+        on = f"on {baseline.scored:,} characters"
+        notes.append(f"counting {baseline.order}-grams: {baseline.nats:.4f} nats {on}")
+    for group in groups:
+        if group.repeats:
+            notes.append(f"the same seed twice in {group.label}: {', '.join(group.repeats)}")
+        for entry in group.entries:
+            _, read, of = entry.manifest.shown_loss
+            if not entry.ended:
+                steps = f"{entry.manifest.step:,} of {entry.manifest.train.steps:,}"
+                notes.append(f"not finished: {entry.name}, step {steps}")
+            if entry.loss is None:
+                imported = bool(entry.manifest.imported)
+                why = "imported, so it has no losses" if imported else "not evaluated yet"
+                notes.append(f"{why}: {entry.name}")
+            else:
+                parts.setdefault((read, of), {})[group.label] = None
+    if len(parts) > 1:  # else the title says it
+        for (read, of), labels in parts.items():
+            notes += [f"losses on {read:,} of {of:,} characters: {', '.join(labels)}"] * (read < of)
+    return [*notes, on] if (on := curves_on(groups)) else notes
 
 
 def _record(group: Group) -> dict[str, Any]:
@@ -352,9 +367,9 @@ def compared(rows: Iterable[tuple[Run, Manifest]], single: bool = False) -> Comp
     Raises CheckpointError for a log that cannot be read.
     """
     distinct = {run.path: (run, manifest) for run, manifest in rows}
-    entries = [Entry(run.name, each, curve_of(run, each)) for run, each in distinct.values()]
-    options = {entry.name: entry.options for entry in entries}
-    by_recipe: dict[str, list[Entry]] = {}
+    entries = [overview_of(run, manifest) for run, manifest in distinct.values()]
+    options = {entry.name: recipe_of(entry.manifest) for entry in entries}
+    by_recipe: dict[str, list[Overview]] = {}
     for entry in entries:
         kept = {name: value for name, value in options[entry.name].items() if name != "seed"}
         key = repr((validation_of(entry.manifest), kept, entry.name * single))

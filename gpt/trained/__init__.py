@@ -25,12 +25,13 @@ from gpt.vocabulary import FIRST
 from gpt.words import layers_and_heads
 
 if TYPE_CHECKING:  # imported where they are used, so that a model opens fast
+    from gpt.blocks import Block
     from gpt.explain.lesson import Lesson
     from gpt.heads.measures import Measure
     from gpt.heads.next_character import Experts, Lens, NextCharacter
     from gpt.reading.paired import Paired
     from gpt.reading.score import Score, Surprises
-    from gpt.storage.comparison import Curve, TrainingCurve
+    from gpt.storage.curves import Curve, TrainingCurve
     from gpt.storage.runs import Steps
     from gpt.vocabulary import Ids
 
@@ -84,6 +85,29 @@ class TrainedGPT(Measuring, Shown):
         """Copies open the same verified content again: they share no decoder."""
         return TrainedGPT, (self.stored, self._open_device, self._checkpoint)
 
+    def blocks(self) -> list[Block]:
+        """What the model is, what it was trained on, how good it is, and that its numbers are
+        right.
+        """
+        from gpt.blocks import Facts, Note, Title
+        from gpt.characters import label
+        from gpt.storage.overview import facts_of, model_facts
+        from gpt.words import millions, some
+
+        saved = self._checkpoint
+        facts = facts_of(saved.manifest) if saved else {"model": model_facts(self.config)}
+        facts["characters"] = some([label(each) for each in self.vocabulary.characters], 80)
+        facts["checked"] = (
+            "✓ numpy computes the logits that torch had at saving: difference "
+            f"{self.proof.error:.0e}, allowed {self.proof.bound:.0e}"
+        )
+        here, source = Path.cwd(), self.stored.source
+        facts["file"] = str(source.relative_to(here) if source.is_relative_to(here) else source)
+        text = repr(self.example())
+        asks = " · ".join(f"run.{name}({text})" for name in ("sample", "attn", "next"))
+        size = f"{millions(self.config.parameters())} parameters"
+        return [Title("model", [self.stored.title, size]), Facts(facts), Note(asks)]
+
     @property
     def has_run(self) -> bool:
         """Whether the model was opened from a run, not from a model file alone."""
@@ -117,7 +141,7 @@ class TrainedGPT(Measuring, Shown):
     @property
     def curve(self) -> Curve:
         """The losses at each evaluation so far, in nats per character."""
-        from gpt.storage.comparison import curve_of
+        from gpt.storage.curves import curve_of
 
         return curve_of(Run(self.path))
 
@@ -126,7 +150,7 @@ class TrainedGPT(Measuring, Shown):
         """Loss, gradient norm, learning rate and speed of the steps so far, also between
         evaluations.
         """
-        from gpt.storage.comparison import training_curve_of
+        from gpt.storage.curves import training_curve_of
 
         return training_curve_of(Run(self.path))
 

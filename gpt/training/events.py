@@ -1,10 +1,14 @@
-"""The events of a training: the trainer yields them, the commands and `gpt.train` show them."""
+"""The events of a training: the trainer yields them, the commands and `gpt.train` show them; some
+as lines of text.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.losses import no_better
+from gpt.words import bits, duration, measured_on
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,19 @@ class Evaluated:
     of: int
     gpt_loss: float | None = None
 
+    def __str__(self) -> str:
+        """ "step 400 · train 1.95 · val 1.98 nats, 2.86 bits/char (on 20,000 of 111,539) · best so
+        far".
+        """
+        if not self.since_best or self.best_step is None:
+            verdict = "best so far"
+        elif self.since_best == 1 and self.characters == self.of:
+            verdict = f"best was step {self.best_step:,}"
+        else:
+            verdict = no_better(self.best_step, self.characters, self.of)
+        losses = f"train {self.train_loss:.4f} · {_val(self.val_loss, self.gpt_loss)}"
+        return f"step {self.step:,} · {losses}{measured_on(self.characters, self.of)} · {verdict}"
+
 
 @dataclass(frozen=True)
 class Evaluating:
@@ -55,6 +72,14 @@ class Chosen:
     characters: int
     of: int
 
+    def __str__(self) -> str:
+        best = f"too little to tell, so the best step is {self.step:,}"
+        return (
+            f"step {self.earlier:,} · {self.lower:.4f} ± {self.error:.4f} nats lower than step "
+            f"{self.step:,} (paired standard error, on {self.characters:,} of {self.of:,} "
+            f"validation characters) · {'the best step' if self.sure else best}"
+        )
+
 
 @dataclass(frozen=True)
 class EvaluatedWhole:
@@ -66,6 +91,19 @@ class EvaluatedWhole:
     of: int
     seconds: float
     gpt_loss: float | None = None
+
+    def __str__(self) -> str:
+        """ "step 400 · val 1.9813 nats, 2.858 bits/char on all 111,539 validation characters"."""
+        part = f"{self.characters:,} of {self.of:,}"
+        read = f"all {self.of:,}" if self.characters == self.of else part
+        losses = f"{_val(self.val_loss, self.gpt_loss)} on {read} validation characters"
+        return f"step {self.step:,} · {losses}, in {duration(self.seconds)}"
+
+
+def _val(loss: float, gpt_loss: float | None) -> str:
+    """gpt_loss: of the GPT without counting, in a run with counting."""
+    alone = "" if gpt_loss is None else f", the GPT alone {gpt_loss:.4f}"
+    return f"val {loss:.4f} nats, {bits(loss):.3f} bits/char{alone}"
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,9 @@ def to_frame(found: Records) -> Any:
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV: None is an empty cell. A text that a spreadsheet would run as a formula begins
-    with an apostrophe, as OWASP advises; a single character is none.
+    """Rows as CSV: None is an empty cell, the values of a list are separated by spaces. A text that
+    a spreadsheet would run as a formula begins with an apostrophe, as OWASP advises; a single
+    character is none.
     """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -69,6 +70,8 @@ def csv_text(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        value = " ".join(map(str, value))
     if not isinstance(value, str):
         return "" if value is None else value
     return f"'{value}" if len(value) > 1 and value[0] in "=+-@\t\r" else value

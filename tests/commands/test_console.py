@@ -88,14 +88,14 @@ def test_line_beside_a_bar_is_wrapped_between_words_and_a_short_one_keeps_its_sp
 
 
 def test_coloured_table_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpt.view.terminal.lines import card
+    from gpt.blocks import Facts
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    console.show_aside(card({"name": "words " * 12}))
+    console.show_aside([Facts({"name": "words " * 12})])
     lines = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
     assert [len(line.split()) for line in lines] == [5, 4, 4]
     assert "\x1b[" in terminal.getvalue()

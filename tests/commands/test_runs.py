@@ -12,12 +12,15 @@ import pytest
 from program import TINY, Gptx, answer_of, at_home
 
 import gpt
+from gpt.view.records import to_record
 
 
 def test_runs_lists_runs_and_shows_one(gptx: Gptx) -> None:
     table = gptx("runs").out
-    assert table.splitlines()[0].split()[:2] == ["run", "step"]
-    assert "corpus-1" in table
+    title, _, header, row, *_ = table.splitlines()
+    assert title == "1 run · the newest last"
+    assert header.split()[:2] == ["run", "step"]
+    assert row.startswith("corpus-1 ")
     story = gptx("runs", "corpus-1").out
     for word in ("n_layer", "loss", "step 4", "step 8", "Transformer blocks."):
         assert word in story
@@ -79,7 +82,7 @@ def test_runs_are_compared_by_recipe(gptx: Gptx, sweep: Path) -> None:
     assert (answer.code, answer.err) == (0, "")
     lines = answer.out.splitlines()
     assert lines[0].startswith("4 runs of 2 recipes · validated on the last 10 % of corpus.txt, ")
-    assert lines[2].split()[:4] == ["learning_rate", "val", "nats", "±"]
+    assert lines[2].split()[:5] == ["run", "learning_rate", "val", "nats", "±"]
     assert [line.split()[:3] for line in lines[3:5]] == [
         ["a", "lr-1e-2-*", "0.01"],
         ["b", "lr-1e-3-*", "0.001"],
@@ -93,7 +96,7 @@ def test_runs_are_compared_by_recipe(gptx: Gptx, sweep: Path) -> None:
     assert gptx("runs", "lr-1e-2-1", "lr-*", "lr-1e-2-1", *SWEEP).out == answer.out
     single = gptx("runs", "lr-*", "--each", *SWEEP).out.splitlines()
     assert single[0].startswith("4 runs · ")
-    assert single[2].split()[:3] == ["learning_rate", "seed", "val"]
+    assert single[2].split()[:4] == ["run", "learning_rate", "seed", "val"]
 
 
 def test_runs_on_other_texts_are_apart(gptx: Gptx, sweep: Path) -> None:
@@ -108,12 +111,12 @@ def test_comparison_is_written_as_a_table_or_as_curves(gptx: Gptx, sweep: Path) 
     assert gptx("runs", "lr-*", "-o", "table.json", *SWEEP).out == ""
     assert json.loads(Path("table.json").read_text("utf-8")) == shown
     assert shown["differs"] == ["learning_rate"]
-    assert [recipe["n"] for recipe in shown["recipes"]] == [2, 2]
+    assert [recipe["n"] for recipe in shown["rows"]] == [2, 2]
     assert len(shown["runs"]) == 4
     gptx("runs", "lr-*", "-o", "table.csv", *SWEEP)
     with open("table.csv", encoding="utf-8", newline="") as file:
         rows = [*csv.DictReader(file)]
-    for row, recipe in zip(rows, shown["recipes"], strict=True):
+    for row, recipe in zip(rows, shown["rows"], strict=True):
         assert row["runs"].split() == recipe["runs"]
         assert float(row["val_nats_sd"]) == recipe["val_nats_sd"]
         assert row["gpt_nats"] == ""
@@ -130,8 +133,8 @@ def test_json_of_runs_has_options_and_curves(gptx: Gptx, sweep: Path) -> None:
     assert len(records) == 5
     for record in records:
         assert record["options"]["steps"] == 8
-        assert record["curve"]["steps"] == [4, 8]
-        assert min(record["curve"]["val"]) == pytest.approx(record["val_nats"])
+        assert [row["step"] for row in record["rows"]] == [4, 8]
+        assert min(row["val"] for row in record["rows"]) == record["val_nats"]
     one = json.loads(gptx("runs", "other", "--json", *SWEEP).out)
     assert one["corpus"]["sources"] == ["日本語.txt"]
     assert [each["step"] for each in one["metrics"]] == [4, 8]
@@ -184,7 +187,7 @@ def test_damaged_run_is_left_out_of_a_comparison_with_a_warning(gptx: Gptx, swee
 def test_python_compares_the_same(gptx: Gptx, sweep: Path) -> None:
     found = gpt.runs(sweep).compare("lr-*")
     shown = json.loads(gptx("runs", "lr-*", "--json", *SWEEP).out)
-    assert found.records() == shown["recipes"]
+    assert to_record(found.records(), {}) == shown
     assert len(gpt.runs(sweep).compare(each=True).groups) == 5
     html = found._repr_html_()
     assert html is not None

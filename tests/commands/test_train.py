@@ -156,7 +156,7 @@ def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path
     table = gptx("runs", *where).out
     assert "%)" not in table  # no loss is measured on a part
     story = gptx("runs", "first", *where).out
-    assert "loss (on 96 of" in story
+    assert re.search(r"lowest .* \(on 96 of", story)
     assert "of the 1 s asked for" in story
     done = gptx("train", "--resume", "--run", "first", *where)
     assert "this run has trained all its steps; train longer with --steps N" in done.err

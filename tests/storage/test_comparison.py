@@ -18,8 +18,14 @@ from gpt.storage.comparison import Comparison, compared, label_of
 from gpt.storage.manifest import CorpusId, Manifest
 from gpt.storage.run import Run
 from gpt.storage.runs import find_runs, natural
+from gpt.view.records import to_record
 
 Row = tuple[Run, Manifest]
+
+
+def rows_of(found: Comparison) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = to_record(found.records(), {})["rows"]
+    return rows
 
 
 @pytest.fixture
@@ -50,10 +56,10 @@ def test_runs_that_differ_only_in_seed_are_one_row(row: Callable[..., Row]) -> N
         for seed in (1, 2, 3)
     ]
     found = compared(rows)
-    assert found.columns == ("learning_rate",)
+    assert found.differs == ("learning_rate",)
     (groups,) = found.sets
     assert [group.label for group in groups] == ["lr-0.01-*", "lr-0.1-*"]  # the lower loss first
-    record, _ = found.records()
+    record, _ = rows_of(found)
     assert record["runs"] == ["lr-0.01-1", "lr-0.01-2", "lr-0.01-3"]
     assert record["n"] == 3
     assert record["learning_rate"] == 0.01
@@ -67,9 +73,9 @@ def test_runs_that_differ_only_in_seed_are_one_row(row: Callable[..., Row]) -> N
 def test_each_run_can_have_a_row_and_a_run_counts_once(row: Callable[..., Row]) -> None:
     one, two = row("a", 2.0, seed=1), row("b", 1.0, seed=2)
     found = compared([one, two, one], single=True)
-    assert found.columns == ("seed",)
+    assert found.differs == ("seed",)
     assert [group.names for group in found.groups] == [["b"], ["a"]]
-    assert compared([one, two, one]).columns == ()
+    assert compared([one, two, one]).differs == ()
     assert [group.names for group in compared([one, two, one]).groups] == [["a", "b"]]
 
 
@@ -88,8 +94,8 @@ def test_losses_on_other_validation_texts_are_neither_averaged_nor_ranked(
 ) -> None:
     found = compared([row("a", seed=1), row("b", 1.0, seed=2, **changes), row("c", 3.0, seed=3)])
     assert [[group.names for group in groups] for groups in found.sets] == [[["a", "c"]], [["b"]]]
-    assert [record["validation"] for record in found.records()] == [1, 2]
-    assert found.columns == ()  # the heading of each table has the text
+    assert [record["validation"] for record in rows_of(found)] == [1, 2]
+    assert found.differs == ()  # the heading of each table has the text
     assert "2 validation texts" in repr(found)
 
 
@@ -99,8 +105,8 @@ def test_steps_that_the_clock_decided_are_no_option(row: Callable[..., Row]) -> 
     one, two = row("a", seed=1, budget=budget), row("b", seed=2, budget=budget, **plan)
     assert len(compared([one, two]).groups) == 1
     longer = row("c", seed=3, budget=replace(budget, seconds=240))
-    assert compared([one, two, longer]).columns == ("minutes",)
-    assert compared([row("d"), row("e", steps=24)]).columns == ("steps",)
+    assert compared([one, two, longer]).differs == ("minutes",)
+    assert compared([row("d"), row("e", steps=24)]).differs == ("steps",)
 
 
 def test_mean_curve_needs_evaluations_after_the_same_steps(row: Callable[..., Row]) -> None:
@@ -125,7 +131,7 @@ def test_steps_of_different_sizes_are_compared_by_characters(row: Callable[..., 
 
 def test_unevaluated_unfinished_and_repeated_runs(row: Callable[..., Row]) -> None:
     one, new = row("a", seed=1), row("b", None, at=(), seed=2)
-    record = compared([one, new]).records()[0]
+    record = rows_of(compared([one, new]))[0]
     assert (record["n"], record["val_nats"], record["val_nats_sd"]) == (1, 2.0, None)
     (group,) = compared([one, new, row("c", seed=1)]).groups
     assert group.repeats == ["c"]

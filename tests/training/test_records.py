@@ -19,7 +19,7 @@ import gpt
 from gpt.config import TrainConfig
 from gpt.config.schedule import RECORDS, is_recorded
 from gpt.errors import ConfigError
-from gpt.storage.comparison import training_curve_of
+from gpt.storage.curves import training_curve_of
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training import ranks

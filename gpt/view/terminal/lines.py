@@ -1,18 +1,17 @@
-"""Building blocks of text views: numbers, coloured cells, tables, cards, lines that fit a page."""
+"""Building blocks of text views: numbers, coloured cells, tables, lines that fit a page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from rich.cells import cell_len
 from rich.color import Color
 from rich.style import Style
-from rich.table import Table
 from rich.text import Text
 
-from gpt.characters import NAMED, NAMED_ASCII, cut, escape, label, one_line, pad
+from gpt.characters import NAMED, NAMED_ASCII, cut, label, one_line, pad
 from gpt.checks import Check
 from gpt.config import Scale
 from gpt.reading.layers import Array
@@ -45,17 +44,6 @@ def number(value: float, page: Page) -> str:
     if text.startswith(("0.", "-0.")):
         text = text.replace("0.", ".", 1)
     return text if page.ascii_only else text.replace("-", "−")
-
-
-def card(rows: Mapping[str, str]) -> Table:
-    """A table of names and facts; facts wrap in their column, and empty ones are omitted."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, fact in rows.items():
-        if fact:
-            table.add_row(Text(name), Text(escape(fact)))
-    return table
 
 
 def painted(values: Array, width: int) -> Text:

@@ -10,14 +10,16 @@ pytest.importorskip("matplotlib")
 from manifests import manifest
 
 from gpt.config import TrainConfig
-from gpt.storage.comparison import Comparison, Curve, Entry, Group
+from gpt.storage.comparison import Comparison, Group
+from gpt.storage.curves import Curve
+from gpt.storage.overview import Overview
 from gpt.view.figure.curves import draw, to_figure
 
 
-def entry(name: str, seed: int, *val: float) -> Entry:
+def entry(name: str, seed: int, *val: float) -> Overview:
     steps, losses = np.arange(1, len(val) + 1) * 100, np.array(val)
     found = manifest(train=TrainConfig(seed=seed), best_loss=min(val))
-    return Entry(name, found, Curve(steps, losses, losses, name=name))
+    return Overview(name, found, Curve(steps, losses, losses, name=name))
 
 
 @pytest.fixture

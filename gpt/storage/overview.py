@@ -1,0 +1,317 @@
+"""One run and a list of runs: what was trained, on which text, how, and how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpt.blocks import (
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Fold,
+    Note,
+    Passage,
+    Records,
+    Table,
+    Title,
+)
+from gpt.characters import cut, quoted
+from gpt.checks import TableResult
+from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import field_help
+from gpt.config.train import trained_parameters
+from gpt.storage.curves import Curve, curve_of
+from gpt.storage.losses import best_facts, counting_facts, counting_record, than_counting
+from gpt.storage.manifest import CorpusId, Manifest, Parent
+from gpt.storage.run import Run
+from gpt.vocabulary import REPLACEMENT
+from gpt.words import bits, counted, duration, layers_and_heads, millions, some
+
+LONGEST = 100  # cells of an option and of the names of texts
+MOST_CHARACTERS = 12  # characters that a fact lists
+#: What a percentage beside a loss means.
+PART = "(%): on this share of the validation split; losses on other shares do not compare"
+HINT = 'gptx runs NAME shows one, gptx runs A B compares · gpt.load("checkpoints/NAME") opens one'
+
+
+@dataclass(frozen=True, repr=False)
+class RunTable(TableResult):
+    """Runs, each with the manifest of its newest checkpoint, the most recently saved last."""
+
+    rows: tuple[tuple[Run, Manifest], ...]
+
+    def __repr__(self) -> str:
+        if not self.rows:
+            return "<no runs>"
+        names = ", ".join(run.name for run in [*self][-5:])
+        return f"<{counted(len(self), 'run')}: {'… ' * (len(self) > 5)}{names}>"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Run]:
+        return (run for run, _ in self.rows)
+
+    def blocks(self) -> list[Block]:
+        """A row for each run: its progress, its loss, its size and its text."""
+        columns = [
+            Column("run", left=True),
+            Column("step", least=60),
+            Column("of", least=60),
+            Column("best nats"),
+            Column("than counting"),
+            Column("parameters", least=80),
+            Column("corpus", left=True, least=80),
+        ]
+        rows = []
+        for run, manifest in self.rows:
+            best, characters, of = manifest.shown_loss
+            share = f" ({characters / of:.0%})" if characters < of else ""
+            texts = [
+                run.name,
+                f"{manifest.step:,}",
+                f"{manifest.train.steps:,}",
+                "–" if best is None else f"{best:.4f}{share}",
+                than_counting(manifest),
+                millions(manifest.model.parameters()),
+                cut(some(manifest.corpus.sources, 3, ", "), LONGEST),
+            ]
+            rows.append([*map(Cell, texts)])
+        parts = any("%" in row[3].text for row in rows)
+        if not rows:
+            return [Title("no runs"), Note("train one: gptx train")]
+        title = Title(counted(len(self), "run"), ["the newest last"])
+        return [title, Table(columns, rows), *[Note(PART)] * parts, Note(HINT)]
+
+    def records(self) -> Records:
+        """A row for each run; see `outcome`."""
+        rows = [outcome(run.name, manifest) for run, manifest in self.rows]
+        names = dict.fromkeys(name for row in rows for name in row)
+        return Records({name: [row.get(name) for row in rows] for name in names})
+
+
+@dataclass(frozen=True, repr=False)
+class Overview(TableResult):
+    """One run: what it was trained on and how, its losses, and what it wrote at its evaluations.
+
+    samples: its records of "step" and "text".
+    """
+
+    name: str
+    manifest: Manifest
+    curve: Curve
+    samples: tuple[Mapping[str, Any], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<Overview of {self.name}, step {self.manifest.step:,}>"
+
+    @property
+    def loss(self) -> float | None:
+        """Of the best step, nats per character; None if nothing was evaluated."""
+        return self.manifest.shown_loss[0]
+
+    @property
+    def characters(self) -> int:
+        """Characters that the run has read to learn from, repeated ones included."""
+        return self.manifest.step * self.manifest.step_characters
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since training began, evaluations and saves included."""
+        return max(self.manifest.elapsed, self.manifest.seconds)
+
+    @property
+    def parameters(self) -> int:
+        return self.manifest.model.parameters()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has done all its steps, stopped by `patience`, or was imported."""
+        manifest, patience = self.manifest, self.manifest.train.patience
+        return (
+            bool(manifest.imported)
+            or manifest.step >= manifest.train.steps
+            or 0 < patience <= manifest.since_best
+        )
+
+    def blocks(self) -> list[Block]:
+        """Facts, every option with what it means, the losses, and the samples."""
+        manifest = self.manifest
+        trained = "" if manifest.imported else f" of {manifest.train.steps:,}, {time_of(manifest)}"
+        samples = [
+            Fold(f"step {each['step']:,}", [Passage(str(each["text"]).strip("\n"))])
+            for each in self.samples
+        ]
+        return [
+            Title("run", [self.name, f"step {manifest.step:,}{trained}"]),
+            Facts(facts_of(manifest)),
+            Fold("options", [self._options()]),
+            *(self.curve.blocks() if len(self.curve) else []),
+            *samples,
+        ]
+
+    def _options(self) -> Table:
+        """Every option with what it means; of an imported run, those of the model."""
+        of_training = {} if self.manifest.imported else field_help(TrainConfig)
+        values = {name: cut(str(value), LONGEST) for name, value in self.options.items()}
+        rows = [
+            [Cell(name, tone="name"), Cell(values[name]), Cell(meaning, tone="dim")]
+            for name, meaning in {**field_help(ModelConfig), **of_training}.items()
+        ]
+        return Table([Column(left=True), Column(left=True), Column(left=True)], rows)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every option of the model and the training."""
+        return {**vars(self.manifest.model), **vars(self.manifest.train)}
+
+    def records(self) -> Records:
+        """A row for each evaluation; facts: how the run ended, its options and its corpus."""
+        corpus = self.manifest.corpus
+        facts = {
+            **outcome(self.name, self.manifest),
+            "options": self.options,
+            "parameters": self.parameters,
+            "corpus": {
+                "sources": list(corpus.sources),
+                "characters": corpus.characters,
+                "digest": corpus.digest,
+            },
+        }
+        return Records(self.curve.records().columns, facts)
+
+
+def overview_of(run: Run, manifest: Manifest | None = None) -> Overview:
+    """A run as it is now. manifest: its newest, if it has been read. Raises CheckpointError."""
+    manifest = manifest or run.last().manifest
+    return Overview(run.name, manifest, curve_of(run, manifest), tuple(run.records("samples")))
+
+
+def facts_of(manifest: Manifest) -> dict[str, str]:
+    """What was trained, on which text, and how good it is; an imported model has no losses."""
+    config, imported = manifest.model, bool(manifest.imported)
+    return {
+        "imported": manifest.imported,
+        "corpus": corpus_facts(manifest.corpus, config, manifest.parent),
+        "from": parent_facts(manifest.parent),
+        "folded": folded_facts(manifest.corpus),
+        "model": model_facts(config),
+        "frozen": frozen_facts(config, manifest.train.freeze),
+        "best": "" if imported else best_facts(manifest),
+        "to beat": "" if imported else counting_facts(manifest),
+    }
+
+
+def outcome(name: str, manifest: Manifest) -> dict[str, Any]:
+    """How a run went, for programs; and which characters were folded, if any were."""
+    corpus, budget = manifest.corpus, manifest.budget
+    best, characters, of = manifest.shown_loss
+    record: dict[str, Any] = {
+        "run": name,
+        "step": manifest.step,
+        "best_step": manifest.best_step,
+        "val_nats": best,
+        "val_bits": None if best is None else bits(best),
+        "val_characters": characters or None,
+        "val_split": of or None,
+        "seconds": round(manifest.seconds, 3),
+        "elapsed": round(manifest.elapsed, 3),
+        "minutes": None if budget is None else budget.seconds / 60,
+        "gpt_nats": manifest.gpt_loss,
+        "parent": parent_record(manifest.parent),
+        "counting": counting_record(manifest),
+    }
+    if corpus.folded:
+        record["folded"] = {
+            "characters": corpus.folded,
+            "kinds": len(corpus.folded),
+            "count": corpus.folded_count,
+            "share": corpus.folded_count / corpus.characters,
+        }
+    return record
+
+
+def parent_record(parent: Parent | None) -> dict[str, Any] | None:
+    """The model that a run started from, for programs."""
+    if parent is None:
+        return None
+    record = {name: value for name, value in vars(parent).items() if name != "texts"}
+    return {**record, "texts": [vars(text) for text in parent.texts]}
+
+
+def corpus_facts(corpus: CorpusId, config: ModelConfig, parent: Parent | None = None) -> str:
+    """The text's sources and size, and the vocabulary's share of the parameters if it is large."""
+    sources = corpus.sources
+    text = f"{some(sources, 3, ', ')}: {corpus.characters:,} characters" if sources else "not known"
+    kinds = "in the vocabulary" if parent else "distinct"
+    facts = f"{text}, {config.vocab_size:,} {kinds}{'' if sources else ' characters'}"
+    share = config.vocab_size * config.n_embd * (2 - config.tied) / config.parameters()
+    return facts + (f" (they take {share:.0%} of the parameters)" if share > 0.5 else "")
+
+
+def parent_facts(parent: Parent | None) -> str:
+    """The model that the run started from, and the characters that it did not know."""
+    if parent is None:
+        return ""
+    if not parent.added:
+        return f"{parent.title}, which knows all characters"
+    new = counted(len(parent.added), "new character")
+    return f"{parent.title}; {new}: {quote_some(parent.added)}"
+
+
+def frozen_facts(config: ModelConfig, freeze: str) -> str:
+    """The parts that do not train, and how many parameters do."""
+    if not freeze:
+        return ""
+    trained, whole = trained_parameters(config, freeze), config.parameters()
+    return f"{freeze}; {millions(trained)} of {millions(whole)} parameters train"
+
+
+def folded_facts(corpus: CorpusId) -> str:
+    """The rare characters that became one, and their share of the text."""
+    if not corpus.folded:
+        return ""
+    kinds, share = len(corpus.folded), corpus.folded_count / corpus.characters
+    return (
+        f"{quote_some(corpus.folded)} became {quoted(REPLACEMENT)}: "
+        f"{counted(kinds, 'rare character')}, {corpus.folded_count:,} of {corpus.characters:,} "
+        f"in the text ({100 * share:.3g}%)"
+    )
+
+
+def quote_some(characters: Sequence[str], most: int = MOST_CHARACTERS) -> str:
+    """The labels of the first `most` characters in quotes, and how many there are besides."""
+    return some([quoted(character) for character in characters], most)
+
+
+def model_facts(config: ModelConfig) -> str:
+    """Its size, then the kinds of its parts."""
+    parts = [f"{config.position} positions", f"{config.norm} norm", config.activation]
+    if config.previous_heads:
+        heads = min(config.previous_heads, config.n_head)
+        starts = "start on the last characters" if heads > 1 else "starts on the last character"
+        parts.insert(1, f"{counted(heads, 'head')} {starts}")
+    parts += ["biases"] * config.bias
+    parts += ["biases of q, k, v"] * config.qkv_bias + ["tied"] * config.tied
+    parts += [f"counts of n-grams up to {config.counting}"] * (config.counting > 0)
+    parts += [f"dropout {config.dropout:g}", f"{config.attention} attention"]
+    if config.encoder_layers:
+        parts.insert(0, "post-norm" if config.post_norm else "pre-norm")
+        parts += ["one embedding for both sides"] * config.shared_embedding
+    shape = layers_and_heads(config.n_layer, config.n_head)
+    if config.encoder_layers:
+        shape = f"{counted(config.encoder_layers, 'encoder layer')} + {shape}"
+    return (
+        f"{millions(config.parameters())} parameters: {shape} × {config.head_size}, "
+        f"context {config.block_size}; {', '.join(parts)}"
+    )
+
+
+def time_of(manifest: Manifest) -> str:
+    """ "1 min 58 s of the 2 min 0 s asked for, with evaluations and saves"."""
+    budget = manifest.budget
+    asked = f" of the {duration(budget.seconds)} asked for" if budget else ""
+    return f"{duration(manifest.elapsed)}{asked}, with evaluations and saves"

@@ -1,0 +1,221 @@
+"""A training as its card before the first step shows it, and how it ended. See Plan."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpt.blocks import Block, Facts
+from gpt.config.fields import flag_of
+from gpt.config.schedule import characters_read
+from gpt.storage.losses import best_facts, comparison_record, counting_facts, few_facts
+from gpt.storage.manifest import Manifest
+from gpt.storage.overview import (
+    corpus_facts,
+    folded_facts,
+    frozen_facts,
+    model_facts,
+    parent_facts,
+    parent_record,
+    quote_some,
+    time_of,
+)
+from gpt.storage.run import Run
+from gpt.words import counted, duration, ordinal
+
+if TYPE_CHECKING:
+    from gpt.training.plan import Plan
+
+#: The meaning of the losses on the card and after it.
+NATS = (
+    "mean of −ln of the probability that the model gives the correct next character; 0 is "
+    "perfect; bits = nats / ln 2"
+)
+#: `split` of pairs -> how the pairs that validate are chosen.
+PAIRS = {"source": "by a hash of the source", "last": "the last lines"}
+
+
+def card_of(plan: Plan, recipe: Mapping[str, Any]) -> list[Block]:
+    """What is trained, on which text, how long it takes, and the loss to beat. recipe: the options
+    that a known corpus sets.
+    """
+    manifest, identity = plan.manifest, plan.corpus.identity
+    facts = {
+        "corpus": corpus_facts(identity, manifest.model, manifest.parent),
+        "from": parent_facts(manifest.parent),
+        "characters": _characters(plan),
+        "folded": folded_facts(identity),
+        "split": _split(plan),
+        "model": model_facts(manifest.model),
+        "recipe": _recipe(recipe),
+        "training": _training(plan),
+        "frozen": frozen_facts(manifest.model, manifest.train.freeze),
+        "fitted": "; ".join(plan.why),
+        "device": _device(plan),
+        "time": _time(plan),
+        "to beat": _to_beat(plan),
+        "nats/char": NATS,
+    }
+    return [Facts(facts)]
+
+
+def record_of(plan: Plan) -> dict[str, Any]:
+    """The plan for programs: every option, and the counts and measurements it is based on."""
+    return {
+        "dry_run": True,
+        "parent": parent_record(plan.manifest.parent),
+        **plan.settings(),
+        "characters": plan.corpus.identity.characters,
+        "train_characters": plan.train_characters,
+        "val_characters": plan.val_characters,
+        "vocab_size": plan.manifest.model.vocab_size,
+        "parameters": plan.manifest.model.parameters(),
+        "step_seconds": plan.speed.seconds_per_step,
+        "seconds_left": plan.seconds_left,
+        "uniform": plan.uniform,
+        "counting": comparison_record(None, 0, plan.baseline),
+    }
+
+
+def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> list[Block]:
+    """How the run ended, whether it is better than counting, its folder, and what to type next."""
+    steps, folder = manifest.train.steps, run.path.parent
+    ended = {
+        "finished": f"all {counted(f'{steps:,}', 'step')}{_unlike_planned(manifest)}",
+        "patience": f"stopped at step {manifest.step:,}: no lower loss in "
+        f"{manifest.since_best} evaluations",
+    }.get(reason, f"{reason} after step {manifest.step:,} of {steps:,}")
+    usual = str(folder) == os.environ.get("GPTX_CHECKPOINTS", "checkpoints")
+    where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"
+    resume = f"gptx train --resume --run {run.name}{where}"
+    if manifest.environment.get("ranks", 1) != 1:
+        resume = resume.replace("gptx", "torchrun … -m -- gpt", 1) + " --shard" * shard
+    commands = ('gptx sample --prompt "…"', "gptx attn", f"gptx runs {run.name}")
+    facts = {
+        "ended": f"{ended}, {time_of(manifest)}",
+        "best": best_facts(manifest),
+        "to beat": counting_facts(manifest),
+        "saved": str(run.path),
+        "go on": "" if reason in ("finished", "patience") else resume,
+        "next": [f"{command}{where}" for command in commands],
+    }
+    return [Facts(facts)]
+
+
+def _unlike_planned(manifest: Manifest) -> str:
+    """ " (the card estimated 1,760)", if a time budget changed the number by more than a tenth."""
+    planned, steps = manifest.train.horizons[0][1], manifest.train.steps
+    return f" (the card estimated {planned:,})" if abs(steps - planned) > 0.1 * planned else ""
+
+
+def _characters(plan: Plan) -> str:
+    """Characters that are rare in the training text, and those that only validation has."""
+    facts = {"rare": plan.rare, "only in validation": plan.only_in_val}
+    return " · ".join(f"{what}: {quote_some(them)}" for what, them in facts.items() if them)
+
+
+def _split(plan: Plan) -> str:
+    """The sizes of both splits, the validation rule, and how much of it evaluations read."""
+    manifest, train, characters = plan.manifest, plan.manifest.train, plan.val_characters
+    read = manifest.part[0]
+    read_last = characters_read(
+        manifest.val_characters, manifest.model.block_size, train.eval_chars
+    )
+    few = few_facts(read_last)
+    if plan.pairs:
+        how = f"every {ordinal(train.every)} line" if train.every else train.split
+        return (
+            f"{counted(plan.pairs[0], 'pair')} to train on "
+            f"({plan.train_characters:,} characters of targets), {plan.pairs[1]:,} to validate "
+            f"({characters - 1:,}): {PAIRS.get(train.split, how)}{few}"
+        )
+    facts = f"{plan.train_characters:,} to train on, {characters:,} to validate"
+    if train.every:
+        block = plan.corpus.block
+        what = f"block of {block:,} characters" if block else "text"
+        facts += f": every {ordinal(train.every)} {what}"
+    elif train.validation:
+        facts += f": {train.validation}"
+    if read < characters - 1:
+        facts += f"; evaluations read {read:,} of them, evenly distributed"
+        whole = "all" if read_last == characters - 1 else f"{read_last:,}"
+        facts += f"; the last one reads {whole}" if read_last > read else " (--eval-chars)"
+    return facts + few
+
+
+def _recipe(recipe: Mapping[str, Any]) -> str:
+    """The options that a known corpus sets, as the command line spells them."""
+    spelled = " ".join(
+        f"--{'no-' * (value is False)}{flag_of(name)[2:]}"
+        + (f" {value}" if not isinstance(value, bool) else "")
+        for name, value in recipe.items()
+    )
+    return f"options of this corpus, unless you give others: {spelled}" if spelled else ""
+
+
+def _training(plan: Plan) -> str:
+    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"; "about" if a budget lets the
+    number of steps change.
+    """
+    train, budget = plan.manifest.train, plan.manifest.budget
+    epochs = train.steps * plan.step_characters / plan.train_characters
+    about = ("at most " if budget.most_steps == train.steps else "about ") if budget else ""
+    return (
+        f"{about}{counted(f'{train.steps:,}', 'step')} × {plan.step_characters:,} characters = "
+        f"{epochs:.1f} epochs, "
+        f"learning rate {train.learning_rate:g} → {train.min_lr:g} ({train.schedule})"
+    )
+
+
+def _device(plan: Plan) -> str:
+    """ "cpu (2 threads, torch 2.13.0)"."""
+    found, threads = plan.environment, int(plan.environment["threads"])
+    name = str(found["device"]) if plan.device != "cpu" else counted(threads, "thread")
+    if int(found.get("ranks", 1)) > 1:
+        name = f"{found['ranks']} ranks of {name}"
+    return f"{plan.device} ({name}, torch {found['torch']})"
+
+
+def _time(plan: Plan) -> str:
+    """ "2 min 10 s with evaluations and saves (estimated: 62 ms/step, 33,000 characters/s)", and
+    what the time does not include or what ends the run earlier.
+    """
+    train, budget, step = plan.manifest.train, plan.manifest.budget, plan.speed.seconds_per_step
+    facts = (
+        f"{'' if plan.is_timed else 'about '}{duration(plan.seconds_left)} with evaluations and "
+    )
+    facts += f"saves (estimated: {_rough(1000 * step)} ms/step, "
+    facts += f"{_rough(plan.step_characters / step)} characters/s"
+    facts += "; the number of steps adapts to the measured speed)" if plan.is_timed else ")"
+    if budget and train.steps == budget.most_steps and not plan.is_timed:
+        facts += f"; if the machine is slower, fewer steps in {duration(budget.seconds)}"
+    if round(plan.last_seconds):
+        facts += f"; then about {duration(plan.last_seconds)} to evaluate the whole split"
+        facts += " (--eval-chars N: less)"
+    return facts + plan.longer
+
+
+def _rough(number: float) -> str:
+    """A number with two significant digits."""
+    return f"{float(f'{number:.2g}'):,.10g}"
+
+
+def _to_beat(plan: Plan) -> str:
+    """The losses of counting n-grams on the validation split, the best order first, and of a
+    uniform model.
+    """
+    baseline = plan.baseline
+    losses = " ".join(f"{loss:.3f}" for loss in baseline.losses)
+    of = " of the targets, without the sources" if plan.pairs is not None else ""
+    facts = (
+        f"{baseline.nats:.4f} nats/char by counting {baseline.order}-grams{of} · orders 1 to "
+        f"{len(baseline.losses)}: {losses} · uniform {plan.uniform:.3f}"
+    )
+    if plan.counts_all:
+        return facts
+    return (
+        f"{facts} (counted in the last {baseline.counted:,} characters of the training "
+        f"split, scored on the first {baseline.scored:,} of the validation split)"
+    )
