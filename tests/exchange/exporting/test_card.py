@@ -62,10 +62,18 @@ def test_card_fits_a_screen_and_has_the_facts_of_the_run(tiny: Checkpoint) -> No
     assert f"{manifest.model.parameters():,} parameters" in text
 
 
-def test_card_names_the_first_of_many_sources_without_folders(tiny: Checkpoint) -> None:
+def test_card_names_the_first_of_many_sources_without_folders_and_an_imports_origin(
+    tiny: Checkpoint,
+) -> None:
     sources = ("/home/me/a|b.txt", "C:\\me\\`c`\n.txt", *(f"{n}.txt" for n in range(9)))
     text = card_of(trained(tiny, corpus=replace(tiny.manifest.corpus, sources=sources)))
     assert "- Text: `a|b.txt`, `` `c`\\n.txt ``, `0.txt` and 8 more, " in text
+    origin = "nanoGPT's out/ckpt.pt, step 300"
+    unknown = replace(tiny.manifest.corpus, digest="")
+    text = card_of(trained(tiny, imported=origin, corpus=unknown))
+    assert f"gptx imported it: {origin}. gptx {gpt.__version__} exported it" in text
+    assert "trained with gptx" not in text
+    assert f"- Text: {len(tiny.manifest.characters)} distinct" in text
 
 
 def test_loss_of_another_step_is_measured_on_the_excerpt(tiny: Checkpoint) -> None:
@@ -86,13 +94,9 @@ def test_card_of_a_model_file_has_no_facts_of_a_run(tmp_path: Path) -> None:
     assert f"- Text: {len(model.vocabulary)} distinct characters. " in text
     assert f"{model.config.parameters():,} parameters" in text
     assert "- Context: 16 characters, prompt and new ones together; " in text
-    rotary = card_of(random_model(tmp_path, norm="layer"))
-    assert "- Context: 16 characters; it continues longer texts" in rotary
-
-
-def test_a_very_short_excerpt_gives_no_loss(tmp_path: Path) -> None:
-    model = random_model(tmp_path, norm="layer")
-    short = TrainedGPT(replace(model.stored, excerpt="a"))
+    rotary = random_model(tmp_path, norm="layer")
+    assert "- Context: 16 characters; it continues longer texts" in card_of(rotary)
+    short = TrainedGPT(replace(rotary.stored, excerpt="a"))  # too short to measure a loss
     assert losses_of(short) is None
     assert "- Loss: not measured.\n" in card_of(short)
 
@@ -108,12 +112,3 @@ def test_a_very_short_excerpt_gives_no_loss(tmp_path: Path) -> None:
 )
 def test_any_name_is_shown_as_code(text: str, shown: str) -> None:
     assert code(text) == shown
-
-
-def test_card_of_an_imported_model_names_its_origin(tiny: Checkpoint) -> None:
-    origin = "nanoGPT's out/ckpt.pt, step 300"
-    unknown = replace(tiny.manifest.corpus, digest="")
-    text = card_of(trained(tiny, imported=origin, corpus=unknown))
-    assert f"gptx imported it: {origin}. gptx {gpt.__version__} exported it" in text
-    assert "trained with gptx" not in text
-    assert f"- Text: {len(tiny.manifest.characters)} distinct" in text

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -41,13 +41,14 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def variants() -> Iterator[Any]:
     """Each architecture with each pair of biases and tying, and with each activation."""
+    activations = cycle(ACTIVATIONS)
     for kind, options in KINDS.items():
-        for switches in product((False, True), repeat=2):
-            more = dict(zip(("tied", "bias"), switches, strict=True))
-            more["qkv_bias"] = switches[0] != switches[1]
-            yield pytest.param({**options, **more}, id=f"{kind}-{'-'.join(map(str, switches))}")
-        for activation in ACTIVATIONS:
-            yield pytest.param({**options, "activation": activation}, id=f"{kind}-{activation}")
+        for tied, bias in product((False, True), repeat=2):
+            more = {"tied": tied, "bias": bias, "qkv_bias": tied != bias}
+            more["activation"] = next(activations)
+            yield pytest.param(
+                {**options, **more}, id=f"{kind}-{'-'.join(map(str, more.values()))}"
+            )
 
 
 @pytest.fixture(autouse=True)

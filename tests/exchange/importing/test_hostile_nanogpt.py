@@ -140,6 +140,17 @@ def test_state_dict_alone_and_other_contents_are_named(tmp_path: Path) -> None:
         assert "it has no dict" in refusal(saved(tmp_path, content))
     assert "cannot read" in refusal(tmp_path / "nowhere.pt")
     assert "cannot read" in refusal(tmp_path)
+    shared: dict[str, Any] = {
+        f"transformer.h.{n}.ln_1.weight": state["lm_head.weight"] for n in range(50)
+    }
+    path = saved(tmp_path, checkpoint_of(shared, len(CHARACTERS)))
+    assert "claim more numbers than the file has" in refusal(path)
+    write_nanogpt(tmp_path / "files")
+    shutil.rmtree(tmp_path / "files" / "data")
+    message = refusal(tmp_path / "files" / "out" / "ckpt.pt")
+    assert "gptx is character-level and found no meta.pkl" in message
+    assert "--meta" in message
+    assert "GPT-2's tokens" in message
 
 
 WEIGHT = "transformer.h.1.mlp.c_fc.weight"
@@ -211,22 +222,6 @@ def test_sizes_that_do_not_fit_are_refused(
     content = checkpoint_of(state_of(len(CHARACTERS)), len(CHARACTERS))
     content["model_args"].update(change)
     assert says in refusal(saved(tmp_path, content))
-
-
-def test_one_storage_for_many_tensors_is_refused(tmp_path: Path) -> None:
-    numbers = torch.zeros(200, 200)
-    state: dict[str, Any] = {f"transformer.h.{n}.ln_1.weight": numbers for n in range(50)}
-    path = saved(tmp_path, checkpoint_of(state, len(CHARACTERS)))
-    assert "claim more numbers than the file has" in refusal(path)
-
-
-def test_checkpoint_without_meta_is_named_as_gpt2s_tokens(tmp_path: Path) -> None:
-    path = write_nanogpt(tmp_path / "files")
-    shutil.rmtree(tmp_path / "files" / "data")
-    message = refusal(path)
-    assert "gptx is character-level and found no meta.pkl" in message
-    assert "--meta" in message
-    assert "GPT-2's tokens" in message
 
 
 @pytest.mark.parametrize("levels", [30, 5_000])

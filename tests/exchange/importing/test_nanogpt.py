@@ -75,7 +75,9 @@ def test_ids_in_another_order_than_code_points_keep_their_rows(tmp_path: Path) -
     np.testing.assert_allclose(found, expected[:, order], rtol=0, atol=2e-5)
 
 
-def test_state_of_a_module_is_read(tmp_path: Path) -> None:
+def test_state_of_a_module_is_read_without_the_masks_of_older_torch_releases(
+    tmp_path: Path,
+) -> None:
     state = state_of(len(CHARACTERS))
     plain, _ = read_nanogpt(saved(tmp_path, checkpoint_of(state, len(CHARACTERS))))
     module = torch.nn.ParameterDict({name.replace(".", "/"): it for name, it in state.items()})
@@ -83,16 +85,11 @@ def test_state_of_a_module_is_read(tmp_path: Path) -> None:
     for name in [*found]:
         found[name.replace("/", ".")] = found.pop(name)
     assert found._metadata  # type: ignore[attr-defined]
+    found["transformer.h.0.attn.bias"] = torch.ones(1, 1, 12, 12).tril()
     model, _ = read_nanogpt(saved(tmp_path, checkpoint_of(found, len(CHARACTERS))))
     assert model.config == plain.config
-    assert all(torch.equal(model.tensors[name], it) for name, it in plain.tensors.items())
-
-
-def test_masks_of_older_torch_releases_are_no_parameters(tmp_path: Path) -> None:
-    state = state_of(len(CHARACTERS))
-    state["transformer.h.0.attn.bias"] = torch.ones(1, 1, 12, 12).tril()
-    model, _ = read_nanogpt(saved(tmp_path, checkpoint_of(state, len(CHARACTERS))))
     assert list(model.tensors) == list(model.config.shapes())
+    assert all(torch.equal(model.tensors[name], it) for name, it in plain.tensors.items())
 
 
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
