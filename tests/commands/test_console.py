@@ -13,6 +13,7 @@ import pytest
 from program import Terminal
 from rich.cells import cell_len
 
+from gpt.blocks import Facts
 from gpt.commands import console
 from gpt.errors import TextError
 
@@ -33,11 +34,14 @@ def test_reading_in_chunks_of_any_size_keeps_the_text(
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
-def test_endless_device_is_refused() -> None:
-    with pytest.raises(TextError, match="/dev/zero looks like UTF-16 or binary"):
-        console.read_text("/dev/zero")
-    with pytest.raises(TextError, match=r"/dev/urandom: invalid UTF-8"):
-        console.read_text("/dev/urandom")
+def test_endless_devices_and_a_name_with_a_nul_are_refused() -> None:
+    for name, problem in (
+        ("/dev/zero", "/dev/zero looks like UTF-16 or binary"),
+        ("/dev/urandom", r"/dev/urandom: invalid UTF-8"),
+        ("a\0b", "the name has a NUL character"),
+    ):
+        with pytest.raises(TextError, match=problem):
+            console.read_text(name)
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\r\x1b[31mb", "a\u202eb"])
@@ -68,30 +72,20 @@ def test_terminal_lines_break_between_words(monkeypatch: pytest.MonkeyPatch, col
     monkeypatch.setattr(sys, "stderr", short)
     console.say("two words")
     assert short.getvalue() == "two words\n"
-
-
-def test_piped_lines_are_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     pipe = io.StringIO()
     monkeypatch.setattr(sys, "stderr", pipe)
-    monkeypatch.setenv("COLUMNS", "20")
-    console.say_error("many words " * 40)
+    console.say_error("many words " * 40)  # which is not broken
     assert pipe.getvalue().count("\n") == 1
 
 
-def test_line_beside_a_bar_is_wrapped_between_words_and_a_short_one_keeps_its_spaces(
+def test_lines_beside_a_bar_and_coloured_tables_are_wrapped_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "20")
     assert console.aside("step 9 · train 1.95 · val 2.1") == "step 9 · train 1.95\n· val 2.1"
     assert console.aside("  │ ten  words more") == "  │ ten  words more"
-
-
-def test_coloured_table_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpt.blocks import Facts
-
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -99,11 +93,6 @@ def test_coloured_table_is_wrapped_once(monkeypatch: pytest.MonkeyPatch) -> None
     lines = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
     assert [len(line.split()) for line in lines] == [5, 4, 4]
     assert "\x1b[" in terminal.getvalue()
-
-
-def test_error_names_a_path_with_a_nul_character() -> None:
-    with pytest.raises(TextError, match="the name has a NUL character"):
-        console.read_text("a\0b")
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "log"])

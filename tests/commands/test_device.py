@@ -56,27 +56,38 @@ def options(command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_named_device_computes_the_same(gptx: Gptx, calls: list[str], command: str) -> None:
-    expected = gptx(*options(command), "--device", "cpu")
-    assert calls == []
-    found = gptx(*options(command), "--device", "cuda")
+def test_a_device_computes_the_same_and_numpy_replaces_one_that_fails(
+    gptx: Gptx,
+    calls: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    command: str,
+) -> None:
+    line = options(command)
+    expected = gptx(*line, "--device", "cpu")
+    assert gptx(*line) == expected
+    assert calls == []  # the work does not repay the import of torch
+    found = gptx(*line, "--device", "cuda")
     assert (found.code, found.err) == (0, expected.err)
     assert set(calls) == {COMMANDS[command]}
     assert NUMBER.sub("", found.out) == NUMBER.sub("", expected.out)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_auto_takes_the_device_for_long_work_and_says_so(
-    gptx: Gptx, calls: list[str], monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    expected = gptx(*options(command))
-    assert calls == []  # the work does not repay the import of torch
+    calls.clear()
     monkeypatch.setattr(shared, "TORCH_PAYS", 0)
-    found = gptx(*options(command))
+    found = gptx(*line)
     note = "device: cuda (--device cpu computes with numpy)\n"
     assert found.err.count(note) == 1
     assert found.err.replace(note, "") == expected.err
     assert set(calls) == {COMMANDS[command]}
+
+    def fail(*given: Any) -> Any:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(DeviceGPT, COMMANDS[command], fail)
+    assert gptx(*line, "--device", "cuda") == expected
+    assert caplog.messages == [
+        "note: the GPU failed (RuntimeError: CUDA error: device-side assert triggered); "
+        "numpy computes the same instead"
+    ]
 
 
 @pytest.fixture
@@ -122,15 +133,6 @@ def test_records_name_the_device_that_computed(
     assert device_of("--device", "cuda") == "cpu"
 
 
-def test_auto_asks_no_driver_for_short_work(gptx: Gptx, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> int:
-        raise AssertionError("asked the driver")
-
-    monkeypatch.setattr("gpt.devices.cuda_devices", fail)
-    for command in COMMANDS:
-        assert gptx(*options(command)).code == 0
-
-
 @pytest.mark.parametrize(
     ("one", "second"),
     [
@@ -151,29 +153,6 @@ def test_both_models_of_a_comparison_are_computed_on_the_device(
     assert 0 < 2 * counts[0] == counts[1]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_device_that_fails_prints_one_line(
-    gptx: Gptx,
-    calls: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    command: str,
-) -> None:
-    expected = gptx(*options(command))
-
-    def fail(*given: Any) -> Any:
-        raise RuntimeError("CUDA error: device-side assert triggered")
-
-    monkeypatch.setattr(DeviceGPT, COMMANDS[command], fail)
-    found = gptx(*options(command), "--device", "cuda")
-    assert (found.code, found.out, found.err) == (0, expected.out, expected.err)
-    (line,) = caplog.messages
-    assert line == (
-        "note: the GPU failed (RuntimeError: CUDA error: device-side assert triggered); "
-        "numpy computes the same instead"
-    )
-
-
 def test_ablation_on_a_device_says_what_numpy_computes(gptx: Gptx, calls: list[str]) -> None:
     command = options("heads --windows 2 --ablate zero")
     expected, found = gptx(*command), gptx(*command, "--device", "cuda")
@@ -182,11 +161,16 @@ def test_ablation_on_a_device_says_what_numpy_computes(gptx: Gptx, calls: list[s
     assert set(calls) == {"block"}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_device_that_torch_cannot_use_is_refused(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, command: str
+def test_no_driver_is_asked_for_short_work_and_a_device_that_torch_cannot_use_is_refused(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fail() -> int:
+        raise AssertionError("asked the driver")
+
+    monkeypatch.setattr("gpt.devices.cuda_devices", fail)
     monkeypatch.setattr("gpt.devices.has_mps", lambda: False)
-    answer = gptx(*options(command), "--device", "mps")
-    assert (answer.code, answer.out) == (2, "")
-    assert answer.err.endswith("--device: no Apple GPU found; use --device cpu\n")
+    for command in COMMANDS:
+        assert gptx(*options(command)).code == 0
+        answer = gptx(*options(command), "--device", "mps")
+        assert (answer.code, answer.out) == (2, "")
+        assert answer.err.endswith("--device: no Apple GPU found; use --device cpu\n")

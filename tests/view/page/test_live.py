@@ -34,7 +34,7 @@ def built(run: TrainedGPT, steps: Any = None, **options: Any) -> LivePage:
     return build_live(models, [run.heads(windows=4)], **options)
 
 
-def test_a_page_contains_the_model_once_and_no_address(run: TrainedGPT) -> None:
+def test_a_page_contains_the_model_once_its_options_and_no_address(run: TrainedGPT) -> None:
     page = built(run)
     document = Document(page.html)
     (policy,) = (a["content"] for t, a in document.tags if "content" in a and "http-equiv" in a)
@@ -54,10 +54,7 @@ def test_a_page_contains_the_model_once_and_no_address(run: TrainedGPT) -> None:
     means = unpack(data["models"][0]["means"])
     assert means.shape == (2 * 2 * 8,)
     assert abs(means).max() > 0
-
-
-def test_options_and_their_defaults_come_from_the_config(run: TrainedGPT) -> None:
-    options = {each["name"]: each for each in payload_of(built(run).html)["options"]}
+    options = {each["name"]: each for each in data["options"]}
     assert options["temperature"]["default"] == 0.8
     assert options["top_k"]["default"] is None
     assert list(options)[-1] == "seed"
@@ -210,12 +207,8 @@ def test_the_page_of_a_model_with_an_encoder_begins_with_a_source_or_a_pair(
         assert unpack(data["models"][0]["means"][kind]).size == layers * 2 * 8
         assert data["attentions"][kind]["layers"] == layers
         assert "pairs of the validation split" in data["attentions"][kind]["measured"]
-
-
-def test_several_models_with_an_encoder_have_a_slider(pairs: Path) -> None:
-    model = gpt.load(pairs)
-    data = payload_of(build_live([model, model], surveys_of(model)).html)
-    assert len(data["models"]) == len(data["model"]["models"]) == 2
+    several = payload_of(build_live([model, model], surveys_of(model)).html)
+    assert len(several["models"]) == len(several["model"]["models"]) == 2
 
 
 @pytest.mark.parametrize(

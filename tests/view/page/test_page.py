@@ -60,8 +60,11 @@ def test_the_payload_equals_the_npz_at_its_precision(
             assert np.array_equal(unpack(packed), expected.ravel())
 
 
-def test_page_names_its_source(subject: Subject) -> None:
-    document = payload_of(build_page([subject], Start(2, "mean", "scaled"), "A title"))
+def test_page_names_its_source_and_is_the_same_for_the_same_map(subject: Subject) -> None:
+    page = build_page([subject], Start(2, "mean", "scaled"), "A title")
+    again = random_subject(TEXT, n_layer=3)
+    assert page == build_page([again], Start(2, "mean", "scaled"), "A title")
+    document = payload_of(page)
     assert document["title"] == "A title"
     assert document["start"] == {"layer": 2, "head": "mean", "stage": "scaled", "why": ""}
     assert document["codes"] == [ord(character) for character in TEXT]
@@ -122,28 +125,26 @@ def test_page_of_6_layers_6_heads_256_characters_fits_5_mb() -> None:
     assert list(document["subjects"][0]["details"]) == ["4"]
 
 
-def test_numbers_too_large_for_float16_stay_float32(subject: Subject) -> None:
+def test_numbers_too_large_for_float16_stay_float32_and_a_normed_residual_is_there(
+    subject: Subject,
+) -> None:
     first, *others = subject.attention.layers
     stream = first.stream * np.float32(1e6)
     large = replace(first, stream=stream, residual=stream + first.proj)
-    attention = replace(subject.attention, layers=(large, *others))
-    document = payload_of(build_page([replace(subject, attention=attention)], Start(), TEXT, 0))
-    details = document["subjects"][0]["details"]["0"]
-    assert {name: packed["bits"] for name, packed in details.items()} == {
+    normed = replace(first, residual=first.residual / 2)
+    found = []
+    for layer, limit in ((large, 0), (normed, 5_000_000)):
+        attention = replace(subject.attention, layers=(layer, *others))
+        page = build_page([replace(subject, attention=attention)], Start(), TEXT, limit)
+        found.append(payload_of(page)["subjects"][0]["details"])
+    (of_large, of_normed) = found
+    assert {name: packed["bits"] for name, packed in of_large["0"].items()} == {
         **dict.fromkeys(DETAILS, 16),
         "stream": 32,
     }
-    assert np.array_equal(unpack(details["stream"]), large.stream.ravel())
-
-
-def test_a_residual_that_is_normalised_is_in_the_page(subject: Subject) -> None:
-    first, *others = subject.attention.layers
-    normed = replace(first, residual=first.residual / 2)
-    attention = replace(subject.attention, layers=(normed, *others))
-    document = payload_of(build_page([replace(subject, attention=attention)], Start(), TEXT))
-    details = document["subjects"][0]["details"]
-    assert np.array_equal(unpack(details["0"]["residual"]), normed.residual.ravel())
-    assert list(details["1"]) == list(DETAILS)
+    assert np.array_equal(unpack(of_large["0"]["stream"]), large.stream.ravel())
+    assert np.array_equal(unpack(of_normed["0"]["residual"]), normed.residual.ravel())
+    assert list(of_normed["1"]) == list(DETAILS)
 
 
 def test_page_data_keeps_any_text_and_runs_none_of_it() -> None:
@@ -159,11 +160,6 @@ def test_page_data_keeps_any_text_and_runs_none_of_it() -> None:
     assert document.texts["payload"].isascii()
     assert not set("<>&\n") & set(document.texts["payload"])
     assert "\u202e" not in page
-
-
-def test_same_map_gives_the_same_page(subject: Subject) -> None:
-    again = random_subject(TEXT, n_layer=3)
-    assert build_page([subject], Start(), TEXT) == build_page([again], Start(), TEXT)
 
 
 def test_security_policy_allows_only_the_pages_script_and_style(
@@ -187,35 +183,24 @@ def test_security_policy_allows_only_the_pages_script_and_style(
     }
 
 
-BUNDLES = {
-    **{"page": PAGE.scripts, "live": LIVE.scripts, "worker": LIVE.worker},
-    **{"live pairs": LIVE_PAIRS.scripts, "pair worker": LIVE_PAIRS.worker},
-}
+BUNDLES = (PAGE.scripts, LIVE.scripts, LIVE.worker, LIVE_PAIRS.scripts, LIVE_PAIRS.worker)
 
 
-def test_every_script_is_in_a_page() -> None:
+def test_every_script_is_in_a_page_after_its_imports_and_without_duplicate_names() -> None:
     files = {path.relative_to(ASSETS).as_posix() for path in ASSETS.rglob("*.js")}
     files.remove("payload.js")  # only types
-    assert files == {name for scripts in BUNDLES.values() for name in scripts}
-
-
-@pytest.mark.parametrize("scripts", BUNDLES.values(), ids=BUNDLES)
-def test_scripts_come_after_their_imports(scripts: tuple[str, ...]) -> None:
-    for number, name in enumerate(scripts):
-        imported = re.findall(r'^import [^;]*? from "(.*)";$', read(name), re.M)
-        paths = {
-            posixpath.normpath(posixpath.join(posixpath.dirname(name), each)) for each in imported
-        }
-        assert paths <= set(scripts[:number]), name
-
-
-@pytest.mark.parametrize("scripts", BUNDLES.values(), ids=BUNDLES)
-def test_scripts_in_one_scope_have_no_duplicate_names(scripts: tuple[str, ...]) -> None:
+    assert files == {name for scripts in BUNDLES for name in scripts}
     pattern = r"^(?:export )?(?:async )?(?:const|let|class|function\*?) (\w+)"
-    names = [found for name in scripts for found in re.findall(pattern, read(name), re.M)]
-    assert len(names) > 50
-    assert sorted(names) == sorted(set(names))
-    assert not re.search(r"^(import|export) ", joined(scripts), re.M)
+    for scripts in BUNDLES:
+        for number, name in enumerate(scripts):
+            imported = re.findall(r'^import [^;]*? from "(.*)";$', read(name), re.M)
+            folder = posixpath.dirname(name)
+            paths = {posixpath.normpath(posixpath.join(folder, each)) for each in imported}
+            assert paths <= set(scripts[:number]), name
+        names = [found for name in scripts for found in re.findall(pattern, read(name), re.M)]
+        assert len(names) > 50
+        assert sorted(names) == sorted(set(names))
+        assert not re.search(r"^(import|export) ", joined(scripts), re.M)
 
 
 def test_page_of_two_models_needs_equal_texts_not_equal_shapes(subject: Subject) -> None:
