@@ -359,9 +359,12 @@ def test_page_shows_predictions_and_the_logit_lens(open_page: Open, subject: Sub
         assert labels_of(depths.nth(line).locator("td")) == likeliest
 
 
-def test_page_shows_the_gpt_counting_and_both_side_by_side(open_page: Open) -> None:
+def test_page_shows_the_gpt_counting_and_both_side_by_side(
+    open_page: Open, subject: Subject
+) -> None:
     one = random_subject(TEXT, counted="the cat sat on the mat. the rat\n")
-    page = open_page([one])
+    page = open_page([one], scheme="dark", width=360)
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
     experts = one.experts
     assert experts is not None
     table = page.locator("#next .experts")
@@ -394,22 +397,13 @@ def test_page_shows_the_gpt_counting_and_both_side_by_side(open_page: Open) -> N
         "Counting used the last 3 characters the, seen 3 times; always the same character followed."
     )
     assert page.locator("#next sup").count() == 2
-
-
-def test_page_says_what_is_about_the_gpt_alone_and_compares_with_a_run_without_counting(
-    open_page: Open, subject: Subject
-) -> None:
-    one = random_subject(TEXT, counted="the cat sat", seed=1)
-    page = open_page([one], scheme="dark", width=360)
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
     assert "about the GPT alone" in page.locator("#gpt-alone").inner_text()
     rows = page.locator("#lens tbody th").all_inner_texts()
     assert rows == ["together", "counting", "layer 1", "layer 0", "embedding"]
-    for line, expert in enumerate(("both", "counting")):
-        chances = getattr(one.experts, expert)
-        labels = [drawn_label(character) for character in one.characters]
-        shown = page.locator("#lens tbody tr").nth(line).locator("td")
-        ids = [labels.index(text) for text in labels_of(shown)]
+    labels = [drawn_label(character) for character in one.characters]
+    for row, chances in enumerate((experts.both, experts.counting)):
+        likeliest = labels_of(page.locator("#lens tbody tr").nth(row).locator("td"))
+        ids = [labels.index(text) for text in likeliest]
         largest = chances.max(axis=1)  # of which there may be two in float32
         np.testing.assert_allclose(chances[np.arange(T), ids], largest, rtol=1e-6)
     both = open_page([subject, one])
