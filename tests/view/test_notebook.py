@@ -9,6 +9,7 @@ import gzip
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,10 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import shown
 from manifests import manifest
 from pages import HOSTILE, payload_of
 
 import gpt
+from gpt.blocks import Checks, Curves, Fold, Passage
 from gpt.errors import ConfigError
 from gpt.explain.lesson import Lesson, Step, Table
 from gpt.heads.attention_map import inspect
@@ -35,8 +38,9 @@ from gpt.storage.manifest import CorpusId
 from gpt.storage.overview import Overview, RunTable
 from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
-from gpt.view.html import LIMIT, style
+from gpt.view.html import LIMIT, card_of, style
 from gpt.view.notebook import attention
+from gpt.view.terminal.lines import Page
 
 TEXT = "the cat sat"
 
@@ -127,6 +131,27 @@ def test_every_result_shows_itself_and_prints_as_one_line(run: TrainedGPT) -> No
         assert not re.search(r"https?:|//|@import|url\(", html.split("srcdoc")[0])
         assert len(repr(each)) < 200
         assert "\n" not in repr(each)
+
+
+def words_of(texts: Iterable[str]) -> list[str]:
+    """The words of texts, without signs that separate or draw."""
+    words = " ".join(texts).replace("␣", "␠").casefold().split()
+    return sorted(word for word in words if not re.fullmatch("[·█▁▂▃▄▅▆▇▏▎▍▌▋▊▉✓]+|checks:", word))
+
+
+def test_terminal_and_notebook_say_the_same_words_and_numbers_of_every_result(
+    run: TrainedGPT,
+) -> None:
+    for each in every(run, TEXT):
+        for block in each.blocks():
+            if isinstance(block, Curves | Passage | Checks):
+                continue  # drawn in their own way; tests/view/test_blocks.py has them
+            inner = [block]
+            if isinstance(block, Fold):
+                inner = [it for it in block.blocks if not isinstance(it, Curves | Passage | Checks)]
+            html = re.sub("<style>.*?</style>", "", card_of(inner), flags=re.S)
+            page = Markup(html.replace("<", " <"))
+            assert words_of(page.text.split()) == words_of(shown(inner, Page())), each
 
 
 def test_arrays_of_heads_and_activations_have_their_names(run: TrainedGPT) -> None:
