@@ -122,8 +122,9 @@ def test_heads_of_a_model_file_uses_the_text_in_it(gptx: Gptx, model: str) -> No
 
 def test_model_file_can_be_compared_with_a_run(gptx: Gptx, runs: Path, model: str) -> None:
     against = gptx("eval", "corpus.txt", "--run", "first", "--step", "4", "--against", model)
-    assert against.out.startswith("corpus.txt: first ")
-    assert f", {model} " in against.out
+    assert against.out.startswith("corpus.txt · ")
+    assert "\nfirst step 4 " in against.out
+    assert f"\n{model} step 8 " in against.out
     record = json.loads(
         gptx("eval", "corpus.txt", "--run", model, "--against", "first:4", "--json").out
     )
@@ -149,7 +150,7 @@ def test_model_file_can_be_compared_with_a_run(gptx: Gptx, runs: Path, model: st
             "eval --run {model}",
             3,
             "the validation split needs the corpus: {model} is a model file without its "
-            "run, so its corpus is unknown; give a FILE",
+            "run, so its corpus is unknown; give a text",
         ),
         (
             "sample --novelty --run {model}",
