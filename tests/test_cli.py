@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[1]
         (
             ["train", "corpus.txt", "--batch-size", "1000000000"],
             8,
-            "are free; try --micro-batch-size",
+            "are free; try --batch-size",
         ),
         (["train", "corpus.txt", "--n-embd", "1000000", "--n-head", "4"], 8, "a smaller model"),
         (["train", "--config", "classic.toml", "--preset", "best"], 2, "but --config has classic"),

@@ -360,6 +360,15 @@ def test_two_trainers_cannot_share_a_run(fresh_run: Run, here: Gptx) -> None:
     assert freed.code == 0, freed.err
 
 
+def test_no_run_is_left_if_torch_cannot_be_imported(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
+    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
+    command = [*MAIN, "train", "text.txt"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, timeout=60)
+    assert (done.returncode, b"no torch here" in done.stderr) == (1, True), done.stderr
+    assert not list(tmp_path.glob("checkpoints/*/*"))
+
+
 #: Two signals at once, of which the second one ends the program.
 TOGETHER = """if True:
     import signal

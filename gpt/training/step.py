@@ -146,14 +146,18 @@ def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> Non
     share = math.ceil(config.batch_size / ranks)
     at_once = min(config.micro_batch_size or share, share)
     # Weights, gradients and two moments; what each sublayer keeps for its gradient; logits.
-    fixed = 16 * model.parameters()
+    # The ids that the whole share reads come first.
+    fixed = 16 * model.parameters() + 8 * (model.block_size + 1) * share
     layer = 8 * model.n_embd + model.widened + model.hidden
     kept = model.n_layer * layer + 3 * model.vocab_size
     sequence = 4 * kept * model.block_size
     if fixed + at_once * sequence <= has:
         return
-    fits = (has - fixed) // (2 * sequence)  # half of the rest, as the count above is a minimum
-    remedy = f"`micro_batch_size={fits}`, which learns the same, or `batch_size={fits * ranks}`"
+    room = has - 16 * model.parameters()
+    fits = room // (2 * sequence)  # half of the rest, as the count above is a minimum
+    remedy = f"`batch_size={fits * ranks}`"
+    if fixed < has:
+        remedy = f"`micro_batch_size={fits}`, which learns the same, or {remedy}"
     if fits < 1:
         remedy = "a smaller model: `n_embd`, `n_layer`"
         if model.vocab_size * model.n_embd > model.parameters() // 4:

@@ -221,6 +221,15 @@ def test_memory_is_estimated_for_one_micro_batch(monkeypatch: pytest.MonkeyPatch
     check_memory(MODEL, many)
 
 
+def test_a_batch_whose_characters_do_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpt.training.step.available_memory", lambda: 10**9)
+    many = TrainConfig(batch_size=10**9, micro_batch_size=1)
+    with pytest.raises(OutOfMemory, match="try `batch_size=") as refused:
+        check_memory(MODEL, many)
+    advised = int(re.findall(r"`batch_size=(\d+)`", str(refused.value))[0])
+    check_memory(MODEL, replace(many, batch_size=advised))
+
+
 def test_the_trial_step_of_a_device_has_the_presets_features(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
