@@ -58,9 +58,7 @@ class AttentionMap(TableResult):
     source: tuple[str, Ids] | None = None
 
     def __repr__(self) -> str:
-        of = f"{self.title} of {_short(self.text)}" if self.title else f"of {_short(self.text)}"
-        if self.kind == "cross":
-            of += f" to {_short(self.columns)}"
+        of = f"{self.title} {self.texts}".strip()
         across = f" × {len(self.columns)}" if self.kind == "cross" else ""
         failed = [check.name for check in self.checks if not check.passed]
         return (
@@ -73,10 +71,16 @@ class AttentionMap(TableResult):
         """Its stages with their shapes, and the checks. Its page and matrices show the numbers."""
         sides = [f"{len(self.ids)} characters", layers_and_heads(len(self.layers), self.heads)]
         return [
-            Title(self.title or "attention", [f"of {_short(self.text)}", *sides]),
+            Title(self.title or "attention", [self.texts, *sides]),
             shapes_of(self.to_numpy()),
             Checks(self.checks),
         ]
+
+    @property
+    def texts(self) -> str:
+        """ "of 'the text'", and of cross-attention the text that is read."""
+        read = f" to {_short(self.columns)}" if self.kind == "cross" else ""
+        return f"of {_short(self.text)}{read}"
 
     @property
     def heads(self) -> int:

@@ -630,4 +630,4 @@ def test_a_step_that_does_not_fit_in_memory_is_refused_before_training(
 ) -> None:
     monkeypatch.setattr("gpt.training.step.available_memory", lambda: 10**8)
     with pytest.raises(OutOfMemory, match=r"try `micro_batch_size=\d+`, which learns the same"):
-        make_plan(corpus, {**TINY, "batch_size": 10**6}, "classic", "cpu")
+        make_plan(corpus, {**TINY, "batch_size": 10**5}, "classic", "cpu")

@@ -143,7 +143,8 @@ def test_a_figure_has_labels_of_both_texts(cross: AttentionMap) -> None:
 
 def test_a_notebook_shows_the_page(cross: AttentionMap) -> None:
     html = cross._repr_html_()
-    assert "Cross-attention of “\t2-1” to “24 abc”" in html
+    title = html.partition("</p>")[0].partition('class="title">')[2]
+    assert title.startswith("Cross-attention <span>of &#x27;\\t2-1&#x27; to &#x27;24 abc&#x27; · ")
     assert "<iframe" in html
 
 
