@@ -49,6 +49,7 @@ _TYPES: dict[str, Any] = {
     "SampleConfig": "SampleConfig",
     "AttentionMap": "AttentionMap",
     "TrainedGPT": "TrainedGPT",
+    "Run": "Run",
     "Saved": "Saved",
 }
 

@@ -21,8 +21,10 @@ from gpt.loading import Saved, read
 from gpt.reading import novelty as copies
 from gpt.reading.paired import Paired, paired
 from gpt.reading.pairs import PairScores
+from gpt.reading.sampler import Sample
 from gpt.reading.score import WORST, Score, Surprises
 from gpt.storage.losses import comparison, comparison_record
+from gpt.storage.run import Run
 from gpt.trained import TrainedGPT
 from gpt.vocabulary import FIRST, LAST, known_text
 
@@ -302,10 +304,10 @@ def left_out(saved: Saved, text: str) -> dict[str, Any]:
 
 @checks_arguments
 def evaluate(
-    run: TrainedGPT | str | Path,
+    run: TrainedGPT | Run | str | Path,
     text: str | None = None,
     *,
-    against: TrainedGPT | str | Path | None = None,
+    against: TrainedGPT | Run | str | Path | None = None,
     chars: bool = False,
     pairs: bool = False,
     beam: int | None = None,
@@ -316,8 +318,8 @@ def evaluate(
     """How well a model predicts a text, or without one the validation split of its run; `gptx eval`
     shows the same. Logs a warning if the model has learned some of the text.
 
-    run, against: models, or paths that `load` opens. The options are those of Scorer. Raises
-    TextError, ConfigError, CheckpointError.
+    run, against: models, runs of `gpt.runs()`, or paths that `load` opens. The options are those of
+    Scorer. Raises TextError, ConfigError, CheckpointError.
     """
     other = None if against is None else _saved(against)
     options = (chars, pairs, beam, baseline, unknown, Path(data))
@@ -327,14 +329,14 @@ def evaluate(
 
 @checks_arguments
 def novelty(
-    run: TrainedGPT | Saved | str | Path,
+    run: TrainedGPT | Saved | Run | str | Path,
     texts: Sequence[str],
     *,
     data: str | Path = "data",
     note: Callable[[str], object] = _log,
 ) -> list[copies.Novelty]:
-    """How much of each text, such as samples without their prompt, a run copied from the text that
-    it was trained on. Raises TextError without that text.
+    """How much of each text, such as samples, whose prompts do not count, a run copied from the
+    text that it was trained on. Raises TextError without that text.
 
     note: receives a note if only a part of that text is searched.
     """
@@ -346,10 +348,13 @@ def novelty(
     if len(train) > copies.MOST:
         note(f"note: searching for copies only in the first {copies.MOST:,} characters")
     searched, usual = train[: copies.MOST], val[: copies.MOST_USUAL]
-    return copies.novelty(texts, searched, usual, saved.model.vocabulary)
+    texts = [each[each.prompt :] if isinstance(each, Sample) else each for each in texts]
+    return copies.novelty(texts, searched, usual, saved.model.vocabulary) if texts else []
 
 
-def _saved(model: TrainedGPT | Saved | str | Path) -> Saved:
+def _saved(model: TrainedGPT | Saved | Run | str | Path) -> Saved:
     if isinstance(model, Saved):
         return model
-    return Saved.of(model) if isinstance(model, TrainedGPT) else read(model)
+    if isinstance(model, TrainedGPT):
+        return Saved.of(model)
+    return read(model.path if isinstance(model, Run) else model)

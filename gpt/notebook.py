@@ -175,7 +175,7 @@ def names_of(corpus: Corpus) -> tuple[str, ...]:
     return names
 
 
-LAYOUT = "{percentage:3.0f}%|{bar}| {desc}ETA {remaining}"
+LAYOUT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal cuts its end
 _say = partial(logging.getLogger("gpt").warning, "note: %s")  # Python writes it to stderr
 
 #: What help() shows as the defaults of options that the preset, the corpus or the time sets.

@@ -77,6 +77,10 @@ def test_python_finds_the_copies_that_the_command_finds(gptx: Gptx) -> None:
     asked = ("sample", "the c", "--length", "40", "--novelty", "--json")
     record = json.loads(gptx(*asked).out)
     (found,) = gpt.novelty("checkpoints", [record["text"][5:]])
+    sampled = gpt.load("checkpoints").sample("the c", length=40)  # whose prompt does not count
+    run = gpt.runs("checkpoints")[-1]
+    assert repr(gpt.novelty(run, [sampled])) == repr([found])
+    assert gpt.novelty(run, []) == []
     numbers = record["novelty"] | {"start": record["novelty"]["start"] - 5}
     assert to_record(found.records(), {})["rows"] == [numbers]
     (line,) = shown(found.blocks(), Page())

@@ -35,7 +35,9 @@ FIRST = (
     *("back", "duplicate", "induction", "induction_synthetic"),
     *("sink", "entropy", "distance", "ablation"),
 )
-NO_INDUCTION = "no head gets the name induction; to train a model that has one: gptx train repeats"
+NO_INDUCTION = (
+    "no head gets the name induction; to train a model that has one, to its end: gptx train repeats"
+)
 CAVEAT = "weights show where a head looks, not what that causes"
 CURVE = "curve: all steps, from 0 to the highest value in its table"
 MOST_STEPS = 12  # columns of values over a training

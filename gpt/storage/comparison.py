@@ -106,6 +106,12 @@ class Group:
         return [loss for loss in known if loss is not None]
 
     @property
+    def share(self) -> float:
+        """The smallest share of the validation split that a loss was measured on."""
+        parts = (each.manifest.shown_loss for each in self.entries if each.loss is not None)
+        return min((read / of for _, read, of in parts if of), default=1.0)
+
+    @property
     def read(self) -> list[int]:
         """The numbers of characters that `losses` were measured on."""
         return sorted(
@@ -184,20 +190,23 @@ class Comparison(TableResult):
             (name, [_option(group.options.get(name)) for group in groups]) for name in self.differs
         ]
         several = any(len(group.losses) > 1 for group in groups)
+        shares = [group.share for group in groups]
+        mixed = len({*shares}) > 1  # else the heading says it
+        parts = [f" ({share:.0%})" * (mixed and share < 1) for share in shares]
         for name, losses in (
             ("val nats", [group.losses for group in groups]),
             ("GPT alone", [group.gpt_losses for group in groups]),
         ):
             if any(losses) or name == "val nats":
                 means, spreads = zip(*map(mean_and_deviation, losses), strict=True)
-                columns.append((name, [*map(_loss, means)]))
+                columns.append((name, [*map(_loss, means, parts)]))
                 columns += [("±", [*map(_loss, spreads)])] * several
         columns += [("n", [str(len(group.losses)) for group in groups])] * several
         columns.append(
             ("best step", [_span(g, lambda each: each.manifest.best_step) for g in groups])
         )
         whole = [
-            ("steps", [_span(g, lambda each: each.manifest.step) for g in groups]),
+            ("step", [_span(g, lambda each: each.manifest.step) for g in groups]),
             ("characters", [_span(g, lambda each: each.characters, millions) for g in groups]),
             ("parameters", [_span(g, lambda each: each.parameters, millions) for g in groups]),
             ("time", [_span(g, lambda each: round(each.elapsed), duration) for g in groups]),
@@ -304,8 +313,8 @@ def _option(value: Any) -> str:
     return "–" if value is None else cut(text, LONGEST)
 
 
-def _loss(nats: float | None) -> str:
-    return "–" if nats is None else f"{nats:.4f}"
+def _loss(nats: float | None, part: str = "") -> str:
+    return "–" if nats is None else f"{nats:.4f}{part}"
 
 
 def _span(
@@ -392,9 +401,10 @@ def compared(rows: Iterable[tuple[Run, Manifest]], single: bool = False) -> Comp
     return Comparison(tuple(tuple(sorted(each, key=_rank)) for each in sets.values()), columns)
 
 
-def _rank(group: Group) -> float:
+def _rank(group: Group) -> tuple[bool, float]:
+    """Losses on the whole validation split first, as those on a part do not compare with them."""
     mean, _ = mean_and_deviation(group.losses)
-    return float("inf") if mean is None else mean
+    return group.share < 1, float("inf") if mean is None else mean
 
 
 def label_of(names: Sequence[str], every: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import shown
 from manifests import manifest
 
 from gpt.config import ModelConfig, TrainConfig
@@ -19,6 +20,7 @@ from gpt.storage.manifest import CorpusId, Manifest
 from gpt.storage.run import Run
 from gpt.storage.runs import find_runs, natural
 from gpt.view.records import to_record
+from gpt.view.terminal.lines import Page
 
 Row = tuple[Run, Manifest]
 
@@ -107,6 +109,16 @@ def test_steps_that_the_clock_decided_are_no_option(row: Callable[..., Row]) -> 
     longer = row("c", seed=3, budget=replace(budget, seconds=240))
     assert compared([one, two, longer]).differs == ("minutes",)
     assert compared([row("d"), row("e", steps=24)]).differs == ("steps",)
+
+
+def test_losses_on_the_whole_split_come_before_those_on_a_part(row: Callable[..., Row]) -> None:
+    part = {"train": TrainConfig(eval_part=100, steps=12, batch_size=8)}
+    found = compared([row("part", 1.0, **part), row("a", 2.0, seed=1), row("b", 2.5, batch_size=9)])
+    (groups,) = found.sets
+    assert [group.label for group in groups] == ["a", "b", "part"]
+    assert [round(group.share, 2) for group in groups] == [1, 1, 0.06]
+    lines = shown(found.blocks(), Page())
+    assert any("1.0000 (6%)" in line for line in lines if line.startswith("c part"))
 
 
 def test_mean_curve_needs_evaluations_after_the_same_steps(row: Callable[..., Row]) -> None:
