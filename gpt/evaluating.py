@@ -43,9 +43,10 @@ MOST_PAIRS = 10_000  # lines of a longer split of pairs that are scored
 class Evaluation(Result):
     """How well a model predicts the text that is called `name`.
 
-    found: the loss; of pairs, also what the model writes; with another model, both losses. facts:
-    for programs, about the text and the models. surprises: of each character, if they were asked
-    for; every: whether each pair was. counting: the comparison with counts of n-grams, in words.
+    found: the loss. For pairs, it also has what the model writes; with another model, it has the
+    losses of both. facts: what programs get to know about the text and the models. surprises: those
+    of each character, if the caller asked for them. every: whether the caller asked for each pair.
+    counting: the comparison with counts of n-grams, in words.
     """
 
     name: str
@@ -174,8 +175,8 @@ class Scorer:
         return self._evaluated(known, name, facts | self._learned(text, name), places)
 
     def split(self) -> Evaluation:
-        """Evaluates the validation split; of a long one, its first characters, or pairs. Raises
-        TextError.
+        """Evaluates the validation split. If it is long, evaluates its first characters or pairs
+        only. Raises TextError.
         """
         manifest, other = self.run.manifest, self.against
         advice = ("; restore it, or give a text", "; give a text")

@@ -80,7 +80,9 @@ class Score(TableResult):
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """For programs; of a model with counting, also each expert's."""
+        """The loss for programs. A model with counting also has the losses of the GPT alone and of
+        counting alone.
+        """
         found: dict[str, Any] = {"nats": self.nats, "bits": self.bits}
         found |= {"perplexity": self.perplexity, "characters": self.characters}
         if self.gpt is not None:
@@ -89,7 +91,9 @@ class Score(TableResult):
         return found
 
     def blocks(self) -> list[Block]:
-        """The loss; of a model with counting, also each expert's."""
+        """The loss for people, with those of the GPT alone and of counting alone if the model has
+        counting.
+        """
         equal = "as uncertain as among so many equal characters"
         facts = {"perplexity": f"{self.perplexity:.3f}: {equal}"}
         for name, nats in (("the GPT alone", self.gpt), ("counting alone", self.counting)):

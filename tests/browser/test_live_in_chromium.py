@@ -540,8 +540,8 @@ RECORD = """
 """
 
 
-#: Waits until the browser has told the page's observers, which are older, that the part has left
-#: the window.
+#: Waits until the part has left the window and the page knows it: the browser calls observers in
+#: the order of their creation, so the page's own ones before this one.
 OUTSIDE = """
 part => new Promise((done) => {
   new IntersectionObserver(([each]) => each.isIntersecting || done()).observe(part);

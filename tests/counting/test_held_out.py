@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpt.counting.held_out import MOST, PIECES, HeldOut
+from gpt.counting.held_out import MOST, MOST_NUMBERS, PIECES, HeldOut
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,9 @@ def test_pieces_lie_all_over_the_counted_text() -> None:
     assert np.diff(held.starts).min() > 100_000
     assert held.starts[0] > 50_000
     assert held.starts[-1] + held.length < 1_003_854 - 50_000
+
+
+def test_a_large_alphabet_fits_its_gate_to_fewer_characters() -> None:
+    for alphabet, most in ((100, MOST), (256, MOST), (10_000, MOST_NUMBERS // 10_000)):
+        held = HeldOut.of(30_000_000, alphabet).length * PIECES
+        assert most - PIECES < held <= most

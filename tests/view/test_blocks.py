@@ -81,6 +81,11 @@ def test_lines_fit_any_page(width: int | None, ascii_only: bool) -> None:
     assert any("\\xe9 \\s" in line for line in lines) == ascii_only
 
 
+def test_ascii_names_a_control_character_and_not_its_symbol() -> None:
+    (line,) = shown([Table([Column()], [[Cell("␛[31m ␇ ␡ ␠ ⏎")]])], Page(ascii_only=True))
+    assert line == r"\x1b[31m \x07 \x7f \s \n"
+
+
 def test_any_text_is_safe() -> None:
     column = Column(HOSTILE, left=True)
     hostile: list[Block] = [

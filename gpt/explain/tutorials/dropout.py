@@ -60,8 +60,8 @@ def steps(material: Material) -> Iterator[Step]:
         "and model.train() on; `gptx sample` and `gptx attn` never drop anything. Usual values are "
         "0 to 0.2, not 0.5. In gptx: --attention-dropout for weights, --dropout for the outputs of "
         "layers.",
-        notice="The mask above is the one that torch draws with Intel’s MKL; without MKL, the same "
-        "seed gives another mask.",
+        notice="torch has drawn this mask with Intel’s library MKL. A torch without MKL draws "
+        "another mask from the same seed.",
         checks=(
             same("dropout is off in evaluation mode", nn.Dropout(P).eval()(weights), weights, 0),
         ),
