@@ -299,10 +299,14 @@ def _record_plan(run: Run, config: TrainConfig) -> None:
 
 def _sampled(run: Run, checkpoint: Checkpoint) -> Sampled:
     """A text that the model generates now. Opening the checkpoint checks the file just saved."""
+    from gpt.reading.targets import some_targets
     from gpt.trained import TrainedGPT
 
     model = TrainedGPT(checkpoint.model())
     release()  # what the check took
-    text = model.some_answers() if model.has_encoder else model.sample(length=SAMPLE_LENGTH)
+    if model.has_encoder:
+        text = some_targets(model.reader, model.vocabulary, model.stored.excerpt)
+    else:
+        text = model.sample(length=SAMPLE_LENGTH)
     run.append("samples", {"step": checkpoint.manifest.step, "text": text})
     return Sampled(checkpoint.manifest.step, text)

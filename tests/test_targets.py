@@ -9,9 +9,11 @@ from encoded import encoded_file
 import gpt
 from gpt.config import SampleConfig
 from gpt.errors import ConfigError, TextError
+from gpt.reading.gpt import Reader
+from gpt.reading.targets import nats_of_targets, target_settings, write_targets
 from gpt.trained import TrainedGPT
+from gpt.vocabulary import Vocabulary
 
-SHOW_CORPUS = "import sys, gpt.trained; print([it for it in sys.modules if 'gpt.corpus.c' in it])"
 SOURCES = ["1b", "4ba", "6baaa", "2b", "0ba", "abc", "ff", "e-e", "9 9", "07", "cab", "d", "-4"]
 
 
@@ -26,6 +28,10 @@ def decoder_only(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
     return gpt.load(encoded_file(path, encoder_layers=0))
 
 
+def of(model: TrainedGPT) -> tuple[Reader, Vocabulary]:
+    return model.reader, model.vocabulary
+
+
 def test_answers_are_greedy_or_those_of_a_beam(trained: TrainedGPT) -> None:
     greedy, best = trained.answers(SOURCES), trained.answers(SOURCES, beam=6)
     assert greedy == [trained.sample(source) for source in SOURCES]
@@ -35,7 +41,9 @@ def test_answers_are_greedy_or_those_of_a_beam(trained: TrainedGPT) -> None:
     assert any(ended)
     for source, one, other in zip(SOURCES, greedy, best, strict=True):
         if len(one) < 15 and other and one:
-            costs = [trained.nats_of(f"{source}\t{each}").sum() for each in (one, other)]
+            costs = [
+                nats_of_targets(*of(trained), f"{source}\t{each}").sum() for each in (one, other)
+            ]
             assert costs[1] <= costs[0] + 1e-6
     assert trained.answers([]) == []
 
@@ -53,8 +61,8 @@ def test_generate_draws_targets_with_a_temperature(trained: TrainedGPT) -> None:
     assert drawn[0] == trained.sample("4ba", temperature=1.0, seed=3)
     assert trained.sample("€4ba", unknown="skip") == trained.sample("4ba")
     assert len(trained.sample("4ba", length=2)) <= 2
-    settings = trained.target_settings(n=4, temperature=1.0, seed=3)
-    together = trained.written(SOURCES, settings)
+    settings = target_settings(trained.config, n=4, temperature=1.0, seed=3)
+    together = write_targets(*of(trained), SOURCES, settings)
     assert [trained.vocabulary.decode(each.ids) for each in together[1]] == drawn
 
 
@@ -76,7 +84,7 @@ def test_options_without_effect_are_refused(
     trained: TrainedGPT, options: dict[str, float], problem: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
-        trained.target_settings(**options)  # type: ignore[arg-type]
+        target_settings(trained.config, **options)  # type: ignore[arg-type]
     assert problem in str(raised.value)
 
 
@@ -110,7 +118,7 @@ def test_scores_of_pairs_count_each_source_once(trained: TrainedGPT) -> None:
     assert len(found.nats) == 2 + 2 + len(answer) + 1
     alone = trained.score_pairs(f"{source}\t{answer}")
     np.testing.assert_allclose(found.nats[-len(answer) - 1 :], alone.nats, atol=1e-5)
-    ((best,),) = trained.written([source], trained.target_settings())
+    ((best,),) = write_targets(*of(trained), [source], target_settings(trained.config))
     assert alone.nats.sum() == pytest.approx(best.nats, abs=1e-4)
 
 

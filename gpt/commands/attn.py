@@ -182,7 +182,9 @@ class Attn(shared.DrawingCommand):
             text = text.partition("\t")[0] if of_example else text.removesuffix("\n")
             refuse(("\t" in text, "--target: the text has a TAB and a target; give one of them"))
             text = f"{text}\t{self.target}"
-        return "\t".join(model.sides(text, self.unknown))
+        from gpt.reading.targets import split_pair
+
+        return "\t".join(split_pair(model.reader, model.vocabulary, text, self.unknown))
 
     def _check_options(self, form: Form) -> None:
         """Raises ConfigError for options that contradict each other, and notes unused ones."""

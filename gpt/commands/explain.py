@@ -133,8 +133,8 @@ class Explain(shared.DrawingCommand):
         printed.
         """
         from gpt.explain.own_model import must_be_there, must_fit
+        from gpt.heads.attention_map import require_decoder_only
         from gpt.loading import find
-        from gpt.trained.generation import require_decoder_only
 
         opened = find(self.checkpoints, self.run, self.step)
         stored = opened.stored

@@ -130,7 +130,7 @@ class Heads(shared.DrawingCommand):
             name = shared.label_of(self.file)
             return model.vocabulary.encode(text), name
         if model.has_encoder:
-            return model.vocabulary.encode(model.excerpt_lines), model.excerpt_name
+            return model.vocabulary.encode(model.stored.excerpt_lines), model.excerpt_name
         return shared.validation(opened, self.data)
 
     def _write_page(self, found: Survey, ids: Ids) -> None:
@@ -140,7 +140,10 @@ class Heads(shared.DrawingCommand):
 
         opened, model = self.opened, self.opened.model
         if model.has_encoder:
-            text = "\t".join(model.pairs_in(model.vocabulary.decode(ids))[0])
+            from gpt.corpus.pair_lines import fitting_pairs
+
+            pairs = fitting_pairs(model.vocabulary.decode(ids), model.config.block_size)
+            text = "\t".join(pairs[0])
         else:
             text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # it first

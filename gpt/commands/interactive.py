@@ -270,12 +270,15 @@ class AskTargets(Talk):
 
     def turn(self, added: str) -> None:
         """Writes a source's target; without a source, another one of the last source."""
+        from gpt.reading.targets import write_targets
+
         if not added and not self.text:
             raise ConfigError("type a source")
         source = added or self.text.removesuffix("\n").split("\n")[-1].split("\t")[0]
         settings = self._next_settings()
-        ((best, *_),) = self.model.written([source], settings, self.beam)
-        target = self.model.vocabulary.decode(best.ids)
+        model, chosen = self.model, ([source], settings, self.beam)
+        ((best, *_),) = write_targets(model.reader, model.vocabulary, *chosen)
+        target = model.vocabulary.decode(best.ids)
         self.before.append(self.text)
         self.text += f"{source}\t{target}\n"
         console.stream(target)
@@ -285,5 +288,7 @@ class AskTargets(Talk):
 
     def with_setting(self, name: str, value: float | None) -> SampleConfig:
         """The settings with another value of one. Raises ConfigError."""
+        from gpt.reading.targets import target_settings
+
         options: dict[str, Any] = {**vars(self.settings), name: value}
-        return self.model.target_settings(self.beam, **options)
+        return target_settings(self.model.config, self.beam, **options)

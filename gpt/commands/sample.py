@@ -181,8 +181,10 @@ class Sample(shared.ModelCommand):
             (self.novelty, "--novelty: not for a model with an encoder"),
             (bool(self.stop), "--stop: a target ends by itself; leave the option out"),
         )
+        from gpt.reading.targets import target_settings
+
         model = self.opened.model
-        settings = model.target_settings(self.beam, **self.drawing)
+        settings = target_settings(model.config, self.beam, **self.drawing)
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         texts = {name: value for name, value in given.items() if value is not None}
         if self.interactive:
@@ -206,8 +208,11 @@ class Sample(shared.ModelCommand):
 
     def _write_targets(self, lines: list[str], settings: SampleConfig, number: int) -> None:
         """Writes the targets of these lines. number: of the first one. Raises TextError."""
+        from gpt.reading.targets import write_targets
+
         model = self.opened.model
-        found = model.written(lines, settings, self.beam, number, "line")
+        chosen = lines, settings, self.beam, number, "line"
+        found = write_targets(model.reader, model.vocabulary, *chosen)
         decode = model.vocabulary.decode
         if not self.as_json:
             every = (f"{decode(each.ids)}\n" for targets in found for each in targets)

@@ -84,6 +84,24 @@ def pair_lines(text: str, vocabulary: Vocabulary, window: Window) -> list[Line]:
     return found
 
 
+def fitting_pairs(text: str, block_size: int) -> list[tuple[str, str]]:
+    """(source, target) of the lines of a text that are pairs and fit a context, each side by
+    itself. Raises TextError if there are none.
+    """
+    lines = [line.removesuffix(RETURN).split(TAB) for line in text.split(NEWLINE)]
+    fitting = [
+        (line[0], line[1])
+        for line in lines
+        if len(line) == 2 and 0 < len(line[0]) <= block_size and len(line[1]) < block_size
+    ]
+    if not fitting:
+        raise TextError(
+            "the text has no pair that fits the model's context: lines of a source, one TAB, a "
+            "target"
+        )
+    return fitting
+
+
 def source_lines(
     lines: Iterable[str], vocabulary: Vocabulary, window: Window, start: int = 1, name: str = "line"
 ) -> list[Ids]:

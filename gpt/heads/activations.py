@@ -22,6 +22,7 @@ from gpt.checks import Result, numbered
 from gpt.config import ModelConfig
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
+from gpt.heads.attention_map import require_decoder_only
 from gpt.reading import pairs
 from gpt.reading.gpt import MATRICES, Hook, Reader, unchanged
 from gpt.reading.layers import Array
@@ -241,6 +242,22 @@ def batches(plan: Plan, batch: int | None = None) -> Iterator[Activations]:
     if size < 1:
         raise ValueError(f"batch: {size} is less than 1")
     return (plan.read(slice(first, first + size)) for first in range(0, len(plan.ids), size))
+
+
+def plan_of(
+    reader: Reader,
+    vocabulary: Vocabulary,
+    texts: Texts,
+    names: str | Iterable[str] | None,
+    layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+    patch: Mapping[Any, Patch] | None = None,
+    unknown: str = "error",
+) -> Plan:
+    """The plan for texts. Raises as `padded` and Plan; ConfigError for a model with an encoder."""
+    what = "logits of texts" if names == "logits" else "activations and patches"
+    require_decoder_only(reader.config, what)
+    ids, lengths = padded(texts, vocabulary, reader.config, unknown)
+    return Plan(reader, ids, names, layers, patch=patch, lengths=lengths)
 
 
 def padded(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,9 @@ from gpt import showing
 from gpt.blocks import Block, Checks, Title, shapes_of
 from gpt.checks import Check, TableResult, numbered
 from gpt.config import AttentionKind, ModelConfig, Stage
+from gpt.config.fields import require
 from gpt.devices import require_memory
-from gpt.errors import TextError
+from gpt.errors import ConfigError, TextError
 from gpt.heads.proof import recomputed
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
@@ -36,6 +37,27 @@ KIND_TITLES: Mapping[AttentionKind, str] = {
     "decoder": "decoder self-attention",
     "cross": "cross-attention",
 }
+#: What only models without an encoder have -> what shows a model with an encoder instead.
+DECODER_ONLY = {
+    "activations and patches": "attention maps have the stages of its encoder, decoder and "
+    "cross-attention: attn -o stages.npz, or attn(text, attention=…).to_numpy()",
+    "logits of texts": "next shows the next character's probabilities, next(text) in Python",
+    "the lesson mine": "attn shows every stage of its encoder, decoder and cross-attention",
+    "export": "its file model.safetensors opens with gptx alone: --run FILE, gpt.load(FILE)",
+}
+
+
+def require_decoder_only(config: ModelConfig, what: str) -> None:
+    """Raises ConfigError if a model has an encoder. what: a key of DECODER_ONLY."""
+    if config.encoder_layers:
+        raise ConfigError(f"{what}: not for a model with an encoder; {DECODER_ONLY[what]}")
+
+
+def require_kind(config: ModelConfig, kind: AttentionKind | None) -> None:
+    """Raises ConfigError for a kind of attention that a model does not have. None: the default."""
+    known = get_args(AttentionKind) if config.encoder_layers else ("decoder",)
+    has = "this model has no encoder: " if kind in get_args(AttentionKind) else ""
+    require(kind in (None, *known), "attention", f"{has}{kind!r} is not one of {', '.join(known)}")
 
 
 @dataclass(frozen=True, repr=False)

@@ -117,6 +117,23 @@ class StoredModel(Result):
         """The checkpoint that a result came from, for programs."""
         return {"run": self.name, "step": self.step, "checkpoint": self.digest}
 
+    @property
+    def excerpt_lines(self) -> str:
+        """The complete lines of the excerpt, whose last line is cut."""
+        return self.excerpt.rpartition("\n")[0]
+
+    def example(self, length: int = 12) -> str:
+        """The first line of `length` characters or more in the excerpt, cut between words."""
+        lines = self.excerpt.split("\n")
+        whole = lines[1:-1] or lines  # the split may begin, and the excerpt end, within a line
+        good = [line.strip() for line in whole if len(line.strip()) >= length]
+        line = good[0] if good else max(map(str.strip, lines), key=len) or self.excerpt
+        longest = min(length, self.config.block_size)
+        cut = line[:longest]
+        if len(line) > longest and " " in cut and line[longest] != " ":
+            cut = cut[: cut.rindex(" ")]
+        return cut.rstrip() or line[:longest]
+
 
 def packed(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
     """The bytes of a safetensors file with its digest, as the library writes it, but with one copy

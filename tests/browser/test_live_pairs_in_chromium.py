@@ -16,6 +16,7 @@ from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.pair_measures import spread_pairs
 from gpt.reading.layers import Array
 from gpt.reading.score import surprises
+from gpt.reading.targets import nats_of_targets, pair_ids, target_settings, write_targets
 from gpt.trained import TrainedGPT
 from gpt.view.files.exports import to_csv
 from gpt.view.selection import select
@@ -58,8 +59,8 @@ def ready(page: Page, source: str, read: str) -> Page:
 
 def written(run: TrainedGPT, source: str, **options: Any) -> str:
     """What the page's target line shows: TAB, the target and its end, if the model ended it."""
-    settings = run.target_settings(**options)
-    ((found,),) = run.written([source], settings)
+    settings = target_settings(run.config, **options)
+    ((found,),) = write_targets(run.reader, run.vocabulary, [source], settings)
     return f"\t{run.vocabulary.decode(found.ids)}" + "\n" * found.ended
 
 
@@ -72,7 +73,7 @@ def test_typed_sources_have_pythons_target_and_attention_of_every_kind(
     ready(page, source, written(run, source))
     target = written(run, source).strip("\t\n")
     assert page.locator("#target").input_value() == target
-    nats = run.nats_of(f"{source}\t{target}\n")
+    nats = nats_of_targets(run.reader, run.vocabulary, f"{source}\t{target}\n")
     chances = page.locator("#pair-target small").all_inner_texts()[1:]
     expected = np.exp(-nats)[: len(chances)]
     np.testing.assert_allclose([float(each) for each in chances], expected, atol=6e-3)
@@ -96,7 +97,8 @@ def test_a_target_of_ones_own_unknown_characters_and_sources_that_cannot_be_read
     page.locator("#target").fill(TARGET)
     ready(page, SOURCE, f"\t{TARGET}\n")
     page.locator("#pair-target .character").nth(2).hover()
-    chance = float(np.exp(-run.nats_of(f"{SOURCE}\t{TARGET}\n"))[1])
+    nats = nats_of_targets(run.reader, run.vocabulary, f"{SOURCE}\t{TARGET}\n")
+    chance = float(np.exp(-nats)[1])
     said = page.locator("#pair-said").inner_text()
     assert float(said.split("probability ")[1].split(",")[0]) == pytest.approx(chance, abs=1e-4)
     page.locator("#source").fill("24 xabcé")
@@ -149,7 +151,9 @@ def test_heads_of_every_kind_can_be_off_and_a_weight_can_be_set(
     chosen = [("cross", 0, 1), ("encoder", 2, 0), ("decoder", 1, 1)]
     for kind, layer, head in chosen:
         page.locator(f'#switches [aria-label="{kind} L{layer} H{head}"]').click()
-    pairs = spread_pairs(run.pair_ids(run.excerpt_lines), 32)
+    pairs = spread_pairs(
+        pair_ids(run.vocabulary, run.stored.excerpt_lines, run.config.block_size), 32
+    )
     texts = Texts.of_pairs(pairs, last=0)
     means = {kind: mean_contexts(run.reader, texts, kind) for kind in get_args(AttentionKind)}
     for how in ("zero", "mean"):

@@ -15,6 +15,7 @@ from gpt import evaluating
 from gpt.commands import console, sample
 from gpt.commands.interactive import AskTargets
 from gpt.errors import ConfigError, TextError
+from gpt.reading.targets import nats_of_targets, target_settings
 from gpt.trained import TrainedGPT
 
 MODEL, OTHER = ("--run", "model.safetensors"), ("--run", "lines.safetensors")
@@ -100,7 +101,8 @@ def test_sample_gives_records_for_programs(gptx: Gptx, trained: TrainedGPT) -> N
     for record in records:
         assert (record["ended"], record["step"]) == ("end", 1)
         if record["target"] and "\t" not in record["target"]:
-            nats = trained.nats_of(f"{record['source']}\t{record['target']}").sum()
+            pair = f"{record['source']}\t{record['target']}"
+            nats = nats_of_targets(trained.reader, trained.vocabulary, pair).sum()
             assert record["nats"] == pytest.approx(nats, abs=1e-4)
     cut = json.loads(gptx("sample", "4ba", "--length", "0", "--json", *MODEL).out)
     assert (cut["target"], cut["length"]) == ("", 0)
@@ -253,7 +255,7 @@ def test_a_decoder_only_model_is_scored_on_pairs_if_asked(gptx: Gptx) -> None:
 
 @pytest.fixture
 def asking(trained: TrainedGPT) -> AskTargets:
-    return AskTargets(trained, trained.target_settings())
+    return AskTargets(trained, target_settings(trained.config))
 
 
 def test_interactively_a_source_gets_its_target(

@@ -12,6 +12,7 @@ from encoded import CHARACTERS, PAIRS, encoded_file
 
 from gpt import load
 from gpt.config import AttentionKind
+from gpt.corpus.pair_lines import fitting_pairs
 from gpt.errors import ConfigError, TextError
 from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.attention_map import AttentionMap, stages_of
@@ -28,6 +29,7 @@ from gpt.heads.pair_measures import (
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.reading.score import surprises
+from gpt.reading.targets import pair_ids, split_pair
 from gpt.storage.checkpoint import Checkpoint
 from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids, Vocabulary
@@ -163,9 +165,9 @@ def test_a_survey_is_the_mean_over_its_pairs(trained: TrainedGPT) -> None:
 
 
 def test_mean_outputs_of_heads_are_means_over_all_positions_of_pairs(trained: TrainedGPT) -> None:
-    text = trained.excerpt_lines
-    texts = Texts.of_pairs(spread_pairs(trained.pair_ids(text), 3), last=0)
-    pairs = trained.pairs_in(text)
+    text, size = trained.stored.excerpt_lines, trained.config.block_size
+    texts = Texts.of_pairs(spread_pairs(pair_ids(trained.vocabulary, text, size), 3), last=0)
+    pairs = fitting_pairs(text, size)
     chosen = [pairs[0], pairs[round((len(pairs) - 1) / 2)], pairs[-1]]
     for kind in get_args(AttentionKind):
         maps = [trained.attn("\t".join(pair), attention=kind) for pair in chosen]
@@ -176,7 +178,7 @@ def test_mean_outputs_of_heads_are_means_over_all_positions_of_pairs(trained: Tr
 
 def test_the_cut_last_line_of_the_model_file_is_no_pair(tmp_path: Path) -> None:
     model = load(encoded_file(tmp_path / "p.safetensors", excerpt="ab\t12\nbc\t34\ncd\t5"))
-    assert model.pairs() == [("ab", "12"), ("bc", "34")]
+    assert fitting_pairs(model.stored.excerpt_lines, 16) == [("ab", "12"), ("bc", "34")]
     assert model.heads().windows == 2
 
 
@@ -200,7 +202,8 @@ def test_ablation_equals_a_model_with_changed_weights(
     """
     text = "ab\t12\n0ca\t3\nf\t4 5 6\n"
     found = by_name(trained.heads(text, attention=kind, ablate=how).measures)["ablation"]
-    reader, pairs = trained.reader, trained.pair_ids(text)
+    reader = trained.reader
+    pairs = pair_ids(trained.vocabulary, text, trained.config.block_size)
     layers, heads, size = len(found.values), trained.config.n_head, trained.config.head_size
     sublayer = "cross" if kind == "cross" else "attention"
     outputs = [stages_of(reader, read, source)[kind] for source, read in pairs]
@@ -235,7 +238,7 @@ def nats_of(reader: Reader, pair: tuple[Ids, Ids]) -> float:
 def test_the_lens_shows_what_the_decoder_predicts_at_each_depth(
     trained: TrainedGPT, text: str
 ) -> None:
-    source, target = trained.sides(text)
+    source, target = split_pair(trained.reader, trained.vocabulary, text)
     lens = trained.lens(text)
     assert lens.text == f"\t{target}"
     assert lens.ids.shape == (3, len(target) + 1, 8)

@@ -19,6 +19,7 @@ from gpt.config.sample import SHAPING
 from gpt.errors import ConfigError
 from gpt.heads.kinds import kinds, opening
 from gpt.heads.survey import Survey, evenly
+from gpt.reading.targets import split_pair
 from gpt.trained import TrainedGPT
 from gpt.version import __version__
 from gpt.view.page.counted import counting_record
@@ -105,7 +106,7 @@ def beginning(model: TrainedGPT, text: str) -> str:
     if not model.has_encoder:
         model.vocabulary.encode(text)
         return text
-    source, target = model.sides(text)
+    source, target = split_pair(model.reader, model.vocabulary, text)
     return f"{source}{FIRST}{target}" if FIRST in text else source
 
 
@@ -151,7 +152,7 @@ def build_live(
     page = template(LIVE_PAIRS if last.has_encoder else LIVE)
     title = escape(last.stored.title if len(models) == 1 else last.stored.name)
     if text is None:
-        text = last.pairs(1)[0][0] if last.has_encoder else last.example()
+        text = last.example().split(FIRST)[0] if last.has_encoder else last.example()
     common = _common(last, surveys, text) | {"title": title}
     room = limit - len(page(title, to_json(common))) - NOTES
     sizes: dict[Bits, int] = {

@@ -26,6 +26,7 @@ from gpt.heads.survey import SHORTEST, spread
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
+from gpt.reading.targets import pair_ids
 from gpt.storage.model_file import StoredModel, Tensors, pick
 from gpt.trained import TrainedGPT
 from gpt.view.page.packing import Bits, in_base64, pack
@@ -88,7 +89,8 @@ def means_record(
     file contains, which is also taken with an encoder.
     """
     if model.has_encoder:
-        pairs = spread_pairs(model.pair_ids(model.excerpt_lines), windows)
+        known = pair_ids(model.vocabulary, model.stored.excerpt_lines, model.config.block_size)
+        pairs = spread_pairs(known, windows)
         texts, kinds = Texts.of_pairs(pairs, 0), get_args(AttentionKind)
         return {kind: pack(mean_contexts(model.reader, texts, kind), 32) for kind in kinds}
     if ids is None:

@@ -189,7 +189,7 @@ def test_the_page_of_a_model_with_an_encoder_begins_with_a_source_or_a_pair(
 ) -> None:
     model, path = gpt.load(pairs), tmp_path / "p.html"
     for arguments, text in (
-        ((), model.pairs(1)[0][0]),
+        ((), model.example().split("\t")[0]),
         (("24 ab",), "24 ab"),
         (("24 ab\t2-1\n",), "24 ab\t2-1"),
         (("24 éab", "--unknown", "skip"), "24 ab"),

@@ -1,0 +1,74 @@
+"""The measures of all heads on a text: at one step, or at several steps of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from gpt.config import AttentionKind
+from gpt.heads.ablation import ABLATIONS, Ablation
+from gpt.heads.attention_map import require_kind
+from gpt.heads.pair_measures import survey_pairs
+from gpt.heads.proof import OpenDevice, proven
+from gpt.heads.survey import Development, Survey, development, survey
+from gpt.reading.gpt import Reader
+from gpt.reading.targets import pair_ids
+from gpt.storage.model_file import StoredModel
+from gpt.storage.runs import Steps, run_of, step_numbers
+from gpt.vocabulary import LAST, Ids, Vocabulary
+
+Done = Callable[[float], object]  # called with the share of the work that is done
+
+
+def surveyor(
+    reader: Reader,
+    vocabulary: Vocabulary,
+    ids: Ids,
+    windows: int,
+    attention: AttentionKind | None,
+    ablate: Ablation | None,
+    name: str,
+) -> Callable[[Reader, Done], Survey]:
+    """A function that measures the heads of a reader on a text; see TrainedGPT.heads.
+
+    reader: the first one that will be measured. Raises ValueError, ConfigError and TextError.
+    """
+    if windows < 1:
+        raise ValueError(f"windows: {windows} is less than 1")
+    if ablate not in (None, *ABLATIONS):
+        known = ", ".join(ABLATIONS)
+        raise ValueError(f"ablate: {ablate!r} is not one of None, {known}")
+    require_kind(reader.config, attention)
+    if reader.encoder:
+        pairs = pair_ids(vocabulary, vocabulary.decode(ids), reader.config.block_size)
+        chosen = attention or "cross", windows, ablate, int(vocabulary.encode(LAST)[0])
+        return lambda reader, done: survey_pairs(reader, pairs, *chosen, done, name)
+    words = [n for n, each in enumerate(vocabulary.characters) if each.isalnum()]
+    letters = np.array(words, int)
+    return lambda reader, done: survey(reader, ids, windows, ablate, done, name, letters)
+
+
+def survey_steps(
+    stored: StoredModel,
+    open_device: OpenDevice | None,
+    steps: Steps,
+    measured: Callable[[Reader, Done], Survey],
+    done: Done,
+) -> Development:
+    """The same measures at several steps of a model's run; opens one model at a time. Raises
+    CheckpointError, ConfigError.
+    """
+    run = run_of(stored)
+    numbers = step_numbers(run, steps)
+
+    def surveys() -> Iterator[Survey]:
+        for n, number in enumerate(numbers):
+            reader, _ = proven(run.model(number), open_device)
+
+            def so_far(share: float, n: int = n) -> None:
+                done((n + share) / len(numbers))
+
+            yield measured(reader, so_far)
+
+    return development(numbers, surveys())

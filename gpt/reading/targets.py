@@ -1,0 +1,203 @@
+"""Targets of texts: what a model writes for sources, and how well it predicts the targets of pairs.
+
+A text of pairs has lines "source TAB target". `pairs.py` computes on ids; here are the vocabulary,
+the options, and errors that name a line. A decoder-only model that was trained on such lines writes
+targets, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from gpt.config import ModelConfig, SampleConfig
+from gpt.config.fields import check_size, require
+from gpt.config.sample import SHAPING
+from gpt.corpus.pair_lines import Line, Window, fitting_pairs, pair_lines, source_lines
+from gpt.errors import ConfigError, TextError
+from gpt.reading.decode import require_memory
+from gpt.reading.gpt import Reader
+from gpt.reading.pairs import (
+    PairScores,
+    Written,
+    beam,
+    pair_scores,
+    sampled,
+    surprises_of_targets,
+)
+from gpt.vocabulary import FIRST, LAST, Ids, Vocabulary
+
+
+def target_settings(config: ModelConfig, beam: int | None = None, **options: Any) -> SampleConfig:
+    """How to write targets: greedy, unless a temperature above 0 or a beam is given.
+
+    options: of SampleConfig; with a beam, n is the number of best targets. Raises ConfigError for
+    options out of range, and for those that have no effect together.
+    """
+    longest = config.block_size - 1  # characters of the longest target
+    settings = SampleConfig(**{"temperature": 0.0, "length": longest, **options})
+    require(settings.only is None, "only", "this model has no counting; leave the option out")
+    most = f"{settings.length} is more than the longest target, {longest} characters"
+    require(settings.length <= longest, "length", most)
+    shaping = [name for name in SHAPING if name != "temperature" and options.get(name)]
+    if beam is not None:
+        require(beam >= 1, "beam", f"{beam} is less than 1")
+        check_size("beam", beam)
+        given = [name for name in ("temperature", *shaping) if options.get(name)]
+        if given:
+            raise ConfigError("beam", f"a search draws nothing; leave `{given[0]}` out")
+        reason = f"{settings.n} targets need a beam of {settings.n} or more"
+        require(settings.n <= beam, "n", reason)
+    elif not settings.temperature:
+        advice = "at temperature 0, the likeliest character is taken; give `temperature`"
+        require(not shaping, shaping[0] if shaping else "", f"it has no effect {advice}")
+        reason = "at temperature 0, all targets are equal; give `temperature`, or `beam`"
+        require(settings.n == 1, "n", reason)
+    return settings
+
+
+def write_targets(
+    reader: Reader,
+    vocabulary: Vocabulary,
+    sources: Sequence[str],
+    settings: SampleConfig,
+    beam_width: int | None = None,
+    start: int = 1,
+    name: str = "source",
+) -> list[list[Written]]:
+    """The targets of each source: settings.n drawn ones, or with a beam the n best.
+
+    settings: from `target_settings`. start: the number of the first source, and name: what it is,
+    for errors. Raises TextError, as `best_targets`.
+    """
+    if isinstance(sources, str):
+        raise TypeError(f"sources: expected a list of texts, not one text; use [{sources!r}]")
+    wrong = [each for each in sources if not isinstance(each, str)]
+    if wrong:
+        raise TypeError(f"sources: expected texts, not {type(wrong[0]).__name__}")
+    config, (first, last) = reader.config, _marks(reader, vocabulary)
+    ids = source_lines(sources, vocabulary, _window(config), start, name)
+    if beam_width is None:
+        return sampled(reader, ids, first, last, settings)
+    require_memory(config, beam_width, settings.length, "--beam")
+    return beam(reader, ids, first, last, beam_width, settings.n, settings.length)
+
+
+def best_targets(
+    reader: Reader, vocabulary: Vocabulary, sources: Sequence[str], width: int = 1
+) -> list[str]:
+    """The likeliest target of each source: the best of a beam search, greedy with a beam of 1.
+
+    Raises TextError with the number of a source that is empty, has a TAB or an unknown character or
+    does not fit the context, ConfigError for a beam that is less than 1.
+    """
+    settings = target_settings(reader.config, width)
+    found = write_targets(reader, vocabulary, sources, settings, width)
+    return [vocabulary.decode(best.ids) for best, *_ in found]
+
+
+def some_targets(reader: Reader, vocabulary: Vocabulary, excerpt: str, most: int = 3) -> str:
+    """The targets that the model writes for an excerpt's first sources: at most `most` lines."""
+    lines = excerpt.removesuffix(LAST).split(LAST)
+    sources = list(dict.fromkeys(line.split(FIRST)[0] for line in lines))[:most]
+    answers = zip(sources, best_targets(reader, vocabulary, sources), strict=True)
+    return "\n".join(f"{source}{FIRST}{answer}" for source, answer in answers)
+
+
+def split_pair(
+    reader: Reader, vocabulary: Vocabulary, text: str, unknown: str = "error"
+) -> tuple[str, str]:
+    """ "source TAB target" -> both sides; without a TAB, the model writes the target. A line's end
+    is not part of it.
+
+    Raises TextError for an empty source, several TABs or lines, characters that the model does not
+    know, and sides that are longer than the context.
+    """
+    text = text.removesuffix(LAST)
+    if LAST in text:
+        raise TextError("the text has several lines; give one pair: a source, a TAB, a target")
+    source, *targets = text.split(FIRST)
+    if len(targets) > 1:
+        raise TextError("the text has several TABs; give one source, a TAB, one target")
+    source, most = vocabulary.decode(vocabulary.encode(source, unknown)), reader.config.block_size
+    if not source:
+        raise TextError("no source: there is nothing to read; give at least one character")
+    _require_fits("source", source, most)
+    if targets:
+        target = vocabulary.decode(vocabulary.encode(targets[0], unknown))
+    else:
+        (target,) = best_targets(reader, vocabulary, [source])
+    _require_fits("target", target, most - 1)
+    return source, target
+
+
+def _require_fits(side: str, text: str, most: int) -> None:
+    if len(text) > most:
+        raise TextError(
+            f"the {side} has {len(text)} characters, the model takes {most}; shorten it"
+        )
+
+
+def pair_ids(vocabulary: Vocabulary, text: str, block_size: int) -> list[tuple[Ids, Ids]]:
+    """The ids of each source of a text's pairs, and of what the decoder reads: TAB, target."""
+    encode = vocabulary.encode
+    pairs = fitting_pairs(text, block_size)
+    return [(encode(source), encode(FIRST + target)) for source, target in pairs]
+
+
+def score_pairs(reader: Reader, vocabulary: Vocabulary, text: str, width: int = 1) -> PairScores:
+    """Scores the model on lines `source TAB target`: nats per target character, and what it writes
+    for each source, with a beam search or greedy, beside the listed targets.
+
+    Raises TextError with the number of a line that is no pair, has an unknown character or does not
+    fit the context, ConfigError for a beam that is less than 1.
+    """
+    target_settings(reader.config, width)
+    lines, decode = _pair_lines(reader, vocabulary, text), vocabulary.decode
+    sources = [decode(line.source) for line in lines]
+    targets = [decode(line.target) for line in lines]
+    unique = list(dict.fromkeys(sources))
+    best = best_targets(reader, vocabulary, unique, width)
+    written = dict(zip(unique, best, strict=True))
+    numbers = [line.number for line in lines]
+    return pair_scores(numbers, sources, targets, written, _nats(reader, vocabulary, lines))
+
+
+def nats_of_targets(reader: Reader, vocabulary: Vocabulary, text: str) -> npt.NDArray[Any]:
+    """(M,) −ln p of each target character of a text of pairs, pair after pair, the end of each
+    included. Raises TextError, as `score_pairs`.
+    """
+    return _nats(reader, vocabulary, _pair_lines(reader, vocabulary, text))
+
+
+def _nats(reader: Reader, vocabulary: Vocabulary, lines: Sequence[Line]) -> npt.NDArray[Any]:
+    pairs = [(line.source, line.target) for line in lines]
+    return surprises_of_targets(reader, pairs, *_marks(reader, vocabulary))
+
+
+def _marks(reader: Reader, vocabulary: Vocabulary) -> tuple[int, int]:
+    """The ids of TAB, before a target, and of NEWLINE, after it. Raises TextError if the model does
+    not know them, ConfigError if it has counting.
+    """
+    if reader.config.counting:
+        raise ConfigError(
+            "targets need a model without counting; train one with `counting=0`, or with an encoder"
+        )
+    if vocabulary.unknown(FIRST + LAST):
+        raise TextError(
+            "this model was not trained on pairs: it does not know TAB and NEWLINE; train one on "
+            "lines of SOURCE, TAB, TARGET"
+        )
+    first, last = vocabulary.encode(FIRST + LAST).tolist()
+    return first, last
+
+
+def _pair_lines(reader: Reader, vocabulary: Vocabulary, text: str) -> list[Line]:
+    _marks(reader, vocabulary)
+    return pair_lines(text, vocabulary, _window(reader.config))
+
+
+def _window(config: ModelConfig) -> Window:
+    return Window(config.block_size, joined=not config.encoder_layers)

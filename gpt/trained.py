@@ -1,0 +1,709 @@
+"""A trained GPT with its vocabulary: what Python and the commands ask of a model.
+
+Its methods call functions of the rooms below, and import these when they are first used, so that a
+model opens fast.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, overload
+
+from gpt import showing
+from gpt.checks import Shown
+from gpt.config import AttentionKind, SampleConfig, TrainConfig
+from gpt.config.fields import require
+from gpt.config.keywords import SampleOptions, ShapingOptions, takes
+from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.heads.attention_map import AttentionMap, inspect, require_decoder_only, require_kind
+from gpt.heads.proof import OpenDevice, proven
+from gpt.reading.decode import ParallelDecoder, require_memory
+from gpt.reading.sampler import Decoder, HeldTexts, Sample, Samples, before_all
+from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.manifest import Manifest, Parent
+from gpt.storage.model_file import StoredModel
+from gpt.storage.run import Run
+from gpt.vocabulary import FIRST
+from gpt.words import layers_and_heads
+
+if TYPE_CHECKING:
+    from gpt.blocks import Block
+    from gpt.counting.mixture import Mixture
+    from gpt.explain.lesson import Lesson
+    from gpt.heads.ablation import Ablation
+    from gpt.heads.activations import Activations, Patch, Texts
+    from gpt.heads.measures import Measure
+    from gpt.heads.next_character import Experts, Lens, NextCharacter
+    from gpt.heads.survey import Development, Survey
+    from gpt.model import GPT
+    from gpt.reading.layers import Array
+    from gpt.reading.paired import Paired
+    from gpt.reading.pairs import PairScores
+    from gpt.reading.score import Score, Surprises
+    from gpt.storage.curves import Curve, TrainingCurve
+    from gpt.storage.runs import Steps
+    from gpt.vocabulary import Ids
+
+
+#: What `dir` and completion show of a model.
+PUBLIC = (
+    *("activation_batches", "activations", "answers", "at", "attn", "compare", "config", "curve"),
+    *("experts", "explain", "heads", "lens", "live", "logits", "manifest", "next", "path"),
+    *("sample", "score", "steps", "surprises", "torch", "training", "training_curve"),
+    "vocabulary",
+)
+
+
+class NoRunError(CheckpointError, AttributeError):
+    """A model file is not in a run. An AttributeError, too, so that `hasattr` is False."""
+
+
+class TrainedGPT(Shown):
+    """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
+
+    open_device puts a model on a device; called when it is first used. checkpoint: the model's
+    checkpoint; None for a model file without its run.
+    proof: the largest difference from torch's logits at saving, and its bound.
+    """
+
+    def __init__(
+        self,
+        stored: StoredModel,
+        open_device: OpenDevice | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        self.stored = stored
+        self.config, self.vocabulary = stored.config, stored.vocabulary
+        self.reader, self.proof = proven(stored, open_device)
+        self._open_device, self._checkpoint = open_device, checkpoint
+        self._decoder_free = threading.Lock()
+
+    def __repr__(self) -> str:
+        config = self.config
+        return (
+            f"<TrainedGPT {self.stored.title}: "
+            f"{layers_and_heads(config.n_layer, config.n_head)} × {config.head_size}, "
+            f"{len(self.vocabulary)} characters>"
+        )
+
+    def __dir__(self) -> list[str]:
+        """What a user calls; the other names are for commands and views."""
+        return [*PUBLIC]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies open the same verified content again: they share no decoder."""
+        return TrainedGPT, (self.stored, self._open_device, self._checkpoint)
+
+    def blocks(self) -> list[Block]:
+        """What the model is, what it was trained on, how good it is, and that its numbers are
+        right.
+        """
+        from gpt.blocks import Facts, Note, Title
+        from gpt.characters import label
+        from gpt.storage.overview import facts_of, model_facts
+        from gpt.words import millions, some
+
+        saved = self._checkpoint
+        facts = facts_of(saved.manifest) if saved else {"model": model_facts(self.config)}
+        facts["characters"] = some([label(each) for each in self.vocabulary.characters], 80)
+        facts["checked"] = (
+            "✓ numpy computes the logits that torch had at saving: difference "
+            f"{self.proof.error:.0e}, allowed {self.proof.bound:.0e}"
+        )
+        here, source = Path.cwd(), self.stored.source
+        facts["file"] = str(source.relative_to(here) if source.is_relative_to(here) else source)
+        text = repr(self.example())
+        asks = " · ".join(f"run.{name}({text})" for name in ("sample", "attn", "next"))
+        size = f"{millions(self.config.parameters())} parameters"
+        return [Title("model", [self.stored.title, size]), Facts(facts), Note(asks)]
+
+    @property
+    def has_run(self) -> bool:
+        """Whether the model was opened from a run, not from a model file alone."""
+        return self._checkpoint is not None
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self._saved.path.parent
+
+    @property
+    def manifest(self) -> Manifest:
+        """Everything that the checkpoint records beside its tensors: losses, corpus, versions."""
+        return self._saved.manifest
+
+    @property
+    def training(self) -> TrainConfig:
+        """The options of the training; `config` has those of the model."""
+        return self._saved.manifest.train
+
+    @property
+    def parent(self) -> Parent | None:
+        """The model whose weights the run started with; None: random weights."""
+        return self._saved.manifest.parent
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that are on the disk now, oldest first. `at` opens one."""
+        return Run(self.path).steps()
+
+    @property
+    def curve(self) -> Curve:
+        """The losses at each evaluation so far, in nats per character."""
+        from gpt.storage.curves import curve_of
+
+        return curve_of(Run(self.path))
+
+    @property
+    def training_curve(self) -> TrainingCurve:
+        """Loss, gradient norm, learning rate and speed of the steps so far, also between
+        evaluations.
+        """
+        from gpt.storage.curves import training_curve_of
+
+        return training_curve_of(Run(self.path))
+
+    @property
+    def _saved(self) -> Checkpoint:
+        if self._checkpoint is None:
+            raise NoRunError(
+                f"{self.stored.source} is a model file without its run, so its other steps, its "
+                "losses and the options of its training are unknown; open the run's folder instead"
+            )
+        return self._checkpoint
+
+    @cached_property
+    def mixture(self) -> Mixture | None:
+        """The counting expert and its gate, if the model has them. Raises CheckpointError."""
+        from gpt.counting.mixture import mixture_of
+
+        return mixture_of(self.stored)
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """numpy's decoder with a KV cache, or a device's with numpy's as fallback."""
+        if self._open_device is not None:
+            from gpt.reading.fallback import FallbackDecoder, FallbackReader
+
+            if isinstance(self.reader, FallbackReader):
+                return FallbackDecoder(self.reader.device, self._numpys.twin())
+        return self._numpys
+
+    @cached_property
+    def _numpys(self) -> ParallelDecoder:
+        return ParallelDecoder(self.reader)
+
+    @contextmanager
+    def _decoding(self) -> Iterator[Decoder]:
+        """A decoder that no other stream uses: the first one, or a second one with numpy."""
+        if self._decoder_free.acquire(blocking=False):
+            try:
+                yield self.decoder
+            finally:
+                self._decoder_free.release()
+        else:
+            yield self._numpys.twin()
+
+    @overload
+    def sample(
+        self,
+        prompt: str = "",
+        *,
+        n: Literal[1] = 1,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        **options: Unpack[SampleOptions],
+    ) -> str: ...
+
+    @overload
+    def sample(
+        self,
+        prompt: str = "",
+        *,
+        n: int,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        **options: Unpack[SampleOptions],
+    ) -> str | list[str]: ...
+
+    @takes(SampleOptions.__annotations__, SampleConfig)
+    def sample(
+        self,
+        prompt: str = "",
+        *,
+        n: int = 1,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        **options: Unpack[SampleOptions],
+    ) -> str | list[str]:
+        """The prompt with its continuation; for n > 1 a list of n such texts, as `gptx sample -n`.
+
+        For a model with an encoder: the target of a source, without it; temperature is 0 unless it
+        is given, and length the context's.
+
+        The text ends before the first of the texts in `stop`. unknown: "error", or "skip" for a
+        prompt without the characters that the model does not know. Raises TextError for such a
+        character, ConfigError for an option out of range, TypeError for an unknown option,
+        OutOfMemory for texts that this machine has no room for.
+        """
+        if self.has_encoder:
+            require(not stop, "stop", "a target ends by itself; leave `stop` out")
+            from gpt.reading.targets import target_settings, write_targets
+
+            settings = target_settings(self.config, n=n, **options)
+            known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
+            (written,) = write_targets(self.reader, self.vocabulary, [known], settings)
+            targets = [self.vocabulary.decode(each.ids) for each in written]
+            return targets if n > 1 else targets[0]
+        steps = self.stream(prompt, SampleConfig(n=n, **options), stop, unknown=unknown)
+        held = HeldTexts(n)
+        for gained in steps:
+            held.add(gained)
+        texts: list[str] = [Sample(prompt, held.text(number)) for number in range(n)]
+        return texts if n > 1 else texts[0]
+
+    def stream(
+        self,
+        prompt: str,
+        config: SampleConfig,
+        stop: Sequence[str] = (),
+        unknown: str = "error",
+        past: str | None = None,
+    ) -> Samples:
+        """The new text of each of config.n samples, step by step; see sampler.Samples.
+
+        Raises TextError, OutOfMemory for more samples than this machine has room for, ConfigError
+        for a model with an encoder, and for `stop` TypeError if it is one text and ValueError if
+        one of its texts is empty.
+        """
+        if self.has_encoder:
+            raise ConfigError("a model with an encoder writes whole targets; use sample or answers")
+        if isinstance(stop, str):
+            raise TypeError(f"stop: expected a list of texts, not one text; use [{stop!r}]")
+        if wrong := [each for each in stop if not isinstance(each, str)]:
+            raise TypeError(f"stop: expected texts, not {type(wrong[0]).__name__}")
+        if not all(stop):
+            raise ValueError("stop: an empty text would stop before anything is written")
+        known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
+        require_memory(self.config, config.n, len(prompt) + config.length)
+        samples = (self._decoding(), self.vocabulary, known, config, stop, past)
+        return Samples(*samples, self.mixture)
+
+    @property
+    def has_encoder(self) -> bool:
+        """Whether the model reads a source and writes a target."""
+        return self.config.encoder_layers > 0
+
+    def answers(self, sources: Sequence[str], *, beam: int = 1) -> list[str]:
+        """The likeliest target of each source: the best of a beam search, greedy with a beam of 1.
+
+        Raises TextError with the number of a source that is empty, has a TAB or an unknown
+        character or does not fit the context, ConfigError for a beam that is less than 1.
+        """
+        from gpt.reading.targets import best_targets
+
+        return best_targets(self.reader, self.vocabulary, sources, beam)
+
+    def attn(
+        self,
+        text: str,
+        *,
+        attention: AttentionKind | None = None,
+        unknown: str = "error",
+        truncate: bool = False,
+    ) -> AttentionMap:
+        """Every stage of every head for the text. truncate: use its last block_size characters.
+
+        For a model with an encoder: text is "source TAB target", or a source, whose target the
+        model writes. attention: which one, "cross" (the default), "encoder" or "decoder"; a model
+        without an encoder has only "decoder". Raises TextError for an empty or too long text and
+        for unknown characters, ConfigError for a kind that the model does not have and for
+        `truncate` with an encoder.
+        """
+        require_kind(self.config, attention)
+        if self.has_encoder:
+            require(not truncate, "truncate", "a source is read as a whole; shorten the text")
+            return self._pair_attention(text, attention or "cross", unknown)
+        if truncate and unknown == "error":  # characters that are cut off may be unknown
+            text = text[-self.config.block_size :]
+        ids = self.vocabulary.encode(text, unknown)
+        if truncate:
+            ids = ids[-self.config.block_size :]
+        return inspect(self.reader, self.vocabulary.decode(ids), ids, self.proof, self)
+
+    def _pair_attention(self, text: str, kind: AttentionKind, unknown: str) -> AttentionMap:
+        from gpt.reading.targets import split_pair
+
+        source, target = split_pair(self.reader, self.vocabulary, text, unknown)
+        read = FIRST + target
+        ids, source_ids = self.vocabulary.encode(read), self.vocabulary.encode(source)
+        return inspect(self.reader, read, ids, self.proof, self, (source, source_ids), kind)
+
+    @takes(ShapingOptions.__annotations__, SampleConfig)
+    def next(
+        self, text: str, *, unknown: str = "error", **options: Unpack[ShapingOptions]
+    ) -> NextCharacter:
+        """The distribution of the next character, before and after temperature and filters.
+
+        For a model with an encoder: the target's next character. The text is "source TAB target so
+        far"; without a TAB, the target's first character is next.
+
+        Raises TextError for a character that the model does not know, ConfigError for an option out
+        of range, TypeError for an unknown option.
+        """
+        from gpt.heads.next_character import next_character
+
+        config = SampleConfig(**options)
+        if self.has_encoder:
+            from gpt.reading.targets import split_pair
+
+            text = text if FIRST in text else text + FIRST
+            source, target = split_pair(self.reader, self.vocabulary, text, unknown)
+            memory = self.reader.encode(self.vocabulary.encode(source)[None])
+            ids = self.vocabulary.encode(FIRST + target)
+            return next_character(self.reader, ids, config, None, self.vocabulary, memory)
+        ids = self.vocabulary.encode(text, unknown)
+        ids = ids if len(ids) else self.vocabulary.encode(before_all(self.vocabulary))
+        return next_character(self.reader, ids, config, self.mixture, self.vocabulary)
+
+    def explain(
+        self, text: str, layer: int = 0, head: int = 0, *, unknown: str = "error"
+    ) -> Lesson:
+        """How the model computes the text's next character, through one head; a table a stage.
+
+        Raises ConfigError for a layer or head that does not exist and for a model with an encoder,
+        TextError for an empty or too long text and for unknown characters.
+        """
+        from gpt.explain.own_model import walk
+
+        require_decoder_only(self.config, "the lesson mine")
+        attention = self.attn(text, unknown=unknown)
+        return walk(self.reader, attention, self.vocabulary, layer, head)
+
+    def measures(self, text: AttentionMap | str) -> list[Measure]:
+        """Each head's measures, (L, H) values each, on a text, or on that of an attention map.
+
+        Raises TextError as `attention`.
+        """
+        found = self._map(text)
+        if found.source:
+            from gpt.heads.pair_measures import measure_pairs
+
+            return measure_pairs(self.reader, [found])
+        from gpt.heads.measures import measure
+
+        return measure(self.reader, [found])
+
+    def lens(self, text: AttentionMap | str, most: int = 8) -> Lens:
+        """The `most` likeliest next characters at every depth and position of a text, or of an
+        attention map's text; for a model with an encoder, those of the target.
+
+        Raises ValueError if `most` is less than 1 and for a map of the encoder's or decoder's own
+        attention, TextError as `attention`.
+        """
+        from gpt.heads.next_character import logit_lens
+
+        if most < 1:
+            raise ValueError(f"most: {most} is less than 1")
+        return logit_lens(self.reader, self._map(text), most)
+
+    def experts(self, text: AttentionMap | str) -> Experts | None:
+        """What the GPT, counting and both expect after each of the T characters of a text, or of an
+        attention map's text: (T, vocab_size) probabilities each. None for a model without counting.
+
+        Raises TextError as `attention`, CheckpointError for damaged counts.
+        """
+        from gpt.heads.next_character import all_experts
+
+        if not self.mixture:
+            return None
+        return all_experts(self.reader, self._map(text), self.mixture)
+
+    def _map(self, of: AttentionMap | str) -> AttentionMap:
+        return self.attn(of) if isinstance(of, str) else of
+
+    def example(self, length: int = 12) -> str:
+        """An example text: the validation split's first long line, cut between words; for a model
+        with an encoder, its first pair, "source TAB target".
+        """
+        if not self.has_encoder:
+            return self.stored.example(length)
+        from gpt.corpus.pair_lines import fitting_pairs
+
+        return FIRST.join(fitting_pairs(self.stored.excerpt_lines, self.config.block_size)[0])
+
+    @overload
+    def heads(
+        self,
+        text: str | Ids | None = None,
+        *,
+        steps: None = None,
+        windows: int = 32,
+        attention: AttentionKind | None = None,
+        ablate: Ablation | None = None,
+        name: str = "",
+        done: Callable[[float], object] = lambda share: None,
+    ) -> Survey: ...
+
+    @overload
+    def heads(
+        self,
+        text: str | Ids | None = None,
+        *,
+        steps: Steps,
+        windows: int = 32,
+        attention: AttentionKind | None = None,
+        ablate: Ablation | None = None,
+        name: str = "",
+        done: Callable[[float], object] = lambda share: None,
+    ) -> Development: ...
+
+    def heads(
+        self,
+        text: str | Ids | None = None,
+        *,
+        steps: Steps | None = None,
+        windows: int = 32,
+        attention: AttentionKind | None = None,
+        ablate: Ablation | None = None,
+        name: str = "",
+        done: Callable[[float], object] = lambda share: None,
+    ) -> Survey | Development:
+        """Every head's measures on a text, as `gptx heads` gives them for the same text.
+
+        Without a text: on that of `default_text`. Of a model with an encoder, a text is lines
+        "source TAB target", windows counts pairs, and attention is whose heads: "cross" (the
+        default), "encoder" or "decoder". steps: measures the same text at two or more steps of this
+        model's run, "all" or a list of numbers, "best" and "last"; opens one model at a time. name:
+        the text's, in the result. done: called with the share of the work that is done. Raises
+        TextError for a text too short or with unknown characters, ValueError for other arguments,
+        ConfigError for a kind that the model does not have and for resampling of pairs,
+        CheckpointError for a step that the run does not keep and for steps of a model file outside
+        a run.
+        """
+        from gpt.heads.measuring import survey_steps, surveyor
+
+        if text is None:
+            text, found = self.default_text()
+            name = name or found
+        ids = self._ids(text)
+        name = name or f"a text of {len(text):,} characters"
+        chosen = windows, attention, ablate, name
+        measured = surveyor(self.reader, self.vocabulary, ids, *chosen)
+        if steps is None:
+            return measured(self.reader, done)
+        return survey_steps(self.stored, self._open_device, steps, measured, done)
+
+    def default_text(self) -> tuple[Ids, str]:
+        """The validation split, and its name; its start, which the model file contains, for a model
+        with an encoder and where the run or its corpus is not at hand.
+        """
+        from gpt.corpus.halves import halves_of_run
+
+        manifest = self._checkpoint.manifest if self._checkpoint else None
+        if manifest and manifest.corpus.digest and not self.has_encoder:
+            with suppress(TextError):
+                return halves_of_run(manifest, Path("data"))[1], "the validation split"
+        excerpt = self.stored.excerpt_lines if self.has_encoder else self.stored.excerpt
+        return self.vocabulary.encode(excerpt), self.excerpt_name
+
+    @property
+    def wrote_excerpt(self) -> bool:
+        """Whether the text in the model file is the model's own: it was imported without its text,
+        so that its validation split is not known.
+        """
+        return self._checkpoint is not None and not self._checkpoint.manifest.corpus.digest
+
+    @property
+    def excerpt_name(self) -> str:
+        """The name of the text that the model file contains."""
+        if self.wrote_excerpt:
+            return f"{len(self.stored.excerpt):,} characters that the model has written"
+        return f"the validation split's first {len(self.stored.excerpt):,} characters"
+
+    def _ids(self, text: str | Ids, unknown: str = "error") -> Ids:
+        if isinstance(text, str):
+            return self.vocabulary.encode(text, unknown)
+        return self.vocabulary.row_of(text, "text")
+
+    def activations(
+        self,
+        texts: Texts,
+        names: str | Iterable[str] | None = None,
+        layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+        *,
+        patch: Mapping[Any, Patch] | None = None,
+        unknown: str = "error",
+    ) -> Activations:
+        """The stages of N texts as named arrays: acts["weights"] is (N, L, H, T, T).
+
+        texts: texts, or (N, T) ids, of 1 to block_size characters each. names: stream, q, k, v,
+        scores, scaled, masked, weights, context, head_output (N, L, H, T, C), each head's part of
+        proj; concat, proj, residual, hidden (after the activation function), feed_forward (what is
+        added to residual), output, final_norm, logits; None: all but head_output. layers: None
+        keeps all.
+
+        patch replaces stages, and everything after them is computed from the new values. Its keys
+        are ("proj", layer), ("context", layer, head), "final_norm" or "logits"; a value is a
+        number, an array that broadcasts to the stage of all texts, (N, …), or a function from that
+        array to one of the same shape. If texts differ in length, it also gets the numbers of the
+        padding at their ends: one that mixes positions, such as a mean, needs texts of one length.
+        Path patching (Goldowsky-Dill et al. 2023), from head 0.2 to the queries of head 1.3, has
+        three steps:
+
+            clean = run.activations(texts, ["context", "feed_forward"])
+            other = run.activations(other_texts, "context")["context", 0][:, 2]
+            frozen = {(name, 0): clean[name, 0] for name in clean}
+            sent = run.activations(texts, "q", 1, patch=frozen | {("context", 0, 2): other})
+            logits = run.logits(texts, patch={("q", 1, 3): sent["q", 1][:, 3]})
+
+        Raises TextError for empty and too long texts and unknown characters, ValueError for unknown
+        names and other shapes, IndexError for a layer or head outside the model, OutOfMemory before
+        it computes what does not fit: then use `activation_batches`.
+        """
+        from gpt.heads.activations import plan_of
+
+        chosen = names, layers, patch, unknown
+        return plan_of(self.reader, self.vocabulary, texts, *chosen).read()
+
+    def activation_batches(
+        self,
+        texts: Texts,
+        names: str | Iterable[str] | None = None,
+        layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
+        *,
+        batch: int | None = None,
+        patch: Mapping[Any, Patch] | None = None,
+        unknown: str = "error",
+    ) -> Iterator[Activations]:
+        """The same for `batch` texts at a time, when the arrays of all do not fit in memory.
+
+        All arrays have the length T of the longest text. A function in `patch` gets the stage of
+        one batch; arrays in it belong to all texts.
+        """
+        from gpt.heads.activations import batches, plan_of
+
+        chosen = names, layers, patch, unknown
+        return batches(plan_of(self.reader, self.vocabulary, texts, *chosen), batch)
+
+    def logits(
+        self,
+        texts: Texts,
+        *,
+        patch: Mapping[Any, Patch] | None = None,
+        unknown: str = "error",
+    ) -> Array:
+        """(N, T, vocab_size) logits of the next character after each character, of the GPT alone.
+
+        texts, patch and errors: see `activations`. Zero ablation of a head:
+        run.logits(texts, patch={("context", layer, head): 0}).
+        """
+        from gpt.heads.activations import plan_of
+
+        chosen = "logits", None, patch, unknown
+        return plan_of(self.reader, self.vocabulary, texts, *chosen).read()["logits"]
+
+    def torch(self) -> GPT:
+        """A copy of the GPT as a torch module with trainable weights, for gradients. Imports torch.
+
+        It takes (B, T) int64 ids and returns (B, T, vocab_size) logits, without dropout:
+
+            model = run.torch()
+            ids = torch.tensor(run.vocabulary.encode(text), dtype=torch.int64)[None]
+            F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:]).backward()
+            model.blocks[0].attention.qkv.weight.grad  # (3C, C)
+        """
+        from gpt.training.checkpoint import load_gpt
+
+        return load_gpt(self.stored, "cpu").eval()
+
+    def score(self, text: str | Ids, *, unknown: str = "error") -> Score:
+        """Loss on a text of two or more characters, by training's protocol. Raises TextError.
+
+        For a model with an encoder: those of each target character, for lines `source TAB target`.
+        """
+        from gpt.reading.score import Score, score
+
+        ids = self._ids(text, unknown)
+        if self.has_encoder:
+            nats = self._nats_of(self.vocabulary.decode(ids))
+            return Score(float(nats.mean()), len(nats))
+        return score(self.reader, ids, self.mixture)
+
+    def surprises(
+        self, text: str | Ids, *, unknown: str = "error", overlapping: bool = True
+    ) -> Surprises:
+        """Surprise of each character after the first, with at least half of block_size before it
+        where the text has it; without `overlapping` in the windows of `score`. Raises TextError,
+        ConfigError for a model with an encoder.
+        """
+        from gpt.reading.score import surprise_of_each
+
+        if self.has_encoder:
+            raise ConfigError(
+                "a model with an encoder predicts only targets; score_pairs(text).nats has the "
+                "surprise of each of their characters"
+            )
+
+        ids = self._ids(text, unknown)
+        given = self.mixture, self.vocabulary
+        return surprise_of_each(self.reader, ids, *given, overlapping=overlapping)
+
+    def score_pairs(self, text: str, *, beam: int = 1) -> PairScores:
+        """Scores the model on lines `source TAB target`; see targets.score_pairs."""
+        from gpt.reading.targets import score_pairs
+
+        return score_pairs(self.reader, self.vocabulary, text, beam)
+
+    def _nats_of(self, text: str) -> Any:
+        from gpt.reading.targets import nats_of_targets
+
+        return nats_of_targets(self.reader, self.vocabulary, text)
+
+    def compare(self, other: TrainedGPT, text: str) -> Paired:
+        """How both models predict the same text, character by character. Raises TextError.
+
+        If one of them has an encoder: the targets of a text of lines `source TAB target`.
+        """
+        from gpt.reading.paired import paired
+
+        both = (self, other)
+        if any(each.has_encoder for each in both):
+            mine, its = (each._nats_of(text) for each in both)
+        else:
+            mine, its = (each.surprises(text, overlapping=False).nats for each in both)
+        return paired(mine, its, (self.stored.title, other.stored.title))
+
+    def at(self, step: str | SupportsIndex = "best") -> TrainedGPT:
+        """The same run at "best", "last" or another of its `steps`, on the same device.
+
+        Raises CheckpointError, and ConfigError if `step` is none of these.
+        """
+        checkpoint, stored = Run(self.path).read(step)
+        return TrainedGPT(stored, self._open_device, checkpoint)
+
+    def live(
+        self,
+        path: str | Path = "live.html",
+        *,
+        text: str | None = None,
+        steps: Steps | None = None,
+        precision: Literal["auto", "float32", "float16"] = "auto",
+        limit: float = 8.0,
+    ) -> Path:
+        """Writes the model itself into one HTML file: type in it, and every head follows.
+
+        text: to begin with; None: the first line of the validation split. With an encoder: a
+        source, whose target the model writes, or "source TAB target". steps: several steps of this
+        model's run for a slider, "all" or a list of numbers, "best" and "last". precision: of the
+        weights; "auto" writes float32 if all fits into `limit` megabytes, else float16; what does
+        not fit then is left out, and the page says so. Raises ConfigError if the model does not
+        fit, TextError for a text with unknown characters and for a pair that the model cannot read,
+        CheckpointError for a step that the run does not keep, StorageError.
+        """
+        found: Path = showing.renderer().save_live(self, path, text, steps, precision, limit)
+        return found
