@@ -54,26 +54,26 @@ if TYPE_CHECKING:
     from gpt.errors import ConfigError as ConfigError
     from gpt.errors import GptxError as GptxError
     from gpt.errors import TextError as TextError
-    from gpt.evaluating import evaluate as evaluate
-    from gpt.evaluating import novelty as novelty
     from gpt.exchange.exporting.export import export as export
-    from gpt.listing import runs as runs
-    from gpt.loading import load as load
+    from gpt.interface.evaluating import evaluate as evaluate
+    from gpt.interface.evaluating import novelty as novelty
+    from gpt.interface.listing import runs as runs
+    from gpt.interface.loading import load as load
+    from gpt.interface.trained import TrainedGPT as TrainedGPT
     from gpt.notebook import resume as resume
     from gpt.notebook import train as train
     from gpt.notebook import train_events as train_events
-    from gpt.trained import TrainedGPT as TrainedGPT
 
 _HOMES = {
     "train": "gpt.notebook",
     "train_events": "gpt.notebook",
     "resume": "gpt.notebook",
-    "load": "gpt.loading",
-    "runs": "gpt.listing",
-    "evaluate": "gpt.evaluating",
-    "novelty": "gpt.evaluating",
+    "load": "gpt.interface.loading",
+    "runs": "gpt.interface.listing",
+    "evaluate": "gpt.interface.evaluating",
+    "novelty": "gpt.interface.evaluating",
     "export": "gpt.exchange.exporting.export",
-    "TrainedGPT": "gpt.trained",
+    "TrainedGPT": "gpt.interface.trained",
     "ModelConfig": "gpt.config",
     "TrainConfig": "gpt.config",
     "SampleConfig": "gpt.config",

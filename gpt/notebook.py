@@ -24,9 +24,9 @@ from gpt.config.keywords import ResumeOptions, TrainOptions, Unquoted, takes
 from gpt.config.train import BY_SHARE, Tracker
 from gpt.devices import Device, share_cores
 from gpt.errors import ConfigError, TextError
+from gpt.interface.trained import TrainedGPT
 from gpt.signals import graceful
 from gpt.storage.checkpoint import MANIFEST
-from gpt.trained import TrainedGPT
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -257,7 +257,7 @@ def resume(
 
 def _trained(preparing: AbstractContextManager[Start], progress: bool) -> TrainedGPT:
     """Trains to the end, or until an interrupt. Returns the run."""
-    from gpt.loading import load
+    from gpt.interface.loading import load
 
     with preparing as start:
         _note(start)

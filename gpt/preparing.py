@@ -299,8 +299,8 @@ def _record_plan(run: Run, config: TrainConfig) -> None:
 
 def _sampled(run: Run, checkpoint: Checkpoint) -> Sampled:
     """A text that the model generates now. Opening the checkpoint checks the file just saved."""
+    from gpt.interface.trained import TrainedGPT
     from gpt.reading.targets import some_targets
-    from gpt.trained import TrainedGPT
 
     model = TrainedGPT(checkpoint.model())
     release()  # what the check took

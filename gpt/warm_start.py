@@ -23,7 +23,7 @@ from gpt.corpus.pair_batches import PairLines
 from gpt.corpus.pairs import check_window
 from gpt.corpus.sources import is_pairs
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.loading import Saved, find, read
+from gpt.interface.loading import Saved, find, read
 from gpt.storage.manifest import Parent, TrainedText
 from gpt.storage.model_file import StoredModel
 from gpt.training.ranks import shared
@@ -116,7 +116,7 @@ class WarmStart:
 
 
 def opened(place: str, checkpoints: Path) -> WarmStart:
-    """The model at a place that `gpt.loading.find` accepts; all ranks get the same.
+    """The model at a place that `gpt.interface.loading.find` accepts; all ranks get the same.
 
     Raises CheckpointError if there is none, if it is damaged, or if it cannot be trained.
     """

@@ -9,9 +9,9 @@ import torch
 
 from gpt.config import ModelConfig
 from gpt.heads.proof import prove_tensors
-from gpt.loading import load
+from gpt.interface.loading import load
+from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT, initialise
-from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import model_bytes
 from gpt.vocabulary import Vocabulary
 

@@ -9,9 +9,9 @@ from encoded import encoded_file
 import gpt
 from gpt.config import SampleConfig
 from gpt.errors import ConfigError, TextError
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
 from gpt.reading.targets import nats_of_targets, target_settings, write_targets
-from gpt.trained import TrainedGPT
 from gpt.vocabulary import Vocabulary
 
 SOURCES = ["1b", "4ba", "6baaa", "2b", "0ba", "abc", "ff", "e-e", "9 9", "07", "cab", "d", "-4"]

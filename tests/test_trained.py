@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from gpt.config import SampleConfig
 from gpt.errors import CheckpointError, ConfigError, OutOfMemory, TextError
+from gpt.interface.trained import TrainedGPT
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import StoredModel
-from gpt.trained import TrainedGPT
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from ranked import on_ranks
 import gpt
 from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.loading import find, read
+from gpt.interface.loading import find, read
 from gpt.model import GPT, initialise, start_from
 from gpt.preparing import Order, begun
 from gpt.storage.checkpoint import MODEL, STATE, Checkpoint

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import assert_type
 
 import gpt
-from gpt.listing import Runs, SavedRun
+from gpt.interface.listing import Runs, SavedRun
 
 
 def generate(run: gpt.TrainedGPT) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gpt.heads.kinds import Start
     from gpt.heads.measures import Measure
-    from gpt.loading import Saved
+    from gpt.interface.loading import Saved
     from gpt.view.files.exports import Form
     from gpt.view.selection import Selection
 

@@ -14,8 +14,8 @@ from gpt.commands import console, shared
 from gpt.words import printable
 
 if TYPE_CHECKING:
-    from gpt.evaluating import Evaluation, Scorer
-    from gpt.loading import Saved
+    from gpt.interface.evaluating import Evaluation, Scorer
+    from gpt.interface.loading import Saved
 
 
 class Eval(shared.DrawingCommand):
@@ -63,7 +63,7 @@ class Eval(shared.DrawingCommand):
     data: shared.Data = Path("data")
 
     def execute(self) -> None:
-        from gpt.evaluating import MOST_SCORED, Scorer
+        from gpt.interface.evaluating import MOST_SCORED, Scorer
         from gpt.view.records import to_record
 
         sizes = [os.path.getsize(file) for file in self.files or () if os.path.isfile(file)]

@@ -134,7 +134,7 @@ class Explain(shared.DrawingCommand):
         """
         from gpt.explain.own_model import must_be_there, must_fit
         from gpt.heads.attention_map import require_decoder_only
-        from gpt.loading import find
+        from gpt.interface.loading import find
 
         opened = find(self.checkpoints, self.run, self.step)
         stored = opened.stored

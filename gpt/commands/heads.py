@@ -14,7 +14,7 @@ from gpt.config import AttentionKind
 
 if TYPE_CHECKING:
     from gpt.heads.survey import Survey
-    from gpt.loading import Saved
+    from gpt.interface.loading import Saved
     from gpt.vocabulary import Ids
 
 PAGE_TEXT = 64  # characters of the measured text that the page shows

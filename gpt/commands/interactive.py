@@ -22,7 +22,7 @@ from gpt.signals import graceful, raise_first_interrupt
 from gpt.storage.files import storage_errors
 
 if TYPE_CHECKING:
-    from gpt.trained import TrainedGPT
+    from gpt.interface.trained import TrainedGPT
 
 SETTINGS = tuple(each.name for each in fields(SampleConfig) if each.name != "n")
 OTHERS = [f"/{flag_of(name)[2:]}" for name in SETTINGS if name != "length"]

@@ -13,8 +13,8 @@ from gpt.commands.shared import refuse
 from gpt.words import printable
 
 if TYPE_CHECKING:
-    from gpt.loading import Saved
-    from gpt.trained import TrainedGPT
+    from gpt.interface.loading import Saved
+    from gpt.interface.trained import TrainedGPT
 
 SCHEMA = 1
 NAME = "live.html"

@@ -135,7 +135,7 @@ class Runs(shared.Writing):
 
     def _verify(self, runs: list[Run]) -> None:
         """A line for each checkpoint. Raises CheckpointError if one is damaged."""
-        from gpt.loading import open_model
+        from gpt.interface.loading import open_model
 
         found, damaged = 0, 0
         for run in runs:

@@ -17,7 +17,7 @@ from gpt.config import SampleConfig
 from gpt.errors import GptxError, OutOfMemory
 
 if TYPE_CHECKING:
-    from gpt.loading import Saved
+    from gpt.interface.loading import Saved
     from gpt.reading.novelty import Novelty
 
 SCHEMA = 1
@@ -171,7 +171,7 @@ class Sample(shared.ModelCommand):
 
     def _novelties(self, texts: list[str]) -> list[Novelty]:
         """How much of each text is copied. Raises TextError."""
-        from gpt.evaluating import novelty
+        from gpt.interface.evaluating import novelty
 
         return novelty(self.opened, texts, data=self.data, note=console.say)
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gpt.blocks import Block
-    from gpt.loading import Saved
-    from gpt.trained import TrainedGPT
+    from gpt.interface.loading import Saved
+    from gpt.interface.trained import TrainedGPT
     from gpt.view.terminal.lines import Page
     from gpt.vocabulary import Ids
 
@@ -114,7 +114,7 @@ class CheckpointCommand(Command):
 
     def open(self, run: str | None, step: str) -> Saved:
         """The checkpoint of a step; prints notes on it. Raises CheckpointError, ConfigError."""
-        from gpt.loading import find
+        from gpt.interface.loading import find
 
         return self.announced(find(self.checkpoints, run, step), run)
 
@@ -156,7 +156,7 @@ class ModelCommand(CheckpointCommand):
     @cached_property
     def _automatic(self) -> str:
         """The device that "auto" takes for much work; a line says if it is not the CPU."""
-        from gpt.loading import try_torch
+        from gpt.interface.loading import try_torch
 
         device = usable("auto", try_torch)
         if device != "cpu":

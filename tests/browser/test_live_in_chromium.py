@@ -13,11 +13,11 @@ from conftest import train_tiny
 from pages import HOSTILE, unpack
 
 import gpt
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Hook, unchanged
 from gpt.reading.layers import Array
 from gpt.reading.sampler import window_start
 from gpt.reading.score import surprises
-from gpt.trained import TrainedGPT
 from gpt.view.files.exports import to_csv
 from gpt.view.page.shipping import means_record
 from gpt.view.selection import select

@@ -14,10 +14,10 @@ import gpt
 from gpt.config import AttentionKind
 from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.pair_measures import spread_pairs
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import Array
 from gpt.reading.score import surprises
 from gpt.reading.targets import nats_of_targets, pair_ids, target_settings, write_targets
-from gpt.trained import TrainedGPT
 from gpt.view.files.exports import to_csv
 from gpt.view.selection import select
 

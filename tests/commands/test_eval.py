@@ -51,7 +51,7 @@ def test_eval_of_one_window_shows_one_loss(gptx: Gptx) -> None:
 
 def test_scored_text_has_one_label(gptx: Gptx, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gptx("eval", "--chars").out.startswith("validation split · ")
-    monkeypatch.setattr("gpt.evaluating.MOST_SHOWN", 100)
+    monkeypatch.setattr("gpt.interface.evaluating.MOST_SHOWN", 100)
     assert gptx("eval").out.startswith("validation split · ")
     label = "the first 100 characters of the validation split"
     assert gptx("eval", "--chars").out.startswith(f"{label} · ")
@@ -211,7 +211,7 @@ def test_eval_scores_part_of_a_long_validation_split_and_says_so(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = json.loads(gptx("eval", "--json").out)
-    monkeypatch.setattr("gpt.evaluating.MOST_SCORED", 50)
+    monkeypatch.setattr("gpt.interface.evaluating.MOST_SCORED", 50)
     answer = gptx("eval", "--json")
     assert json.loads(answer.out)["characters"] == 50 < whole["characters"]
     assert f"scoring only the first 50 of {whole['characters'] + 1:,} characters" in answer.err
@@ -235,7 +235,9 @@ def test_eval_compares_with_the_baseline_of_the_run(
         f"{worse:.4f} worse: train longer, or on more text\n"
     )
     assert answer.out.count("\n") == 4
-    monkeypatch.setattr("gpt.evaluating.count_baseline", None)  # n-grams are not counted again
+    monkeypatch.setattr(
+        "gpt.interface.evaluating.count_baseline", None
+    )  # n-grams are not counted again
     assert gptx("eval", "--baseline").out == answer.out
     part = gptx("eval", "--chars").out.splitlines()[-1]
     assert f"  counting {told['order']}-grams: {told['nats']:.4f} nats; this model is " in part
@@ -244,7 +246,7 @@ def test_eval_compares_with_the_baseline_of_the_run(
 def test_the_first_characters_of_a_split_are_not_compared_with_counting_of_all(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt.evaluating.MOST_SHOWN", 200)
+    monkeypatch.setattr("gpt.interface.evaluating.MOST_SHOWN", 200)
     part = gptx("eval", "--chars").out.splitlines()[-1]
     assert "not those of the model (199); gptx eval --baseline compares both" in part
     assert "this model is" not in part
@@ -290,7 +292,9 @@ def test_eval_of_a_file_compares_with_counting_only_if_asked(
     cut = gptx("eval", "end.txt", "--baseline", "--json")
     assert json.loads(cut.out)["counting"]["counted"] == 100
     assert cut.err == "note: counting only the last 100 characters of the training text\n"
-    monkeypatch.setattr("gpt.loading.Saved.splits", None)  # only this option needs the corpus
+    monkeypatch.setattr(
+        "gpt.interface.loading.Saved.splits", None
+    )  # only this option needs the corpus
     assert json.loads(gptx("eval", "end.txt", "--json").out)["counting"] is None
     assert "counting" not in gptx("eval", "end.txt").out
 

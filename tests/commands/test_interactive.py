@@ -16,8 +16,8 @@ from gpt.commands.interactive import COMMANDS, HELP, SETTINGS, Talk, talk
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
 from gpt.errors import ConfigError, GptxError, TextError
+from gpt.interface.trained import TrainedGPT
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from encoded import PAIRS, encoded_file
 from program import Answer, Gptx, answer_of, at_home
 
 import gpt
-from gpt import evaluating
 from gpt.commands import console, sample
 from gpt.commands.interactive import AskTargets
 from gpt.errors import ConfigError, TextError
+from gpt.interface import evaluating
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.targets import nats_of_targets, target_settings
-from gpt.trained import TrainedGPT
 
 MODEL, OTHER = ("--run", "model.safetensors"), ("--run", "lines.safetensors")
 SOURCES = ["1b", "4ba", "6baaa", "2b", "cab", "ff"]

@@ -12,7 +12,7 @@ from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.fields import field_help, field_types
 from gpt.config.keywords import ResumeOptions, SampleOptions, ShapingOptions, TrainOptions, takes
 from gpt.config.sample import SHAPING
-from gpt.trained import TrainedGPT
+from gpt.interface.trained import TrainedGPT
 from gpt.training.plan import CHANGEABLE
 
 

@@ -23,9 +23,9 @@ from gpt.counting.gate import USUAL, Gate
 from gpt.counting.mixture import Mixture
 from gpt.counting.tables import count
 from gpt.errors import CheckpointError
+from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT, initialise
 from gpt.storage.model_file import BLANK, sealed
-from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import model_bytes
 from gpt.view.page.counted import counting_record
 from gpt.vocabulary import Vocabulary

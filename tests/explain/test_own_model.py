@@ -16,9 +16,9 @@ from gpt.errors import ConfigError, TextError
 from gpt.explain.lesson import Lesson, Table
 from gpt.explain.own_model import must_fit, walk
 from gpt.heads.attention_map import AttentionMap, inspect
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 from gpt.vocabulary import Vocabulary
 
 LETTERS = Vocabulary("abcdefghi")

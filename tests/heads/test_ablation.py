@@ -11,11 +11,11 @@ from hand_built import EVEN, INDUCTION, PREVIOUS, SIZE, hand_built
 from gpt.heads import ablation
 from gpt.heads.ablation import Ablation, Texts, ablate
 from gpt.heads.measures import Measure
+from gpt.interface.trained import TrainedGPT
 from gpt.reading import decode
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 
 
 def ablated(reader: Reader, windows: np.ndarray, how: Ablation) -> Measure:  # type: ignore[type-arg]

@@ -12,10 +12,10 @@ import pytest
 from gpt.checks import Check
 from gpt.errors import TextError
 from gpt.heads.attention_map import LAYER_STAGES, inspect
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids
 
 SUM, DIAGONAL, STREAM, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, RESIDUAL, OUTPUT, LOGITS, WAY, PROBE = (

@@ -12,9 +12,9 @@ from hand_built import INDUCTION, PREVIOUS, SIZE, hand_built
 from gpt.errors import CheckpointError, ConfigError
 from gpt.heads.kinds import kinds
 from gpt.heads.survey import Development, Survey, development, survey
-from gpt.loading import load
+from gpt.interface.loading import load
+from gpt.interface.trained import TrainedGPT
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 
 
 def surveys(*backs: int) -> list[Survey]:

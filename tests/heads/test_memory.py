@@ -20,7 +20,7 @@ import gpt
 from gpt import devices
 from gpt.errors import OutOfMemory
 from gpt.heads import attention_map
-from gpt.trained import TrainedGPT
+from gpt.interface.trained import TrainedGPT
 
 Work = Callable[[int], object]
 TEXT = "fade bead cab deaf a bed " * 40

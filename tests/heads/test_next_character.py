@@ -8,10 +8,10 @@ import pytest
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
 from gpt.heads.next_character import NextCharacter, logit_lens
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import softmax
 from gpt.reading.sampler import probabilities
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 
 
 @pytest.fixture

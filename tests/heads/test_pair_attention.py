@@ -15,10 +15,10 @@ from gpt import load
 from gpt.config import AttentionKind
 from gpt.errors import ConfigError, TextError
 from gpt.heads.attention_map import inspect
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 
 KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 SOURCE, TARGET = "24 abc", "2-1"

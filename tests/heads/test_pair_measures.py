@@ -26,12 +26,12 @@ from gpt.heads.pair_measures import (
     of_encoder,
     spread_pairs,
 )
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.reading.score import surprises
 from gpt.reading.targets import pair_ids, split_pair
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids, Vocabulary
 
 SOURCE, READ = np.array([3, 1, 2, 5, 1, 4]), np.array([0, 1, 2, 1, 4])  # READ begins with TAB, 0

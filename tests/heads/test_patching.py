@@ -16,13 +16,13 @@ from gpt.config import ModelConfig
 from gpt.config.model import Norm, Position
 from gpt.heads.ablation import Ablation, Texts, ablate, other_windows
 from gpt.heads.activations import OF_HEADS, Activations, Patch, Place, Plan, batches, shapes
+from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.score import surprises
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 
 KINDS = list(zip(get_args(Position), cycle(get_args(Norm)), strict=False))
 SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}

@@ -12,10 +12,10 @@ from conftest import TEXT
 
 from gpt.counting.gate import FEATURES
 from gpt.counting.tables import count
+from gpt.interface.trained import TrainedGPT
 from gpt.model.device import DeviceGPT
 from gpt.reading.decode import CachedDecoder
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import load_gpt
 
 

@@ -13,11 +13,11 @@ from conftest import TEXT
 from gpt.config import SampleConfig
 from gpt.counting.gate import FEATURES
 from gpt.counting.tables import count
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids
 
 FAILURES = [

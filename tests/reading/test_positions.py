@@ -17,12 +17,12 @@ from gpt import devices
 from gpt.config import ModelConfig, SampleConfig
 from gpt.config.model import Position
 from gpt.errors import OutOfMemory
+from gpt.interface.trained import TrainedGPT
 from gpt.reading import decode as decoding
 from gpt.reading import positions
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import sample_ids
-from gpt.trained import TrainedGPT
 
 
 def reader_of(**changes: object) -> Reader:

@@ -11,12 +11,12 @@ import pytest
 
 from gpt.config import ModelConfig
 from gpt.errors import TextError
+from gpt.interface.trained import TrainedGPT
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import window_start
 from gpt.reading.score import Score, score, surprise_of_each, surprises
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import load_gpt
 from gpt.training.evaluation import losses_of
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from conftest import TEXT, corpus_of, resume, train_tiny
 
+from gpt.interface.trained import TrainedGPT
 from gpt.storage.checkpoint import MANIFEST, MODEL, STATE, Checkpoint, step_folder
 from gpt.storage.model_file import read_header
 from gpt.storage.run import Run
-from gpt.trained import TrainedGPT
 
 GOLDEN = Path(__file__).parent / "golden" / step_folder(6)
 WRITTEN = "the cat sat "

@@ -29,11 +29,11 @@ from hypothesis import strategies as st
 from gpt.config import ModelConfig
 from gpt.config.model import MOST_LAYERS
 from gpt.errors import CheckpointError
+from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT, initialise
 from gpt.storage import model_file as stored
 from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.model_file import HEADER_LIMIT, read_header, read_model
-from gpt.trained import TrainedGPT
 from gpt.training.checkpoint import PROBE_POSITIONS, model_bytes
 from gpt.vocabulary import Vocabulary
 

@@ -15,9 +15,9 @@ import torch
 from conftest import corpus_of
 
 from gpt.corpus.repeats import repeats
+from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
-from gpt.trained import TrainedGPT
 from gpt.training.events import Evaluated, Stepped
 from gpt.training.plan import make_plan
 from gpt.training.trainer import Trainer

@@ -20,11 +20,11 @@ from gpt.checks import Check
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
+from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
 from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
-from gpt.trained import TrainedGPT
 from gpt.training import checkpoint
 from gpt.training import trainer as module
 from gpt.training.evaluation import Losses, losses_of, window_losses

@@ -28,6 +28,7 @@ from gpt.explain.lesson import Lesson, Step, Table
 from gpt.heads.attention_map import inspect
 from gpt.heads.next_character import Experts
 from gpt.heads.survey import development
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.paired import paired
 from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprises
@@ -37,7 +38,6 @@ from gpt.storage.curves import Curve, TrainingCurve
 from gpt.storage.manifest import CorpusId
 from gpt.storage.overview import Overview, RunTable
 from gpt.storage.run import Run
-from gpt.trained import TrainedGPT
 from gpt.view.html import LIMIT, card_of, style
 from gpt.view.notebook import attention
 from gpt.view.terminal.lines import Page

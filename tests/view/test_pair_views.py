@@ -16,7 +16,7 @@ from gpt import load
 from gpt.config import AttentionKind, Drawing, Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
-from gpt.trained import TrainedGPT
+from gpt.interface.trained import TrainedGPT
 from gpt.view.figure.figure import draw
 from gpt.view.files import exports
 from gpt.view.notebook import attention as notebook

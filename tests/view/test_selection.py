@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
+from gpt.interface.trained import TrainedGPT
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 from gpt.view.selection import LAYER_STAGES, SQUARE_STAGES, select
 
 

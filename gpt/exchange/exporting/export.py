@@ -22,11 +22,11 @@ from gpt.config import SampleConfig
 from gpt.errors import ConfigError, TextError
 from gpt.exchange.exporting.architectures import Architecture, architecture_of
 from gpt.heads.attention_map import require_decoder_only
+from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
 from gpt.storage.checkpoint import MANIFEST, MODEL
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
-from gpt.trained import TrainedGPT
 from gpt.version import __version__
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable

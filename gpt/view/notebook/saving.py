@@ -14,9 +14,9 @@ from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
 from gpt.heads.kinds import opening
 from gpt.heads.survey import Development
+from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
 from gpt.storage.runs import Steps, run_of, step_numbers
-from gpt.trained import TrainedGPT
 from gpt.view.figure import development
 from gpt.view.figure.figure import to_figure
 from gpt.view.files import exports

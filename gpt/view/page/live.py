@@ -19,8 +19,8 @@ from gpt.config.sample import SHAPING
 from gpt.errors import ConfigError
 from gpt.heads.kinds import kinds, opening
 from gpt.heads.survey import Survey, evenly
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.targets import split_pair
-from gpt.trained import TrainedGPT
 from gpt.version import __version__
 from gpt.view.page.counted import counting_record
 from gpt.view.page.document import Kind, template, to_json

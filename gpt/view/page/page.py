@@ -25,7 +25,7 @@ from gpt.view.records import measures_record, rounded
 from gpt.vocabulary import Ids
 
 if TYPE_CHECKING:
-    from gpt.trained import TrainedGPT
+    from gpt.interface.trained import TrainedGPT
 
 SCHEMA = 1
 #: The scripts that every page has.

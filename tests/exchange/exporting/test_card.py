@@ -15,8 +15,8 @@ from random_models import random_model
 import gpt
 from gpt.exchange.exporting.architectures import architecture_of
 from gpt.exchange.exporting.export import card, code, losses_of
+from gpt.interface.trained import TrainedGPT
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ from foreign import CHARACTERS, checkpoint_of, logits_of, saved, state_of, write
 import gpt
 from gpt.errors import ConfigError, ForeignModelError, NumericsError, TextError
 from gpt.exchange.importing.nanogpt import corpus_of, read_nanogpt, save
-from gpt.loading import read
+from gpt.interface.loading import read
+from gpt.interface.trained import TrainedGPT
 from gpt.preparing import Order, resumed
 from gpt.storage.run import Run
-from gpt.trained import TrainedGPT
 
 
 def imported(path: Path, tmp_path: Path, meta: Path | None = None) -> TrainedGPT:

@@ -14,9 +14,9 @@ import pytest
 from gpt.checks import Check
 from gpt.config import Stage
 from gpt.heads.attention_map import AttentionMap
+from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Stages
 from gpt.storage.checkpoint import Checkpoint
-from gpt.trained import TrainedGPT
 from gpt.view.files.exports import record, to_csv, to_json, to_npz
 from gpt.view.selection import SQUARE_STAGES, Selection, select
 

@@ -17,7 +17,7 @@ from program import Gptx
 import gpt
 from gpt.errors import ConfigError, TextError
 from gpt.heads.survey import evenly
-from gpt.trained import TrainedGPT
+from gpt.interface.trained import TrainedGPT
 from gpt.view.page.live import LivePage, _fitting, build_live, surveys_of
 
 

@@ -17,7 +17,8 @@ from gpt.config.fields import require
 from gpt.counting.baseline import count_baseline
 from gpt.counting.tables import MOST_CHARACTERS
 from gpt.errors import TextError
-from gpt.loading import Saved, read
+from gpt.interface.loading import Saved, read
+from gpt.interface.trained import TrainedGPT
 from gpt.reading import novelty as copies
 from gpt.reading.paired import Paired, paired
 from gpt.reading.pairs import PairScores
@@ -25,7 +26,6 @@ from gpt.reading.sampler import Sample
 from gpt.reading.score import WORST, Score, Surprises
 from gpt.storage.losses import comparison, comparison_record
 from gpt.storage.run import Run
-from gpt.trained import TrainedGPT
 from gpt.vocabulary import FIRST, LAST, known_text
 
 if TYPE_CHECKING:

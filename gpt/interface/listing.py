@@ -12,14 +12,14 @@ from typing import SupportsIndex, overload
 from gpt.blocks import Block
 from gpt.checks import Shown, checks_arguments
 from gpt.errors import CheckpointError
-from gpt.loading import load
+from gpt.interface.loading import load
+from gpt.interface.trained import TrainedGPT
 from gpt.storage.comparison import Comparison, compared
 from gpt.storage.curves import Curve, TrainingCurve, curve_of, training_curve_of
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import RunTable, overview_of
 from gpt.storage.run import Run
 from gpt.storage.runs import all_runs, is_pattern, natural, readable
-from gpt.trained import TrainedGPT
 from gpt.words import measured_on
 
 

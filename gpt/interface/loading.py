@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from gpt.checks import checks_arguments
 from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
+from gpt.interface.trained import TrainedGPT
 from gpt.storage.checkpoint import MANIFEST, Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import Run
 from gpt.storage.runs import find_run
-from gpt.trained import TrainedGPT
 from gpt.vocabulary import Ids
 from gpt.words import printable
 

@@ -1,0 +1,1 @@
+"""What Python and the commands ask of gptx: opens models, evaluates texts, lists runs."""
