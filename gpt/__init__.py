@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from gpt.interface.evaluating import evaluate as evaluate
     from gpt.interface.evaluating import novelty as novelty
     from gpt.interface.listing import runs as runs
-    from gpt.interface.loading import load as load
     from gpt.interface.trained import TrainedGPT as TrainedGPT
+    from gpt.interface.trained import load as load
     from gpt.notebook import resume as resume
     from gpt.notebook import train as train
     from gpt.notebook import train_events as train_events
@@ -68,7 +68,7 @@ _HOMES = {
     "train": "gpt.notebook",
     "train_events": "gpt.notebook",
     "resume": "gpt.notebook",
-    "load": "gpt.interface.loading",
+    "load": "gpt.interface.trained",
     "runs": "gpt.interface.listing",
     "evaluate": "gpt.interface.evaluating",
     "novelty": "gpt.interface.evaluating",

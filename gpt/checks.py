@@ -50,7 +50,6 @@ _TYPES: dict[str, Any] = {
     "AttentionMap": "AttentionMap",
     "TrainedGPT": "TrainedGPT",
     "Run": "Run",
-    "Saved": "Saved",
 }
 
 

@@ -257,7 +257,7 @@ def resume(
 
 def _trained(preparing: AbstractContextManager[Start], progress: bool) -> TrainedGPT:
     """Trains to the end, or until an interrupt. Returns the run."""
-    from gpt.interface.loading import load
+    from gpt.interface.trained import load
 
     with preparing as start:
         _note(start)

@@ -23,7 +23,7 @@ from gpt.corpus.pair_batches import PairLines
 from gpt.corpus.pairs import check_window
 from gpt.corpus.sources import is_pairs
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.interface.loading import Saved, find, read
+from gpt.interface.trained import TrainedGPT, find, read
 from gpt.storage.manifest import Parent, TrainedText
 from gpt.storage.model_file import StoredModel
 from gpt.training.ranks import shared
@@ -33,7 +33,7 @@ from gpt.training.ranks import shared
 class WarmStart:
     """The model that a training starts from."""
 
-    saved: Saved
+    saved: TrainedGPT
 
     @property
     def stored(self) -> StoredModel:
@@ -84,7 +84,7 @@ class WarmStart:
 
     def parent(self, corpus: Corpus) -> Parent:
         """What a run on this corpus records of its parent."""
-        stored, manifest = self.stored, self.saved.manifest
+        stored, manifest = self.stored, self.saved.recorded
         texts = manifest.texts(self.name) if manifest else (TrainedText(self.name),)
         added = corpus.vocabulary.characters[len(stored.vocabulary) :]
         return Parent(self.name, stored.step, stored.digest, added, texts)
@@ -116,25 +116,25 @@ class WarmStart:
 
 
 def opened(place: str, checkpoints: Path) -> WarmStart:
-    """The model at a place that `gpt.interface.loading.find` accepts; all ranks get the same.
+    """The model at a place that `gpt.interface.trained.find` accepts; all ranks get the same.
 
     Raises CheckpointError if there is none, if it is damaged, or if it cannot be trained.
     """
 
-    def follow(message: tuple[str, str]) -> Saved:
+    def follow(message: tuple[str, str]) -> TrainedGPT:
         path, digest = message
         saved = read(path)
         if saved.stored.digest != digest:
             raise CheckpointError(f"{path} is not the model that the first rank has read")
         return saved
 
-    def describe(saved: Saved) -> tuple[str, str]:
+    def describe(saved: TrainedGPT) -> tuple[str, str]:
         return WarmStart(saved).place, saved.stored.digest
 
     return WarmStart(shared(lambda: _found(place, checkpoints), describe, follow))
 
 
-def _found(place: str, checkpoints: Path) -> Saved:
+def _found(place: str, checkpoints: Path) -> TrainedGPT:
     try:
         return find(checkpoints, place)
     except ConfigError:

@@ -9,8 +9,7 @@ import torch
 
 from gpt.config import ModelConfig
 from gpt.heads.proof import prove_tensors
-from gpt.interface.loading import load
-from gpt.interface.trained import TrainedGPT
+from gpt.interface.trained import TrainedGPT, load
 from gpt.model import GPT, initialise
 from gpt.training.checkpoint import model_bytes
 from gpt.vocabulary import Vocabulary

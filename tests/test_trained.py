@@ -51,7 +51,7 @@ def test_model_with_other_logits_does_not_open(
     with pytest.raises(
         CheckpointError, match=r"damaged: .*model\.safetensors computes other logits"
     ):
-        TrainedGPT(replace(stored, tensors=tensors))
+        TrainedGPT(replace(stored, tensors=tensors)).prove()
 
 
 def test_the_same_seed_gives_the_same_text_and_another_seed_another_text(

@@ -18,11 +18,11 @@ from ranked import on_ranks
 import gpt
 from gpt.config import ModelConfig, TrainConfig, presets
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.interface.loading import find, read
+from gpt.interface.trained import find, read
 from gpt.model import GPT, initialise, start_from
 from gpt.preparing import Order, begun
 from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
-from gpt.storage.manifest import TrainedText
+from gpt.storage.manifest import TrainedText, exposure_to_split
 from gpt.storage.run import Run
 
 HUNGARIAN = "Árvíztűrő tükörfúrógép, the cat 日本語 🙂🚀\r\n" * 30
@@ -295,10 +295,10 @@ def test_parent_from_a_model_file_has_an_unknown_text(tiny: Checkpoint, tmp_path
     assert child.parent.texts == (TrainedText("alone.safetensors"),)
     other = train_tiny(tmp_path / "other")
     saved = read(child.path)
-    why = saved.exposure_to_split(saved)
+    why = exposure_to_split(saved.name, saved.recorded, saved.manifest)
     assert why is not None
     assert "started from alone.safetensors, which was trained on an unknown text" in why
-    assert read(other.path).exposure_to_split(read(other.path)) is None
+    assert exposure_to_split("other", other.manifest, other.manifest) is None
 
 
 def start_on(folder: Path, parent: Path) -> Any:

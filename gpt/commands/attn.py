@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from gpt.heads.kinds import Start
     from gpt.heads.measures import Measure
-    from gpt.interface.loading import Saved
+    from gpt.interface.trained import TrainedGPT
     from gpt.view.files.exports import Form
     from gpt.view.selection import Selection
 
@@ -98,16 +98,16 @@ class Attn(shared.DrawingCommand):
             )
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         self._check_models()
-        text = self._pair(self.text_for(self.sides[0].model, given))
+        text = self._pair(self.text_for(self.sides[0], given))
         if "rollout" in (self.view, self.head):
-            config = self.sides[0].model.config
+            config = self.sides[0].config
             layers = config.encoder_layers if self.attention == "encoder" else config.n_layer
             self.head, self.layer = "rollout", self.layer or str(layers - 1)
         default = "all" if "all" in (self.layer, self.head) or self.view == "heads" else "0"
         chosen = (self.layer or default, self.head or default, self.stage, self.query, self.key)
         selections = []
         for name, each in zip(_names(self.sides), self.sides, strict=True):
-            found = each.model.attn(
+            found = each.attn(
                 text, attention=self.attention, unknown=self.unknown, truncate=self.truncate
             )
             selections.append(select(found, *chosen, name))
@@ -137,7 +137,7 @@ class Attn(shared.DrawingCommand):
         layers = [each.attention.layers for each in selections]
         sizes = [(len(each), len(each[0].q)) for each in layers]
         n = min(reversed(range(len(sizes))), key=lambda n: sizes[n][0] * sizes[n][1])
-        measured = self.sides[n].model.measures(selections[n].attention)
+        measured = self.sides[n].measures(selections[n].attention)
         layer, head = (int(each) if each and each.isdecimal() else None for each in given)
         start = opening(measured, layer, head, stage)
         place = start.layer, int(start.head)
@@ -154,11 +154,10 @@ class Attn(shared.DrawingCommand):
 
     def _check_models(self) -> None:
         """Raises ConfigError for options that the models do not have."""
-        models = [each.model for each in self.sides]
-        encoded = models[0].has_encoder
+        encoded = self.sides[0].has_encoder
         refuse(
             (
-                any(each.has_encoder != encoded for each in models),
+                any(each.has_encoder != encoded for each in self.sides),
                 "--diff: only one of the models has an encoder; compare two that have one, or two "
                 "that have none",
             ),
@@ -174,7 +173,7 @@ class Attn(shared.DrawingCommand):
 
     def _pair(self, text: str) -> str:
         """For a model with an encoder: "source TAB target", the same for all checkpoints."""
-        model = self.sides[0].model
+        model = self.sides[0]
         if not model.has_encoder:
             return text
         if self.target is not None:
@@ -214,13 +213,13 @@ class Attn(shared.DrawingCommand):
             console.say(f"note: --view {view} only affects text output, not {form}")
 
     @cached_property
-    def sides(self) -> list[Saved]:
+    def sides(self) -> list[TrainedGPT]:
         """One checkpoint, or several to compare, each on its device."""
         chosen = self._chosen()
         windows = sum(each.stored.config.block_size for each in chosen)
         return [self.on_device(each, windows) for each in chosen]
 
-    def _chosen(self) -> list[Saved]:
+    def _chosen(self) -> list[TrainedGPT]:
         """One checkpoint, or several to compare: steps of a run, or a step of another one."""
         from gpt.storage.runs import run_of, step_numbers
 
@@ -297,7 +296,7 @@ class Attn(shared.DrawingCommand):
             lines = []
             for each, selection in zip(self.sides, selections, strict=True):
                 attention = selection.attention
-                lens = each.model.lens(attention).blocks(selection.queries)
+                lens = each.lens(attention).blocks(selection.queries)
                 lines += [Text(selection.name)] if len(selections) > 1 else []
                 lines += [*lines_of(lens, page), *checks(attention.checks, page)]
             return lines
@@ -317,7 +316,7 @@ class Attn(shared.DrawingCommand):
         for each, selection in zip(self.sides, selections, strict=True):
             records.append(record(selection, each.origin))
             if self.view == "lens":
-                lens = each.model.lens(selection.attention)
+                lens = each.lens(selection.attention)
                 records[-1]["lens"] = to_record(lens.records(), {})["rows"]
         return records
 
@@ -339,7 +338,7 @@ class Attn(shared.DrawingCommand):
         return build_page(subjects, start, title if title.startswith(run) else f"{run} {title}")
 
 
-def _names(opened: Sequence[Saved]) -> list[str]:
+def _names(opened: Sequence[TrainedGPT]) -> list[str]:
     """A name for each checkpoint: its step if all are of one run, else run and step."""
     if len({each.name for each in opened}) == 1 < len(opened):
         return [f"step {each.stored.step:,}" for each in opened]

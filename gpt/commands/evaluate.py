@@ -15,7 +15,7 @@ from gpt.words import printable
 
 if TYPE_CHECKING:
     from gpt.interface.evaluating import Evaluation, Scorer
-    from gpt.interface.loading import Saved
+    from gpt.interface.trained import TrainedGPT
 
 
 class Eval(shared.DrawingCommand):
@@ -102,7 +102,7 @@ class Eval(shared.DrawingCommand):
             yield scorer.split()
 
     @cached_property
-    def _other(self) -> Saved | None:
+    def _other(self) -> TrainedGPT | None:
         """The checkpoint of --against. Raises CheckpointError, ConfigError."""
         if self.against is None:
             return None

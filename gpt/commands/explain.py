@@ -134,7 +134,7 @@ class Explain(shared.DrawingCommand):
         """
         from gpt.explain.own_model import must_be_there, must_fit
         from gpt.heads.attention_map import require_decoder_only
-        from gpt.interface.loading import find
+        from gpt.interface.trained import find
 
         opened = find(self.checkpoints, self.run, self.step)
         stored = opened.stored
@@ -144,8 +144,8 @@ class Explain(shared.DrawingCommand):
         if text is not None:
             must_fit(stored.config, len(stored.vocabulary.encode(text, self.unknown)))
         self.announced(opened, self.run)
-        text = self.text_for(opened.model, text)
-        lesson = opened.model.explain(text, self.layer, self.head)
+        text = self.text_for(opened, text)
+        lesson = opened.explain(text, self.layer, self.head)
         place = {"layer": self.layer, "head": self.head}
         return lesson, {"text": text, **place, **opened.origin}
 

@@ -20,7 +20,7 @@ class Export(shared.CheckpointCommand):
         from gpt.exchange.exporting.export import export
 
         opened = self.opened
-        found = export(opened.model, self.path, force=self.force)
+        found = export(opened, self.path, force=self.force)
         if found.note:
             console.say(f"note: {found.note}")
         if self.as_json:

@@ -14,7 +14,7 @@ from gpt.config import AttentionKind
 
 if TYPE_CHECKING:
     from gpt.heads.survey import Survey
-    from gpt.interface.loading import Saved
+    from gpt.interface.trained import TrainedGPT
     from gpt.vocabulary import Ids
 
 PAGE_TEXT = 64  # characters of the measured text that the page shows
@@ -77,7 +77,7 @@ class Heads(shared.DrawingCommand):
                 "--step all",
             ),
         )
-        model, how = self.opened.model, None if self.ablate == "no" else self.ablate
+        model, how = self.opened, None if self.ablate == "no" else self.ablate
         if how and self.opened.device != "cpu":
             console.say("note: --ablate computes replaced heads with numpy")
         ids, source = self._text()
@@ -107,7 +107,7 @@ class Heads(shared.DrawingCommand):
             console.deliver(drawn, self.output)
 
     @cached_property
-    def opened(self) -> Saved:
+    def opened(self) -> TrainedGPT:
         """The checkpoint of --step, the last one if --step has several steps, on its device."""
         opened = self.open(self.run, "last" if self.several_steps else self.step)
         return self.on_device(opened, self.windows * opened.stored.config.block_size)
@@ -123,22 +123,21 @@ class Heads(shared.DrawingCommand):
 
     def _text(self) -> tuple[Ids, str]:
         """The ids to measure on, and the name of their text."""
-        opened = self.opened
-        model = opened.model
+        model = self.opened
         if self.file is not None:
             text = shared.known_text(model, console.read_text(self.file), self.unknown)
             name = shared.label_of(self.file)
             return model.vocabulary.encode(text), name
         if model.has_encoder:
             return model.vocabulary.encode(model.stored.excerpt_lines), model.excerpt_name
-        return shared.validation(opened, self.data)
+        return shared.validation(model, self.data)
 
     def _write_page(self, found: Survey, ids: Ids) -> None:
         """Writes the HTML page of one step."""
         from gpt.heads.kinds import Start, opening
         from gpt.view.page.page import build_page, subject_of
 
-        opened, model = self.opened, self.opened.model
+        model = self.opened
         if model.has_encoder:
             from gpt.corpus.pair_lines import fitting_pairs
 
@@ -148,8 +147,8 @@ class Heads(shared.DrawingCommand):
             text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # it first
         shown = model.attn(text, attention=self.attention)
-        subjects = [subject_of(shown, opened.title, measures, opened.origin)]
+        subjects = [subject_of(shown, model.title, measures, model.origin)]
         by_rank = self.sort is not None or self.ablate != "no"
         start = Start(*found.ranking(self.sort)[0]) if by_rank else opening(measures)
         measured = f"{found.measured} · {found.rule}"
-        self.write_text(build_page(subjects, start, opened.title, measured=measured))
+        self.write_text(build_page(subjects, start, model.title, measured=measured))

@@ -13,7 +13,6 @@ from gpt.commands.shared import refuse
 from gpt.words import printable
 
 if TYPE_CHECKING:
-    from gpt.interface.loading import Saved
     from gpt.interface.trained import TrainedGPT
 
 SCHEMA = 1
@@ -83,7 +82,7 @@ class Live(shared.ModelCommand):
             )
 
     @cached_property
-    def opened(self) -> Saved:
+    def opened(self) -> TrainedGPT:
         """The checkpoint of --step; the last one if --step has several steps."""
         return self.open(self.run, "last" if self.several_steps else self.step)
 
@@ -92,8 +91,8 @@ class Live(shared.ModelCommand):
         """The models of --step, oldest first."""
         from gpt.storage.runs import run_of, step_numbers
 
-        model = self.opened.model
+        opened = self.opened
         if not self.several_steps:
-            return [model]
-        numbers = step_numbers(run_of(model.stored), self.several_steps, "step")
-        return [model.at(number) for number in numbers]
+            return [opened]
+        numbers = step_numbers(run_of(opened.stored), self.several_steps, "step")
+        return [opened.at(number) for number in numbers]

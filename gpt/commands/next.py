@@ -29,8 +29,8 @@ class Next(shared.DrawingCommand):
 
         opened = self.on_device(self.opened, self.opened.stored.config.block_size)
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
-        text = self.text_for(opened.model, given)
-        found = opened.model.next(text, **self.shaping)
+        text = self.text_for(opened, given)
+        found = opened.next(text, **self.shaping)
         if self.as_json:
             self.write_json(to_record(found.records(), {"text": text, **opened.origin}))
         else:

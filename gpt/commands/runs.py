@@ -135,7 +135,7 @@ class Runs(shared.Writing):
 
     def _verify(self, runs: list[Run]) -> None:
         """A line for each checkpoint. Raises CheckpointError if one is damaged."""
-        from gpt.interface.loading import open_model
+        from gpt.interface.trained import TrainedGPT
 
         found, damaged = 0, 0
         for run in runs:
@@ -145,7 +145,7 @@ class Runs(shared.Writing):
                     stored = run.verify(path)
                     if stored is None:  # a trainer removed this step in the meantime
                         continue
-                    open_model(stored)
+                    TrainedGPT(stored).prove()
                 except CheckpointError as error:
                     problem = str(error)
                 found, damaged = found + 1, damaged + bool(problem)

@@ -17,7 +17,7 @@ from gpt.config import SampleConfig
 from gpt.errors import GptxError, OutOfMemory
 
 if TYPE_CHECKING:
-    from gpt.interface.loading import Saved
+    from gpt.interface.trained import TrainedGPT
     from gpt.reading.novelty import Novelty
 
 SCHEMA = 1
@@ -72,9 +72,9 @@ class Sample(shared.ModelCommand):
         shared.refuse((self.beam is not None, "--beam: only for a model with an encoder"))
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         prompt = shared.one_text(given) or ""
-        if self.novelty and self.opened.manifest is None:
+        if self.novelty and self.opened.recorded is None:
             self._novelties([])  # raises: without a run, there is no corpus
-        model = self.opened.model
+        model = self.opened
         prompt = shared.known_text(model, prompt, self.unknown)
         stops = shared.checked_stops(model, self.stop or ())
         if len(prompt) > model.config.block_size:
@@ -95,7 +95,7 @@ class Sample(shared.ModelCommand):
         return SampleConfig(**self.drawing)
 
     @cached_property
-    def opened(self) -> Saved:
+    def opened(self) -> TrainedGPT:
         """The checkpoint, on its device."""
         opened = self.open(self.run, self.step)
         return self.on_device(opened, self.settings.length * self.settings.n)
@@ -107,7 +107,7 @@ class Sample(shared.ModelCommand):
         from gpt.reading.sampler import HeldTexts
 
         count = self.settings.n
-        samples = self.opened.model.stream(prompt, self.settings, stops)
+        samples = self.opened.stream(prompt, self.settings, stops)
         texts, held = HeldTexts(count), count > 1 or self.as_json or self.novelty
         failure: KeyboardInterrupt | GptxError | None = None
 
@@ -183,7 +183,7 @@ class Sample(shared.ModelCommand):
         )
         from gpt.reading.targets import target_settings
 
-        model = self.opened.model
+        model = self.opened
         settings = target_settings(model.config, self.beam, **self.drawing)
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         texts = {name: value for name, value in given.items() if value is not None}
@@ -210,7 +210,7 @@ class Sample(shared.ModelCommand):
         """Writes the targets of these lines. number: of the first one. Raises TextError."""
         from gpt.reading.targets import write_targets
 
-        model = self.opened.model
+        model = self.opened
         chosen = lines, settings, self.beam, number, "line"
         found = write_targets(model.reader, model.vocabulary, *chosen)
         decode = model.vocabulary.decode

@@ -11,7 +11,6 @@ import sys
 import webbrowser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gpt.blocks import Block
-    from gpt.interface.loading import Saved
     from gpt.interface.trained import TrainedGPT
     from gpt.view.terminal.lines import Page
     from gpt.vocabulary import Ids
@@ -108,17 +106,17 @@ class CheckpointCommand(Command):
         return [each or "best" for each in self.step.split(":")] if ":" in self.step else None
 
     @cached_property
-    def opened(self) -> Saved:
+    def opened(self) -> TrainedGPT:
         """The checkpoint that --run and --step choose. Raises CheckpointError, ConfigError."""
         return self.open(self.run, self.step)
 
-    def open(self, run: str | None, step: str) -> Saved:
+    def open(self, run: str | None, step: str) -> TrainedGPT:
         """The checkpoint of a step; prints notes on it. Raises CheckpointError, ConfigError."""
-        from gpt.interface.loading import find
+        from gpt.interface.trained import find
 
         return self.announced(find(self.checkpoints, run, step), run)
 
-    def announced(self, saved: Saved, run: str | None) -> Saved:
+    def announced(self, saved: TrainedGPT, run: str | None) -> TrainedGPT:
         """Prints notes on a checkpoint. run: the option that chose it."""
         from gpt.storage.runs import all_runs
 
@@ -137,7 +135,7 @@ class ModelCommand(CheckpointCommand):
         "error"
     )
 
-    def on_device(self, saved: Saved, characters: int) -> Saved:
+    def on_device(self, saved: TrainedGPT, characters: int) -> TrainedGPT:
         """The checkpoint on the device of --device, to read or write so many characters.
 
         Raises ConfigError for a device that does not exist or cannot compute the model.
@@ -151,12 +149,12 @@ class ModelCommand(CheckpointCommand):
             why = "numpy ends before torch is imported; --device cuda uses the GPU"
         if device == "auto":
             device = self._cpu(why) if why else self._automatic
-        return replace(saved, device=device)
+        return saved.on(device)
 
     @cached_property
     def _automatic(self) -> str:
         """The device that "auto" takes for much work; a line says if it is not the CPU."""
-        from gpt.interface.loading import try_torch
+        from gpt.interface.trained import try_torch
 
         device = usable("auto", try_torch)
         if device != "cpu":
@@ -195,14 +193,16 @@ class DrawingCommand(Writing, ModelCommand):
     color: Annotated[Literal["auto", "always", "never"], "Colours."] = "auto"
 
 
-def validation(opened: Saved, data: Path) -> tuple[Ids, str]:
+def validation(model: TrainedGPT, data: Path) -> tuple[Ids, str]:
     """The validation split of a checkpoint's run, and its name; a note says if only its start,
     which the model file contains, is at hand.
     """
+    from gpt.corpus.halves import splits_of_run
+
     try:
-        return opened.splits(data)[1], "the validation split"
+        return splits_of_run(model.name, model.recorded, data)[1], "the validation split"
     except TextError as error:
-        model, stored = opened.model, "the start of the validation split, stored in the model file"
+        stored = "the start of the validation split, stored in the model file"
         measured = model.excerpt_name if model.wrote_excerpt else stored
         console.say(f"note: {spelled(error)}; measuring on {measured}")
         return model.vocabulary.encode(model.stored.excerpt), model.excerpt_name

@@ -11,6 +11,7 @@ import numpy as np
 from gpt.config import TrainConfig
 from gpt.corpus.corpus import Corpus, find_corpus
 from gpt.corpus.pair_batches import PairLines, split_pairs
+from gpt.errors import TextError
 from gpt.storage.manifest import Manifest
 from gpt.vocabulary import Ids
 
@@ -39,6 +40,34 @@ def halves_of_run(manifest: Manifest, data: Path) -> tuple[Ids, Ids]:
     corpus = find_corpus(manifest, (), data, sys.stdin.buffer, pairs=pairs)
     of_training, of_validation = halves(corpus, train, pairs, model.block_size)
     return all_of(of_training), all_of(of_validation)
+
+
+def splits_of_run(
+    name: str,
+    manifest: Manifest | None,
+    data: Path,
+    purpose: str = "",
+    restore: str = "; restore it",
+    no_run: str = "",
+) -> tuple[Ids, Ids]:
+    """The same, of the run with this name; its manifest is None for a model file without its run.
+
+    Raises TextError, also if there is no run, or no text of it. If a purpose is given, the error
+    begins with it and ends with advice: `no_run` if there is no run or no text.
+    """
+    known = manifest is not None and bool(manifest.corpus.digest)
+    try:
+        if manifest is None:
+            raise TextError(f"{name} is a model file without its run, so its corpus is unknown")
+        if not known:
+            raise TextError(f"{name} was imported without its text (gptx import … --corpus FILE)")
+        return halves_of_run(manifest, data)
+    except TextError as error:
+        if not purpose:
+            raise
+        raise TextError(
+            f"{purpose} needs the corpus: {error}{restore if known else no_run}"
+        ) from None
 
 
 def size_of(half: Half) -> int:

@@ -1,15 +1,23 @@
-"""Finds how much of a text is in another one, in a time that depends on the other's length alone.
+"""Finds how much of a text a run has learned: how much of it is in the texts that it was trained
+on, in a time that depends on the length of these alone.
 
-Uses ids. reading/novelty.py finds the longest copy exactly, but hashes the whole text first.
+Compares ids. reading/novelty.py finds the longest copy exactly, but hashes the whole text first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
+from blake3 import blake3
 
 from gpt.corpus import cache
-from gpt.vocabulary import Ids
+from gpt.corpus.corpus import reopen
+from gpt.corpus.halves import all_of, halves
+from gpt.storage.manifest import Manifest, TrainedText
+from gpt.vocabulary import Ids, Vocabulary
 
 SHORTEST = 100  # characters of a run that counts, at least 2 * BLOCK - 1: it has a whole block
 BLOCK = 48  # characters; 8 divides it, so that its bytes are whole words
@@ -20,6 +28,37 @@ TABLE_BITS = 22
 MOST, MOST_COMPARED, AT_START = 2**21, 2**13, 2**8
 
 Hashes = npt.NDArray[np.uint64]
+
+
+def is_whole_text(text: str, of: Iterable[TrainedText]) -> bool:
+    """Whether a text is, as a whole, one of those that a run was trained and validated on."""
+    digests = {each.digest for each in of if each.characters == len(text)}
+    return bool(digests) and blake3(text.encode("utf-8", "surrogatepass")).hexdigest() in digests
+
+
+def learned_texts(manifest: Manifest, data: Path) -> list[tuple[Vocabulary, Ids]]:
+    """What a run, and those whose weights it started with, were trained on, as far as `data` has
+    it: each text's vocabulary and ids.
+    """
+    learned = []
+    for each in manifest.parent.texts if manifest.parent else ():
+        for ids, record in cache.of_digest(data, each.digest):
+            shared = int(len(ids) * (1 - each.val_fraction))
+            known = Vocabulary(record.characters)
+            learned.append((known, ids[: record.identity.boundary or shared]))
+    vocabulary = Vocabulary(manifest.characters)
+    corpus = reopen(manifest.corpus, data, vocabulary)
+    if corpus is not None:
+        pairs = manifest.model.encoder_layers > 0
+        learned.append((vocabulary, all_of(halves(corpus, manifest.train, pairs)[0])))
+    return learned
+
+
+def share_learned(text: str, learned: Iterable[tuple[Vocabulary, Ids]]) -> float:
+    """The largest share of a text's known characters that one of these texts has; see share_of."""
+    if len(text) < SHORTEST:
+        return 0.0
+    return max((share_of(known.encode(text, "skip"), ids) for known, ids in learned), default=0.0)
 
 
 def share_of(text: Ids, other: Ids) -> float:

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any
 from gpt.blocks import Block, Facts, Records, Title
 from gpt.checks import Result, checks_arguments
 from gpt.config.fields import require
+from gpt.corpus.halves import splits_of_run
+from gpt.corpus.overlap import is_whole_text, learned_texts, share_learned
 from gpt.counting.baseline import count_baseline
 from gpt.counting.tables import MOST_CHARACTERS
 from gpt.errors import TextError
-from gpt.interface.loading import Saved, read
-from gpt.interface.trained import TrainedGPT
+from gpt.interface.trained import TrainedGPT, read
 from gpt.reading import novelty as copies
 from gpt.reading.paired import Paired, paired
 from gpt.reading.pairs import PairScores
 from gpt.reading.sampler import Sample
 from gpt.reading.score import WORST, Score, Surprises
 from gpt.storage.losses import comparison, comparison_record
+from gpt.storage.manifest import exposure_to_split
 from gpt.storage.run import Run
 from gpt.vocabulary import FIRST, LAST, known_text
 
@@ -117,8 +119,8 @@ class Scorer:
     TextError if `baseline` cannot read the corpus.
     """
 
-    run: Saved
-    against: Saved | None = None
+    run: TrainedGPT
+    against: TrainedGPT | None = None
     chars: bool = False
     pairs: bool = False
     beam: int | None = None
@@ -137,7 +139,7 @@ class Scorer:
             self._require_comparable(self.against)
         _ = self._counted  # raises, before the first text
 
-    def _require_comparable(self, other: Saved) -> None:
+    def _require_comparable(self, other: TrainedGPT) -> None:
         """Raises ConfigError if the other model cannot read the texts."""
         has_encoder = other.stored.config.encoder_layers > 0
         mixed = f"{other.name} has an encoder and reads pairs, {self.run.name} has none"
@@ -147,6 +149,10 @@ class Scorer:
         unknown = f"{other.name} was not trained on pairs: it does not know TAB and NEWLINE"
         advice = "compare it on a text"
         require(knows or not self.of_pairs, "against", f"{unknown}; {advice}")
+
+    def _splits(self, purpose: str, *advice: str) -> tuple[Ids, Ids]:
+        """The texts that the run was trained and validated on. Raises TextError."""
+        return splits_of_run(self.run.name, self.run.recorded, self.data, purpose, *advice)
 
     @property
     def of_pairs(self) -> bool:
@@ -158,7 +164,7 @@ class Scorer:
         """The training text, if its n-grams are counted. Raises TextError."""
         if not self.baseline:
             return None
-        train, _ = self.run.splits(self.data, "`baseline`")
+        train, _ = self._splits("`baseline`")
         if len(train) > MOST_CHARACTERS:
             most = f"the last {MOST_CHARACTERS:,} characters of the training text"
             self.note(f"note: counting only {most}")
@@ -166,7 +172,7 @@ class Scorer:
 
     def text(self, text: str, name: str = "the text", file: str | None = None) -> Evaluation:
         """Evaluates a text. name: what it is called; file: for programs. Raises TextError."""
-        vocabulary, known, places = self.run.model.vocabulary, text, None
+        vocabulary, known, places = self.run.vocabulary, text, None
         if self.unknown == "skip" or not self.of_pairs:  # of pairs, an error names the line
             known = self._known(self.run, text, name)
         if len(known) < len(text):
@@ -178,19 +184,19 @@ class Scorer:
         """Evaluates the validation split. If it is long, evaluates its first characters or pairs
         only. Raises TextError.
         """
-        manifest, other = self.run.manifest, self.against
+        manifest, other = self.run.recorded, self.against
         advice = ("; restore it, or give a text", "; give a text")
-        _, ids = self.run.splits(self.data, "the validation split", *advice)
+        _, ids = self._splits("the validation split", *advice)
         what, name = "characters", "validation split" + (f" of {self.run.name}" if other else "")
         facts: dict[str, Any] = {"file": None, "split": "validation"}
         if other is not None:
-            why = other.exposure_to_split(self.run)
+            why = manifest and exposure_to_split(other.name, other.recorded, manifest)
             facts["may_have_seen"] = other.name if why else None
             if why:
                 self.note(f"warning: {why}")
         most, count, context = MOST_SHOWN if self.chars else MOST_SCORED, len(ids), not self.chars
         if self.of_pairs:
-            ends = (ids == self.run.model.vocabulary.encode(LAST)[0]).nonzero()[0]
+            ends = (ids == self.run.vocabulary.encode(LAST)[0]).nonzero()[0]
             what, most, count, context = "pairs", MOST_PAIRS, len(ends), False
         if count > most + context:  # the first character is context only
             ids = ids[: ends[most - 1] + 1] if self.of_pairs else ids[: most + context]
@@ -204,20 +210,24 @@ class Scorer:
                     f"score all, give them as a file{trained}"
                 )
             name = f"the first {most:,} {what} of the {name}"
-        text = self.run.model.vocabulary.decode(ids)
+        text = self.run.vocabulary.decode(ids)
         return self._evaluated(text, name, facts, baseline=manifest.baseline if manifest else None)
 
-    def _known(self, saved: Saved, text: str, name: str) -> str:
+    def _known(self, saved: TrainedGPT, text: str, name: str) -> str:
         """The text without the characters that a model does not know; says how many these are."""
-        return known_text(saved.model.vocabulary, text, self.unknown, self.note, name)
+        return known_text(saved.vocabulary, text, self.unknown, self.note, name)
 
     def _learned(self, text: str, name: str) -> dict[str, Any]:
         """How much of a text the model has learned, from 0 to 1 (learned), and whether it is half
         or more (trained_on). Warns of both models.
         """
 
-        def learned(by: Saved) -> float:
-            return 1.0 if by.is_corpus(text) else by.share_learned(text, self.data)
+        def learned(by: TrainedGPT) -> float:
+            known = by.recorded
+            if known is None:
+                return 0.0
+            whole = is_whole_text(text, known.texts(by.name))
+            return 1.0 if whole else share_learned(text, learned_texts(known, self.data))
 
         share = learned(self.run)
         seen = share >= 0.5
@@ -246,7 +256,7 @@ class Scorer:
         """Evaluates a text. places: where in its file each character stands. baseline: counting's
         loss on this text.
         """
-        facts, model = {"scored": name, **facts}, self.run.model
+        facts, model = {"scored": name, **facts}, self.run
         if self.of_pairs:
             facts["beam"] = self.beam or 1
         if self.against is not None:
@@ -267,20 +277,22 @@ class Scorer:
             ids = model.vocabulary.encode(text)
             baseline = count_baseline(self._counted, ids, len(model.vocabulary))
         facts["counting"] = comparison_record(score.nats, score.characters, baseline)
-        beside = score.nats, score.characters, baseline, self.run.manifest
+        beside = score.nats, score.characters, baseline, self.run.recorded
         counting = comparison(*beside) if baseline else ""
         return Evaluation(name, found, facts, surprises, self.chars, counting)
 
-    def _compared(self, other: Saved, text: str, name: str, facts: dict[str, Any]) -> Evaluation:
+    def _compared(
+        self, other: TrainedGPT, text: str, name: str, facts: dict[str, Any]
+    ) -> Evaluation:
         """How another model predicts a text, beside this one."""
         names, label, beam = (self.run.title, other.title), f"{name} for {other.name}", self.beam
         if not self.of_pairs:
-            found = self.run.model.compare(other.model, self._known(other, text, label))
+            found = self.run.compare(other, self._known(other, text, label))
             its = {"left_out": left_out(other, text)}
         else:
-            mine = self.run.model.score_pairs(text, beam=beam or 1)
+            mine = self.run.score_pairs(text, beam=beam or 1)
             try:
-                others = other.model.score_pairs(text, beam=beam or 1)
+                others = other.score_pairs(text, beam=beam or 1)
             except TextError as error:
                 raise TextError(f"{label}: {error}") from None
             found = replace(paired(mine.nats, others.nats), pairs=(mine, others))
@@ -296,9 +308,9 @@ def _part_of(name: str, share: float) -> str:
     return ("under 1" if share < 0.01 else f"{share:.0%}"[:-1]) + f" % of {name}"
 
 
-def left_out(saved: Saved, text: str) -> dict[str, Any]:
+def left_out(saved: TrainedGPT, text: str) -> dict[str, Any]:
     """For programs: how many characters of a text a model does not know, and which."""
-    vocabulary = saved.model.vocabulary
+    vocabulary = saved.vocabulary
     count = int((~vocabulary.known(text)).sum())
     return {"characters": count, "which": vocabulary.unknown(text) if count else ""}
 
@@ -322,15 +334,15 @@ def evaluate(
     run, against: models, runs of `gpt.runs()`, or paths that `load` opens. The options are those of
     Scorer. Raises TextError, ConfigError, CheckpointError.
     """
-    other = None if against is None else _saved(against)
+    other = None if against is None else _opened(against)
     options = (chars, pairs, beam, baseline, unknown, Path(data))
-    scorer = Scorer(_saved(run), other, *options)
+    scorer = Scorer(_opened(run), other, *options)
     return scorer.split() if text is None else scorer.text(text)
 
 
 @checks_arguments
 def novelty(
-    run: TrainedGPT | Saved | Run | str | Path,
+    run: TrainedGPT | Run | str | Path,
     texts: Sequence[str],
     *,
     data: str | Path = "data",
@@ -343,19 +355,18 @@ def novelty(
     """
     if isinstance(texts, str):
         raise TypeError(f"texts: expected a list of texts, not one text; use [{texts!r:.40}]")
-    saved = _saved(run)
+    saved = _opened(run)
     advice = "; give its run with `run`"
-    train, val = saved.splits(Path(data), "`novelty`", no_run=advice)
+    chosen = saved.name, saved.recorded, Path(data)
+    train, val = splits_of_run(*chosen, "`novelty`", no_run=advice)
     if len(train) > copies.MOST:
         note(f"note: searching for copies only in the first {copies.MOST:,} characters")
     searched, usual = train[: copies.MOST], val[: copies.MOST_USUAL]
     texts = [each[each.prompt :] if isinstance(each, Sample) else each for each in texts]
-    return copies.novelty(texts, searched, usual, saved.model.vocabulary) if texts else []
+    return copies.novelty(texts, searched, usual, saved.vocabulary) if texts else []
 
 
-def _saved(model: TrainedGPT | Saved | Run | str | Path) -> Saved:
-    if isinstance(model, Saved):
-        return model
+def _opened(model: TrainedGPT | Run | str | Path) -> TrainedGPT:
     if isinstance(model, TrainedGPT):
-        return Saved.of(model)
+        return model
     return read(model.path if isinstance(model, Run) else model)

@@ -12,8 +12,7 @@ from typing import SupportsIndex, overload
 from gpt.blocks import Block
 from gpt.checks import Shown, checks_arguments
 from gpt.errors import CheckpointError
-from gpt.interface.loading import load
-from gpt.interface.trained import TrainedGPT
+from gpt.interface.trained import TrainedGPT, load
 from gpt.storage.comparison import Comparison, compared
 from gpt.storage.curves import Curve, TrainingCurve, curve_of, training_curve_of
 from gpt.storage.manifest import Manifest

@@ -6,29 +6,32 @@ model opens fast.
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, overload
 
 from gpt import showing
-from gpt.checks import Shown
+from gpt.checks import Check, Shown, checks_arguments
 from gpt.config import AttentionKind, SampleConfig, TrainConfig
 from gpt.config.fields import require
 from gpt.config.keywords import SampleOptions, ShapingOptions, takes
-from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.devices import usable
+from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.heads.attention_map import AttentionMap, inspect, require_decoder_only, require_kind
 from gpt.heads.proof import OpenDevice, proven
 from gpt.reading.decode import ParallelDecoder, require_memory
-from gpt.reading.sampler import Decoder, HeldTexts, Sample, Samples, before_all
-from gpt.storage.checkpoint import Checkpoint
+from gpt.reading.gpt import Reader
+from gpt.reading.sampler import Decoders, HeldTexts, Sample, Samples, before_all
+from gpt.storage.checkpoint import MANIFEST, Checkpoint
 from gpt.storage.manifest import Manifest, Parent
-from gpt.storage.model_file import StoredModel
+from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import Run
+from gpt.storage.runs import find_run
 from gpt.vocabulary import FIRST
-from gpt.words import layers_and_heads
+from gpt.words import layers_and_heads, printable
 
 if TYPE_CHECKING:
     from gpt.blocks import Block
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from gpt.heads.next_character import Experts, Lens, NextCharacter
     from gpt.heads.survey import Development, Survey
     from gpt.model import GPT
+    from gpt.reading.fallback import Device
     from gpt.reading.layers import Array
     from gpt.reading.paired import Paired
     from gpt.reading.pairs import PairScores
@@ -63,11 +67,11 @@ class NoRunError(CheckpointError, AttributeError):
 
 
 class TrainedGPT(Shown):
-    """One checkpoint's model. Opening it runs the probe; a model that fails it does not open.
+    """One checkpoint's model. It is checked with its probe when it first computes: a model that
+    does not compute the logits that torch had at saving raises CheckpointError, always.
 
-    open_device puts a model on a device; called when it is first used. checkpoint: the model's
-    checkpoint; None for a model file without its run.
-    proof: the largest difference from torch's logits at saving, and its bound.
+    name: the run's name, or the path of a model file without its run, whose checkpoint is None.
+    device: where it computes, None if nobody has chosen: on the CPU. open_device puts it there.
     """
 
     def __init__(
@@ -75,12 +79,41 @@ class TrainedGPT(Shown):
         stored: StoredModel,
         open_device: OpenDevice | None = None,
         checkpoint: Checkpoint | None = None,
+        name: str | None = None,
+        device: str | None = None,
     ) -> None:
-        self.stored = stored
+        self.stored, self.checkpoint = stored, checkpoint
         self.config, self.vocabulary = stored.config, stored.vocabulary
-        self.reader, self.proof = proven(stored, open_device)
-        self._open_device, self._checkpoint = open_device, checkpoint
-        self._decoder_free = threading.Lock()
+        self.name, self.device = name or stored.name, device
+        self._open_device = open_device
+
+    def on(self, device: str) -> TrainedGPT:
+        """The same model on "cpu", which uses numpy, or on a device, with numpy if that fails.
+
+        Raises ConfigError for an unusable device; "auto" becomes "cpu" instead.
+        """
+        device = usable(device, try_torch)
+        open_device = None if device == "cpu" else partial(_on_device, device=device)
+        return TrainedGPT(self.stored, open_device, self.checkpoint, self.name, device)
+
+    def prove(self) -> TrainedGPT:
+        """The model itself, once it is proven. Raises CheckpointError."""
+        _ = self.proof
+        return self
+
+    @cached_property
+    def _proven(self) -> tuple[Reader, Check]:
+        return proven(self.stored, self._open_device)
+
+    @property
+    def reader(self) -> Reader:
+        """The model in numpy, or on its device. Raises CheckpointError if the probe fails."""
+        return self._proven[0]
+
+    @property
+    def proof(self) -> Check:
+        """The largest difference from torch's logits at saving, and its bound."""
+        return self._proven[1]
 
     def __repr__(self) -> str:
         config = self.config
@@ -96,7 +129,8 @@ class TrainedGPT(Shown):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies open the same verified content again: they share no decoder."""
-        return TrainedGPT, (self.stored, self._open_device, self._checkpoint)
+        given = self.stored, self._open_device, self.checkpoint, self.name, self.device
+        return TrainedGPT, given
 
     def blocks(self) -> list[Block]:
         """What the model is, what it was trained on, how good it is, and that its numbers are
@@ -107,8 +141,8 @@ class TrainedGPT(Shown):
         from gpt.storage.overview import facts_of, model_facts
         from gpt.words import millions, some
 
-        saved = self._checkpoint
-        facts = facts_of(saved.manifest) if saved else {"model": model_facts(self.config)}
+        known = self.recorded
+        facts = facts_of(known) if known else {"model": model_facts(self.config)}
         facts["characters"] = some([label(each) for each in self.vocabulary.characters], 80)
         facts["checked"] = (
             "✓ numpy computes the logits that torch had at saving: difference "
@@ -122,9 +156,29 @@ class TrainedGPT(Shown):
         return [Title("model", [self.stored.title, size]), Facts(facts), Note(asks)]
 
     @property
-    def has_run(self) -> bool:
-        """Whether the model was opened from a run, not from a model file alone."""
-        return self._checkpoint is not None
+    def title(self) -> str:
+        """Name and step."""
+        return f"{self.name} step {self.stored.step:,}"
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """The checkpoint that a result came from, for programs (see StoredModel.origin), and the
+        device that has computed so far: "cpu" also if another one has failed.
+        """
+        origin = self.stored.origin | {"run": self.name}
+        if self.device is None:
+            return origin
+        failed = False
+        if self.device != "cpu":
+            from gpt.reading.fallback import FallbackReader
+
+            failed = isinstance(self.reader, FallbackReader) and self.reader.device.failed
+        return origin | {"device": "cpu" if failed else self.device}
+
+    @property
+    def recorded(self) -> Manifest | None:
+        """The checkpoint's manifest; None for a model file without its run."""
+        return self.checkpoint.manifest if self.checkpoint else None
 
     @property
     def path(self) -> Path:
@@ -169,12 +223,12 @@ class TrainedGPT(Shown):
 
     @property
     def _saved(self) -> Checkpoint:
-        if self._checkpoint is None:
+        if self.checkpoint is None:
             raise NoRunError(
                 f"{self.stored.source} is a model file without its run, so its other steps, its "
                 "losses and the options of its training are unknown; open the run's folder instead"
             )
-        return self._checkpoint
+        return self.checkpoint
 
     @cached_property
     def mixture(self) -> Mixture | None:
@@ -184,29 +238,15 @@ class TrainedGPT(Shown):
         return mixture_of(self.stored)
 
     @cached_property
-    def decoder(self) -> Decoder:
+    def decoders(self) -> Decoders:
         """numpy's decoder with a KV cache, or a device's with numpy's as fallback."""
+        numpys = ParallelDecoder(self.reader)
         if self._open_device is not None:
             from gpt.reading.fallback import FallbackDecoder, FallbackReader
 
             if isinstance(self.reader, FallbackReader):
-                return FallbackDecoder(self.reader.device, self._numpys.twin())
-        return self._numpys
-
-    @cached_property
-    def _numpys(self) -> ParallelDecoder:
-        return ParallelDecoder(self.reader)
-
-    @contextmanager
-    def _decoding(self) -> Iterator[Decoder]:
-        """A decoder that no other stream uses: the first one, or a second one with numpy."""
-        if self._decoder_free.acquire(blocking=False):
-            try:
-                yield self.decoder
-            finally:
-                self._decoder_free.release()
-        else:
-            yield self._numpys.twin()
+                return Decoders(FallbackDecoder(self.reader.device, numpys.twin()), numpys.twin)
+        return Decoders(numpys, numpys.twin)
 
     @overload
     def sample(
@@ -282,15 +322,9 @@ class TrainedGPT(Shown):
         """
         if self.has_encoder:
             raise ConfigError("a model with an encoder writes whole targets; use sample or answers")
-        if isinstance(stop, str):
-            raise TypeError(f"stop: expected a list of texts, not one text; use [{stop!r}]")
-        if wrong := [each for each in stop if not isinstance(each, str)]:
-            raise TypeError(f"stop: expected texts, not {type(wrong[0]).__name__}")
-        if not all(stop):
-            raise ValueError("stop: an empty text would stop before anything is written")
         known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
         require_memory(self.config, config.n, len(prompt) + config.length)
-        samples = (self._decoding(), self.vocabulary, known, config, stop, past)
+        samples = (self.decoders.lend(), self.vocabulary, known, config, stop, past)
         return Samples(*samples, self.mixture)
 
     @property
@@ -502,12 +536,12 @@ class TrainedGPT(Shown):
         """The validation split, and its name; its start, which the model file contains, for a model
         with an encoder and where the run or its corpus is not at hand.
         """
-        from gpt.corpus.halves import halves_of_run
+        from gpt.corpus.halves import splits_of_run
 
-        manifest = self._checkpoint.manifest if self._checkpoint else None
-        if manifest and manifest.corpus.digest and not self.has_encoder:
+        if not self.has_encoder:
             with suppress(TextError):
-                return halves_of_run(manifest, Path("data"))[1], "the validation split"
+                chosen = self.name, self.recorded, Path("data")
+                return splits_of_run(*chosen)[1], "the validation split"
         excerpt = self.stored.excerpt_lines if self.has_encoder else self.stored.excerpt
         return self.vocabulary.encode(excerpt), self.excerpt_name
 
@@ -516,7 +550,7 @@ class TrainedGPT(Shown):
         """Whether the text in the model file is the model's own: it was imported without its text,
         so that its validation split is not known.
         """
-        return self._checkpoint is not None and not self._checkpoint.manifest.corpus.digest
+        return self.recorded is not None and not self.recorded.corpus.digest
 
     @property
     def excerpt_name(self) -> str:
@@ -684,7 +718,8 @@ class TrainedGPT(Shown):
         Raises CheckpointError, and ConfigError if `step` is none of these.
         """
         checkpoint, stored = Run(self.path).read(step)
-        return TrainedGPT(stored, self._open_device, checkpoint)
+        given = self._open_device, checkpoint, self.name, self.device
+        return TrainedGPT(stored, *given).prove()
 
     def live(
         self,
@@ -707,3 +742,76 @@ class TrainedGPT(Shown):
         """
         found: Path = showing.renderer().save_live(self, path, text, steps, precision, limit)
         return found
+
+
+@checks_arguments
+def load(
+    path: str | Path = "checkpoints", *, step: str | SupportsIndex = "best", device: str = "cpu"
+) -> TrainedGPT:
+    """Opens a folder of runs (its newest), a run, a checkpoint's folder, or a model file alone.
+
+    step: "best", "last" or a number, where a run is opened. device: "cpu" uses numpy; "cuda" and
+    "mps" compute logits and stages with torch if it reproduces the probe; "auto" uses CUDA if there
+    is any. Replaced activations and models with an encoder are computed on the CPU.
+    Raises CheckpointError, ConfigError.
+    """
+    return read(path, step).on(device).prove()
+
+
+def find(checkpoints: Path, run: str | None, step: str | SupportsIndex = "best") -> TrainedGPT:
+    """The run named `run` in `checkpoints`, or the newest if it is None. If no run has that name,
+    `run` may be the path of a run, of a checkpoint's folder or of a model file.
+
+    Raises CheckpointError, ConfigError.
+    """
+    try:
+        found = find_run(checkpoints, run)
+    except GptxError:
+        if not run or not _is_model(run):
+            raise
+        return read(run, step)
+    return _read_run(found, step)
+
+
+def read(place: str | Path, step: str | SupportsIndex = "best") -> TrainedGPT:
+    """The checkpoint at a path that `load` accepts. Raises CheckpointError, ConfigError."""
+    path = Path(place).resolve()
+    is_file, is_step = os.path.isfile(path), os.path.isfile(path / MANIFEST)
+    if (is_file or is_step) and str(step) != "best":
+        raise ConfigError("step", f"{place} has one step only; leave `step` out")
+    if is_file:
+        return TrainedGPT(read_model(path), name=printable(place))
+    if is_step:
+        checkpoint = Checkpoint.open(path)
+        return _opened(Run(path.parent), checkpoint, checkpoint.model())
+    if not os.path.isdir(path):
+        raise CheckpointError(f"no checkpoint in {path}; train one with: gptx train")
+    return _read_run(Run(path) if Run(path).step_paths() else find_run(path), step)
+
+
+def _read_run(run: Run, step: str | SupportsIndex) -> TrainedGPT:
+    return _opened(run, *run.read(step))
+
+
+def _opened(run: Run, checkpoint: Checkpoint, stored: StoredModel) -> TrainedGPT:
+    return TrainedGPT(stored, None, checkpoint, printable(run.name))
+
+
+def _is_model(place: str) -> bool:
+    """Whether the path is a file, a checkpoint's folder or a run's folder."""
+    path = Path(place)
+    return os.path.isfile(place) or os.path.isfile(path / MANIFEST) or bool(Run(path).step_paths())
+
+
+def try_torch(device: str) -> None:
+    """Computes on a device with torch. Raises anything."""
+    import torch
+
+    torch.ones(1, device=device).add(1).item()
+
+
+def _on_device(stored: StoredModel, device: str) -> Device:
+    from gpt.model.device import DeviceGPT
+    from gpt.training.checkpoint import load_gpt
+
+    return DeviceGPT(load_gpt(stored, device), device)

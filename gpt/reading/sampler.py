@@ -13,8 +13,9 @@ of a quarter predicts no better: the second half of a window is worth less than 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -230,11 +231,32 @@ class StopFilter:
         return held
 
 
+class Decoders:
+    """Decoders of one model for streams at the same time: the first stream that begins has `first`,
+    each one beside it has a decoder of its own, from `twin`.
+    """
+
+    def __init__(self, first: Decoder, twin: Callable[[], Decoder]) -> None:
+        self.first, self._twin, self._free = first, twin, threading.Lock()
+
+    @contextmanager
+    def lend(self) -> Iterator[Decoder]:
+        """A decoder that no other stream uses meanwhile."""
+        if self._free.acquire(blocking=False):
+            try:
+                yield self.first
+            finally:
+                self._free.release()
+        else:
+            yield self._twin()
+
+
 class Samples(Iterator[list[str]]):
     """The new text of each of the config.n samples, step by step ("" once stopped).
 
     decoding: gives a decoder for exclusive use until the samples are complete or dropped.
-    past: see StopFilter. Raises TextError for a prompt with an unknown character.
+    past: see StopFilter. Raises TextError for a prompt with an unknown character, TypeError if
+    `stops` is one text, ValueError if one of them is empty.
     """
 
     def __init__(
@@ -247,6 +269,12 @@ class Samples(Iterator[list[str]]):
         past: str | None = None,
         mixture: Mixture | None = None,
     ) -> None:
+        if isinstance(stops, str):
+            raise TypeError(f"stop: expected a list of texts, not one text; use [{stops!r}]")
+        if wrong := [each for each in stops if not isinstance(each, str)]:
+            raise TypeError(f"stop: expected texts, not {type(wrong[0]).__name__}")
+        if not all(stops):
+            raise ValueError("stop: an empty text would stop before anything is written")
         ids = vocabulary.encode(prompt or before_all(vocabulary))
         filters = [StopFilter(stops, past) for _ in range(config.n)]
         character_of = vocabulary.characters.__getitem__

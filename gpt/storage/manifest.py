@@ -234,3 +234,24 @@ class Manifest:
         except (TypeError, ValueError, OverflowError) as error:
             raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error
         return manifest
+
+
+def exposure_to_split(name: str, manifest: Manifest | None, of: Manifest) -> str | None:
+    """Why the model of a run with this name may have seen another run's validation split in
+    training, or None. manifest: None for a model file without its run.
+    """
+    text = of.corpus.digest
+    if manifest is None:
+        why = "is a model file without its run, so it may have seen this text"
+    elif not manifest.corpus.digest:
+        why = "was imported without its text, so it may have seen this text"
+    elif manifest.corpus.digest != text:
+        sources = ", ".join(manifest.corpus.sources)
+        why = f"was trained on another corpus ({sources}) and may have seen this text"
+    else:
+        *_, own = manifest.texts(name)
+        why = own.exposure(text, of.train) or ""
+        for each in manifest.parent.texts if manifest.parent and not why else ():
+            if reason := each.exposure(text, of.train):
+                why = f"started from {each.run}, which {reason}"
+    return f"{name} {why}" if why else None

@@ -46,7 +46,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for name in ("forward", "block"):
         monkeypatch.setattr(DeviceGPT, name, counted(name))
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
-    monkeypatch.setattr("gpt.interface.loading.try_torch", lambda device: None)
+    monkeypatch.setattr("gpt.interface.trained.try_torch", lambda device: None)
     monkeypatch.setattr("gpt.training.checkpoint.GPT.to", lambda self, device: self)
     return found
 

@@ -286,14 +286,14 @@ def test_eval_of_a_file_compares_with_counting_only_if_asked(
     (home / "short.txt").write_text("no mat")
     short = gptx("eval", "short.txt", "--baseline")
     assert "; 5 characters are too few to compare the model" in short.out
-    for module in ("counting.baseline", "evaluating"):
+    for module in ("counting.baseline", "interface.evaluating"):
         monkeypatch.setattr(f"gpt.{module}.MOST_CHARACTERS", 100)
     monkeypatch.setattr("gpt.corpus.overlap.share_of", lambda *_: 0.0)
     cut = gptx("eval", "end.txt", "--baseline", "--json")
     assert json.loads(cut.out)["counting"]["counted"] == 100
     assert cut.err == "note: counting only the last 100 characters of the training text\n"
     monkeypatch.setattr(
-        "gpt.interface.loading.Saved.splits", None
+        "gpt.interface.evaluating.splits_of_run", None
     )  # only this option needs the corpus
     assert json.loads(gptx("eval", "end.txt", "--json").out)["counting"] is None
     assert "counting" not in gptx("eval", "end.txt").out

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from program import TINY, Gptx
 
-import gpt.interface.loading
+import gpt.interface.trained
 import gpt.storage.runs
 from gpt.storage.run import Run
 
@@ -58,7 +58,7 @@ def commits(runs: Path, second: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
             os.utime(newest, ns=(2 * 10**18, 2 * 10**18))
         return found
 
-    for module in (gpt.storage.runs, gpt.interface.loading):
+    for module in (gpt.storage.runs, gpt.interface.trained):
         monkeypatch.setattr(module, "find_run", find_run)
     yield made
     shutil.rmtree(runs / "checkpoints/second")

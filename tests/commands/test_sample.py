@@ -279,7 +279,7 @@ def test_device_failure_while_sampling_keeps_the_text(
     asked = ("sample", "the cat", "--length", "90", "--novelty")
     expected = gptx(*asked).out
     monkeypatch.setattr("gpt.devices.cuda_devices", lambda: 1)
-    monkeypatch.setattr("gpt.interface.loading.try_torch", lambda device: None)
+    monkeypatch.setattr("gpt.interface.trained.try_torch", lambda device: None)
     real, calls = DeviceGPT.step, []
 
     def on_cpu(self: DeviceGPT, model: Any, device: str) -> None:

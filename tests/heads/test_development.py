@@ -12,8 +12,7 @@ from hand_built import INDUCTION, PREVIOUS, SIZE, hand_built
 from gpt.errors import CheckpointError, ConfigError
 from gpt.heads.kinds import kinds
 from gpt.heads.survey import Development, Survey, development, survey
-from gpt.interface.loading import load
-from gpt.interface.trained import TrainedGPT
+from gpt.interface.trained import TrainedGPT, load
 from gpt.storage.checkpoint import Checkpoint
 
 

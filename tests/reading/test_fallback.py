@@ -199,7 +199,7 @@ def test_a_device_with_rounding_errors_is_used(
 
 def test_each_number_of_streams_is_tested_once(trained: TrainedGPT) -> None:
     device = Device(trained)
-    decoder = on(trained, lambda: device).decoder
+    decoder = on(trained, lambda: device).decoders.first
     length = len(trained.stored.probe.ids[0])
     proof = [*(length - length // 2) * ["step"]]
     for streams, proven in ((2, True), (2, False), (3, True), (2, True)):

@@ -68,7 +68,7 @@ def losses_of(model: TrainedGPT) -> Losses | None:
     are measured on the start of the validation split, which the model file contains; None if that
     is too short.
     """
-    manifest = model.manifest if model.has_run else None
+    manifest = model.recorded
     if manifest and manifest.best_step == manifest.step:
         nats, characters, _ = manifest.shown_loss
         if nats is not None and (manifest.gpt_loss is not None or not model.config.counting):
@@ -260,7 +260,7 @@ def card(model: TrainedGPT, architecture: Architecture, found: Losses | None) ->
     """The card as Markdown. The text and the origin are those of the model's run; a model file
     without its run has none.
     """
-    config, manifest = model.config, model.manifest if model.has_run else None
+    config, manifest = model.config, model.recorded
     prompt, size = model.example(), f"{config.block_size:,} characters"
     context = {
         "learned": f"{size}, prompt and new ones together; there are no positions after them",

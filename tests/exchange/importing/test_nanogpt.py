@@ -15,11 +15,12 @@ from conftest import TEXT
 from foreign import CHARACTERS, checkpoint_of, logits_of, saved, state_of, write_nanogpt
 
 import gpt
+from gpt.corpus.halves import splits_of_run
 from gpt.errors import ConfigError, ForeignModelError, NumericsError, TextError
 from gpt.exchange.importing.nanogpt import corpus_of, read_nanogpt, save
-from gpt.interface.loading import read
-from gpt.interface.trained import TrainedGPT
+from gpt.interface.trained import TrainedGPT, read
 from gpt.preparing import Order, resumed
+from gpt.storage.manifest import exposure_to_split
 from gpt.storage.run import Run
 
 
@@ -136,8 +137,10 @@ def test_run_without_its_text_says_what_is_missing(tmp_path: Path) -> None:
     assert run.heads().windows > 1
     opened = read(run.path)
     with pytest.raises(TextError, match=r"was imported without its text \(gptx import"):
-        opened.splits(tmp_path / "data")
-    assert "may have seen this text" in str(opened.exposure_to_split(opened))
+        splits_of_run(opened.name, opened.recorded, tmp_path / "data")
+    assert "may have seen this text" in str(
+        exposure_to_split("named", opened.recorded, opened.manifest)
+    )
     with (
         pytest.raises(ConfigError, match=r"imported without .* begin a new run .* --from RUN"),
         resumed(Order(checkpoints=run.path.parent, data=tmp_path), Run(run.path)),
@@ -157,7 +160,7 @@ def test_run_with_its_text_is_validated_on_nanogpts_split(tmp_path: Path) -> Non
     run = gpt.load(checkpoint.path.parent)
     assert checkpoint.path.parent.name == "named"
     assert run.stored.excerpt == validation[:1000]
-    _, ids = read(run.path).splits(tmp_path / "data")
+    _, ids = splits_of_run(run.name, run.recorded, tmp_path / "data")
     assert run.vocabulary.decode(ids) == validation
     assert run.manifest.val_characters == len(validation) - 1
     state = state_of(len(characters))
