@@ -11,7 +11,7 @@
     run.heads()                                 # every head's measures, and what kind it is
     run.next("Once upon")                       # the distribution of the next character
     run.lens(seen)                              # the prediction after each layer
-    run.score("A text.")                        # the loss on a text: nats and bits per character
+    run.eval("A text.")                         # the loss on a text: nats and bits per character
 
 Functions:
 
@@ -20,8 +20,6 @@ Functions:
     resume         trains a run further
     load           opens a run, one of its steps, or a model file
     runs           the runs of a folder
-    evaluate       how well a model predicts a text, beside counting or beside another model
-    novelty        what texts copy from the text that a run was trained on
     export         writes a model for other programs
 
 Classes:
@@ -55,8 +53,6 @@ if TYPE_CHECKING:
     from gpt.errors import GptxError as GptxError
     from gpt.errors import TextError as TextError
     from gpt.exchange.exporting.export import export as export
-    from gpt.interface.evaluating import evaluate as evaluate
-    from gpt.interface.evaluating import novelty as novelty
     from gpt.interface.listing import runs as runs
     from gpt.interface.trained import TrainedGPT as TrainedGPT
     from gpt.interface.trained import load as load
@@ -70,8 +66,6 @@ _HOMES = {
     "resume": "gpt.notebook",
     "load": "gpt.interface.trained",
     "runs": "gpt.interface.listing",
-    "evaluate": "gpt.interface.evaluating",
-    "novelty": "gpt.interface.evaluating",
     "export": "gpt.exchange.exporting.export",
     "TrainedGPT": "gpt.interface.trained",
     "ModelConfig": "gpt.config",

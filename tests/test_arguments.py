@@ -29,8 +29,6 @@ def public_calls(run: gpt.TrainedGPT, folder: Path) -> Iterator[tuple[str, Calla
         "load",
         "runs",
         "export",
-        "evaluate",
-        "novelty",
         "ModelConfig",
         "TrainConfig",
         "SampleConfig",
@@ -39,10 +37,12 @@ def public_calls(run: gpt.TrainedGPT, folder: Path) -> Iterator[tuple[str, Calla
     runs = gpt.runs(folder)
     text = "the cat sat on the mat."
     objects = [run, run.attn(text[:7]), run.activations(text[:7]), run.next("the")]
-    objects += [run.lens("the cat"), run.score(text), run.surprises(text), run.explain("the cat")]
-    objects += [run.heads(windows=1), run.curve, run.training_curve, run.compare(run, text)]
+    found = run.eval(text, chars=True)
+    objects += [run.lens("the cat"), run.explain("the cat"), found, found.score, found.surprises]
+    objects += [run.heads(windows=1), run.curve, run.training_curve]
+    objects += [run.eval(text, against=run).paired]
     objects += [runs, runs.compare(), run.sample("the", length=2), run.stored, run.vocabulary]
-    objects += [run.measures("the cat")[0], gpt.evaluate(run, text)]
+    objects += [run.measures("the cat")[0]]
     for each in objects:
         for name, _ in inspect.getmembers(type(each), inspect.isfunction):
             if not name.startswith("_") and name != "torch":
@@ -101,6 +101,7 @@ def test_training_names_a_wrong_argument(tiny: Checkpoint) -> None:
         (lambda run: run.next("the", topk=2), "top_k"),
         (lambda run: run.sample("the", lenght=2), "length"),
         (lambda run: run.lens("the", mots=2), "most"),
+        (lambda run: run.eval("the cat", agianst=run), "against"),
         (lambda run: gpt.load(run.path, stepp="best"), "step"),
         (lambda run: gpt.runs(checkpoint=run.path), "checkpoints"),
     ],

@@ -1,4 +1,4 @@
-"""`gpt.evaluate` and `gpt.novelty` give what `gptx eval` and `gptx sample --novelty` show."""
+"""`run.eval` and `run.novelty` give what `gptx eval` and `gptx sample --novelty` show."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_python_evaluates_as_the_command_does(
         told = gptx("eval", *file, *options.split())
         record = json.loads(gptx("eval", *file, *options.split(), "--json").out)
         text = Path(file[0]).read_text(encoding="utf-8") if file else None
-        found = gpt.evaluate(run, text, **keywords)
+        found = run.eval(text, **keywords)
         origin = {name: record.pop(name) for name in ("run", "step", "checkpoint", "device")}
         assert origin == {**run.stored.origin, "device": "cpu"}
         assert record_of(found) == record
@@ -58,28 +58,29 @@ def test_python_evaluates_as_the_command_does(
 
 
 def test_options_that_exclude_each_other_are_refused(gptx: Gptx) -> None:
+    run = gpt.load("checkpoints")
     for keywords, problem in (
         ({"chars": True, "against": "checkpoints"}, "`chars` and `against`: give one of them"),
         ({"beam": 2}, "beam: only for pairs; see `pairs`"),
         ({"pairs": True, "baseline": True}, "baseline: not for pairs"),
     ):
         with pytest.raises(ConfigError, match=problem):
-            gpt.evaluate("checkpoints", "the cat", **keywords)  # type: ignore[arg-type]
+            run.eval("the cat", **keywords)  # type: ignore[arg-type]
     with pytest.raises(TextError, match=r"the text: 'é' \(U\+00E9"):
-        gpt.evaluate("checkpoints", "thé cat")
+        run.eval("thé cat")
     file = next(Path("checkpoints").glob("*/step-*/model.safetensors"))
     with pytest.raises(TextError, match="is a model file without its run"):
-        gpt.evaluate(file)
+        gpt.load(file).eval()
 
 
 def test_python_finds_the_copies_that_the_command_finds(gptx: Gptx) -> None:
     asked = ("sample", "the c", "--length", "40", "--novelty", "--json")
     record = json.loads(gptx(*asked).out)
-    (found,) = gpt.novelty("checkpoints", [record["text"][5:]])
-    sampled = gpt.load("checkpoints").sample("the c", length=40)  # whose prompt does not count
-    run = gpt.runs("checkpoints")[-1]
-    assert repr(gpt.novelty(run, [sampled])) == repr([found])
-    assert gpt.novelty(run, []) == []
+    run = gpt.load("checkpoints")
+    (found,) = run.novelty([record["text"][5:]])
+    sampled = run.sample("the c", length=40)  # whose prompt does not count
+    assert repr(run.novelty([sampled])) == repr([found])
+    assert run.novelty([]) == []
     numbers = record["novelty"] | {"start": record["novelty"]["start"] - 5}
     assert to_record(found.records(), {})["rows"] == [numbers]
     (line,) = shown(found.blocks(), Page())

@@ -151,8 +151,10 @@ def test_only_what_trains_imports_torch(tiny: Checkpoint) -> None:
             return {name for name in sys.modules if name.startswith(names)}
         assert not loaded("numpy", "torch", "safetensors")
         model = gpt.load(sys.argv[1])
-        model.sample("the ", length=40), model.attn("the cat"), model.score("the cat")
+        model.sample("the ", length=40), model.attn("the cat")
         assert loaded("numpy") and not loaded("torch", "gpt.corpus.c")
+        model.eval("the cat"), model.heads(windows=1)
+        assert not loaded("torch")
         try:
             gpt.train("no.txt")
         except gpt.TextError:

@@ -60,8 +60,8 @@ def test_resumed_run_continues_to_the_same_weights(home: Path) -> None:
         CheckpointError, match=r"no checkpoint in /.*/half; checkpoints/half is a run"
     ):
         gpt.resume("half", steps=14)
-    with pytest.raises(TypeError, match=r"^other: expected TrainedGPT, not str"):
-        half.compare("whole", "the cat")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^against: expected TrainedGPT \| Run .*, not int"):
+        half.eval("the cat", against=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="has no keyword 'n_layer'"):
         gpt.resume(half, n_layer=3)  # type: ignore[call-arg]
 

@@ -93,8 +93,6 @@ def test_what_a_model_with_an_encoder_cannot_do_is_refused(trained: TrainedGPT) 
         trained.stream("1b", SampleConfig())
     with pytest.raises(ConfigError, match="a target ends by itself"):
         trained.sample("1b", stop=["c"])
-    with pytest.raises(ConfigError, match=r"score_pairs\(text\)\.nats"):
-        trained.surprises("1b\t1c\n")
     for method in (trained.activations, trained.logits, trained.explain):
         with pytest.raises(ConfigError, match=": not for a model with an encoder; "):
             method("24")
@@ -108,15 +106,15 @@ def test_scores_of_pairs_count_each_source_once(trained: TrainedGPT) -> None:
         (each, its) for each, its in answers.items() if 0 < len(its) < 15 and "\t" not in its
     )
     text = f"{source}\tc\nbbb\t0\n\n{source}\t{answer}\n"
-    found = trained.score_pairs(text)
+    found = trained.eval(text, pairs=True).pairs
     assert found.lines.tolist() == [1, 2, 4]
     assert (found.sources, found.targets) == ((source, "bbb", source), ("c", "0", answer))
     assert found.exact == 0.5
     assert found.distances[[0, 2]].tolist() == [0, 0]
     assert found.nearest[0] == len(answer)
-    assert found.score == trained.score(text)
+    assert found.score == trained.eval(text).score
     assert len(found.nats) == 2 + 2 + len(answer) + 1
-    alone = trained.score_pairs(f"{source}\t{answer}")
+    alone = trained.eval(f"{source}\t{answer}", pairs=True).pairs
     np.testing.assert_allclose(found.nats[-len(answer) - 1 :], alone.nats, atol=1e-5)
     ((best,),) = write_targets(*of(trained), [source], target_settings(trained.config))
     assert alone.nats.sum() == pytest.approx(best.nats, abs=1e-4)
@@ -126,18 +124,18 @@ def test_a_decoder_only_model_writes_targets_too(
     trained: TrainedGPT, decoder_only: TrainedGPT
 ) -> None:
     pairs = "1b\t1c\n4ba\t4c\n"
-    found = decoder_only.score_pairs(pairs)
+    found = decoder_only.eval(pairs, pairs=True).pairs
     assert found.written == tuple(decoder_only.answers(["1b", "4ba"]))
     ids = decoder_only.vocabulary.encode("\n1b\t1c\n")
-    chances = decoder_only.surprises(ids).nats
+    chances = decoder_only.eval(ids, chars=True).surprises.nats
     np.testing.assert_allclose(found.nats[:3], chances[-3:], atol=1e-5)
-    both = decoder_only.compare(trained, pairs)
+    both = decoder_only.eval(pairs, against=trained, pairs=True).paired
     assert (both.characters, both.first) == (6, pytest.approx(found.score.nats))
-    assert both.second == pytest.approx(trained.score(pairs).nats)
+    assert both.second == pytest.approx(trained.eval(pairs).nats)
 
 
 def test_scores_of_pairs_are_a_table_for_pandas(trained: TrainedGPT) -> None:
-    found = trained.score_pairs("1b\t1c\n4ba\t4c\n")
+    found = trained.eval("1b\t1c\n4ba\t4c\n", pairs=True).pairs
     table = found.to_pandas()
     assert list(table) == "line source target written exact distance nats".split()
     assert table["nats"].tolist() == pytest.approx(found.means.tolist())

@@ -97,7 +97,7 @@ def untouched(trained: TrainedGPT) -> Iterator[None]:
 def test_attention_and_generation_change_no_state(trained: TrainedGPT) -> None:
     first = trained.attn("the cat").layers[1].weights
     trained.sample("the", length=40)
-    trained.score(TEXT)
+    trained.eval(TEXT)
     assert np.array_equal(trained.attn("the cat").layers[1].weights, first)
 
 
@@ -146,7 +146,8 @@ def test_threads_that_share_a_model_write_the_same_as_one(trained: TrainedGPT) -
     def answers(number: int) -> tuple[Any, ...]:
         text = TEXT[number : number + 12]
         weights = trained.attn(text).stage("weights", 1, 0)
-        return trained.sample(text, length=40, seed=number), weights.tolist(), trained.score(TEXT)
+        score = trained.eval(TEXT).score
+        return trained.sample(text, length=40, seed=number), weights.tolist(), score
 
     expected = [answers(number) for number in range(24)]
     fresh = TrainedGPT(trained.stored)
@@ -184,7 +185,7 @@ def test_result_arrays_are_read_only(trained: TrainedGPT, stored: StoredModel) -
         "attention": seen,
         "stage": [seen.stage("weights", 0, 1), seen.stage("scores", 1, "all")],
         "following": trained.next("the"),
-        "surprises": trained.surprises("the cat sat on the mat"),
+        "surprises": trained.eval("the cat sat on the mat", chars=True).surprises,
         "heads": trained.heads(windows=1),
         "lens": trained.lens(seen),
         "activations": trained.activations("the cat"),
@@ -203,7 +204,7 @@ def test_copies_and_pickles_are_read_only(trained: TrainedGPT) -> None:
     results = [
         trained.attn("the cat sat"),
         trained.activations("the cat"),
-        trained.surprises("the cat sat on the mat"),
+        trained.eval("the cat sat on the mat", chars=True).surprises,
         trained.heads(windows=1),
         trained.next("the"),
         trained.explain("the"),
@@ -234,7 +235,7 @@ WRONG_IDS: list[tuple[Any, type[Exception]]] = [
 
 
 @pytest.mark.parametrize(("ids", "error"), WRONG_IDS)
-@pytest.mark.parametrize("method", ["score", "surprises", "heads", "decode", "logits"])
+@pytest.mark.parametrize("method", ["eval", "heads", "decode", "logits"])
 def test_ids_that_the_vocabulary_lacks_are_refused(
     trained: TrainedGPT, ids: Any, error: type[Exception], method: str
 ) -> None:
@@ -261,12 +262,13 @@ def test_generated_texts_that_do_not_fit_in_memory_are_refused(
 def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     text = "the cat sat on the mat. the cat"
     ids = trained.vocabulary.encode(text)
-    assert trained.score(ids) == trained.score(text)
-    assert (trained.surprises(ids).nats == trained.surprises(text).nats).all()
+    assert trained.eval(ids).score == trained.eval(text).score
+    both = [trained.eval(each, chars=True).surprises.nats for each in (ids, text)]
+    assert (both[0] == both[1]).all()
     assert trained.heads(ids, name="it").measured == "1 window of 16 characters of it"
     assert trained.heads(text).text == f"a text of {len(text)} characters"
-    same = trained.compare(trained, text)
-    assert (same.difference, same.first) == (0, pytest.approx(trained.score(text).nats))
+    same = trained.eval(text, against=trained).paired
+    assert (same.difference, same.first) == (0, pytest.approx(trained.eval(text).nats))
     names = [each.name for each in trained.measures(trained.attn("the cat"))]
     assert "previous" in names
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import assert_type
 
 import gpt
+from gpt.interface.evaluating import Evaluation
 from gpt.interface.listing import Runs, SavedRun
 
 
@@ -19,6 +20,9 @@ def generate(run: gpt.TrainedGPT) -> None:
     run.sample("a", length="3")  # type: ignore[call-overload]
     run.sample("a", only="gtp")  # type: ignore[call-overload]
     run.next("a", length=3)  # type: ignore[call-arg]
+    assert_type(run.eval("a text", chars=True), Evaluation)
+    run.eval(against=gpt.runs()["name"], beam=2)
+    run.eval("a text", agianst=run)  # type: ignore[call-arg]
 
 
 def train() -> None:

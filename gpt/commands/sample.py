@@ -171,9 +171,7 @@ class Sample(shared.ModelCommand):
 
     def _novelties(self, texts: list[str]) -> list[Novelty]:
         """How much of each text is copied. Raises TextError."""
-        from gpt.interface.evaluating import novelty
-
-        return novelty(self.opened, texts, data=self.data, note=console.say)
+        return self.opened.novelty(texts, data=self.data, note=console.say)
 
     def _sample_targets(self) -> None:
         """Samples from a model that has an encoder: writes a line for each target."""

@@ -6,8 +6,9 @@ Compares ids. reading/novelty.py finds the longest copy exactly, but hashes the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,8 @@ TABLE_BITS = 22
 #: Of a text that repeats itself: likely blocks, comparisons in all, and at one start.
 MOST, MOST_COMPARED, AT_START = 2**21, 2**13, 2**8
 
+#: Texts that a run has learned: the vocabulary and the ids of each.
+Learned: TypeAlias = Sequence[tuple[Vocabulary, Ids]]
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -36,7 +39,7 @@ def is_whole_text(text: str, of: Iterable[TrainedText]) -> bool:
     return bool(digests) and blake3(text.encode("utf-8", "surrogatepass")).hexdigest() in digests
 
 
-def learned_texts(manifest: Manifest, data: Path) -> list[tuple[Vocabulary, Ids]]:
+def learned_texts(manifest: Manifest, data: Path) -> Learned:
     """What a run, and those whose weights it started with, were trained on, as far as `data` has
     it: each text's vocabulary and ids.
     """
@@ -54,7 +57,7 @@ def learned_texts(manifest: Manifest, data: Path) -> list[tuple[Vocabulary, Ids]
     return learned
 
 
-def share_learned(text: str, learned: Iterable[tuple[Vocabulary, Ids]]) -> float:
+def share_learned(text: str, learned: Learned) -> float:
     """The largest share of a text's known characters that one of these texts has; see share_of."""
     if len(text) < SHORTEST:
         return 0.0

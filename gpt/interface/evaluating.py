@@ -1,5 +1,6 @@
-"""What `gptx eval` and `sample --novelty` do, for Python, too: how well a model predicts a text,
-beside counting or another model; how much of it the model has learned; what a text copies.
+"""What `gptx eval` and `run.eval` do, and `sample --novelty` and `run.novelty`: how well a model
+predicts a text, beside counting or another model; how much of it the model has learned; what a text
+copies.
 """
 
 from __future__ import annotations
@@ -9,26 +10,28 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpt.blocks import Block, Facts, Records, Title
-from gpt.checks import Result, checks_arguments
+from gpt.checks import TableResult
+from gpt.config import ModelConfig
 from gpt.config.fields import require
 from gpt.corpus.halves import splits_of_run
-from gpt.corpus.overlap import is_whole_text, learned_texts, share_learned
+from gpt.corpus.overlap import Learned, is_whole_text, share_learned
 from gpt.counting.baseline import count_baseline
+from gpt.counting.mixture import Mixture
 from gpt.counting.tables import MOST_CHARACTERS
 from gpt.errors import TextError
-from gpt.interface.trained import TrainedGPT, read
 from gpt.reading import novelty as copies
+from gpt.reading.gpt import Reader
 from gpt.reading.paired import Paired, paired
 from gpt.reading.pairs import PairScores
 from gpt.reading.sampler import Sample
-from gpt.reading.score import WORST, Score, Surprises
+from gpt.reading.score import WORST, Score, Surprises, score, surprise_of_each
+from gpt.reading.targets import score_pairs
 from gpt.storage.losses import comparison, comparison_record
-from gpt.storage.manifest import exposure_to_split
-from gpt.storage.run import Run
-from gpt.vocabulary import FIRST, LAST, known_text
+from gpt.storage.manifest import Manifest, exposure_to_split
+from gpt.vocabulary import FIRST, LAST, Vocabulary, known_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -41,35 +44,73 @@ MOST_SCORED = 1_000_000  # characters of a longer split that are scored
 MOST_PAIRS = 10_000  # lines of a longer split of pairs that are scored
 
 
+class Model(Protocol):
+    """What an evaluation asks of a TrainedGPT."""
+
+    name: str
+    config: ModelConfig
+    vocabulary: Vocabulary
+
+    @property
+    def reader(self) -> Reader: ...
+    @property
+    def mixture(self) -> Mixture | None: ...
+    @property
+    def recorded(self) -> Manifest | None: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def origin(self) -> dict[str, Any]: ...
+    def learned(self, data: Path) -> Learned: ...
+
+
 @dataclass(frozen=True, repr=False)
-class Evaluation(Result):
+class Evaluation(TableResult):
     """How well a model predicts the text that is called `name`.
 
-    found: the loss. For pairs, it also has what the model writes; with another model, it has the
-    losses of both. facts: what programs get to know about the text and the models. surprises: those
-    of each character, if the caller asked for them. every: whether the caller asked for each pair.
-    counting: the comparison with counts of n-grams, in words.
+    score: the loss, of whose nats, bits and perplexity this result has copies. pairs: for pairs,
+    also what the model writes; paired: with another model, the losses of both and the interval of
+    their difference. surprises: those of each character, with `chars`. facts: what programs get to
+    know about the text and the models. every: whether the caller asked for each pair. counting: the
+    comparison with counts of n-grams, in words.
     """
 
     name: str
-    found: Score | PairScores | Paired
+    score: Score
     facts: Mapping[str, Any]
+    pairs: PairScores | None = None
+    paired: Paired | None = None
     surprises: Surprises | None = None
     every: bool = False
     counting: str = ""
 
     def __repr__(self) -> str:
-        return f"<Evaluation of {self.name}: {self.found!r}>"
+        return f"<Evaluation of {self.name}: {self.paired or self.pairs or self.score!r}>"
+
+    @property
+    def nats(self) -> float:
+        """Nats per character; of pairs, per character of the targets."""
+        return self.score.nats
+
+    @property
+    def bits(self) -> float:
+        """Bits per character."""
+        return self.score.bits
+
+    @property
+    def perplexity(self) -> float:
+        """The number of equally likely characters with the same loss."""
+        return self.score.perplexity
 
     def blocks(self, most: int = WORST) -> list[Block]:
         """The text or its pairs, the `most` worst of these, and the loss beside what there is to
         compare it with.
         """
         more = {"in context": self._in_context, "to beat": self.counting}
-        if isinstance(self.found, PairScores):
-            found = self.found.blocks(most, self.every)
+        if self.pairs is not None and self.paired is None:
+            found = self.pairs.blocks(most, self.every)
         else:
-            found = self.found.blocks()
+            found = (self.paired or self.score).blocks()
         if self.surprises is not None:
             found[1:1] = self.surprises.blocks(most)[1:]
         return [_extended(block, self.name, more) for block in found]
@@ -77,7 +118,7 @@ class Evaluation(Result):
     @property
     def _in_context(self) -> str:
         """The mean surprise, if it differs from the loss in training's windows."""
-        if self.surprises is None or self.surprises.score.loss == getattr(self.found, "loss", ""):
+        if self.surprises is None or self.surprises.score.loss == self.score.loss:
             return ""
         return f"{self.surprises.score.loss} (half a window of context or more)"
 
@@ -88,8 +129,8 @@ class Evaluation(Result):
         found = Records()
         if self.surprises is not None:
             found = self.surprises.records()
-        elif isinstance(self.found, PairScores):
-            found = self.found.records(None if self.every else most, self.every)
+        elif self.pairs is not None and self.paired is None:
+            found = self.pairs.records(None if self.every else most, self.every)
         return replace(found, facts=self.facts)
 
 
@@ -103,7 +144,7 @@ def _extended(block: Block, name: str, more: Mapping[str, str]) -> Block:
     return block
 
 
-def _log(line: str) -> None:
+def log_note(line: str) -> None:
     logging.getLogger("gpt").warning("%s", line)  # Python writes it to stderr
 
 
@@ -119,15 +160,15 @@ class Scorer:
     TextError if `baseline` cannot read the corpus.
     """
 
-    run: TrainedGPT
-    against: TrainedGPT | None = None
+    run: Model
+    against: Model | None = None
     chars: bool = False
     pairs: bool = False
     beam: int | None = None
     baseline: bool = False
     unknown: str = "error"
     data: Path = Path("data")
-    note: Callable[[str], object] = _log
+    note: Callable[[str], object] = log_note
 
     def __post_init__(self) -> None:
         for name in ("chars", "baseline"):
@@ -139,13 +180,13 @@ class Scorer:
             self._require_comparable(self.against)
         _ = self._counted  # raises, before the first text
 
-    def _require_comparable(self, other: TrainedGPT) -> None:
+    def _require_comparable(self, other: Model) -> None:
         """Raises ConfigError if the other model cannot read the texts."""
-        has_encoder = other.stored.config.encoder_layers > 0
+        has_encoder = other.config.encoder_layers > 0
         mixed = f"{other.name} has an encoder and reads pairs, {self.run.name} has none"
         advice = "compare them on pairs, with `pairs`"
         require(self.of_pairs or not has_encoder, "against", f"{mixed}; {advice}")
-        knows = has_encoder or not other.stored.vocabulary.unknown(FIRST + LAST)
+        knows = has_encoder or not other.vocabulary.unknown(FIRST + LAST)
         unknown = f"{other.name} was not trained on pairs: it does not know TAB and NEWLINE"
         advice = "compare it on a text"
         require(knows or not self.of_pairs, "against", f"{unknown}; {advice}")
@@ -157,7 +198,7 @@ class Scorer:
     @property
     def of_pairs(self) -> bool:
         """Whether the texts have pairs."""
-        return self.pairs or self.run.stored.config.encoder_layers > 0
+        return self.pairs or self.run.config.encoder_layers > 0
 
     @cached_property
     def _counted(self) -> Ids | None:
@@ -213,7 +254,7 @@ class Scorer:
         text = self.run.vocabulary.decode(ids)
         return self._evaluated(text, name, facts, baseline=manifest.baseline if manifest else None)
 
-    def _known(self, saved: TrainedGPT, text: str, name: str) -> str:
+    def _known(self, saved: Model, text: str, name: str) -> str:
         """The text without the characters that a model does not know; says how many these are."""
         return known_text(saved.vocabulary, text, self.unknown, self.note, name)
 
@@ -222,12 +263,12 @@ class Scorer:
         or more (trained_on). Warns of both models.
         """
 
-        def learned(by: TrainedGPT) -> float:
+        def learned(by: Model) -> float:
             known = by.recorded
             if known is None:
                 return 0.0
             whole = is_whole_text(text, known.texts(by.name))
-            return 1.0 if whole else share_learned(text, learned_texts(known, self.data))
+            return 1.0 if whole else share_learned(text, by.learned(self.data))
 
         share = learned(self.run)
         seen = share >= 0.5
@@ -261,44 +302,52 @@ class Scorer:
             facts["beam"] = self.beam or 1
         if self.against is not None:
             return self._compared(self.against, text, name, {"may_have_seen": None, **facts})
-        found: Score | PairScores
+        scores = surprises = None
         if self.of_pairs:
-            found = model.score_pairs(text, beam=facts["beam"])
-            score = found.score
+            scores = score_pairs(model.reader, model.vocabulary, text, facts["beam"])
+            found = scores.score
+            facts |= scores.numbers
         else:
-            found = score = model.score(text)
-        facts |= found.numbers
-        surprises = None
-        if self.chars and not self.of_pairs:
-            surprises = replace(model.surprises(text), places=places)
-            facts["in_context"] = surprises.score.numbers
-        same = baseline is not None and baseline.scored == score.characters
-        if not same and self._counted is not None and not facts.get("trained_on"):
             ids = model.vocabulary.encode(text)
-            baseline = count_baseline(self._counted, ids, len(model.vocabulary))
-        facts["counting"] = comparison_record(score.nats, score.characters, baseline)
-        beside = score.nats, score.characters, baseline, self.run.recorded
+            found = score(model.reader, ids, model.mixture)
+            facts |= found.numbers
+            if self.chars:
+                given = model.mixture, model.vocabulary
+                each = surprise_of_each(model.reader, ids, *given, overlapping=True)
+                surprises = replace(each, places=places)
+                facts["in_context"] = surprises.score.numbers
+            same = baseline is not None and baseline.scored == found.characters
+            if not same and self._counted is not None and not facts.get("trained_on"):
+                baseline = count_baseline(self._counted, ids, len(model.vocabulary))
+        facts["counting"] = comparison_record(found.nats, found.characters, baseline)
+        beside = found.nats, found.characters, baseline, self.run.recorded
         counting = comparison(*beside) if baseline else ""
-        return Evaluation(name, found, facts, surprises, self.chars, counting)
+        return Evaluation(name, found, facts, scores, None, surprises, self.chars, counting)
 
-    def _compared(
-        self, other: TrainedGPT, text: str, name: str, facts: dict[str, Any]
-    ) -> Evaluation:
+    def _compared(self, other: Model, text: str, name: str, facts: dict[str, Any]) -> Evaluation:
         """How another model predicts a text, beside this one."""
-        names, label, beam = (self.run.title, other.title), f"{name} for {other.name}", self.beam
-        if not self.of_pairs:
-            found = self.run.compare(other, self._known(other, text, label))
-            its = {"left_out": left_out(other, text)}
-        else:
-            mine = self.run.score_pairs(text, beam=beam or 1)
+        label = f"{name} for {other.name}"
+        mine: PairScores | None = None
+        if self.of_pairs:
+            mine = score_pairs(self.run.reader, self.run.vocabulary, text, facts["beam"])
             try:
-                others = other.score_pairs(text, beam=beam or 1)
+                others = score_pairs(other.reader, other.vocabulary, text, facts["beam"])
             except TextError as error:
                 raise TextError(f"{label}: {error}") from None
             found = replace(paired(mine.nats, others.nats), pairs=(mine, others))
             facts, its = facts | mine.numbers, others.numbers
+        else:
+            known = self._known(other, text, label)
+            first, second = (
+                surprise_of_each(each.reader, each.vocabulary.encode(known), each.mixture).nats
+                for each in (self.run, other)
+            )
+            found = paired(first, second)
+            its = {"left_out": left_out(other, text)}
+        found = replace(found, names=(self.run.title, other.title))
         facts |= {**found.numbers, "against": {**other.origin, **its}}
-        return Evaluation(name, replace(found, names=names), facts)
+        own = mine.score if mine else Score(found.first, found.characters)
+        return Evaluation(name, own, facts, mine, found)
 
 
 def _part_of(name: str, share: float) -> str:
@@ -308,65 +357,24 @@ def _part_of(name: str, share: float) -> str:
     return ("under 1" if share < 0.01 else f"{share:.0%}"[:-1]) + f" % of {name}"
 
 
-def left_out(saved: TrainedGPT, text: str) -> dict[str, Any]:
+def left_out(saved: Model, text: str) -> dict[str, Any]:
     """For programs: how many characters of a text a model does not know, and which."""
     vocabulary = saved.vocabulary
     count = int((~vocabulary.known(text)).sum())
     return {"characters": count, "which": vocabulary.unknown(text) if count else ""}
 
 
-@checks_arguments
-def evaluate(
-    run: TrainedGPT | Run | str | Path,
-    text: str | None = None,
-    *,
-    against: TrainedGPT | Run | str | Path | None = None,
-    chars: bool = False,
-    pairs: bool = False,
-    beam: int | None = None,
-    baseline: bool = False,
-    unknown: str = "error",
-    data: str | Path = "data",
-) -> Evaluation:
-    """How well a model predicts a text, or without one the validation split of its run; `gptx eval`
-    shows the same. Logs a warning if the model has learned some of the text.
-
-    run, against: models, runs of `gpt.runs()`, or paths that `load` opens. The options are those of
-    Scorer. Raises TextError, ConfigError, CheckpointError.
-    """
-    other = None if against is None else _opened(against)
-    options = (chars, pairs, beam, baseline, unknown, Path(data))
-    scorer = Scorer(_opened(run), other, *options)
-    return scorer.split() if text is None else scorer.text(text)
-
-
-@checks_arguments
-def novelty(
-    run: TrainedGPT | Run | str | Path,
-    texts: Sequence[str],
-    *,
-    data: str | Path = "data",
-    note: Callable[[str], object] = _log,
+def find_copies(
+    model: Model, texts: Sequence[str], data: Path, note: Callable[[str], object]
 ) -> list[copies.Novelty]:
-    """How much of each text, such as samples, whose prompts do not count, a run copied from the
-    text that it was trained on. Raises TextError without that text.
-
-    note: receives a note if only a part of that text is searched.
-    """
+    """See TrainedGPT.novelty. note: receives a note if only a part of the corpus is searched."""
     if isinstance(texts, str):
         raise TypeError(f"texts: expected a list of texts, not one text; use [{texts!r:.40}]")
-    saved = _opened(run)
     advice = "; give its run with `run`"
-    chosen = saved.name, saved.recorded, Path(data)
-    train, val = splits_of_run(*chosen, "`novelty`", no_run=advice)
+    chosen = model.name, model.recorded, data, "`novelty`"
+    train, val = splits_of_run(*chosen, no_run=advice)
     if len(train) > copies.MOST:
         note(f"note: searching for copies only in the first {copies.MOST:,} characters")
     searched, usual = train[: copies.MOST], val[: copies.MOST_USUAL]
     texts = [each[each.prompt :] if isinstance(each, Sample) else each for each in texts]
-    return copies.novelty(texts, searched, usual, saved.vocabulary) if texts else []
-
-
-def _opened(model: TrainedGPT | Run | str | Path) -> TrainedGPT:
-    if isinstance(model, TrainedGPT):
-        return model
-    return read(model.path if isinstance(model, Run) else model)
+    return copies.novelty(texts, searched, usual, model.vocabulary) if texts else []

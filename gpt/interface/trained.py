@@ -35,6 +35,7 @@ from gpt.words import layers_and_heads, printable
 
 if TYPE_CHECKING:
     from gpt.blocks import Block
+    from gpt.corpus.overlap import Learned
     from gpt.counting.mixture import Mixture
     from gpt.explain.lesson import Lesson
     from gpt.heads.ablation import Ablation
@@ -42,12 +43,11 @@ if TYPE_CHECKING:
     from gpt.heads.measures import Measure
     from gpt.heads.next_character import Experts, Lens, NextCharacter
     from gpt.heads.survey import Development, Survey
+    from gpt.interface.evaluating import Evaluation
     from gpt.model import GPT
     from gpt.reading.fallback import Device
     from gpt.reading.layers import Array
-    from gpt.reading.paired import Paired
-    from gpt.reading.pairs import PairScores
-    from gpt.reading.score import Score, Surprises
+    from gpt.reading.novelty import Novelty
     from gpt.storage.curves import Curve, TrainingCurve
     from gpt.storage.runs import Steps
     from gpt.vocabulary import Ids
@@ -55,10 +55,9 @@ if TYPE_CHECKING:
 
 #: What `dir` and completion show of a model.
 PUBLIC = (
-    *("activation_batches", "activations", "answers", "at", "attn", "compare", "config", "curve"),
-    *("experts", "explain", "heads", "lens", "live", "logits", "manifest", "next", "path"),
-    *("sample", "score", "steps", "surprises", "torch", "training", "training_curve"),
-    "vocabulary",
+    *("activation_batches", "activations", "answers", "at", "attn", "config", "curve", "eval"),
+    *("experts", "explain", "heads", "lens", "live", "logits", "manifest", "next", "novelty"),
+    *("path", "sample", "steps", "torch", "training", "training_curve", "vocabulary"),
 )
 
 
@@ -86,6 +85,7 @@ class TrainedGPT(Shown):
         self.config, self.vocabulary = stored.config, stored.vocabulary
         self.name, self.device = name or stored.name, device
         self._open_device = open_device
+        self._learned: dict[Path, Learned] = {}
 
     def on(self, device: str) -> TrainedGPT:
         """The same model on "cpu", which uses numpy, or on a device, with numpy if that fails.
@@ -559,9 +559,9 @@ class TrainedGPT(Shown):
             return f"{len(self.stored.excerpt):,} characters that the model has written"
         return f"the validation split's first {len(self.stored.excerpt):,} characters"
 
-    def _ids(self, text: str | Ids, unknown: str = "error") -> Ids:
+    def _ids(self, text: str | Ids) -> Ids:
         if isinstance(text, str):
-            return self.vocabulary.encode(text, unknown)
+            return self.vocabulary.encode(text)
         return self.vocabulary.row_of(text, "text")
 
     def activations(
@@ -655,62 +655,63 @@ class TrainedGPT(Shown):
 
         return load_gpt(self.stored, "cpu").eval()
 
-    def score(self, text: str | Ids, *, unknown: str = "error") -> Score:
-        """Loss on a text of two or more characters, by training's protocol. Raises TextError.
+    def eval(
+        self,
+        text: str | Ids | None = None,
+        *,
+        against: TrainedGPT | Run | str | Path | None = None,
+        chars: bool = False,
+        pairs: bool = False,
+        beam: int | None = None,
+        baseline: bool = False,
+        unknown: str = "error",
+        data: str | Path = "data",
+    ) -> Evaluation:
+        """How well the model predicts a text, or without one the validation split of its run;
+        `gptx eval` shows the same. Logs a warning if the model has learned some of the text.
 
-        For a model with an encoder: those of each target character, for lines `source TAB target`.
+        against: also compares with another model, a run of `gpt.runs()`, or a path that `load`
+        opens. chars: also the surprise of each character. pairs: the text has lines "source TAB
+        target", as texts for a model with an encoder always do; beam: writes targets by a beam
+        search of this width. baseline: compares with n-gram counts of the training text. unknown:
+        "skip" leaves out the characters that a model does not know. data: the folder of the encoded
+        corpora. Raises TextError, CheckpointError, and ConfigError for options that exclude each
+        other.
         """
-        from gpt.reading.score import Score, score
+        from gpt.interface.evaluating import Scorer
 
-        ids = self._ids(text, unknown)
-        if self.has_encoder:
-            nats = self._nats_of(self.vocabulary.decode(ids))
-            return Score(float(nats.mean()), len(nats))
-        return score(self.reader, ids, self.mixture)
+        if against is not None and not isinstance(against, TrainedGPT):
+            path = against.path if isinstance(against, Run) else against
+            against = read(path).on(self.device or "cpu")
+        scorer = Scorer(self, against, chars, pairs, beam, baseline, unknown, Path(data))
+        if text is None:
+            return scorer.split()
+        known = text if isinstance(text, str) else self.vocabulary.decode(self._ids(text))
+        return scorer.text(known)
 
-    def surprises(
-        self, text: str | Ids, *, unknown: str = "error", overlapping: bool = True
-    ) -> Surprises:
-        """Surprise of each character after the first, with at least half of block_size before it
-        where the text has it; without `overlapping` in the windows of `score`. Raises TextError,
-        ConfigError for a model with an encoder.
+    def novelty(
+        self,
+        texts: Sequence[str],
+        *,
+        data: str | Path = "data",
+        note: Callable[[str], object] | None = None,
+    ) -> list[Novelty]:
+        """How much of each text, such as samples, whose prompts do not count, the model copied from
+        the text that it was trained on. Raises TextError without that text.
+
+        note: receives a note if only a part of that text is searched; None: it is logged.
         """
-        from gpt.reading.score import surprise_of_each
+        from gpt.interface.evaluating import find_copies, log_note
 
-        if self.has_encoder:
-            raise ConfigError(
-                "a model with an encoder predicts only targets; score_pairs(text).nats has the "
-                "surprise of each of their characters"
-            )
+        return find_copies(self, texts, Path(data), note or log_note)
 
-        ids = self._ids(text, unknown)
-        given = self.mixture, self.vocabulary
-        return surprise_of_each(self.reader, ids, *given, overlapping=overlapping)
+    def learned(self, data: Path) -> Learned:
+        """The texts in `data` that the run was trained on; a text is read once."""
+        if not self._learned.get(data) and self.recorded:
+            from gpt.corpus.overlap import learned_texts
 
-    def score_pairs(self, text: str, *, beam: int = 1) -> PairScores:
-        """Scores the model on lines `source TAB target`; see targets.score_pairs."""
-        from gpt.reading.targets import score_pairs
-
-        return score_pairs(self.reader, self.vocabulary, text, beam)
-
-    def _nats_of(self, text: str) -> Any:
-        from gpt.reading.targets import nats_of_targets
-
-        return nats_of_targets(self.reader, self.vocabulary, text)
-
-    def compare(self, other: TrainedGPT, text: str) -> Paired:
-        """How both models predict the same text, character by character. Raises TextError.
-
-        If one of them has an encoder: the targets of a text of lines `source TAB target`.
-        """
-        from gpt.reading.paired import paired
-
-        both = (self, other)
-        if any(each.has_encoder for each in both):
-            mine, its = (each._nats_of(text) for each in both)
-        else:
-            mine, its = (each.surprises(text, overlapping=False).nats for each in both)
-        return paired(mine, its, (self.stored.title, other.stored.title))
+            self._learned[data] = learned_texts(self.recorded, data)
+        return self._learned.get(data, ())
 
     def at(self, step: str | SupportsIndex = "best") -> TrainedGPT:
         """The same run at "best", "last" or another of its `steps`, on the same device.

@@ -147,7 +147,9 @@ class Surprises(TableResult):
         facts = [counted(len(self.nats), "character"), f"mean {self.score.loss}"]
         title = Title("surprise", facts)
         if not self.text:
-            why = "made without its text; run.surprises(text) shows every character in colour"
+            why = (
+                "made without its text; run.eval(text, chars=True) shows every character in colour"
+            )
             return [title, Note(why)]
         text, surprise = self.text, bits(self.nats)
         hints: list[str] = []

@@ -47,7 +47,7 @@ def to_csv(found: Records) -> str:
 
 
 def to_frame(found: Records) -> Any:
-    """A pandas.DataFrame. Raises ImportError if pandas is not installed."""
+    """A pandas.DataFrame; without rows, one row of the facts. Raises ImportError without pandas."""
     try:
         import pandas
     except ImportError:
@@ -55,7 +55,8 @@ def to_frame(found: Records) -> Any:
             "to_pandas needs pandas, which is not installed: pip install pandas; to_numpy() gives "
             "the same numbers as arrays"
         ) from None
-    return pandas.DataFrame(dict(found.columns))
+    columns = found.columns or {name: [each] for name, each in found.facts.items()}
+    return pandas.DataFrame(dict(columns))
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:

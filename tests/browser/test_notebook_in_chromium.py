@@ -20,7 +20,11 @@ def test_outputs_work_side_by_side_in_the_colours_of_the_notebook(
 ) -> None:
     run = gpt.load(tiny.path)
     maps = [run.attn("the cat"), replace(run.attn("no rat"), text="</if'\"")]
-    shown = [*maps, run.heads("the cat sat on the mat" * 3), run.surprises("the cat sat")]
+    shown = [
+        *maps,
+        run.heads("the cat sat on the mat" * 3),
+        run.eval("the cat sat", chars=True).surprises,
+    ]
     path = tmp_path / "notebook.html"
     body = "".join(each._repr_html_() for each in shown)
     path.write_text(f'<!doctype html><meta charset="utf-8"><body>{body}', "utf-8")

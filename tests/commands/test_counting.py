@@ -46,7 +46,7 @@ def test_a_mixture_whose_probabilities_sum_to_another_number_is_found(
     counted: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, text = gpt.load("checkpoints/counted"), "the cat sat on the mat. " * 9
-    assert (model.score(text).sum_error or 1) < 1e-12
+    assert (model.eval(text).score.sum_error or 1) < 1e-12
 
     def wrong_at_one_position(scores: mixtures.Logits) -> mixtures.Array:
         found = log_softmax(scores)
@@ -54,9 +54,9 @@ def test_a_mixture_whose_probabilities_sum_to_another_number_is_found(
         return found
 
     monkeypatch.setattr(mixtures, "log_softmax", wrong_at_one_position)
-    assert model.score(text).sum_error == pytest.approx(0.25)
+    assert model.eval(text).score.sum_error == pytest.approx(0.25)
     monkeypatch.setattr(mixtures, "log_softmax", lambda scores: scores)  # without ln Z
-    assert (model.score(text).sum_error or 0) > 0.01
+    assert (model.eval(text).score.sum_error or 0) > 0.01
 
 
 def test_train_says_once_that_it_counts_fewer_orders(

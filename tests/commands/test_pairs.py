@@ -147,7 +147,7 @@ def test_beam_needs_pairs(gptx: Gptx) -> None:
 
 
 def test_eval_scores_pairs(gptx: Gptx, trained: TrainedGPT) -> None:
-    found = trained.score_pairs(TEXT)
+    found = trained.eval(TEXT, pairs=True).pairs
     answer = gptx("eval", "dev.tsv", *MODEL)
     title, worst, facts = (part.splitlines() for part in answer.out.split("\n\n"))
     score = found.score
@@ -170,7 +170,7 @@ def test_eval_scores_pairs(gptx: Gptx, trained: TrainedGPT) -> None:
 
 
 def test_eval_of_pairs_for_programs(gptx: Gptx, trained: TrainedGPT) -> None:
-    found = trained.score_pairs(TEXT, beam=3)
+    found = trained.eval(TEXT, beam=3, pairs=True).pairs
     record = json.loads(gptx("eval", "dev.tsv", "--beam", "3", "--json", *MODEL).out)
     assert record["nats"] == pytest.approx(found.score.nats)
     assert (record["exact"], record["pairs"], record["sources"]) == (found.exact, 4, 3)
@@ -190,7 +190,7 @@ def test_eval_of_pairs_for_programs(gptx: Gptx, trained: TrainedGPT) -> None:
 def test_eval_colours_target_characters(gptx: Gptx, trained: TrainedGPT) -> None:
     plain = gptx("eval", "dev.tsv", "--chars", *MODEL).out.splitlines()[2:]
     assert plain[:2:2] == ["1b⇥1c⏎"]
-    bits = trained.score_pairs(TEXT).nats[:3] / 0.6931471805599453
+    bits = trained.eval(TEXT, pairs=True).pairs.nats[:3] / 0.6931471805599453
     assert plain[1] == "   " + "".join(str(min(9, round(each))) for each in bits)
     assert "\x1b[" in gptx("eval", "dev.tsv", "--chars", "--color", "always", *MODEL).out
 
@@ -218,9 +218,9 @@ def test_eval_compares_two_models_on_pairs(gptx: Gptx, trained: TrainedGPT) -> N
     other = gpt.load("lines.safetensors")
     answer = gptx("eval", "dev.tsv", "--against", "lines.safetensors", "--json", *MODEL)
     record = json.loads(answer.out)
-    assert record["first"] == pytest.approx(trained.score(TEXT).nats)
-    assert record["second"] == pytest.approx(other.score_pairs(TEXT).score.nats)
-    assert record["against"]["exact"] == other.score_pairs(TEXT).exact
+    assert record["first"] == pytest.approx(trained.eval(TEXT).nats)
+    assert record["second"] == pytest.approx(other.eval(TEXT, pairs=True).pairs.score.nats)
+    assert record["against"]["exact"] == other.eval(TEXT, pairs=True).pairs.exact
     line = gptx("eval", "dev.tsv", "--against", "lines.safetensors", *MODEL).out
     title, table, difference, _ = line.split("\n\n")
     assert title.startswith("dev.tsv · ")
@@ -241,12 +241,12 @@ def test_eval_refuses_models_that_cannot_read_the_same_text(gptx: Gptx) -> None:
 
 def test_a_decoder_only_model_is_scored_on_pairs_if_asked(gptx: Gptx) -> None:
     other = gpt.load("lines.safetensors")
-    found = other.score_pairs(TEXT)
+    found = other.eval(TEXT, pairs=True).pairs
     record = json.loads(gptx("eval", "dev.tsv", "--pairs", "--json", *OTHER).out)
     assert record["nats"] == pytest.approx(found.score.nats)
     assert record["error_rate"] == pytest.approx(found.error_rate)
     plain = json.loads(gptx("eval", "dev.tsv", "--json", *OTHER).out)
-    assert plain["nats"] == pytest.approx(other.score(TEXT).nats)
+    assert plain["nats"] == pytest.approx(other.eval(TEXT).nats)
     assert "exact" not in plain
     assert "--pairs: give a FILE of pairs" in gptx("eval", "--pairs", *OTHER).err
     assert "--baseline: not for pairs" in gptx("eval", "dev.tsv", "--baseline", *MODEL).err

@@ -145,8 +145,13 @@ def predict(model: TrainedGPT) -> None:
         assert expected.sum() == pytest.approx(1, abs=1e-9)
         assert len(model.sample("the", length=3, only=only)) == 6
         assert len(model.sample("the", length=3, n=2, only=only)) == 2
-    score, experts = model.score(TEXT[:40]), model.experts("the cat")
-    numbers = [score.nats, score.gpt, score.counting, *model.surprises(TEXT[:40]).nats]
+    score, experts = model.eval(TEXT[:40]).score, model.experts("the cat")
+    numbers = [
+        score.nats,
+        score.gpt,
+        score.counting,
+        *model.eval(TEXT[:40], chars=True).surprises.nats,
+    ]
     assert np.isfinite(np.array(numbers, "f8")).all()
     assert experts is not None
     assert model.mixture is not None

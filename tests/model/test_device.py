@@ -102,7 +102,7 @@ def test_every_result_on_a_device_equals_numpys(
             np.testing.assert_allclose(getattr(mine, name), stage, rtol=0, atol=1e-4)
     assert set(computed) == {"block"}
     computed.clear()
-    assert model.score(TEXT[:90]).nats == pytest.approx(trained.score(TEXT[:90]).nats, abs=1e-5)
+    assert model.eval(TEXT[:90]).nats == pytest.approx(trained.eval(TEXT[:90]).nats, abs=1e-5)
     assert model.next("the").expected == pytest.approx(trained.next("the").expected, abs=1e-5)
     assert set(computed) == {"forward"}
     surveys = [each.heads(TEXT[:90], ablate="mean") for each in (model, trained)]

@@ -212,8 +212,11 @@ TEXT_OF_THREE_WINDOWS = (TEXT * 9)[:40]
 RESULTS: dict[str, tuple[str, Callable[[TrainedGPT], Any]]] = {
     "attention": ("block", lambda model: model.attn("the cat sat").layers[1].weights),
     "checks": ("block", lambda model: [it.passed for it in model.attn("the cat").checks]),
-    "score": ("forward", lambda model: model.score(TEXT_OF_THREE_WINDOWS).nats),
-    "surprises": ("forward", lambda model: model.surprises(TEXT_OF_THREE_WINDOWS).nats),
+    "score": ("forward", lambda model: model.eval(TEXT_OF_THREE_WINDOWS).nats),
+    "surprises": (
+        "forward",
+        lambda model: model.eval(TEXT_OF_THREE_WINDOWS, chars=True).surprises.nats,
+    ),
     "next": ("forward", lambda model: model.next("the cat").expected),
     "heads": ("block", lambda model: model.heads(TEXT_OF_THREE_WINDOWS).measures[0].values),
     "ablation": (
@@ -273,6 +276,6 @@ def test_text_goes_on_after_the_device_has_failed_for_another_result(
     samples = model.stream("the cat", SampleConfig(length=40))
     first = [next(samples) for _ in range(5)]
     for _ in range(20):
-        model.score("the cat")
+        model.eval("the cat")
     assert len(caplog.messages) == 1
     assert [*first, *samples] == list(trained.stream("the cat", SampleConfig(length=40)))

@@ -75,7 +75,7 @@ def test_a_context_of_a_million_characters_takes_memory_for_the_text_only(
         model = TrainedGPT(stored)
         model.sample("the cat", length=600)
         model.attn("the cat sat")
-        model.score("the cat sat on the mat")
+        model.eval("the cat sat on the mat")
         assert tracemalloc.get_traced_memory()[1] < 100 * 2**20
     finally:
         tracemalloc.stop()

@@ -71,16 +71,16 @@ def test_surprise_has_known_values_for_certain_uniform_and_impossible_characters
 
 
 def test_score_counts_characters(trained: TrainedGPT) -> None:
-    known = trained.score("the cat sat on the mat.")
+    known = trained.eval("the cat sat on the mat.").score
     assert known == score(trained.reader, trained.vocabulary.encode("the cat sat on the mat."))
-    assert known.nats < trained.score("eht tca tas no eht tam.").nats
-    assert trained.score("the€ cat", unknown="skip") == trained.score("the cat")
+    assert known.nats < trained.eval("eht tca tas no eht tam.").nats
+    assert trained.eval("the€ cat", unknown="skip").score == trained.eval("the cat").score
 
 
 @pytest.mark.parametrize("text", ["", "t"])
 def test_text_too_short_to_score_is_refused(trained: TrainedGPT, text: str) -> None:
     with pytest.raises(TextError, match="two characters"):
-        trained.score(text)
+        trained.eval(text)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -115,9 +115,7 @@ def test_overlapping_windows_have_the_context_of_sampling(
         assert found.nats[at] == pytest.approx(surprises(logits, ids[at + 1]), abs=1e-4)
         assert found.likeliest[at] == logits.argmax()
     text = trained.vocabulary.decode(ids)
-    assert trained.surprises(text).nats.tolist() == found.nats.tolist()
-    alone = surprise_of_each(trained.reader, ids).nats.tolist()
-    assert trained.surprises(text, overlapping=False).nats.tolist() == alone
+    assert trained.eval(text, chars=True).surprises.nats.tolist() == found.nats.tolist()
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 3, 5])

@@ -24,6 +24,7 @@ from gpt.counting.held_out import HeldOut
 from gpt.counting.tables import count
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise
+from gpt.reading.score import surprise_of_each
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training.counting import Counting
@@ -62,7 +63,7 @@ def test_the_loss_of_both_is_below_that_of_the_gpt(
 
 def test_a_file_scores_as_training_did(made: tuple[Run, Trainer, list[Evaluated]]) -> None:
     run, trainer, events = made
-    found = gpt.load(run.path).score(np.asarray(trainer.val))
+    found = gpt.load(run.path).eval(np.asarray(trainer.val)).score
     assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
     assert found.gpt == pytest.approx(events[-1].gpt_loss, abs=1e-5)
     assert found.counting is not None
@@ -74,10 +75,11 @@ def test_surprises_predictions_and_scores_agree(
 ) -> None:
     model = gpt.load(made[0].path)
     text = LONG[-200:]
-    score = model.score(text)
-    surprises = model.surprises(text, overlapping=False)
+    score = model.eval(text).score
+    ids = model.vocabulary.encode(text)
+    surprises = surprise_of_each(model.reader, ids, model.mixture)
     assert surprises.score.nats == pytest.approx(score.nats, abs=1e-6)
-    overlapping = model.surprises(text)
+    overlapping = model.eval(text, chars=True).surprises
     for place in (30, 100, 198):
         found = model.next(text[: place + 1], temperature=1.0)
         came = model.vocabulary.encode(text[place + 1])[0]
@@ -147,7 +149,7 @@ def test_the_last_evaluation_of_all_measures_both(tmp_path: Path) -> None:
     manifest = trainer.manifest
     assert manifest.whole_loss is not None
     model = gpt.load(run.path)
-    found = model.score(np.asarray(trainer.val))
+    found = model.eval(np.asarray(trainer.val)).score
     assert manifest.whole_loss == pytest.approx(found.nats, abs=1e-5)
     assert manifest.gpt_loss == pytest.approx(found.gpt, abs=1e-5)
 
@@ -219,7 +221,7 @@ def test_a_text_with_too_many_n_grams_is_counted_with_fewer_orders(
     assert model.mixture is not None
     trie = model.mixture.expert.trie
     assert (trainer.manifest.model.counting, trie.orders) == (5, 3)
-    found = model.score(np.asarray(trainer.val))
+    found = model.eval(np.asarray(trainer.val)).score
     assert found.nats == pytest.approx(events[-1].val_loss, abs=1e-5)
     assert model.sample("the ", length=40, n=2)[0] == model.sample("the ", length=40)
     greedy = model.sample("the cat", length=1, temperature=0)[-1]
@@ -241,7 +243,7 @@ def test_a_text_too_short_to_hold_anything_out_still_trains(tmp_path: Path) -> N
     trainer = Trainer(run, corpus, options, "cpu")
     list(trainer.events())
     assert trainer.counting.note == ""
-    found = gpt.load(run.path).score("the mat sat on the cat. ")
+    found = gpt.load(run.path).eval("the mat sat on the cat. ").score
     assert found.gpt is not None
     assert found.nats < found.gpt
 

@@ -104,11 +104,12 @@ def every(run: TrainedGPT, text: str) -> list[Any]:
         run.measures(found)[0],
         run.next(text, unknown="skip", top_k=2),
         run.lens(found),
-        run.score(text, unknown="skip"),
-        run.surprises(text, unknown="skip"),
+        run.eval(text, unknown="skip"),
+        run.eval(text, unknown="skip").score,
+        run.eval(text, unknown="skip", chars=True).surprises,
         run.explain(TEXT[:3]),
         run.explain(TEXT[:3]).steps[0].tables[0],
-        run.compare(run, TEXT * 9),
+        run.eval(TEXT * 9, against=run).paired,
         Sample(text, text),
         curve(name=text),
         RunTable(rows),
@@ -298,7 +299,7 @@ def test_results_are_data_frames(run: TrainedGPT) -> None:
             assert isinstance(each.to_pandas(), pandas.DataFrame), each
     lens = run.lens(found).to_pandas()
     assert lens.groupby(["depth", "position"]).size().eq(8).all()
-    surprises = run.surprises(TEXT).to_pandas()
+    surprises = run.eval(TEXT, chars=True).to_pandas()
     assert "".join(surprises.character) == TEXT[1:]
 
 
@@ -307,7 +308,7 @@ def test_without_pandas_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="pip install pandas"):
-        run.score(TEXT).to_pandas()
+        run.eval(TEXT).to_pandas()
 
 
 def test_attention_is_saved_in_every_format(run: TrainedGPT, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from gpt.errors import ConfigError, TextError
 from gpt.exchange.exporting.architectures import Architecture, architecture_of
 from gpt.heads.attention_map import require_decoder_only
 from gpt.interface.trained import TrainedGPT
+from gpt.reading.score import score
 from gpt.storage import files
 from gpt.storage.checkpoint import MANIFEST, MODEL
 from gpt.storage.manifest import Manifest
@@ -74,10 +75,11 @@ def losses_of(model: TrainedGPT) -> Losses | None:
         if nats is not None and (manifest.gpt_loss is not None or not model.config.counting):
             return Losses(nats, manifest.gpt_loss, characters, "the validation split")
     try:
-        score = model.score(model.stored.excerpt)
+        ids = model.vocabulary.encode(model.stored.excerpt)
+        found = score(model.reader, ids, model.mixture)
     except TextError:
         return None
-    return Losses(score.nats, score.gpt, score.characters, model.excerpt_name)
+    return Losses(found.nats, found.gpt, found.characters, model.excerpt_name)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from gpt.heads.kinds import Start, kinds
 from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Lens
 from gpt.reading.layers import Array
+from gpt.reading.score import surprise_of_each
 from gpt.version import __version__
 from gpt.view.page.document import Kind, template, to_json
 from gpt.view.page.packing import detail_names, fit, in_base64, of_allowed, pack
@@ -103,7 +104,7 @@ def subject_of(
 
 def surprises_of(model: TrainedGPT, ids: Ids) -> Array:
     """(T,) ids -> (T − 1,) nats of the characters after the first."""
-    return model.surprises(ids, overlapping=False).nats if len(ids) > 1 else np.zeros(0)
+    return surprise_of_each(model.reader, ids, model.mixture).nats if len(ids) > 1 else np.zeros(0)
 
 
 def build_page(

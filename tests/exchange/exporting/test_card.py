@@ -81,7 +81,7 @@ def test_loss_of_another_step_is_measured_on_the_excerpt(tiny: Checkpoint) -> No
     found = losses_of(later)
     assert found is not None
     assert found.where == later.excerpt_name
-    assert found.nats == later.score(later.stored.excerpt).nats
+    assert found.nats == later.eval(later.stored.excerpt).nats
     assert found.gpt is None
     recorded = losses_of(trained(tiny, best_step=12))
     assert recorded is not None

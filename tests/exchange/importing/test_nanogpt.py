@@ -56,7 +56,7 @@ def test_imported_model_computes_nanogpts_logits(
     text = "the cat sat on the mat"
     nats = -torch.log_softmax(logits_of(state, ids), -1)[:, :-1].gather(-1, ids[:, 1:, None])
     row = model.vocabulary.decode(ids[0].numpy())
-    score = model.score(row)
+    score = model.eval(row).score
     assert score.nats == pytest.approx(float(nats[0].mean()), abs=1e-5)
     assert model.sample(text[:5], length=8).startswith(text[:5])
 
@@ -168,7 +168,7 @@ def test_run_with_its_text_is_validated_on_nanogpts_split(tmp_path: Path) -> Non
     whole = (len(ids) - 1) // 12 * 12
     logits = logits_of(state, ids[:whole].view(-1, 12)).flatten(0, 1)
     expected = torch.nn.functional.cross_entropy(logits, ids[1 : whole + 1])
-    score = run.score(validation[: whole + 1])
+    score = run.eval(validation[: whole + 1]).score
     assert score.nats == pytest.approx(expected.item(), abs=1e-5)
     with pytest.raises(ConfigError, match="exists already"):
         save(model, tmp_path / "checkpoints", "named", corpus)
