@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 import gpt
 from gpt.reading.paired import mean_error, quantile
-from gpt.reading.score import surprise_of_each
+from gpt.reading.score import surprisal_of_each
 
 Numbers = npt.NDArray[np.floating[Any]]
 #: (R, n) differences -> (R,) errors of their means, (R,) degrees of freedom.
@@ -145,7 +145,7 @@ def main() -> None:
         for name in options.models:
             model = gpt.load(name)
             ids = model.vocabulary.encode(text)
-            found = surprise_of_each(model.reader, ids, model.mixture).nats.astype(np.float64)
+            found = surprisal_of_each(model.reader, ids, model.mixture).nats.astype(np.float64)
             print(f"{name}: {found.mean():.4f} nats a character", flush=True)
             nats.append(found)
         result["models"] = options.models

@@ -127,7 +127,7 @@ def test_a_decoder_only_model_writes_targets_too(
     found = decoder_only.eval(pairs, pairs=True).pairs
     assert found.written == tuple(decoder_only.answers(["1b", "4ba"]))
     ids = decoder_only.vocabulary.encode("\n1b\t1c\n")
-    chances = decoder_only.eval(ids, chars=True).surprises.nats
+    chances = decoder_only.eval(ids, chars=True).surprisals.nats
     np.testing.assert_allclose(found.nats[:3], chances[-3:], atol=1e-5)
     both = decoder_only.eval(pairs, against=trained, pairs=True).paired
     assert (both.characters, both.first) == (6, pytest.approx(found.score.nats))

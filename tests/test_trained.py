@@ -185,7 +185,7 @@ def test_result_arrays_are_read_only(trained: TrainedGPT, stored: StoredModel) -
         "attention": seen,
         "stage": [seen.stage("weights", 0, 1), seen.stage("scores", 1, "all")],
         "following": trained.next("the"),
-        "surprises": trained.eval("the cat sat on the mat", chars=True).surprises,
+        "surprisals": trained.eval("the cat sat on the mat", chars=True).surprisals,
         "heads": trained.heads(windows=1),
         "lens": trained.lens(seen),
         "activations": trained.activations("the cat"),
@@ -204,7 +204,7 @@ def test_copies_and_pickles_are_read_only(trained: TrainedGPT) -> None:
     results = [
         trained.attn("the cat sat"),
         trained.activations("the cat"),
-        trained.eval("the cat sat on the mat", chars=True).surprises,
+        trained.eval("the cat sat on the mat", chars=True).surprisals,
         trained.heads(windows=1),
         trained.next("the"),
         trained.explain("the"),
@@ -263,7 +263,7 @@ def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     text = "the cat sat on the mat. the cat"
     ids = trained.vocabulary.encode(text)
     assert trained.eval(ids).score == trained.eval(text).score
-    both = [trained.eval(each, chars=True).surprises.nats for each in (ids, text)]
+    both = [trained.eval(each, chars=True).surprisals.nats for each in (ids, text)]
     assert (both[0] == both[1]).all()
     assert trained.heads(ids, name="it").measured == "1 window of 16 characters of it"
     assert trained.heads(text).text == f"a text of {len(text)} characters"

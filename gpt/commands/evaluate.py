@@ -34,12 +34,12 @@ class Eval(shared.DrawingCommand):
         ),
     ] = None
     chars: Annotated[
-        bool, "Colour each character by its surprise, after half a window or more."
+        bool, "Colour each character by its surprisal, after half a window or more."
     ] = False
     worst: Annotated[
         int | None,
         typer.Option(
-            help="Surprises that --chars lists; of pairs, the pairs listed.",
+            help="Surprisals that --chars lists; of pairs, the pairs listed.",
             min=0,
             show_default="10",
         ),

@@ -25,7 +25,7 @@ from gpt.reading.decode import on_cores
 from gpt.reading.gpt import CROSS, Memory, Reader
 from gpt.reading.layers import Array
 from gpt.reading.pairs import padded
-from gpt.reading.score import surprises, windows_at_once
+from gpt.reading.score import surprisals, windows_at_once
 from gpt.vocabulary import Ids
 
 Ablation = Literal["mean", "zero", "resample"]
@@ -198,5 +198,5 @@ class _Part:
         if self._stack is not reader:
             memory = Memory(self._stack.final_norm(x), self._more["allowed"])
             x = reader.blocks(reader.embed(texts.ids), range(reader.config.n_layer), memory=memory)
-        nats = surprises(reader.logits(reader.final_norm(x)), texts.targets).astype(np.float64)
+        nats = surprisals(reader.logits(reader.final_norm(x)), texts.targets).astype(np.float64)
         return (nats * texts.read).sum(axis=-1) / texts.read.sum(axis=-1)  # type: ignore[no-any-return]

@@ -27,7 +27,7 @@ from gpt.reading.gpt import Reader
 from gpt.reading.paired import Paired, paired
 from gpt.reading.pairs import PairScores
 from gpt.reading.sampler import Sample
-from gpt.reading.score import WORST, Score, Surprises, score, surprise_of_each
+from gpt.reading.score import WORST, Score, Surprisals, score, surprisal_of_each
 from gpt.reading.targets import score_pairs
 from gpt.storage.losses import comparison, comparison_record
 from gpt.storage.manifest import Manifest, exposure_to_split
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from gpt.storage.manifest import Baseline
     from gpt.vocabulary import Ids
 
-MOST_SHOWN = 10_000  # characters of the validation split whose surprises are computed
+MOST_SHOWN = 10_000  # characters of the validation split whose surprisals are computed
 MOST_SCORED = 1_000_000  # characters of a longer split that are scored
 MOST_PAIRS = 10_000  # lines of a longer split of pairs that are scored
 
@@ -70,7 +70,7 @@ class Evaluation(TableResult):
 
     score: the loss, of whose nats, bits and perplexity this result has copies. pairs: for pairs,
     also what the model writes; paired: with another model, the losses of both and the interval of
-    their difference. surprises: those of each character, with `chars`. facts: what programs get to
+    their difference. surprisals: those of each character, with `chars`. facts: what programs get to
     know about the text and the models. every: whether the caller asked for each pair. counting: the
     comparison with counts of n-grams, in words.
     """
@@ -80,7 +80,7 @@ class Evaluation(TableResult):
     facts: Mapping[str, Any]
     pairs: PairScores | None = None
     paired: Paired | None = None
-    surprises: Surprises | None = None
+    surprisals: Surprisals | None = None
     every: bool = False
     counting: str = ""
 
@@ -111,24 +111,24 @@ class Evaluation(TableResult):
             found = self.pairs.blocks(most, self.every)
         else:
             found = (self.paired or self.score).blocks()
-        if self.surprises is not None:
-            found[1:1] = self.surprises.blocks(most)[1:]
+        if self.surprisals is not None:
+            found[1:1] = self.surprisals.blocks(most)[1:]
         return [_extended(block, self.name, more) for block in found]
 
     @property
     def _in_context(self) -> str:
-        """The mean surprise, if it differs from the loss in training's windows."""
-        if self.surprises is None or self.surprises.score.loss == self.score.loss:
+        """The mean surprisal, if it differs from the loss in training's windows."""
+        if self.surprisals is None or self.surprisals.score.loss == self.score.loss:
             return ""
-        return f"{self.surprises.score.loss} (half a window of context or more)"
+        return f"{self.surprisals.score.loss} (half a window of context or more)"
 
     def records(self, most: int = WORST) -> Records:
         """A row for each character or pair, if these were asked for; else for the `most` worst
         pairs.
         """
         found = Records()
-        if self.surprises is not None:
-            found = self.surprises.records()
+        if self.surprisals is not None:
+            found = self.surprisals.records()
         elif self.pairs is not None and self.paired is None:
             found = self.pairs.records(None if self.every else most, self.every)
         return replace(found, facts=self.facts)
@@ -152,7 +152,7 @@ def log_note(line: str) -> None:
 class Scorer:
     """Evaluates texts with one model, beside another one if there is `against`.
 
-    chars: also the surprise of every character. pairs: the texts have pairs, as those of a model
+    chars: also the surprisal of every character. pairs: the texts have pairs, as those of a model
     with an encoder do; beam: targets are written by a beam search of this width. baseline: compares
     every text with n-gram counts of the training text. unknown: "error", or "skip" for the texts
     without the characters that a model does not know. data: the folder of the encoded corpora.
@@ -302,7 +302,7 @@ class Scorer:
             facts["beam"] = self.beam or 1
         if self.against is not None:
             return self._compared(self.against, text, name, {"may_have_seen": None, **facts})
-        scores = surprises = None
+        scores = surprisals = None
         if self.of_pairs:
             scores = score_pairs(model.reader, model.vocabulary, text, facts["beam"])
             found = scores.score
@@ -313,16 +313,16 @@ class Scorer:
             facts |= found.numbers
             if self.chars:
                 given = model.mixture, model.vocabulary
-                each = surprise_of_each(model.reader, ids, *given, overlapping=True)
-                surprises = replace(each, places=places)
-                facts["in_context"] = surprises.score.numbers
+                each = surprisal_of_each(model.reader, ids, *given, overlapping=True)
+                surprisals = replace(each, places=places)
+                facts["in_context"] = surprisals.score.numbers
             same = baseline is not None and baseline.scored == found.characters
             if not same and self._counted is not None and not facts.get("trained_on"):
                 baseline = count_baseline(self._counted, ids, len(model.vocabulary))
         facts["counting"] = comparison_record(found.nats, found.characters, baseline)
         beside = found.nats, found.characters, baseline, self.run.recorded
         counting = comparison(*beside) if baseline else ""
-        return Evaluation(name, found, facts, scores, None, surprises, self.chars, counting)
+        return Evaluation(name, found, facts, scores, None, surprisals, self.chars, counting)
 
     def _compared(self, other: Model, text: str, name: str, facts: dict[str, Any]) -> Evaluation:
         """How another model predicts a text, beside this one."""
@@ -339,7 +339,7 @@ class Scorer:
         else:
             known = self._known(other, text, label)
             first, second = (
-                surprise_of_each(each.reader, each.vocabulary.encode(known), each.mixture).nats
+                surprisal_of_each(each.reader, each.vocabulary.encode(known), each.mixture).nats
                 for each in (self.run, other)
             )
             found = paired(first, second)

@@ -671,7 +671,7 @@ class TrainedGPT(Shown):
         `gptx eval` shows the same. Logs a warning if the model has learned some of the text.
 
         against: also compares with another model, a run of `gpt.runs()`, or a path that `load`
-        opens. chars: also the surprise of each character. pairs: the text has lines "source TAB
+        opens. chars: also the surprisal of each character. pairs: the text has lines "source TAB
         target", as texts for a model with an encoder always do; beam: writes targets by a beam
         search of this width. baseline: compares with n-gram counts of the training text. unknown:
         "skip" leaves out the characters that a model does not know. data: the folder of the encoded

@@ -1,7 +1,7 @@
-"""Two models on one text: the mean difference of their surprises, with a 95 % interval.
+"""Two models on one text: the mean difference of their surprisals, with a 95 % interval.
 
 Neighbouring characters depend on each other, and so do neighbouring scenes: one model may be better
-at verse, the other at prose. The interval takes this into account. Uses only surprises: no models
+at verse, the other at prose. The interval takes this into account. Uses only surprisals: no models
 and no text.
 """
 
@@ -129,7 +129,7 @@ def _signed(nats: float) -> str:
 
 
 def paired(first: Array, second: Array, names: tuple[str, str] = ("first", "second")) -> Paired:
-    """Compares the surprises of the same (n,) characters under two models, n ≥ 1."""
+    """Compares the surprisals of the same (n,) characters under two models, n ≥ 1."""
     a, b = (nats.astype(np.float64) for nats in (first, second))
     error, freedom = mean_error(b - a)
     return Paired(float(a.mean()), float(b.mean()), float(error), int(freedom), len(a), names)

@@ -38,7 +38,7 @@ from gpt.reading.decode import CachedDecoder, on_cores
 from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import draw, probabilities, uniforms
-from gpt.reading.score import WORST, Score, surprises, windows_at_once
+from gpt.reading.score import WORST, Score, surprisals, windows_at_once
 from gpt.vocabulary import FIRST, LAST, Ids, code_points
 from gpt.words import bits, counted
 
@@ -139,7 +139,7 @@ def _drawn(
         drawn = draw(probabilities(np.where(never, -np.inf, logits), config), chances)
         ends = drawn == last
         counts = ends | (at < most)  # a target of the largest length can end, but not go on
-        nats[live] += np.where(counts, surprises(logits.astype(np.float64), drawn), 0)
+        nats[live] += np.where(counts, surprisals(logits.astype(np.float64), drawn), 0)
         ids[live, at] = drawn
         lengths[live[ends]], ended[live[ends]] = at, True
         live = live[~ends]
@@ -343,7 +343,7 @@ class PairScores(TableResult):
 
     def blocks(self, most: int = WORST, every: bool = False) -> list[Block]:
         """The loss, what the model wrote, and the `most` worst pairs. every: also all pairs, whose
-        target characters have the colour of their surprise.
+        target characters have the colour of their surprisal.
         """
         score, sources = self.score, counted(int(self.firsts.sum()), "source")
         loss = score.loss.replace("a character", "a target character")
@@ -377,10 +377,10 @@ class PairScores(TableResult):
     def _passage(self) -> Passage:
         """The pairs, a line each; sources have no values."""
         text, nats = "", list[float]()
-        for source, target, surprise in zip(self.sources, self.targets, self.each, strict=True):
+        for source, target, surprisal in zip(self.sources, self.targets, self.each, strict=True):
             text += f"{source}{FIRST}{target}{LAST}"
-            nats += [np.nan] * (len(source) + len(FIRST)) + surprise.tolist()
-        return Passage(text, bits(np.array(nats)), "bits of surprise")
+            nats += [np.nan] * (len(source) + len(FIRST)) + surprisal.tolist()
+        return Passage(text, bits(np.array(nats)), "bits of surprisal")
 
     def records(self, most: int | None = None, every: bool = False) -> Records:
         """A row for each pair, or for the `most` worst ones. every: with the nats of each target
@@ -402,7 +402,7 @@ class PairScores(TableResult):
         return Records(columns, self.numbers)
 
 
-def surprises_of_targets(
+def surprisals_of_targets(
     reader: Reader, pairs: Sequence[tuple[Ids, Ids]], first: int, last: int
 ) -> npt.NDArray[np.float64]:
     """(source, target) ids of N pairs -> (M,) −ln p of each target's characters and its end.
@@ -415,15 +415,15 @@ def surprises_of_targets(
     groups = [order[begin : begin + most] for begin in range(0, len(order), most)]
 
     def work(group: Sequence[int]) -> list[Array]:
-        return _surprises(reader, [pairs[number] for number in group], first, last)
+        return _surprisals(reader, [pairs[number] for number in group], first, last)
 
     return np.concatenate([np.empty(0), *_in_order(groups, work)])
 
 
-def _surprises(
+def _surprisals(
     reader: Reader, pairs: Sequence[tuple[Ids, Ids]], first: int, last: int
 ) -> list[Array]:
-    """B pairs -> for each (T + 1,) surprises, of its target's characters and its end."""
+    """B pairs -> for each (T + 1,) surprisals, of its target's characters and its end."""
     before = [before_target(reader, source, first, last) for source, _ in pairs]
     read = [[*start, *target.tolist()] for start, (_, target) in zip(before, pairs, strict=True)]
     lengths = np.array([len(each) for each in read])
@@ -435,7 +435,7 @@ def _surprises(
     predicts = (places >= starts[:, None]) & (places < lengths[:, None])  # (B, T)
     logits = reader.logits(reader.forward(ids, memory)[predicts])  # (M, vocab_size)
     expected = np.concatenate([[*target.tolist(), last] for _, target in pairs])
-    nats = surprises(logits.astype(np.float64), expected)
+    nats = surprisals(logits.astype(np.float64), expected)
     return np.split(nats, np.cumsum(lengths - starts)[:-1])
 
 

@@ -70,15 +70,15 @@ def _min_p(ranked: Chances, p: float) -> Kept:
 
 
 def _typical_p(ranked: Chances, p: float) -> Kept:
-    """The fewest whose sum reaches p, beginning with those whose surprise −ln(probability) is
+    """The fewest whose sum reaches p, beginning with those whose surprisal −ln(probability) is
     nearest to the entropy (Meister et al. 2023, locally typical sampling).
 
     Distances are compared in steps of 1e-9 nats, so that rounding errors decide no tie.
     """
     with np.errstate(divide="ignore"):
-        surprise = -np.log(ranked)  # infinite where an earlier filter left 0
-    entropy = (ranked * np.where(ranked > 0, surprise, 0.0)).sum(axis=-1, keepdims=True)
-    distance = np.round(np.abs(surprise - entropy), 9)
+        surprisal = -np.log(ranked)  # infinite where an earlier filter left 0
+    entropy = (ranked * np.where(ranked > 0, surprisal, 0.0)).sum(axis=-1, keepdims=True)
+    distance = np.round(np.abs(surprisal - entropy), 9)
     order = np.argsort(distance, axis=-1, kind="stable")
     kept = np.empty(ranked.shape, dtype=np.bool_)
     nearest_first = np.take_along_axis(ranked, order, axis=-1)

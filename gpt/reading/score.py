@@ -1,7 +1,7 @@
 """How well a model predicts a text: its loss, by the protocol that training evaluates with.
 
 That protocol's windows do not overlap, so the first characters of each have little or no context.
-Models can be compared by it, but not characters. So the surprises of single characters can also
+Models can be compared by it, but not characters. So the surprisals of single characters can also
 come from windows that overlap by half: each character has the context that the sampler would have
 for it (sampler.window_start).
 """
@@ -41,9 +41,9 @@ from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import bits, counted
 
 NUMBERS_AT_ONCE = 2**20  # logits or attention weights at once; more would not fit a CPU's cache
-WORST = 10  # surprises, or pairs, that are listed
-BEFORE, AFTER = 20, 8  # characters of context beside a surprise
-HINTED = 1_500  # characters up to which each one says its surprise under the mouse
+WORST = 10  # surprisals, or pairs, that are listed
+BEFORE, AFTER = 20, 8  # characters of context beside a surprisal
+HINTED = 1_500  # characters up to which each one says its surprisal under the mouse
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,7 +109,7 @@ class Score(TableResult):
 
 
 @dataclass(frozen=True, repr=False)
-class Surprises(TableResult):
+class Surprisals(TableResult):
     """Of each of the (n − 1,) characters after the first: −ln of its probability in nats, the
     likeliest id, and the probability of that id.
 
@@ -128,7 +128,7 @@ class Surprises(TableResult):
         worst = int(self.nats.argmax())
         character = f" ({self.text[worst + 1]!r})" if self.text else ""
         return (
-            f"<Surprises of {len(self.nats):,} characters: mean {self.score.bits:.3f} bits, "
+            f"<Surprisals of {len(self.nats):,} characters: mean {self.score.bits:.3f} bits, "
             f"highest {self.nats[worst] / math.log(2):.2f} at {worst + 1:,}{character}>"
         )
 
@@ -143,32 +143,32 @@ class Surprises(TableResult):
         return np.arange(1, len(self.nats) + 1) if self.places is None else self.places[1:]
 
     def blocks(self, most: int = WORST) -> list[Block]:
-        """The text, coloured by surprise, and the `most` largest surprises."""
+        """The text, coloured by surprisal, and the `most` largest surprisals."""
         facts = [counted(len(self.nats), "character"), f"mean {self.score.loss}"]
-        title = Title("surprise", facts)
+        title = Title("surprisal", facts)
         if not self.text:
             why = (
                 "made without its text; run.eval(text, chars=True) shows every character in colour"
             )
             return [title, Note(why)]
-        text, surprise = self.text, bits(self.nats)
+        text, surprisal = self.text, bits(self.nats)
         hints: list[str] = []
         if len(text) <= HINTED:
-            expected = map(self._expected, range(len(surprise)))
+            expected = map(self._expected, range(len(surprisal)))
             hints = ["the first character is not predicted"]
-            for value, guess in zip(surprise.tolist(), expected, strict=True):
+            for value, guess in zip(surprisal.tolist(), expected, strict=True):
                 hints.append(f"{value:.2f} bits; expected {guess}")
-        coloured = Passage(text, [math.nan, *surprise.tolist()], "bits of surprise", hints=hints)
+        coloured = Passage(text, [math.nan, *surprisal.tolist()], "bits of surprisal", hints=hints)
         worst = np.argsort(-self.nats, kind="stable")[: max(0, most)].tolist()
         titles = ["bits", "at", "character", "expected", "in the text"]
         columns = [Column(title, left=n > 1) for n, title in enumerate(titles)]
         table = Table(columns, [self._row(place) for place in worst])
-        listed = [Fold("the largest surprises", [table], opened=True)] * bool(worst)
+        listed = [Fold("the largest surprisals", [table], opened=True)] * bool(worst)
         named = [text[at + 1] + self.characters[self.likeliest[at]] for at in worst]
         return [title, coloured, *listed, Legend("".join(named))]
 
     def _row(self, place: int) -> list[Cell]:
-        """A surprise: its bits, position and character, what was expected, and the text around."""
+        """A surprisal: its bits, position and character, what was expected, and the text around."""
         text, at = self.text, place + 1
         before, after = text[max(0, at - BEFORE) : at], text[at + 1 : at + 1 + AFTER]
         around = f"{_one_line(before)}[{label(text[at])}]{_one_line(after)}"
@@ -206,7 +206,7 @@ def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
     def total(windows: _Windows) -> Array:
         logits, expected = windows.logits(reader, ids), windows.expected(ids)
         if mixture is None:
-            return np.full(4, surprises(logits, expected).sum(dtype=np.float64))
+            return np.full(4, surprisals(logits, expected).sum(dtype=np.float64))
         found = mixture.predict(*_flat(mixture, ids, logits, windows))
         came = np.arange(expected.size), expected.ravel()
         losses = [-each[came].sum() for each in (found.both, found.gpt, found.counting)]
@@ -219,15 +219,15 @@ def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
     return Score(both, count, gpt, counting, float(totals[:, 3].max()))
 
 
-def surprise_of_each(
+def surprisal_of_each(
     reader: Reader,
     ids: Ids,
     mixture: Mixture | None = None,
     vocabulary: Vocabulary | None = None,
     *,
     overlapping: bool = False,
-) -> Surprises:
-    """The surprise of each character, of which `score` is the mean. Raises TextError if n < 2.
+) -> Surprisals:
+    """The surprisal of each character, of which `score` is the mean. Raises TextError if n < 2.
 
     overlapping: each character with at least half of block_size before it, where the text has it.
     vocabulary: gives the result its text.
@@ -239,13 +239,13 @@ def surprise_of_each(
             scores = mixture.scores(*_flat(mixture, ids, logits, windows))
             logits = scores.reshape(logits.shape)
         most = logits.argmax(axis=-1)
-        chances = np.exp(-surprises(logits, most))
-        return surprises(logits, windows.expected(ids)).ravel(), most.ravel(), chances.ravel()
+        chances = np.exp(-surprisals(logits, most))
+        return surprisals(logits, windows.expected(ids)).ravel(), most.ravel(), chances.ravel()
 
     found = zip(*on_cores(each, _windows(reader.config, ids, overlapping)), strict=True)
     nats, likeliest, chances = (np.concatenate(parts) for parts in found)
     known = (vocabulary.decode(ids), vocabulary.characters) if vocabulary else ("", "")
-    return Surprises(nats, likeliest, chances, *known)
+    return Surprisals(nats, likeliest, chances, *known)
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ def windows_at_once(config: ModelConfig) -> int:
     return max(1, NUMBERS_AT_ONCE // (config.block_size * widest))
 
 
-def surprises(logits: Array, expected: Ids) -> Array:
+def surprisals(logits: Array, expected: Ids) -> Array:
     """(…, vocab_size) logits and (…) ids -> (…) −ln p(id), in nats."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     normaliser = np.log(np.exp(shifted).sum(axis=-1))

@@ -25,7 +25,7 @@ from gpt.reading.pairs import (
     beam,
     pair_scores,
     sampled,
-    surprises_of_targets,
+    surprisals_of_targets,
 )
 from gpt.vocabulary import FIRST, LAST, Ids, Vocabulary
 
@@ -174,7 +174,7 @@ def nats_of_targets(reader: Reader, vocabulary: Vocabulary, text: str) -> npt.ND
 
 def _nats(reader: Reader, vocabulary: Vocabulary, lines: Sequence[Line]) -> npt.NDArray[Any]:
     pairs = [(line.source, line.target) for line in lines]
-    return surprises_of_targets(reader, pairs, *_marks(reader, vocabulary))
+    return surprisals_of_targets(reader, pairs, *_marks(reader, vocabulary))
 
 
 def _marks(reader: Reader, vocabulary: Vocabulary) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Hook, unchanged
 from gpt.reading.layers import Array
 from gpt.reading.sampler import window_start
-from gpt.reading.score import surprises
+from gpt.reading.score import surprisals
 from gpt.view.files.exports import to_csv
 from gpt.view.page.shipping import means_record
 from gpt.view.selection import select
@@ -143,7 +143,7 @@ def set_weight(page: Page) -> None:
 
 
 def nats_of(run: TrainedGPT, text: str, hook: Hook = unchanged) -> tuple[float, Array]:
-    """The mean surprise of a text and the (V,) probabilities of the next character, with stages
+    """The mean surprisal of a text and the (V,) probabilities of the next character, with stages
     changed by the hook.
     """
     ids, reader = run.vocabulary.encode(text), run.reader
@@ -153,7 +153,7 @@ def nats_of(run: TrainedGPT, text: str, hook: Hook = unchanged) -> tuple[float, 
         histories = run.mixture.expert.trie.histories(ids)[:, 1:]
         logits = run.mixture.scores(logits, histories)
     chances = np.exp(logits[-1] - logits[-1].max())
-    return float(surprises(logits[:-1], ids[1:]).mean()), chances / chances.sum()
+    return float(surprisals(logits[:-1], ids[1:]).mean()), chances / chances.sum()
 
 
 @pytest.mark.parametrize("which", ["counted", "alone"])
@@ -174,7 +174,7 @@ def test_typed_and_edited_texts_have_pythons_numbers(
     expect_stages(page, run, "no cat sat on a")
 
 
-def test_the_page_states_its_proof_and_has_pythons_next_characters_and_surprises(
+def test_the_page_states_its_proof_and_has_pythons_next_characters_and_surprisals(
     open_file: OpenFile, run: TrainedGPT, file: Path
 ) -> None:
     page = ready(open_file(file), SHORT)
@@ -191,7 +191,7 @@ def test_the_page_states_its_proof_and_has_pythons_next_characters_and_surprises
         labels = page.locator("#next tbody tr:not(.rest) .term").all_inner_texts()
         ids = run.vocabulary.encode("".join(map(character_of, labels)))
         np.testing.assert_allclose(shown, getattr(experts.at(-1), name)[ids], rtol=1e-4, atol=1e-6)
-    page.locator("#direction button", has_text="surprise").click()
+    page.locator("#direction button", has_text="surprisal").click()
     mean = page.locator("#text-said").inner_text().split("mean ")[1].split()[0]
     expected = run.eval(SHORT).nats
     assert number(mean) == pytest.approx(expected, abs=6e-4)

@@ -16,7 +16,7 @@ from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.pair_measures import spread_pairs
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import Array
-from gpt.reading.score import surprises
+from gpt.reading.score import surprisals
 from gpt.reading.targets import nats_of_targets, pair_ids, target_settings, write_targets
 from gpt.view.files.exports import to_csv
 from gpt.view.selection import select
@@ -136,7 +136,7 @@ def losses(run: TrainedGPT, off: dict[tuple[str, int, int], Any]) -> float:
 
     source, read = run.vocabulary.encode(SOURCE), run.vocabulary.encode(f"\t{TARGET}\n")
     logits = hooked_logits(run.reader, source, read[:-1], replace).astype(np.float64)
-    return float(surprises(logits, read[1:]).mean())
+    return float(surprisals(logits, read[1:]).mean())
 
 
 def loss_shown(page: Page, column: int) -> float:

@@ -23,7 +23,7 @@ def test_outputs_work_side_by_side_in_the_colours_of_the_notebook(
     shown = [
         *maps,
         run.heads("the cat sat on the mat" * 3),
-        run.eval("the cat sat", chars=True).surprises,
+        run.eval("the cat sat", chars=True).surprisals,
     ]
     path = tmp_path / "notebook.html"
     body = "".join(each._repr_html_() for each in shown)

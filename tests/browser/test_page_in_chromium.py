@@ -296,7 +296,7 @@ def test_heads_sort_by_a_measure_and_have_a_mean_and_a_rollout(
     assert page.locator("#heads .name").all_inner_texts()[0] == "L0 H0"
 
 
-def test_the_text_shows_attention_from_and_to_characters_and_their_surprise(
+def test_the_text_shows_attention_from_and_to_characters_and_their_surprisal(
     open_page: Open, subject: Subject
 ) -> None:
     page = open_page([subject])
@@ -312,18 +312,18 @@ def test_the_text_shows_attention_from_and_to_characters_and_their_surprise(
     characters.nth(1).hover()
     best = int(weights[:, 1].argmax())
     assert text.inner_text().split(" ← ")[1].startswith(f"{best} ")
-    page.locator("#direction button", has_text="surprise").click()
+    page.locator("#direction button", has_text="surprisal").click()
     characters.nth(3).hover()
     said_first, mean = text.inner_text().split(" · ")
     place, _, nats, unit = said_first.rsplit(maxsplit=3)
     assert (place, unit) == ("3", "nats")
-    assert near(nats, subject.surprises[2])
-    assert near(mean.split()[1], subject.surprises.mean())
-    assert near(mean.split()[4], subject.surprises.mean() / math.log(2))
+    assert near(nats, subject.surprisals[2])
+    assert near(mean.split()[1], subject.surprisals.mean())
+    assert near(mean.split()[4], subject.surprisals.mean() / math.log(2))
     shades = characters.evaluate_all("all => all.map(e => e.style.background)")
     assert shades[0] == ""
     lightness = [sum(map(int, re.findall(r"\d+", shade))) for shade in shades[1:]]
-    assert np.argmin(lightness) == subject.surprises.argmax()
+    assert np.argmin(lightness) == subject.surprisals.argmax()
     page.locator("#direction button").nth(0).click()
     characters.nth(2).click()
     characters.nth(6).click()

@@ -1,4 +1,4 @@
-"""`gptx eval`: the loss of training, every character's surprise, two models."""
+"""`gptx eval`: the loss of training, every character's surprisal, two models."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def predict(model: TrainedGPT) -> None:
         score.nats,
         score.gpt,
         score.counting,
-        *model.eval(TEXT[:40], chars=True).surprises.nats,
+        *model.eval(TEXT[:40], chars=True).surprisals.nats,
     ]
     assert np.isfinite(np.array(numbers, "f8")).all()
     assert experts is not None

@@ -29,7 +29,7 @@ from gpt.heads.pair_measures import (
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.reading.score import surprises
+from gpt.reading.score import surprisals
 from gpt.reading.targets import pair_ids, split_pair
 from gpt.storage.checkpoint import Checkpoint
 from gpt.vocabulary import Ids, Vocabulary
@@ -231,7 +231,7 @@ def nats_of(reader: Reader, pair: tuple[Ids, Ids]) -> float:
     memory = reader.encode(source[None])
     logits = reader.logits(reader.forward(read[None], memory))[0].astype(np.float64)
     last = Vocabulary.from_text(CHARACTERS).encode("\n")[0]
-    return float(surprises(logits, np.append(read[1:], last)).mean())
+    return float(surprisals(logits, np.append(read[1:], last)).mean())
 
 
 @pytest.mark.parametrize("text", ["24 abc\t2-1", "24 abc"])

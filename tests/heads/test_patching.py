@@ -21,7 +21,7 @@ from gpt.model import GPT
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
-from gpt.reading.score import surprises
+from gpt.reading.score import surprisals
 from gpt.storage.checkpoint import Checkpoint
 
 KINDS = list(zip(get_args(Position), cycle(get_args(Norm)), strict=False))
@@ -181,7 +181,7 @@ def test_everything_after_a_stage_follows_from_its_new_values() -> None:
 
 def loss(reader: Reader, windows: Array, patch: Patched | None = None) -> Array:
     """(N,) mean loss of each window."""
-    nats = surprises(logits(reader, windows[:, :-1], patch), windows[:, 1:])
+    nats = surprisals(logits(reader, windows[:, :-1], patch), windows[:, 1:])
     return nats.mean(axis=-1, dtype=np.float64)  # type: ignore[no-any-return]
 
 

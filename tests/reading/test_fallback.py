@@ -213,9 +213,9 @@ RESULTS: dict[str, tuple[str, Callable[[TrainedGPT], Any]]] = {
     "attention": ("block", lambda model: model.attn("the cat sat").layers[1].weights),
     "checks": ("block", lambda model: [it.passed for it in model.attn("the cat").checks]),
     "score": ("forward", lambda model: model.eval(TEXT_OF_THREE_WINDOWS).nats),
-    "surprises": (
+    "surprisals": (
         "forward",
-        lambda model: model.eval(TEXT_OF_THREE_WINDOWS, chars=True).surprises.nats,
+        lambda model: model.eval(TEXT_OF_THREE_WINDOWS, chars=True).surprisals.nats,
     ),
     "next": ("forward", lambda model: model.next("the cat").expected),
     "heads": ("block", lambda model: model.heads(TEXT_OF_THREE_WINDOWS).measures[0].values),

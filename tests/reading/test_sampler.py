@@ -139,9 +139,9 @@ def exact(logits: list[float], options: dict[str, Any]) -> list[float]:
         chances = {token: chance for token, chance in chances.items() if chance >= least}
     if "typical_p" in options:  # nearest to the entropy, sum p (Meister et al. 2023)
         whole, held, kept = sum(chances.values()), 0.0, {}
-        surprise = {token: -math.log(chance / whole) for token, chance in chances.items()}
-        entropy = sum(chances[token] / whole * surprise[token] for token in chances)
-        far = {token: round(abs(surprise[token] - entropy), 9) for token in chances}
+        surprisal = {token: -math.log(chance / whole) for token, chance in chances.items()}
+        entropy = sum(chances[token] / whole * surprisal[token] for token in chances)
+        far = {token: round(abs(surprisal[token] - entropy), 9) for token in chances}
         for token in sorted(chances, key=lambda token: (far[token], order.index(token))):
             if held / whole < options["typical_p"]:
                 kept[token] = chances[token]

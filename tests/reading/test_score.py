@@ -1,4 +1,4 @@
-"""A score is the mean surprise over windows; it equals the results of torch and of a plain loop."""
+"""A score is the mean surprisal over windows; it equals what torch and a plain loop give."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import window_start
-from gpt.reading.score import Score, score, surprise_of_each, surprises
+from gpt.reading.score import Score, score, surprisal_of_each, surprisals
 from gpt.storage.checkpoint import Checkpoint
 from gpt.training.checkpoint import load_gpt
 from gpt.training.evaluation import losses_of
@@ -64,10 +64,10 @@ def test_bits_and_perplexity_follow_from_nats() -> None:
     assert (Score(0.0, 1).bits, Score(0.0, 1).perplexity) == (0, 1)
 
 
-def test_surprise_has_known_values_for_certain_uniform_and_impossible_characters() -> None:
+def test_surprisal_has_known_values_for_certain_uniform_and_impossible_characters() -> None:
     logits = np.array([[1000.0, 0.0], [5.0, 5.0], [1000.0, 0.0]])
     expected = [0.0, math.log(2), 1000.0]
-    assert surprises(logits, np.array([0, 1, 1], dtype=np.uint8)).tolist() == expected
+    assert surprisals(logits, np.array([0, 1, 1], dtype=np.uint8)).tolist() == expected
 
 
 def test_score_counts_characters(trained: TrainedGPT) -> None:
@@ -84,9 +84,9 @@ def test_text_too_short_to_score_is_refused(trained: TrainedGPT, text: str) -> N
 
 
 @pytest.mark.parametrize("length", LENGTHS)
-def test_the_mean_surprise_is_the_score(trained: TrainedGPT, length: int) -> None:
+def test_the_mean_surprisal_is_the_score(trained: TrainedGPT, length: int) -> None:
     ids = ids_of(trained, length)
-    found = surprise_of_each(trained.reader, ids)  # in the windows of `score`
+    found = surprisal_of_each(trained.reader, ids)  # in the windows of `score`
     assert len(found.nats) == len(found.likeliest) == len(found.chances) == length - 1
     assert found.score.nats == pytest.approx(score(trained.reader, ids).nats, rel=1e-6)
     for at in {0, (length - 1) // 2, length - 2}:
@@ -106,16 +106,16 @@ def test_overlapping_windows_have_the_context_of_sampling(
 ) -> None:
     monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", at_once)
     ids = ids_of(trained, length)
-    found = surprise_of_each(trained.reader, ids, overlapping=True)
+    found = surprisal_of_each(trained.reader, ids, overlapping=True)
     assert len(found.nats) == len(found.likeliest) == len(found.chances) == length - 1
     for at in range(length - 1):
         start = window_start(at + 1, 16)
         assert start == 0 or at + 1 - start > 8
         logits = trained.reader.logits(trained.reader.forward(ids[None, start : at + 1]))[0, -1]
-        assert found.nats[at] == pytest.approx(surprises(logits, ids[at + 1]), abs=1e-4)
+        assert found.nats[at] == pytest.approx(surprisals(logits, ids[at + 1]), abs=1e-4)
         assert found.likeliest[at] == logits.argmax()
     text = trained.vocabulary.decode(ids)
-    assert trained.eval(text, chars=True).surprises.nats.tolist() == found.nats.tolist()
+    assert trained.eval(text, chars=True).surprisals.nats.tolist() == found.nats.tolist()
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 3, 5])
@@ -125,8 +125,8 @@ def test_overlapping_windows_work_for_any_size(block_size: int) -> None:
     random = np.random.default_rng(1)
     tensors = {n: random.normal(size=size) for n, size in config.shapes().items()}
     reader, ids = Reader(config, tensors), random.integers(7, size=12)
-    found = surprise_of_each(reader, ids, overlapping=True)
+    found = surprisal_of_each(reader, ids, overlapping=True)
     for at in range(11):
         start = window_start(at + 1, block_size)
         logits = reader.logits(reader.forward(ids[None, start : at + 1]))[0, -1]
-        assert found.nats[at] == pytest.approx(surprises(logits, ids[at + 1]), abs=1e-9)
+        assert found.nats[at] == pytest.approx(surprisals(logits, ids[at + 1]), abs=1e-9)

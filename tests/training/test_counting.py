@@ -24,7 +24,7 @@ from gpt.counting.held_out import HeldOut
 from gpt.counting.tables import count
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise
-from gpt.reading.score import surprise_of_each
+from gpt.reading.score import surprisal_of_each
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training.counting import Counting
@@ -70,16 +70,16 @@ def test_a_file_scores_as_training_did(made: tuple[Run, Trainer, list[Evaluated]
     assert found.nats < found.counting + 0.02
 
 
-def test_surprises_predictions_and_scores_agree(
+def test_surprisals_predictions_and_scores_agree(
     made: tuple[Run, Trainer, list[Evaluated]],
 ) -> None:
     model = gpt.load(made[0].path)
     text = LONG[-200:]
     score = model.eval(text).score
     ids = model.vocabulary.encode(text)
-    surprises = surprise_of_each(model.reader, ids, model.mixture)
-    assert surprises.score.nats == pytest.approx(score.nats, abs=1e-6)
-    overlapping = model.eval(text, chars=True).surprises
+    surprisals = surprisal_of_each(model.reader, ids, model.mixture)
+    assert surprisals.score.nats == pytest.approx(score.nats, abs=1e-6)
+    overlapping = model.eval(text, chars=True).surprisals
     for place in (30, 100, 198):
         found = model.next(text[: place + 1], temperature=1.0)
         came = model.vocabulary.encode(text[place + 1])[0]

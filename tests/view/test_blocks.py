@@ -178,21 +178,21 @@ VALUES = [math.nan, 0.2, 1.0, 2.4, 8.0, 12.0, 3.0, 0.0, 30.0]
 
 
 def test_a_text_has_colours_or_digits() -> None:
-    block = Passage(TEXT, VALUES, "bits of surprise", hints=[f"<{n}" for n in range(9)])
+    block = Passage(TEXT, VALUES, "bits of surprisal", hints=[f"<{n}" for n in range(9)])
     assert shown([block], Page()) == [
         *("ab c⏎", " 0128", "東é a", "9 309"),
-        "digits: bits of surprise · 9: nine or more",
+        "digits: bits of surprisal · 9: nine or more",
     ]
     first, _, scale = lines_of([block], Page(coloured=True))
     assert first.plain == "ab c⏎"
     styles = [str(span.style) for span in first.spans]
     assert styles == ["dim", *(str(shade(each / 8)) for each in VALUES[1:5])]
-    assert scale.plain.split() == ["bits", "of", "surprise", *"01234567", "8+"]
+    assert scale.plain.split() == ["bits", "of", "surprisal", *"01234567", "8+"]
     page = card_of([block])
     classes = re.findall(r"<b class=(\w+) title=", page)
     assert classes == ["dim", "s0", "s1", "s2", "s8", "s8", "s3", "s0", "s8"]
     words = Words(page).words
-    assert words[-12:] == ["bits", "of", "surprise", *"01234567", "8+"]
+    assert words[-12:] == ["bits", "of", "surprisal", *"01234567", "8+"]
     assert page.count('title="&lt;') == 9
 
 

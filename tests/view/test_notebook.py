@@ -31,7 +31,7 @@ from gpt.heads.survey import development
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.paired import paired
 from gpt.reading.sampler import Sample
-from gpt.reading.score import Score, Surprises
+from gpt.reading.score import Score, Surprisals
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.comparison import Comparison, Group
 from gpt.storage.curves import Curve, TrainingCurve
@@ -106,7 +106,7 @@ def every(run: TrainedGPT, text: str) -> list[Any]:
         run.lens(found),
         run.eval(text, unknown="skip"),
         run.eval(text, unknown="skip").score,
-        run.eval(text, unknown="skip", chars=True).surprises,
+        run.eval(text, unknown="skip", chars=True).surprisals,
         run.explain(TEXT[:3]),
         run.explain(TEXT[:3]).steps[0].tables[0],
         run.eval(TEXT * 9, against=run).paired,
@@ -231,7 +231,7 @@ def test_any_text_is_shown_as_text(run: TrainedGPT) -> None:
     step = Step(hostile, hostile, hostile, (table,), hostile)
     corpus = CorpusId("0" * 64, 9, (hostile,))
     for each in (
-        Surprises(nats, likeliest, nats, hostile, hostile),
+        Surprisals(nats, likeliest, nats, hostile, hostile),
         Lesson(hostile, hostile, (step,), hostile),
         table,
         Sample(hostile, hostile),
@@ -273,7 +273,7 @@ def test_large_results_stay_small() -> None:
     count = 200_000
     nats = np.random.default_rng(0).exponential(2, count - 1)
     likeliest = np.zeros(count - 1, np.int64)
-    texts = Surprises(nats, likeliest, nats, "<&ab " * (count // 5), "<&ab ")
+    texts = Surprisals(nats, likeliest, nats, "<&ab " * (count // 5), "<&ab ")
     named = Table("wide", np.ones((600, 600)), tuple("a" * 600), tuple("b" * 600))
     rows = tuple((Run(Path(f"runs/{number}")), manifest()) for number in range(3_000))
     lesson = Lesson("long", "about", (Step("step", "text", tables=(named,) * 4),) * 9)
@@ -299,8 +299,8 @@ def test_results_are_data_frames(run: TrainedGPT) -> None:
             assert isinstance(each.to_pandas(), pandas.DataFrame), each
     lens = run.lens(found).to_pandas()
     assert lens.groupby(["depth", "position"]).size().eq(8).all()
-    surprises = run.eval(TEXT, chars=True).to_pandas()
-    assert "".join(surprises.character) == TEXT[1:]
+    surprisals = run.eval(TEXT, chars=True).to_pandas()
+    assert "".join(surprisals.character) == TEXT[1:]
 
 
 def test_without_pandas_the_error_says_what_to_install(

@@ -18,7 +18,7 @@ from gpt.heads.kinds import Start, kinds
 from gpt.heads.measures import Measure
 from gpt.heads.next_character import Experts, Lens
 from gpt.reading.layers import Array
-from gpt.reading.score import surprise_of_each
+from gpt.reading.score import surprisal_of_each
 from gpt.version import __version__
 from gpt.view.page.document import Kind, template, to_json
 from gpt.view.page.packing import detail_names, fit, in_base64, of_allowed, pack
@@ -62,8 +62,8 @@ MOST = 8  # characters of a position, of which three experts have their likelies
 class Subject:
     """One checkpoint's view of the text.
 
-    surprises: of each of the (T − 1,) characters after the first, in nats. A model with an encoder
-    has no lens and no surprises here.
+    surprisals: of each of the (T − 1,) characters after the first, in nats. A model with an encoder
+    has no lens and no surprisals here.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Subject:
     characters: str  # id -> character
     measures: Sequence[Measure]
     origin: Mapping[str, Any]  # run, step, checkpoint hash
-    surprises: Array
+    surprisals: Array
     experts: Experts | None = None  # of a model with counting
 
 
@@ -97,14 +97,14 @@ def subject_of(
         attention.characters,
         model.measures(attention) if measures is None else measures,
         model.stored.origin if origin is None else origin,
-        np.zeros(0) if attention.source else surprises_of(model, attention.ids),
+        np.zeros(0) if attention.source else surprisals_of(model, attention.ids),
         model.experts(attention),
     )
 
 
-def surprises_of(model: TrainedGPT, ids: Ids) -> Array:
+def surprisals_of(model: TrainedGPT, ids: Ids) -> Array:
     """(T,) ids -> (T − 1,) nats of the characters after the first."""
-    return surprise_of_each(model.reader, ids, model.mixture).nats if len(ids) > 1 else np.zeros(0)
+    return surprisal_of_each(model.reader, ids, model.mixture).nats if len(ids) > 1 else np.zeros(0)
 
 
 def build_page(
@@ -168,7 +168,7 @@ def _described(subject: Subject) -> dict[str, Any]:
         "checks": [rounded(check.record) for check in attention.checks],
         "measures": measures_record(subject.measures),
         "kinds": kinds(subject.measures) if _several(subject.measures) else None,
-        "surprises": pack(subject.surprises, 32),
+        "surprisals": pack(subject.surprisals, 32),
         "lens": None if subject.lens is None else lens_record(subject.lens, subject.characters),
         "experts": None
         if subject.experts is None

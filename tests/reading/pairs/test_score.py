@@ -17,7 +17,7 @@ from gpt.config import ModelConfig
 from gpt.model import GPT, initialise
 from gpt.reading import pairs
 from gpt.reading.gpt import Reader
-from gpt.reading.pairs import PairScores, edit_distances, surprises_of_targets
+from gpt.reading.pairs import PairScores, edit_distances, surprisals_of_targets
 
 FIRST, LAST = 1, 2
 SHAPE: dict[str, Any] = dict(vocab_size=9, block_size=24, n_layer=2, n_head=2, n_embd=8)
@@ -44,7 +44,7 @@ def model_of(**options: Any) -> GPT:
 
 @pytest.mark.parametrize("options", [{"encoder_layers": 2}, {"encoder_layers": 0}])
 @pytest.mark.parametrize("at_once", [1, 2, 1000])
-def test_surprises_are_torchs_loss_of_each_pair_alone(
+def test_surprisals_are_torchs_loss_of_each_pair_alone(
     options: dict[str, Any], at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pairs, "windows_at_once", lambda config: at_once)
@@ -56,16 +56,16 @@ def test_surprises_are_torchs_loss_of_each_pair_alone(
         with torch.no_grad():
             logits = model(torch.tensor([[*before, *target]]), **read)[0, len(before) - 1 :]
         expected += F.cross_entropy(logits, after, reduction="none").tolist()
-    found = surprises_of_targets(reader_of(model), PAIRS, FIRST, LAST)
+    found = surprisals_of_targets(reader_of(model), PAIRS, FIRST, LAST)
     assert found.tolist() == pytest.approx(expected, abs=1e-5)
 
 
-def test_padding_changes_no_surprise() -> None:
+def test_padding_changes_no_surprisal() -> None:
     config = model_of(encoder_layers=1).config
     random = np.random.default_rng(1)
     reader = Reader(config, {n: random.normal(size=size) for n, size in config.shapes().items()})
-    together = surprises_of_targets(reader, PAIRS, FIRST, LAST)
-    alone = [surprises_of_targets(reader, [pair], FIRST, LAST) for pair in PAIRS]
+    together = surprisals_of_targets(reader, PAIRS, FIRST, LAST)
+    alone = [surprisals_of_targets(reader, [pair], FIRST, LAST) for pair in PAIRS]
     np.testing.assert_allclose(together, np.concatenate(alone), rtol=0, atol=1e-9)
 
 

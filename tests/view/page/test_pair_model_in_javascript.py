@@ -16,7 +16,7 @@ from gpt.config import AttentionKind, ModelConfig, SampleConfig
 from gpt.heads.attention_map import stages_of
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.pairs import sampled, surprises_of_targets
+from gpt.reading.pairs import sampled, surprisals_of_targets
 from gpt.view.page.packing import of_allowed
 from gpt.view.page.shipping import config_record, proof_record, rounded
 
@@ -145,7 +145,7 @@ def test_the_target_is_that_of_sample(script: JavaScript, options: dict[str, Any
         assert answer["sums"] < 1e-6
 
 
-def test_a_target_of_ones_own_has_numpys_surprises_whatever_was_read_before(
+def test_a_target_of_ones_own_has_numpys_surprisals_whatever_was_read_before(
     script: JavaScript,
 ) -> None:
     reader = reader_of()
@@ -159,7 +159,7 @@ def test_a_target_of_ones_own_has_numpys_surprises_whatever_was_read_before(
     for answer, target in zip(found, targets, strict=True):
         if target is None:
             continue
-        expected = surprises_of_targets(
+        expected = surprisals_of_targets(
             reader, [(source, np.array(target, int))], FIRST_ID, LAST_ID
         )
         np.testing.assert_allclose(answer["nats"], expected, atol=1e-4)

@@ -65,12 +65,12 @@ export class Subject {
     this.matrices = new Map();
     this.lens = payload.lens && new Guesses(payload.lens, this.length);
     this.experts = payload.experts && new Experts(payload.experts);
-    this.surprises = unpack(payload.surprises);
+    this.surprisals = unpack(payload.surprisals);
   }
 
   /** Mean nats of the characters after the first; NaN if there are none. */
   get loss() {
-    return this.surprises.reduce((sum, nats) => sum + nats, 0) / this.surprises.length;
+    return this.surprisals.reduce((sum, nats) => sum + nats, 0) / this.surprisals.length;
   }
 
   /** @param {number} layer */

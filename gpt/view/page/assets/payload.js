@@ -38,7 +38,7 @@
  *   output is replaced at every position: by `value`, or by 0 (null)
  * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} [next]
  *   log-probabilities of the vocabulary after the text, on a page that computes
- * @property {Packed} surprises of each character after the first: −ln of its probability, in nats; on
+ * @property {Packed} surprisals of each character after the first: −ln of its probability, in nats; on
  *   a page that computes, of a model with an encoder, of the target's characters and its end
  * @property {Pair} [pair] on a page that computes, of a model with an encoder
  */

@@ -1,6 +1,6 @@
 // @ts-check
 // The text: selecting a character shades the characters that it attends to, or that attend to it; or
-// each character is shaded by its surprise.
+// each character is shaded by its surprisal.
 
 import { css, ink, Scale } from "./colours.js";
 import { decimals, short, signed } from "./numbers.js";
@@ -9,9 +9,9 @@ import { followCharacters, lead, make, named, part, segments, showLegend } from 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {import("./data.js").Subject} Subject */
-/** What the shades are. @typedef {"from" | "to" | "surprise"} Direction */
+/** What the shades are. @typedef {"from" | "to" | "surprisal"} Direction */
 
-const LEAST_NATS = 5; // of the scale of surprises: ln 148
+const LEAST_NATS = 5; // of the scale of surprisals: ln 148
 
 /** @param {App} app */
 export function makeText(app) {
@@ -34,7 +34,7 @@ export function makeText(app) {
   const show = segments(part("direction"), [
     ["from", "attends to", "Shades the keys that a character looks at"],
     ["to", "is attended by", "Shades the queries that look at a character"],
-    ["surprise", "surprise", "Shades each character by −ln of its probability, in nats"],
+    ["surprisal", "surprisal", "Shades each character by −ln of its probability, in nats"],
   ], (value) => {
     direction = /** @type {Direction} */ (value);
     render();
@@ -90,11 +90,11 @@ export function makeText(app) {
     }
     drawn = now;
     shaded = weights;
-    const line = direction === "surprise"
-      ? surpriseLine(subject)
+    const line = direction === "surprisal"
+      ? surprisalLine(subject)
       : weightsLine(weights, rows, direction, subject.length);
-    const least = direction === "surprise" ? LEAST_NATS : limit;
-    const scale = new Scale(line, direction === "surprise" ? "fixed" : mode, app.dark, least);
+    const least = direction === "surprisal" ? LEAST_NATS : limit;
+    const scale = new Scale(line, direction === "surprisal" ? "fixed" : mode, app.dark, least);
     showLegend(part("text-legend"), scale, app.digits);
     const masked = maskOf(direction, rows);
     characters.forEach((character, position) => {
@@ -112,8 +112,8 @@ export function makeText(app) {
       if (character.ariaSelected !== selected) character.ariaSelected = selected;
     });
     if (!host.querySelector('[tabindex="0"]')) characters[0].tabIndex = 0;
-    said.textContent = direction === "surprise"
-      ? surpriseSummary(subject, rows, app.digits)
+    said.textContent = direction === "surprisal"
+      ? surprisalSummary(subject, rows, app.digits)
       : summary(app, subject, rows, line.values, direction);
   }
   return { host, render };
@@ -134,14 +134,14 @@ function characterOf(label, code, position) {
 function maskOf(direction, rows) {
   const [first, last] = [Math.min(...rows), Math.max(...rows)];
   return (/** @type {number} */ position) => {
-    if (direction === "surprise") return position === 0;
+    if (direction === "surprisal") return position === 0;
     return direction === "from" ? position > last : position < first;
   };
 }
 
-/** Each character's surprise; the first has none. @param {Subject} subject @returns {Matrix} */
-function surpriseLine({ surprises, length }) {
-  const values = Float64Array.of(NaN, ...surprises);
+/** Each character's surprisal; the first has none. @param {Subject} subject @returns {Matrix} */
+function surprisalLine({ surprisals, length }) {
+  const values = Float64Array.of(NaN, ...surprisals);
   return { rows: 1, columns: length, values, causal: false, keys: true, kind: "nats" };
 }
 
@@ -168,11 +168,11 @@ function weightsLine(weights, rows, direction, T) {
 }
 
 /** @param {Subject} subject @param {number[]} rows @param {number} digits */
-function surpriseSummary(subject, rows, digits) {
-  const { surprises } = subject;
-  if (!surprises.length) return "The first character has no surprise: nothing comes before it.";
+function surprisalSummary(subject, rows, digits) {
+  const { surprisals } = subject;
+  if (!surprisals.length) return "The first character has no surprisal: nothing comes before it.";
   const each = rows.filter((row) => row > 0).slice(0, 6).map((row) =>
-    `${named(subject, row)} ${short(surprises[row - 1], digits)} nats`
+    `${named(subject, row)} ${short(surprisals[row - 1], digits)} nats`
   );
   const [nats, bits] = [subject.loss, subject.loss / Math.LN2].map((mean) => decimals(mean, 3));
   return [...each, `mean ${nats} nats/char = ${bits} bits/char`].join(" · ");

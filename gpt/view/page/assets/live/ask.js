@@ -174,7 +174,7 @@ function rowsOfTexts(session) {
 }
 
 /**
- * The mean surprises of both, and their difference if the text is the same.
+ * The mean surprisals of both, and their difference if the text is the same.
  * @param {string} name
  * @param {Subject} before
  * @param {Subject} after

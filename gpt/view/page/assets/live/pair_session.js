@@ -196,7 +196,7 @@ export class PairSession extends Session {
       experts: null,
       weights: answer.weights,
       details: answer.details,
-      surprises: answer.nats,
+      surprisals: answer.nats,
       full: kind !== "decoder",
       columns: kind === "cross" ? source : null,
       replaced: changes?.[kind]?.heads,

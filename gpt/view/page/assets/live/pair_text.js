@@ -15,7 +15,7 @@ import { makeDrawn } from "./pair_write.js";
 /** @typedef {import("./pair_session.js").PairSession} PairSession */
 /** "source" or "target", and a place in it; in the target 0 is the TAB. @typedef {{side: string, place: number}} Place */
 
-const MOST_SURPRISE = Math.LN10; // nats, of the scale
+const MOST_SURPRISAL = Math.LN10; // nats, of the scale
 const MOST_READ = 4; // keys that are named
 
 /** Each line of characters, its elements kept while they are the same. */
@@ -127,13 +127,13 @@ export function makePair(app, session) {
     first.write(source.labels, () => null);
     second.write(
       [read.labels[0], ...expected],
-      (place) => place ? Math.exp(-subject.surprises[place - 1]) : null,
+      (place) => place ? Math.exp(-subject.surprisals[place - 1]) : null,
     );
     const row = rowOf(pair);
     const found = shadesOf(app, subject, pair, row, pointed);
-    const surprise = new Scale(surpriseMatrix(subject), "root", app.dark, MOST_SURPRISE);
+    const surprisal = new Scale(surprisalMatrix(subject), "root", app.dark, MOST_SURPRISAL);
     const below = (/** @type {number} */ place) =>
-      place ? css(surprise.rgb(Math.max(0, surprise.step(0, place - 1)))) : "transparent";
+      place ? css(surprisal.rgb(Math.max(0, surprisal.step(0, place - 1)))) : "transparent";
     first.shade(
       found.source,
       () => "transparent",
@@ -154,8 +154,8 @@ export function makePair(app, session) {
 }
 
 /** @param {Subject} subject @returns {Matrix} */
-function surpriseMatrix({ surprises }) {
-  const values = Float64Array.from(surprises);
+function surprisalMatrix({ surprisals }) {
+  const values = Float64Array.from(surprisals);
   return { rows: 1, columns: values.length, values, causal: false, keys: true, kind: "nats" };
 }
 
@@ -209,10 +209,10 @@ function shadesOf(app, subject, { kind }, row, pointed) {
  * @param {ReturnType<typeof shadesOf>} found
  */
 function sentence({ digits, weights }, subject, { kind, source, expected }, row, found) {
-  const nats = subject.surprises[row];
+  const nats = subject.surprisals[row];
   const chance = expected.length
     ? `'${expected[row]}' is written with probability ${short(Math.exp(-nats), digits)}, ` +
-      `surprise ${short(nats, digits)} nats`
+      `surprisal ${short(nats, digits)} nats`
     : "the model ends the target at once";
   const columns = subject.columns.labels;
   if (found.row < 0 && found.here.side === "source") {

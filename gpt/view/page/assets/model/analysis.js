@@ -26,7 +26,7 @@ import { windowStart } from "./sampler.js";
  * @property {{most: number, ids: Uint32Array, probabilities: Float32Array}} lens
  * @property {{most: number, ids: Uint32Array, probabilities: Float32Array,
  *   weights: Float32Array, history: Uint32Array} | null} experts
- * @property {Float32Array} surprises
+ * @property {Float32Array} surprisals
  * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} next
  */
 
@@ -75,7 +75,7 @@ export class Analysis {
       ...asPayload(reading.stages()),
       lens: this.#lens(window.length),
       experts: this.mixture && this.#experts(window),
-      surprises: Float32Array.from(window.slice(1), (id, at) => -this.#together(at)[id]),
+      surprisals: Float32Array.from(window.slice(1), (id, at) => -this.#together(at)[id]),
       next: this.#next(window.length - 1),
     };
   }

@@ -58,13 +58,13 @@ function minP(ranked, p) {
 }
 
 /**
- * The fewest whose sum reaches p, beginning with those whose surprise −ln(probability) is nearest to
+ * The fewest whose sum reaches p, beginning with those whose surprisal −ln(probability) is nearest to
  * the entropy, in steps of 1e-9 nats. @type {Filter}
  */
 function typicalP(ranked, p) {
-  const surprise = ranked.map((chance) => -Math.log(chance)); // infinite for 0
-  const entropy = pairwiseSum(ranked.map((chance, n) => chance > 0 ? chance * surprise[n] : 0));
-  const distance = surprise.map((each) => Math.round(Math.abs(each - entropy) * 1e9));
+  const surprisal = ranked.map((chance) => -Math.log(chance)); // infinite for 0
+  const entropy = pairwiseSum(ranked.map((chance, n) => chance > 0 ? chance * surprisal[n] : 0));
+  const distance = surprisal.map((each) => Math.round(Math.abs(each - entropy) * 1e9));
   const order = sortedBy(distance);
   const near = topP(Float64Array.from(order, (n) => ranked[n]), p);
   const kept = new Array(ranked.length);

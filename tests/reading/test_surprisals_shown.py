@@ -1,4 +1,4 @@
-"""A score and surprises as blocks and rows: the text in colour, the largest surprises, numbers."""
+"""A score and surprisals as blocks and rows: the text in colour, the largest values, numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from drawn import shown
 
 from gpt.blocks import Passage
-from gpt.reading.score import HINTED, Score, Surprises
+from gpt.reading.score import HINTED, Score, Surprisals
 from gpt.view.records import to_record
 from gpt.view.terminal.lines import Page
 
@@ -21,10 +21,10 @@ BITS = [0.2, 1.0, 2.4, 8.0, 12.0, 3.0, 0.0, 30.0]
 
 
 @pytest.fixture
-def found() -> Surprises:
+def found() -> Surprisals:
     likeliest = np.array([KNOWN.index(each) for each in "b c\n東é c"])
     chances = np.linspace(0.1, 0.8, 8)
-    return Surprises(np.array(BITS) * math.log(2), likeliest, chances, TEXT, KNOWN)
+    return Surprisals(np.array(BITS) * math.log(2), likeliest, chances, TEXT, KNOWN)
 
 
 def test_a_score_has_its_numbers_in_words_and_for_programs() -> None:
@@ -48,7 +48,7 @@ def test_a_score_has_its_numbers_in_words_and_for_programs() -> None:
 @pytest.mark.parametrize("ascii_only", [False, True])
 @pytest.mark.parametrize("width", [40, 80, None])
 def test_the_text_has_the_bits_of_each_character_below_it(
-    found: Surprises, width: int | None, ascii_only: bool
+    found: Surprisals, width: int | None, ascii_only: bool
 ) -> None:
     lines = shown(found.blocks(), Page(width, ascii_only))
     start = lines.index("") + 1
@@ -58,34 +58,34 @@ def test_the_text_has_the_bits_of_each_character_below_it(
     )
 
 
-def test_the_largest_surprises_come_first_with_the_expected_character(found: Surprises) -> None:
+def test_the_largest_surprisals_come_first_with_the_expected_character(found: Surprisals) -> None:
     lines = shown(found.blocks(most=2), Page())
-    start = lines.index("the largest surprises")
+    start = lines.index("the largest surprisals")
     assert [line.split(maxsplit=4) for line in lines[start + 1 : start + 4]] == [
         ["bits", "at", "character", "expected", "in the text"],
         ["30.00", "8", "a", "c", ".80     ab c⏎東é [a]"],
         ["12.00", "5", "東", "東", ".50    ab c⏎[東]é a"],
     ]
-    assert "the largest surprises" not in shown(found.blocks(most=0), Page())
+    assert "the largest surprisals" not in shown(found.blocks(most=0), Page())
     places = replace(found, places=np.arange(9) + 100)
     assert any(line.startswith("30.00  108  a ") for line in shown(places.blocks(), Page()))
 
 
-def test_a_character_says_its_surprise_under_the_mouse(found: Surprises) -> None:
+def test_a_character_says_its_surprisal_under_the_mouse(found: Surprisals) -> None:
     (passage,) = (each for each in found.blocks() if isinstance(each, Passage))
     assert passage.hints[:3:2] == [
         "the first character is not predicted",
         "1.00 bits; expected ␠ .20",
     ]
     many = HINTED + 1
-    long = Surprises(np.ones(many), np.zeros(many, int), np.ones(many), "a" * (many + 1), "a")
+    long = Surprisals(np.ones(many), np.zeros(many, int), np.ones(many), "a" * (many + 1), "a")
     (passage,) = (each for each in long.blocks() if isinstance(each, Passage))
     assert not passage.hints
     unknown = replace(found, text="", characters="")
     assert "made without its text" in shown(unknown.blocks(), Page())[-1]
 
 
-def test_a_record_has_every_character_after_the_first(found: Surprises) -> None:
+def test_a_record_has_every_character_after_the_first(found: Surprisals) -> None:
     rows = json.loads(json.dumps(to_record(found.records(), {})))["rows"]
     assert "".join(each["character"] for each in rows) == TEXT[1:]
     assert [each["position"] for each in rows] == list(range(1, 9))
