@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from gpt.config import ModelConfig
-from gpt.heads.proof import UNITS, WHOLE, promised, prove, recomputed
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
+from gpt.reading.proof import UNITS, WHOLE, promised, prove, recomputed
 from gpt.storage.model_file import Tensors
 from gpt.training.checkpoint import probe_of
 

@@ -276,7 +276,7 @@ def _trainer(
     ahead: CountedAhead | None = None,
     start: StoredModel | None = None,
 ) -> Trainer:
-    from gpt.heads.proof import prove_tensors
+    from gpt.reading.proof import prove_tensors
     from gpt.training.trainer import Trainer
 
     parts = (run, plan.corpus, plan.manifest, plan.device, prove_tensors)

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from gpt.config import ModelConfig
-from gpt.heads.proof import prove_tensors
 from gpt.model import GPT, initialise
 from gpt.reading.gpt import CROSS, Hook, Memory, Reader
 from gpt.reading.layers import Array
+from gpt.reading.proof import prove_tensors
 from gpt.training.checkpoint import model_bytes
 from gpt.vocabulary import Ids, Vocabulary
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from gpt.config import ModelConfig
-from gpt.heads.proof import prove_tensors
 from gpt.interface.trained import TrainedGPT, load
 from gpt.model import GPT, initialise
+from gpt.reading.proof import prove_tensors
 from gpt.training.checkpoint import model_bytes
 from gpt.vocabulary import Vocabulary
 

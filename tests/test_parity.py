@@ -34,7 +34,6 @@ from variants import (
 from gpt.config import ModelConfig
 from gpt.config.model import Activation, Attention, Norm, Position
 from gpt.heads.attention_map import stages_of
-from gpt.heads.proof import IN_FLOAT64, recomputed
 from gpt.model import GPT
 from gpt.model.attention import ATTENTION
 from gpt.model.device import DeviceGPT
@@ -46,6 +45,7 @@ from gpt.reading import layers as read_layers
 from gpt.reading import positions as read_positions
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
+from gpt.reading.proof import IN_FLOAT64, recomputed
 from gpt.view.page.shipping import config_record
 
 Array = npt.NDArray[np.floating[Any]]

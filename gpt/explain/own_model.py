@@ -20,9 +20,9 @@ from gpt.config.model import GATED
 from gpt.errors import TextError
 from gpt.explain.lesson import MOST_ROWS, Lesson, Step, Table
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.proof import held, logits_reach, reaches, recompute, stream_reach, summands
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
+from gpt.reading.proof import held, logits_reach, reaches, recompute, stream_reach, summands
 from gpt.vocabulary import Vocabulary
 
 NORM_FORMULA = {

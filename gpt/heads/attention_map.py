@@ -17,9 +17,9 @@ from gpt.config import AttentionKind, ModelConfig, Stage
 from gpt.config.fields import require
 from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
-from gpt.heads.proof import recomputed
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
+from gpt.reading.proof import recomputed
 from gpt.vocabulary import Ids
 from gpt.words import layers_and_heads
 

@@ -10,9 +10,9 @@ from gpt.config import AttentionKind
 from gpt.heads.ablation import ABLATIONS, Ablation
 from gpt.heads.attention_map import require_kind
 from gpt.heads.pair_measures import survey_pairs
-from gpt.heads.proof import OpenDevice, proven
 from gpt.heads.survey import Development, Survey, development, survey
 from gpt.reading.gpt import Reader
+from gpt.reading.proof import OpenDevice, proven
 from gpt.reading.targets import pair_ids
 from gpt.storage.model_file import StoredModel
 from gpt.storage.runs import Steps, run_of, step_numbers

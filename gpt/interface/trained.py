@@ -20,11 +20,8 @@ from gpt.config.fields import require
 from gpt.config.keywords import SampleOptions, ShapingOptions, takes
 from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
-from gpt.heads.attention_map import AttentionMap, inspect, require_decoder_only, require_kind
-from gpt.heads.proof import OpenDevice, proven
-from gpt.reading.decode import ParallelDecoder, require_memory
 from gpt.reading.gpt import Reader
-from gpt.reading.sampler import Decoders, HeldTexts, Sample, Samples, before_all
+from gpt.reading.proof import OpenDevice, proven
 from gpt.storage.checkpoint import MANIFEST, Checkpoint
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
@@ -40,6 +37,7 @@ if TYPE_CHECKING:
     from gpt.explain.lesson import Lesson
     from gpt.heads.ablation import Ablation
     from gpt.heads.activations import Activations, Patch, Texts
+    from gpt.heads.attention_map import AttentionMap
     from gpt.heads.measures import Measure
     from gpt.heads.next_character import Experts, Lens, NextCharacter
     from gpt.heads.survey import Development, Survey
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from gpt.reading.fallback import Device
     from gpt.reading.layers import Array
     from gpt.reading.novelty import Novelty
+    from gpt.reading.sampler import Decoders, Samples
     from gpt.storage.curves import Curve, TrainingCurve
     from gpt.storage.runs import Steps
     from gpt.vocabulary import Ids
@@ -240,6 +239,9 @@ class TrainedGPT(Shown):
     @cached_property
     def decoders(self) -> Decoders:
         """numpy's decoder with a KV cache, or a device's with numpy's as fallback."""
+        from gpt.reading.decode import ParallelDecoder
+        from gpt.reading.sampler import Decoders
+
         numpys = ParallelDecoder(self.reader)
         if self._open_device is not None:
             from gpt.reading.fallback import FallbackDecoder, FallbackReader
@@ -299,6 +301,8 @@ class TrainedGPT(Shown):
             (written,) = write_targets(self.reader, self.vocabulary, [known], settings)
             targets = [self.vocabulary.decode(each.ids) for each in written]
             return targets if n > 1 else targets[0]
+        from gpt.reading.sampler import HeldTexts, Sample
+
         steps = self.stream(prompt, SampleConfig(n=n, **options), stop, unknown=unknown)
         held = HeldTexts(n)
         for gained in steps:
@@ -320,6 +324,9 @@ class TrainedGPT(Shown):
         for a model with an encoder, and for `stop` TypeError if it is one text and ValueError if
         one of its texts is empty.
         """
+        from gpt.reading.decode import require_memory
+        from gpt.reading.sampler import Samples
+
         if self.has_encoder:
             raise ConfigError("a model with an encoder writes whole targets; use sample or answers")
         known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
@@ -358,6 +365,8 @@ class TrainedGPT(Shown):
         for unknown characters, ConfigError for a kind that the model does not have and for
         `truncate` with an encoder.
         """
+        from gpt.heads.attention_map import inspect, require_kind
+
         require_kind(self.config, attention)
         if self.has_encoder:
             require(not truncate, "truncate", "a source is read as a whole; shorten the text")
@@ -370,6 +379,7 @@ class TrainedGPT(Shown):
         return inspect(self.reader, self.vocabulary.decode(ids), ids, self.proof, self)
 
     def _pair_attention(self, text: str, kind: AttentionKind, unknown: str) -> AttentionMap:
+        from gpt.heads.attention_map import inspect
         from gpt.reading.targets import split_pair
 
         source, target = split_pair(self.reader, self.vocabulary, text, unknown)
@@ -390,6 +400,7 @@ class TrainedGPT(Shown):
         of range, TypeError for an unknown option.
         """
         from gpt.heads.next_character import next_character
+        from gpt.reading.sampler import before_all
 
         config = SampleConfig(**options)
         if self.has_encoder:
@@ -413,6 +424,7 @@ class TrainedGPT(Shown):
         TextError for an empty or too long text and for unknown characters.
         """
         from gpt.explain.own_model import walk
+        from gpt.heads.attention_map import require_decoder_only
 
         require_decoder_only(self.config, "the lesson mine")
         attention = self.attn(text, unknown=unknown)

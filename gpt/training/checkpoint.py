@@ -30,7 +30,7 @@ PROBE_POSITIONS = 512  # opening a model takes the time to compute them
 PROBE_LOGITS = 2**25  # computed in float64: limits the time with a very large vocabulary
 PROBE_AT_ONCE = 2**20  # of them, unless a row has more: limits the memory
 PROBE_NUMBERS = 2**14  # stored logits: limits the size of a checkpoint with a large vocabulary
-#: Checks that numpy computes a probe's logits from these tensors (gpt/heads/proof.py).
+#: Checks that numpy computes a probe's logits from these tensors (gpt/reading/proof.py).
 Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 
 

@@ -13,7 +13,7 @@ from program import TINY, Gptx
 
 from gpt.checks import Check
 from gpt.corpus.repeats import RECIPE
-from gpt.heads import proof
+from gpt.reading import proof
 from gpt.storage.config_file import from_toml
 from gpt.storage.run import Run
 

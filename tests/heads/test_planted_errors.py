@@ -18,11 +18,11 @@ from random_models import random_file
 import gpt
 from gpt.errors import CheckpointError
 from gpt.heads.attention_map import inspect
-from gpt.heads.proof import IN_FLOAT64, PROBE, prove
 from gpt.reading import gpt as reader_module
 from gpt.reading import positions
 from gpt.reading.gpt import CROSS, Reader, unchanged
 from gpt.reading.layers import Array
+from gpt.reading.proof import IN_FLOAT64, PROBE, prove
 from gpt.storage.model_file import StoredModel, read_model
 
 SLIGHTLY = 1 + 2**-10

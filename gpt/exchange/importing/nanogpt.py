@@ -29,10 +29,10 @@ from gpt.errors import ConfigError, ForeignModelError, TextError
 from gpt.exchange.exporting.architectures import GPT2
 from gpt.exchange.importing.pickles import LONGEST, plain_value
 from gpt.exchange.importing.torch_file import StoredTensor, read_torch, refused
-from gpt.heads.proof import prove_tensors
 from gpt.model import GPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
+from gpt.reading.proof import prove_tensors
 from gpt.reading.sampler import Samples
 from gpt.storage.checkpoint import MODEL, Checkpoint
 from gpt.storage.manifest import CorpusId, Manifest

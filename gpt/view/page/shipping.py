@@ -21,11 +21,11 @@ from gpt.config import AttentionKind, ModelConfig
 from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.attention_map import stages_of
 from gpt.heads.pair_measures import spread_pairs
-from gpt.heads.proof import logits_of, promised
 from gpt.heads.survey import SHORTEST, spread
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
+from gpt.reading.proof import logits_of, promised
 from gpt.reading.score import windows_at_once
 from gpt.reading.targets import pair_ids
 from gpt.storage.model_file import StoredModel, Tensors, pick

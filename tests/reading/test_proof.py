@@ -13,13 +13,13 @@ import torch
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
-from gpt.heads import proof as module
-from gpt.heads.proof import UNITS, WHOLE, promised, prove, prove_tensors
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading import gpt as reader_module
+from gpt.reading import proof as module
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
+from gpt.reading.proof import UNITS, WHOLE, promised, prove, prove_tensors
 from gpt.storage.model_file import Tensors, read_model
 from gpt.training.checkpoint import model_bytes, probe_of
 from gpt.vocabulary import Vocabulary
