@@ -77,7 +77,7 @@ class Heads(shared.DrawingCommand):
                 "--step all",
             ),
         )
-        model, how = self.opened, None if self.ablate == "no" else self.ablate
+        model, how = self.opened.prove(), None if self.ablate == "no" else self.ablate
         if how and self.opened.device != "cpu":
             console.say("note: --ablate computes replaced heads with numpy")
         ids, source = self._text()

@@ -74,7 +74,7 @@ class Sample(shared.ModelCommand):
         prompt = shared.one_text(given) or ""
         if self.novelty and self.opened.recorded is None:
             self._novelties([])  # raises: without a run, there is no corpus
-        model = self.opened
+        model = self.opened.prove()
         prompt = shared.known_text(model, prompt, self.unknown)
         stops = shared.checked_stops(model, self.stop or ())
         if len(prompt) > model.config.block_size:

@@ -177,6 +177,7 @@ class ModelCommand(CheckpointCommand):
 
         Without a text, the validation split's first line, which a note quotes.
         """
+        model.prove()  # before any note
         if text is None:
             text = model.example()
             source = (
