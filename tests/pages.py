@@ -13,8 +13,7 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.config.model import Position
 from gpt.counting.expert import Expert
-from gpt.counting.gate import FEATURES, Gate
-from gpt.counting.mixture import Mixture
+from gpt.counting.mixture import FEATURES, Gate, Mixture
 from gpt.counting.tables import count
 from gpt.heads.attention_map import inspect
 from gpt.heads.measures import Measure

@@ -33,7 +33,7 @@ from gpt.blocks import (
 )
 from gpt.checks import TableResult
 from gpt.config import SampleConfig
-from gpt.counting.gate import log_softmax
+from gpt.counting.mixture import log_softmax
 from gpt.reading.decode import CachedDecoder, on_cores
 from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array

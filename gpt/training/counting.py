@@ -17,9 +17,17 @@ import torch
 from gpt.config import ModelConfig
 from gpt.counting.ahead import CountedAhead, count_experts
 from gpt.counting.expert import Expert
-from gpt.counting.gate import COUNTING_ALONE, FEATURES, Block, Gate, features, fit_gate, parts
 from gpt.counting.held_out import HeldOut
-from gpt.counting.mixture import Mixture
+from gpt.counting.mixture import (
+    COUNTING_ALONE,
+    FEATURES,
+    Block,
+    Gate,
+    Mixture,
+    features,
+    fit_gate,
+    parts,
+)
 from gpt.counting.tables import release
 from gpt.model import GPT
 from gpt.vocabulary import Ids

@@ -15,7 +15,7 @@ from program import TINY, Gptx
 import gpt
 from gpt.counting import mixture as mixtures
 from gpt.counting import tables
-from gpt.counting.gate import log_softmax
+from gpt.counting.mixture import log_softmax
 
 COUNTED = [*TINY[: TINY.index("--counting")], "--counting", "6"]
 

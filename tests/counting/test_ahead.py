@@ -14,9 +14,8 @@ import pytest
 from gpt.counting.ahead import CountedAhead, count_experts
 from gpt.counting.baseline import count_baseline
 from gpt.counting.expert import Expert
-from gpt.counting.gate import COUNTING_ALONE, log_softmax
 from gpt.counting.held_out import HeldOut
-from gpt.counting.mixture import Mixture
+from gpt.counting.mixture import COUNTING_ALONE, Mixture, log_softmax
 from gpt.counting.tables import count, release
 
 IDS = np.random.default_rng(1).integers(0, 5, 3000).astype(np.uint8)

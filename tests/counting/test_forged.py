@@ -19,8 +19,7 @@ from program import Gptx
 import gpt
 from gpt.config import ModelConfig
 from gpt.counting.expert import Expert
-from gpt.counting.gate import USUAL, Gate
-from gpt.counting.mixture import Mixture
+from gpt.counting.mixture import USUAL, Gate, Mixture
 from gpt.counting.tables import count
 from gpt.errors import CheckpointError
 from gpt.interface.trained import TrainedGPT

@@ -9,19 +9,21 @@ import numpy as np
 import pytest
 from conftest import TEXT
 
-from gpt.counting import gate as gates
+from gpt.counting import mixture as gates
 from gpt.counting.expert import Array, Expert
-from gpt.counting.gate import (
+from gpt.counting.mixture import (
     DEVIATION,
     FEATURES,
     USUAL,
     Block,
     Gate,
+    Mixture,
+    OneStream,
+    Streams,
     features,
     fit_gate,
     log_softmax,
 )
-from gpt.counting.mixture import Mixture, OneStream, Streams
 from gpt.counting.tables import count
 from gpt.vocabulary import Vocabulary
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import TEXT
 
-from gpt.counting.gate import FEATURES
+from gpt.counting.mixture import FEATURES
 from gpt.counting.tables import count
 from gpt.interface.trained import TrainedGPT
 from gpt.model.device import DeviceGPT

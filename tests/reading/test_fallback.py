@@ -11,7 +11,7 @@ import pytest
 from conftest import TEXT
 
 from gpt.config import SampleConfig
-from gpt.counting.gate import FEATURES
+from gpt.counting.mixture import FEATURES
 from gpt.counting.tables import count
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.decode import CachedDecoder

@@ -19,8 +19,8 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.pair_batches import IGNORED
 from gpt.counting import tables
 from gpt.counting.expert import Array, Expert
-from gpt.counting.gate import fit_gate
 from gpt.counting.held_out import HeldOut
+from gpt.counting.mixture import fit_gate
 from gpt.counting.tables import count
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise

@@ -17,8 +17,7 @@ from javascript import JavaScript, JavaScriptError
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.counting.expert import CachedExpert, Expert
-from gpt.counting.gate import FEATURES, Gate
-from gpt.counting.mixture import Mixture
+from gpt.counting.mixture import FEATURES, Gate, Mixture
 from gpt.counting.tables import count
 from gpt.errors import CheckpointError
 from gpt.heads.attention_map import inspect

@@ -13,8 +13,7 @@ from javascript import JavaScript
 from gpt.config import ModelConfig, SampleConfig
 from gpt.config.sample import SHAPING
 from gpt.counting.expert import Array, Expert
-from gpt.counting.gate import FEATURES, Gate
-from gpt.counting.mixture import Mixture
+from gpt.counting.mixture import FEATURES, Gate, Mixture
 from gpt.counting.tables import count
 from gpt.reading.sampler import (
     FILTERS,
