@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpt.heads.kinds import Start
     from gpt.heads.measures import Measure
     from gpt.interface.trained import TrainedGPT
-    from gpt.view.files.exports import Form
+    from gpt.view.exports import Form
     from gpt.view.selection import Selection
 
 OURS = b"gptx attention</title>"
@@ -82,7 +82,7 @@ class Attn(shared.DrawingCommand):
     truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
 
     def execute(self) -> None:
-        from gpt.view.files.exports import FORMS
+        from gpt.view.exports import FORMS
         from gpt.view.selection import select
 
         if self.show and self.output is None:
@@ -252,7 +252,7 @@ class Attn(shared.DrawingCommand):
     ) -> None:
         """Writes the output. Raises ConfigError if the format cannot show so many checkpoints."""
         from gpt.devices import require_memory
-        from gpt.view.files import exports
+        from gpt.view import exports
 
         every = sum(layer.weights.size for it in selections for layer in it.attention.layers)
         layers = len(selections[0].attention.layers)
@@ -309,7 +309,7 @@ class Attn(shared.DrawingCommand):
 
     def _records(self, selections: Sequence[Selection]) -> list[dict[str, Any]]:
         """The JSON of each checkpoint."""
-        from gpt.view.files.exports import record
+        from gpt.view.exports import record
         from gpt.view.records import to_record
 
         records = []

@@ -18,7 +18,7 @@ from gpt.reading.gpt import Hook, unchanged
 from gpt.reading.layers import Array
 from gpt.reading.sampler import window_start
 from gpt.reading.score import surprisals
-from gpt.view.files.exports import to_csv
+from gpt.view.exports import to_csv
 from gpt.view.page.shipping import means_record
 from gpt.view.selection import select
 

@@ -18,7 +18,7 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import Array
 from gpt.reading.score import surprisals
 from gpt.reading.targets import nats_of_targets, pair_ids, target_settings, write_targets
-from gpt.view.files.exports import to_csv
+from gpt.view.exports import to_csv
 from gpt.view.selection import select
 
 if TYPE_CHECKING:

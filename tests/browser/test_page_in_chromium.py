@@ -22,7 +22,7 @@ from gpt.checks import Check
 from gpt.config import Stage
 from gpt.heads.kinds import Start
 from gpt.reading.layers import Array
-from gpt.view.files.exports import to_csv
+from gpt.view.exports import to_csv
 from gpt.view.page.page import Subject, build_page, subject_of
 from gpt.view.selection import select
 

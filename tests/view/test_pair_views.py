@@ -17,8 +17,8 @@ from gpt.config import AttentionKind, Drawing, Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.interface.trained import TrainedGPT
+from gpt.view import exports
 from gpt.view.figure.figure import draw
-from gpt.view.files import exports
 from gpt.view.notebook import attention as notebook
 from gpt.view.selection import select
 from gpt.view.terminal.attention import compare, render

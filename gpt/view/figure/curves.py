@@ -19,11 +19,11 @@ from gpt.storage.comparison import (
     validation_text,
 )
 from gpt.storage.curves import UNSEEN
+from gpt.view.exports import Figure as Form
 from gpt.view.figure.development import STYLES
 from gpt.view.figure.fonts import files_for
 from gpt.view.figure.layout import DPI
 from gpt.view.figure.sheet import GREY, plain, small, style, to_bytes
-from gpt.view.files.exports import Figure as Form
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

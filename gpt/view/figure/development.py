@@ -14,9 +14,9 @@ import numpy as np
 from gpt.errors import ConfigError
 from gpt.heads.kinds import KINDS
 from gpt.heads.survey import Development
+from gpt.view.exports import Figure as Form
 from gpt.view.figure.layout import DPI
 from gpt.view.figure.sheet import GREY, INK, plain, small, style, to_bytes
-from gpt.view.files.exports import Figure as Form
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,10 +17,10 @@ from gpt.config import Scale, Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import LAYER_STAGES
 from gpt.reading.layers import Array
+from gpt.view.exports import Figure as Form
 from gpt.view.figure.fonts import warning
 from gpt.view.figure.layout import plan_of, points, sides
 from gpt.view.figure.sheet import GREY, INK, Sheet, style, to_bytes
-from gpt.view.files.exports import Figure as Form
 from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.lines import Page
 from gpt.view.terminal.matrix import cells_of, kind_of

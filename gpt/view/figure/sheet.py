@@ -18,9 +18,9 @@ import numpy as np
 
 from gpt.characters import SPACE, cut, one_line
 from gpt.errors import ConfigError
+from gpt.view.exports import Figure as Form
 from gpt.view.figure.fonts import files_for
 from gpt.view.figure.layout import COLUMN, DPI, GLYPH, Plan, Side, points
-from gpt.view.files.exports import Figure as Form
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

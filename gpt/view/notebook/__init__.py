@@ -11,7 +11,7 @@ from gpt.blocks import Note, Records, Title
 from gpt.characters import cut
 from gpt.config import Stage
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
-from gpt.view.files.exports import table_of
+from gpt.view.exports import table_of
 from gpt.view.html import LIMIT, card_of
 from gpt.view.notebook import attention
 from gpt.view.notebook.saving import save as save

@@ -17,10 +17,10 @@ from gpt.heads.survey import Development
 from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
 from gpt.storage.runs import Steps, run_of, step_numbers
+from gpt.view import exports
+from gpt.view.exports import Figure as Form
 from gpt.view.figure import development
 from gpt.view.figure.figure import to_figure
-from gpt.view.files import exports
-from gpt.view.files.exports import Figure as Form
 from gpt.view.page.page import build_page, subject_of
 from gpt.view.selection import Selection, select
 from gpt.view.terminal.lines import Page

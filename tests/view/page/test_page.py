@@ -20,7 +20,7 @@ from gpt.checks import Check
 from gpt.heads.kinds import Start, kinds, opening
 from gpt.heads.measures import Measure
 from gpt.heads.survey import survey
-from gpt.view.files.exports import to_npz
+from gpt.view.exports import to_npz
 from gpt.view.page import page as page_module
 from gpt.view.page.document import ASSETS, joined
 from gpt.view.page.live import LIVE, LIVE_PAIRS

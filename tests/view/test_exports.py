@@ -17,7 +17,7 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Stages
 from gpt.storage.checkpoint import Checkpoint
-from gpt.view.files.exports import record, to_csv, to_json, to_npz
+from gpt.view.exports import record, to_csv, to_json, to_npz
 from gpt.view.selection import SQUARE_STAGES, Selection, select
 
 STAGES = get_args(Stage)

@@ -1,1 +1,0 @@
-"""JSON, CSV, NPZ and Markdown."""
