@@ -14,7 +14,6 @@ import numpy.typing as npt
 from gpt import characters
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
-from gpt.view.records import csv_text, rounded
 from gpt.view.selection import Panel, Selection
 
 SCHEMA = 1
@@ -28,6 +27,8 @@ FORMS |= {f".{form}": form for form in get_args(Form) if form != "text"}
 
 def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
     """For JSON; `values` is [panel][query][key or dimension], null where masked."""
+    from gpt.view.records import rounded
+
     attention, panels = selection.attention, selection.panels()
     of_pair = {}
     if attention.source is not None:
@@ -58,6 +59,8 @@ def to_json(records: Sequence[Mapping[str, Any]]) -> str:
 def to_csv(selections: Sequence[Selection]) -> str:
     """See `table_of`."""
     names, rows = table_of(selections)
+    from gpt.view.records import csv_text
+
     return csv_text(chain([names], rows))
 
 

@@ -22,8 +22,8 @@ from gpt.view.figure.fonts import warning
 from gpt.view.figure.layout import plan_of, points, sides
 from gpt.view.figure.sheet import GREY, INK, Sheet, style, to_bytes
 from gpt.view.selection import Panel, Selection, shared_panels
+from gpt.view.terminal.attention import cells_of, kind_of
 from gpt.view.terminal.lines import Page
-from gpt.view.terminal.matrix import cells_of, kind_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

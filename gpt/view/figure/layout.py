@@ -16,7 +16,7 @@ from gpt.characters import NAMED, PICTURES, SPACE, legend
 from gpt.heads.attention_map import LAYER_STAGES
 from gpt.view.figure.fonts import drawable, files_for
 from gpt.view.selection import Panel
-from gpt.view.terminal.matrix import names_of
+from gpt.view.terminal.attention import names_of
 
 DPI = 300
 COLUMN, _PAGE, _PAGE_HEIGHT = round(3.4 * DPI), 7 * DPI, 9 * DPI  # width of a column in a paper

@@ -1,26 +1,227 @@
-"""Attention maps in the terminal: selected matrices, an overview of all heads, several checkpoints.
+"""Attention maps in the terminal: a matrix as numbers, heat or the strongest keys; an overview of
+all heads; several checkpoints.
 
-matrix.py draws a single matrix; this module adds titles, arrangement, legend and checks.
+Lines fit the page's width; if the page has none (a pipe), they are as long as needed. Characters of
+the text are shown as labels, never as markup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
+from typing import Literal
 
 import numpy as np
+from rich.cells import cell_len
 from rich.text import Text
 
-from gpt.characters import legend, quoted
-from gpt.config import Drawing
+from gpt.characters import label, legend, pad, quoted
+from gpt.config import Drawing, Scale
+from gpt.reading.layers import Array
 from gpt.view.selection import Panel, Selection, shared_panels
-from gpt.view.terminal.lines import BOLD, DIM, Page, checks, number, painted, styled
-from gpt.view.terminal.matrix import ROW_SCALE, VIEWS, axes, fitting, kind_of, shades_of, title_of
+from gpt.view.terminal.lines import (
+    BOLD,
+    DIM,
+    NORMAL,
+    Page,
+    Row,
+    blocks,
+    checks,
+    flow,
+    grid,
+    number,
+    painted,
+    ruler,
+    styled,
+)
 
 #: What a row of cross-attention is.
 READS = ["each row is what the decoder reads; it predicts the character after it"]
 THUMBNAIL = 24  # most cells on a side of a head in the overview
+FAINT = 0.15  # largest weight for which the fixed scale shows little
+#: Kind of attention -> the names of its rows and columns, if they are two texts.
+SIDES = {"cross": ("target", "source")}
+ROW_SCALE = "scale: each row's largest = full"
+
+
+def title_of(panel: Panel, view: str, page: Page) -> list[str]:
+    """The title's parts: head, stage, axes, T, head_size, scale."""
+    selection = panel.selection
+    size = selection.attention.layers[panel.layer].q.shape[-1]
+    parts = [*kind_of(selection), panel.where(), selection.stage, axes(selection)]
+    parts += [*selection.sizes, f"head_size={size}"]
+    if view == "heat":
+        if page.scale == "row":
+            parts.append(ROW_SCALE)
+        elif selection.stage == "weights":
+            faint = np.median(panel.values.max(axis=1)) < FAINT
+            parts.append("scale 0–1" + ("; faint: --scale row shows more" if faint else ""))
+        else:
+            low, high = _extent(panel.visible)
+            parts.append(f"scale {low:.2f} … {high:.2f}")
+    return parts
+
+
+def kind_of(selection: Selection) -> list[str]:
+    """The kind of attention, if the model has several."""
+    return [selection.attention.title] if selection.attention.title else []
+
+
+def names_of(selection: Selection) -> tuple[str, str]:
+    """The names of the rows and of the columns."""
+    row, column = SIDES.get(selection.attention.kind, ("query", "key"))
+    return row, column if selection.square else "dimension"
+
+
+def axes(selection: Selection) -> str:
+    """The names of the selected stage's rows and columns."""
+    row, column = names_of(selection)
+    return f"rows = {row}, columns = {column}"
+
+
+def fitting(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
+    """Numbers if they fit, else heat, else the strongest keys."""
+    rows = row_labels(panel.selection, page)
+    if page.width is None or len(numbers(panel, page)) <= len(rows) + len(_headings(panel, page)):
+        return "numbers"
+    return "heat" if cell_len(rows[0]) + len(panel.columns) <= page.width else "top"
+
+
+def cells_of(panel: Panel, page: Page) -> list[list[str]]:
+    """Every value in digits; masked weights are blank."""
+    return [
+        ["" if hidden else number(value, page) for value, hidden in zip(*row, strict=True)]
+        for row in zip(panel.values.tolist(), panel.hidden.tolist(), strict=True)
+    ]
+
+
+def numbers(panel: Panel, page: Page) -> list[Text]:
+    """Every value in digits, and each row's strongest key if there is room."""
+    headings, cells = _headings(panel, page), cells_of(panel, page)
+    labels = row_labels(panel.selection, page)
+    widest = max(cell_len(text) for texts in (*headings, *cells) for text in texts)
+    rows: list[Row] = [("", heading, "") for heading in headings]
+    rows += [(name, texts, "") for name, texts in zip(labels, cells, strict=True)]
+    lines = grid(rows, [widest + 1] * len(panel.columns), page)
+    full = lines[-len(rows)].cell_len
+    for line, note in zip(lines[-len(labels) :], _strongest(panel, page), strict=True):
+        if note and (page.width is None or full + cell_len(note) <= page.width):
+            line.pad_right(full - line.cell_len)
+            line.append(note, DIM)
+    return lines
+
+
+def heat(panel: Panel, page: Page) -> list[Text]:
+    """A coloured glyph for every value; a larger value is brighter and denser."""
+    rows = row_labels(panel.selection, page)
+    gutter, count = cell_len(rows[0]), len(panel.columns)
+    width = 2 if page.width is None or gutter + 2 * count <= page.width else 1
+    shades = shades_of(panel, page.scale)
+    lines: list[Text] = []
+    for part in blocks([width] * count, gutter, page.width):
+        lines += [Text()] if lines else []
+        headings = [ruler(panel.columns[part], width)]
+        for names in _headings(panel, page)[1:]:
+            fitting = [text if cell_len(text) <= width else "?" for text in names[part]]
+            headings.append("".join(pad(text, width) for text in fitting))
+        lines += [Text(" " * gutter + heading, DIM) for heading in headings]
+        for row, values in zip(rows, shades[:, part], strict=True):
+            lines.append(Text(row, DIM).append_text(painted(values, width)))
+    return lines
+
+
+def top(panel: Panel, page: Page) -> list[Text]:
+    """A line for each query: its strongest keys, and the sum of the other weights.
+
+    Dimensions are sorted by absolute value, keys by value.
+    """
+    selection = panel.selection
+    arrow, separator = ("<-", " | ") if page.ascii_only else ("←", " · ")
+    digits = len(str(selection.queries.stop - 1))
+    masked = selection.stage in ("masked", "weights")
+    lines = []
+    for query, values, allowed in zip(
+        selection.queries, panel.values, selection.allowed, strict=True
+    ):
+        if masked:
+            values = values[: allowed.sum()]
+        strength = values if selection.square else np.abs(values)
+        order = np.argsort(-strength, kind="stable")[: page.top].tolist()
+        items = []
+        for column in order:
+            key = panel.columns[column]
+            name = f" {quoted(selection.columns[key], page.ascii_only)}" if selection.square else ""
+            items.append(f"{key}{name} {number(float(values[column]), page)}")
+        if selection.stage == "weights" and len(values) > len(order):
+            rest = max(0.0, float(values.sum() - values[order].sum()))
+            items.append(f"rest {number(rest, page)}")
+        start = f"{query:>{digits}} {quoted(selection.rows[query], page.ascii_only)} {arrow} "
+        gutter = cell_len(start)
+        flowed = flow(items, page.width and page.width - gutter, separator) or ["masked"]
+        for nth, part in enumerate(flowed):
+            line = Text(" " * gutter if nth else start, DIM)
+            lines.append(line.append(part, NORMAL))
+    return lines
+
+
+def row_labels(selection: Selection, page: Page) -> list[str]:
+    """ " 3 t ": position and character of every row, all equally wide."""
+    names = [label(selection.rows[query], page.ascii_only) for query in selection.queries]
+    digits, width = len(str(selection.queries.stop - 1)), max(map(cell_len, names))
+    return [
+        f"{query:>{digits + 2}} {pad(name, width)} "
+        for query, name in zip(selection.queries, names, strict=True)
+    ]
+
+
+def _headings(panel: Panel, page: Page) -> list[list[str]]:
+    """Two lines above the columns: positions and characters; for dimensions only positions."""
+    headings = [[str(at) for at in panel.columns]]
+    if panel.selection.square:
+        text = panel.selection.columns
+        headings.append([label(text[key], page.ascii_only) for key in panel.columns])
+    return headings
+
+
+def _strongest(panel: Panel, page: Page) -> list[str]:
+    """For each row of weights: " → 3 't'", the key with the largest weight."""
+    selection = panel.selection
+    if selection.stage != "weights":
+        return [""] * len(selection.queries)
+    arrow, notes = "->" if page.ascii_only else "→", []
+    for values, allowed in zip(panel.values, selection.allowed, strict=True):
+        place = int(values.argmax())
+        key = selection.keys[place]
+        name = quoted(selection.columns[key], page.ascii_only)
+        notes.append(f"  {arrow} {key} {name}" if allowed[place] else "")
+    return notes
+
+
+def shades_of(panel: Panel, scale: Scale) -> Array:
+    """(rows, columns) in 0 … 1, NaN where the mask forbids."""
+    values = panel.visible
+    low, high = (0.0, 1.0) if panel.selection.stage == "weights" else _extent(values)
+    shades: Array = (values - low) / (high - low if high > low else 1.0)
+    if scale == "row":
+        largest = np.where(np.isnan(shades), -np.inf, shades).max(axis=1, keepdims=True)
+        shades = shades / np.where(largest > 0, largest, 1.0)
+    return np.clip(shades, 0.0, 1.0)
+
+
+def _extent(visible: Array) -> tuple[float, float]:
+    """The smallest and the largest value; 0 and 0 where all are masked."""
+    if np.isnan(visible).all():
+        return 0.0, 0.0
+    return float(np.nanmin(visible)), float(np.nanmax(visible))
+
+
+#: View -> what draws one matrix in it.
+VIEWS: dict[str, Callable[[Panel, Page], list[Text]]] = {
+    "numbers": numbers,
+    "heat": heat,
+    "top": top,
+}
 
 
 def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:

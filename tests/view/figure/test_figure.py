@@ -35,8 +35,8 @@ from gpt.view.figure.layout import DPI
 from gpt.view.figure.sheet import Form
 from gpt.view.notebook.saving import save_strip
 from gpt.view.selection import select
+from gpt.view.terminal.attention import numbers
 from gpt.view.terminal.lines import Page
-from gpt.view.terminal.matrix import numbers
 
 TEXTS = {
     "one": "x",

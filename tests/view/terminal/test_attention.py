@@ -16,9 +16,8 @@ from gpt.config import Drawing
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
 from gpt.view.selection import select
-from gpt.view.terminal.attention import overview, render
+from gpt.view.terminal.attention import heat, overview, render, top
 from gpt.view.terminal.lines import GLYPHS, Page, checks
-from gpt.view.terminal.matrix import heat, top
 
 PLAIN = "abcdefghijklmnopqrstuvwxyz0123456789ABCD"  # each label is one cell wide
 TEXTS = {
