@@ -58,9 +58,9 @@ def to_json(records: Sequence[Mapping[str, Any]]) -> str:
 
 def to_csv(selections: Sequence[Selection]) -> str:
     """See `table_of`."""
-    names, rows = table_of(selections)
     from gpt.view.records import csv_text
 
+    names, rows = table_of(selections)
     return csv_text(chain([names], rows))
 
 
