@@ -11,7 +11,7 @@ from gpt.config import SampleConfig
 from gpt.errors import ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
-from gpt.reading.targets import nats_of_targets, target_settings, write_targets
+from gpt.reading.targets import score_pairs, target_settings, write_targets
 from gpt.vocabulary import Vocabulary
 
 SOURCES = ["1b", "4ba", "6baaa", "2b", "0ba", "abc", "ff", "e-e", "9 9", "07", "cab", "d", "-4"]
@@ -42,7 +42,7 @@ def test_answers_are_greedy_or_those_of_a_beam(trained: TrainedGPT) -> None:
     for source, one, other in zip(SOURCES, greedy, best, strict=True):
         if len(one) < 15 and other and one:
             costs = [
-                nats_of_targets(*of(trained), f"{source}\t{each}").sum() for each in (one, other)
+                score_pairs(*of(trained), f"{source}\t{each}").nats.sum() for each in (one, other)
             ]
             assert costs[1] <= costs[0] + 1e-6
     assert trained.answers([]) == []

@@ -31,17 +31,6 @@ def halves(
     return corpus.split(config.val_fraction, block_size or 1)
 
 
-def halves_of_run(manifest: Manifest, data: Path) -> tuple[Ids, Ids]:
-    """The ids that a run was trained and validated on; for pairs, the lines as a text. Raises
-    TextError if the corpus has changed or cannot be found.
-    """
-    model, train = manifest.model, manifest.train
-    pairs = model.encoder_layers > 0
-    corpus = find_corpus(manifest, (), data, sys.stdin.buffer, pairs=pairs)
-    of_training, of_validation = halves(corpus, train, pairs, model.block_size)
-    return all_of(of_training), all_of(of_validation)
-
-
 def splits_of_run(
     name: str,
     manifest: Manifest | None,
@@ -50,24 +39,27 @@ def splits_of_run(
     restore: str = "; restore it",
     no_run: str = "",
 ) -> tuple[Ids, Ids]:
-    """The same, of the run with this name; its manifest is None for a model file without its run.
+    """The ids that the run with this name was trained and validated on; for pairs, the lines as a
+    text. manifest: None for a model file without its run.
 
-    Raises TextError, also if there is no run, or no text of it. If a purpose is given, the error
-    begins with it and ends with advice: `no_run` if there is no run or no text.
+    Raises TextError if there is no run or no text of it, or if the corpus has changed or cannot be
+    found. If a purpose is given, the error begins with it and ends with advice: `no_run` if there
+    is no run or no text.
     """
-    known = manifest is not None and bool(manifest.corpus.digest)
+    advice = no_run
     try:
         if manifest is None:
             raise TextError(f"{name} is a model file without its run, so its corpus is unknown")
-        if not known:
+        if not manifest.corpus.digest:
             raise TextError(f"{name} was imported without its text (gptx import … --corpus FILE)")
-        return halves_of_run(manifest, data)
+        advice, pairs = restore, manifest.model.encoder_layers > 0
+        corpus = find_corpus(manifest, (), data, sys.stdin.buffer, pairs=pairs)
+        both = halves(corpus, manifest.train, pairs, manifest.model.block_size)
+        return all_of(both[0]), all_of(both[1])
     except TextError as error:
         if not purpose:
             raise
-        raise TextError(
-            f"{purpose} needs the corpus: {error}{restore if known else no_run}"
-        ) from None
+        raise TextError(f"{purpose} needs the corpus: {error}{advice}") from None
 
 
 def size_of(half: Half) -> int:

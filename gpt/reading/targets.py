@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy.typing as npt
-
 from gpt.config import ModelConfig, SampleConfig
 from gpt.config.fields import check_size, require
 from gpt.config.sample import SHAPING
-from gpt.corpus.pair_lines import Line, Window, fitting_pairs, pair_lines, source_lines
+from gpt.corpus.pair_lines import Window, fitting_pairs, pair_lines, source_lines
 from gpt.errors import ConfigError, TextError
 from gpt.reading.decode import require_memory
 from gpt.reading.gpt import Reader
@@ -155,26 +153,14 @@ def score_pairs(reader: Reader, vocabulary: Vocabulary, text: str, width: int = 
     fit the context, ConfigError for a beam that is less than 1.
     """
     target_settings(reader.config, width)
-    lines, decode = _pair_lines(reader, vocabulary, text), vocabulary.decode
+    marks, decode = _marks(reader, vocabulary), vocabulary.decode
+    lines = pair_lines(text, vocabulary, _window(reader.config))
     sources = [decode(line.source) for line in lines]
     targets = [decode(line.target) for line in lines]
     unique = list(dict.fromkeys(sources))
-    best = best_targets(reader, vocabulary, unique, width)
-    written = dict(zip(unique, best, strict=True))
-    numbers = [line.number for line in lines]
-    return pair_scores(numbers, sources, targets, written, _nats(reader, vocabulary, lines))
-
-
-def nats_of_targets(reader: Reader, vocabulary: Vocabulary, text: str) -> npt.NDArray[Any]:
-    """(M,) −ln p of each target character of a text of pairs, pair after pair, the end of each
-    included. Raises TextError, as `score_pairs`.
-    """
-    return _nats(reader, vocabulary, _pair_lines(reader, vocabulary, text))
-
-
-def _nats(reader: Reader, vocabulary: Vocabulary, lines: Sequence[Line]) -> npt.NDArray[Any]:
-    pairs = [(line.source, line.target) for line in lines]
-    return surprisals_of_targets(reader, pairs, *_marks(reader, vocabulary))
+    written = dict(zip(unique, best_targets(reader, vocabulary, unique, width), strict=True))
+    nats = surprisals_of_targets(reader, [(line.source, line.target) for line in lines], *marks)
+    return pair_scores([line.number for line in lines], sources, targets, written, nats)
 
 
 def _marks(reader: Reader, vocabulary: Vocabulary) -> tuple[int, int]:
@@ -192,11 +178,6 @@ def _marks(reader: Reader, vocabulary: Vocabulary) -> tuple[int, int]:
         )
     first, last = vocabulary.encode(FIRST + LAST).tolist()
     return first, last
-
-
-def _pair_lines(reader: Reader, vocabulary: Vocabulary, text: str) -> list[Line]:
-    _marks(reader, vocabulary)
-    return pair_lines(text, vocabulary, _window(reader.config))
 
 
 def _window(config: ModelConfig) -> Window:

@@ -17,7 +17,7 @@ from gpt.heads.pair_measures import spread_pairs
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import Array
 from gpt.reading.score import surprisals
-from gpt.reading.targets import nats_of_targets, pair_ids, target_settings, write_targets
+from gpt.reading.targets import pair_ids, score_pairs, target_settings, write_targets
 from gpt.view.exports import to_csv
 from gpt.view.selection import select
 
@@ -73,7 +73,7 @@ def test_typed_sources_have_pythons_target_and_attention_of_every_kind(
     ready(page, source, written(run, source))
     target = written(run, source).strip("\t\n")
     assert page.locator("#target").input_value() == target
-    nats = nats_of_targets(run.reader, run.vocabulary, f"{source}\t{target}\n")
+    nats = score_pairs(run.reader, run.vocabulary, f"{source}\t{target}\n").nats
     chances = page.locator("#pair-target small").all_inner_texts()[1:]
     expected = np.exp(-nats)[: len(chances)]
     np.testing.assert_allclose([float(each) for each in chances], expected, atol=6e-3)
@@ -97,7 +97,7 @@ def test_a_target_of_ones_own_unknown_characters_and_sources_that_cannot_be_read
     page.locator("#target").fill(TARGET)
     ready(page, SOURCE, f"\t{TARGET}\n")
     page.locator("#pair-target .character").nth(2).hover()
-    nats = nats_of_targets(run.reader, run.vocabulary, f"{SOURCE}\t{TARGET}\n")
+    nats = score_pairs(run.reader, run.vocabulary, f"{SOURCE}\t{TARGET}\n").nats
     chance = float(np.exp(-nats)[1])
     said = page.locator("#pair-said").inner_text()
     assert float(said.split("probability ")[1].split(",")[0]) == pytest.approx(chance, abs=1e-4)

@@ -16,7 +16,7 @@ from gpt.commands.interactive import AskTargets
 from gpt.errors import ConfigError, TextError
 from gpt.interface import evaluating
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.targets import nats_of_targets, target_settings
+from gpt.reading.targets import score_pairs, target_settings
 
 MODEL, OTHER = ("--run", "model.safetensors"), ("--run", "lines.safetensors")
 SOURCES = ["1b", "4ba", "6baaa", "2b", "cab", "ff"]
@@ -102,7 +102,7 @@ def test_sample_gives_records_for_programs(gptx: Gptx, trained: TrainedGPT) -> N
         assert (record["ended"], record["step"]) == ("end", 1)
         if record["target"] and "\t" not in record["target"]:
             pair = f"{record['source']}\t{record['target']}"
-            nats = nats_of_targets(trained.reader, trained.vocabulary, pair).sum()
+            nats = score_pairs(trained.reader, trained.vocabulary, pair).nats.sum()
             assert record["nats"] == pytest.approx(nats, abs=1e-4)
     cut = json.loads(gptx("sample", "4ba", "--length", "0", "--json", *MODEL).out)
     assert (cut["target"], cut["length"]) == ("", 0)

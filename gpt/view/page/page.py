@@ -26,7 +26,7 @@ from gpt.view.records import measures_record, rounded
 from gpt.vocabulary import Ids
 
 if TYPE_CHECKING:
-    from gpt.interface.trained import TrainedGPT
+    pass
 
 SCHEMA = 1
 #: The scripts that every page has.
@@ -90,6 +90,10 @@ def subject_of(
     model = attention.model
     if model is None:
         raise ValueError("this map was made without a model; make one with run.attn(text)")
+    nats: Array = np.zeros(0)
+    ids = attention.ids
+    if attention.source is None and len(ids) > 1:
+        nats = surprisal_of_each(model.reader, ids, model.mixture).nats
     return Subject(
         name or model.stored.title,
         attention,
@@ -97,14 +101,9 @@ def subject_of(
         attention.characters,
         model.measures(attention) if measures is None else measures,
         model.stored.origin if origin is None else origin,
-        np.zeros(0) if attention.source else surprisals_of(model, attention.ids),
+        nats,
         model.experts(attention),
     )
-
-
-def surprisals_of(model: TrainedGPT, ids: Ids) -> Array:
-    """(T,) ids -> (T − 1,) nats of the characters after the first."""
-    return surprisal_of_each(model.reader, ids, model.mixture).nats if len(ids) > 1 else np.zeros(0)
 
 
 def build_page(
