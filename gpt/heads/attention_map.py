@@ -20,7 +20,7 @@ from gpt.errors import ConfigError, TextError
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.reading.proof import recomputed
-from gpt.vocabulary import Ids
+from gpt.vocabulary import FIRST, Ids, Vocabulary
 from gpt.words import layers_and_heads
 
 #: Stages that belong to a layer, not to one of its heads.
@@ -307,6 +307,36 @@ def inspect(
     if kind == "encoder" and source:
         text, ids = source
     return AttentionMap(text, ids, stages[kind], tuple(checks), model, kind, source)
+
+
+def inspect_text(
+    reader: Reader,
+    vocabulary: Vocabulary,
+    text: str,
+    kind: AttentionKind | None = None,
+    unknown: str = "error",
+    truncate: bool = False,
+    proof: Check | None = None,
+    model: Any = None,
+) -> AttentionMap:
+    """The map of a text; see TrainedGPT.attn, whose errors it raises, and `inspect`."""
+    config = reader.config
+    require_kind(config, kind)
+    if reader.encoder:
+        from gpt.reading.targets import split_pair
+
+        require(not truncate, "truncate", "a source is read as a whole; shorten the text")
+        source, target = split_pair(reader, vocabulary, text, unknown)
+        read = FIRST + target
+        both = source, vocabulary.encode(source)
+        ids = vocabulary.encode(read)
+        return inspect(reader, read, ids, proof, model, both, kind or "cross")
+    if truncate and unknown == "error":  # characters that are cut off may be unknown
+        text = text[-config.block_size :]
+    ids = vocabulary.encode(text, unknown)
+    if truncate:
+        ids = ids[-config.block_size :]
+    return inspect(reader, vocabulary.decode(ids), ids, proof, model)
 
 
 def require_room(config: ModelConfig, T: int, S: int = 0) -> None:

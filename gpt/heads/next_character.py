@@ -24,8 +24,8 @@ from gpt.counting.tables import Numbers
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array, softmax
-from gpt.reading.sampler import probabilities, window_start
-from gpt.vocabulary import Ids, Vocabulary
+from gpt.reading.sampler import before_all, probabilities, window_start
+from gpt.vocabulary import FIRST, Ids, Vocabulary
 from gpt.words import counted
 
 END = 40  # characters of the text before that a title quotes
@@ -274,6 +274,28 @@ def next_character(
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
     known = (vocabulary.characters, vocabulary.decode(ids)) if vocabulary else ("", "")
     return NextCharacter(expected, filtered, removed, experts, config, *known)
+
+
+def next_of_text(
+    reader: Reader,
+    vocabulary: Vocabulary,
+    text: str,
+    config: SampleConfig,
+    mixture: Mixture | None = None,
+    unknown: str = "error",
+) -> NextCharacter:
+    """The next character of a text; see TrainedGPT.next, whose errors it raises."""
+    if reader.encoder:
+        from gpt.reading.targets import split_pair
+
+        text = text if FIRST in text else text + FIRST
+        source, target = split_pair(reader, vocabulary, text, unknown)
+        memory = reader.encode(vocabulary.encode(source)[None])
+        ids = vocabulary.encode(FIRST + target)
+        return next_character(reader, ids, config, None, vocabulary, memory)
+    ids = vocabulary.encode(text, unknown)
+    ids = ids if len(ids) else vocabulary.encode(before_all(vocabulary))
+    return next_character(reader, ids, config, mixture, vocabulary)
 
 
 def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Experts:

@@ -135,24 +135,9 @@ class TrainedGPT(Shown):
         """What the model is, what it was trained on, how good it is, and that its numbers are
         right.
         """
-        from gpt.blocks import Facts, Note, Title
-        from gpt.characters import label
-        from gpt.storage.overview import facts_of, model_facts
-        from gpt.words import millions, some
+        from gpt.storage.overview import model_blocks
 
-        known = self.recorded
-        facts = facts_of(known) if known else {"model": model_facts(self.config)}
-        facts["characters"] = some([label(each) for each in self.vocabulary.characters], 80)
-        facts["checked"] = (
-            "✓ numpy computes the logits that torch had at saving: difference "
-            f"{self.proof.error:.0e}, allowed {self.proof.bound:.0e}"
-        )
-        here, source = Path.cwd(), self.stored.source
-        facts["file"] = str(source.relative_to(here) if source.is_relative_to(here) else source)
-        text = repr(self.example())
-        asks = " · ".join(f"run.{name}({text})" for name in ("sample", "attn", "next"))
-        size = f"{millions(self.config.parameters())} parameters"
-        return [Title("model", [self.stored.title, size]), Facts(facts), Note(asks)]
+        return model_blocks(self.stored, self.recorded, self.proof, self.example())
 
     @property
     def title(self) -> str:
@@ -365,27 +350,10 @@ class TrainedGPT(Shown):
         for unknown characters, ConfigError for a kind that the model does not have and for
         `truncate` with an encoder.
         """
-        from gpt.heads.attention_map import inspect, require_kind
+        from gpt.heads.attention_map import inspect_text
 
-        require_kind(self.config, attention)
-        if self.has_encoder:
-            require(not truncate, "truncate", "a source is read as a whole; shorten the text")
-            return self._pair_attention(text, attention or "cross", unknown)
-        if truncate and unknown == "error":  # characters that are cut off may be unknown
-            text = text[-self.config.block_size :]
-        ids = self.vocabulary.encode(text, unknown)
-        if truncate:
-            ids = ids[-self.config.block_size :]
-        return inspect(self.reader, self.vocabulary.decode(ids), ids, self.proof, self)
-
-    def _pair_attention(self, text: str, kind: AttentionKind, unknown: str) -> AttentionMap:
-        from gpt.heads.attention_map import inspect
-        from gpt.reading.targets import split_pair
-
-        source, target = split_pair(self.reader, self.vocabulary, text, unknown)
-        read = FIRST + target
-        ids, source_ids = self.vocabulary.encode(read), self.vocabulary.encode(source)
-        return inspect(self.reader, read, ids, self.proof, self, (source, source_ids), kind)
+        chosen = text, attention, unknown, truncate, self.proof, self
+        return inspect_text(self.reader, self.vocabulary, *chosen)
 
     @takes(ShapingOptions.__annotations__, SampleConfig)
     def next(
@@ -399,21 +367,10 @@ class TrainedGPT(Shown):
         Raises TextError for a character that the model does not know, ConfigError for an option out
         of range, TypeError for an unknown option.
         """
-        from gpt.heads.next_character import next_character
-        from gpt.reading.sampler import before_all
+        from gpt.heads.next_character import next_of_text
 
-        config = SampleConfig(**options)
-        if self.has_encoder:
-            from gpt.reading.targets import split_pair
-
-            text = text if FIRST in text else text + FIRST
-            source, target = split_pair(self.reader, self.vocabulary, text, unknown)
-            memory = self.reader.encode(self.vocabulary.encode(source)[None])
-            ids = self.vocabulary.encode(FIRST + target)
-            return next_character(self.reader, ids, config, None, self.vocabulary, memory)
-        ids = self.vocabulary.encode(text, unknown)
-        ids = ids if len(ids) else self.vocabulary.encode(before_all(self.vocabulary))
-        return next_character(self.reader, ids, config, self.mixture, self.vocabulary)
+        chosen = text, SampleConfig(**options), self.mixture, unknown
+        return next_of_text(self.reader, self.vocabulary, *chosen)
 
     def explain(
         self, text: str, layer: int = 0, head: int = 0, *, unknown: str = "error"

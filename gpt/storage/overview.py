@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gpt.blocks import (
@@ -18,14 +19,15 @@ from gpt.blocks import (
     Table,
     Title,
 )
-from gpt.characters import cut, quoted
-from gpt.checks import TableResult
+from gpt.characters import cut, label, quoted
+from gpt.checks import Check, TableResult
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
 from gpt.config.train import trained_parameters
 from gpt.storage.curves import Curve, curve_of
 from gpt.storage.losses import best_facts, counting_facts, counting_record, than_counting
 from gpt.storage.manifest import CorpusId, Manifest, Parent
+from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run
 from gpt.vocabulary import REPLACEMENT
 from gpt.words import bits, counted, duration, layers_and_heads, millions, some
@@ -188,6 +190,26 @@ def overview_of(run: Run, manifest: Manifest | None = None) -> Overview:
     """A run as it is now. manifest: its newest, if it has been read. Raises CheckpointError."""
     manifest = manifest or run.last().manifest
     return Overview(run.name, manifest, curve_of(run, manifest), tuple(run.records("samples")))
+
+
+def model_blocks(
+    stored: StoredModel, manifest: Manifest | None, proof: Check, example: str
+) -> list[Block]:
+    """What a model is, what it was trained on, how good it is, and that its numbers are right.
+
+    manifest: None for a model file without its run. proof: of the probe. example: a text for it.
+    """
+    facts = facts_of(manifest) if manifest else {"model": model_facts(stored.config)}
+    facts["characters"] = some([label(each) for each in stored.vocabulary.characters], 80)
+    facts["checked"] = (
+        "✓ numpy computes the logits that torch had at saving: difference "
+        f"{proof.error:.0e}, allowed {proof.bound:.0e}"
+    )
+    here, source = Path.cwd(), stored.source
+    facts["file"] = str(source.relative_to(here) if source.is_relative_to(here) else source)
+    asks = " · ".join(f"run.{name}({example!r})" for name in ("sample", "attn", "next"))
+    size = f"{millions(stored.config.parameters())} parameters"
+    return [Title("model", [stored.title, size]), Facts(facts), Note(asks)]
 
 
 def facts_of(manifest: Manifest) -> dict[str, str]:
