@@ -68,11 +68,11 @@ class Model(Protocol):
 class Evaluation(TableResult):
     """How well a model predicts the text that is called `name`.
 
-    score: the loss, of whose nats, bits and perplexity this result has copies. pairs: for pairs,
-    also what the model writes; paired: with another model, the losses of both and the interval of
-    their difference. surprisals: those of each character, with `chars`. facts: what programs get to
-    know about the text and the models. every: whether the caller asked for each pair. counting: the
-    comparison with counts of n-grams, in words.
+    score: the loss, whose nats, bits and perplexity this result has, too. pairs: for pairs, also
+    what the model writes. paired: with another model, the losses of both and the interval of their
+    difference; for pairs, what both write. surprisals: those of each character, with `chars`.
+    facts: what programs get to know about the text and the models. every: whether the caller asked
+    for each pair. counting: the comparison with counts of n-grams, in words.
     """
 
     name: str
@@ -107,7 +107,7 @@ class Evaluation(TableResult):
         compare it with.
         """
         more = {"in context": self._in_context, "to beat": self.counting}
-        if self.pairs is not None and self.paired is None:
+        if self.pairs is not None:
             found = self.pairs.blocks(most, self.every)
         else:
             found = (self.paired or self.score).blocks()
@@ -129,7 +129,7 @@ class Evaluation(TableResult):
         found = Records()
         if self.surprisals is not None:
             found = self.surprisals.records()
-        elif self.pairs is not None and self.paired is None:
+        elif self.pairs is not None:
             found = self.pairs.records(None if self.every else most, self.every)
         return replace(found, facts=self.facts)
 
@@ -327,7 +327,6 @@ class Scorer:
     def _compared(self, other: Model, text: str, name: str, facts: dict[str, Any]) -> Evaluation:
         """How another model predicts a text, beside this one."""
         label = f"{name} for {other.name}"
-        mine: PairScores | None = None
         if self.of_pairs:
             mine = score_pairs(self.run.reader, self.run.vocabulary, text, facts["beam"])
             try:
@@ -342,12 +341,10 @@ class Scorer:
                 surprisal_of_each(each.reader, each.vocabulary.encode(known), each.mixture).nats
                 for each in (self.run, other)
             )
-            found = paired(first, second)
-            its = {"left_out": left_out(other, text)}
+            found, its = paired(first, second), {"left_out": left_out(other, text)}
         found = replace(found, names=(self.run.title, other.title))
         facts |= {**found.numbers, "against": {**other.origin, **its}}
-        own = mine.score if mine else Score(found.first, found.characters)
-        return Evaluation(name, own, facts, mine, found)
+        return Evaluation(name, Score(found.first, found.characters), facts, paired=found)
 
 
 def _part_of(name: str, share: float) -> str:

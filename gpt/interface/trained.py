@@ -68,7 +68,7 @@ class TrainedGPT(Shown):
     """One checkpoint's model. It is checked with its probe when it first computes: a model that
     does not compute the logits that torch had at saving raises CheckpointError, always.
 
-    name: the run's name, or the path of a model file without its run, whose checkpoint is None.
+    checkpoint: None for a model file without its run. name: None for the run's, or the file's.
     device: where it computes, None if nobody has chosen: on the CPU. open_device puts it there.
     """
 
@@ -753,18 +753,15 @@ def read(place: str | Path, step: str | SupportsIndex = "best") -> TrainedGPT:
         return TrainedGPT(read_model(path), name=printable(place))
     if is_step:
         checkpoint = Checkpoint.open(path)
-        return _opened(Run(path.parent), checkpoint, checkpoint.model())
+        return TrainedGPT(checkpoint.model(), checkpoint=checkpoint)
     if not os.path.isdir(path):
         raise CheckpointError(f"no checkpoint in {path}; train one with: gptx train")
     return _read_run(Run(path) if Run(path).step_paths() else find_run(path), step)
 
 
 def _read_run(run: Run, step: str | SupportsIndex) -> TrainedGPT:
-    return _opened(run, *run.read(step))
-
-
-def _opened(run: Run, checkpoint: Checkpoint, stored: StoredModel) -> TrainedGPT:
-    return TrainedGPT(stored, None, checkpoint, printable(run.name))
+    checkpoint, stored = run.read(step)
+    return TrainedGPT(stored, checkpoint=checkpoint)
 
 
 def _is_model(place: str) -> bool:
