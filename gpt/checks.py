@@ -121,6 +121,15 @@ def _is_one(value: Any, kinds: list[Any]) -> bool:
     )
 
 
+def require_texts(name: str, texts: Iterable[object]) -> None:
+    """Raises TypeError for one text in place of a list of texts, and for what is no text."""
+    if isinstance(texts, str):
+        raise TypeError(f"{name}: expected a list of texts, not one text; use [{texts!r:.40}]")
+    for each in texts:
+        if not isinstance(each, str):
+            raise TypeError(f"{name}: expected texts, not {type(each).__name__}")
+
+
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """A view that cannot be written to."""
     view = array.view()

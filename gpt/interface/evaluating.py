@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpt.blocks import Block, Facts, Records, Title
-from gpt.checks import TableResult
+from gpt.checks import TableResult, require_texts
 from gpt.config import ModelConfig
 from gpt.config.fields import require
 from gpt.corpus.halves import splits_of_run
@@ -365,8 +365,7 @@ def find_copies(
     model: Model, texts: Sequence[str], data: Path, note: Callable[[str], object]
 ) -> list[copies.Novelty]:
     """See TrainedGPT.novelty. note: receives a note if only a part of the corpus is searched."""
-    if isinstance(texts, str):
-        raise TypeError(f"texts: expected a list of texts, not one text; use [{texts!r:.40}]")
+    require_texts("texts", texts)
     advice = "; give its run with `run`"
     chosen = model.name, model.recorded, data, "`novelty`"
     train, val = splits_of_run(*chosen, no_run=advice)

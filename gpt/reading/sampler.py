@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Shown
+from gpt.checks import Shown, require_texts
 from gpt.config import ModelConfig, SampleConfig
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
@@ -269,10 +269,7 @@ class Samples(Iterator[list[str]]):
         past: str | None = None,
         mixture: Mixture | None = None,
     ) -> None:
-        if isinstance(stops, str):
-            raise TypeError(f"stop: expected a list of texts, not one text; use [{stops!r}]")
-        if wrong := [each for each in stops if not isinstance(each, str)]:
-            raise TypeError(f"stop: expected texts, not {type(wrong[0]).__name__}")
+        require_texts("stop", stops)
         if not all(stops):
             raise ValueError("stop: an empty text would stop before anything is written")
         ids = vocabulary.encode(prompt or before_all(vocabulary))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpt.checks import require_texts
 from gpt.config import ModelConfig, SampleConfig
 from gpt.config.fields import check_size, require
 from gpt.config.sample import SHAPING
@@ -70,11 +71,7 @@ def write_targets(
     settings: from `target_settings`. start: the number of the first source, and name: what it is,
     for errors. Raises TextError, as `best_targets`.
     """
-    if isinstance(sources, str):
-        raise TypeError(f"sources: expected a list of texts, not one text; use [{sources!r}]")
-    wrong = [each for each in sources if not isinstance(each, str)]
-    if wrong:
-        raise TypeError(f"sources: expected texts, not {type(wrong[0]).__name__}")
+    require_texts("sources", sources)
     config, (first, last) = reader.config, _marks(reader, vocabulary)
     ids = source_lines(sources, vocabulary, _window(config), start, name)
     if beam_width is None:
