@@ -8,7 +8,7 @@ PAGE := gpt/view/page/assets
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
-.PHONY: demo test check lint types layers tests versions lessons notebook page pictures cli-docs soak fuzz planted all-variants bench clean
+.PHONY: demo test check lint types layers tests versions lessons notebook page pictures cli-docs typed soak fuzz planted all-variants bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -75,6 +75,10 @@ pictures: $(INSTALLED)
 # docs/cli.md: every command and option, from the commands' own help.
 cli-docs: $(INSTALLED)
 	$(BIN)/python docs/commands.py
+
+# gpt/config/typed.pyi: the types of keywords, from the configurations.
+typed: $(INSTALLED)
+	$(BIN)/python docs/typed.py
 
 # Trainings killed at random moments; minutes, so not among the tests.
 soak: $(INSTALLED)

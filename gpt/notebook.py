@@ -1,5 +1,4 @@
-"""Training from Python: `gpt.train`, `gpt.train_events` and `gpt.resume`, their keywords and the
-order that these make, with a progress bar.
+"""Training from Python: `gpt.train`, `gpt.train_events` and `gpt.resume`, with a progress bar.
 
 They train as `gptx train` does. Imports torch only once the corpus is read.
 """
@@ -12,17 +11,16 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
-from gpt.config import ModelConfig, TrainConfig, presets
-from gpt.config.fields import check_fields, only_fields, require
-from gpt.config.keywords import ResumeOptions, TrainOptions, Unquoted, takes
-from gpt.config.train import BY_SHARE, Tracker
-from gpt.devices import Device, share_cores
+from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
+from gpt.config.fields import only_fields, require
+from gpt.config.keywords import Unquoted, takes
+from gpt.config.train import BY_SHARE, CHANGEABLE
+from gpt.devices import share_cores
 from gpt.errors import ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.signals import graceful
@@ -31,7 +29,8 @@ from gpt.storage.checkpoint import MANIFEST
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from gpt.preparing import Order, Start
+    from gpt.config.typed import ResumeOptions, TrainOptions
+    from gpt.preparing import Start
     from gpt.training.events import Event
     from gpt.training.trainer import Trainer
 
@@ -42,101 +41,26 @@ Corpus: TypeAlias = PathLike | Sequence[PathLike] | None
 SHOWN = 60  # most characters of a wrong name that an error shows
 
 
-@dataclass(frozen=True, kw_only=True)
-class NewRun:
-    """Keywords of a new run."""
-
-    text: Annotated[str | None, "The text itself, in place of a corpus."] = None
-    minutes: Annotated[
-        float | None, "Time for the run, to which the model's shape and the steps are fitted."
-    ] = None
-    preset: Annotated[
-        presets.Preset | None,
-        "default (takes 2 minutes, unless minutes or steps are given), best or classic.",
-    ] = None
-    run: Annotated[str | None, "The run's name; None: the corpus's name and a number."] = None
-    parent: Annotated[
-        TrainedGPT | PathLike | None,
-        "The model whose weights the run starts with: a run's name, a path, or an opened model.",
-    ] = None
-    checkpoints: Annotated[PathLike, "Folder of the runs."] = "checkpoints"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_path("checkpoints", self.checkpoints)
-        if self.parent is not None and not isinstance(self.parent, TrainedGPT):
-            _check_path("parent", self.parent)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Keywords of new and resumed runs."""
-
-    device: Annotated[Device, "Where to train; auto: a GPU if there is one."] = "auto"
-    data: Annotated[PathLike, "Folder of the encoded corpora."] = "data"
-    log: Annotated[Tracker | None, "A tracker that gets the records of metrics.jsonl, too."] = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        _check_path("data", self.data)
-
-
-def _check_path(name: str, value: object) -> None:
-    require(isinstance(value, str | os.PathLike), name, f"{value!r} is not a path")
-
-
-class PlaceOptions(ResumeOptions, total=False):
-    """The keywords of a resumed run."""
-
-    device: Device
-    data: PathLike
-    log: Tracker | None
-
-
-class NewRunOptions(TrainOptions, total=False):
-    """The keywords of a new run."""
-
-    device: Device
-    data: PathLike
-    log: Tracker | None
-    text: str | None
-    minutes: float | None
-    preset: presets.Preset | None
-    run: str | None
-    parent: TrainedGPT | PathLike | None
-    checkpoints: PathLike
-
-
-def new_order(corpus: Corpus, options: NewRunOptions) -> Order:
-    """The order for a new run. Raises ConfigError, TextError."""
-    from gpt.preparing import Order
+def _begin(
+    corpus: Corpus, text: str | None, options: TrainOptions, progress: bool = False
+) -> AbstractContextManager[Start]:
+    """Plans a new run. Raises ConfigError, TextError."""
+    from gpt.preparing import Texts, begin_run
 
     _require_one_process("train")
     share_cores()
-    new, place = NewRun(**only_fields(NewRun, options)), Place(**only_fields(Place, options))
+    run = RunConfig(**{**only_fields(RunConfig, options), "init_from": _place(options)})
     given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
-    require(corpus is None or new.text is None, "text", "give either `corpus` or `text`")
-    if new.text == "":
-        raise TextError("text: it is empty")
     by_share = options.get("split", "last") in BY_SHARE
     shares = by_share or "val_fraction" not in given
     require(shares, "val_fraction", "only with `split='last'` or `split='source'`")
-    order = Order(
-        corpus=names_of(corpus),
-        given=given,
-        preset=new.preset,
-        minutes=new.minutes,
-        run=new.run,
-        parent=_place(new.parent),
-        device=place.device,
-        checkpoints=Path(new.checkpoints),
-        data=Path(place.data),
-        log=place.log,
-    )
-    if new.text is None:
-        return order
-    pipe = BytesIO(new.text.encode("utf-8", "surrogatepass"))
-    return replace(order, corpus=("-",), pipe=pipe, stem="text")
+    if text is None:
+        return begin_run(run, given, Texts(names_of(corpus)), _working(progress))
+    require(corpus is None, "text", "give either `corpus` or `text`")
+    if text == "":
+        raise TextError("text: it is empty")
+    pipe = BytesIO(text.encode("utf-8", "surrogatepass"))
+    return begin_run(run, given, Texts(("-",), pipe, "text"), _working(progress))
 
 
 def _require_one_process(name: str) -> None:
@@ -147,11 +71,12 @@ def _require_one_process(name: str) -> None:
         raise ConfigError(f"gpt.{name} trains in one process; use torchrun with gptx train")
 
 
-def _place(parent: TrainedGPT | PathLike | None) -> str | None:
-    """A run's name or a path."""
-    if not isinstance(parent, TrainedGPT):
-        return None if parent is None else os.fspath(parent)
-    source = parent.stored.source
+def _place(options: TrainOptions) -> str | None:
+    """The run's name or the path of the model to start with."""
+    model = options.get("init_from")
+    if not isinstance(model, TrainedGPT):
+        return os.fspath(model) if isinstance(model, os.PathLike) else model
+    source = model.stored.source
     return str(source.parent if os.path.isfile(source.parent / MANIFEST) else source)
 
 
@@ -179,54 +104,50 @@ LAYOUT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal
 _say = partial(logging.getLogger("gpt").warning, "note: %s")  # Python writes it to stderr
 
 #: What help() shows as the defaults of options that the preset, the corpus or the time sets.
-DEFAULTS = presets.preset("default", "cpu") | dict.fromkeys(presets.FITTED, Unquoted("fitted"))
+DEFAULTS = {**presets.SHOWN, **dict.fromkeys(presets.FITTED, Unquoted("fitted"))}
 
 
-@takes(NewRunOptions.__annotations__, NewRun, Place, ModelConfig, TrainConfig, defaults=DEFAULTS)
+@takes(DEFAULTS)
 def train(
-    corpus: Corpus = None, *, progress: bool = True, **options: Unpack[NewRunOptions]
+    corpus: Corpus = None,
+    *,
+    text: str | None = None,
+    progress: bool = True,
+    **options: Unpack[TrainOptions],
 ) -> TrainedGPT:
     """Trains a new run and returns it, opened at its best step.
 
     corpus: a file, a folder, a known name or a list of these; a file *.tsv has pairs, lines of
     source TAB target. Known names are "shakespeare", which is downloaded, "repeats", which sets its
-    own options, and "dates", which are pairs. Without corpus and text, it trains on the Python
-    language reference. progress: shows a bar in a terminal or notebook.
+    own options, and "dates", which are pairs. text: the text itself, in place of a corpus. Without
+    both, it trains on the Python language reference. progress: shows a bar in a terminal or
+    notebook.
     Ctrl-C or a notebook's stop button ends the training early: the run is saved and returned;
     `gpt.resume` continues it. A second one ends at once, with what was last saved.
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
-    from gpt.preparing import begun
-
-    return _trained(
-        begun(replace(new_order(corpus, options), working=_working(progress))), progress
-    )
+    return _trained(_begin(corpus, text, options, progress), progress)
 
 
-@takes(NewRunOptions.__annotations__, NewRun, Place, ModelConfig, TrainConfig, defaults=DEFAULTS)
-def train_events(corpus: Corpus = None, **options: Unpack[NewRunOptions]) -> Iterator[Event]:
+@takes(DEFAULTS)
+def train_events(
+    corpus: Corpus = None, *, text: str | None = None, **options: Unpack[TrainOptions]
+) -> Iterator[Event]:
     """Trains a new run, and yields each event: Stepped, Evaluated, Saved and others, which are
     described in gpt/training/events.py.
 
     The arguments and errors are those of `train`. A loop left early leaves the run as last saved.
     """
-    from gpt.preparing import begun
-
-    return _events(begun(new_order(corpus, options)))
+    return _events(_begin(corpus, text, options))
 
 
-@takes(
-    PlaceOptions.__annotations__,
-    Place,
-    TrainConfig,
-    defaults=dict.fromkeys(ResumeOptions.__annotations__, Unquoted("unchanged")),
-)
+@takes(dict.fromkeys(CHANGEABLE, Unquoted("unchanged")))
 def resume(
     run: TrainedGPT | PathLike,
     corpus: Corpus = None,
     *,
     progress: bool = True,
-    **options: Unpack[PlaceOptions],
+    **options: Unpack[ResumeOptions],
 ) -> TrainedGPT:
     """Trains a run further from its last step on, and returns it, opened at its best step.
 
@@ -234,25 +155,17 @@ def resume(
     from step 0 on. corpus: where the text is now, if it has moved. Stops and errors are those of
     `train`; raises CheckpointError if there is no such run.
     """
-    from gpt.preparing import Order, resumed
+    from gpt.preparing import Texts, resume_run
     from gpt.storage.run import Run
     from gpt.storage.runs import find_run
 
     _require_one_process("resume")
     share_cores()
-    place = Place(**only_fields(Place, options))
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
-    order = Order(
-        checkpoints=path.parent,
-        data=Path(place.data),
-        corpus=names_of(corpus),
-        given=only_fields(TrainConfig, options),
-        device=place.device,
-        log=place.log,
-        working=_working(progress),
-    )
     found = Run(path) if Run(path).steps() else find_run(path)
-    return _trained(resumed(order, found), progress)
+    settings = RunConfig(**only_fields(RunConfig, options), checkpoints=path.parent)
+    given, texts = only_fields(TrainConfig, options), Texts(names_of(corpus))
+    return _trained(resume_run(found, settings, given, texts, _working(progress)), progress)
 
 
 def _trained(preparing: AbstractContextManager[Start], progress: bool) -> TrainedGPT:

@@ -1,4 +1,4 @@
-"""A training from its options to its first step: reads the corpus, fits the options, locks the run.
+"""A training from its options to its first step: reads the corpus, plans the run, then locks it.
 
 `gptx train` and `gpt.train` begin and resume runs here. Prints nothing: the caller shows the plan
 and the events. Imports torch only when the corpus is read and its n-grams are being counted.
@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from gpt.config import ModelConfig, TrainConfig, presets
+from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import field_help, only_fields, require
-from gpt.config.train import Tracker
+from gpt.config.run import Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen
 from gpt.corpus.halves import counted_in, halves, scored_in
 from gpt.corpus.sources import corpus_name, is_pairs, recipe_of
@@ -31,7 +32,7 @@ from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.config_file import RECORDED, from_toml, to_toml
 from gpt.storage.manifest import CorpusId
 from gpt.storage.run import Run
-from gpt.storage.runs import check_run_name, discard_if_empty, new_run
+from gpt.storage.runs import check_free, discard_if_empty, new_run
 from gpt.training import ranks
 from gpt.training.events import Event, Sampled, Saved
 from gpt.training.records import check_tracker
@@ -48,7 +49,9 @@ READING = ("separator", "split", "min_count")  # options for reading a text
 SPLITTING = ("split", "val_fraction")
 CONFIG_LIMIT = 2**20  # bytes of config.toml
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
-ANOTHER_TEXT = "; restore it, or train a new run on another text, from this one's weights: `parent`"
+ANOTHER_TEXT = (
+    "; restore it, or train a new run on another text, from this one's weights: `init_from`"
+)
 
 #: Shows the progress of work with this name.
 Working = Callable[[str], AbstractContextManager[Progress]]
@@ -59,120 +62,159 @@ def silently(what: str) -> AbstractContextManager[Progress]:
     return nullcontext(no_progress)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Order:
-    """What the user asks for.
-
-    corpus: names of texts; "-" is `pipe`; none: the default text. given: fields of ModelConfig and
-    TrainConfig. preset: None where the user gives none: then a known corpus sets its own options;
-    its split it always sets.
-    minutes: the time for the run. run: its name; if None, a number follows `stem` or the corpus's
-    name. parent: the run or model file whose weights a new run starts with. shard: weights are
-    spread over the ranks. log: a tracker that gets the records, too. recorded: what the config.toml
-    that this run repeats records of its run, see RECORDED.
+@dataclass(frozen=True)
+class Texts:
+    """The texts of a corpus by their names; "-" is `pipe`, none is the default text. stem: what the
+    name of a run begins with; empty: the corpus's name.
     """
 
-    checkpoints: Path
-    data: Path
-    corpus: Sequence[str] = ()
+    names: Sequence[str] = ()
     pipe: BinaryIO = field(default_factory=BytesIO)
-    given: Mapping[str, Any] = field(default_factory=dict)
-    preset: presets.Preset | None = None
-    minutes: float | None = None
-    run: str | None = None
     stem: str = ""
-    device: str = "auto"
-    parent: str | None = None
-    shard: bool = False
-    log: Tracker | None = None
-    recorded: Mapping[str, Any] = field(default_factory=dict)
-    working: Working = silently
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What a new run is asked for, with what follows from its corpus and from the model it starts
+    with.
+
+    given: options of ModelConfig and TrainConfig. recipe: those of them that a known corpus has
+    set. pairs: whether the texts are read as pairs.
+    """
+
+    preset: presets.Preset
+    given: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+    pairs: bool
+
+    @property
+    def reading(self) -> TrainConfig:
+        """The options for reading the text."""
+        known = {**(presets.PAIRS[self.preset] if self.pairs else {}), **self.given}
+        return TrainConfig(**{name: known[name] for name in READING if name in known})
+
+
+def choose_options(
+    options: RunConfig,
+    given: Mapping[str, Any],
+    names: Sequence[str],
+    warm: WarmStart | None = None,
+) -> Choices:
+    """The options of a new run. names: of its texts. A known corpus sets its own options, but with
+    a preset only its split. Raises ConfigError, and CheckpointError if corpus and model do not suit
+    each other.
+    """
+    recipe = {**recipe_of(names)}
+    if options.preset:
+        recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
+    if options.minutes is not None:
+        recipe.pop("steps", None)
+    given = warm.options(given, names) if warm else given
+    recipe = {name: value for name, value in recipe.items() if name not in given}
+    layers = given.get("encoder_layers")
+    pairs = is_pairs(names) if layers is None else layers > 0
+    return Choices(options.preset or "default", {**given, **recipe}, recipe, pairs)
 
 
 @dataclass(frozen=True)
 class Start:
-    """A planned training before its first step. trainer: makes the model and the optimizer.
+    """A planned training before its first step. trainer: makes the model and the optimizer; with
+    `shard`, the ranks share the weights.
 
     recipe: options that a known corpus has set.
     """
 
     plan: Plan
     run: Run
-    trainer: Callable[[], Trainer]
+    trainer: Callable[..., Trainer]
     recipe: Mapping[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
-def begun(order: Order, *, dry: bool = False) -> Iterator[Start]:
-    """Plans a new run and locks its folder; the folder is removed if nothing was saved in it.
+def begin_run(
+    options: RunConfig,
+    given: Mapping[str, Any],
+    texts: Texts,
+    working: Working = silently,
+    recorded: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    dry: bool = False,
+) -> Iterator[Start]:
+    """Reads the texts and plans a new run, then makes and locks its folder, which is removed if
+    nothing was saved in it.
 
-    Several ranks have joined before. dry: makes no folder. Raises ConfigError, TextError,
-    StorageError, OutOfMemory, and CheckpointError for a parent that cannot be used.
+    given: options of ModelConfig and TrainConfig. recorded: what the config.toml that this run
+    repeats records of its run, see RECORDED. dry: makes no folder. Several ranks have joined
+    before. Raises ConfigError, TextError, StorageError, OutOfMemory, and CheckpointError for a
+    model to start with that cannot be used.
     """
-    check_tracker(order.log)
-    warm = _warm_start(order)
-    recipe = {**recipe_of(order.corpus)}
-    if order.preset:  # instead of the corpus's options, but for its split
-        recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
-    if order.minutes is not None:
-        recipe.pop("steps", None)
-    given, preset = dict(order.given), order.preset or "default"
-    if warm:
-        given = warm.options(given, order.corpus)
-    recipe = {name: value for name, value in recipe.items() if name not in given}
-    given |= recipe
-    layers = given.get("encoder_layers")
-    pairs = layers > 0 if layers is not None else is_pairs(order.corpus)
-    known = {**(presets.PAIRS[preset] if pairs else {}), **given}
-    reading = TrainConfig(**{name: known[name] for name in READING if name in known})
-    if order.run is not None:
-        check_run_name(order.run)
-    folder, device = None, choose(order.device)
-    if ranks.is_first() and not dry:
-        folder = new_run(order.checkpoints, order.stem or corpus_name(order.corpus), order.run)
+    check_tracker(options.log)
+    warm = _warm_start(options)
+    choices = choose_options(options, given, texts.names, warm)
+    if options.run is not None:
+        check_free(options.checkpoints, options.run)
+    device = choose(options.device)
+    start = warm.stored if warm else None
+    known = start.vocabulary if start else None
+    read = partial(read_corpus, known=known, grows=start is not None)
+    read = partial(read, config=choices.reading, pairs=choices.pairs)
+    corpus = _read(options, texts, working, read)
+    ahead = _count_ahead(corpus, choices, device, warm)  # torch is imported meanwhile
+    from gpt.training.plan import Machine, make_plan
+
+    baseline = ahead.baseline.result()  # before the machine's speed is measured
+    machine = Machine.measured(options.device)
+    parent = warm.parent(corpus) if warm else None
+    asked = choices.given, choices.preset, machine, options.minutes
+    plan = make_plan(corpus, *asked, baseline, choices.pairs, parent)
+    warnings = [*_differences(plan, recorded)]
+    if warm and parent:
+        warnings = [*warm.warnings(parent, corpus, plan.manifest.train), *warnings]
+    plan = replace(plan, warnings=(*plan.warnings, *warnings))
     with ExitStack() as unlocked, ExitStack() as stack:
-        if folder is not None:
+        folder = None
+        if ranks.is_first() and not dry:
+            folder = new_run(
+                options.checkpoints, texts.stem or corpus_name(texts.names), options.run
+            )
             stack.enter_context(folder.lock())
             unlocked.callback(discard_if_empty, folder)
             ranks.mark(folder)
-        start = warm.stored if warm else None
-        known_characters = start.vocabulary if start else None
-        read = partial(read_corpus, known=known_characters, grows=start is not None)
-        corpus = _read(order, partial(read, config=reading, pairs=pairs))
-        ahead = _counted(corpus, preset, device, given, pairs, warm)  # torch is imported meanwhile
-        from gpt.training.plan import make_plan, usable_device
-
-        device = usable_device(order.device)
-        parent = warm.parent(corpus) if warm else None
-        plan = make_plan(corpus, given, preset, device, order.minutes, ahead, pairs, parent)
-        if warm and parent:
-            told = warm.warnings(parent, corpus, plan.manifest.train)
-            plan = replace(plan, warnings=(*plan.warnings, *told))
-        here = {name: plan.environment[name] for name in RECORDED}
-        others = tuple(
-            f"not bit-exact: the run of this config had {name} {value}, now it is {here[name]}: "
-            "other weights are possible"
-            for name, value in order.recorded.items()
-            if value != here[name] and (name != "threads" or device == "cpu")
-        )
-        plan = replace(plan, warnings=(*plan.warnings, *others))
-        if folder is not None:
-            names = [printable(name) for name in order.corpus] or None
+            names = [printable(name) for name in texts.names] or None
             # the step that was read: the best step of its run may be another one tomorrow
-            source = {"corpus": names, "from": warm and printable(warm.place)}
+            source = {"corpus": names, "init_from": warm and printable(warm.place)}
+            here = {name: plan.environment[name] for name in RECORDED}
             folder.write("config.toml", to_toml({**source, **plan.settings(), **here}))
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
-        trainer = partial(_trainer, order, run, plan, ahead=ahead, start=start)
-        yield Start(plan, run, trainer, recipe)
+        trainer = partial(_trainer, run, plan, options.log, ahead=ahead, start=start)
+        yield Start(plan, run, trainer, choices.recipe)
+
+
+def _differences(plan: Plan, recorded: Mapping[str, Any]) -> Iterator[str]:
+    """Warnings of what a repeated run had, and this machine has otherwise."""
+    for name, value in recorded.items():
+        here = plan.environment[name]
+        if value != here and (name != "threads" or plan.device == "cpu"):
+            yield (
+                f"not bit-exact: the run of this config had {name} {value}, now it is {here}: "
+                "other weights are possible"
+            )
 
 
 @contextmanager
-def resumed(order: Order, run: Run) -> Iterator[Start]:
-    """Plans the rest of a run from its newest whole checkpoint on, and locks it.
+def resume_run(
+    run: Run,
+    options: RunConfig,
+    given: Mapping[str, Any],
+    texts: Texts,
+    working: Working = silently,
+) -> Iterator[Start]:
+    """Locks a run, and plans the rest of it from its newest whole checkpoint on.
 
-    Raises CheckpointError, ConfigError, TextError, RunInUseError, OutOfMemory.
+    The arguments are those of begin_run. Raises CheckpointError, ConfigError, TextError,
+    RunInUseError, OutOfMemory.
     """
-    check_tracker(order.log)
+    check_tracker(options.log)
     with ExitStack() as stack:
         if ranks.is_first():
             stack.enter_context(run.lock())
@@ -187,21 +229,21 @@ def resumed(order: Order, run: Run) -> Iterator[Start]:
             not manifest.imported,
             "resume",
             "this run was imported without the state of its optimizer; begin a new run with its "
-            "weights: gptx train TEXT --from RUN",
+            "weights: gptx train TEXT --init-from RUN",
         )
-        if order.preset not in (None, manifest.preset):
+        if options.preset not in (None, manifest.preset):
             raise ConfigError(
                 "preset",
                 f"this run has {manifest.preset}; leave the option out, or train a new run",
             )
         pairs = manifest.model.encoder_layers > 0
         find = partial(find_corpus, manifest, remedy=ANOTHER_TEXT, pairs=pairs)
-        corpus = _read(order, find)
-        from gpt.training.plan import resume_plan, usable_device
+        corpus = _read(options, texts, working, find)
+        from gpt.training.plan import Machine, resume_plan
 
-        plan = resume_plan(checkpoint, corpus, order.given, usable_device(order.device))
+        plan = resume_plan(checkpoint, corpus, given, Machine.measured(options.device))
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
-        yield Start(plan, run, partial(_trainer, order, run, plan, checkpoint))
+        yield Start(plan, run, partial(_trainer, run, plan, options.log, checkpoint))
 
 
 def recorded(trainer: Trainer) -> Iterator[Event]:
@@ -221,45 +263,42 @@ def recorded(trainer: Trainer) -> Iterator[Event]:
                     yield _sampled(trainer.run, event.checkpoint)
 
 
-def _read(order: Order, read: Callable[..., Corpus]) -> Corpus:
+def _read(
+    options: RunConfig, texts: Texts, working: Working, read: Callable[..., Corpus]
+) -> Corpus:
     """Calls `read` for the corpus on the first rank; the others open it in `data`."""
 
     def follow(message: tuple[dict[str, Any], str]) -> Corpus:
         identity, characters = message
         vocabulary = Vocabulary(characters)
-        corpus = reopen(CorpusId(**identity), order.data, vocabulary)
+        corpus = reopen(CorpusId(**identity), options.data, vocabulary)
         if corpus is None:
-            raise TextError(f"{order.data.resolve()} does not hold the encoded corpus")
+            raise TextError(f"{options.data.resolve()} does not hold the encoded corpus")
         return corpus
 
-    with order.working("encoding") as done:
-        sources = {"names": order.corpus, "data": order.data, "stdin": order.pipe}
+    with working("encoding") as done:
+        sources = {"names": texts.names, "data": options.data, "stdin": texts.pipe}
         reading = partial(read, **sources, progress=done)
         return ranks.shared(
             reading, lambda it: (asdict(it.identity), it.vocabulary.characters), follow
         )
 
 
-def _warm_start(order: Order) -> WarmStart | None:
-    """The model that a new run starts from, if the order names one. Raises CheckpointError."""
-    if order.parent is None:
+def _warm_start(options: RunConfig) -> WarmStart | None:
+    """The model that a new run starts with, if there is one. Raises CheckpointError."""
+    if options.init_from is None:
         return None
     from gpt.warm_start import opened
 
-    return opened(order.parent, order.checkpoints)
+    return opened(options.init_from, options.checkpoints)
 
 
-def _counted(
-    corpus: Corpus,
-    preset: str,
-    device: str,
-    given: Mapping[str, Any],
-    pairs: bool,
-    warm: WarmStart | None,
+def _count_ahead(
+    corpus: Corpus, choices: Choices, device: str, warm: WarmStart | None
 ) -> CountedAhead:
     """Begins to count. Raises ConfigError, TextError."""
-    size = len(corpus.vocabulary)
-    values = presets.changed(presets.preset(preset, device, pairs), given)
+    size, pairs = len(corpus.vocabulary), choices.pairs
+    values = presets.changed(presets.preset(choices.preset, device, pairs), choices.given)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train = TrainConfig(**only_fields(TrainConfig, values))
     train_half, val_half = halves(corpus, train, pairs)
@@ -269,19 +308,20 @@ def _counted(
 
 
 def _trainer(
-    order: Order,
     run: Run,
     plan: Plan,
+    log: Tracker | None,
     checkpoint: Checkpoint | None = None,
     ahead: CountedAhead | None = None,
     start: StoredModel | None = None,
+    shard: bool = False,
 ) -> Trainer:
     from gpt.reading.proof import prove_tensors
     from gpt.training.trainer import Trainer
 
     parts = (run, plan.corpus, plan.manifest, plan.device, prove_tensors)
-    trainer = Trainer(*parts, checkpoint, ahead, start, order.shard)
-    trainer.records.track(order.log, plan.manifest)
+    trainer = Trainer(*parts, checkpoint, ahead, start, shard)
+    trainer.records.track(log, plan.manifest)
     return trainer
 
 

@@ -74,11 +74,11 @@ class WarmStart:
         pairs = is_pairs(corpus)
         if "encoder_layers" not in given and pairs != self.is_of_pairs:
             raise CheckpointError(
-                f"{self.name} has no encoder, so it cannot learn pairs; leave out `parent`, or "
+                f"{self.name} has no encoder, so it cannot learn pairs; leave out `init_from`, or "
                 "give `encoder_layers=0` to train on the lines as plain text"
                 if pairs
                 else f"{self.name} has an encoder and learns pairs, lines of SOURCE, TAB, TARGET, "
-                "in files *.tsv; leave out `parent` to train on a plain text"
+                "in files *.tsv; leave out `init_from` to train on a plain text"
             )
         return {**given, **self.layout}
 

@@ -370,7 +370,7 @@ def tensors(chance: random.Random, home: Path) -> list[str]:
     forged(step, name, model_file.sealed(data))
     if name == MODEL and chance.random() < 0.3:
         shutil.copy(step / name, home / "alone.safetensors")
-        new = [*TRAIN, "--steps", "2", "--eval-interval", "2", "--run", "new", "--from"]
+        new = [*TRAIN, "--steps", "2", "--eval-interval", "2", "--run", "new", "--init-from"]
         line = [*chance.choice(READING[3:]).split(), "--run"]
         return [*(new[:2] + new[-7:] if chance.random() < 0.5 else line), "alone.safetensors"]
     return chance.choice([*USING, "sample --length 20", "next --lens the", "eval"]).split()
@@ -434,7 +434,7 @@ attn --run MODEL -o y.html; heads --run MODEL -o h.html; eval TEXT --against MOD
 attn -o FILE.html; attn -o FILE.png; attn -o FILE.svg; attn -o FILE.json; attn -o FILE.csv;
 heads TEXT -o FILE.html; heads TEXT -o FILE.csv; heads TEXT -o FILE.json; live -o FILE.html;
 train TEXT NEW; train TEXT --dry-run NEW; train NAME NEW; train PAIRS NEW; export FILE2;
-train corpus.txt NEW --from MODEL; train corpus.txt corpus.txt --separator=NAME NEW;
+train corpus.txt NEW --init-from MODEL; train corpus.txt corpus.txt --separator=NAME NEW;
 runs FILE; runs --checkpoints FILE; runs --verify --checkpoints FILE; NAME; attn --NAME;
 attn NAME; next NAME; explain NAME; sample --prompt NAME; sample --stop NAME --length 9;
 explain simple --text NAME; explain simple --embeddings NAME=1,2,3

@@ -20,16 +20,18 @@ from gpt.commands import ClickContext, application
 
 ROOT = Path(__file__).parents[1]
 
+START = ("--init-from",)
+
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
         (["train", "corpus.txt", "--changed-corpus"], 2, "No such option: --changed-corpus"),
-        (["train", "corpus.txt", "--resume", "--from", "corpus-1"], 2, "keeps its own weights"),
-        (["train", "corpus.txt", "--from", "nobody"], 4, "no run 'nobody' in checkpoints; there"),
-        (["train", "corpus.txt", "--from", "./no.bin"], 4, "no run, folder or file './no.bin'"),
-        (["train", "corpus.txt", "--from", "corpus.txt"], 4, "not a gptx checkpoint: "),
-        (["train", "corpus.txt", "--from", "corpus-1", "--n-embd", "32"], 2, "--n-embd: corpus-1"),
+        (["train", "corpus.txt", "--resume", *START, "corpus-1"], 2, "keeps its own weights"),
+        (["train", "corpus.txt", *START, "nobody"], 4, "no run 'nobody' in checkpoints; there"),
+        (["train", "corpus.txt", *START, "./no.bin"], 4, "no run, folder or file './no.bin'"),
+        (["train", "corpus.txt", *START, "corpus.txt"], 4, "not a gptx checkpoint: "),
+        (["train", "corpus.txt", *START, "corpus-1", "--n-embd", "32"], 2, "--n-embd: corpus-1"),
         (["train", "corpus.txt", "--freeze", "heads"], 2, "--freeze: 'heads' is not one of"),
         (["train", "corpus.txt", "--freeze", "layers:9"], 2, "--freeze: there is no layer 9"),
         (

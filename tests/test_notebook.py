@@ -130,7 +130,7 @@ def test_text_itself_can_be_trained_on() -> None:
         (["x" * 5000], {}, TextError, r"no file or folder 'x+\.\.\.'"),
         (["-"], {}, TextError, "no file or folder '-'"),
         (["corpus.txt"], {"text": "a"}, ConfigError, "^text: give either `corpus` or `text`"),
-        ([], {"text": b"a"}, ConfigError, "^text: b'a' is not a text"),
+        ([], {"text": b"a"}, TypeError, "^text: expected str | None, not bytes"),
         (["corpus.txt"], {"minuts": 2}, TypeError, "no keyword 'minuts'; did you mean 'minutes'"),
         (["corpus.txt"], {"minutes": "2"}, ConfigError, "^minutes: '2' is not a number"),
         (["corpus.txt"], {"minutes": 0}, ConfigError, "^minutes: "),

@@ -30,9 +30,9 @@ def train() -> None:
     gpt.train(["a.txt", "b.txt"], steps=20, progress=False)
     run = gpt.train(text="a text")
     gpt.resume(run, steps=40, device="cpu")
-    gpt.train("b.txt", parent=run, freeze="embeddings")
-    gpt.train("b.txt", parent="a-1")
-    gpt.train("b.txt", parent=3)  # type: ignore[arg-type]
+    gpt.train("b.txt", init_from=run, freeze="embeddings")
+    gpt.train("b.txt", init_from="a-1")
+    gpt.train("b.txt", init_from=3)  # type: ignore[arg-type]
     for event in gpt.train_events("a.txt", n_layer=2):
         assert not isinstance(event, str)
     gpt.train("a.txt", minuts=2)  # type: ignore[call-arg]

@@ -13,6 +13,7 @@ import typer
 from gpt.commands import console, shared
 from gpt.commands.shared import refuse
 from gpt.config import AttentionKind, Scale, Stage, View
+from gpt.config.run import OnDevice
 from gpt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Attn(shared.DrawingCommand):
     target: Annotated[
         str | None, "For a model with an encoder: its target.", "the model writes it"
     ] = None
-    device: shared.OnDevice = "auto"
+    device: OnDevice = "auto"
     truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
 
     def execute(self) -> None:

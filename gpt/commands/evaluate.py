@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpt.commands import console, shared
+from gpt.config.run import Data, OnDevice
 from gpt.words import printable
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ class Eval(shared.DrawingCommand):
     baseline: Annotated[bool, "Compare also a FILE with n-gram counts of the training text."] = (
         False
     )
-    device: shared.OnDevice = "auto"
-    data: shared.Data = Path("data")
+    device: OnDevice = "auto"
+    data: Data = Path("data")
 
     def execute(self) -> None:
         from gpt.interface.evaluating import MOST_SCORED, Scorer

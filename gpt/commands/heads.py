@@ -11,6 +11,7 @@ import typer
 from gpt.commands import console, shared
 from gpt.commands.shared import refuse
 from gpt.config import AttentionKind
+from gpt.config.run import Data, OnDevice
 
 if TYPE_CHECKING:
     from gpt.heads.survey import Survey
@@ -53,14 +54,14 @@ class Heads(shared.DrawingCommand):
         bool,
         typer.Option("--all", help="All measures."),
     ] = False
-    device: shared.OnDevice = "auto"
+    device: OnDevice = "auto"
     output: Annotated[
         Path | None,
         shared.output_option(
             "File: .txt, .json, .csv; for one step also .html; for several also .svg, .png, .pdf."
         ),
     ] = None
-    data: shared.Data = Path("data")
+    data: Data = Path("data")
 
     def execute(self) -> None:
         from gpt.commands.progress import working

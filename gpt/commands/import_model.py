@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpt.commands import console, shared
+from gpt.commands import console
 from gpt.commands.options import Command
 from gpt.commands.shared import refuse
+from gpt.config.run import Data
 from gpt.errors import TextError
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Import(Command):
         "input.txt beside meta.pkl",
     ] = None
     run: Annotated[str | None, "Name of the new run.", "data set and a number"] = None
-    data: shared.Data = Path("data")
+    data: Data = Path("data")
 
     def execute(self) -> None:
         from gpt.blocks import Facts

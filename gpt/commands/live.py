@@ -10,6 +10,7 @@ import typer
 
 from gpt.commands import console, shared
 from gpt.commands.shared import refuse
+from gpt.config.run import Data
 from gpt.words import printable
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Live(shared.ModelCommand):
     limit: Annotated[float, typer.Option(help="Largest file, in MB.", min=0.1, max=2000)] = 8.0
     output: Annotated[Path | None, shared.output_option("A file; - is stdout.")] = Path(NAME)
     show: Annotated[bool, typer.Option("--open", help="Open the file in the browser.")] = False
-    data: shared.Data = Path("data")
+    data: Data = Path("data")
 
     def execute(self) -> None:
         from gpt.commands.progress import working

@@ -9,6 +9,7 @@ import typer
 from gpt.commands import shared
 from gpt.commands.options import options_of
 from gpt.config import SampleConfig
+from gpt.config.run import OnDevice
 from gpt.config.sample import SHAPING
 
 
@@ -21,7 +22,7 @@ class Next(shared.DrawingCommand):
     ] = None
     file: shared.TextFile = None
     most: Annotated[int, typer.Option("--show", help="Characters to show.", min=1)] = 12
-    device: shared.OnDevice = "auto"
+    device: OnDevice = "auto"
     shaping: Annotated[dict[str, Any], options_of(SampleConfig, only=(*SHAPING, "only"))]
 
     def execute(self) -> None:

@@ -15,11 +15,29 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 
 from gpt.commands import console
-from gpt.config.fields import check_size, field_help, field_types, flag_of
+from gpt.config import ModelConfig, SampleConfig, TrainConfig
+from gpt.config.fields import (
+    check_size,
+    field_help,
+    field_notes,
+    field_types,
+    flag_of,
+    with_flags,
+)
+from gpt.config.run import Checkpoints
 from gpt.errors import ConfigError, TextError
 from gpt.words import shown
 
 KEYWORD_ONLY, REQUIRED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
+
+#: Configurations whose options are a group of their own in the help -> its title.
+PANELS = {
+    ModelConfig: "Model options",
+    TrainConfig: "Train options",
+    SampleConfig: "Sample options",
+}
+#: Options that an environment variable sets, too.
+ENVIRONMENT = {"checkpoints": "GPTX_CHECKPOINTS", "data": "GPTX_DATA"}
 
 #: Type of an option -> types of its value in TOML, and their name in errors; all others are texts.
 TOML: dict[Any, tuple[tuple[type, ...], str]] = {
@@ -97,14 +115,12 @@ class Command:
 
     An attribute of type `Annotated[kind, about]` is an option. about: the help of an option of that
     name, with the default to show as a third argument; or the result of typer.Option or
-    typer.Argument; or options_of(…), and the attribute holds the options that the user set. An
-    attribute without a default is required.
+    typer.Argument; or options_of(…), and the attribute holds the options that the user set, but for
+    those that are attributes themselves. An attribute without a default is required.
     """
 
     context: typer.Context
-    checkpoints: Annotated[
-        Path, typer.Option(envvar="GPTX_CHECKPOINTS", help="Folder of the runs.")
-    ] = Path("checkpoints")
+    checkpoints: Checkpoints = Path("checkpoints")
     config: Annotated[
         Path | None,
         typer.Option(
@@ -140,20 +156,30 @@ def options_of(
     """
     parameters = {}
     for config in configs:
-        kinds, helps = field_types(config), field_help(config)
+        kinds, panel = field_types(config), PANELS.get(config)
         for field in fields(config):
-            name, flag = field.name, flag_of(field.name)
-            if name not in (helps if only is None else only):
-                continue
-            default = (defaults or {}).get(name, field.default)
-            option = typer.Option(
-                f"{flag}/--no-{flag[2:]}" if kinds[name] is bool else flag,
-                help=helps[name],
-                rich_help_panel=config.__name__.replace("Config", " options"),
-                show_default=False if default in (None, "") else str(default),
-            )
-            parameters[name] = _parameter(name, kinds[name] | None, option, None)
+            name = field.name
+            if name in (field_help(config) if only is None else only):
+                help, *shown = field_notes(config)[name]
+                default = (defaults or {}).get(name, shown[0] if shown else field.default)
+                hidden = default in (None, "") or (default is False and not panel)
+                option = _option(name, kinds[name], help, not hidden and str(default), panel)
+                parameters[name] = _parameter(name, kinds[name] | None, option, None)
     return parameters
+
+
+def _option(name: str, kind: Any, help: str, show: bool | str, panel: str | None = None) -> Any:
+    """An option of Typer. show: whether the help shows its default, or what it shows as such.
+    panel: the title of its group; such an option of two values has a flag for each.
+    """
+    flag = flag_of(name)
+    return typer.Option(
+        f"{flag}/--no-{flag[2:]}" if panel and kind is bool else flag,
+        help=with_flags(help),
+        envvar=ENVIRONMENT.get(name),
+        rich_help_panel=panel,
+        show_default=with_flags(show) if isinstance(show, str) else show,
+    )
 
 
 def callback(command: type[Command]) -> Callable[..., None]:
@@ -178,13 +204,13 @@ def callback(command: type[Command]) -> Callable[..., None]:
         if get_origin(kind) is Annotated:
             kind, about, *shown = get_args(kind)
             if isinstance(about, dict):
-                groups[name] = about
-                parameters += about.values()
+                groups[name] = {each: it for each, it in about.items() if each not in hints}
+                parameters += groups[name].values()
                 continue
+            default = getattr(command, name, REQUIRED)
             if isinstance(about, str):
-                default = shown[0] if shown else True
-                about = typer.Option(flag_of(name), help=about, show_default=default)
-            parameters.append(_parameter(name, kind, about, getattr(command, name, REQUIRED)))
+                about = _option(name, kind, about, shown[0] if shown else True)
+            parameters.append(_parameter(name, kind, about, default))
     context = inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context)
     # Typer reads the signature of some functions and the annotations of others.
     call.__annotations__ = {each.name: each.annotation for each in (context, *parameters)}

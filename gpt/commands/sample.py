@@ -14,6 +14,7 @@ import typer
 from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.config import SampleConfig
+from gpt.config.run import Data, OnDevice
 from gpt.errors import GptxError, OutOfMemory
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ class Sample(shared.ModelCommand):
         ),
     ] = None
     novelty: Annotated[bool, "Report the longest part copied from the corpus."] = False
-    device: shared.OnDevice = "auto"
-    data: shared.Data = Path("data")
+    device: OnDevice = "auto"
+    data: Data = Path("data")
     drawing: Annotated[dict[str, Any], options_of(SampleConfig)]
 
     def execute(self) -> None:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 Form = TypeVar("Form", bound=str)
 
-Data = Annotated[Path, typer.Option(envvar="GPTX_DATA", help="Folder of the corpora.")]
-OnDevice = Annotated[Device, "Where to compute."]
 TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
 TextFile = Annotated[Path | None, "File with the text."]
 Digits = Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)]

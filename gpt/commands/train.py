@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,9 +14,9 @@ import typer
 from gpt.commands import console, shared
 from gpt.commands.options import Command, options_of
 from gpt.commands.progress import run_training, show_card, working
-from gpt.config import ModelConfig, TrainConfig, presets
+from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import with_flags
-from gpt.config.train import BY_SHARE, Tracker
+from gpt.config.train import BY_SHARE
 from gpt.devices import share_cores
 from gpt.errors import ConfigError, GptxError, OutOfMemory, StorageError
 from gpt.storage.config_file import RECORDED
@@ -44,66 +44,59 @@ class Train(Command):
             show_default=False,
         ),
     ] = None
-    preset: Annotated[presets.Preset, "classic: nanoGPT's recipe; best: lowest loss, slow."] = (
-        "default"
-    )
-    minutes: Annotated[
-        float | None,
-        "Time budget from the first step to the last save, evaluations included; gptx fits the "
-        "model's shape and the steps to it.",
-        "2 for --preset default without --steps",
-    ] = None
-    resume: Annotated[bool, "Train a run further."] = False
-    parent: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            help="A run's name, or the path of a run or a model file, whose weights a new run "
-            "starts with; its vocabulary grows, its layout stays.",
-            show_default=False,
-        ),
-    ] = None
-    dry_run: Annotated[bool, "Show the plan without training."] = False
-    run: Annotated[str | None, "The run's name.", "the corpus's name and a number"] = None
-    device: shared.OnDevice = "auto"
-    data: shared.Data = Path("data")
+    settings: Annotated[dict[str, Any], options_of(RunConfig)]
     shard: Annotated[bool, "Under torchrun: spread the weights over the ranks."] = False
-    log: Annotated[
-        Tracker | None,
-        "Send the records of metrics.jsonl to a tracker, too: the run's folder tensorboard.",
-        False,
-    ] = None
-    given: Annotated[
-        dict[str, Any],
-        options_of(
-            ModelConfig,
-            TrainConfig,
-            defaults=presets.preset("default", "cpu") | dict.fromkeys(presets.FITTED, "fitted"),
-        ),
-    ]
+    resume: Annotated[bool, "Train a run further."] = False
+    dry_run: Annotated[bool, "Show the plan without training."] = False
+    given: Annotated[dict[str, Any], options_of(ModelConfig, TrainConfig, defaults=presets.SHOWN)]
 
     def execute(self) -> None:
         share_cores()
-        from gpt.preparing import Order, begun, resumed
+        from gpt.preparing import Texts, begin_run, resume_run
         from gpt.training import ranks
 
-        device = str(self.device)
         typed, in_file = self.typed(), self.context.default_map or {}
         if {"minutes", "steps"} & typed.keys():  # they override the plan of a config file
             for name in {"step_plan", *(TIMED if "minutes" in typed else ())} - typed.keys():
                 self.given.pop(name, None)
-        stored = in_file.get("preset", self.preset)
+        options = RunConfig(**self.settings, checkpoints=self.checkpoints)
+        self._check(options, typed, in_file)
+        with _one_report():
+            if ranks.size() > 1:
+                options = replace(options, device=ranks.join(options.device))  # type: ignore[arg-type]
+            interrupted = ranks.interrupted(self.checkpoints)
+            texts = Texts(self.corpus or (), sys.stdin.buffer)
+            if interrupted or self.resume:
+                if "preset" not in typed:
+                    options = replace(options, preset=None)
+                run = interrupted or self._named_run(options.run)
+                preparing = resume_run(run, options, self.given, texts, working)
+            else:
+                recorded = {name: in_file[name] for name in RECORDED if name in in_file}
+                asked = options, self.given, texts, working, recorded
+                preparing = begin_run(*asked, dry=self.dry_run)
+            with preparing as start:
+                self._train(start, bool(interrupted or self.resume), ranks.is_first())
+
+    def _check(
+        self, options: RunConfig, typed: Mapping[str, Any], in_file: Mapping[str, Any]
+    ) -> None:
+        """Raises ConfigError for options that contradict each other."""
+        from gpt.training import ranks
+
+        stored = in_file.get("preset", options.preset)
         shared.refuse(
             (
-                "parent" in typed and self.resume,
-                "--from: a resumed run keeps its own weights; leave out --from or --resume",
+                "init_from" in typed and self.resume,
+                "--init-from: a resumed run keeps its own weights; leave out --init-from or "
+                "--resume",
             ),
             (
-                stored != self.preset and not self.resume,
-                f"--preset: {self.preset}, but --config has {stored}; give one of them",
+                stored != options.preset and not self.resume,
+                f"--preset: {options.preset}, but --config has {stored}; give one of them",
             ),
             (
-                self.minutes is not None and self.resume,
+                options.minutes is not None and self.resume,
                 "--minutes: a resumed run keeps its schedule and its time; use --steps to train "
                 "longer",
             ),
@@ -118,46 +111,18 @@ class Train(Command):
                 "--shard: needs several processes; start them with torchrun",
             ),
         )
-        with _one_report():
-            if ranks.size() > 1:
-                device = ranks.join(device)
-            interrupted = ranks.interrupted(self.checkpoints)
-            resumes = interrupted is not None or self.resume
-            settings = typed if resumes else {**typed, **in_file}
-            order = Order(
-                corpus=self.corpus or (),
-                pipe=sys.stdin.buffer,
-                given=self.given,
-                preset=self.preset if "preset" in settings else None,
-                minutes=self.minutes,
-                run=self.run,
-                device=device,
-                checkpoints=self.checkpoints,
-                data=self.data,
-                parent=self.parent,
-                shard=self.shard,
-                log=self.log,
-                recorded={name: in_file[name] for name in RECORDED if name in in_file},
-                working=working,
-            )
-            if resumes:
-                plans = resumed(order, interrupted or self._named_run())
-            else:
-                plans = begun(order, dry=self.dry_run)
-            with plans as start:
-                self._train(start, resumes, ranks.is_first())
 
-    def _named_run(self) -> Run:
+    def _named_run(self, name: str | None) -> Run:
         """The run to resume. Raises CheckpointError, ConfigError."""
         from gpt.storage.runs import find_run
 
         try:
-            return find_run(self.checkpoints, self.run)
+            return find_run(self.checkpoints, name)
         except GptxError:
-            if self.run is None or not os.path.isfile(self.run):
+            if name is None or not os.path.isfile(name):
                 raise
             raise ConfigError(
-                f"--run: {self.run} is a file, but only a run can be resumed; give the name of a "
+                f"--run: {name} is a file, but only a run can be resumed; give the name of a "
                 f"run in {self.checkpoints}"
             ) from None
 
@@ -173,7 +138,7 @@ class Train(Command):
         if first and resumes and plan.manifest.step == plan.manifest.train.steps:
             console.say("this run has trained all its steps; train longer with --steps N")
         if not self.dry_run:
-            run_training(start.trainer(), self.as_json)
+            run_training(start.trainer(shard=self.shard), self.as_json)
         elif self.as_json and first:
             from gpt.training.card import record_of
 

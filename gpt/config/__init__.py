@@ -1,8 +1,9 @@
-"""The options of a model, its training and a sample: frozen dataclasses that check their values,
-and the names that options have for the stages and views of attention.
+"""The options of a model, its training, its run, a sample and of questions: frozen dataclasses that
+check their values; and the names that options have for the stages and views of attention.
 
-A field's `Annotated` text is its help on the command line, and its comment in a run's config.toml;
-there is no second list of options. Uses no torch, no text and no files.
+A field is an option: its name is the flag, the keyword and the key in TOML, its `Annotated` text
+the help, and its type the keyword's in typed.pyi. There is no second list of options. Uses no
+torch, no text and no files.
 """
 
 from __future__ import annotations
@@ -10,13 +11,20 @@ from __future__ import annotations
 from typing import Literal
 
 from gpt.config.model import ModelConfig
+from gpt.config.questions import Ablation, AttentionKind, AttnConfig, HeadsConfig, LiveConfig
+from gpt.config.run import RunConfig
 from gpt.config.sample import SampleConfig
 from gpt.config.train import TrainConfig
 
 __all__ = [
+    "Ablation",
     "AttentionKind",
+    "AttnConfig",
     "Drawing",
+    "HeadsConfig",
+    "LiveConfig",
     "ModelConfig",
+    "RunConfig",
     "SampleConfig",
     "Scale",
     "Stage",
@@ -28,5 +36,3 @@ Stage = Literal["scores", "scaled", "masked", "weights", "context", "concat", "p
 Drawing = Literal["auto", "numbers", "heat", "top", "heads"]
 View = Literal[Drawing, "rollout", "lens"]
 Scale = Literal["fixed", "row"]
-#: Kinds of attention; a model without an encoder has only the decoder's self-attention.
-AttentionKind = Literal["encoder", "decoder", "cross"]

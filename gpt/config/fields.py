@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -25,7 +27,6 @@ def require(condition: bool, field: str, reason: str) -> None:
 
 def flag_of(field: str) -> str:
     """A field's name on the command line: "--n-layer", "-n"."""
-    field = _RENAMED.get(field, field)
     return f"-{field}" if len(field) == 1 else f"--{field.replace('_', '-')}"
 
 
@@ -43,8 +44,6 @@ def with_flags(text: str) -> str:
     return _OPTION.sub(_as_flag, text)
 
 
-#: Names whose flag is another: `from` is a keyword of Python.
-_RENAMED = {"parent": "from"}
 _OPTION = re.compile(r"`([a-z_]+)(?:='?([^`']*)'?)?`")
 
 
@@ -74,6 +73,8 @@ def check_fields(config: object) -> None:
             require(type(value) is bool, name, f"{shown(value)} is not true or false")
         elif kind is str:
             require(type(value) is str, name, f"{shown(value)} is not a text")
+        elif kind is Path:
+            require(isinstance(value, str | os.PathLike), name, f"{value!r} is not a path")
 
 
 def check_size(name: str, value: object) -> None:
@@ -94,10 +95,17 @@ def field_types(config: type) -> Mapping[str, Any]:
 
 def field_help(config: type, flags: bool = True) -> dict[str, str]:
     """Field -> help text, for the fields that are options. flags: for the command line."""
-    hints = get_type_hints(config, include_extras=True)
     spell = with_flags if flags else str
+    return {name: spell(help) for name, (help, *_) in field_notes(config).items()}
+
+
+def field_notes(config: type) -> dict[str, tuple[str, ...]]:
+    """Field -> its help text and, if it shows another default than its own, that; for the fields
+    that are options.
+    """
+    hints = get_type_hints(config, include_extras=True)
     return {
-        field.name: spell(hints[field.name].__metadata__[0])
+        field.name: hints[field.name].__metadata__
         for field in fields(config)
         if get_origin(hints[field.name]) is Annotated
     }

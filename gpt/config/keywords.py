@@ -1,145 +1,51 @@
 """Options as keywords of Python functions: typed, shown by help() and completed by editors.
 
-A function takes `**options: Unpack[SampleOptions]`, which type checkers read, and `takes` gives it
-a signature with every keyword and its default, from the dataclass. The types below repeat the
-dataclasses' names and types, as type checkers cannot derive them; a test compares both.
+A function takes `**options: Unpack[SampleOptions]`. Type checkers and editors read that type in
+typed.pyi, which `make typed` writes from KEYWORDS; `takes` gives the function the same keywords at
+run time, with the defaults and help texts of the configurations.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
 from functools import wraps
-from typing import Any, TypedDict, TypeVar
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from gpt.checks import checks_arguments, unexpected_keyword
+from gpt.config import (
+    AttnConfig,
+    HeadsConfig,
+    LiveConfig,
+    ModelConfig,
+    RunConfig,
+    SampleConfig,
+    TrainConfig,
+)
 from gpt.config.fields import field_help, field_types
-from gpt.config.model import Activation, Attention, Norm, Position
-from gpt.config.sample import Only
-from gpt.config.train import Precision, Schedule, WindowOrder
+from gpt.config.sample import SHAPING
+from gpt.config.train import CHANGEABLE
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-KEYWORD, KEYWORDS = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
 
-
-class ShapingOptions(TypedDict, total=False):
-    """Options of SampleConfig that change the distribution of the next character."""
-
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    typical_p: float | None
-    only: Only | None
-
-
-class SampleOptions(ShapingOptions, total=False):
-    """Options of SampleConfig but n."""
-
-    length: int
-    seed: int
-
-
-class ResumeOptions(TypedDict, total=False):
-    """Options of TrainConfig that may change when a run is resumed."""
-
-    steps: int
-    eval_interval: int
-    patience: int
-    keep_all: bool
-    micro_batch_size: int
-
-
-class TrainOptions(ResumeOptions, total=False):
-    """Options of ModelConfig and TrainConfig."""
-
-    block_size: int
-    n_layer: int
-    n_head: int
-    n_embd: int
-    dropout: float
-    attention_dropout: float
-    bias: bool
-    qkv_bias: bool
-    tied: bool
-    position: Position
-    norm: Norm
-    activation: Activation
-    attention: Attention
-    previous_heads: int
-    counting: int
-    encoder_layers: int
-    shared_embedding: bool
-    scaled_embedding: bool
-    post_norm: bool
-    step_plan: str
-    batch_size: int
-    learning_rate: float
-    embedding_lr: float
-    min_lr: float
-    warmup_steps: int
-    schedule: Schedule
-    weight_decay: float
-    beta1: float
-    beta2: float
-    grad_clip: float
-    average: float
-    window_order: WindowOrder
-    precision: Precision
-    compile: bool
-    deterministic: bool
-    separator: str
-    split: str
-    val_fraction: float
-    min_count: int
-    evaluations: int
-    eval_chars: int
-    eval_part: int
-    seed: int
-    freeze: str
-
-
-def takes(
-    names: Collection[str], *configs: type, defaults: Mapping[str, Any] | None = None
-) -> Callable[[Function], Function]:
-    """Decorates a function that takes fields of dataclasses as `**options`.
-
-    Its signature and docstring then name them, in the order of the dataclasses. defaults:
-    name -> default to show in place of the dataclass's. The function raises TypeError for any other
-    keyword and names those that it takes.
-    """
-
-    def decorate(function: Function) -> Function:
-        signature = inspect.signature(function)
-        own = [each for each in signature.parameters.values() if each.kind != KEYWORDS]
-        options = list(_parameters(names, configs, defaults or {}))
-        shown = [each.replace(annotation=Unquoted(each.annotation)) for each in (*own, *options)]
-        known = [each.name for each in shown if each.name != "self"]
-
-        call = checks_arguments(function)
-
-        @wraps(call)
-        def checked(*args: Any, **keywords: Any) -> Any:
-            for name in keywords:
-                if name not in known:
-                    raise TypeError(unexpected_keyword(function.__name__, name, known))
-            return call(*args, **keywords)
-
-        result = Unquoted(signature.return_annotation)
-        checked.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=shown, return_annotation=result
-        )
-        helps = {
-            name: text
-            for config in configs
-            for name, text in field_help(config, flags=False).items()
-        }
-        lines = (f"    {each.name}: {helps[each.name]}" for each in options)
-        checked.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", *lines])
-        return checked  # type: ignore[return-value]
-
-    return decorate
+#: A type of keywords -> its configurations; ALL of their options, or the ones that are named.
+ALL: tuple[str, ...] = ()
+KEYWORDS: Mapping[str, Mapping[type, Collection[str]]] = {
+    "SampleOptions": {SampleConfig: ("length", *SHAPING, "seed", "only")},
+    "ShapingOptions": {SampleConfig: (*SHAPING, "only")},
+    "AttnOptions": {AttnConfig: ALL},
+    "HeadsOptions": {HeadsConfig: ALL},
+    "LiveOptions": {LiveConfig: ALL},
+    "TrainOptions": {RunConfig: ALL, ModelConfig: ALL, TrainConfig: ALL},
+    "ResumeOptions": {RunConfig: ("data", "device", "log"), TrainConfig: CHANGEABLE},
+}
+#: Keywords that Python takes more of than the command line.
+_PATH = "str | PathLike[str]"
+_WIDER = {"init_from": f"TrainedGPT | {_PATH} | None"}
 
 
 class Unquoted(str):
@@ -148,13 +54,87 @@ class Unquoted(str):
     __repr__ = str.__str__
 
 
-def _parameters(
-    names: Collection[str], configs: tuple[type, ...], defaults: Mapping[str, Any]
-) -> Iterator[inspect.Parameter]:
-    for config in configs:
-        kinds = field_types(config)
+def keywords(name: str, defaults: Mapping[str, Any] | None = None) -> Iterator[inspect.Parameter]:
+    """The keywords of a type, in the order of their fields, each with its default and the text of
+    its type. defaults: name -> default to show in place of the configuration's.
+    """
+    for config, names in KEYWORDS[name].items():
+        kinds, helps = field_types(config), field_help(config)
         for field in fields(config):
-            if field.name in names:
-                kind = inspect.formatannotation(kinds[field.name]).replace("typing.", "")
-                default = defaults.get(field.name, field.default)
-                yield inspect.Parameter(field.name, KEYWORD, default=default, annotation=kind)
+            if field.name in (names or helps):
+                yield inspect.Parameter(
+                    field.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=(defaults or {}).get(field.name, field.default),
+                    annotation=Unquoted(_WIDER.get(field.name) or _spelled(kinds[field.name])),
+                )
+
+
+def _spelled(kind: Any) -> str:
+    """A type as source code. The path of a folder may also be a text."""
+    if type(None) in get_args(kind):
+        return f"{_spelled(get_args(kind)[0])} | None"
+    if get_origin(kind) is Literal:
+        return f"Literal[{', '.join(map(json.dumps, get_args(kind)))}]"
+    return _PATH if kind is Path else str(kind.__name__)
+
+
+def takes(
+    defaults: Mapping[str, Any] | None = None,
+) -> Callable[[Function], Function]:
+    """Decorates a function whose last parameter is `**options: Unpack[NAME]`, NAME in KEYWORDS.
+
+    Its signature and docstring then name these keywords. defaults: name -> default to show in place
+    of the configuration's. The function raises TypeError for any other keyword, and names those
+    that it takes.
+    """
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        *own, unpacked = signature.parameters.values()
+        found = re.fullmatch(r"Unpack\[(\w+)\]", str(unpacked.annotation))
+        name = found[1] if found else ""
+        options = [*keywords(name, defaults)]
+        shown = [each.replace(annotation=Unquoted(each.annotation)) for each in own]
+        known = [each.name for each in (*shown, *options) if each.name != "self"]
+
+        call = checks_arguments(function)
+
+        @wraps(call)
+        def checked(*args: Any, **given: Any) -> Any:
+            for each in given:
+                if each not in known:
+                    raise TypeError(unexpected_keyword(function.__name__, each, known))
+            return call(*args, **given)
+
+        result = Unquoted(signature.return_annotation)
+        checked.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*shown, *options], return_annotation=result
+        )
+        helps = {
+            each: text
+            for config in KEYWORDS[name]
+            for each, text in field_help(config, flags=False).items()
+        }
+        lines = (f"    {each.name}: {helps[each.name]}" for each in options)
+        checked.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", *lines])
+        return checked  # type: ignore[return-value]
+
+    return decorate
+
+
+def typed() -> str:
+    """The text of typed.pyi: a TypedDict for each type of KEYWORDS."""
+    lines = [
+        '"""The types of keywords of Python\'s functions. `make typed` writes this file from the',
+        'configurations; a test compares both."""',
+        "",
+        "from os import PathLike",
+        "from typing import Literal, TypedDict",
+        "",
+        "from gpt import TrainedGPT",
+    ]
+    for name in KEYWORDS:
+        options = (f"    {each.name}: {each.annotation}" for each in keywords(name))
+        lines += ["", f"class {name}(TypedDict, total=False):", *options]
+    return "\n".join(lines) + "\n"

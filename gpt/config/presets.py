@@ -125,6 +125,8 @@ FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size", "micro_batch_size"),
     *("steps", "warmup_steps", "dropout", "weight_decay", "evaluations", "eval_part"),
 )
+#: What the help shows as the defaults of options of model and training.
+SHOWN = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}
 #: Minutes of a run without --minutes and --steps; the other presets set steps instead.
 MINUTES = {"default": 2.0}
 MOST_MINUTES = 10**8  # two centuries

@@ -53,9 +53,10 @@ def trained_parameters(model: ModelConfig, freeze: str) -> int:
 Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
 WindowOrder = Literal["random", "epochs"]
-Tracker = Literal["tensorboard"]
 
 BY_SHARE = ("last", "source")  # values of `split` that hold out a share, val_fraction
+#: Options that may change when a run is resumed: the steps so far do not depend on them.
+CHANGEABLE = ("steps", "eval_interval", "patience", "keep_all", "micro_batch_size")
 MOST_STEPS = 10**12 - 1  # the name of a checkpoint's folder has at most 12 digits
 
 

@@ -17,7 +17,7 @@ from gpt import showing
 from gpt.checks import Check, Shown, checks_arguments
 from gpt.config import AttentionKind, SampleConfig, TrainConfig
 from gpt.config.fields import require
-from gpt.config.keywords import SampleOptions, ShapingOptions, takes
+from gpt.config.keywords import takes
 from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
@@ -33,6 +33,7 @@ from gpt.words import layers_and_heads, printable
 if TYPE_CHECKING:
     from gpt.blocks import Block
     from gpt.corpus.overlap import Learned
+    from gpt.config.typed import SampleOptions, ShapingOptions
     from gpt.counting.mixture import Mixture
     from gpt.explain.lesson import Lesson
     from gpt.heads.ablation import Ablation
@@ -257,7 +258,7 @@ class TrainedGPT(Shown):
         **options: Unpack[SampleOptions],
     ) -> str | list[str]: ...
 
-    @takes(SampleOptions.__annotations__, SampleConfig)
+    @takes()
     def sample(
         self,
         prompt: str = "",
@@ -355,7 +356,7 @@ class TrainedGPT(Shown):
         chosen = text, attention, unknown, truncate, self.proof, self
         return inspect_text(self.reader, self.vocabulary, *chosen)
 
-    @takes(ShapingOptions.__annotations__, SampleConfig)
+    @takes()
     def next(
         self, text: str, *, unknown: str = "error", **options: Unpack[ShapingOptions]
     ) -> NextCharacter:

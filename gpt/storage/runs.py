@@ -148,11 +148,9 @@ def new_run(root: Path, stem: str, name: str | None = None) -> Run:
     with files.storage_errors(f"make a run in {root}"):
         root.mkdir(parents=True, exist_ok=True)
         if name is not None:
-            run = Run(root / check_run_name(name))
-            try:
+            run = check_free(root, name)
+            with suppress(FileExistsError):  # a training was killed before its first checkpoint
                 run.path.mkdir()
-            except FileExistsError:
-                _check_free(run)
             return run
         base = re.sub(r"[^\w+-]+", "-", stem).strip("-_+")[:60] or "run"
         for number in count(1):
@@ -162,16 +160,20 @@ def new_run(root: Path, stem: str, name: str | None = None) -> Run:
         return Run(root / f"{base}-{number}")
 
 
-def _check_free(run: Run) -> None:
-    """Raises ConfigError if a folder has other files than those made before the first save."""
+def check_free(root: Path, name: str) -> Run:
+    """The run of this name. Raises ConfigError if there is a folder of this name that has other
+    files than those made before the first save.
+    """
+    run = Run(root / check_run_name(name))
     if run.steps():
         raise ConfigError(
             "run",
             f"{run.name!r} exists already; choose another name, or continue it: `resume` "
             f"`run={run.name!r}`",
         )
-    if not run.is_begun():
+    if os.path.lexists(run.path) and not run.is_begun():
         raise ConfigError("run", f"{run.path} exists already and is not a run; choose another name")
+    return run
 
 
 def discard_if_empty(run: Run) -> None:

@@ -18,13 +18,12 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help, only_fields, require
 from gpt.config.presets import FITTED_PRESETS, MINUTES, MOST_MINUTES, changed, preset
 from gpt.config.schedule import Budget
-from gpt.config.train import trained_parameters
+from gpt.config.train import CHANGEABLE, trained_parameters
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.corpus.halves import all_of, counted_in, halves, predicted_in, scored_in, size_of
 from gpt.corpus.pair_batches import PairLines
-from gpt.counting.ahead import CountedAhead
 from gpt.counting.baseline import count_baseline
-from gpt.devices import choose, core_rate, usable
+from gpt.devices import available_memory, choose, core_rate, usable
 from gpt.errors import ConfigError
 from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Baseline, Manifest, Parent
@@ -118,22 +117,67 @@ class Plan:
         return {"preset": self.manifest.preset, **{name: values[name] for name in options}}
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What a plan depends on of the machine that trains.
+
+    rate: operations per second of training, estimated, of all ranks together. memory: free bytes;
+    None if the system does not report it. environment: versions and hardware that a bit-exact
+    repetition needs, besides the options.
+    """
+
+    device: str
+    rate: float
+    memory: int | None
+    environment: Mapping[str, str | int]
+
+    @classmethod
+    def measured(cls, device: str) -> Machine:
+        """This machine, with the device that `usable_device` finds; of several ranks, the slowest
+        decides the rate. Raises ConfigError.
+        """
+        device = usable_device(device)
+        rate = training_rate(device, core_rate(), torch.get_num_threads(), ranks.size())
+        environment: dict[str, str | int] = {
+            "gptx": __version__,
+            "torch": str(torch.__version__),
+            "threads": torch.get_num_threads(),
+            "device": torch.cuda.get_device_name() if device == "cuda" else device,
+            "ranks": ranks.size(),
+        }
+        return cls(device, 1 / ranks.largest(1 / rate), available_memory(), environment)
+
+    @property
+    def ranks(self) -> int:
+        """The number of processes that train."""
+        return int(self.environment["ranks"])
+
+
+def usable_device(device: str) -> str:
+    """The device, if this torch can train on it; else "auto" prints one line and is the CPU.
+
+    Several ranks have chosen theirs before (`ranks.join`). Raises ConfigError.
+    """
+    return usable(device, try_step) if ranks.size() == 1 else choose(device)
+
+
 def make_plan(
     corpus: Corpus,
     given: Mapping[str, Any],
     preset_name: str,
-    device: str,
+    machine: Machine,
     minutes: float | None = None,
-    ahead: CountedAhead | None = None,
+    baseline: Baseline | None = None,
     pairs: bool = False,
     parent: Parent | None = None,
 ) -> Plan:
     """A new run: the preset's values, then the given ones; `minutes` fits the run to a time.
 
     The preset default takes MINUTES unless steps are given. The presets default and best are also
-    fitted to the corpus. All ranks make the same plan. ahead: counts that have begun before.
-    pairs: the corpus has pairs, for a model with an encoder. parent: the model whose weights the
-    run starts with; then `given` has all options of its layout.
+    fitted to the corpus. A pure function of its arguments, so all ranks make the same plan.
+    baseline: counting's loss; None: it is counted. pairs: the corpus has pairs, for a model with an
+    encoder. parent: the model whose weights the run starts with; then `given` has all options of
+    its layout.
 
     Raises ConfigError, TextError, OutOfMemory.
     """
@@ -145,6 +189,7 @@ def make_plan(
         minutes, longer = MINUTES.get(preset_name), "; to train longer: --minutes 15"
     if minutes is not None and not 0 < minutes <= MOST_MINUTES:
         raise ConfigError("minutes", f"{minutes} is not above 0 and at most {MOST_MINUTES:,}")
+    device, rate = machine.device, machine.rate
     values = changed(preset(preset_name, device, pairs), given)
     if minutes is not None and "eval_interval" not in given:
         values["eval_interval"] = 0
@@ -169,11 +214,9 @@ def make_plan(
         longest_context=longest,
         mean_length=mean_length,
     )
-    baseline = ahead.baseline.result() if ahead else None  # without it, `assess` counts
-    rate = _rate(device)
     recipe = fit_size(recipe, device, 60 * minutes * rate if minutes else math.inf)
     recipe = fit_memory(recipe, device)
-    speed = estimate(recipe, rate, recipe.train_characters, ranks.size())
+    speed = estimate(recipe, rate, recipe.train_characters, machine.ranks)
     if minutes is not None:
         recipe = fit_time(recipe, speed, 60 * minutes)
     recipe, budget = fit_evaluations(fit_to_corpus(recipe), speed), None
@@ -189,7 +232,7 @@ def make_plan(
         corpus=corpus.identity,
         seconds=0.0,
         running=(0.0, 0),
-        environment=environment(device),
+        environment={**machine.environment},
         budget=budget,
         val_characters=recipe.val_characters,
         baseline=baseline,
@@ -197,19 +240,15 @@ def make_plan(
         parent=parent,
     )
     trained_parameters(recipe.model, recipe.train.freeze)
-    plan = assess(corpus, manifest, device, speed)
+    plan = assess(corpus, manifest, machine, speed)
     return replace(plan, why=recipe.why, longer=longer if plan.is_timed else "")
-
-
-#: Options that may change when a run is resumed: the steps so far do not depend on them.
-CHANGEABLE = frozenset({"steps", "eval_interval", "patience", "keep_all", "micro_batch_size"})
 
 
 def resume_plan(
     checkpoint: Checkpoint,
     corpus: Corpus,
     given: Mapping[str, Any],
-    device: str,
+    machine: Machine,
 ) -> Plan:
     """The plan of a resumed run. Raises ConfigError for an option that would change its weights."""
     stored = checkpoint.manifest
@@ -227,7 +266,7 @@ def resume_plan(
     train = replace(stored.train, **changed)
     if train.steps < stored.step:
         raise ConfigError("steps", f"this run has already done {stored.step}")
-    here = environment(device)
+    here = machine.environment
     warnings = [
         f"not bit-exact: this run was trained with {name} {value}, now it is {here[name]}"
         for name, value in stored.environment.items()
@@ -243,45 +282,20 @@ def resume_plan(
     trains, val = halves(corpus, train, shape.encoder_layers > 0, shape.block_size)
     budget = stored.budget if train.steps == stored.train.steps else None
     manifest = replace(stored, train=train, val_characters=predicted_in(val), budget=budget)
-    speed = estimate(manifest, _rate(device), size_of(trains), ranks.size())
+    speed = estimate(manifest, machine.rate, size_of(trains), machine.ranks)
     if manifest.step:
         speed = replace(speed, seconds_per_step=manifest.seconds / manifest.step)
-    plan = assess(corpus, manifest, device, speed)
+    plan = assess(corpus, manifest, machine, speed)
     return replace(plan, warnings=tuple(warnings))
 
 
-def _rate(device: str) -> float:
-    """Operations per second of training, estimated; the slowest rank's."""
-    rate = training_rate(device, core_rate(), torch.get_num_threads(), ranks.size())
-    return 1 / ranks.largest(1 / rate)
-
-
-def environment(device: str) -> dict[str, str | int]:
-    """Versions and hardware that a bit-exact repetition needs, besides the options."""
-    return {
-        "gptx": __version__,
-        "torch": str(torch.__version__),
-        "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name() if device == "cuda" else device,
-        "ranks": ranks.size(),
-    }
-
-
-def usable_device(device: str) -> str:
-    """The device, if this torch can train on it; else "auto" prints one line and is the CPU.
-
-    Several ranks have chosen theirs before (`ranks.join`). Raises ConfigError.
-    """
-    return usable(device, try_step) if ranks.size() == 1 else choose(device)
-
-
-def assess(corpus: Corpus, manifest: Manifest, device: str, speed: Speed) -> Plan:
+def assess(corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed) -> Plan:
     """The plan of a run from its manifest's step on. Counts characters, and the baseline if the
     manifest has none. Raises OutOfMemory, TextError.
     """
     model, train = manifest.model, manifest.train
-    if device == "cpu":
-        check_memory(model, train, ranks.size())
+    if machine.device == "cpu" and machine.memory is not None:
+        check_memory(model, train, machine.memory, machine.ranks)
     train_half, val_half = halves(corpus, train, model.encoder_layers > 0, model.block_size)
     if len(corpus.ids) <= COUNTED:
         in_train = character_counts(all_of(train_half), model.vocab_size)
@@ -294,8 +308,8 @@ def assess(corpus: Corpus, manifest: Manifest, device: str, speed: Speed) -> Pla
     return Plan(
         corpus=corpus,
         manifest=replace(manifest, baseline=baseline),
-        device=device,
-        environment=environment(device),
+        device=machine.device,
+        environment=machine.environment,
         speed=speed,
         baseline=baseline,
         train_characters=size_of(train_half),

@@ -16,7 +16,6 @@ from gpt.corpus.batches import DROPOUT, batch, philox, starts_of
 from gpt.corpus.halves import Half
 from gpt.corpus.pair_batches import IGNORED, Batch, PairLines, batch_lines, padded
 from gpt.counting.held_out import HeldOut
-from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training import ranks
@@ -135,14 +134,10 @@ def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
         raise OutOfMemory(f"out of memory; try {smaller}") from error
 
 
-def check_memory(model: ModelConfig, config: TrainConfig, ranks: int = 1) -> None:
-    """Raises OutOfMemory if this process's part of a step needs more than this machine has.
-
-    Linux grants more memory than it has, and kills the process that uses it.
+def check_memory(model: ModelConfig, config: TrainConfig, has: int, ranks: int = 1) -> None:
+    """Raises OutOfMemory if this process's part of a step needs more than the `has` bytes that are
+    free. Linux grants more memory than it has, and kills the process that uses it.
     """
-    has = available_memory()
-    if has is None:
-        return
     share = math.ceil(config.batch_size / ranks)
     at_once = min(config.micro_batch_size or share, share)
     # Weights, gradients and two moments; what each sublayer keeps for its gradient; logits.

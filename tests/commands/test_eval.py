@@ -316,7 +316,8 @@ def test_an_excerpt_of_the_training_text_is_named_and_measured(gptx: Gptx, home:
     (home / "letters.txt").write_text(text)
     (home / "first.txt").write_text(first)
     assert gptx("train", "first.txt", *TINY, "--run", "first").code == 0
-    assert gptx("train", "letters.txt", "--from", "first", "--steps", "2", "--run", "let").code == 0
+    child = gptx("train", "letters.txt", "--init-from", "first", "--steps", "2", "--run", "let")
+    assert child.code == 0
     assert gptx("train", "letters.txt", *TINY, "--run", "alone").code == 0
     is_in = "is in the text that this run was trained on, so its loss is of text that the model has"
     for start, run in ((0, "alone"), (777, "alone"), (8000, "let"), (4001, "let")):

@@ -89,7 +89,7 @@ LINES = [
     ["export", f"{HOSTILE}.folder", "--run", HOSTILE, "--force"],
     ["runs", "--verify"],
     ["train", TEXT, *TINY],
-    ["train", "corpus.txt", "--steps", "2", "--from", NAME, "--json"],
+    ["train", "corpus.txt", "--steps", "2", "--init-from", NAME, "--json"],
     ["runs"],
     ["runs", "--json"],
     ["runs", "*"],
@@ -104,7 +104,7 @@ WRONG = [
     ["explain", "simple", "--embeddings", "rows.json"],
     ["runs", HOSTILE, HOSTILE],
     ["sample", "--run", f"{HOSTILE}x"],
-    ["train", "--from", f"{HOSTILE}x"],
+    ["train", "--init-from", f"{HOSTILE}x"],
     ["train", "corpus.txt", "--freeze", HOSTILE],
 ]
 

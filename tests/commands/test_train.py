@@ -201,7 +201,7 @@ def test_resume_refuses_a_changed_text_and_advises_a_run_from_its_weights(
     (home / "mine.txt").write_text((home / "corpus.txt").read_text()[100:], encoding="utf-8")
     refused = gptx("train", "mine.txt", "--resume", "--steps", "12", *where)
     assert refused.code == 3
-    assert "train a new run on another text, from this one's weights: --from" in refused.err
+    assert "train a new run on another text, from this one's weights: --init-from" in refused.err
 
 
 def test_train_reports_texts_given_twice(gptx: Gptx) -> None:

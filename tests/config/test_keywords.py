@@ -4,41 +4,41 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
-from typing import get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
 
 import pytest
 
-from gpt.config import ModelConfig, SampleConfig, TrainConfig
-from gpt.config.fields import field_help, field_types
-from gpt.config.keywords import ResumeOptions, SampleOptions, ShapingOptions, TrainOptions, takes
+from gpt.config import ModelConfig, RunConfig, SampleConfig, TrainConfig, keywords
+from gpt.config.fields import field_help
+from gpt.config.keywords import KEYWORDS, takes, typed
 from gpt.config.sample import SHAPING
+from gpt.notebook import resume, train
 from gpt.interface.trained import TrainedGPT
-from gpt.training.plan import CHANGEABLE
+
+if TYPE_CHECKING:
+    from gpt.config.typed import SampleOptions
 
 
-@pytest.mark.parametrize(
-    ("typed", "configs"),
-    [
-        (SampleOptions, (SampleConfig,)),
-        (ShapingOptions, (SampleConfig,)),
-        (TrainOptions, (ModelConfig, TrainConfig)),
-        (ResumeOptions, (TrainConfig,)),
-    ],
-)
-def test_typed_keywords_have_the_types_of_the_fields(
-    typed: type, configs: tuple[type, ...]
-) -> None:
-    types = {name: kind for config in configs for name, kind in field_types(config).items()}
-    for name, kind in get_type_hints(typed).items():
-        assert kind == types[name], name
+def test_the_types_of_keywords_are_current() -> None:
+    stub = Path(keywords.__file__).with_name("typed.pyi")
+    assert stub.read_text(encoding="utf-8") == typed(), "run: make typed"
 
 
-def test_every_option_is_a_typed_keyword() -> None:
-    trained = {*field_help(ModelConfig), *field_help(TrainConfig)}
-    assert {*TrainOptions.__annotations__} == trained
-    assert {*ResumeOptions.__annotations__} == CHANGEABLE
-    assert {*ShapingOptions.__annotations__} == {*SHAPING, "only"}
-    assert {*SampleOptions.__annotations__} == {*field_help(SampleConfig)} - {"n"}
+def test_the_types_name_wider_arguments_of_python() -> None:
+    lines = typed().splitlines()
+    assert "    init_from: TrainedGPT | str | PathLike[str] | None" in lines
+    assert "    checkpoints: str | PathLike[str]" in lines
+    assert '    norm: Literal["layer", "rms"]' in lines
+    assert "    top_k: int | None" in lines
+
+
+def test_train_takes_every_option_and_resume_those_that_may_change() -> None:
+    options = {*field_help(RunConfig), *field_help(ModelConfig), *field_help(TrainConfig)}
+    assert {*inspect.signature(train).parameters} == {"corpus", "text", "progress", *options}
+    assert {"steps", "keep_all", "device"} <= {*inspect.signature(resume).parameters}
+    assert not {"n_layer", "minutes", "preset"} & {*inspect.signature(resume).parameters}
+    assert KEYWORDS["ShapingOptions"] == {SampleConfig: (*SHAPING, "only")}
 
 
 @pytest.mark.parametrize("method", [TrainedGPT.sample, TrainedGPT.next])
@@ -53,14 +53,16 @@ def test_signature_shows_the_defaults_of_the_dataclass(method: object) -> None:
 
 
 def test_unknown_keyword_is_refused_with_the_nearest_name() -> None:
-    @takes(["length"], SampleConfig)
-    def write(text: str, **options: object) -> None:
+    @takes({"length": 12})
+    def write(text: str, **options: Unpack[SampleOptions]) -> None:
         """Writes."""
 
     with pytest.raises(
         TypeError, match=r"write\(\) has no keyword 'lenght'; did you mean 'length'."
     ):
-        write("a", lenght=3)
-    with pytest.raises(TypeError, match=r"no keyword 'x'\. It takes: text, length$"):
-        write("a", x=3)
-    assert str(inspect.signature(write)) == "(text: str, *, length: int = 500) -> None"
+        write("a", lenght=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"no keyword 'x'\. It takes: text, length, .*, only$"):
+        write("a", x=3)  # type: ignore[call-arg]
+    shown = str(inspect.signature(write))
+    assert shown.startswith("(text: str, *, length: int = 12, temperature: float = 0.8, ")
+    assert shown.endswith('only: Literal["gpt", "counting"] | None = None) -> None')

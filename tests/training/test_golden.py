@@ -19,7 +19,7 @@ from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training.events import Evaluated, Stepped
-from gpt.training.plan import make_plan
+from gpt.training.plan import Machine, make_plan
 from gpt.training.trainer import Trainer
 
 CHARACTERS = 20_000  # characters of the text
@@ -65,7 +65,12 @@ def trained(
     torch.set_num_threads(1)
     try:
         corpus = corpus_of(repeats().decode()[:CHARACTERS], folder)
-        plan = make_plan(corpus, {**OPTIONS, "steps": steps, "counting": counting}, preset, "cpu")
+        plan = make_plan(
+            corpus,
+            {**OPTIONS, "steps": steps, "counting": counting},
+            preset,
+            Machine.measured("cpu"),
+        )
         trainer = Trainer(new_run(folder, "golden"), corpus, plan.manifest, "cpu")
         losses, evaluations = [], []
         for event in trainer.events():

@@ -29,7 +29,7 @@ from gpt.storage.runs import new_run
 from gpt.training import ranks
 from gpt.training.evaluation import losses_of
 from gpt.training.events import Evaluated, Event, Stepped, Stopped
-from gpt.training.plan import make_plan
+from gpt.training.plan import Machine, make_plan
 from gpt.training.trainer import Trainer
 
 #: Numbers of one to three digits and their words; lines of different lengths.
@@ -204,9 +204,9 @@ def test_the_classic_preset_trains_the_papers_model_of_pairs(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("preset", ["default", "best"])
 def test_pairs_are_read_in_at_most_25_epochs_of_250_steps(tmp_path: Path, preset: str) -> None:
-    corpus = read(tmp_path, TEXT, split="every:6")
+    corpus, machine = read(tmp_path, TEXT, split="every:6"), Machine.measured("cpu")
     for given in ({"split": "every:6"}, {"split": "every:6", "batch_size": 7}):
-        plan = make_plan(corpus, given, preset, "cpu", 9.0, pairs=True)
+        plan = make_plan(corpus, given, preset, machine, 9.0, pairs=True)
         train = plan.manifest.train
         assert plan.pairs == (50, 10)
         assert train.batch_size == given.get("batch_size", 5)
@@ -214,7 +214,7 @@ def test_pairs_are_read_in_at_most_25_epochs_of_250_steps(tmp_path: Path, preset
         assert train.steps >= 175
         assert plan.manifest.budget is not None
         assert plan.manifest.budget.most_steps == train.steps
-    plan = make_plan(corpus, {"split": "every:6", "steps": 99}, preset, "cpu", pairs=True)
+    plan = make_plan(corpus, {"split": "every:6", "steps": 99}, preset, machine, pairs=True)
     assert (plan.manifest.train.steps, plan.manifest.train.batch_size) == (99, 64)
 
 

@@ -22,7 +22,6 @@ from gpt.config.schedule import evaluations_left
 from gpt.corpus.corpus import Corpus, encode, find_corpus, read_corpus
 from gpt.corpus.sources import Source
 from gpt.counting import baseline as counting
-from gpt.counting.ahead import CountedAhead
 from gpt.counting.baseline import count_baseline
 from gpt.errors import ConfigError, OutOfMemory, TextError
 from gpt.storage.checkpoint import Checkpoint
@@ -31,9 +30,11 @@ from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.training import plan as module
 from gpt.training import ranks
 from gpt.training.fit import Speed, estimate
-from gpt.training.plan import CHANGEABLE, environment, make_plan, resume_plan, usable_device
+from gpt.training.plan import CHANGEABLE, Machine, make_plan, resume_plan, usable_device
 
 PIPE = io.BytesIO()
+CPU = Machine("cpu", 1e11, None, {"torch": "2.13.0", "threads": 2, "device": "cpu", "ranks": 1})
+GPU = replace(CPU, device="cuda")
 OPTIONS = {field.name for config in (ModelConfig, TrainConfig) for field in fields(config)}
 
 
@@ -55,17 +56,17 @@ def corpus(tmp_path: Path) -> Corpus:
 
 
 def test_plan_is_the_preset_with_given_options(corpus: Corpus) -> None:
-    plan = make_plan(corpus, {**TINY, "dropout": 0.1, "min_lr": 5e-5}, "classic", "cpu")
+    plan = make_plan(corpus, {**TINY, "dropout": 0.1, "min_lr": 5e-5}, "classic", CPU)
     model, train = plan.manifest.model, plan.manifest.train
     assert (model.n_layer, model.dropout, model.position, model.tied) == (2, 0.1, "learned", True)
     assert (train.schedule, train.batch_size, train.min_lr) == ("cosine", 12, 5e-5)
     assert (model.vocab_size, plan.manifest.step) == (len(corpus.vocabulary), 0)
     assert plan.manifest.corpus == corpus.identity
-    assert plan.manifest.environment == environment("cpu")
+    assert plan.manifest.environment == CPU.environment
 
 
 def test_a_plan_has_the_baseline_and_the_uniform_loss(corpus: Corpus, speed: Speed) -> None:
-    plan = make_plan(corpus, TINY, "default", "cpu")
+    plan = make_plan(corpus, TINY, "default", CPU)
     train_ids, val_ids = corpus.split(0.1, 16)
     assert (plan.train_characters, plan.val_characters) == (len(train_ids), len(val_ids))
     assert plan.uniform == math.log(15)
@@ -77,7 +78,7 @@ def test_a_plan_has_the_baseline_and_the_uniform_loss(corpus: Corpus, speed: Spe
 
 def test_plan_names_rare_and_validation_only_characters(tmp_path: Path) -> None:
     corpus = corpus_of("é" * 9 + "ü" * 10 + "a" * 881 + "é" * 20 + "Xa" * 30 + "Y" * 20, tmp_path)
-    plan = make_plan(corpus, TINY, "default", "cpu")
+    plan = make_plan(corpus, TINY, "default", CPU)
     assert plan.train_characters == int(0.9 * 1000)
     assert (plan.rare, plan.only_in_val) == ("é", "XY")
 
@@ -89,14 +90,14 @@ def test_the_card_counts_a_part_of_a_long_text(
     monkeypatch.setattr(module, "COUNTED", 50)
     for name, most in (("MOST_CHARACTERS", 700), ("MOST_VAL", 90)):
         monkeypatch.setattr(counting, name, most)
-    plan = make_plan(corpus, TINY, "default", "cpu")
+    plan = make_plan(corpus, TINY, "default", CPU)
     assert (plan.rare, plan.only_in_val) == ("", "")  # 'é' comes 29 times in the whole text
     assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (700, 90, False)
     monkeypatch.setattr(counting, "MOST_CHARACTERS", 900)
-    plan = make_plan(corpus, TINY, "default", "cpu")
+    plan = make_plan(corpus, TINY, "default", CPU)
     assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (900, 90, False)
     monkeypatch.setattr(counting, "MOST_VAL", 99)  # the first of 100 is context only
-    plan = make_plan(corpus, TINY, "default", "cpu")
+    plan = make_plan(corpus, TINY, "default", CPU)
     assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (900, 99, True)
 
 
@@ -104,14 +105,14 @@ def test_a_fitted_context_is_much_shorter_than_validation_blocks(tmp_path: Path)
     (tmp_path / "text").write_text(TEXT)
     config = TrainConfig(split="every:4")
     corpus = encode([Source(tmp_path / "text", "text")], tmp_path / "data", None, config)
-    plan = make_plan(corpus, {"split": "every:4"}, "default", "cpu")
+    plan = make_plan(corpus, {"split": "every:4"}, "default", CPU)
     assert plan.manifest.model.block_size == 18  # blocks have 72 characters
 
 
 def test_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
-    plan = make_plan(corpus, {**TINY, "learning_rate": 3e-4}, "classic", "cpu")
+    plan = make_plan(corpus, {**TINY, "learning_rate": 3e-4}, "classic", CPU)
     values = from_toml(to_toml(plan.settings()), "config.toml")
-    again = make_plan(corpus, values, values.pop("preset"), "cpu")
+    again = make_plan(corpus, values, values.pop("preset"), CPU)
     assert again.manifest == plan.manifest
 
 
@@ -134,7 +135,7 @@ def long(tmp_path: Path) -> Corpus:
 def test_the_steps_fit_the_minutes(
     long: Corpus, minutes: float, given: dict[str, Any], evaluations: int
 ) -> None:
-    plan = make_plan(long, {**TINY, **given}, "classic", "cpu", minutes)
+    plan = make_plan(long, {**TINY, **given}, "classic", CPU, minutes)
     train, budget, last = plan.manifest.train, plan.manifest.budget, 0.0
     assert budget is not None
     assert budget.seconds == 60 * minutes
@@ -161,7 +162,7 @@ def test_evaluations_read_the_whole_split_where_it_is_cheap_and_else_a_little_of
     long: Corpus, steps: int, given: dict[str, Any]
 ) -> None:
     options = {**TINY, "steps": steps, "eval_interval": 0, **given}
-    plan = make_plan(long, options, "classic", "cpu")
+    plan = make_plan(long, options, "classic", CPU)
     train, (read, characters) = plan.manifest.train, plan.manifest.part
     count = evaluations_left(train)
     assert read == min(characters, max(read, 1984))  # less would say little
@@ -174,7 +175,7 @@ def test_evaluations_read_the_whole_split_where_it_is_cheap_and_else_a_little_of
 
 def test_evaluations_read_the_given_number_of_characters(long: Corpus) -> None:
     for given, part in (({"eval_chars": 7000}, 0), ({"eval_chars": 0}, 0), ({"eval_part": 9}, 9)):
-        plan = make_plan(long, {**TINY, "steps": 500, **given}, "classic", "cpu")
+        plan = make_plan(long, {**TINY, "steps": 500, **given}, "classic", CPU)
         assert plan.manifest.train.eval_part == part
         assert plan.manifest.train.eval_chars == given.get("eval_chars", 0)
 
@@ -185,7 +186,7 @@ def test_slightly_different_speeds_give_the_same_part(
     parts = set()
     for cost in (4.6e-5, 5e-5, 5.5e-5):
         set_speed(monkeypatch, Speed(0.01, cost))
-        plan = make_plan(long, {**TINY, "steps": 500}, "classic", "cpu")
+        plan = make_plan(long, {**TINY, "steps": 500}, "classic", CPU)
         parts.add(plan.manifest.train.eval_part)
     assert len(parts) == 1
 
@@ -195,7 +196,7 @@ def test_saves_take_at_most_a_tenth_of_a_short_time(
 ) -> None:
     set_speed(monkeypatch, Speed(0.01, 5e-5, saving=0.4, fitting=0.6))
     for minutes, evaluations in ((0.05, 1), (0.7, 4), (3, 10)):
-        train = make_plan(long, TINY, "classic", "cpu", minutes).manifest.train
+        train = make_plan(long, TINY, "classic", CPU, minutes).manifest.train
         assert train.evaluations == evaluations
         assert train.steps >= 60 * minutes / 2 / 0.01 - 1  # half of the time is for steps
 
@@ -206,7 +207,7 @@ def test_long_last_evaluation_comes_after_the_time(
     set_speed(monkeypatch, Speed(0.01, 5e-4))
     whole = 5e-4 * 100_799
     for minutes, last in ((2, whole), (4, 0.0)):
-        plan = make_plan(long, TINY, "classic", "cpu", minutes)
+        plan = make_plan(long, TINY, "classic", CPU, minutes)
         assert plan.manifest.budget is not None
         assert (plan.manifest.budget.last > 0) == (last == 0)
         assert plan.last_seconds == pytest.approx(last)
@@ -216,18 +217,18 @@ def test_long_last_evaluation_comes_after_the_time(
 def test_default_preset_takes_two_minutes_unless_steps_are_given(
     corpus: Corpus, long: Corpus
 ) -> None:
-    plan = make_plan(long, TINY, "default", "cpu")
+    plan = make_plan(long, TINY, "default", CPU)
     assert plan.manifest.budget is not None
     assert (plan.manifest.budget.seconds, plan.longer) == (120, "; to train longer: --minutes 15")
-    fifteen = make_plan(long, TINY, "default", "cpu", 15)
+    fifteen = make_plan(long, TINY, "default", CPU, 15)
     assert fifteen.manifest.budget is not None
     assert (fifteen.manifest.budget.seconds, fifteen.longer) == (900, "")
     for given in ({"steps": 77}, {"steps": 77, "step_plan": "0:90 40:77"}):
-        plan = make_plan(long, {**TINY, **given}, "default", "cpu")
+        plan = make_plan(long, {**TINY, **given}, "default", CPU)
         assert (plan.manifest.budget, plan.manifest.train.steps) == (None, 77)
     for name in ("classic", "best"):
-        assert make_plan(long, TINY, name, "cpu").manifest.budget is None
-    small = make_plan(corpus, TINY, "default", "cpu")  # all that so short a text bears
+        assert make_plan(long, TINY, name, CPU).manifest.budget is None
+    small = make_plan(corpus, TINY, "default", CPU)  # all that so short a text bears
     assert small.manifest.budget is not None
     assert small.manifest.budget.most_steps == small.manifest.train.steps
     assert (small.is_timed, small.longer, small.seconds_left < 60) == (False, "", True)
@@ -236,25 +237,25 @@ def test_default_preset_takes_two_minutes_unless_steps_are_given(
 @pytest.mark.parametrize("minutes", [0, -1, math.nan, math.inf])
 def test_minutes_must_be_positive_and_finite(corpus: Corpus, minutes: float) -> None:
     with pytest.raises(ConfigError, match=r"^minutes: .* is not above 0 and at most 100,000,000$"):
-        make_plan(corpus, TINY, "default", "cpu", minutes)
+        make_plan(corpus, TINY, "default", CPU, minutes)
 
 
 @pytest.mark.parametrize("given", [{"steps": 10}, {"step_plan": "0:2000"}])
 def test_minutes_and_steps_cannot_be_combined(corpus: Corpus, given: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"^minutes: cannot be combined with `steps`$"):
-        make_plan(corpus, {**TINY, **given}, "default", "cpu", 1)
+        make_plan(corpus, {**TINY, **given}, "default", CPU, 1)
 
 
-@pytest.mark.parametrize("name", sorted(OPTIONS - CHANGEABLE))
+@pytest.mark.parametrize("name", sorted(OPTIONS - {*CHANGEABLE}))
 def test_resume_refuses_changed_options_that_affect_the_weights(
     corpus: Corpus, tiny: Checkpoint, name: str
 ) -> None:
     known = {**vars(tiny.manifest.model), **vars(tiny.manifest.train)}[name]
-    same = resume_plan(tiny, corpus, {name: known}, "cpu")
+    same = resume_plan(tiny, corpus, {name: known}, CPU)
     assert (same.manifest.model, same.manifest.train) == (tiny.manifest.model, tiny.manifest.train)
     message = f"^{name}: this run has {re.escape(str(known))}, not other; "
     with pytest.raises(ConfigError, match=message) as caught:
-        resume_plan(tiny, corpus, {name: "other"}, "cpu")
+        resume_plan(tiny, corpus, {name: "other"}, CPU)
     assert caught.value.exit_code == 2
 
 
@@ -263,8 +264,8 @@ def test_a_resumed_run_may_change_its_length_and_its_evaluations(
 ) -> None:
     given: dict[str, Any] = {"steps": 40, "eval_interval": 5, "patience": 3}
     given |= {"keep_all": True, "micro_batch_size": 2}
-    assert given.keys() == CHANGEABLE
-    plan = resume_plan(tiny, corpus, given, "cpu")
+    assert {*given} == {*CHANGEABLE}
+    plan = resume_plan(tiny, corpus, given, CPU)
     assert plan.manifest.train == replace(tiny.manifest.train, **given)
     assert (plan.manifest.step, plan.manifest.best_step) == (12, tiny.manifest.best_step)
     assert plan.warnings == (
@@ -278,27 +279,27 @@ def test_resume_does_not_count_the_baseline_again(
 ) -> None:
     counted = count_baseline(*corpus.split(0.1, 1), 15)
     assert tiny.manifest.baseline is None
-    assert resume_plan(tiny, corpus, {}, "cpu").baseline == counted
+    assert resume_plan(tiny, corpus, {}, CPU).baseline == counted
     stored = Baseline((3.0, 2.5, 2.0), 9, 99)
     known = replace(tiny, manifest=replace(tiny.manifest, baseline=stored))
     monkeypatch.setattr(module, "count_baseline", lambda *_: counted)
-    plan = resume_plan(known, corpus, {}, "cpu")
+    plan = resume_plan(known, corpus, {}, CPU)
     assert plan.baseline == plan.manifest.baseline == stored
 
 
 def test_a_resumed_run_cannot_end_before_its_current_step(corpus: Corpus, tiny: Checkpoint) -> None:
-    assert resume_plan(tiny, corpus, {"steps": 12}, "cpu").warnings == ()
+    assert resume_plan(tiny, corpus, {"steps": 12}, CPU).warnings == ()
     with pytest.raises(ConfigError, match=r"^steps: this run has already done 12$"):
-        resume_plan(tiny, corpus, {"steps": 11}, "cpu")
+        resume_plan(tiny, corpus, {"steps": 11}, CPU)
 
 
 def test_another_environment_gives_a_warning_that_the_run_is_not_bit_exact(
     corpus: Corpus, tiny: Checkpoint
 ) -> None:
-    here = environment("cpu")
+    here = CPU.environment
     before = {**here, "threads": 64, "torch": "2.0.0", "of a later version": 1}
     elsewhere = replace(tiny, manifest=replace(tiny.manifest, environment=before))
-    plan = resume_plan(elsewhere, corpus, {}, "cpu")
+    plan = resume_plan(elsewhere, corpus, {}, CPU)
     assert set(plan.warnings) == {
         f"not bit-exact: this run was trained with threads 64, now it is {here['threads']}",
         f"not bit-exact: this run was trained with torch 2.0.0, now it is {here['torch']}",
@@ -468,7 +469,7 @@ def test_several_ranks_check_only_whether_torch_has_cuda(
 
 
 def test_plan_options_are_the_fields_of_its_configs(corpus: Corpus) -> None:
-    settings = make_plan(corpus, TINY, "default", "cpu").settings()
+    settings = make_plan(corpus, TINY, "default", CPU).settings()
     assert settings.keys() == {"preset", *field_help(ModelConfig), *field_help(TrainConfig)}
     assert only_fields(ModelConfig, settings).items() >= TINY.items()
 
@@ -477,40 +478,34 @@ def test_plan_options_are_the_fields_of_its_configs(corpus: Corpus) -> None:
 def test_default_preset_is_fitted_to_the_corpus_with_a_note(
     corpus: Corpus, minutes: float | None
 ) -> None:
-    plan = make_plan(corpus, {}, "default", "cpu", minutes)
+    plan = make_plan(corpus, {}, "default", CPU, minutes)
     model, train = plan.manifest.model, plan.manifest.train
     assert (model.n_layer, model.dropout) == (1, 0.1)
     assert train.steps * train.batch_size * model.block_size <= 25 * plan.train_characters
     assert [why.split()[0] for why in plan.why] == ["1", "no", "dropout"]
-    free = make_plan(corpus, {"n_layer": 3, "dropout": 0.0}, "default", "cpu", minutes)
+    free = make_plan(corpus, {"n_layer": 3, "dropout": 0.0}, "default", CPU, minutes)
     assert (free.manifest.model.n_layer, free.manifest.model.dropout) == (3, 0.0)
     assert free.manifest.train.batch_size == train.batch_size
 
 
 def test_short_text_gets_a_shorter_context(tmp_path: Path) -> None:
-    plan = make_plan(corpus_of("to be or not " * 50, tmp_path), {}, "default", "cpu")
+    plan = make_plan(corpus_of("to be or not " * 50, tmp_path), {}, "default", CPU)
     assert plan.val_characters == 65
     assert (plan.manifest.model.n_layer, plan.manifest.model.block_size) == (1, 64)
     assert "a context of 64, as the validation text is no longer" in plan.why
     with pytest.raises(TextError, match="needs 129; use `block_size=64`"):
-        make_plan(corpus_of("to be or not " * 50, tmp_path), {"block_size": 128}, "default", "cpu")
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes plans for a GPU without one: only its name is read."""
-    monkeypatch.setattr(module, "environment", lambda device: {"device": "a GPU"})
+        make_plan(corpus_of("to be or not " * 50, tmp_path), {"block_size": 128}, "default", CPU)
 
 
 @pytest.mark.parametrize("minutes", [None, 5])
 @pytest.mark.parametrize("device", ["cuda", "mps"])
 @pytest.mark.parametrize(("name", "dropout"), [("default", 0.2), ("best", 0.3)])
 def test_the_limits_of_a_corpus_hold_on_a_gpu(
-    tmp_path: Path, gpu: None, name: str, dropout: float, device: str, minutes: float | None
+    tmp_path: Path, name: str, dropout: float, device: str, minutes: float | None
 ) -> None:
     """20,000 characters are not trained 4,000 epochs there."""
     corpus = corpus_of((TEXT * 8)[:20_000], tmp_path)
-    plan = make_plan(corpus, {}, name, device, minutes)
+    plan = make_plan(corpus, {}, name, replace(CPU, device=device), minutes)
     model, train = plan.manifest.model, plan.manifest.train
     seen = train.steps * train.batch_size * model.block_size
     assert seen <= 25 * plan.train_characters == 25 * 18_000
@@ -521,42 +516,41 @@ def test_the_limits_of_a_corpus_hold_on_a_gpu(
     assert "no more than 25 epochs, or it would learn by heart" in plan.why
 
 
-def test_short_text_on_a_gpu_gets_a_short_context_and_keeps_given_options(
-    tmp_path: Path, gpu: None
-) -> None:
+def test_short_text_on_a_gpu_gets_a_short_context_and_keeps_given_options(tmp_path: Path) -> None:
     corpus = corpus_of("to be or not " * 50, tmp_path)
-    plan = make_plan(corpus, {}, "default", "cuda")
+    plan = make_plan(corpus, {}, "default", GPU)
     assert (plan.manifest.model.n_layer, plan.manifest.model.block_size) == (6, 64)
     assert "a context of 64, as the validation text is no longer" in plan.why
     given = {"batch_size": 9, "steps": 300, "dropout": 0.5}
-    manifest = make_plan(corpus, given, "default", "cuda").manifest
+    manifest = make_plan(corpus, given, "default", GPU).manifest
     assert {**vars(manifest.model), **vars(manifest.train)}.items() >= given.items()
-    classic = make_plan(corpus_of(TEXT, tmp_path), {}, "classic", "cuda").manifest.train
+    classic = make_plan(corpus_of(TEXT, tmp_path), {}, "classic", GPU).manifest.train
     assert (classic.steps, classic.batch_size) == (5000, 64)
 
 
 def test_classic_is_not_fitted(tmp_path: Path) -> None:
-    plan = make_plan(corpus_of(TEXT * 10, tmp_path), {}, "classic", "cpu")
+    plan = make_plan(corpus_of(TEXT * 10, tmp_path), {}, "classic", CPU)
     values = {**vars(plan.manifest.model), **vars(plan.manifest.train)}
     assert values.items() >= preset("classic", "cpu").items()
     assert plan.why == ()
 
 
-def machine(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that trains with so many operations a second."""
-    monkeypatch.setattr(module, "_rate", lambda *_: rate)
+#: Counting it takes seconds, and it is not asked for.
+COUNTED = Baseline((5.0, 4.0, 3.0, 2.0, 1.0), 9, 9)
+
+
+def estimates_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The speed follows from the machine's rate."""
     monkeypatch.setattr(module, "estimate", estimate)
-    counted = Baseline((5.0, 4.0, 3.0, 2.0, 1.0), 9, 9)  # takes seconds, and is not asked
-    monkeypatch.setattr(module, "count_baseline", lambda *_: counted)
 
 
 def test_a_longer_time_allows_a_larger_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     corpus = corpus_of(TEXT * 1000, tmp_path)  # 2,880,000 characters
-    machine(1e11, monkeypatch)
+    estimates_speed(monkeypatch)
     minutes = (0.1, 2, 10, 60, 150)
-    plans = [make_plan(corpus, {}, "default", "cpu", each).manifest for each in minutes]
+    plans = [make_plan(corpus, {}, "default", CPU, each, COUNTED).manifest for each in minutes]
     assert [plan.model.n_layer for plan in plans] == [1, 2, 4, 4, 6]
     assert [plan.model.n_embd for plan in plans] == [128, 128, 128, 192, 256]
 
@@ -580,8 +574,8 @@ def test_the_best_preset_uses_all_epochs_that_the_corpus_allows(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    machine(1e11, monkeypatch)
-    plan = make_plan(corpus_of(TEXT * repeats, tmp_path), {}, "best", "cpu")
+    estimates_speed(monkeypatch)
+    plan = make_plan(corpus_of(TEXT * repeats, tmp_path), {}, "best", CPU, None, COUNTED)
     model, train = plan.manifest.model, plan.manifest.train
     assert (model.n_layer, model.n_embd) == (layers, width)
     seen = train.steps * train.batch_size * model.block_size / plan.train_characters
@@ -590,8 +584,8 @@ def test_the_best_preset_uses_all_epochs_that_the_corpus_allows(
 
 
 def test_estimated_times_fill_the_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine(1e11, monkeypatch)
-    plan = make_plan(corpus_of(TEXT * 1000, tmp_path), {}, "default", "cpu", 2)
+    estimates_speed(monkeypatch)
+    plan = make_plan(corpus_of(TEXT * 1000, tmp_path), {}, "default", CPU, 2, COUNTED)
     assert plan.manifest.budget is not None
     assert plan.manifest.budget.estimated
     model, train = plan.manifest.model, plan.manifest.train
@@ -605,29 +599,36 @@ def test_a_machine_gives_the_same_shape_in_ten_of_ten_plans(
 ) -> None:
     """Rates that differ by a tenth, as on a busy machine, at least by a tenth above a limit."""
     corpus = corpus_of(TEXT * 1000, tmp_path)
+    estimates_speed(monkeypatch)
     shapes = set()
     for number in range(10):
-        machine(1e11 * (1 + number / 100), monkeypatch)
-        shapes.add(make_plan(corpus, {}, "default", "cpu", 2).manifest.model.n_layer)
+        machine = replace(CPU, rate=1e11 * (1 + number / 100))
+        plan = make_plan(corpus, {}, "default", machine, 2, COUNTED)
+        shapes.add(plan.manifest.model.n_layer)
     assert shapes == {2}
 
 
 def test_a_resumed_plan_knows_the_speed_of_the_run(corpus: Corpus, tiny: Checkpoint) -> None:
     manifest = tiny.manifest
-    speed = resume_plan(tiny, corpus, {}, "cpu").speed
+    speed = resume_plan(tiny, corpus, {}, CPU).speed
     assert speed.seconds_per_step == manifest.seconds / manifest.step
 
 
-def test_a_plan_uses_counts_that_have_begun_before(corpus: Corpus) -> None:
-    train, val = corpus.split(0.1, 16)
-    ahead = CountedAhead(train, val, 15, 4)
-    plan = make_plan(corpus, TINY, "default", "cpu", ahead=ahead)
-    assert plan.baseline == count_baseline(train, val, 15)
-
-
-def test_a_step_that_does_not_fit_in_memory_is_refused_before_training(
+def test_a_plan_does_not_count_a_baseline_that_it_is_given(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt.training.step.available_memory", lambda: 10**8)
+    monkeypatch.setattr(module, "count_baseline", lambda *_: 1 / 0)
+    assert make_plan(corpus, TINY, "default", CPU, baseline=COUNTED).baseline == COUNTED
+
+
+def test_a_plan_depends_on_corpus_options_and_machine_alone(corpus: Corpus) -> None:
+    one, other = (make_plan(corpus, TINY, "default", CPU, 1) for _ in range(2))
+    assert (one.manifest, one.speed, one.why) == (other.manifest, other.speed, other.why)
+    faster = make_plan(corpus, TINY, "default", replace(CPU, rate=2e11), 1)
+    assert faster.manifest == one.manifest  # the text's epochs limit both
+
+
+def test_a_step_that_does_not_fit_in_memory_is_refused_before_training(corpus: Corpus) -> None:
+    small = replace(CPU, memory=10**8)
     with pytest.raises(OutOfMemory, match=r"try `micro_batch_size=\d+`, which learns the same"):
-        make_plan(corpus, {**TINY, "batch_size": 10**5}, "classic", "cpu")
+        make_plan(corpus, {**TINY, "batch_size": 10**5}, "classic", small)

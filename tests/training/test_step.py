@@ -205,29 +205,25 @@ def test_other_errors_do_not_become_out_of_memory(error: Exception) -> None:
         raise error
 
 
-def test_memory_is_estimated_for_one_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt.training.step.available_memory", lambda: 10**9)
+def test_memory_is_estimated_for_one_micro_batch() -> None:
     many = TrainConfig(batch_size=10**6)
     with pytest.raises(OutOfMemory) as refused:
-        check_memory(MODEL, many)
+        check_memory(MODEL, many, 10**9)
     advised = int(
         re.findall(r"`micro_batch_size=(\d+)`, which learns the same", str(refused.value))[0]
     )
-    check_memory(MODEL, replace(many, micro_batch_size=advised))
-    check_memory(MODEL, many, ranks=10**6 // advised)
+    check_memory(MODEL, replace(many, micro_batch_size=advised), 10**9)
+    check_memory(MODEL, many, 10**9, ranks=10**6 // advised)
     with pytest.raises(OutOfMemory):
-        check_memory(MODEL, replace(many, micro_batch_size=10 * advised))
-    monkeypatch.setattr("gpt.training.step.available_memory", lambda: None)
-    check_memory(MODEL, many)
+        check_memory(MODEL, replace(many, micro_batch_size=10 * advised), 10**9)
 
 
-def test_a_batch_whose_characters_do_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt.training.step.available_memory", lambda: 10**9)
+def test_a_batch_whose_characters_do_not_fit_is_refused() -> None:
     many = TrainConfig(batch_size=10**9, micro_batch_size=1)
     with pytest.raises(OutOfMemory, match="try `batch_size=") as refused:
-        check_memory(MODEL, many)
+        check_memory(MODEL, many, 10**9)
     advised = int(re.findall(r"`batch_size=(\d+)`", str(refused.value))[0])
-    check_memory(MODEL, replace(many, batch_size=advised))
+    check_memory(MODEL, replace(many, batch_size=advised), 10**9)
 
 
 def test_the_trial_step_of_a_device_has_the_presets_features(
@@ -249,13 +245,10 @@ def test_the_trial_step_of_a_device_has_the_presets_features(
         try_step("mps" if torch.cuda.is_available() else "cuda")
 
 
-def test_a_vocabulary_too_large_for_this_machine_is_refused_with_what_makes_it_smaller(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("gpt.training.step.available_memory", lambda: 2**30)
+def test_a_vocabulary_too_large_for_this_machine_is_refused_with_what_makes_it_smaller() -> None:
     large = ModelConfig(vocab_size=1_100_000, n_layer=1, n_head=1, n_embd=256, block_size=8)
     with pytest.raises(OutOfMemory, match=r"smaller model: .*fewer characters: `min_count=2`$"):
-        check_memory(large, TrainConfig())
+        check_memory(large, TrainConfig(), 2**30)
     wide = ModelConfig(vocab_size=100, n_layer=99, n_head=1, n_embd=2048, block_size=8)
     with pytest.raises(OutOfMemory, match=r"`n_embd`, `n_layer`$"):
-        check_memory(wide, TrainConfig())
+        check_memory(wide, TrainConfig(), 2**30)

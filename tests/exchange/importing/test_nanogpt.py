@@ -15,11 +15,12 @@ from conftest import TEXT
 from foreign import CHARACTERS, checkpoint_of, logits_of, saved, state_of, write_nanogpt
 
 import gpt
+from gpt.config import RunConfig
 from gpt.corpus.halves import splits_of_run
 from gpt.errors import ConfigError, ForeignModelError, NumericsError, TextError
 from gpt.exchange.importing.nanogpt import corpus_of, read_nanogpt, save
 from gpt.interface.trained import TrainedGPT, read
-from gpt.preparing import Order, resumed
+from gpt.preparing import Texts, resume_run
 from gpt.storage.manifest import exposure_to_split
 from gpt.storage.run import Run
 
@@ -142,8 +143,8 @@ def test_run_without_its_text_says_what_is_missing(tmp_path: Path) -> None:
         exposure_to_split("named", opened.recorded, opened.manifest)
     )
     with (
-        pytest.raises(ConfigError, match=r"imported without .* begin a new run .* --from RUN"),
-        resumed(Order(checkpoints=run.path.parent, data=tmp_path), Run(run.path)),
+        pytest.raises(ConfigError, match=r"imported without .* begin a new run .* --init-from RUN"),
+        resume_run(Run(run.path), RunConfig(data=tmp_path), {}, Texts()),
     ):
         pass
 

@@ -1,0 +1,65 @@
+"""The options of the questions that one asks a trained model: what its heads do, how well it
+predicts a text, and its page.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from gpt.config.fields import check_fields, require
+
+#: Kinds of attention; a model without an encoder has only the decoder's self-attention.
+AttentionKind = Literal["encoder", "decoder", "cross"]
+Ablation = Literal["mean", "zero", "resample"]
+WeightPrecision = Literal["auto", "float32", "float16"]
+LIMITS = (0.1, 2000.0)  # megabytes of a page
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttnConfig:
+    """Which attention to show of a text."""
+
+    attention: Annotated[
+        AttentionKind | None,
+        "For a model with an encoder: whose attention; cross: target to source.",
+        "cross",
+    ] = None
+    truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsConfig:
+    """How heads are measured."""
+
+    windows: Annotated[int, "Most windows of text, or pairs, to measure on."] = 32
+    attention: Annotated[
+        AttentionKind | None, "For a model with an encoder: whose heads.", "cross"
+    ] = None
+    ablate: Annotated[
+        Ablation | None,
+        "Rise of the loss if a head's output becomes its mean, 0, or that of another window.",
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require(self.windows >= 1, "windows", f"{self.windows} is less than 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiveConfig:
+    """The page that contains the model."""
+
+    precision: Annotated[
+        WeightPrecision, "Weights in the file; auto: float32 if all fits, else float16."
+    ] = "auto"
+    limit: Annotated[float, "Largest file, in MB."] = 8.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        least, most = LIMITS
+        fits = least <= self.limit <= most
+        require(fits, "limit", f"{self.limit} is not in [{least}, {most:g}]")

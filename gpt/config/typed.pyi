@@ -1,0 +1,107 @@
+"""The types of keywords of Python's functions. `make typed` writes this file from the
+configurations; a test compares both."""
+
+from os import PathLike
+from typing import Literal, TypedDict
+
+from gpt import TrainedGPT
+
+class SampleOptions(TypedDict, total=False):
+    length: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical_p: float | None
+    seed: int
+    only: Literal["gpt", "counting"] | None
+
+class ShapingOptions(TypedDict, total=False):
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    typical_p: float | None
+    only: Literal["gpt", "counting"] | None
+
+class AttnOptions(TypedDict, total=False):
+    attention: Literal["encoder", "decoder", "cross"] | None
+    truncate: bool
+
+class HeadsOptions(TypedDict, total=False):
+    windows: int
+    attention: Literal["encoder", "decoder", "cross"] | None
+    ablate: Literal["mean", "zero", "resample"] | None
+
+class LiveOptions(TypedDict, total=False):
+    precision: Literal["auto", "float32", "float16"]
+    limit: float
+
+class TrainOptions(TypedDict, total=False):
+    preset: Literal["default", "best", "classic"] | None
+    minutes: float | None
+    run: str | None
+    init_from: TrainedGPT | str | PathLike[str] | None
+    checkpoints: str | PathLike[str]
+    data: str | PathLike[str]
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    log: Literal["tensorboard"] | None
+    block_size: int
+    n_layer: int
+    n_head: int
+    n_embd: int
+    dropout: float
+    attention_dropout: float
+    bias: bool
+    qkv_bias: bool
+    tied: bool
+    position: Literal["learned", "sinusoidal", "rotary"]
+    norm: Literal["layer", "rms"]
+    activation: Literal["gelu", "gelu_erf", "relu", "relu2", "swiglu"]
+    attention: Literal["fused", "heads"]
+    previous_heads: int
+    counting: int
+    encoder_layers: int
+    shared_embedding: bool
+    scaled_embedding: bool
+    post_norm: bool
+    steps: int
+    step_plan: str
+    batch_size: int
+    micro_batch_size: int
+    learning_rate: float
+    embedding_lr: float
+    min_lr: float
+    warmup_steps: int
+    schedule: Literal["cosine", "linear"]
+    weight_decay: float
+    beta1: float
+    beta2: float
+    grad_clip: float
+    average: float
+    window_order: Literal["random", "epochs"]
+    precision: Literal["float32", "bfloat16"]
+    compile: bool
+    deterministic: bool
+    separator: str
+    split: str
+    val_fraction: float
+    min_count: int
+    eval_interval: int
+    evaluations: int
+    eval_chars: int
+    eval_part: int
+    patience: int
+    keep_all: bool
+    seed: int
+    freeze: str
+
+class ResumeOptions(TypedDict, total=False):
+    data: str | PathLike[str]
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    log: Literal["tensorboard"] | None
+    steps: int
+    micro_batch_size: int
+    eval_interval: int
+    patience: int
+    keep_all: bool
