@@ -65,7 +65,7 @@ class Import(Command):
             "" if self.checkpoints == Path("checkpoints") else f" --checkpoints {self.checkpoints}"
         )
         known = ", ".join(manifest.corpus.sources)
-        commands = ('gptx sample --prompt "…"', "gptx attn", f"gptx eval{'' if known else ' FILE'}")
+        commands = ("gptx sample", "gptx attn", f"gptx eval{'' if known else ' FILE'}")
         facts = {
             "imported": manifest.imported,
             "model": model_facts(model.config),

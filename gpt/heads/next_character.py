@@ -122,7 +122,8 @@ class Experts(TableResult):
         if not length:
             return [mixed, "counting used no character before it: only how common each one is"]
         history = f"the last {counted(length, 'character')}" if length > 1 else "the last character"
-        pairs = f"between {counted(total, 'different pair')} of characters (one before, one after)"
+        pair = "pair" if self.totals == 1 else "different pair"
+        pairs = f"between {counted(total, pair)} of characters (one before, one after)"
         seen = pairs if self.pairs else counted(total, "time")
         followed = f"{kinds} different characters" if kinds > 1 else "always the same character"
         return [mixed, f"counting used {history}, seen {seen} · {followed} followed"]

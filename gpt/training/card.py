@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -86,13 +87,14 @@ def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> 
         "finished": f"all {counted(f'{steps:,}', 'step')}{_unlike_planned(manifest)}",
         "patience": f"stopped at step {manifest.step:,}: no lower loss in "
         f"{manifest.since_best} evaluations",
+        "SIGINT": f"stopped after step {manifest.step:,} of {steps:,}",
     }.get(reason, f"{reason} after step {manifest.step:,} of {steps:,}")
     usual = str(folder) == os.environ.get("GPTX_CHECKPOINTS", "checkpoints")
     where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"
     resume = f"gptx train --resume --run {run.name}{where}"
     if manifest.environment.get("ranks", 1) != 1:
         resume = resume.replace("gptx", "torchrun … -m -- gpt", 1) + " --shard" * shard
-    commands = ('gptx sample --prompt "…"', "gptx attn", f"gptx runs {run.name}")
+    commands = (f"gptx sample{_prompt(run)}", "gptx attn", f"gptx runs {run.name}")
     facts = {
         "ended": f"{ended}, {time_of(manifest)}",
         "best": best_facts(manifest),
@@ -102,6 +104,17 @@ def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> 
         "next": [f"{command}{where}" for command in commands],
     }
     return [Facts(facts)]
+
+
+def _prompt(run: Run) -> str:
+    """ " --prompt the": the first word of the last sample, which the model knows; of pairs, the
+    first source. Empty if the sample has none.
+    """
+    text = samples[-1]["text"] if (samples := run.records("samples")) else ""
+    source, tab, _ = text.partition("\t")
+    word = re.search(r"\w{2,12}", text)
+    prompt = source if tab else word[0] if word else ""
+    return f" --prompt {shlex.quote(prompt)}" if prompt and prompt.isprintable() else ""
 
 
 def _unlike_planned(manifest: Manifest) -> str:

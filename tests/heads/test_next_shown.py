@@ -121,7 +121,7 @@ def test_lines_say_the_weights_and_what_counting_used(found: NextCharacter) -> N
         "counting used the last 7 characters, seen 1,234 times · 5 different characters followed",
     ]
     assert notes(lengths=1, totals=1, kinds=1, pairs=True)[1] == (
-        "counting used the last character, seen between 1 different pair of characters "
+        "counting used the last character, seen between 1 pair of characters "
         "(one before, one after) · always the same character followed"
     )
     nothing = "counting used no character before it: only how common each one is"

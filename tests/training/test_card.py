@@ -195,6 +195,31 @@ def last_facts(run: Run, *ended: Any) -> dict[str, Any]:
     return dict(block.values)  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("sample", "prompt"),
+    [
+        ("", ""),
+        (" - 7 it's late", " --prompt it"),
+        ("árvíztűrő", " --prompt 'árvíztűrő'"),
+        ("- – —", ""),
+        ("two words\tzwei", " --prompt 'two words'"),
+        ("a\x1bb\tc", ""),
+    ],
+)
+def test_last_lines_name_a_prompt_that_the_model_knows(
+    tmp_path: Path, sample: str, prompt: str
+) -> None:
+    run = Run(tmp_path)
+    if sample:
+        run.append("samples", {"step": 0, "text": sample})
+    assert last_facts(run, manifest(), "finished")["next"][0].startswith(f"gptx sample{prompt} --")
+
+
+def test_ctrl_c_is_called_stopped_and_a_signal_by_its_name() -> None:
+    for reason, begin in (("SIGINT", "stopped after step 1,800 of"), ("SIGTERM", "SIGTERM after")):
+        assert last_facts(Run(Path("tale-1")), manifest(), reason)["ended"].startswith(begin)
+
+
 @pytest.mark.parametrize("reason", ["finished", "patience", "interrupted"])
 def test_last_lines_say_how_the_run_ended_and_how_to_continue(
     reason: str, monkeypatch: pytest.MonkeyPatch
