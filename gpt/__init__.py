@@ -56,14 +56,14 @@ if TYPE_CHECKING:
     from gpt.interface.listing import runs as runs
     from gpt.interface.trained import TrainedGPT as TrainedGPT
     from gpt.interface.trained import load as load
-    from gpt.notebook import resume as resume
-    from gpt.notebook import train as train
-    from gpt.notebook import train_events as train_events
+    from gpt.interface.training import resume as resume
+    from gpt.interface.training import train as train
+    from gpt.interface.training import train_events as train_events
 
 _HOMES = {
-    "train": "gpt.notebook",
-    "train_events": "gpt.notebook",
-    "resume": "gpt.notebook",
+    "train": "gpt.interface.training",
+    "train_events": "gpt.interface.training",
+    "resume": "gpt.interface.training",
     "load": "gpt.interface.trained",
     "runs": "gpt.interface.listing",
     "export": "gpt.exchange.exporting.export",

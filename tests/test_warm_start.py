@@ -18,9 +18,9 @@ from ranked import on_ranks
 import gpt
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.interface.preparing import Texts, begin_run
 from gpt.interface.trained import find, read
 from gpt.model import GPT, initialise, start_from
-from gpt.preparing import Texts, begin_run
 from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.manifest import TrainedText, exposure_to_split
 from gpt.storage.run import Run

@@ -58,7 +58,7 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
 
 def _reported(trainer: Trainer) -> Iterator[Event]:
     """Yields the events; shows a bar with losses and speed, and a line for each evaluation."""
-    from gpt.notebook import LAYOUT, followed
+    from gpt.interface.training import LAYOUT, followed
     from gpt.training.events import Chosen, Evaluated, EvaluatedWhole, Sampled, Saved
 
     first_save = True

@@ -22,7 +22,7 @@ from gpt.errors import ConfigError, GptxError, OutOfMemory, StorageError
 from gpt.storage.config_file import RECORDED
 
 if TYPE_CHECKING:
-    from gpt.preparing import Start
+    from gpt.interface.preparing import Start
     from gpt.storage.run import Run
 
 TIMED = ("steps", "evaluations", "eval_part")  # options that --minutes decides
@@ -52,7 +52,7 @@ class Train(Command):
 
     def execute(self) -> None:
         share_cores()
-        from gpt.preparing import Texts, begin_run, resume_run
+        from gpt.interface.preparing import Texts, begin_run, resume_run
         from gpt.training import ranks
 
         typed, in_file = self.typed(), self.context.default_map or {}

@@ -13,8 +13,8 @@ from gpt.config import ModelConfig, RunConfig, SampleConfig, TrainConfig, keywor
 from gpt.config.fields import field_help
 from gpt.config.keywords import KEYWORDS, takes, typed
 from gpt.config.sample import SHAPING
-from gpt.notebook import resume, train
 from gpt.interface.trained import TrainedGPT
+from gpt.interface.training import resume, train
 
 if TYPE_CHECKING:
     from gpt.config.typed import SampleOptions

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from gpt.config.schedule import Budget, progress
 from gpt.counting.expert import Expert
-from gpt.notebook import LAYOUT, followed
+from gpt.interface.training import LAYOUT, followed
 from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run

@@ -19,8 +19,8 @@ from gpt.config import RunConfig
 from gpt.corpus.halves import splits_of_run
 from gpt.errors import ConfigError, ForeignModelError, NumericsError, TextError
 from gpt.exchange.importing.nanogpt import corpus_of, read_nanogpt, save
+from gpt.interface.preparing import Texts, resume_run
 from gpt.interface.trained import TrainedGPT, read
-from gpt.preparing import Texts, resume_run
 from gpt.storage.manifest import exposure_to_split
 from gpt.storage.run import Run
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
     from gpt.config.typed import ResumeOptions, TrainOptions
-    from gpt.preparing import Start
+    from gpt.interface.preparing import Start
     from gpt.training.events import Event
     from gpt.training.trainer import Trainer
 
@@ -45,7 +45,7 @@ def _begin(
     corpus: Corpus, text: str | None, options: TrainOptions, progress: bool = False
 ) -> AbstractContextManager[Start]:
     """Plans a new run. Raises ConfigError, TextError."""
-    from gpt.preparing import Texts, begin_run
+    from gpt.interface.preparing import Texts, begin_run
 
     _require_one_process("train")
     share_cores()
@@ -155,7 +155,7 @@ def resume(
     from step 0 on. corpus: where the text is now, if it has moved. Stops and errors are those of
     `train`; raises CheckpointError if there is no such run.
     """
-    from gpt.preparing import Texts, resume_run
+    from gpt.interface.preparing import Texts, resume_run
     from gpt.storage.run import Run
     from gpt.storage.runs import find_run
 
@@ -186,7 +186,7 @@ def _trained(preparing: AbstractContextManager[Start], progress: bool) -> Traine
 
 
 def _events(preparing: AbstractContextManager[Start]) -> Iterator[Event]:
-    from gpt.preparing import recorded
+    from gpt.interface.preparing import recorded
 
     with preparing as start:
         _note(start)
@@ -203,7 +203,7 @@ def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
     """Trains and yields the events; the bar, of total 1, shows steps, losses and speed. Its ETA is
     that of the time budget, if there is one.
     """
-    from gpt.preparing import recorded
+    from gpt.interface.preparing import recorded
     from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Stepped
     from gpt.training.fit import step_characters
 

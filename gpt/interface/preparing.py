@@ -40,10 +40,10 @@ from gpt.vocabulary import Vocabulary
 from gpt.words import printable
 
 if TYPE_CHECKING:
+    from gpt.interface.warm_start import WarmStart
     from gpt.storage.model_file import StoredModel
     from gpt.training.plan import Plan
     from gpt.training.trainer import Trainer
-    from gpt.warm_start import WarmStart
 
 READING = ("separator", "split", "min_count")  # options for reading a text
 SPLITTING = ("split", "val_fraction")
@@ -288,7 +288,7 @@ def _warm_start(options: RunConfig) -> WarmStart | None:
     """The model that a new run starts with, if there is one. Raises CheckpointError."""
     if options.init_from is None:
         return None
-    from gpt.warm_start import opened
+    from gpt.interface.warm_start import opened
 
     return opened(options.init_from, options.checkpoints)
 
