@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gpt.commands import console, shared
+from gpt.commands.options import options_of
 from gpt.commands.shared import refuse
-from gpt.config import AttentionKind, Scale, Stage, View
+from gpt.config import AttnConfig, Scale, Stage, View
 from gpt.config.run import OnDevice
 from gpt.errors import ConfigError
 
@@ -71,16 +72,11 @@ class Attn(shared.DrawingCommand):
     show: Annotated[
         bool, typer.Option("--open", help="Write the HTML page and open it in the browser.")
     ] = False
-    attention: Annotated[
-        AttentionKind | None,
-        "For a model with an encoder: whose attention; cross: target to source.",
-        "cross",
-    ] = None
+    given: Annotated[dict[str, Any], options_of(AttnConfig)]
     target: Annotated[
         str | None, "For a model with an encoder: its target.", "the model writes it"
     ] = None
     device: OnDevice = "auto"
-    truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
 
     def execute(self) -> None:
         from gpt.view.exports import FORMS
@@ -102,15 +98,14 @@ class Attn(shared.DrawingCommand):
         text = self._pair(self.text_for(self.sides[0], given))
         if "rollout" in (self.view, self.head):
             config = self.sides[0].config
-            layers = config.encoder_layers if self.attention == "encoder" else config.n_layer
+            of_encoder = self.given.get("attention") == "encoder"
+            layers = config.encoder_layers if of_encoder else config.n_layer
             self.head, self.layer = "rollout", self.layer or str(layers - 1)
         default = "all" if "all" in (self.layer, self.head) or self.view == "heads" else "0"
         chosen = (self.layer or default, self.head or default, self.stage, self.query, self.key)
         selections = []
         for name, each in zip(_names(self.sides), self.sides, strict=True):
-            found = each.attn(
-                text, attention=self.attention, unknown=self.unknown, truncate=self.truncate
-            )
+            found = each.attn(text, unknown=self.unknown, **self.given)
             selections.append(select(found, *chosen, name))
         start, measured = self._opening(selections, form)
         self._write(selections, form, start, measured)
@@ -156,6 +151,7 @@ class Attn(shared.DrawingCommand):
     def _check_models(self) -> None:
         """Raises ConfigError for options that the models do not have."""
         encoded = self.sides[0].has_encoder
+        other = self.given.get("attention", "cross") != "cross"
         refuse(
             (
                 any(each.has_encoder != encoded for each in self.sides),
@@ -167,7 +163,7 @@ class Attn(shared.DrawingCommand):
                 "--target: this model has no encoder; give the whole text as TEXT",
             ),
             (
-                self.view == "lens" and encoded and self.attention not in (None, "cross"),
+                self.view == "lens" and encoded and other,
                 "--view lens: shows what the decoder predicts at each depth; leave out --attention",
             ),
         )

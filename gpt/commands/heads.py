@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from gpt.commands import console, shared
+from gpt.commands.options import options_of
 from gpt.commands.shared import refuse
-from gpt.config import AttentionKind
+from gpt.config import HeadsConfig
 from gpt.config.run import Data, OnDevice
 
 if TYPE_CHECKING:
@@ -34,16 +35,7 @@ class Heads(shared.DrawingCommand):
     step: Annotated[
         str, "best, last, a kept step's number; measures over training: several, 0:200:800, or all."
     ] = "best"
-    ablate: Annotated[
-        Literal["no", "mean", "zero", "resample"],
-        "Rise of the loss if a head's output becomes its mean, 0, or that of another window.",
-    ] = "no"
-    windows: Annotated[
-        int, typer.Option(help="Most windows of text, or pairs, to measure on.", min=1)
-    ] = 32
-    attention: Annotated[
-        AttentionKind | None, "For a model with an encoder: whose heads.", "cross"
-    ] = None
+    given: Annotated[dict[str, Any], options_of(HeadsConfig)]
     sort: Annotated[
         str | None,
         "Sort by a measure, named as in --json: back, sink_valued, ablation …",
@@ -68,7 +60,7 @@ class Heads(shared.DrawingCommand):
         from gpt.heads.survey import Survey
         from gpt.view.records import to_csv, to_record
 
-        form, several = self.form(FORMS), len(self.steps) > 1
+        form, model, several = self.form(FORMS), self.opened, self.several_steps is not None
         figure = form in ("svg", "png", "pdf")
         refuse(
             (several and form == "html", "--output: a page shows one step, not several"),
@@ -78,24 +70,16 @@ class Heads(shared.DrawingCommand):
                 "--step all",
             ),
         )
-        model, how = self.opened.prove(), None if self.ablate == "no" else self.ablate
-        if how and self.opened.device != "cpu":
+        model.prove()
+        if self.asked.ablate and model.device != "cpu":
             console.say("note: --ablate computes replaced heads with numpy")
-        ids, source = self._text()
+        steps, (ids, name) = self.numbers_of_steps(model), self._text()
         with working() as done:
-            found = model.heads(
-                ids,
-                steps=self.steps if several else None,
-                windows=self.windows,
-                attention=self.attention,
-                ablate=how,
-                name=source,
-                done=done,
-            )
+            found = model.heads(ids, steps=steps, name=name, done=done, **self.given)
         if form == "text":
             self.write_blocks(found.blocks(self.every, self.sort, self.top))
         elif form == "json":
-            origin = {"run": self.opened.name} if several else self.opened.origin
+            origin = {"run": model.name} if several else model.origin
             self.write_json(to_record(found.records(self.sort), origin))
         elif form == "csv":
             self.write_text(to_csv(found.records(self.sort)))
@@ -104,23 +88,19 @@ class Heads(shared.DrawingCommand):
         elif form != "html":  # a page shows one step
             from gpt.view.figure.development import to_figure
 
-            drawn = to_figure(found, form, self.opened.name, self.every, self.sort, self.top)
+            drawn = to_figure(found, form, model.name, self.every, self.sort, self.top)
             console.deliver(drawn, self.output)
 
     @cached_property
     def opened(self) -> TrainedGPT:
         """The checkpoint of --step, the last one if --step has several steps, on its device."""
         opened = self.open(self.run, "last" if self.several_steps else self.step)
-        return self.on_device(opened, self.windows * opened.stored.config.block_size)
+        return self.on_device(opened, self.asked.windows * opened.stored.config.block_size)
 
     @cached_property
-    def steps(self) -> list[int]:
-        """The numbers of the steps to measure."""
-        from gpt.storage.runs import run_of, step_numbers
-
-        if not self.several_steps:
-            return [self.opened.stored.step]
-        return step_numbers(run_of(self.opened.stored), self.several_steps, "step")
+    def asked(self) -> HeadsConfig:
+        """How to measure. Raises ConfigError."""
+        return HeadsConfig(**self.given)
 
     def _text(self) -> tuple[Ids, str]:
         """The ids to measure on, and the name of their text."""
@@ -129,9 +109,7 @@ class Heads(shared.DrawingCommand):
             text = shared.known_text(model, console.read_text(self.file), self.unknown)
             name = shared.label_of(self.file)
             return model.vocabulary.encode(text), name
-        if model.has_encoder:
-            return model.vocabulary.encode(model.stored.excerpt_lines), model.excerpt_name
-        return shared.validation(model, self.data)
+        return model.default_text(self.data, shared.note)
 
     def _write_page(self, found: Survey, ids: Ids) -> None:
         """Writes the HTML page of one step."""
@@ -147,9 +125,9 @@ class Heads(shared.DrawingCommand):
         else:
             text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # it first
-        shown = model.attn(text, attention=self.attention)
+        shown = model.attn(text, attention=self.asked.attention)
         subjects = [subject_of(shown, model.title, measures, model.origin)]
-        by_rank = self.sort is not None or self.ablate != "no"
+        by_rank = self.sort is not None or self.asked.ablate is not None
         start = Start(*found.ranking(self.sort)[0]) if by_rank else opening(measures)
         measured = f"{found.measured} · {found.rule}"
         self.write_text(build_page(subjects, start, model.title, measured=measured))

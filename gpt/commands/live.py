@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpt.commands import console, shared
+from gpt.commands.options import options_of
 from gpt.commands.shared import refuse
+from gpt.config import LiveConfig
 from gpt.config.run import Data
 from gpt.words import printable
 
@@ -35,18 +37,14 @@ class Live(shared.ModelCommand):
     step: Annotated[
         str, "best, last, or a kept step; for a slider steps separated by :, or all."
     ] = "best"
-    precision: Annotated[
-        Literal["auto", "float32", "float16"],
-        "Weights in the file; auto: float32 if all fits, else float16.",
-    ] = "auto"
-    limit: Annotated[float, typer.Option(help="Largest file, in MB.", min=0.1, max=2000)] = 8.0
+    given: Annotated[dict[str, Any], options_of(LiveConfig)]
     output: Annotated[Path | None, shared.output_option("A file; - is stdout.")] = Path(NAME)
     show: Annotated[bool, typer.Option("--open", help="Open the file in the browser.")] = False
     data: Data = Path("data")
 
     def execute(self) -> None:
         from gpt.commands.progress import working
-        from gpt.view.page.live import beginning, build_live, surveys_of
+        from gpt.view.page.live import live_page
 
         refuse(
             (self.as_json and self.output is None, "--json: needs a file for the page, not stdout"),
@@ -55,17 +53,11 @@ class Live(shared.ModelCommand):
         if self.output == Path(NAME):
             shared.own_file(NAME, OURS, "--output")
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
-        opened, models = self.opened, self.models
-        last = models[-1]
-        text = None if given is None else shared.known_text(last, given, self.unknown)
-        text = None if text is None else beginning(last, text)
-        if text == "":
-            console.say("note: the text is empty; the page shows what follows a line break")
-        ids, source = (None, "") if last.has_encoder else shared.validation(opened, self.data)
+        options, opened = LiveConfig(**self.given), self.opened
+        text = None if given is None else shared.known_text(opened, given, self.unknown)
         with working() as done:
-            surveys = surveys_of(last, ids, source, done)
-            limit = int(self.limit * 1e6)
-            page = build_live(models, surveys, text, ids, self.precision, limit)
+            asked = text, self.numbers_of_steps(opened), options, self.data
+            page = live_page(opened, *asked, done, shared.note)
         for sentence in page.left_out:
             console.say(f"note: {sentence}")
         console.write(page.html, self.output)
@@ -86,14 +78,3 @@ class Live(shared.ModelCommand):
     def opened(self) -> TrainedGPT:
         """The checkpoint of --step; the last one if --step has several steps."""
         return self.open(self.run, "last" if self.several_steps else self.step)
-
-    @cached_property
-    def models(self) -> list[TrainedGPT]:
-        """The models of --step, oldest first."""
-        from gpt.storage.runs import run_of, step_numbers
-
-        opened = self.opened
-        if not self.several_steps:
-            return [opened]
-        numbers = step_numbers(run_of(opened.stored), self.several_steps, "step")
-        return [opened.at(number) for number in numbers]

@@ -19,7 +19,7 @@ import typer
 
 from gpt.commands import console
 from gpt.commands.options import Command
-from gpt.config.fields import spelled
+from gpt.config.fields import spelled, with_flags
 from gpt.devices import Device, lists_gpu, usable
 from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.words import printable
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gpt.blocks import Block
     from gpt.interface.trained import TrainedGPT
     from gpt.view.terminal.lines import Page
-    from gpt.vocabulary import Ids
 
 Form = TypeVar("Form", bound=str)
 
@@ -102,6 +101,15 @@ class CheckpointCommand(Command):
         if self.step == "all":
             return "all"
         return [each or "best" for each in self.step.split(":")] if ":" in self.step else None
+
+    def numbers_of_steps(self, model: TrainedGPT) -> list[int] | None:
+        """The numbers of several steps in a model's run, ascending; None if --step names one step.
+        Raises CheckpointError, ConfigError.
+        """
+        from gpt.storage.runs import run_of, step_numbers
+
+        several = self.several_steps
+        return step_numbers(run_of(model.stored), several, "step") if several else None
 
     @cached_property
     def opened(self) -> TrainedGPT:
@@ -192,19 +200,9 @@ class DrawingCommand(Writing, ModelCommand):
     color: Annotated[Literal["auto", "always", "never"], "Colours."] = "auto"
 
 
-def validation(model: TrainedGPT, data: Path) -> tuple[Ids, str]:
-    """The validation split of a checkpoint's run, and its name; a note says if only its start,
-    which the model file contains, is at hand.
-    """
-    from gpt.corpus.halves import splits_of_run
-
-    try:
-        return splits_of_run(model.name, model.recorded, data)[1], "the validation split"
-    except TextError as error:
-        stored = "the start of the validation split, stored in the model file"
-        measured = model.excerpt_name if model.wrote_excerpt else stored
-        console.say(f"note: {spelled(error)}; measuring on {measured}")
-        return model.vocabulary.encode(model.stored.excerpt), model.excerpt_name
+def note(line: str) -> None:
+    """Writes a note of the library, with options as flags, to stderr."""
+    console.say(with_flags(line))
 
 
 def own_file(name: str, mark: bytes, option: str) -> Path:

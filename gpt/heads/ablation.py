@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import AttentionKind
+from gpt.config import Ablation, AttentionKind
 from gpt.devices import cores
 from gpt.errors import ConfigError, TextError
 from gpt.heads.measures import Measure, standard_errors
@@ -28,8 +28,6 @@ from gpt.reading.pairs import padded
 from gpt.reading.score import surprisals, windows_at_once
 from gpt.vocabulary import Ids
 
-Ablation = Literal["mean", "zero", "resample"]
-ABLATIONS: tuple[Ablation, ...] = get_args(Ablation)
 #: What each replaces a head's output by.
 REPLACED_BY = {
     "mean": "mean",

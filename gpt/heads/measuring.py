@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from gpt.config import AttentionKind
-from gpt.heads.ablation import ABLATIONS, Ablation
+from gpt.config import HeadsConfig
 from gpt.heads.attention_map import require_kind
 from gpt.heads.pair_measures import survey_pairs
 from gpt.heads.survey import Development, Survey, development, survey
@@ -25,24 +24,18 @@ def surveyor(
     reader: Reader,
     vocabulary: Vocabulary,
     ids: Ids,
-    windows: int,
-    attention: AttentionKind | None,
-    ablate: Ablation | None,
+    asked: HeadsConfig,
     name: str,
 ) -> Callable[[Reader, Done], Survey]:
     """A function that measures the heads of a reader on a text; see TrainedGPT.heads.
 
-    reader: the first one that will be measured. Raises ValueError, ConfigError and TextError.
+    reader: the first one that will be measured. Raises ConfigError and TextError.
     """
-    if windows < 1:
-        raise ValueError(f"windows: {windows} is less than 1")
-    if ablate not in (None, *ABLATIONS):
-        known = ", ".join(ABLATIONS)
-        raise ValueError(f"ablate: {ablate!r} is not one of None, {known}")
-    require_kind(reader.config, attention)
+    windows, ablate = asked.windows, asked.ablate
+    require_kind(reader.config, asked.attention)
     if reader.encoder:
         pairs = pair_ids(vocabulary, vocabulary.decode(ids), reader.config.block_size)
-        chosen = attention or "cross", windows, ablate, int(vocabulary.encode(LAST)[0])
+        chosen = asked.attention or "cross", windows, ablate, int(vocabulary.encode(LAST)[0])
         return lambda reader, done: survey_pairs(reader, pairs, *chosen, done, name)
     words = [n for n, each in enumerate(vocabulary.characters) if each.isalnum()]
     letters = np.array(words, int)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import AttentionKind
+from gpt.config import Ablation, AttentionKind
 from gpt.devices import require_memory
 from gpt.errors import TextError
-from gpt.heads.ablation import Ablation, Texts, ablate
+from gpt.heads.ablation import Texts, ablate
 from gpt.heads.attention_map import AttentionMap, stages_of
 from gpt.heads.measures import Measure, averaged, entropies, mean, measure
 from gpt.heads.survey import Survey

@@ -18,10 +18,10 @@ import numpy.typing as npt
 from gpt import showing
 from gpt.blocks import Block, Cell, Column, Fold, Note, Records, Table, Title
 from gpt.checks import TableResult
-from gpt.config import AttentionKind
+from gpt.config import Ablation, AttentionKind
 from gpt.devices import cores, require_memory
 from gpt.errors import ConfigError, TextError
-from gpt.heads.ablation import Ablation, Texts, ablate
+from gpt.heads.ablation import Texts, ablate
 from gpt.heads.attention_map import KIND_TITLES, AttentionMap
 from gpt.heads.kinds import RULE, RULE_OF_ALL, kinds, strengths
 from gpt.heads.measures import Measure, induction, measure, places

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, overload
 
 from gpt import showing
 from gpt.checks import Check, Shown, checks_arguments
-from gpt.config import AttentionKind, SampleConfig, TrainConfig
+from gpt.config import (
+    AttentionKind,
+    AttnConfig,
+    HeadsConfig,
+    LiveConfig,
+    SampleConfig,
+    TrainConfig,
+)
 from gpt.config.fields import require
 from gpt.config.keywords import takes
 from gpt.devices import usable
@@ -32,11 +38,16 @@ from gpt.words import layers_and_heads, printable
 
 if TYPE_CHECKING:
     from gpt.blocks import Block
+    from gpt.config.typed import (
+        AttnOptions,
+        HeadsOptions,
+        LiveOptions,
+        SampleOptions,
+        ShapingOptions,
+    )
     from gpt.corpus.overlap import Learned
-    from gpt.config.typed import SampleOptions, ShapingOptions
     from gpt.counting.mixture import Mixture
     from gpt.explain.lesson import Lesson
-    from gpt.heads.ablation import Ablation
     from gpt.heads.activations import Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
     from gpt.heads.measures import Measure
@@ -335,25 +346,25 @@ class TrainedGPT(Shown):
 
         return best_targets(self.reader, self.vocabulary, sources, beam)
 
+    @takes()
     def attn(
         self,
         text: str,
         *,
-        attention: AttentionKind | None = None,
         unknown: str = "error",
-        truncate: bool = False,
+        **options: Unpack[AttnOptions],
     ) -> AttentionMap:
-        """Every stage of every head for the text. truncate: use its last block_size characters.
+        """Every stage of every head for the text.
 
         For a model with an encoder: text is "source TAB target", or a source, whose target the
-        model writes. attention: which one, "cross" (the default), "encoder" or "decoder"; a model
-        without an encoder has only "decoder". Raises TextError for an empty or too long text and
-        for unknown characters, ConfigError for a kind that the model does not have and for
-        `truncate` with an encoder.
+        model writes. Raises TextError for an empty or too long text and for unknown characters,
+        ConfigError for a kind of attention that the model does not have and for `truncate` with an
+        encoder.
         """
         from gpt.heads.attention_map import inspect_text
 
-        chosen = text, attention, unknown, truncate, self.proof, self
+        asked = AttnConfig(**options)
+        chosen = text, asked.attention, unknown, asked.truncate, self.proof, self
         return inspect_text(self.reader, self.vocabulary, *chosen)
 
     @takes()
@@ -446,11 +457,9 @@ class TrainedGPT(Shown):
         text: str | Ids | None = None,
         *,
         steps: None = None,
-        windows: int = 32,
-        attention: AttentionKind | None = None,
-        ablate: Ablation | None = None,
         name: str = "",
         done: Callable[[float], object] = lambda share: None,
+        **options: Unpack[HeadsOptions],
     ) -> Survey: ...
 
     @overload
@@ -459,29 +468,25 @@ class TrainedGPT(Shown):
         text: str | Ids | None = None,
         *,
         steps: Steps,
-        windows: int = 32,
-        attention: AttentionKind | None = None,
-        ablate: Ablation | None = None,
         name: str = "",
         done: Callable[[float], object] = lambda share: None,
+        **options: Unpack[HeadsOptions],
     ) -> Development: ...
 
+    @takes()
     def heads(
         self,
         text: str | Ids | None = None,
         *,
         steps: Steps | None = None,
-        windows: int = 32,
-        attention: AttentionKind | None = None,
-        ablate: Ablation | None = None,
         name: str = "",
         done: Callable[[float], object] = lambda share: None,
+        **options: Unpack[HeadsOptions],
     ) -> Survey | Development:
         """Every head's measures on a text, as `gptx heads` gives them for the same text.
 
         Without a text: on that of `default_text`. Of a model with an encoder, a text is lines
-        "source TAB target", windows counts pairs, and attention is whose heads: "cross" (the
-        default), "encoder" or "decoder". steps: measures the same text at two or more steps of this
+        "source TAB target". steps: measures the same text at two or more steps of this
         model's run, "all" or a list of numbers, "best" and "last"; opens one model at a time. name:
         the text's, in the result. done: called with the share of the work that is done. Raises
         TextError for a text too short or with unknown characters, ValueError for other arguments,
@@ -496,24 +501,30 @@ class TrainedGPT(Shown):
             name = name or found
         ids = self._ids(text)
         name = name or f"a text of {len(text):,} characters"
-        chosen = windows, attention, ablate, name
-        measured = surveyor(self.reader, self.vocabulary, ids, *chosen)
+        measured = surveyor(self.reader, self.vocabulary, ids, HeadsConfig(**options), name)
         if steps is None:
             return measured(self.reader, done)
         return survey_steps(self.stored, self._open_device, steps, measured, done)
 
-    def default_text(self) -> tuple[Ids, str]:
+    def default_text(
+        self,
+        data: Path = Path("data"),
+        note: Callable[[str], object] = lambda line: None,
+    ) -> tuple[Ids, str]:
         """The validation split, and its name; its start, which the model file contains, for a model
-        with an encoder and where the run or its corpus is not at hand.
+        with an encoder, and, as a note says, where the run or its corpus is not at hand.
         """
         from gpt.corpus.halves import splits_of_run
 
-        if not self.has_encoder:
-            with suppress(TextError):
-                chosen = self.name, self.recorded, Path("data")
-                return splits_of_run(*chosen)[1], "the validation split"
-        excerpt = self.stored.excerpt_lines if self.has_encoder else self.stored.excerpt
-        return self.vocabulary.encode(excerpt), self.excerpt_name
+        if self.has_encoder:
+            return self.vocabulary.encode(self.stored.excerpt_lines), self.excerpt_name
+        try:
+            return splits_of_run(self.name, self.recorded, data)[1], "the validation split"
+        except TextError as error:
+            stored = "the start of the validation split, stored in the model file"
+            measured = self.excerpt_name if self.wrote_excerpt else stored
+            note(f"note: {error}; measuring on {measured}")
+            return self.vocabulary.encode(self.stored.excerpt), self.excerpt_name
 
     @property
     def wrote_excerpt(self) -> bool:
@@ -692,26 +703,25 @@ class TrainedGPT(Shown):
         given = self._open_device, checkpoint, self.name, self.device
         return TrainedGPT(stored, *given).prove()
 
+    @takes()
     def live(
         self,
         path: str | Path = "live.html",
         *,
         text: str | None = None,
         steps: Steps | None = None,
-        precision: Literal["auto", "float32", "float16"] = "auto",
-        limit: float = 8.0,
+        **options: Unpack[LiveOptions],
     ) -> Path:
         """Writes the model itself into one HTML file: type in it, and every head follows.
 
         text: to begin with; None: the first line of the validation split. With an encoder: a
         source, whose target the model writes, or "source TAB target". steps: several steps of this
-        model's run for a slider, "all" or a list of numbers, "best" and "last". precision: of the
-        weights; "auto" writes float32 if all fits into `limit` megabytes, else float16; what does
-        not fit then is left out, and the page says so. Raises ConfigError if the model does not
+        model's run for a slider, "all" or a list of numbers, "best" and "last". What does not
+        fit into `limit` is left out, and the page says so. Raises ConfigError if the model does not
         fit, TextError for a text with unknown characters and for a pair that the model cannot read,
         CheckpointError for a step that the run does not keep, StorageError.
         """
-        found: Path = showing.renderer().save_live(self, path, text, steps, precision, limit)
+        found: Path = showing.renderer().save_live(self, path, text, steps, LiveConfig(**options))
         return found
 
 

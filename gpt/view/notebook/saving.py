@@ -6,17 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, get_args
+from typing import Any, Literal, SupportsIndex, get_args
 
-from gpt.config import Scale, Stage
-from gpt.config.fields import require
+from gpt.config import LiveConfig, Scale, Stage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
 from gpt.heads.kinds import opening
 from gpt.heads.survey import Development
 from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
-from gpt.storage.runs import Steps, run_of, step_numbers
+from gpt.storage.runs import Steps
 from gpt.view import exports
 from gpt.view.exports import Figure as Form
 from gpt.view.figure import development
@@ -24,9 +23,6 @@ from gpt.view.figure.figure import to_figure
 from gpt.view.page.page import build_page, subject_of
 from gpt.view.selection import Selection, select
 from gpt.view.terminal.lines import Page
-
-if TYPE_CHECKING:
-    from gpt.view.page.live import Precision
 
 
 def selected(attention: AttentionMap, layer: AnyLayer, head: AnyHead, stage: Stage) -> Selection:
@@ -79,23 +75,12 @@ def save_live(
     path: str | Path,
     text: str | None,
     steps: Steps | None,
-    precision: Precision,
-    limit: float,
+    options: LiveConfig,
 ) -> Path:
     """See TrainedGPT.live."""
-    from gpt.view.page.live import Precision, beginning, build_live, surveys_of
+    from gpt.view.page.live import live_page
 
-    known = get_args(Precision)
-    require(precision in known, "precision", f"{precision!r} is not one of {', '.join(known)}")
-    if text is not None:
-        text = beginning(model, text)
-    models = [model]
-    if steps is not None:
-        models = [model.at(number) for number in step_numbers(run_of(model.stored), steps)]
-    ids, name = (None, "") if model.has_encoder else models[-1].default_text()
-    surveys = surveys_of(models[-1], ids, name)
-    page = build_live(models, surveys, text, ids, precision, int(min(limit * 1e6, 1e18)))
-    return _write(path, page.html.encode())
+    return _write(path, live_page(model, text, steps, options).html.encode())
 
 
 def save_figure(

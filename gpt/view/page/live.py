@@ -10,17 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 from gpt.characters import drawn_label, drawn_legend, escape
-from gpt.config import AttentionKind, SampleConfig
+from gpt.config import AttentionKind, LiveConfig, SampleConfig
 from gpt.config.fields import field_help
+from gpt.config.questions import WeightPrecision
 from gpt.config.sample import SHAPING
 from gpt.errors import ConfigError
 from gpt.heads.kinds import kinds, opening
 from gpt.heads.survey import Survey, evenly
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.targets import split_pair
+from gpt.storage.runs import Steps, run_of, step_numbers
 from gpt.version import __version__
 from gpt.view.page.counted import counting_record
 from gpt.view.page.document import Kind, template, to_json
@@ -30,10 +33,10 @@ from gpt.view.page.shipping import means_record, model_record, proof_record
 from gpt.view.records import measures_record
 from gpt.vocabulary import FIRST, Ids
 
-Precision = Literal["auto", "float32", "float16"]
 LIMIT = 8_000_000  # bytes of a file, if the user names no other number
 BITS: tuple[Bits, ...] = (32, 16)
-BITS_OF: dict[Precision, Bits] = {"float32": 32, "float16": 16}
+BITS_OF: dict[WeightPrecision, Bits] = {"float32": 32, "float16": 16}
+DATA = Path("data")  # the usual folder of the corpora
 NOTES = 1_000  # bytes that the sentences on the file itself may take
 
 #: What both the page and its worker use.
@@ -110,6 +113,32 @@ def beginning(model: TrainedGPT, text: str) -> str:
     return f"{source}{FIRST}{target}" if FIRST in text else source
 
 
+def live_page(
+    model: TrainedGPT,
+    text: str | None,
+    steps: Steps | None,
+    options: LiveConfig,
+    data: Path = DATA,
+    done: Callable[[float], object] = lambda share: None,
+    note: Callable[[str], object] = lambda line: None,
+) -> LivePage:
+    """The page of a model, or of several steps of its run; see TrainedGPT.live.
+
+    text: that its vocabulary has, or None. data: the folder of the corpora, whose validation split
+    measures the heads. done: receives the share of the work that is done; note: notes on texts.
+    """
+    text = None if text is None else beginning(model, text)
+    if text == "":
+        note("note: the text is empty; the page shows what follows a line break")
+    models = [model]
+    if steps is not None:
+        numbers = step_numbers(run_of(model.stored), steps)
+        models = [model.at(number) for number in numbers]
+    ids, name = (None, "") if model.has_encoder else models[-1].default_text(data, note)
+    surveys = surveys_of(models[-1], ids, name, done)
+    return build_live(models, surveys, text, ids, options.precision, int(options.limit * 1e6))
+
+
 def surveys_of(
     model: TrainedGPT,
     ids: Ids | None = None,
@@ -134,7 +163,7 @@ def build_live(
     surveys: Sequence[Survey],
     text: str | None = None,
     ids: Ids | None = None,
-    precision: Precision = "auto",
+    precision: WeightPrecision = "auto",
     limit: int = LIMIT,
 ) -> LivePage:
     """The page of a run's models, oldest first; it opens with the last one.
