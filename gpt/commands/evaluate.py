@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from gpt.commands import console, shared
+from gpt.commands.options import options_of
+from gpt.config import EvalConfig
 from gpt.config.run import Data, OnDevice
 from gpt.words import printable
 
@@ -34,9 +36,7 @@ class Eval(shared.DrawingCommand):
             help="Texts, or folders of them; - reads stdin.", show_default="the validation split"
         ),
     ] = None
-    chars: Annotated[
-        bool, "Colour each character by its surprisal, after half a window or more."
-    ] = False
+    given: Annotated[dict[str, Any], options_of(EvalConfig)]
     worst: Annotated[
         int | None,
         typer.Option(
@@ -45,21 +45,11 @@ class Eval(shared.DrawingCommand):
             show_default="10",
         ),
     ] = None
-    pairs: Annotated[
-        bool, "FILE has pairs, for a decoder-only model; one with an encoder needs no option."
-    ] = False
-    beam: Annotated[
-        int | None,
-        typer.Option(help="Of pairs: write targets by a beam search of this width.", min=1),
-    ] = None
     against: Annotated[
         str | None,
         "Run, RUN:STEP or model file to compare with on this text. Two runs are two models; to "
         "compare recipes, train several seeds of each, and give gptx runs a pattern.",
     ] = None
-    baseline: Annotated[bool, "Compare also a FILE with n-gram counts of the training text."] = (
-        False
-    )
     device: OnDevice = "auto"
     data: Data = Path("data")
 
@@ -71,14 +61,14 @@ class Eval(shared.DrawingCommand):
         characters = sum(sizes) if sizes else MOST_SCORED
         run = self.on_device(self.opened, characters)
         other = self._other and self.on_device(self._other, characters)
-        has_encoder = run.stored.config.encoder_layers > 0
-        lists = self.chars or self.pairs or has_encoder
+        options, has_encoder = EvalConfig(**self.given), run.has_encoder
+        lists = options.chars or options.pairs or has_encoder
         shared.refuse(
             (self.worst is not None and not lists, "--worst: only with --chars"),
-            (self.pairs and not self.files and not has_encoder, "--pairs: give a FILE of pairs"),
+            (options.pairs and not self.files and not has_encoder, "--pairs: give a FILE of pairs"),
         )
-        options = (self.chars, self.pairs, self.beam, self.baseline, self.unknown, self.data)
-        scorer, failed = Scorer(run, other, *options, console.say), list[int]()
+        scorer = Scorer(run, other, options, self.unknown, self.data, console.say)
+        failed = list[int]()
         listed = {} if self.worst is None else {"most": self.worst}
         for number, found in enumerate(self._evaluations(scorer, failed)):
             if self.as_json:

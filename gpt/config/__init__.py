@@ -11,7 +11,14 @@ from __future__ import annotations
 from typing import Literal
 
 from gpt.config.model import ModelConfig
-from gpt.config.questions import Ablation, AttentionKind, AttnConfig, HeadsConfig, LiveConfig
+from gpt.config.questions import (
+    Ablation,
+    AttentionKind,
+    AttnConfig,
+    EvalConfig,
+    HeadsConfig,
+    LiveConfig,
+)
 from gpt.config.run import RunConfig
 from gpt.config.sample import SampleConfig
 from gpt.config.train import TrainConfig
@@ -21,6 +28,7 @@ __all__ = [
     "AttentionKind",
     "AttnConfig",
     "Drawing",
+    "EvalConfig",
     "HeadsConfig",
     "LiveConfig",
     "ModelConfig",

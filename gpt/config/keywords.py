@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from gpt.checks import checks_arguments, unexpected_keyword
 from gpt.config import (
     AttnConfig,
+    EvalConfig,
     HeadsConfig,
     LiveConfig,
     ModelConfig,
@@ -39,6 +40,7 @@ KEYWORDS: Mapping[str, Mapping[type, Collection[str]]] = {
     "ShapingOptions": {SampleConfig: (*SHAPING, "only")},
     "AttnOptions": {AttnConfig: ALL},
     "HeadsOptions": {HeadsConfig: ALL},
+    "EvalOptions": {EvalConfig: ALL},
     "LiveOptions": {LiveConfig: ALL},
     "TrainOptions": {RunConfig: ALL, ModelConfig: ALL, TrainConfig: ALL},
     "ResumeOptions": {RunConfig: ("data", "device", "log"), TrainConfig: CHANGEABLE},

@@ -50,6 +50,26 @@ class HeadsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvalConfig:
+    """What to tell of a text beside its loss."""
+
+    chars: Annotated[
+        bool, "Colour each character by its surprisal, after half a window or more."
+    ] = False
+    pairs: Annotated[
+        bool, "The text has pairs, for a decoder-only model; one with an encoder needs no option."
+    ] = False
+    beam: Annotated[int | None, "Of pairs: write targets by a beam search of this width."] = None
+    baseline: Annotated[bool, "Compare also a text with n-gram counts of the training text."] = (
+        False
+    )
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        require(self.beam is None or self.beam >= 1, "beam", f"{self.beam} is less than 1")
+
+
+@dataclass(frozen=True, kw_only=True)
 class LiveConfig:
     """The page that contains the model."""
 

@@ -33,6 +33,12 @@ class HeadsOptions(TypedDict, total=False):
     attention: Literal["encoder", "decoder", "cross"] | None
     ablate: Literal["mean", "zero", "resample"] | None
 
+class EvalOptions(TypedDict, total=False):
+    chars: bool
+    pairs: bool
+    beam: int | None
+    baseline: bool
+
 class LiveOptions(TypedDict, total=False):
     precision: Literal["auto", "float32", "float16"]
     limit: float

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpt.blocks import Block, Facts, Records, Title
 from gpt.checks import TableResult, require_texts
-from gpt.config import ModelConfig
+from gpt.config import EvalConfig, ModelConfig
 from gpt.config.fields import require
 from gpt.corpus.halves import splits_of_run
 from gpt.corpus.overlap import Learned, is_whole_text, share_learned
@@ -152,30 +152,24 @@ def log_note(line: str) -> None:
 class Scorer:
     """Evaluates texts with one model, beside another one if there is `against`.
 
-    chars: also the surprisal of every character. pairs: the texts have pairs, as those of a model
-    with an encoder do; beam: targets are written by a beam search of this width. baseline: compares
-    every text with n-gram counts of the training text. unknown: "error", or "skip" for the texts
-    without the characters that a model does not know. data: the folder of the encoded corpora.
-    note: receives notes and warnings. Raises ConfigError for options that exclude each other,
-    TextError if `baseline` cannot read the corpus.
+    unknown: "error", or "skip" for the texts without the characters that a model does not know.
+    data: the folder of the encoded corpora. note: receives notes and warnings. Raises ConfigError
+    for options that exclude each other, TextError if `baseline` cannot read the corpus.
     """
 
     run: Model
     against: Model | None = None
-    chars: bool = False
-    pairs: bool = False
-    beam: int | None = None
-    baseline: bool = False
+    options: EvalConfig = field(default_factory=EvalConfig)
     unknown: str = "error"
     data: Path = Path("data")
     note: Callable[[str], object] = log_note
 
     def __post_init__(self) -> None:
         for name in ("chars", "baseline"):
-            alone = self.against is None or not getattr(self, name)
+            alone = self.against is None or not getattr(self.options, name)
             require(alone, "", f"`{name}` and `against`: give one of them")
-        require(self.beam is None or self.of_pairs, "beam", "only for pairs; see `pairs`")
-        require(not (self.baseline and self.of_pairs), "baseline", "not for pairs")
+        require(self.options.beam is None or self.of_pairs, "beam", "only for pairs; see `pairs`")
+        require(not (self.options.baseline and self.of_pairs), "baseline", "not for pairs")
         if self.against is not None:
             self._require_comparable(self.against)
         _ = self._counted  # raises, before the first text
@@ -198,12 +192,12 @@ class Scorer:
     @property
     def of_pairs(self) -> bool:
         """Whether the texts have pairs."""
-        return self.pairs or self.run.config.encoder_layers > 0
+        return self.options.pairs or self.run.config.encoder_layers > 0
 
     @cached_property
     def _counted(self) -> Ids | None:
         """The training text, if its n-grams are counted. Raises TextError."""
-        if not self.baseline:
+        if not self.options.baseline:
             return None
         train, _ = self._splits("`baseline`")
         if len(train) > MOST_CHARACTERS:
@@ -235,13 +229,14 @@ class Scorer:
             facts["may_have_seen"] = other.name if why else None
             if why:
                 self.note(f"warning: {why}")
-        most, count, context = MOST_SHOWN if self.chars else MOST_SCORED, len(ids), not self.chars
+        chars, count = self.options.chars, len(ids)
+        most, context = MOST_SHOWN if chars else MOST_SCORED, not chars
         if self.of_pairs:
             ends = (ids == self.run.vocabulary.encode(LAST)[0]).nonzero()[0]
             what, most, count, context = "pairs", MOST_PAIRS, len(ends), False
         if count > most + context:  # the first character is context only
             ids = ids[: ends[most - 1] + 1] if self.of_pairs else ids[: most + context]
-            if self.of_pairs or not self.chars:
+            if self.of_pairs or not chars:
                 trained = ""
                 if manifest and manifest.best_step == manifest.step:
                     nats, read, of = manifest.shown_loss
@@ -277,7 +272,7 @@ class Scorer:
                 f"warning: {_part_of(name, share)} is in the text that this run was trained on, "
                 "so its loss is of text that the model has learned and says nothing about new texts"
                 + "; --baseline is left out, as counting saw the text, too"
-                * (self.baseline and seen)
+                * (self.options.baseline and seen)
             )
         if self.against and (its := max(0.0, learned(self.against) - share)):
             self.note(
@@ -299,7 +294,7 @@ class Scorer:
         """
         facts, model = {"scored": name, **facts}, self.run
         if self.of_pairs:
-            facts["beam"] = self.beam or 1
+            facts["beam"] = self.options.beam or 1
         if self.against is not None:
             return self._compared(self.against, text, name, {"may_have_seen": None, **facts})
         scores = surprisals = None
@@ -311,7 +306,7 @@ class Scorer:
             ids = model.vocabulary.encode(text)
             found = score(model.reader, ids, model.mixture)
             facts |= found.numbers
-            if self.chars:
+            if self.options.chars:
                 given = model.mixture, model.vocabulary
                 each = surprisal_of_each(model.reader, ids, *given, overlapping=True)
                 surprisals = replace(each, places=places)
@@ -322,7 +317,8 @@ class Scorer:
         facts["counting"] = comparison_record(found.nats, found.characters, baseline)
         beside = found.nats, found.characters, baseline, self.run.recorded
         counting = comparison(*beside) if baseline else ""
-        return Evaluation(name, found, facts, scores, None, surprisals, self.chars, counting)
+        every = self.options.chars
+        return Evaluation(name, found, facts, scores, None, surprisals, every, counting)
 
     def _compared(self, other: Model, text: str, name: str, facts: dict[str, Any]) -> Evaluation:
         """How another model predicts a text, beside this one."""

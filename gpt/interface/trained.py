@@ -17,6 +17,7 @@ from gpt.checks import Check, Shown, checks_arguments
 from gpt.config import (
     AttentionKind,
     AttnConfig,
+    EvalConfig,
     HeadsConfig,
     LiveConfig,
     SampleConfig,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from gpt.blocks import Block
     from gpt.config.typed import (
         AttnOptions,
+        EvalOptions,
         HeadsOptions,
         LiveOptions,
         SampleOptions,
@@ -636,35 +638,30 @@ class TrainedGPT(Shown):
 
         return load_gpt(self.stored, "cpu").eval()
 
+    @takes()
     def eval(
         self,
         text: str | Ids | None = None,
         *,
         against: TrainedGPT | Run | str | Path | None = None,
-        chars: bool = False,
-        pairs: bool = False,
-        beam: int | None = None,
-        baseline: bool = False,
         unknown: str = "error",
         data: str | Path = "data",
+        **options: Unpack[EvalOptions],
     ) -> Evaluation:
         """How well the model predicts a text, or without one the validation split of its run;
         `gptx eval` shows the same. Logs a warning if the model has learned some of the text.
 
         against: also compares with another model, a run of `gpt.runs()`, or a path that `load`
-        opens. chars: also the surprisal of each character. pairs: the text has lines "source TAB
-        target", as texts for a model with an encoder always do; beam: writes targets by a beam
-        search of this width. baseline: compares with n-gram counts of the training text. unknown:
-        "skip" leaves out the characters that a model does not know. data: the folder of the encoded
-        corpora. Raises TextError, CheckpointError, and ConfigError for options that exclude each
-        other.
+        opens. unknown: "skip" leaves out the characters that a model does not know. data: the
+        folder of the encoded corpora. A text of pairs has lines "source TAB target". Raises
+        TextError, CheckpointError, and ConfigError for options that exclude each other.
         """
         from gpt.interface.evaluating import Scorer
 
         if against is not None and not isinstance(against, TrainedGPT):
             path = against.path if isinstance(against, Run) else against
             against = read(path).on(self.device or "cpu")
-        scorer = Scorer(self, against, chars, pairs, beam, baseline, unknown, Path(data))
+        scorer = Scorer(self, against, EvalConfig(**options), unknown, Path(data))
         if text is None:
             return scorer.split()
         known = text if isinstance(text, str) else self.vocabulary.decode(self._ids(text))
