@@ -15,8 +15,8 @@ import pytest
 import typer
 from program import TINY, TINY_PAIRS, Gptx, at_home
 
-from gpt import notebook
 from gpt.commands import ClickContext, application
+from gpt.interface import training as notebook
 
 ROOT = Path(__file__).parents[1]
 

@@ -13,8 +13,8 @@ import pytest
 from program import TINY, Gptx, Terminal
 
 import gpt
-from gpt import notebook
 from gpt.errors import CheckpointError, ConfigError, TextError
+from gpt.interface import training as notebook
 from gpt.training.events import Evaluated, Event, Sampled, Saved, Stepped, Stopped
 
 SMALL: dict[str, Any] = {
@@ -135,7 +135,7 @@ def test_text_itself_can_be_trained_on() -> None:
         (["corpus.txt"], {"minutes": "2"}, ConfigError, "^minutes: '2' is not a number"),
         (["corpus.txt"], {"minutes": 0}, ConfigError, "^minutes: "),
         (["corpus.txt"], {"minutes": 1, "steps": 9}, ConfigError, "^minutes: .* with `steps`"),
-        (["corpus.txt"], {"n_layer": 0}, ConfigError, "^n_layer: 0 is less than 1"),
+        (["corpus.txt"], {"n_layer": 0}, ConfigError, r"^n_layer: 0 is not in \[1, 500\]"),
         (["corpus.txt"], {"preset": "fast"}, ConfigError, "^preset: 'fast' is not one of"),
         (["corpus.txt"], {"device": "tpu"}, ConfigError, "^device: 'tpu' is not one of"),
         (["corpus.txt"], {"data": 3}, ConfigError, "^data: 3 is not a path"),

@@ -14,6 +14,7 @@ from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.commands.shared import refuse
 from gpt.config import AttnConfig, Scale, Stage, View
+from gpt.config.fields import Range
 from gpt.config.run import OnDevice
 from gpt.errors import ConfigError
 
@@ -60,7 +61,7 @@ class Attn(shared.DrawingCommand):
     query: Annotated[str | None, "Rows A:B, or one.", "all"] = None
     key: Annotated[str | None, "Columns A:B, or one.", "all"] = None
     view: Annotated[View, "heads: all heads, drawn small."] = "auto"
-    top: Annotated[int, typer.Option(help="Keys in a line of --view top.", min=1)] = 3
+    top: Annotated[int, "Keys in a line of --view top.", Range(1)] = 3
     digits: shared.Digits = 2
     scale: Annotated[Scale, "row: full colour is each row's largest value."] = "fixed"
     format: Annotated[

@@ -13,6 +13,7 @@ import typer
 from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.config import EvalConfig
+from gpt.config.fields import Range
 from gpt.config.run import Data, OnDevice
 from gpt.words import printable
 
@@ -38,12 +39,7 @@ class Eval(shared.DrawingCommand):
     ] = None
     given: Annotated[dict[str, Any], options_of(EvalConfig)]
     worst: Annotated[
-        int | None,
-        typer.Option(
-            help="Surprisals that --chars lists; of pairs, the pairs listed.",
-            min=0,
-            show_default="10",
-        ),
+        int | None, "Surprisals that --chars lists; of pairs, the pairs listed.", "10", Range(0)
     ] = None
     against: Annotated[
         str | None,

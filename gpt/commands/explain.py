@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpt.commands import console, shared
+from gpt.config.fields import Range
 from gpt.errors import ConfigError, TextError
 from gpt.explain.catalogue import ABOUT, ABOUT_MINE, LESSONS, OWN_ROWS
 
@@ -68,12 +69,9 @@ class Explain(shared.DrawingCommand):
         "spaces between the numbers and an optional word before them; - reads stdin.",
         "random for your own words",
     ] = None
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Seed of the random numbers.", min=0, show_default="the lesson's"),
-    ] = None
-    layer: Annotated[int, typer.Option(help="Layer to explain (lesson mine).", min=0)] = 0
-    head: Annotated[int, typer.Option(help="Head to explain (lesson mine).", min=0)] = 0
+    seed: Annotated[int | None, "Seed of the random numbers.", "the lesson's", Range(0)] = None
+    layer: Annotated[int, "Layer to explain (lesson mine).", Range(0)] = 0
+    head: Annotated[int, "Head to explain (lesson mine).", Range(0)] = 0
     full: Annotated[bool, "All rows and columns of long tables, as in JSON."] = False
     digits: shared.Digits = 4
     output: Annotated[Path | None, shared.output_option("A file: .txt, .json, or .md, a page.")] = (

@@ -12,6 +12,7 @@ from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.commands.shared import refuse
 from gpt.config import HeadsConfig
+from gpt.config.fields import Range
 from gpt.config.run import Data, OnDevice
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class Heads(shared.DrawingCommand):
         "Sort by a measure, named as in --json: back, sink_valued, ablation …",
         "ablation, else distance from uniform; with several steps, the largest change",
     ] = None
-    top: Annotated[int | None, typer.Option(help="Show only the first heads.", min=1)] = None
+    top: Annotated[int | None, "Show only the first heads.", Range(1)] = None
     every: Annotated[
         bool,
         typer.Option("--all", help="All measures."),

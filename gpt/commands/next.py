@@ -9,6 +9,7 @@ import typer
 from gpt.commands import shared
 from gpt.commands.options import options_of
 from gpt.config import SampleConfig
+from gpt.config.fields import Range
 from gpt.config.run import OnDevice
 from gpt.config.sample import SHAPING
 
@@ -21,7 +22,7 @@ class Next(shared.DrawingCommand):
         typer.Argument(help="Preceding text; - reads stdin.", show_default="from validation"),
     ] = None
     file: shared.TextFile = None
-    most: Annotated[int, typer.Option("--show", help="Characters to show.", min=1)] = 12
+    show: Annotated[int, "Characters to show.", Range(1)] = 12
     device: OnDevice = "auto"
     shaping: Annotated[dict[str, Any], options_of(SampleConfig, only=(*SHAPING, "only"))]
 
@@ -35,4 +36,4 @@ class Next(shared.DrawingCommand):
         if self.as_json:
             self.write_json(to_record(found.records(), {"text": text, **opened.origin}))
         else:
-            self.write_blocks(found.blocks(self.most))
+            self.write_blocks(found.blocks(self.show))

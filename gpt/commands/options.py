@@ -17,6 +17,7 @@ import typer
 from gpt.commands import console
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.fields import (
+    Range,
     check_size,
     field_help,
     field_notes,
@@ -114,9 +115,10 @@ class Command:
     """A command: its annotations are options, its docstring is the help, `execute` does the work.
 
     An attribute of type `Annotated[kind, about]` is an option. about: the help of an option of that
-    name, with the default to show as a third argument; or the result of typer.Option or
-    typer.Argument; or options_of(…), and the attribute holds the options that the user set, but for
-    those that are attributes themselves. An attribute without a default is required.
+    name, with the default to show, if it is another, as a third argument, and the Range of its
+    numbers as the last one; or the result of typer.Option or typer.Argument; or options_of(…), and
+    the attribute holds the options that the user set, but for those that are attributes themselves.
+    An attribute without a default is required.
     """
 
     context: typer.Context
@@ -188,6 +190,8 @@ def callback(command: type[Command]) -> Callable[..., None]:
     def call(**values: Any) -> None:
         for name, value in values.items():
             check_size(name, value)
+            if name in ranges and value is not None:
+                ranges[name].check(name, value)
         for name, options in groups.items():
             taken = {option: values.pop(option) for option in options}
             values[name] = {name: value for name, value in taken.items() if value is not None}
@@ -198,18 +202,21 @@ def callback(command: type[Command]) -> Callable[..., None]:
     hints = get_type_hints(command, include_extras=True)
     parameters: list[inspect.Parameter] = []
     groups: dict[str, dict[str, inspect.Parameter]] = {}
+    ranges: dict[str, Range] = {}
     names = (name for each in command.__mro__ for name in inspect.get_annotations(each))
     for name in dict.fromkeys(names):
         kind = hints[name]
         if get_origin(kind) is Annotated:
-            kind, about, *shown = get_args(kind)
+            kind, about, *more = get_args(kind)
+            if more and isinstance(more[-1], Range):
+                ranges[name] = more.pop()
             if isinstance(about, dict):
                 groups[name] = {each: it for each, it in about.items() if each not in hints}
                 parameters += groups[name].values()
                 continue
             default = getattr(command, name, REQUIRED)
             if isinstance(about, str):
-                about = _option(name, kind, about, shown[0] if shown else True)
+                about = _option(name, kind, about, more[0] if more else True)
             parameters.append(_parameter(name, kind, about, default))
     context = inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context)
     # Typer reads the signature of some functions and the annotations of others.

@@ -14,6 +14,7 @@ import typer
 from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.config import SampleConfig
+from gpt.config.fields import Range
 from gpt.config.run import Data, OnDevice
 from gpt.errors import GptxError, OutOfMemory
 
@@ -47,10 +48,7 @@ class Sample(shared.ModelCommand):
         bool, typer.Option("-i", "--interactive", help="Write in turns with the model.")
     ] = False
     beam: Annotated[
-        int | None,
-        typer.Option(
-            help="With an encoder: search this many targets at once; -n best ones.", min=1
-        ),
+        int | None, "With an encoder: search this many targets at once; -n best ones.", Range(1)
     ] = None
     novelty: Annotated[bool, "Report the longest part copied from the corpus."] = False
     device: OnDevice = "auto"

@@ -19,7 +19,7 @@ import typer
 
 from gpt.commands import console
 from gpt.commands.options import Command
-from gpt.config.fields import spelled, with_flags
+from gpt.config.fields import Range, spelled, with_flags
 from gpt.devices import Device, lists_gpu, usable
 from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.words import printable
@@ -35,7 +35,7 @@ Form = TypeVar("Form", bound=str)
 
 TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
 TextFile = Annotated[Path | None, "File with the text."]
-Digits = Annotated[int, typer.Option(help="Digits after the point.", min=0, max=9)]
+Digits = Annotated[int, "Digits after the point.", Range(0, 9)]
 
 
 class Writing(Command):

@@ -6,17 +6,54 @@ import math
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gpt.errors import ConfigError, GptxError
 from gpt.words import shown
 
 LARGEST = 1e100  # largest number allowed: the square of a larger one may overflow
 LARGEST_WHOLE = 2**63
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that an option may be: from `least` on, or only above it; up to `most`, or only
+    below it. None: no limit. It stands beside the help in an option's annotation.
+    """
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def check(self, name: str, value: float) -> None:
+        """Raises ConfigError with the option's name for a number outside."""
+        outside = (
+            (self.least is not None and value < self.least)
+            or (self.above is not None and value <= self.above)
+            or (self.most is not None and value > self.most)
+            or (self.below is not None and value >= self.below)
+        )
+        require(not outside, name, f"{value} is {self._outside}")
+
+    @property
+    def _outside(self) -> str:
+        """ "not in [0, 1)", "less than 1", "not above 0" """
+        if self.most is None and self.below is None:
+            return f"not above {self.above}" if self.least is None else f"less than {self.least}"
+        begin = f"({self.above}" if self.least is None else f"[{self.least}"
+        end = f"{_plain(self.below)})" if self.most is None else f"{_plain(self.most)}]"
+        return f"not in {begin}, {end}"
+
+
+def _plain(number: float | None) -> str:
+    """A number as a text; a large power of two as 2^N."""
+    power = isinstance(number, int) and number.bit_count() == 1 and number.bit_length() - 1
+    return f"2^{power}" if power and power >= 20 else f"{number:,}"
 
 
 def require(condition: bool, field: str, reason: str) -> None:
@@ -52,8 +89,9 @@ def _as_flag(option: re.Match[str]) -> str:
 
 
 def check_fields(config: object) -> None:
-    """Types and choices of every field; numbers must be finite. Raises ConfigError."""
+    """Types, choices and ranges of every field; numbers must be finite. Raises ConfigError."""
     of: type = type(config)
+    ranges = field_ranges(of)
     for name, kind in field_types(of).items():
         value = getattr(config, name)
         if type(None) in get_args(kind):
@@ -75,6 +113,8 @@ def check_fields(config: object) -> None:
             require(type(value) is str, name, f"{shown(value)} is not a text")
         elif kind is Path:
             require(isinstance(value, str | os.PathLike), name, f"{value!r} is not a path")
+        if name in ranges:
+            ranges[name].check(name, value)
 
 
 def check_size(name: str, value: object) -> None:
@@ -93,6 +133,18 @@ def field_types(config: type) -> Mapping[str, Any]:
     return MappingProxyType({field.name: hints[field.name] for field in fields(config)})
 
 
+@cache
+def field_ranges(config: type) -> Mapping[str, Range]:
+    """Field -> the range of its numbers, for the fields that have one."""
+    ranges = {
+        name: note
+        for name, kind in get_type_hints(config, include_extras=True).items()
+        for note in getattr(kind, "__metadata__", ())
+        if isinstance(note, Range)
+    }
+    return MappingProxyType(ranges)
+
+
 def field_help(config: type, flags: bool = True) -> dict[str, str]:
     """Field -> help text, for the fields that are options. flags: for the command line."""
     spell = with_flags if flags else str
@@ -104,11 +156,13 @@ def field_notes(config: type) -> dict[str, tuple[str, ...]]:
     that are options.
     """
     hints = get_type_hints(config, include_extras=True)
-    return {
-        field.name: hints[field.name].__metadata__
+    notes = {
+        field.name: tuple(
+            note for note in getattr(hints[field.name], "__metadata__", ()) if isinstance(note, str)
+        )
         for field in fields(config)
-        if get_origin(hints[field.name]) is Annotated
     }
+    return {name: texts for name, texts in notes.items() if texts}
 
 
 def only_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:

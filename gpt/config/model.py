@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from gpt.config.fields import check_fields, require
+from gpt.config.fields import Range, check_fields, require
 
 Attention = Literal["fused", "heads"]
 Position = Literal["learned", "sinusoidal", "rotary"]
@@ -26,13 +26,17 @@ MOST_LAYERS = 500
 class ModelConfig:
     """The shape of a GPT. Names follow nanoGPT where it has one."""
 
-    vocab_size: int
-    block_size: Annotated[int, "Characters of context."] = 64
-    n_layer: Annotated[int, "Transformer blocks."] = 4
-    n_head: Annotated[int, "Attention heads in a block; head_size = n_embd / n_head."] = 4
-    n_embd: Annotated[int, "Width of the residual stream."] = 128
-    dropout: Annotated[float, "Share of activations dropped while training."] = 0.0
-    attention_dropout: Annotated[float, "Share of attention weights dropped while training."] = 0.0
+    vocab_size: Annotated[int, Range(1)]
+    block_size: Annotated[int, "Characters of context.", Range(1, LONGEST_CONTEXT)] = 64
+    n_layer: Annotated[int, "Transformer blocks.", Range(1, MOST_LAYERS)] = 4
+    n_head: Annotated[int, "Attention heads in a block; head_size = n_embd / n_head.", Range(1)] = 4
+    n_embd: Annotated[int, "Width of the residual stream.", Range(1)] = 128
+    dropout: Annotated[float, "Share of activations dropped while training.", Range(0, below=1)] = (
+        0.0
+    )
+    attention_dropout: Annotated[
+        float, "Share of attention weights dropped while training.", Range(0, below=1)
+    ] = 0.0
     bias: Annotated[bool, "Biases in projections and norms; of q, k, v: `qkv_bias`."] = False
     qkv_bias: Annotated[bool, "Biases in queries, keys and values, as in GPT-2."] = False
     tied: Annotated[bool, "Output weights = token embedding (Press & Wolf 2017)."] = False
@@ -41,13 +45,19 @@ class ModelConfig:
     activation: Annotated[Activation, "Activation function of the feed-forward layers."] = "relu2"
     attention: Annotated[Attention, "One fast kernel, or one readable module per head."] = "fused"
     previous_heads: Annotated[
-        int, "Heads of layer 0 whose initial weights attend 1, 2 … characters back; 0 = none."
+        int,
+        "Heads of layer 0 whose initial weights attend 1, 2 … characters back; 0 = none.",
+        Range(0),
     ] = 0
     counting: Annotated[
-        int, "Length of the longest n-grams whose counts help the GPT predict; 0 = GPT alone."
+        int,
+        "Length of the longest n-grams whose counts help the GPT predict; 0 = GPT alone.",
+        Range(0, 16),
     ] = 0
     encoder_layers: Annotated[
-        int, "Encoder blocks, for pairs of a source and a target; 0 = a decoder-only GPT."
+        int,
+        "Encoder blocks, for pairs of a source and a target; 0 = a decoder-only GPT.",
+        Range(0, MOST_LAYERS),
     ] = 0
     shared_embedding: Annotated[bool, "Encoder and decoder use one token embedding."] = False
     scaled_embedding: Annotated[
@@ -59,20 +69,10 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("vocab_size", "block_size", "n_layer", "n_head", "n_embd"):
-            require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
-        require(self.block_size <= LONGEST_CONTEXT, "block_size", f"over {LONGEST_CONTEXT:,}")
-        require(self.n_layer <= MOST_LAYERS, "n_layer", f"over {MOST_LAYERS}")
-        for name in ("dropout", "attention_dropout"):
-            require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
         fits = self.n_embd % self.n_head == 0
         require(fits, "n_embd", f"{self.n_embd} does not divide into `n_head={self.n_head}` heads")
-        require(0 <= self.counting <= 16, "counting", f"{self.counting} is not in [0, 16]")
-        require(self.previous_heads >= 0, "previous_heads", f"{self.previous_heads} is less than 0")
         turns = self.position == "rotary" or not self.previous_heads
         require(turns, "previous_heads", f"needs rotary positions, not {self.position}")
-        layers = f"{self.encoder_layers} is not in [0, {MOST_LAYERS}]"
-        require(0 <= self.encoder_layers <= MOST_LAYERS, "encoder_layers", layers)
         encodes = self.encoder_layers > 0
         require(not (encodes and self.counting), "counting", "does not work with `encoder_layers`")
         shares = encodes or not self.shared_embedding

@@ -7,13 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from gpt.config.fields import check_fields, require
+from gpt.config.fields import Range, check_fields
 
 #: Kinds of attention; a model without an encoder has only the decoder's self-attention.
 AttentionKind = Literal["encoder", "decoder", "cross"]
 Ablation = Literal["mean", "zero", "resample"]
 WeightPrecision = Literal["auto", "float32", "float16"]
-LIMITS = (0.1, 2000.0)  # megabytes of a page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +34,7 @@ class AttnConfig:
 class HeadsConfig:
     """How heads are measured."""
 
-    windows: Annotated[int, "Most windows of text, or pairs, to measure on."] = 32
+    windows: Annotated[int, "Most windows of text, or pairs, to measure on.", Range(1)] = 32
     attention: Annotated[
         AttentionKind | None, "For a model with an encoder: whose heads.", "cross"
     ] = None
@@ -46,7 +45,6 @@ class HeadsConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        require(self.windows >= 1, "windows", f"{self.windows} is less than 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,14 +57,15 @@ class EvalConfig:
     pairs: Annotated[
         bool, "The text has pairs, for a decoder-only model; one with an encoder needs no option."
     ] = False
-    beam: Annotated[int | None, "Of pairs: write targets by a beam search of this width."] = None
+    beam: Annotated[
+        int | None, "Of pairs: write targets by a beam search of this width.", Range(1)
+    ] = None
     baseline: Annotated[bool, "Compare also a text with n-gram counts of the training text."] = (
         False
     )
 
     def __post_init__(self) -> None:
         check_fields(self)
-        require(self.beam is None or self.beam >= 1, "beam", f"{self.beam} is less than 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +75,7 @@ class LiveConfig:
     precision: Annotated[
         WeightPrecision, "Weights in the file; auto: float32 if all fits, else float16."
     ] = "auto"
-    limit: Annotated[float, "Largest file, in MB."] = 8.0
+    limit: Annotated[float, "Largest file, in MB.", Range(0.1, 2000)] = 8.0
 
     def __post_init__(self) -> None:
         check_fields(self)
-        least, most = LIMITS
-        fits = least <= self.limit <= most
-        require(fits, "limit", f"{self.limit} is not in [{least}, {most:g}]")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from gpt.config.fields import check_fields
-from gpt.config.presets import Preset
+from gpt.config.fields import Range, check_fields
+from gpt.config.presets import MOST_MINUTES, Preset
 from gpt.devices import Device
 
 Tracker = Literal["tensorboard"]
@@ -33,6 +33,7 @@ class RunConfig:
         "Time budget from the first step to the last save, evaluations included; gptx fits the "
         "model's shape and the steps to it.",
         "2 for `preset=default` without `steps`",
+        Range(above=0, most=MOST_MINUTES),
     ] = None
     run: Annotated[str | None, "The run's name.", "the corpus's name and a number"] = None
     init_from: Annotated[

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Literal
 
-from gpt.config.fields import check_fields, require
+from gpt.config.fields import Range, check_fields, require
 from gpt.config.model import ModelConfig
 
 #: What `embeddings` names. Tied output weights are the token embedding; others train.
@@ -64,22 +64,30 @@ MOST_STEPS = 10**12 - 1  # the name of a checkpoint's folder has at most 12 digi
 class TrainConfig:
     """How a model learns. Every field is stored with the run, and used again when it resumes."""
 
-    steps: Annotated[int, "Optimizer steps."] = 2000
+    steps: Annotated[int, "Optimizer steps.", Range(1, MOST_STEPS)] = 2000
     step_plan: Annotated[
         str, "Numbers of steps that `minutes` planned: FROM:STEPS, each from step FROM on."
     ] = ""
-    batch_size: Annotated[int, "Sequences in a step, on all ranks together."] = 32
-    micro_batch_size: Annotated[int, "Most sequences computed at once; 0 = a rank's share."] = 0
-    learning_rate: Annotated[float, "Peak learning rate."] = 2e-3
-    embedding_lr: Annotated[float, "Learning rate of embedding and output; 0 = the same."] = 0.0
-    min_lr: Annotated[float, "Learning rate at the end."] = 0.0
-    warmup_steps: Annotated[int, "Steps of linear warm-up."] = 40
+    batch_size: Annotated[int, "Sequences in a step, on all ranks together.", Range(1)] = 32
+    micro_batch_size: Annotated[
+        int, "Most sequences computed at once; 0 = a rank's share.", Range(0)
+    ] = 0
+    learning_rate: Annotated[float, "Peak learning rate.", Range(above=0)] = 2e-3
+    embedding_lr: Annotated[
+        float, "Learning rate of embedding and output; 0 = the same.", Range(0)
+    ] = 0.0
+    min_lr: Annotated[float, "Learning rate at the end.", Range(0)] = 0.0
+    warmup_steps: Annotated[int, "Steps of linear warm-up.", Range(0)] = 40
     schedule: Annotated[Schedule, "How the learning rate falls to `min_lr`."] = "linear"
-    weight_decay: Annotated[float, "AdamW's decay of matrices (Loshchilov & Hutter 2019)."] = 0.1
-    beta1: Annotated[float, "AdamW's decay of the mean gradient."] = 0.9
-    beta2: Annotated[float, "AdamW's decay of the mean squared gradient."] = 0.99
-    grad_clip: Annotated[float, "Largest gradient norm; 0 = no limit."] = 1.0
-    average: Annotated[float, "Saves an average of the weights with this decay; 0 = none."] = 0.0
+    weight_decay: Annotated[
+        float, "AdamW's decay of matrices (Loshchilov & Hutter 2019).", Range(0)
+    ] = 0.1
+    beta1: Annotated[float, "AdamW's decay of the mean gradient.", Range(0, below=1)] = 0.9
+    beta2: Annotated[float, "AdamW's decay of the mean squared gradient.", Range(0, below=1)] = 0.99
+    grad_clip: Annotated[float, "Largest gradient norm; 0 = no limit.", Range(0)] = 1.0
+    average: Annotated[
+        float, "Saves an average of the weights with this decay; 0 = none.", Range(0, below=1)
+    ] = 0.0
     window_order: Annotated[WindowOrder, "Windows are drawn at random, or each once an epoch."] = (
         "random"
     )
@@ -95,42 +103,36 @@ class TrainConfig:
         "the last lines, every Nth line, a file, or source (all lines of some sources).",
     ] = "last"
     val_fraction: Annotated[
-        float, "Share held out: of the text (`split='last'`), or of the sources (`split='source'`)."
+        float,
+        "Share held out: of the text (`split='last'`), or of the sources (`split='source'`).",
+        Range(above=0, below=1),
     ] = 0.1
-    min_count: Annotated[int, "Characters that occur less often become �; 0 = none."] = 0
-    eval_interval: Annotated[int, "Steps between evaluations; 0 = use `evaluations`."] = 0
-    evaluations: Annotated[int, "Evaluations in a run, evenly distributed."] = 10
+    min_count: Annotated[int, "Characters that occur less often become �; 0 = none.", Range(0)] = 0
+    eval_interval: Annotated[int, "Steps between evaluations; 0 = use `evaluations`.", Range(0)] = 0
+    evaluations: Annotated[int, "Evaluations in a run, evenly distributed.", Range(1)] = 10
     eval_chars: Annotated[
-        int, "Most validation characters of an evaluation, evenly distributed; 0 = all."
+        int, "Most validation characters of an evaluation, evenly distributed; 0 = all.", Range(0)
     ] = 0
     eval_part: Annotated[
-        int, "Most validation characters of all evaluations but the last; 0 = `eval_chars`."
+        int,
+        "Most validation characters of all evaluations but the last; 0 = `eval_chars`.",
+        Range(0),
     ] = 0
-    patience: Annotated[int, "Stop after this many evaluations without a new best; 0 = never."] = 0
+    patience: Annotated[
+        int, "Stop after this many evaluations without a new best; 0 = never.", Range(0)
+    ] = 0
     keep_all: Annotated[bool, "Keep every evaluation's checkpoint (attn and heads --step)."] = False
-    seed: Annotated[int, "Seed of initialisation, batches and dropout."] = 1
+    seed: Annotated[int, "Seed of initialisation, batches and dropout.", Range(0, below=2**63)] = 1
     freeze: Annotated[
         str, "Parts that do not train: embeddings, layers:0, layers:0-1, or several with commas."
     ] = ""
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("steps", "batch_size", "evaluations"):
-            require(getattr(self, name) >= 1, name, f"{getattr(self, name)} is less than 1")
-        for name in (
-            *("embedding_lr", "min_lr", "warmup_steps", "weight_decay", "grad_clip", "min_count"),
-            *("micro_batch_size", "eval_interval", "eval_chars", "eval_part", "patience"),
-        ):
-            require(getattr(self, name) >= 0, name, f"{getattr(self, name)} is less than 0")
-        require(self.steps <= MOST_STEPS, "steps", f"over {MOST_STEPS:,}")
         ends = self.horizons[-1][1] == self.steps
         require(ends, "step_plan", f"its last number is not `steps={self.steps}`")
-        require(self.learning_rate > 0, "learning_rate", f"{self.learning_rate} is not above 0")
         falls = self.min_lr <= self.learning_rate
         require(falls, "min_lr", f"{self.min_lr} is above `learning_rate={self.learning_rate}`")
-        for name in ("beta1", "beta2", "average"):
-            require(0 <= getattr(self, name) < 1, name, f"{getattr(self, name)} is not in [0, 1)")
-        require(0 < self.val_fraction < 1, "val_fraction", f"{self.val_fraction} is not in (0, 1)")
         require(bool(self.split), "split", "the name is empty; give last, every:N or a file")
         require(
             self.split.isprintable(), "split", f"{self.split!r} cannot be stored; rename the file"
@@ -139,7 +141,6 @@ class TrainConfig:
         require(self.every != 1, "split", f"{self.split!r} needs N of 2 or more")
         unescaped(self.separator, "separator")
         frozen_names(self.freeze)
-        require(0 <= self.seed < 2**63, "seed", f"{self.seed} is not in [0, 2^63)")
 
     @property
     def between(self) -> str:

@@ -16,7 +16,7 @@ import torch
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help, only_fields, require
-from gpt.config.presets import FITTED_PRESETS, MINUTES, MOST_MINUTES, changed, preset
+from gpt.config.presets import FITTED_PRESETS, MINUTES, changed, preset
 from gpt.config.schedule import Budget
 from gpt.config.train import CHANGEABLE, trained_parameters
 from gpt.corpus.corpus import Corpus, character_counts
@@ -187,8 +187,6 @@ def make_plan(
     longer = ""
     if minutes is None and not fixed:
         minutes, longer = MINUTES.get(preset_name), "; to train longer: --minutes 15"
-    if minutes is not None and not 0 < minutes <= MOST_MINUTES:
-        raise ConfigError("minutes", f"{minutes} is not above 0 and at most {MOST_MINUTES:,}")
     device, rate = machine.device, machine.rate
     values = changed(preset(preset_name, device, pairs), given)
     if minutes is not None and "eval_interval" not in given:

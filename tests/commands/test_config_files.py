@@ -105,7 +105,7 @@ def test_config_file_has_the_names_of_help_and_sets_json_step_and_samples(
 ) -> None:
     assert values_of("train", "window-order = 'epochs'", tmp_path) == {"window_order": "epochs"}
     assert values_of("heads", "windows = 3", tmp_path) == {"windows": 3}
-    assert values_of("next", "show = 2", tmp_path) == {"most": 2}
+    assert values_of("next", "show = 2", tmp_path) == {"show": 2}
     assert values_of("sample", "prompt = 'x'", tmp_path) == {"prompt": "x"}
     (home / "right.toml").write_text("json = true\nstep = 8\nn = 2\nlength = 3\n", encoding="utf-8")
     answer = gptx("sample", "--config", "right.toml")
