@@ -368,7 +368,9 @@ def test_a_seed_writes_the_text_of_sample_and_filters_show_what_they_removed(
     chances = np.sort(found.filtered[found.filtered > 0])[::-1]
     np.testing.assert_allclose([number(each) for each in kept], chances, atol=6e-4)
     page.locator("#option-top_p").fill("7")
-    assert "top-p: more than 0, at most 1" in page.locator("#options .refused").inner_text()
+    assert (
+        "top-p: a number more than 0, at most 1" in page.locator("#options .refused").inner_text()
+    )
 
 
 def test_a_slider_moves_over_the_steps_of_training_and_drops_weights_set_by_hand(

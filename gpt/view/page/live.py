@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from gpt.characters import drawn_label, drawn_legend, escape
 from gpt.config import AttentionKind, LiveConfig, SampleConfig
-from gpt.config.fields import field_help
+from gpt.config.fields import field_help, field_ranges, field_types
 from gpt.config.questions import WeightPrecision
 from gpt.config.sample import SHAPING
 from gpt.errors import ConfigError
@@ -227,7 +227,8 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
     if model.has_encoder:
         defaults, names = SampleConfig(temperature=0), PAIR_OPTIONS
         of_kinds["attentions"] = {each.kind: _measured(each) for each in surveys}
-    help = field_help(SampleConfig, flags=False)
+    help, ranges = field_help(SampleConfig, flags=False), field_ranges(SampleConfig)
+    kinds_of = field_types(SampleConfig)
     return {
         **_measured(surveys[0]),
         **of_kinds,
@@ -242,7 +243,14 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
         "head_size": config.head_size,
         "block_size": config.block_size,
         "options": [
-            {"name": name, "help": help[name], "default": getattr(defaults, name)} for name in names
+            {
+                "name": name,
+                "help": help[name],
+                "default": getattr(defaults, name),
+                "whole": int in (kinds_of[name], *get_args(kinds_of[name])),
+                **vars(ranges[name]),
+            }
+            for name in names
         ],
     }
 

@@ -9,25 +9,31 @@ import { bar, lengthen, make, part, say, segments } from "../parts.js";
 /** @typedef {import("../parts.js").App} App */
 /** @typedef {import("../model/sampler.js").SampleOptions} SampleOptions */
 /** @typedef {import("./session.js").Session} Session */
-/** An option of `gptx sample`: its field, its help, its default.
- * @typedef {{name: string, help: string, default: number | null}} Option */
+/** An option of `gptx sample`: its field, its help, its default, and the numbers that it takes: whole
+ * ones or all, from `least` or above `above`, up to `most` or below `below`, where these are not null.
+ * @typedef {{name: string, help: string, default: number | null, whole: boolean, least: number | null,
+ *  most: number | null, above: number | null, below: number | null}} Option */
 
 const MOST_DRAWN = 10; // characters of the list
-/** Which numbers an option takes, in words, and the step of its field.
- * @type {Record<string, {takes: (value: number) => boolean, said: string, step: string}>} */
-export const RANGES = {
-  length: { takes: (n) => Number.isInteger(n) && n >= 1, said: "a whole number from 1", step: "1" },
-  temperature: { takes: (t) => t >= 0 && Number.isFinite(t), said: "a number from 0", step: "0.1" },
-  top_k: { takes: (k) => Number.isInteger(k) && k >= 1, said: "a whole number from 1", step: "1" },
-  top_p: { takes: (p) => p > 0 && p <= 1, said: "more than 0, at most 1", step: "0.05" },
-  min_p: { takes: (p) => p >= 0 && p <= 1, said: "from 0 to 1", step: "0.05" },
-  typical_p: { takes: (p) => p > 0 && p <= 1, said: "more than 0, at most 1", step: "0.05" },
-  seed: {
-    takes: (n) => Number.isSafeInteger(n) && n >= 0,
-    said: "a whole number from 0 to 9,007,199,254,740,991",
-    step: "1",
-  },
-};
+
+/** Whether an option takes a number. @param {Option} option @param {number} value */
+export function optionTakes({ whole, least, most, above, below }, value) {
+  return (whole ? Number.isSafeInteger(value) : Number.isFinite(value)) &&
+    !(least !== null && value < least) && !(above !== null && value <= above) &&
+    !(most !== null && value > most) && !(below !== null && value >= below);
+}
+
+/** The numbers that an option takes, in words. @param {Option} option */
+export function optionRange({ whole, least, most, above, below }) {
+  const begin = least === null ? `more than ${above}` : `from ${least}`;
+  const last = whole && below !== null ? Math.min(below, Number.MAX_SAFE_INTEGER) : most ?? below;
+  const end = last === null
+    ? ""
+    : least === null
+    ? `, at most ${last}`
+    : ` to ${last.toLocaleString("en")}`;
+  return `a ${whole ? "whole " : ""}number ${begin}${end}`;
+}
 
 /** The fields of the options, and their values. */
 export class Options {
@@ -37,10 +43,11 @@ export class Options {
     this.values = {};
     /** @type {"gpt" | "counting" | null} */
     this.only = null;
+    this.options = Object.fromEntries(options.map((option) => [option.name, option]));
     this.defaults = Object.fromEntries(options.map((option) => [option.name, option.default]));
     const said = make("p", { class: "refused", role: "alert", hidden: true });
-    this.inputs = options.map(({ name, help }) => {
-      const { step } = RANGES[name];
+    this.inputs = options.map(({ name, help, whole, most }) => {
+      const step = whole ? "1" : most === 1 ? "0.05" : "0.1";
       const input = make("input", { id: `option-${name}`, type: "number", step, title: help });
       input.addEventListener("input", () => {
         this.take(name, input.value);
@@ -63,7 +70,7 @@ export class Options {
     const value = text.trim() === "" ? null : Number(text);
     const input = /** @type {HTMLInputElement} */ (part(`option-${name}`));
     const empty = value === null && this.defaults[name] === null && !input.validity.badInput;
-    const right = value === null ? empty : RANGES[name].takes(value);
+    const right = value === null ? empty : optionTakes(this.options[name], value);
     if (right) this.values[name] = value;
     this.#judge(input, right);
     return right;
@@ -88,7 +95,7 @@ export class Options {
     const wrong = this.inputs.filter(({ input }) => input.ariaInvalid === "true");
     this.said.hidden = !wrong.length;
     this.said.textContent = wrong.map(({ name }) =>
-      `${name.replace("_", "-")}: ${RANGES[name].said}`
+      `${name.replace("_", "-")}: ${optionRange(this.options[name])}`
     ).join(" · ");
   }
 
