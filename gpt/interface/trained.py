@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, overload
 from gpt import showing
 from gpt.checks import Check, Shown, checks_arguments
 from gpt.config import (
-    AttentionKind,
     AttnConfig,
     EvalConfig,
     HeadsConfig,
