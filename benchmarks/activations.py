@@ -4,7 +4,7 @@ Both read the same windows in groups of the same size, in turns. Prints medians 
 seconds and the medians of the ratios. The last line is JSON.
 
     python benchmarks/activations.py [--windows 1000] [--length 64] [--layers 2] [--columns 128]
-        [--keep q k v weights residual] [--rounds 9]
+        [--keep q k v weights resid_mid] [--rounds 9]
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--columns", type=int, default=128)
-    parser.add_argument("--keep", nargs="+", default=["q", "k", "v", "weights", "residual"])
+    parser.add_argument("--keep", nargs="+", default=["q", "k", "v", "weights", "resid_mid"])
     parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
     shape = {"block_size": options.length, "n_layer": options.layers, "n_embd": options.columns}

@@ -34,6 +34,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 _TYPES: dict[str, Any] = {
     "None": NoneType,
     "str": str,
+    "Stage": str,
     "bool": bool,
     "int": SupportsIndex,
     "float": Real,

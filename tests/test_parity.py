@@ -214,7 +214,7 @@ def test_torchs_readable_heads_have_the_stages_of_the_reader(config: ModelConfig
         for name, stage in expected.items():
             assert found[name].dtype == stage.dtype
             np.testing.assert_allclose(found[name], stage, rtol=1e-4, atol=1e-4, err_msg=name)
-        x = expected["output"]
+        x = expected["resid_post"]
     np.testing.assert_allclose(device.forward(IDS.numpy()), reader.final_norm(x), atol=1e-4)
 
 
@@ -224,7 +224,7 @@ def test_float64_finds_every_stage_of_the_reader_again(config: ModelConfig) -> N
     reader = models_of(config, torch.float32)[2]
     stages = stages_of(reader, ids, source)
     checks = [*recomputed(reader, ids, stages, source)]
-    assert {"stream", "weights", "output", "logits"} < {check.name for check in checks}
+    assert {"resid_pre", "weights", "resid_post", "logits"} < {check.name for check in checks}
     assert ("memory" in {check.name for check in checks}) == bool(config.encoder)
     assert [check for check in checks if not check.passed or check.group != IN_FLOAT64] == []
 

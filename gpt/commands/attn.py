@@ -13,9 +13,10 @@ import typer
 from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.commands.shared import refuse
-from gpt.config import AttnConfig, Scale, Stage, View
+from gpt.config import AttnConfig, DrawnStage, Scale, View
 from gpt.config.fields import Range
 from gpt.config.run import OnDevice
+from gpt.config.stages import OF_HEADS
 from gpt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Attn(shared.DrawingCommand):
     head: Annotated[
         str | None, "A number, all, mean or rollout.", "the one nearest to a named kind"
     ] = None
-    stage: Annotated[Stage, "Which part of the computation."] = "weights"
+    stage: Annotated[DrawnStage, "Which part of the computation."] = "weights"
     query: Annotated[str | None, "Rows A:B, or one.", "all"] = None
     key: Annotated[str | None, "Columns A:B, or one.", "all"] = None
     view: Annotated[View, "heads: all heads, drawn small."] = "auto"
@@ -123,11 +124,10 @@ class Attn(shared.DrawingCommand):
         If the user gives no layer or no head, selects the head that `opening` chooses: of several
         checkpoints, in the one with the fewest heads, as all must have it; if equal, in the last.
         """
-        from gpt.heads.attention_map import LAYER_STAGES
         from gpt.heads.kinds import Start, opening
 
         given, chosen, stage = (self.layer, self.head), selections[0], self.stage
-        several = self.view in ("heads", "lens") or "all" in given or stage in LAYER_STAGES
+        several = self.view in ("heads", "lens") or "all" in given or stage not in OF_HEADS
         named = self.head in ("mean", "rollout") or None not in given
         if named or form == "npz" or (several and form != "html"):
             return Start(chosen.layers[0], chosen.heads[0], stage), {}  # type: ignore[arg-type]
@@ -185,15 +185,13 @@ class Attn(shared.DrawingCommand):
 
     def _check_options(self, form: Form) -> None:
         """Raises ConfigError for options that contradict each other, and notes unused ones."""
-        from gpt.heads.attention_map import LAYER_STAGES
-
         view, stage, head, lens = self.view, self.stage, self.head, self.view == "lens"
         chosen = any((self.layer, head, self.key)) or stage != "weights"
         of_all = "combines all heads; leave out --head"
         refuse(
             (self.show and form != "html", f"--open: opens the HTML page, not {form}"),
             (view == "rollout" and head not in (None, "rollout"), f"--view rollout: {of_all}"),
-            (stage in LAYER_STAGES and head not in (None, "all"), f"--stage {stage}: {of_all}"),
+            (stage not in OF_HEADS and head not in (None, "all"), f"--stage {stage}: {of_all}"),
             (
                 lens and form not in ("text", "json", "html"),
                 f"--view lens: only for text, json and html, not for {form}",

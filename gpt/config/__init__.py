@@ -1,5 +1,5 @@
 """The options of a model, its training, its run, a sample and of questions: frozen dataclasses that
-check their values; and the names that options have for the stages and views of attention.
+check their values; and the names that options have for stages (stages.py) and views of attention.
 
 A field is an option: its name is the flag, the keyword and the key in TOML, its `Annotated` text
 the help, and its type the keyword's in typed.pyi. There is no second list of options. Uses no
@@ -21,6 +21,7 @@ from gpt.config.questions import (
 )
 from gpt.config.run import RunConfig
 from gpt.config.sample import SampleConfig
+from gpt.config.stages import DrawnStage, Stage
 from gpt.config.train import TrainConfig
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "AttentionKind",
     "AttnConfig",
     "Drawing",
+    "DrawnStage",
     "EvalConfig",
     "HeadsConfig",
     "LiveConfig",
@@ -40,7 +42,6 @@ __all__ = [
     "View",
 ]
 
-Stage = Literal["scores", "scaled", "masked", "weights", "context", "concat", "proj", "residual"]
 Drawing = Literal["auto", "numbers", "heat", "top", "heads"]
 View = Literal[Drawing, "rollout", "lens"]
 Scale = Literal["fixed", "row"]

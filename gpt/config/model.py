@@ -99,7 +99,7 @@ class ModelConfig:
         return self.n_embd // self.n_head
 
     @property
-    def hidden(self) -> int:
+    def ffn_hidden(self) -> int:
         """Outputs of a feed-forward layer's activation: 4·n_embd.
 
         For gated ones 8/3·n_embd, up to the next multiple of 8, so that their three matrices have
@@ -108,12 +108,12 @@ class ModelConfig:
         return 8 * -(-self.n_embd // 3) if self.activation in GATED else 4 * self.n_embd
 
     @property
-    def widened(self) -> int:
-        """Inputs of the activation, the rows of feed_forward.up: `hidden`, or twice if it is gated.
+    def ffn_up(self) -> int:
+        """Inputs of the activation, the rows of feed_forward.up: ffn_hidden, or twice if gated.
 
         The first half of a gated activation's inputs is the gate.
         """
-        return 2 * self.hidden if self.activation in GATED else self.hidden
+        return 2 * self.ffn_hidden if self.activation in GATED else self.ffn_hidden
 
     @property
     def drops(self) -> bool:
@@ -153,8 +153,8 @@ class ModelConfig:
             shapes |= self._attention_shapes(block + "cross.")
         shapes |= self._norm_shapes(block + "norm2")
         up, down = block + "feed_forward.up", block + "feed_forward.down"
-        shapes |= self._linear_shapes(up, self.widened, embd, self.bias)
-        return shapes | self._linear_shapes(down, embd, self.hidden, self.bias)
+        shapes |= self._linear_shapes(up, self.ffn_up, embd, self.bias)
+        return shapes | self._linear_shapes(down, embd, self.ffn_hidden, self.bias)
 
     def _attention_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
         shapes = self._linear_shapes(name + "qkv", 3 * self.n_embd, self.n_embd, self.qkv_bias)
@@ -182,8 +182,8 @@ class ModelConfig:
         the target and one of the source.
         """
         sublayers = 4 * self.n_embd * (1 + (self.encoder_layers > 0))
-        rows = self.n_layer * (sublayers + self.widened + self.hidden) + self.vocab_size
-        rows += self.encoder_layers * (4 * self.n_embd + self.widened + self.hidden)
+        rows = self.n_layer * (sublayers + self.ffn_up + self.ffn_hidden) + self.vocab_size
+        rows += self.encoder_layers * (4 * self.n_embd + self.ffn_up + self.ffn_hidden)
         layers = self.n_layer + self.encoder_layers
         return 6 * rows * self.n_embd + 6 * layers * self.n_embd * self.block_size
 

@@ -30,11 +30,11 @@ NORM_FORMULA = {
     "layer": "(x − mean(x)) / √(variance(x) + 0.00001) × weight",
 }
 ACTIVATION_FORMULA = {
-    "relu": "max(hidden, 0)",
-    "relu2": "max(hidden, 0)²",
-    "gelu": "gelu(hidden)",
-    "gelu_erf": "hidden × Φ(hidden), Φ the normal distribution function",
-    "swiglu": "gate × σ(gate) × other, where hidden = [gate | other]",
+    "relu": "max(ffn_up, 0)",
+    "relu2": "max(ffn_up, 0)²",
+    "gelu": "gelu(ffn_up)",
+    "gelu_erf": "ffn_up × Φ(ffn_up), Φ the normal distribution function",
+    "swiglu": "gate × σ(gate) × other, where ffn_up = [gate | other]",
 }
 
 
@@ -59,16 +59,16 @@ class LayerSteps:
         self.exact, self.config, self.head = exact, exact.config, head
         self.text, self.last = attention.text, len(attention.text) - 1
         self.block, self.stages = f"blocks.{layer}.", attention.layers[layer]
-        found, stream = vars(self.stages), self.stages.stream.astype(np.float64)
+        found, resid_pre = vars(self.stages), self.stages.resid_pre.astype(np.float64)
         #: Stage -> its float64 value.
         self.again: dict[str, Array] = {}
-        recompute(exact, layer, stream, found, self.again.__setitem__)
+        recompute(exact, layer, resid_pre, found, self.again.__setitem__)
         #: Stage -> the largest difference of all heads from its float64 value.
         self.checks = {
             name: Check(name, *held(found[name], self.again[name], reach))
             for name, reach in reaches(exact, layer, self.stages).items()
         }
-        self.normed = exact.before(stream, f"{self.block}norm1")
+        self.normed = exact.before(resid_pre, f"{self.block}norm1")
 
     def steps(self) -> Iterator[Step]:
         if not self.config.post_norm:
@@ -105,7 +105,7 @@ class LayerSteps:
         checks = tuple(self.checks[name] for name in "qkv")
         qkv, first = f"{self.block}attention.qkv.weight", self.head * size
         starts = range(first, 3 * width, width)  # the head's first row for q, k and v
-        read, kind = ("stream", "") if config.post_norm else ("normed", "normalised ")
+        read, kind = ("resid_pre", "") if config.post_norm else ("normed", "normalised ")
         bias = f"{self.block}attention.qkv.bias" if config.qkv_bias else ""
         plus = f", plus its number in {bias}" if bias else ""
         rotates = config.position == "rotary"
@@ -210,11 +210,11 @@ class LayerSteps:
             checks=(self.checks["proj"],),
         )
         prose = "The result of attention is added to the stream; it replaces nothing."
-        formula = "residual = stream + proj"
+        formula = "resid_mid = resid_pre + proj"
         if config.post_norm:
             prose += f" Each row of the sum is scaled to the same size{self._by('norm1')}."
-            formula = f"x = stream + proj    residual = {NORM_FORMULA[config.norm]}"
-        yield self._stage("residual", "Residual", prose, formula)
+            formula = f"x = resid_pre + proj    resid_mid = {NORM_FORMULA[config.norm]}"
+        yield self._stage("resid_mid", "Residual", prose, formula)
 
     def _by(self, norm: str) -> str:
         """Names the tensors of one of the block's norms, if it has any."""
@@ -223,32 +223,31 @@ class LayerSteps:
 
     def _feed_forward(self) -> Step:
         config, names = self.config, f"{self.block}feed_forward"
-        residual = self.exact.before(self.stages.residual.astype(np.float64), f"{self.block}norm2")
-        up = self.exact.apply(residual, f"{names}.up")
+        normed = self.exact.before(self.stages.resid_mid.astype(np.float64), f"{self.block}norm2")
+        up = self.exact.apply(normed, f"{names}.up")
         bent = "an activation function is applied"
         if config.activation in GATED:
-            bent = (
-                f"the activation function of the first {config.hidden} is multiplied by the others"
-            )
+            half = config.ffn_hidden
+            bent = f"the activation function of the first {half} is multiplied by the others"
         again, after = " are normalised again and", ""
-        read, output = "norm2(residual)", "residual + active · W_downᵀ"
+        read, resid_post = "norm2(resid_mid)", "resid_mid + ffn_out"
         if config.post_norm:
             again, after = "", f" Each row of the sum is normalised{self._by('norm2')}."
-            read, output = "residual", "norm2(residual + active · W_downᵀ)"
+            read, resid_post = "resid_mid", "norm2(resid_mid + ffn_out)"
         return Step(
             "Feed-forward",
             f"Now each character is computed by itself: its {config.n_embd} numbers{again} "
-            f"become {config.widened}, {bent} ({config.activation}), and the result "
+            f"become {config.ffn_up}, {bent} ({config.activation}), and the result "
             f"becomes {config.n_embd} numbers again, which are added to the stream.{after}",
-            f"hidden = {read} · W_upᵀ    "
-            f"active = {ACTIVATION_FORMULA[config.activation]}    "
-            f"output = {output}",
+            f"ffn_up = {read} · W_upᵀ    "
+            f"ffn_hidden = {ACTIVATION_FORMULA[config.activation]}    "
+            f"ffn_out = ffn_hidden · W_downᵀ    resid_post = {resid_post}",
             (
-                self._rows("hidden", up, f"{names}.up.weight"),
-                self._rows("active", self.again["hidden"]),
-                self._rows("output", self.stages.output, f"{names}.down.weight"),
+                self._rows("ffn_up", up, f"{names}.up.weight"),
+                self._rows("ffn_hidden", self.again["ffn_hidden"]),
+                self._rows("resid_post", self.stages.resid_post, f"{names}.down.weight"),
             ),
-            checks=(self.checks["output"],),
+            checks=(self.checks["resid_post"],),
         )
 
 
@@ -304,26 +303,26 @@ def must_fit(config: ModelConfig, characters: int) -> None:
 
 def _embedding(exact: Reader, attention: AttentionMap) -> Step:
     config, ids, text = exact.config, attention.ids, attention.text
-    (tokens, positions), stream = summands(exact, ids), attention.layers[0].stream
+    (tokens, positions), resid_pre = summands(exact, ids), attention.layers[0].resid_pre
     prose = "Each character has an id, its place in the vocabulary, and its own row."
     rows = "token_embedding.weight, the rows of the ids"
     if config.scaled_embedding:
         prose += f" The row is multiplied by √{config.n_embd}, the root of its length."
         rows += f", times √{config.n_embd}"
     tables = [Table("ids", ids, (), tuple(text), numbered=True, digits=0)]
-    formula = "stream = token"
+    formula = "resid_pre = token"
     if config.position != "rotary":
         source = "sines and cosines of the position"
         if config.position == "learned":
             source = f"position.weight, rows 0–{len(ids) - 1}"
         tables.append(by_character(text, "token embeddings", tokens, rows))
         tables.append(by_character(text, "positions", positions, source))
-        tables.append(by_character(text, "stream", stream))
+        tables.append(by_character(text, "resid_pre", resid_pre))
         prose += " Each position has a row, too."
         prose += " Their sum is the stream, which goes through all layers."
         formula += " + position"
     else:
-        tables.append(by_character(text, "stream", stream, rows))
+        tables.append(by_character(text, "resid_pre", resid_pre, rows))
         prose += (
             " These rows are the stream, which goes through all layers. Positions enter later, "
             "where queries and keys are rotated."
@@ -333,23 +332,25 @@ def _embedding(exact: Reader, attention: AttentionMap) -> Step:
         prose,
         formula,
         tuple(tables),
-        checks=(Check("stream", *held(stream, tokens + positions, stream_reach(exact, ids))),),
+        checks=(
+            Check("resid_pre", *held(resid_pre, tokens + positions, stream_reach(exact, ids))),
+        ),
     )
 
 
 def _earlier_layers(attention: AttentionMap, layer: int) -> Step:
     earlier = "layer 0 has" if layer == 1 else f"layers 0–{layer - 1} have"
-    stream = attention.layers[layer].stream
+    resid_pre = attention.layers[layer].resid_pre
     return Step(
         "Earlier layers",
         f"Before layer {layer}, {earlier} added their results to the stream. --layer 0 shows how.",
-        tables=(by_character(attention.text, f"stream into layer {layer}", stream),),
+        tables=(by_character(attention.text, f"resid_pre of layer {layer}", resid_pre),),
     )
 
 
 def _other_layers(attention: AttentionMap) -> Step:
     layers = attention.layers
-    depths = np.stack([layers[0].stream[-1], *(each.output[-1] for each in layers)])
+    depths = np.stack([layers[0].resid_pre[-1], *(each.resid_post[-1] for each in layers)])
     names = ("embedded", *(f"layer {layer}" for layer in range(len(layers))))
     return Step(
         "The other layers",
@@ -363,16 +364,16 @@ def _other_layers(attention: AttentionMap) -> Step:
 def _next_character(
     reader: Reader, exact: Reader, attention: AttentionMap, vocabulary: Vocabulary
 ) -> Step:
-    output = attention.layers[-1].output
+    resid_post = attention.layers[-1].resid_post
     matrix = "token_embedding.weight" if exact.config.tied else "lm_head.weight"
-    last = output.astype(np.float64)
+    last = resid_post.astype(np.float64)
     normed, reach = exact.final_norm(last), logits_reach(exact, last)
     expected = exact.logits(normed)  # (T, vocab_size)
-    found = reader.logits(reader.final_norm(output[None]))[0]
+    found = reader.logits(reader.final_norm(resid_post[None]))[0]
     logits, chances = expected[-1], softmax(expected[-1])
     order = np.argsort(-logits, kind="stable")[:LIKELIEST]
     likeliest = tuple(vocabulary.characters[each] for each in order.tolist())
-    row, again, name = f"stream[{len(output) - 1}]", "", "last row"
+    row, again, name = f"resid_post[{len(resid_post) - 1}]", "", "last row"
     if not exact.config.post_norm:
         row, again, name = f"norm({row})", ", normalised once more,", "last row, normed"
     return Step(

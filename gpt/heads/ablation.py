@@ -172,7 +172,7 @@ class _Part:
         for layer in range(self._stack.config.n_layer):
             self._streams.append(x)
             stages = self._stack.block(x, layer, **self._more)
-            x, context = stages["output"], stages[self._context]
+            x, context = stages["resid_post"], stages[self._context]
             self.sums.append(np.einsum("bhtd,bt->hd", context, self.rows, dtype=np.float64))
             if needed:
                 self.contexts.append(context)

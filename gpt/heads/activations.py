@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from gpt.blocks import Block, Title, shapes_of
 from gpt.checks import Result, numbered
-from gpt.config import ModelConfig
+from gpt.config import ModelConfig, Stage
+from gpt.config.stages import FINAL, OF_HEADS, SQUARE, STAGES
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
 from gpt.heads.attention_map import require_decoder_only
@@ -38,25 +39,17 @@ Patch: TypeAlias = Callable[[Array], npt.ArrayLike] | npt.ArrayLike
 #: (stage, layer), (stage, layer, head) for stages that have heads, "final_norm" or "logits".
 #: Arguments have the type Mapping[Any, Patch]: for Mapping[Place, Patch], mypy would reject a dict
 #: whose keys are all tuples.
-Place: TypeAlias = str | tuple[str, int] | tuple[str, int, int]
-
-#: Stages with an axis of heads.
-OF_HEADS = ("q", "k", "v", "scores", "scaled", "masked", "weights", "context", "head_output")
-#: Stages that come after the last layer.
-FINAL = ("final_norm", "logits")
+Place: TypeAlias = Stage | tuple[Stage, int] | tuple[Stage, int, int]
 
 
-def shapes(config: ModelConfig, T: int) -> dict[str, tuple[int, ...]]:
+def shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
     """Name -> shape of every stage for one text of T characters, in the order of computation."""
-    width = config.n_embd
-    stream, head = (T, width), (config.n_head, T, config.head_size)
-    matrices = dict.fromkeys(("scores", "scaled", "masked", "weights"), (config.n_head, T, T))
-    return {
-        **{"stream": stream, "q": head, "k": head, "v": head, **matrices, "context": head},
-        **{"head_output": (config.n_head, T, width), "concat": stream, "proj": stream},
-        **{"residual": stream, "hidden": (T, config.hidden), "feed_forward": stream},
-        **{"output": stream, "final_norm": stream, "logits": (T, config.vocab_size)},
-    }
+    columns = {"ffn_hidden": config.ffn_hidden, "logits": config.vocab_size}
+    columns |= dict.fromkeys(("q", "k", "v", "context"), config.head_size) | dict.fromkeys(
+        SQUARE, T
+    )
+    heads = dict.fromkeys(OF_HEADS, (config.n_head,))
+    return {name: (*heads.get(name, ()), T, columns.get(name, config.n_embd)) for name in STAGES}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -66,29 +59,29 @@ class Activations(Result):
     arrays: name -> array, (N, L, …) with an axis for the kept layers, but (N, …) for final_norm and
     logits. layers: the model's numbers of the kept layers. ids: (N, T). lengths: (N,) characters of
     each text; where a text is shorter than T, the numbers after its end are 0. `mask` selects the
-    others: acts["residual", 0][acts.mask] is (characters, C).
+    others: acts["resid_mid", 0][acts.mask] is (characters, C).
 
     acts[…] raises ValueError for a stage and IndexError for a layer that was not kept.
     `np.savez("activations.npz", **acts)` saves the arrays.
     """
 
-    arrays: Mapping[str, Array]
+    arrays: Mapping[Stage, Array]
     layers: tuple[int, ...]
     ids: Ids
     lengths: npt.NDArray[np.int64]
 
     def to_numpy(self) -> dict[str, Array]:
         """The arrays by their names."""
-        return dict(self.arrays)
+        return dict(self.arrays.items())
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self.arrays)
 
-    def __getitem__(self, key: str | tuple[str, SupportsIndex]) -> Array:
+    def __getitem__(self, key: Stage | tuple[Stage, SupportsIndex]) -> Array:
         name, *layer = (key,) if isinstance(key, str) else key
         if name not in self.arrays:
             raise ValueError(f"{name!r} was not kept; kept: {', '.join(self.names)}")
-        array = self.arrays[str(name)]
+        array = self.arrays[name]
         if not layer:
             return array
         if name in FINAL:
@@ -98,18 +91,18 @@ class Activations(Result):
             raise IndexError(f"layer {number} was not kept; kept: {_list(self.layers)}")
         return array[:, self.layers.index(number)]
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Stage]:
         return iter(self.arrays)
 
     def __contains__(self, name: object) -> bool:
         return name in self.arrays
 
-    def keys(self) -> Iterable[str]:
+    def keys(self) -> Iterable[Stage]:
         """The names, so that `dict(acts)` and `**acts` give the arrays."""
         return self.arrays.keys()
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[Stage, ...]:
         """The kept stages, in the order of computation."""
         return tuple(self.arrays)
 
@@ -128,7 +121,7 @@ class Activations(Result):
         N, T = self.ids.shape
         facts = [f"{counted(N, 'text')} of {T} characters", f"layers {_list(self.layers)}"]
         size = f"{self.nbytes / 2**20:,.1f} MB"
-        return [Title("activations", [*facts, size]), shapes_of(self.arrays)]
+        return [Title("activations", [*facts, size]), shapes_of(self.to_numpy())]
 
     def __repr__(self) -> str:
         N, T = self.ids.shape
@@ -151,7 +144,7 @@ class Plan:
         self,
         reader: Reader,
         ids: Ids,
-        names: str | Iterable[str] | None = None,
+        names: Stage | Iterable[Stage] | None = None,
         layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
         *,
         patch: Mapping[Any, Patch] | None = None,
@@ -160,7 +153,7 @@ class Plan:
         config, (N, T) = reader.config, ids.shape
         self.reader, self.ids = reader, ids
         self.lengths = np.full(N, T) if lengths is None else lengths
-        self.names = _chosen_names(names, shapes(config, T))
+        self.names = _chosen_names(names)
         self.layers = _chosen_layers(layers, config.n_layer)
         self._patches = Patches(config, patch or {}, N, T)
 
@@ -185,11 +178,11 @@ class Plan:
                 _clear_end(name, array[number], lengths[number])
         return Activations(arrays, self.layers, self.ids[texts], lengths)
 
-    def _axis(self, name: str) -> tuple[int, ...]:
+    def _axis(self, name: Stage) -> tuple[int, ...]:
         """(L,) for a stage of layers, () for one after the last layer."""
         return () if name in FINAL else (len(self.layers),)
 
-    def _compute(self, texts: slice, arrays: Mapping[str, Array]) -> None:
+    def _compute(self, texts: slice, arrays: Mapping[Stage, Array]) -> None:
         """Computes these texts, and writes their stages into the arrays."""
         reader, config = self.reader, self.reader.config
         patched = self._patches.hook(texts)
@@ -221,7 +214,7 @@ class Plan:
         config, T = self.reader.config, self.ids.shape[1]
         known = shapes(config, T)
         kept = sum(int(np.prod((*self._axis(name), *known[name]))) for name in self.names)
-        widest = 8 * config.n_embd + 2 * config.widened + config.vocab_size
+        widest = 8 * config.n_embd + 2 * config.ffn_up + config.vocab_size
         computed = T * (MATRICES * config.n_head * T + widest)
         need = (N * kept + at_once * computed) * self.reader.dtype.itemsize
         has = available_memory()
@@ -292,15 +285,15 @@ def padded(
 
 
 def _chosen_names(
-    names: str | Iterable[str] | None, known: Mapping[str, object]
-) -> tuple[str, ...]:
+    names: Stage | Iterable[Stage] | None,
+) -> tuple[Stage, ...]:
     """The names in the order of computation."""
     if names is None:
-        return tuple(name for name in known if name != "head_output")
+        return tuple(name for name in STAGES if name != "head_output")
     asked = {names} if isinstance(names, str) else set(names)
-    if unknown := asked - set(known):
-        raise ValueError(f"names: {min(unknown)!r} is not one of {', '.join(known)}")
-    return tuple(name for name in known if name in asked)
+    if unknown := asked - set(STAGES):
+        raise ValueError(f"names: {min(unknown)!r} is not one of {', '.join(STAGES)}")
+    return tuple(name for name in STAGES if name in asked)
 
 
 def _chosen_layers(
@@ -313,7 +306,7 @@ def _chosen_layers(
     return tuple(dict.fromkeys(numbered("layer", layer, count) for layer in asked))
 
 
-def _clear_end(name: str, stages: Array, length: int) -> None:
+def _clear_end(name: Stage, stages: Array, length: int) -> None:
     """Sets the numbers after a text's end to 0: its rows, and columns of scores."""
     stages[..., length:, :] = 0
     if name in ("scores", "scaled"):
@@ -391,11 +384,11 @@ class Patches:
         return patched
 
 
-def _parsed(config: ModelConfig, place: Place) -> tuple[str, int, int | None]:
+def _parsed(config: ModelConfig, place: Place) -> tuple[Stage, int, int | None]:
     """A place's stage, layer (n_layer after the last one) and head."""
     name, *numbers = (place,) if isinstance(place, str) else place
-    if name not in (known := shapes(config, 1)):
-        places = ", ".join(each for each in known if each != "head_output")
+    if name not in STAGES:
+        places = ", ".join(each for each in STAGES if each != "head_output")
         raise ValueError(f"patch {place!r}: {name!r} is not one of {places}")
     if name == "head_output":
         raise ValueError(

@@ -13,8 +13,9 @@ import numpy.typing as npt
 from gpt import showing
 from gpt.blocks import Block, Checks, Title, shapes_of
 from gpt.checks import Check, TableResult, numbered
-from gpt.config import AttentionKind, ModelConfig, Stage
+from gpt.config import AttentionKind, DrawnStage, ModelConfig, Stage
 from gpt.config.fields import require
+from gpt.config.stages import OF_HEADS, SQUARE
 from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
 from gpt.reading.gpt import Reader, Stages
@@ -23,10 +24,6 @@ from gpt.reading.proof import recomputed
 from gpt.vocabulary import FIRST, Ids, Vocabulary
 from gpt.words import layers_and_heads
 
-#: Stages that belong to a layer, not to one of its heads.
-LAYER_STAGES = ("stream", "concat", "proj", "residual", "output")
-#: Everything that `AttentionMap.stage` can show.
-AnyStage = Literal[Stage, "stream", "q", "k", "v", "output"]
 #: What figures, files and tables can contain: one layer or all, one head, all or a mixture of them.
 AnyLayer = SupportsIndex | Literal["all"]
 AnyHead = SupportsIndex | Literal["all", "mean", "rollout"]
@@ -137,14 +134,14 @@ class AttentionMap(TableResult):
 
     def stage(
         self,
-        name: AnyStage,
+        name: Stage,
         layer: SupportsIndex,
         head: SupportsIndex | Literal["mean", "all", "rollout"],
     ) -> Array:
         """(T, S) for scores to weights; (T, D) for q and context, (S, D) for k and v; (T, C) for
-        LAYER_STAGES. S is T, but for cross-attention.
+        the others. S is T, but for cross-attention.
 
-        LAYER_STAGES belong to the whole layer and ignore `head`. "all" gives every head,
+        Stages without heads belong to the whole layer and ignore `head`. "all" gives every head,
         (H, T, …), "mean" their mean, "rollout" (weights only) the attention rollout through the
         layers 0 … layer. Layers and heads count from 0. Raises ValueError for another stage or
         word, IndexError for a layer or head outside the model.
@@ -159,10 +156,10 @@ class AttentionMap(TableResult):
         if isinstance(head, str):
             if head not in ("mean", "all"):
                 raise ValueError(f"{head!r} is not a head's number, mean, all or rollout")
-            whole = head == "all" or name in LAYER_STAGES
+            whole = head == "all" or name not in OF_HEADS
             return values if whole else values.mean(axis=0)
         number = numbered("head", head, self.heads)
-        return values if name in LAYER_STAGES else values[number]
+        return values[number] if name in OF_HEADS else values
 
     def rollout(self, layer: SupportsIndex) -> Array:
         """(T, T) the product of ½(mean of heads + identity) of the layers 0 … layer.
@@ -195,7 +192,7 @@ class AttentionMap(TableResult):
             cut: dict[str, Array] = {}
             for each in fields(Stages):
                 values = getattr(layer, each.name)
-                square = each.name in ("scores", "scaled", "masked", "weights")
+                square = each.name in SQUARE
                 rows = keys if each.name in ("k", "v") else count
                 cut[each.name] = values[..., :rows, :keys] if square else values[..., :rows, :]
             layers.append(Stages(**cut))
@@ -203,7 +200,8 @@ class AttentionMap(TableResult):
 
     def to_numpy(self) -> dict[str, Any]:
         """All stages of all layers: q, context (L, H, T, D); k, v (L, H, S, D); scores … weights
-        (L, H, T, S); stream, concat, proj, residual, output (L, T, C); ids (T,), column_ids (S,),
+        (L, H, T, S); resid_pre, concat, proj, resid_mid, resid_post
+        (L, T, C); ids (T,), column_ids (S,),
         which cross-attention has: elsewhere S is T.
         """
         stages = {
@@ -218,7 +216,7 @@ class AttentionMap(TableResult):
         *,
         layer: AnyLayer = "all",
         head: AnyHead = "all",
-        stage: Stage = "weights",
+        stage: DrawnStage = "weights",
     ) -> Any:
         """One row for each number of a stage, as a pandas.DataFrame.
 
@@ -240,7 +238,7 @@ class AttentionMap(TableResult):
         *,
         layer: AnyLayer = "all",
         head: AnyHead = "all",
-        stage: Stage = "weights",
+        stage: DrawnStage = "weights",
     ) -> Path:
         """Draws matrices for a paper into a .svg, .pdf or .png file; needs matplotlib.
 
@@ -256,7 +254,7 @@ class AttentionMap(TableResult):
         *,
         layer: AnyLayer = "all",
         head: AnyHead = "all",
-        stage: Stage = "weights",
+        stage: DrawnStage = "weights",
     ) -> Path:
         """Writes the format that the path's ending names: .npz (all stages), .csv, .json, .txt,
         .html (the page), .svg, .pdf or .png (a figure). .npz and .html contain all layers, heads

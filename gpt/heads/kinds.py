@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import Stage
+from gpt.config import DrawnStage
 from gpt.heads.measures import Measure
 from gpt.reading.layers import Array
 
@@ -69,7 +69,7 @@ class Start:
 
     layer: int = 0
     head: int | Literal["mean", "rollout"] = 0
-    stage: Stage = "weights"
+    stage: DrawnStage = "weights"
     why: str = ""
 
 
@@ -77,7 +77,7 @@ def opening(
     measures: Sequence[Measure],
     layer: int | None = None,
     head: int | None = None,
-    stage: Stage = "weights",
+    stage: DrawnStage = "weights",
 ) -> Start:
     """The head to show first, of those in the given layer or with the given number.
 

@@ -304,7 +304,7 @@ def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Ex
 
     Counting uses only characters of this text.
     """
-    logits = reader.logits(reader.final_norm(attention.layers[-1].output[None]))[0]  # (T, V)
+    logits = reader.logits(reader.final_norm(attention.layers[-1].resid_post[None]))[0]  # (T, V)
     histories = mixture.expert.trie.histories(attention.ids)[:, 1:]
     found = _experts(mixture, logits, histories)
     return replace(found, text=attention.text, characters=attention.characters)
@@ -388,7 +388,7 @@ def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
     if attention.source and attention.kind != "cross":
         raise ValueError(f"kind: the logit lens needs 'cross', not {attention.kind!r}")
     start = reader.embed(attention.ids[None])[0]
-    streams = np.stack([start, *(layer.output for layer in attention.layers)])  # (S, T, C)
+    streams = np.stack([start, *(layer.resid_post for layer in attention.layers)])  # (S, T, C)
     chances = softmax(reader.logits(reader.final_norm(streams)))  # (S, T, vocab_size)
     ids = np.argsort(-chances, axis=-1, kind="stable")[..., :most]
     probabilities = np.take_along_axis(chances, ids, axis=-1)

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from gpt.config.model import Attention
+from gpt.config.stages import OF_HEADS
 from gpt.model.gpt import GPT, Cache
 
 Ids = npt.NDArray[np.integer[Any]]
 Array = npt.NDArray[np.float32]
-OF_LAYER = ("stream", "concat", "proj", "residual", "output")  # stages without an axis of heads
 
 
 class DeviceGPT:
@@ -50,7 +50,7 @@ class DeviceGPT:
 
     @torch.inference_mode()
     def block(self, x: Array, layer: int) -> dict[str, Array]:
-        """(B, T, C) -> one layer's stages by the names of gpt/reading/gpt.py, (B, …)."""
+        """(B, T, C) -> one layer's stages by the names of gpt/config/stages.py, (B, …)."""
         stages = defaultdict[str, list[Tensor]](list)
 
         def keep(**found: Tensor) -> None:
@@ -59,9 +59,9 @@ class DeviceGPT:
 
         rotate = partial(self._heads.position.rotate, at=slice(x.shape[1]))
         self._heads.blocks[layer](torch.tensor(x, device=self._device), rotate, keep=keep)
-        _finite(stages["output"][0])
+        _finite(stages["resid_post"][0])
         return {
-            name: (found[0] if name in OF_LAYER else torch.stack(found, dim=1)).cpu().numpy()
+            name: (torch.stack(found, dim=1) if name in OF_HEADS else found[0]).cpu().numpy()
             for name, found in stages.items()
         }
 

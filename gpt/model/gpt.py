@@ -46,21 +46,21 @@ class Block(nn.Module):
         **more: Any,
     ) -> Tensor:
         """(B, T, C) -> (B, T, C). memory: (B, S, C), the encoder's output; seen: (B, S), False for
-        padding. keep: receives the stages up to self-attention, which must be readable, and the
-        output. more: further arguments of self-attention.
+        padding. keep: receives the stages up to self-attention, which must be readable, and
+        resid_post. more: further arguments of self-attention.
         """
         if keep is not None:
-            keep(stream=x)
+            keep(resid_pre=x)
             more["keep"] = keep
         x = self._add(x, self.norm1, lambda x: self.attention(x, rotate, **more))
         if keep is not None:
-            keep(residual=x)
+            keep(resid_mid=x)
         if self.cross is not None:
             cross = partial(self.cross, rotate=rotate, memory=memory, allowed=everywhere(seen))
             x = self._add(x, self.cross_norm, cross)
         x = self._add(x, self.norm2, self.feed_forward)
         if keep is not None:
-            keep(output=x)
+            keep(resid_post=x)
         return x
 
     def _add(self, x: Tensor, norm: nn.Module, sublayer: Callable[[Tensor], Tensor]) -> Tensor:

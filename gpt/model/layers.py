@@ -93,13 +93,13 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """(B, T, C) -> (B, T, C): up to config.widened numbers, an activation, and down to C."""
+    """(B, T, C) -> (B, T, C): up to config.ffn_up numbers, an activation, and down to C."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(config.n_embd, config.widened, bias=config.bias)
+        self.up = nn.Linear(config.n_embd, config.ffn_up, bias=config.bias)
         self.activation = ACTIVATIONS[config.activation]
-        self.down = nn.Linear(config.hidden, config.n_embd, bias=config.bias)
+        self.down = nn.Linear(config.ffn_hidden, config.n_embd, bias=config.bias)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -125,7 +125,7 @@ class FallbackReader(Reader):
             def forward(ids: Ids) -> Array:
                 x = self.embed(ids)
                 for number in range(self.config.n_layer):
-                    x = device.block(x, number)["output"]
+                    x = device.block(x, number)["resid_post"]
                 return self.final_norm(x)
 
             self._prove("block", forward)

@@ -28,10 +28,8 @@ from gpt.reading.positions import POSITIONS
 from gpt.vocabulary import Ids
 
 #: Receives each stage as soon as it is computed: its name, its layer, its (B, …) array, into which
-#: it may write. The forward goes on with the result. The names are the fields of `Stages`, and:
-#: hidden (B, T, config.hidden), the result of the activation function; feed_forward (B, T, C), what
-#: is added to residual; after the last layer, with n_layer as the layer, final_norm (B, T, C) and
-#: logits (B, T, vocab_size).
+#: it may write. The forward goes on with the result. The names are those of config.stages, some of
+#: them after CROSS, but for head_output. final_norm and logits have n_layer as their layer.
 Hook = Callable[[str, int, Array], Array]
 
 
@@ -58,19 +56,19 @@ class Memory:
 class Stages(Result):
     """What one layer computed for (T,) characters; arrays of heads have H as their first axis.
 
-    stream: (T, C), what enters the layer. q, k, v: (H, T, D), after rotary positions, if the
+    resid_pre: (T, C), what enters the layer. q, k, v: (H, T, D), after rotary positions, if the
     model has them; scores = q·kᵀ, scaled = scores/√D, masked = scaled, and −inf
     above the diagonal, weights = softmax: (H, T, T); context = weights·v: (H, T, D); concat and
-    proj: (T, C); residual = stream + proj, output = residual + feed-forward: (T, C); with
+    proj: (T, C); resid_mid = resid_pre + proj, resid_post = resid_mid + ffn_out: (T, C); with
     post_norm, both sums are normalised.
 
     In an encoder, no score is −inf. A decoder with an encoder has Stages of self-attention, whose
-    output is their residual, and Stages of cross-attention, which the feed-forward follows: stream
-    is the first one's output, k and v are (H, S, D), from the encoder's S characters, and scores …
-    weights (H, T, S).
+    resid_post is their resid_mid, and Stages of cross-attention, which the feed-forward follows:
+    resid_pre is the first one's resid_post, k and v are (H, S, D), from the encoder's S characters,
+    and scores … weights (H, T, S).
     """
 
-    stream: Array
+    resid_pre: Array
     q: Array
     k: Array
     v: Array
@@ -81,8 +79,8 @@ class Stages(Result):
     context: Array
     concat: Array
     proj: Array
-    residual: Array
-    output: Array
+    resid_mid: Array
+    resid_post: Array
 
     def __repr__(self) -> str:
         heads, length, size = self.q.shape
@@ -173,7 +171,7 @@ class Reader:
         more: further arguments of `block`.
         """
         for layer in layers:
-            x = self.block(x, layer, hook, **more)["output"]
+            x = self.block(x, layer, hook, **more)["resid_post"]
         return x
 
     def stages(self, ids: Ids, **more: Any) -> tuple[Stages, ...]:
@@ -190,13 +188,14 @@ class Reader:
         x, own, cross = self.embed(ids[None]), list[Stages](), list[Stages]()
         for layer in range(self.config.n_layer):
             found = self.block(x, layer, **more)
-            x = found["output"]
+            x = found["resid_post"]
             stages = {name: stage[0] for name, stage in found.items()}
             if self.encoder:
                 later = {n.removeprefix(CROSS): it for n, it in stages.items() if CROSS in n}
-                cross.append(Stages(stream=stages["residual"], output=stages["output"], **later))
+                later |= {"resid_pre": stages["resid_mid"], "resid_post": x[0]}
+                cross.append(Stages(**later))
                 stages = {name: it for name, it in stages.items() if CROSS not in name}
-                stages["output"] = stages["residual"]
+                stages["resid_post"] = stages["resid_mid"]
             own.append(Stages(**stages))
         return {"attention": tuple(own), **({"cross": tuple(cross)} if self.encoder else {})}
 
@@ -215,26 +214,26 @@ class Reader:
         memory: Memory | None = None,
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> dict[str, Array]:
-        """(B, T, C) -> one layer's stages by the names of Stages, (B, …); "output" is (B, T, C).
+        """(B, T, C) -> one layer's stages by the names of Stages, (B, …).
 
         memory: what cross-attention reads, in a model with an encoder; the names of its stages
         begin with CROSS. allowed: of self-attention, see `attend`.
         """
         block = f"blocks.{layer}."
-        x = hook("stream", layer, x)
+        x = hook("resid_pre", layer, x)
         stages = self.attend(self.before(x, block + "norm1"), layer, hook, allowed=allowed)
-        residual = hook("residual", layer, self.add(x, stages["proj"], block + "norm1"))
-        found = {"stream": x, **stages, "residual": residual}
+        resid_mid = hook("resid_mid", layer, self.add(x, stages["proj"], block + "norm1"))
+        found = {"resid_pre": x, **stages, "resid_mid": resid_mid}
         if memory is not None:
             norm, read = block + "cross_norm", (memory.states, memory.allowed, "cross")
-            found |= self.attend(self.before(residual, norm), layer, hook, *read)
-            residual = self.add(residual, found[CROSS + "proj"], norm)
-            residual = found[CROSS + "residual"] = hook(CROSS + "residual", layer, residual)
-        normed = self.before(residual, block + "norm2")
+            found |= self.attend(self.before(resid_mid, norm), layer, hook, *read)
+            resid_mid = self.add(resid_mid, found[CROSS + "proj"], norm)
+            resid_mid = found[CROSS + "resid_mid"] = hook(CROSS + "resid_mid", layer, resid_mid)
+        normed = self.before(resid_mid, block + "norm2")
         up = self.apply(normed, block + "feed_forward.up")
-        hidden = hook("hidden", layer, ACTIVATIONS[self.config.activation](up))
-        down = hook("feed_forward", layer, self.apply(hidden, block + "feed_forward.down"))
-        found["output"] = hook("output", layer, self.add(residual, down, block + "norm2"))
+        hidden = hook("ffn_hidden", layer, ACTIVATIONS[self.config.activation](up))
+        down = hook("ffn_out", layer, self.apply(hidden, block + "feed_forward.down"))
+        found["resid_post"] = hook("resid_post", layer, self.add(resid_mid, down, block + "norm2"))
         return found
 
     def attend(

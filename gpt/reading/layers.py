@@ -103,8 +103,8 @@ NORMS: dict[str, Callable[[Array, Mapping[str, Array], str], Array]] = {
     "layer": _layer_norm,
     "rms": _rms,
 }
-#: (…, widened) -> (…, hidden). Each function overwrites its argument and returns it, or its first
-#: half.
+#: (…, ffn_up) -> (…, ffn_hidden). Each function overwrites its argument and returns it, or its
+#: first half.
 Activation = Callable[[Array], Array]
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": _gelu,

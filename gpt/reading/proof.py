@@ -81,12 +81,12 @@ def reaches(
     """Stage -> its reach, if each is computed from the stages of `found`.
 
     exact: the model in float64. memory: (S, C) in float64, for stages of cross-attention. With an
-    encoder, a decoder's self-attention has no output of its own.
+    encoder, a decoder's self-attention has no resid_post of its own.
     """
     config, block = exact.config, f"blocks.{layer}."
     sublayer, norm = ("attention", "norm1") if memory is None else ("cross", "cross_norm")
-    stream, proj, v = (getattr(found, name).astype(np.float64) for name in ("stream", "proj", "v"))
-    reach = _projections(exact, f"{block}{sublayer}.qkv", stream, block + norm, memory)
+    entered, proj, v = (each.astype(np.float64) for each in (found.resid_pre, found.proj, found.v))
+    reach = _projections(exact, f"{block}{sublayer}.qkv", entered, block + norm, memory)
     lengths = _length(found.q) * _length(found.k).max(axis=1, keepdims=True)  # (H, T, 1)
     largest = lengths / config.head_size**0.5
     reach |= {"scores": lengths, "scaled": largest, "masked": largest}
@@ -95,11 +95,11 @@ def reaches(
     reach["context"] = np.abs(v).max(axis=(1, 2), keepdims=True)
     reach["concat"] = 0.0  # the same numbers in another order
     reach["proj"] = _linear(exact, found.concat.astype(np.float64), 0.0, f"{block}{sublayer}.proj")
-    reach["residual"] = residual = _largest(stream) + _largest(proj)
+    reach["resid_mid"] = summed = _largest(entered) + _largest(proj)
     if config.post_norm:
-        reach["residual"] = _normalised(exact, stream + proj, residual, block + norm)
+        reach["resid_mid"] = _normalised(exact, entered + proj, summed, block + norm)
     if memory is not None or not config.encoder_layers:
-        reach["output"] = _feed_forward(exact, block, found.residual.astype(np.float64))
+        reach["resid_post"] = _feed_forward(exact, block, found.resid_mid.astype(np.float64))
     return reach
 
 
@@ -108,11 +108,11 @@ def before_reach(exact: Reader, x: Array, norm: str) -> Array:
     return _length(x) if exact.config.post_norm else _norm(exact, x, norm)
 
 
-def logits_reach(exact: Reader, output: Array) -> Array:
-    """(T, C) output of the last layer -> (T, 1), of the logits."""
+def logits_reach(exact: Reader, resid_post: Array) -> Array:
+    """(T, C) of the last layer -> (T, 1), of the logits."""
     name = "token_embedding.weight" if exact.config.tied else "lm_head.weight"
     longest = float(_length(exact.tensors[name]).max())
-    return before_reach(exact, output, "norm") * longest
+    return before_reach(exact, resid_post, "norm") * longest
 
 
 def _projections(
@@ -125,26 +125,26 @@ def _projections(
     return {"q": own, "k": read, "v": read}
 
 
-def _feed_forward(exact: Reader, block: str, residual: Array) -> Array:
-    """(T, C) residual -> (T, 1), of the layer's output."""
+def _feed_forward(exact: Reader, block: str, resid_mid: Array) -> Array:
+    """(T, C) resid_mid -> (T, 1), of resid_post."""
     up, down, norm = f"{block}feed_forward.up", f"{block}feed_forward.down", f"{block}norm2"
-    normed = exact.before(residual, norm)
-    spread = _linear(exact, normed, before_reach(exact, residual, norm), up)
-    hidden = exact.apply(normed, up)
-    active = ACTIVATIONS[exact.config.activation](hidden.copy())
-    spread = _length(active) + _slope(exact.config.activation, hidden) * spread
-    reach = _largest(residual) + _linear(exact, active, spread, down)
+    normed = exact.before(resid_mid, norm)
+    spread = _linear(exact, normed, before_reach(exact, resid_mid, norm), up)
+    wide = exact.apply(normed, up)
+    active = ACTIVATIONS[exact.config.activation](wide.copy())
+    spread = _length(active) + _slope(exact.config.activation, wide) * spread
+    reach = _largest(resid_mid) + _linear(exact, active, spread, down)
     if not exact.config.post_norm:
         return reach
-    return _normalised(exact, residual + exact.apply(active, down), reach, norm)
+    return _normalised(exact, resid_mid + exact.apply(active, down), reach, norm)
 
 
-def _slope(activation: str, hidden: Array) -> Array | float:
-    """(T, widened) -> (T, 1), the largest factor by which an activation passes on an error."""
+def _slope(activation: str, wide: Array) -> Array | float:
+    """(T, ffn_up) -> (T, 1), the largest factor by which an activation passes on an error."""
     if activation == "relu2":
-        return _largest(2 * np.maximum(hidden, 0))
+        return _largest(2 * np.maximum(wide, 0))
     if activation == "swiglu":  # SiLU's slope is at most 1.1
-        gate, up = np.split(hidden, 2, axis=-1)
+        gate, up = np.split(wide, 2, axis=-1)
         silu = gate * (1 + np.tanh(gate / 2)) / 2
         return _largest(np.abs(silu) + 1.1 * np.abs(up))
     return 1.0
@@ -203,12 +203,12 @@ WHOLE = 4
 NUDGES = 4  # most forwards with weights nudged at random; the first one usually suffices
 #: Stage -> the check that covers it, recomputed from the stage before it.
 CHECKS = {
-    "stream": "stream",
+    "resid_pre": "resid_pre",
     **dict.fromkeys(("q", "k", "v"), "q, k, v"),
     **dict.fromkeys(("scores", "scaled", "masked"), "scores"),
     "weights": "weights",
     **dict.fromkeys(("context", "concat"), "context"),
-    **{name: name for name in ("proj", "residual", "output")},
+    **{name: name for name in ("proj", "resid_mid", "resid_post")},
 }
 IN_FLOAT64 = "again in float64"
 
@@ -331,8 +331,8 @@ def recomputed(
     last = _again(exact, ids, results, stages["decoder"], stages.get("cross", ()), memory)
     for name, errors in results.items():
         yield Check(name, *worst(errors), IN_FLOAT64)
-    output = stages["cross" if exact.encoder else "decoder"][-1].output
-    logits = reader.logits(reader.final_norm(output[None]))[0]  # (T, vocab_size)
+    resid_post = stages["cross" if exact.encoder else "decoder"][-1].resid_post
+    logits = reader.logits(reader.final_norm(resid_post[None]))[0]  # (T, vocab_size)
     expected = exact.logits(exact.final_norm(last))
     yield Check("logits", *held(logits, expected, logits_reach(exact, last)), IN_FLOAT64)
     error = _apart(logits, next(logits_of(exact, ids[None], read)))
@@ -348,8 +348,8 @@ def _again(
     crossed: Sequence[Stages] = (),
     memory: Array | None = None,
 ) -> Array:
-    """Adds the errors of every stage to the results. Returns the last layer's output, computed from
-    the stages before it in `layers`, (T, C) in float64.
+    """Adds the errors of every stage to the results. Returns the last layer's resid_post, computed
+    from the stages before it in `layers`, (T, C) in float64.
 
     crossed: of cross-attention. memory: what it reads, (S, C).
     """
@@ -357,14 +357,14 @@ def _again(
     entering = stream_reach(exact, ids)
     for layer, stages in enumerate(layers):
         found = dict(vars(stages))
-        reach = {"stream": 0.0 if layer else entering, **reaches(exact, layer, stages)}
+        reach = {"resid_pre": 0.0 if layer else entering, **reaches(exact, layer, stages)}
         if crossed:
             cross = crossed[layer]
-            results["output"].append(held(stages.output, stages.residual, 0.0))
-            results["stream"].append(held(cross.stream, stages.output, 0.0))
+            results["resid_post"].append(held(stages.resid_post, stages.resid_mid, 0.0))
+            results["resid_pre"].append(held(cross.resid_pre, stages.resid_post, 0.0))
             found |= {CROSS + name: stage for name, stage in vars(cross).items()}
             later = reaches(exact, layer, cross, memory)
-            found["output"], reach["output"] = cross.output, later["output"]
+            found["resid_post"], reach["resid_post"] = cross.resid_post, later["resid_post"]
             reach |= {CROSS + name: each for name, each in later.items()}
         see = partial(_hold, results, found, reach)
         x = recompute(exact, layer, x, found, see, memory)
@@ -394,7 +394,7 @@ def recompute(
     """Computes one layer in float64, each stage from the stage before it in `found`, if it has one.
 
     x: (T, C), what enters the layer. see: gets each stage by its name in a Hook, before the one in
-    `found` replaces it. memory: (S, C). Returns the output, (T, C).
+    `found` replaces it. memory: (S, C). Returns resid_post, (T, C).
     """
 
     def hook(name: str, layer: int, stage: Array) -> Array:
@@ -405,5 +405,5 @@ def recompute(
         return found[name][None].astype(np.float64)
 
     read = None if memory is None else Memory(memory[None])
-    output: Array = exact.block(x[None], layer, hook, memory=read)["output"][0]
-    return output
+    resid_post: Array = exact.block(x[None], layer, hook, memory=read)["resid_post"][0]
+    return resid_post

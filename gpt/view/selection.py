@@ -9,16 +9,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import Stage
+from gpt.config import DrawnStage
 from gpt.config.fields import require
+from gpt.config.stages import OF_HEADS, SQUARE
 from gpt.errors import ConfigError
-from gpt.heads.attention_map import LAYER_STAGES, NO_ROLLOUT, AttentionMap
+from gpt.heads.attention_map import NO_ROLLOUT, AttentionMap
 from gpt.reading.layers import Array
 
 HeadName = int | Literal["mean", "all", "rollout"]
-
-#: Stages whose columns are keys; the others' columns are dimensions.
-SQUARE_STAGES: tuple[Stage, ...] = ("scores", "scaled", "masked", "weights")
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Selection:
     attention: AttentionMap
     layers: tuple[int, ...]
     heads: tuple[HeadName, ...]
-    stage: Stage
+    stage: DrawnStage
     queries: range
     keys: range
     name: str = ""
@@ -39,7 +37,8 @@ class Selection:
 
     @property
     def square(self) -> bool:
-        return self.stage in SQUARE_STAGES
+        """Whether columns are keys, not dimensions."""
+        return self.stage in SQUARE
 
     @property
     def rows(self) -> str:
@@ -64,8 +63,8 @@ class Selection:
         return self.attention.allowed[queries, keys]
 
     def panels(self) -> list[Panel]:
-        """The selected matrices, layer by layer. concat, proj and residual come once a layer."""
-        heads: tuple[HeadName, ...] = ("all",) if self.stage in LAYER_STAGES else self.heads
+        """The selected matrices, layer by layer. Stages without heads come once a layer."""
+        heads: tuple[HeadName, ...] = self.heads if self.stage in OF_HEADS else ("all",)
         rows = slice(self.queries.start, self.queries.stop)
         columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
         return [
@@ -129,7 +128,7 @@ def select(
     attention: AttentionMap,
     layer: str = "0",
     head: str = "0",
-    stage: Stage = "weights",
+    stage: DrawnStage = "weights",
     query: str | None = None,
     key: str | None = None,
     name: str = "",

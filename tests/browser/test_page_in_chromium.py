@@ -19,7 +19,7 @@ from pages import HOSTILE, random_subject
 from gpt import load
 from gpt.characters import drawn_label
 from gpt.checks import Check
-from gpt.config import Stage
+from gpt.config import DrawnStage
 from gpt.heads.kinds import Start
 from gpt.reading.layers import Array
 from gpt.view.exports import to_csv
@@ -124,14 +124,14 @@ def test_hovering_and_the_saved_csv_have_the_numbers_of_the_map(
         assert near(shown["scaled"], stages.scaled[1, row, column])
     hover(page, 2, 5)
     assert said(page).startswith("Point at a cell")  # masked: there is no number
-    expect_every_csv(page, subject, exact=("weights", "proj", "residual"), tolerance=2e-6)
+    expect_every_csv(page, subject, exact=("weights", "proj", "resid_mid"), tolerance=2e-6)
 
 
 def expect_every_csv(
     page: Page, subject: Subject, exact: tuple[str, ...], tolerance: float
 ) -> None:
     """The CSV of each stage of layer 1 head 1 is the command's, `exact` ones to the bit."""
-    for number_, stage in enumerate(get_args(Stage), start=1):
+    for number_, stage in enumerate(get_args(DrawnStage), start=1):
         page.keyboard.press(str(number_))
         lines = lines_of(saved(page))
         expected = lines_of(to_csv([select(subject.attention, "1", "1", stage)]))
@@ -146,7 +146,7 @@ def expect_every_csv(
 
 
 #: The names of tabs that differ from those of their stages.
-TABS = {"context": "context", "concat": "concat", "residual": "residual", "masked": "mask"}
+TABS = {"context": "context", "concat": "concat", "resid_mid": "resid_mid", "masked": "mask"}
 
 
 def test_terms_of_a_clicked_cell_sum_to_its_number(open_page: Open, subject: Subject) -> None:
@@ -168,7 +168,7 @@ def test_terms_of_a_clicked_cell_sum_to_its_number(open_page: Open, subject: Sub
     sizes = [abs(value) for value in values_of(terms)]
     assert sizes == sorted(map(abs, products), reverse=True)
 
-    for stage, column in {"context": 3, "concat": 11, "residual": 9, "masked": 2}.items():
+    for stage, column in {"context": 3, "concat": 11, "resid_mid": 9, "masked": 2}.items():
         page.evaluate(f"location.hash = 'stage={stage}&cell=4,{column}'")
         page.locator("#stages [aria-pressed=true]", has_text=TABS[stage]).wait_for()
         name = "scores" if stage == "masked" else stage
@@ -197,7 +197,7 @@ def test_keyboard_reaches_every_control(open_page: Open, subject: Subject) -> No
     assert here(page) == "L0 H1"
     page.keyboard.press("[")
     assert here(page) == "L0 H0"
-    for number_, name in enumerate(get_args(Stage), start=1):
+    for number_, name in enumerate(get_args(DrawnStage), start=1):
         page.keyboard.press(str(number_))
         assert f"stage={name}" in address(page)
     page.keyboard.press("4")

@@ -76,19 +76,19 @@ def test_mine_explains_norms_after_the_sublayers_and_scaled_embeddings(
     assert lesson.failed == []
     assert "Normalise" not in [step.title for step in lesson.steps]
     formulas = " ".join(step.formula for step in lesson.steps)
-    assert "q = stream · W_qᵀ" in formulas
-    assert "x = stream + proj" in formulas
-    assert "norm2(residual + active · W_downᵀ)" in formulas
-    assert "logits = stream[5] · Wᵀ" in formulas
+    assert "q = resid_pre · W_qᵀ" in formulas
+    assert "x = resid_pre + proj" in formulas
+    assert "norm2(resid_mid + ffn_out)" in formulas
+    assert "logits = resid_post[5] · Wᵀ" in formulas
     tables = tables_of(lesson)
     rows = reader.tensors["token_embedding.weight"][LETTERS.encode(TEXT)]
     factor = np.sqrt(8) if scaled else 1
     np.testing.assert_allclose(tables["token embeddings"].values, rows * factor, rtol=1e-6)
-    stream, hidden = (tables[name].values for name in ("stream into layer 1", "hidden"))
+    resid_pre, up = (tables[name].values for name in ("resid_pre of layer 1", "ffn_up"))
     first = reader.tensors["blocks.1.attention.qkv.weight"].astype(np.float64)[4:8]
-    np.testing.assert_allclose(tables["q"].values, stream @ first.T, rtol=1e-4, atol=1e-4)
-    up = reader.tensors["blocks.1.feed_forward.up.weight"].astype(np.float64)
-    np.testing.assert_allclose(hidden, tables["residual"].values @ up.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(tables["q"].values, resid_pre @ first.T, rtol=1e-4, atol=1e-4)
+    matrix = reader.tensors["blocks.1.feed_forward.up.weight"].astype(np.float64)
+    np.testing.assert_allclose(up, tables["resid_mid"].values @ matrix.T, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("activation", get_args(Activation))
@@ -169,7 +169,7 @@ def test_later_layer_starts_from_the_output_of_earlier_ones() -> None:
     assert "Earlier layers" not in [step.title for step in walked(reader, layer=0).steps]
     tables = tables_of(walked(reader, layer=1))
     np.testing.assert_array_equal(
-        tables["stream into layer 1"].values, attention_of(reader).layers[0].output
+        tables["resid_pre of layer 1"].values, attention_of(reader).layers[0].resid_post
     )
 
 

@@ -58,12 +58,12 @@ def assert_right(reader: Reader, acts: Activations, text: int) -> None:
             expected = getattr(stages, field.name)
             assert_equal(field.name, acts[field.name, layer][text], expected)
         up = reader.apply(
-            reader.before(stages.residual, block + "norm2"), f"{block}feed_forward.up"
+            reader.before(stages.resid_mid, block + "norm2"), f"{block}feed_forward.up"
         )
         hidden = ACTIVATIONS[config.activation](up)
-        assert_equal("hidden", acts["hidden", layer][text], hidden)
+        assert_equal("ffn_hidden", acts["ffn_hidden", layer][text], hidden)
         down = reader.apply(hidden, block + "feed_forward.down")
-        assert_equal("feed_forward", acts["feed_forward", layer][text], down)
+        assert_equal("ffn_out", acts["ffn_out", layer][text], down)
 
         by_head = acts["head_output", layer][text]
         weight, bias = reader.linear(block + "attention.proj")
@@ -72,7 +72,7 @@ def assert_right(reader: Reader, acts: Activations, text: int) -> None:
         columns = np.split(weight, config.n_head, axis=1)
         for number, context in enumerate(stages.context):
             assert_equal("head_output", by_head[number], context @ columns[number].T)
-    final = reader.final_norm(stages.output)
+    final = reader.final_norm(stages.resid_post)
     assert_equal("final_norm", acts["final_norm"][text], final)
     assert_equal("logits", acts["logits"][text], reader.logits(final))
 
@@ -115,9 +115,9 @@ def test_chosen_stages_and_layers_are_kept() -> None:
     for name in acts:
         assert np.array_equal(acts[name][:, 0], whole[name, 2])
         assert np.array_equal(acts[name, 0], whole[name, 0])
-    one = Plan(reader, ids, "residual", np.int64(1)).read()
-    assert np.array_equal(one["residual"], whole["residual"][:, 1:2])
-    assert "residual" in one
+    one = Plan(reader, ids, "resid_mid", np.int64(1)).read()
+    assert np.array_equal(one["resid_mid"], whole["resid_mid"][:, 1:2])
+    assert "resid_mid" in one
     assert "q" not in one
 
 
@@ -152,7 +152,7 @@ def test_padding_changes_no_number_of_a_shorter_text(position: str) -> None:
         assert (acts["scores"][text, ..., length:] == 0).all()
         assert (acts["weights"][text, ..., length:] == 0).all()
     assert acts.mask.sum(axis=1).tolist() == lengths.tolist()
-    assert acts["residual", 1][acts.mask].shape == (14, 8)
+    assert acts["resid_mid", 1][acts.mask].shape == (14, 8)
     other = ids.copy()
     other[1, 1:], other[2, 5:] = 8 - ids[1, 1:], 8 - ids[2, 5:]
     again = Plan(reader, other, ALL, lengths=lengths).read()
@@ -227,7 +227,7 @@ def test_activations_show_their_shapes_and_are_read_only(
 
 
 WRONG: list[tuple[Any, type[Exception], str]] = [
-    (lambda run: run.activations("the", "Q"), ValueError, "names: 'Q' is not one of stream, q"),
+    (lambda run: run.activations("the", "Q"), ValueError, "names: 'Q' is not one of resid_pre, q"),
     (lambda run: run.activations("the", "q", 2), IndexError, r"layer 2 is not in 0 … 1"),
     (lambda run: run.activations("the", "q", [-1]), IndexError, r"layer -1 is not in 0 … 1"),
     (lambda run: run.activations("the", "q")["k"], ValueError, "'k' was not kept; kept: q"),

@@ -10,25 +10,26 @@ import numpy as np
 import pytest
 
 from gpt.checks import Check
+from gpt.config.stages import OF_HEADS
 from gpt.errors import TextError
-from gpt.heads.attention_map import LAYER_STAGES, inspect
+from gpt.heads.attention_map import inspect
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.storage.checkpoint import Checkpoint
 from gpt.vocabulary import Ids
 
-SUM, DIAGONAL, STREAM, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, RESIDUAL, OUTPUT, LOGITS, WAY, PROBE = (
+SUM, DIAGONAL, PRE, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, MID, POST, LOGITS, WAY, PROBE = (
     "rows sum to 1",
     "above the diagonal exactly 0",
-    "stream",
+    "resid_pre",
     "q, k, v",
     "scores",
     "weights",
     "context",
     "proj",
-    "residual",
-    "output",
+    "resid_mid",
+    "resid_post",
     "logits",
     "logits end to end",
     "logits = torch's at saving",
@@ -76,7 +77,7 @@ def failed(reader: Reader, trained: TrainedGPT) -> set[str]:
 def test_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> None:
     attention = trained.attn(text)
     assert [check.name for check in attention.checks] == [
-        *(SUM, DIAGONAL, STREAM, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, RESIDUAL, OUTPUT),
+        *(SUM, DIAGONAL, PRE, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, MID, POST),
         *(LOGITS, WAY, PROBE),
     ]
     assert all(check.passed for check in attention.checks)
@@ -97,9 +98,9 @@ def test_trained_model_passes_every_check(trained: TrainedGPT, text: str) -> Non
         ("v", at((0, 1, 2), 0.1), {QKV, CONTEXT}),
         ("context", at((1, 6, 1), 1e-3), {CONTEXT}),
         ("concat", at((6, 1), 1e-3), {CONTEXT, PROJ}),
-        ("proj", at((6, 1), 1e-3), {PROJ, RESIDUAL}),
-        ("residual", at((6, 1), 1e-3), {RESIDUAL, OUTPUT}),
-        ("stream", at((6, 1), 1e-3), {STREAM, QKV, RESIDUAL}),
+        ("proj", at((6, 1), 1e-3), {PROJ, MID}),
+        ("resid_mid", at((6, 1), 1e-3), {MID, POST}),
+        ("resid_pre", at((6, 1), 1e-3), {PRE, QKV, MID}),
         ("scores", at((0, 2, 1), 0.1), {SCORES}),
         ("scaled", at((0, 2, 1), 0.1), {SCORES}),
         ("masked", at((0, 2, 1), 0.1), {SCORES}),
@@ -122,9 +123,9 @@ def test_nan_in_any_stage_fails_a_check(trained: TrainedGPT, stage: str) -> None
 
 @pytest.mark.parametrize("layer", [0, 1])
 def test_two_layers_check_the_output_between_them(trained: TrainedGPT, layer: int) -> None:
-    damaged = Damaged(trained, layer, "output", at((6, 1), 1e-3))
-    # The next layer's stream no longer equals it; after the last layer, the logits differ.
-    expected = {OUTPUT, STREAM} if layer == 0 else {OUTPUT, WAY}
+    damaged = Damaged(trained, layer, "resid_post", at((6, 1), 1e-3))
+    # The next layer's resid_pre no longer equals it; after the last layer, the logits differ.
+    expected = {POST, PRE} if layer == 0 else {POST, WAY}
     assert failed(damaged, trained) == expected
 
 
@@ -151,7 +152,7 @@ STAGES = [field.name for field in fields(Stages)]
 def test_every_stage_is_per_head_or_per_layer(trained: TrainedGPT, name: Any, layer: int) -> None:
     attention = trained.attn("the cat")
     values = getattr(attention.layers[layer], name)
-    of_heads = name not in LAYER_STAGES
+    of_heads = name in OF_HEADS
     assert values.shape[: 1 + of_heads] == ((2, 7) if of_heads else (7,))
     for head in (0, 1, np.int64(1)):
         expected = values[head] if of_heads else values

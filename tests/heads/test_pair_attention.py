@@ -72,7 +72,7 @@ def test_a_map_has_the_stages_of_the_forward_pass(trained: TrainedGPT) -> None:
     reader = trained.reader
     memory = reader.encode(cross.column_ids[None])
     stream = reader.forward(cross.ids[None], memory)
-    last = reader.final_norm(cross.layers[-1].output[None])
+    last = reader.final_norm(cross.layers[-1].resid_post[None])
     np.testing.assert_array_equal(last, stream)
 
 
@@ -123,7 +123,7 @@ GUARDED = {
     **dict.fromkeys(("q", "k", "v"), "q, k, v"),
     **dict.fromkeys(("scores", "scaled", "masked"), "scores"),
     **dict.fromkeys(("context", "concat"), "context"),
-    **{name: name for name in ("stream", "weights", "proj", "residual", "output")},
+    **{name: name for name in ("resid_pre", "weights", "proj", "resid_mid", "resid_post")},
 }
 
 

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from gpt.config import ModelConfig
 from gpt.config.model import Norm, Position
+from gpt.config.stages import OF_HEADS
 from gpt.heads.ablation import Ablation, Texts, ablate, other_windows
-from gpt.heads.activations import OF_HEADS, Activations, Patch, Place, Plan, batches, shapes
+from gpt.heads.activations import Activations, Patch, Place, Plan, batches, shapes
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading import score as scoring
@@ -105,14 +106,14 @@ def hooked(model: GPT, place: Place) -> Any:
         module = one if name == "context" else one.value
         return module.register_forward_hook(lambda *call: changed(call[-1]))
     inputs: dict[str, nn.Module] = {
-        **{"stream": block, "hidden": block.feed_forward.down},
+        **{"resid_pre": block, "ffn_hidden": block.feed_forward.down},
         **{"concat": block.attention.proj},
     }
     if name in inputs:
         return inputs[name].register_forward_pre_hook(
             lambda _, given: (changed(given[0]), *given[1:])
         )
-    outputs = {"proj": block.attention, "feed_forward": block.feed_forward, "output": block}
+    outputs = {"proj": block.attention, "ffn_out": block.feed_forward, "resid_post": block}
     return outputs[name].register_forward_hook(lambda *call: changed(call[-1]))
 
 
@@ -128,7 +129,7 @@ def test_patched_logits_equal_torchs_with_a_forward_hook(position: str, norm: st
         model.load_parameters(stored)
         places: list[Place] = ["final_norm", "logits"]
         for layer in range(2):
-            whole = ("stream", "concat", "proj", "hidden", "feed_forward", "output")
+            whole = ("resid_pre", "concat", "proj", "ffn_hidden", "ffn_out", "resid_post")
             places += [(name, layer) for name in whole]
             places += [(name, layer, head) for name in ("v", "context") for head in range(2)]
         unpatched = logits(reader, ids)
@@ -152,8 +153,8 @@ FOLLOWS: dict[str, Callable[[Reader, dict[str, Array]], Array]] = {
     "weights": lambda reader, x: softmax(x["masked"]),
     "context": lambda reader, x: x["weights"] @ x["v"],
     "concat": lambda reader, x: x["context"].swapaxes(1, 2).reshape(*x["proj"].shape),
-    "residual": lambda reader, x: x["stream"] + x["proj"],
-    "output": lambda reader, x: x["residual"] + x["feed_forward"],
+    "resid_mid": lambda reader, x: x["resid_pre"] + x["proj"],
+    "resid_post": lambda reader, x: x["resid_mid"] + x["ffn_out"],
 }
 
 
@@ -173,10 +174,10 @@ def test_everything_after_a_stage_follows_from_its_new_values() -> None:
                     if (stage, number) != (name, layer):
                         expected = rule(reader, kept)
                         np.testing.assert_allclose(kept[stage], expected, rtol=0, atol=1e-12)
-            if (name, layer) != ("stream", 1):
-                assert np.array_equal(other["stream", 1], other["output", 0])
+            if (name, layer) != ("resid_pre", 1):
+                assert np.array_equal(other["resid_pre", 1], other["resid_post", 0])
             if layer:  # what comes before stays
-                assert np.array_equal(other["output", 0], clean["output", 0])
+                assert np.array_equal(other["resid_post", 0], clean["resid_post", 0])
 
 
 def loss(reader: Reader, windows: Array, patch: Patched | None = None) -> Array:
@@ -213,16 +214,16 @@ def test_each_window_gets_another_one(N: int) -> None:
 def test_path_patching_sends_only_one_heads_output_to_the_receiver() -> None:
     """From head 0.1 to the queries of head 1.0, as in the docstring of `activations`."""
     reader, ids, others = reader_of(), ids_of(), ids_of(seed=3)
-    clean = Plan(reader, ids, ["context", "feed_forward"]).read()
+    clean = Plan(reader, ids, ["context", "ffn_out"]).read()
     other = Plan(reader, others, "context", 0).read()["context", 0][:, 1]
     frozen: Patched = {(name, 0): clean[name, 0] for name in clean}
     sender: Patched = {("context", 0, 1): other}
     sent = Plan(reader, ids, "q", 1, patch=frozen | sender).read()["q", 1][:, 0]
     found = logits(reader, ids, {("q", 1, 0): sent})
 
-    wide = Plan(reader, ids, ["output", "head_output"], 0).read()
+    wide = Plan(reader, ids, ["resid_post", "head_output"], 0).read()
     changed = Plan(reader, others, "head_output", 0).read()["head_output", 0][:, 1]
-    stream = wide["output", 0] + changed - wide["head_output", 0][:, 1]  # the direct path
+    stream = wide["resid_post", 0] + changed - wide["head_output", 0][:, 1]  # the direct path
     expected = reader.block(stream, 1)["q"][:, 0]
     np.testing.assert_allclose(sent, expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(found, logits(reader, ids, {("q", 1, 0): expected}), atol=1e-12)
@@ -257,8 +258,8 @@ def test_a_function_may_write_into_its_argument_and_its_type_does_not_matter() -
     found = [logits(reader, ids, {("q", 0, 1): each}) for each in (in_place, copied)]
     assert np.array_equal(*found)
     assert found[0].dtype == np.float32
-    one = logits(reader, ids, {("feed_forward", 0): 1})
-    assert np.array_equal(one, logits(reader, ids, {("feed_forward", 0): np.ones(8)}))
+    one = logits(reader, ids, {("ffn_out", 0): 1})
+    assert np.array_equal(one, logits(reader, ids, {("ffn_out", 0): np.ones(8)}))
 
 
 def test_a_head_is_replaced_after_its_whole_stage() -> None:
@@ -270,7 +271,11 @@ def test_a_head_is_replaced_after_its_whole_stage() -> None:
 
 
 WRONG: list[tuple[Any, type[Exception], str]] = [
-    ({("mlp", 0): 0}, ValueError, r"patch \('mlp', 0\): 'mlp' is not one of stream, q, k, v, scor"),
+    (
+        {("mlp", 0): 0},
+        ValueError,
+        r"patch \('mlp', 0\): 'mlp' is not one of resid_pre, q, k, v",
+    ),
     ({"q": 0}, ValueError, r"patch 'q': expected \('q', layer\) or \('q', layer, head\)"),
     ({("proj", 0, 1): 0}, ValueError, r"patch \('proj', 0, 1\): expected \('proj', layer\)$"),
     ({("logits", 1): 0}, ValueError, "logits comes after all layers; use 'logits' alone"),

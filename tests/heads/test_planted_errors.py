@@ -119,8 +119,8 @@ ERRORS: dict[str, Error] = {
     "queries are of another layer": of_another_layer("attention.qkv"),
     "projections are of another layer": of_another_layer("attention.proj"),
     "the feed-forward is of another layer": of_another_layer("feed_forward.up"),
-    "hidden numbers are 0.1 % too large": at("hidden", times(SLIGHTLY)),
-    "the last position is 0.1 % off": at("output", times(SLIGHTLY, last_position)),
+    "hidden numbers are 0.1 % too large": at("ffn_hidden", times(SLIGHTLY)),
+    "the last position is 0.1 % off": at("resid_post", times(SLIGHTLY, last_position)),
     "one character has another's row": (
         Reader,
         "embed",

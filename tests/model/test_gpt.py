@@ -44,7 +44,7 @@ def test_activations_have_similar_parameters_and_operations(n_embd: int) -> None
     attention = 6 * plain.n_layer * n_embd * plain.block_size
     assert plain.training_flops == 6 * matrices + attention
     for config in others:
-        assert config.hidden % 8 == 0
+        assert config.ffn_hidden % 8 == 0
         more = 3 * 8 * n_embd * config.n_layer  # three matrices with at most 8 extra rows
         assert 0 <= config.parameters() - plain.parameters() <= more
         assert config.training_flops - plain.training_flops == 6 * (

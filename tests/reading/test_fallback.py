@@ -168,7 +168,7 @@ class Wrong(Device):
 
     def block(self, x: Array, layer: int) -> dict[str, Array]:
         found = super().block(x, layer)
-        self._changed("block", found["output"])
+        self._changed("block", found["resid_post"])
         return found
 
 

@@ -80,7 +80,7 @@ def test_forward_is_a_pure_function_of_the_ids() -> None:
     layers = reader.stages(ids[0])
     assert np.array_equal(reader.forward(ids), first)
     assert len(layers) == reader.config.n_layer
-    np.testing.assert_allclose(reader.final_norm(layers[-1].output), first[0], atol=1e-12)
+    np.testing.assert_allclose(reader.final_norm(layers[-1].resid_post), first[0], atol=1e-12)
     for name, weight in before.items():
         assert np.array_equal(reader.linear(name.removesuffix(".weight"))[0], weight)
 
@@ -100,7 +100,7 @@ def test_a_model_in_float64_has_no_float32(position: str) -> None:
     stream = exact.blocks(exact.embed(ids), range(2), see, memory=memory)
     found = exact.logits(exact.final_norm(stream, see), see)
     assert {memory.states.dtype, *kept.values()} == {np.dtype(np.float64)}
-    assert {"masked", "cross_weights", "hidden", "final_norm", "logits"} < kept.keys()
+    assert {"masked", "cross_weights", "ffn_hidden", "final_norm", "logits"} < kept.keys()
     tensors = {name: each.astype(np.float64) for name, each in reader.tensors.items()}
     other = Reader(reader.config, tensors)
     assert np.array_equal(found, other.logits(other.forward(ids, other.encode(ids))))

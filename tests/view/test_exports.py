@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 from gpt.checks import Check
-from gpt.config import Stage
+from gpt.config import DrawnStage
+from gpt.config.stages import SQUARE
 from gpt.heads.attention_map import AttentionMap
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Stages
 from gpt.storage.checkpoint import Checkpoint
 from gpt.view.exports import record, to_csv, to_json, to_npz
-from gpt.view.selection import SQUARE_STAGES, Selection, select
+from gpt.view.selection import Selection, select
 
-STAGES = get_args(Stage)
+STAGES = get_args(DrawnStage)
 AWKWARD = '\n",[é\r '  # as many characters as in "the cat"
 
 
@@ -97,7 +98,7 @@ def test_csv_has_one_line_per_number_and_loses_no_bit_and_no_character(
 ) -> None:
     selection = selected(attention, stage, "1:6", "2:")
     lines = list(csv.reader(io.StringIO(to_csv([selection]), newline=""), strict=True))
-    square = stage in SQUARE_STAGES
+    square = stage in SQUARE
     name = "weight" if stage == "weights" else stage
     columns = ["q_pos", "q_char", "k_pos", "k_char"] if square else ["pos", "char", "dimension"]
     assert lines[0] == ["layer", "head", *columns, name]

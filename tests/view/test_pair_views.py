@@ -13,7 +13,7 @@ import pytest
 from encoded import encoded_file
 
 from gpt import load
-from gpt.config import AttentionKind, Drawing, Stage
+from gpt.config import AttentionKind, Drawing, DrawnStage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.interface.trained import TrainedGPT
@@ -38,7 +38,9 @@ def cross(trained: TrainedGPT) -> AttentionMap:
     return trained.attn(PAIR)
 
 
-def drawn(found: AttentionMap, view: Drawing, stage: Stage = "weights", **part: str) -> list[str]:
+def drawn(
+    found: AttentionMap, view: Drawing, stage: DrawnStage = "weights", **part: str
+) -> list[str]:
     selection = select(found, stage=stage, **part)
     return [line.plain for line in render(selection, view, Page(160))]
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpt.config import DrawnStage
+from gpt.config.stages import OF_HEADS, SQUARE
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.checkpoint import Checkpoint
-from gpt.view.selection import LAYER_STAGES, SQUARE_STAGES, select
+from gpt.view.selection import select
 
 
 @pytest.fixture(scope="module")
@@ -62,20 +64,20 @@ def test_ranges_are_as_in_python(
 
 
 @pytest.mark.parametrize("head", ["0", "1", "all", "mean"])
-@pytest.mark.parametrize("stage", [*SQUARE_STAGES, *LAYER_STAGES, "context"])
+@pytest.mark.parametrize("stage", get_args(DrawnStage))
 def test_panels_contain_the_numbers_of_the_map(
     attention: AttentionMap, stage: Any, head: str
 ) -> None:
     selection = select(attention, layer="1", head=head, stage=stage, query="1:4", key="2:6")
     panels = selection.panels()
-    assert len(panels) == (2 if head == "all" and stage not in LAYER_STAGES else 1)
+    assert len(panels) == (2 if head == "all" and stage in OF_HEADS else 1)
     for panel in panels:
-        columns = slice(2, 6) if stage in SQUARE_STAGES else slice(None)
+        columns = slice(2, 6) if stage in SQUARE else slice(None)
         expected = attention.stage(stage, 1, panel.head)[1:4, columns]
         assert np.array_equal(panel.values, expected)
         assert panel.values.shape == (
             3,
-            {"context": 8}.get(stage, 16 if stage in LAYER_STAGES else 4),
+            {"context": 8}.get(stage, 4 if stage in OF_HEADS else 16),
         )
 
 

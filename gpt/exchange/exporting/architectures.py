@@ -119,7 +119,7 @@ def _gpt2(config: ModelConfig) -> dict[str, Any]:
         "n_embd": config.n_embd,
         "n_layer": config.n_layer,
         "n_head": config.n_head,
-        "n_inner": config.hidden,
+        "n_inner": config.ffn_hidden,
         "activation_function": ACTIVATIONS[config.activation],
         "layer_norm_epsilon": EPSILON,
         "resid_pdrop": config.dropout,
@@ -131,7 +131,7 @@ def _gpt2(config: ModelConfig) -> dict[str, Any]:
 def _gpt_neox(config: ModelConfig) -> dict[str, Any]:
     return {
         "hidden_size": config.n_embd,
-        "intermediate_size": config.hidden,
+        "intermediate_size": config.ffn_hidden,
         "num_hidden_layers": config.n_layer,
         "num_attention_heads": config.n_head,
         "max_position_embeddings": config.block_size,

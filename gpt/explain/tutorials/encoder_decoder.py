@@ -299,7 +299,7 @@ def _size() -> Step:
     return Step(
         "At the paper’s size",
         f"The tutorial’s model is {config.n_embd} wide and has {config.n_head} heads of "
-        f"{config.head_size}, {config.hidden:,} numbers between the feed-forward matrices, "
+        f"{config.head_size}, {config.ffn_hidden:,} numbers between the feed-forward matrices, "
         f"{config.vocab_size:,} words and {config.n_layer} blocks in each stack. An encoder block "
         f"has {counts[1]:,} parameters, as the tutorial prints; a decoder block has {counts[2]:,}, "
         f"because of cross-attention and its norm; an embedding has {counts[0]:,}. "

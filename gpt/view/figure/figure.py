@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpt.characters import cut
-from gpt.config import Scale, Stage
+from gpt.config import DrawnStage, Scale
+from gpt.config.stages import OF_HEADS
 from gpt.errors import ConfigError
-from gpt.heads.attention_map import LAYER_STAGES
 from gpt.reading.layers import Array
 from gpt.view.exports import Figure as Form
 from gpt.view.figure.fonts import warning
@@ -39,7 +39,7 @@ _SIGNED_RAMP = (
     *("#702a06", "#aa521c", "#e28e52", "#f8d0a0", "#f0f3ec"),
     *("#addac7", "#40a0a0", "#1c5c8c", "#122a62"),
 )
-_MEANINGS: dict[Stage, str] = {
+_MEANINGS: dict[DrawnStage, str] = {
     "scores": "q·k",
     "scaled": "q·k / √d",
     "masked": "q·k / √d",
@@ -47,7 +47,7 @@ _MEANINGS: dict[Stage, str] = {
     "context": "context = weights · v",
     "concat": "contexts of all heads",
     "proj": "projection of all heads",
-    "residual": "residual stream",
+    "resid_mid": "residual stream",
 }
 
 
@@ -123,7 +123,7 @@ def _name_of(panel: Panel, checkpoints: int, panels: int) -> str:
         return panel.where(" · ")
     if checkpoints == panels:
         return cut(panel.selection.name, LONGEST)
-    short = isinstance(panel.head, int) and panel.selection.stage not in LAYER_STAGES
+    short = isinstance(panel.head, int) and panel.selection.stage in OF_HEADS
     place = f"L{panel.layer}H{panel.head}" if short else panel.where(" · ")
     return f"{place} · {cut(panel.selection.name, LONGEST)}"
 

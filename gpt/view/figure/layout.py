@@ -13,7 +13,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from gpt.characters import NAMED, PICTURES, SPACE, legend
-from gpt.heads.attention_map import LAYER_STAGES
+from gpt.config.stages import OF_HEADS
 from gpt.view.figure.fonts import drawable, files_for
 from gpt.view.selection import Panel
 from gpt.view.terminal.attention import names_of
@@ -57,7 +57,7 @@ def plan_of(panels: Sequence[Panel], numbers: list[list[str]], checkpoints: int 
     """
     selection, (rows, columns) = panels[0].selection, panels[0].values.shape
     count, layers = len(panels), len(selection.layers)
-    across = _across(count, layers, selection.stage in LAYER_STAGES)
+    across = _across(count, layers, selection.stage not in OF_HEADS)
     if checkpoints > 1:
         across = checkpoints if checkpoints < count else _across(count, 1, False)
     widest = max((_ems(text) for row in numbers for text in row), default=0.0) or 1.0

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpt.blocks import Note, Records, Title
 from gpt.characters import cut
-from gpt.config import Stage
+from gpt.config import DrawnStage
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
 from gpt.view.exports import table_of
 from gpt.view.html import LIMIT, card_of
@@ -40,7 +40,9 @@ def to_pandas(found: Any) -> Any:
     return to_frame(found.records())
 
 
-def attention_to_pandas(found: AttentionMap, layer: AnyLayer, head: AnyHead, stage: Stage) -> Any:
+def attention_to_pandas(
+    found: AttentionMap, layer: AnyLayer, head: AnyHead, stage: DrawnStage
+) -> Any:
     """See AttentionMap.to_pandas."""
     names, rows = table_of([selected(found, layer, head, stage)])
     columns = map(list, zip(*rows, strict=True))

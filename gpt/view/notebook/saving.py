@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex, get_args
 
-from gpt.config import LiveConfig, Scale, Stage
+from gpt.config import DrawnStage, LiveConfig, Scale
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
 from gpt.heads.kinds import opening
@@ -25,7 +25,9 @@ from gpt.view.selection import Selection, select
 from gpt.view.terminal.lines import Page
 
 
-def selected(attention: AttentionMap, layer: AnyLayer, head: AnyHead, stage: Stage) -> Selection:
+def selected(
+    attention: AttentionMap, layer: AnyLayer, head: AnyHead, stage: DrawnStage
+) -> Selection:
     """The part of a map that Python's arguments name. Raises ConfigError."""
     last = len(attention.layers) - 1
     layer = last if head == "rollout" and layer == "all" else layer
@@ -34,7 +36,7 @@ def selected(attention: AttentionMap, layer: AnyLayer, head: AnyHead, stage: Sta
 
 
 def save(
-    attention: AttentionMap, path: str | Path, layer: AnyLayer, head: AnyHead, stage: Stage
+    attention: AttentionMap, path: str | Path, layer: AnyLayer, head: AnyHead, stage: DrawnStage
 ) -> Path:
     """See AttentionMap.save."""
     target = Path(path)
@@ -84,7 +86,7 @@ def save_live(
 
 
 def save_figure(
-    attention: AttentionMap, path: str | Path, layer: AnyLayer, head: AnyHead, stage: Stage
+    attention: AttentionMap, path: str | Path, layer: AnyLayer, head: AnyHead, stage: DrawnStage
 ) -> Path:
     """See AttentionMap.figure."""
     drawn, _ = to_figure(selected(attention, layer, head, stage), _form(path))
@@ -114,7 +116,7 @@ def save_strip(
     *,
     layer: SupportsIndex | Literal["all"] = 0,
     head: SupportsIndex | Literal["all", "mean", "rollout"] = 0,
-    stage: Stage = "weights",
+    stage: DrawnStage = "weights",
     scale: Scale = "fixed",
     name: str = "",
 ) -> Path:

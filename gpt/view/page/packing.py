@@ -15,18 +15,18 @@ from gpt.reading.gpt import Stages
 from gpt.reading.layers import Array
 
 #: Arrays of a layer besides its weights. All other stages follow from these arrays: scores from q
-#: and k, context and concat from weights and v, residual = stream + proj, to the last bit, unless
-#: it is normalised.
-DETAILS = ("q", "k", "v", "stream", "proj")
+#: and k, context and concat from weights and v, resid_mid = resid_pre + proj, to the last bit,
+#: unless it is normalised.
+DETAILS = ("q", "k", "v", "resid_pre", "proj")
 
 Bits = Literal[16, 32]
 _KEYS = 64  # most characters that an array takes in JSON besides its numbers
 
 
 def detail_names(layer: Stages) -> tuple[str, ...]:
-    """DETAILS, and residual where it is not the sum of stream and proj, as with post_norm."""
-    plain = np.array_equal(layer.residual, layer.stream + layer.proj, equal_nan=True)
-    return DETAILS if plain else (*DETAILS, "residual")
+    """DETAILS, and resid_mid where it is not resid_pre + proj, as with post_norm."""
+    plain = np.array_equal(layer.resid_mid, layer.resid_pre + layer.proj, equal_nan=True)
+    return DETAILS if plain else (*DETAILS, "resid_mid")
 
 
 def fit(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bits, set[int]]:

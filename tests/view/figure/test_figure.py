@@ -25,7 +25,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from gpt.config import Stage
+from gpt.config import DrawnStage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
@@ -180,8 +180,8 @@ def test_masked_weights_are_blank_and_a_weight_of_zero_is_not() -> None:
     assert image.to_rgba(image.get_array())[0, 1, :3] == pytest.approx(to_rgb("#d0d0d0"))
 
 
-@pytest.mark.parametrize("stage", get_args(Stage))
-def test_panels_share_one_colour_scale_with_a_labelled_bar(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", get_args(DrawnStage))
+def test_panels_share_one_colour_scale_with_a_labelled_bar(stage: DrawnStage) -> None:
     attention = map_of("abcdefgh", layers=2, heads=2)
     selection = select(attention, stage=stage, layer="all", head="all")
     figure, _ = draw(selection)
@@ -309,7 +309,7 @@ def test_panels_form_a_grid_of_layers_and_heads() -> None:
     for options, title in (
         ({"head": "mean"}, "layer 0 · mean of heads · weights"),
         ({"head": "rollout", "layer": "all"}, "layers 0–1 · rollout, a heuristic · weights"),
-        ({"stage": "residual", "layer": "all"}, "layers 0–1 · all heads · residual"),
+        ({"stage": "resid_mid", "layer": "all"}, "layers 0–1 · all heads · resid_mid"),
     ):
         shown, _ = draw(select(attention, **options))
         assert shown.get_suptitle() == title

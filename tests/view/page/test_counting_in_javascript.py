@@ -156,7 +156,7 @@ def test_page_mixes_the_experts_as_python(script: JavaScript) -> None:
     )
     text = "the cat sat on no rat.\n\n the mat"
     attention = inspect(reader, text, vocabulary.encode(text), Check("logits", 0.0, 1e-4))
-    logits = reader.logits(reader.final_norm(attention.layers[-1].output[None]))[0]
+    logits = reader.logits(reader.final_norm(attention.layers[-1].resid_post[None]))[0]
     expected = all_experts(reader, attention, mixture)
     asked = record_of(mixture), attention.ids.astype(np.int32), logits
     found = script("expected", *asked)

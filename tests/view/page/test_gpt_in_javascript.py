@@ -83,14 +83,14 @@ def test_stages_and_lens_equal_numpys(script: JavaScript, options: dict[str, Any
     found = script("stages", opened(script, reader), ids.tolist(), None)
     stages = reader.stages(ids)
     for layer, expected in zip(found["layers"], stages, strict=True):
-        for name in ("q", "k", "v", "stream", "proj"):
+        for name in ("q", "k", "v", "resid_pre", "proj"):
             assert apart(layer[name], getattr(expected, name)) < tolerance, name
-        assert ("residual" in layer) == ("post_norm" in options)
-        if "residual" in layer:
-            assert apart(layer["residual"], expected.residual) < tolerance
-        lower = np.tri(len(expected.stream), dtype=np.bool_)
+        assert ("resid_mid" in layer) == ("post_norm" in options)
+        if "resid_mid" in layer:
+            assert apart(layer["resid_mid"], expected.resid_mid) < tolerance
+        lower = np.tri(len(expected.resid_pre), dtype=np.bool_)
         assert apart(layer["weights"], of_allowed(expected.weights, lower)) < 1e-5
-    streams = np.stack([stages[0].stream, *(each.output for each in stages)])
+    streams = np.stack([stages[0].resid_pre, *(each.resid_post for each in stages)])
     lens = reader.logits(reader.final_norm(streams))
     for found_at, expected_at in zip(found["lens"], lens, strict=True):
         assert apart(found_at, expected_at) < tolerance

@@ -129,9 +129,9 @@ def test_numbers_too_large_for_float16_stay_float32_and_a_normed_residual_is_the
     subject: Subject,
 ) -> None:
     first, *others = subject.attention.layers
-    stream = first.stream * np.float32(1e6)
-    large = replace(first, stream=stream, residual=stream + first.proj)
-    normed = replace(first, residual=first.residual / 2)
+    entered = first.resid_pre * np.float32(1e6)
+    large = replace(first, resid_pre=entered, resid_mid=entered + first.proj)
+    normed = replace(first, resid_mid=first.resid_mid / 2)
     found = []
     for layer, limit in ((large, 0), (normed, 5_000_000)):
         attention = replace(subject.attention, layers=(layer, *others))
@@ -140,10 +140,10 @@ def test_numbers_too_large_for_float16_stay_float32_and_a_normed_residual_is_the
     (of_large, of_normed) = found
     assert {name: packed["bits"] for name, packed in of_large["0"].items()} == {
         **dict.fromkeys(DETAILS, 16),
-        "stream": 32,
+        "resid_pre": 32,
     }
-    assert np.array_equal(unpack(of_large["0"]["stream"]), large.stream.ravel())
-    assert np.array_equal(unpack(of_normed["0"]["residual"]), normed.residual.ravel())
+    assert np.array_equal(unpack(of_large["0"]["resid_pre"]), large.resid_pre.ravel())
+    assert np.array_equal(unpack(of_normed["0"]["resid_mid"]), normed.resid_mid.ravel())
     assert list(of_normed["1"]) == list(DETAILS)
 
 

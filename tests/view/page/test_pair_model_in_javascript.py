@@ -68,11 +68,11 @@ def test_stages_of_every_kind_equal_numpys(
     assert apart(found["memory"], reader.encode(source[None]).states[0]) < 1e-4
     for kind, layers in stages_of(reader, read, source).items():
         for ours, expected in zip(found[kind], layers, strict=True):
-            for name in ("q", "k", "v", "stream", "proj"):
+            for name in ("q", "k", "v", "resid_pre", "proj"):
                 assert apart(ours[name], getattr(expected, name)) < 1e-4, (kind, name)
-            assert ("residual" in ours) == post_norm
+            assert ("resid_mid" in ours) == post_norm
             if post_norm:
-                assert apart(ours["residual"], expected.residual) < 1e-4
+                assert apart(ours["resid_mid"], expected.resid_mid) < 1e-4
             _, T, S = expected.weights.shape
             allowed = np.tri(T, S, dtype=bool) if kind == "decoder" else np.ones((T, S), bool)
             assert apart(ours["weights"], of_allowed(expected.weights, allowed)) < 1e-5

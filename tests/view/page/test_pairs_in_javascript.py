@@ -11,8 +11,9 @@ from javascript import JavaScript
 from pages import payload_of
 
 from gpt import load
-from gpt.config import AttentionKind, Stage
-from gpt.heads.attention_map import LAYER_STAGES, AttentionMap
+from gpt.config import AttentionKind, DrawnStage
+from gpt.config.stages import SQUARE
+from gpt.heads.attention_map import AttentionMap
 from gpt.heads.kinds import Start
 from gpt.view.page.page import build_page, subject_of
 
@@ -38,7 +39,7 @@ def test_the_page_has_every_stage_of_every_kind(
     script: JavaScript, pages: dict[str, tuple[AttentionMap, Any]], kind: str
 ) -> None:
     found, page = pages[kind]
-    for stage in get_args(Stage):
+    for stage in get_args(DrawnStage):
         for layer, head in ((0, 0), (1, 1)):
             state = {"stage": stage, "layer": layer, "head": head}
             read, expected = script("matrix", page, state), found.stage(stage, layer, head)
@@ -47,7 +48,7 @@ def test_the_page_has_every_stage_of_every_kind(
             np.testing.assert_allclose(values, expected, rtol=0, atol=2e-5, err_msg=stage)
             causal = kind == "decoder" and stage in ("weights", "masked")
             assert read["causal"] == causal
-            assert read["keys"] == (stage not in (*LAYER_STAGES, "context"))
+            assert read["keys"] == (stage in SQUARE)
     context = script("sum", page, {"stage": "context"}, 2, 5)
     assert context["value"] == pytest.approx(found.stage("context", 0, 0)[2, 5], abs=1e-5)
     keys = found.columns[:3] if kind == "decoder" else found.columns

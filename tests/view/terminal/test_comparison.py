@@ -81,7 +81,7 @@ def test_largest_change_is_named_with_its_sign() -> None:
     assert (int(found[4]), int(found[5])) == (row, column)
 
 
-@pytest.mark.parametrize("stage", ["masked", "context", "residual"])
+@pytest.mark.parametrize("stage", ["masked", "context", "resid_mid"])
 @pytest.mark.parametrize("view", get_args(Drawing))
 @pytest.mark.parametrize("width", [40, 80, None])
 def test_every_stage_and_view_fits_any_page(stage: str, view: Drawing, width: int | None) -> None:

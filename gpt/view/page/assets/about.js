@@ -36,7 +36,7 @@ export function introduce(app) {
   say(
     part("left-out"),
     "To keep this file small, it has only the weights of layer" +
-      `${left.length > 1 ? "s" : ""} ${left.join(", ")}: no scores, context or residual. ` +
+      `${left.length > 1 ? "s" : ""} ${left.join(", ")}: no scores, context or resid_mid. ` +
       `For these, make a page with --layer ${left[0] ?? 0}${
         left.length > 1 ? " (or another)" : ""
       }.`,

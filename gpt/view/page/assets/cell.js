@@ -1,6 +1,7 @@
 // @ts-check
 // Shows one number as the sum of its terms, and the next step of the computation.
 
+import { LAYER_STAGES } from "./data.js";
 import { termsOf } from "./derive.js";
 import { short } from "./numbers.js";
 import { bar, make, named, part } from "./parts.js";
@@ -48,7 +49,7 @@ function explained(app, subject, [row, column], order) {
   const { state, digits } = app;
   const written = (/** @type {number} */ value) => short(value, digits);
   const title = app.subjects.length > 1 ? [make("h3", null, subject.name)] : [];
-  const alone = state.view === "head" || ["concat", "proj", "residual"].includes(state.stage);
+  const alone = state.view === "head" || LAYER_STAGES.includes(state.stage);
   const sum = alone && subject.has(state.layer, state.head)
     ? termsOf(subject, state, row, column, (key) => named(subject.columns, key), written)
     : null;

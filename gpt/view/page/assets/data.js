@@ -28,11 +28,11 @@ export const STAGES = /** @type {const} */ ([
   ["context", "context"],
   ["concat", "concat"],
   ["proj", "projection"],
-  ["residual", "residual"],
+  ["resid_mid", "resid_mid"],
 ]);
 
 /** Stages that all heads of a layer share. */
-export const LAYER_STAGES = ["concat", "proj", "residual"];
+export const LAYER_STAGES = ["concat", "proj", "resid_mid"];
 const SQUARE = ["scores", "scaled", "masked", "weights"];
 const KEPT = 24; // matrices in memory
 
@@ -84,21 +84,21 @@ export class Subject {
   }
 
   /**
-   * One of a head's arrays q, (T, D), k, v, (S, D), or a layer's stream, proj, (T, C). Use `head` 0
+   * One of a head's arrays q, (T, D), k, v, (S, D), or a layer's resid_pre, proj, (T, C). Use `head` 0
    * for a layer's arrays. @param {string} name
    * @param {number} layer
    * @param {number} head
    */
   detail(name, layer, head = 0) {
     const array = this.#array(`${name} ${layer}`, this.payload.details[layer][name]);
-    if (["stream", "proj", "residual"].includes(name)) return array;
+    if (["resid_pre", "proj", "resid_mid"].includes(name)) return array;
     const size = (name === "q" ? this.length : this.keys) * this.headSize;
     return array.subarray(head * size, (head + 1) * size);
   }
 
-  /** Whether a layer's residual is normalised, not a plain sum. @param {number} layer */
+  /** Whether a layer's resid_mid is normalised, not a plain sum. @param {number} layer */
   normalised(layer) {
-    return "residual" in this.payload.details[layer];
+    return "resid_mid" in this.payload.details[layer];
   }
 
   /** The number of keys that a row may read: the first ones. @param {number} row */
@@ -197,13 +197,13 @@ export class Subject {
       for (let h = 0; h < this.heads; h++) {
         this.#context(layer, h, values, columns, h * this.headSize);
       }
-    } else if (stage === "residual" && this.normalised(layer)) {
-      values.set(this.detail("residual", layer));
+    } else if (stage === "resid_mid" && this.normalised(layer)) {
+      values.set(this.detail("resid_mid", layer));
     } else {
       values.set(this.detail("proj", layer));
-      if (stage === "residual") {
-        const stream = this.detail("stream", layer);
-        for (let i = 0; i < values.length; i++) values[i] = Math.fround(values[i] + stream[i]);
+      if (stage === "resid_mid") {
+        const entered = this.detail("resid_pre", layer);
+        for (let i = 0; i < values.length; i++) values[i] = Math.fround(values[i] + entered[i]);
       }
     }
     return matrix;

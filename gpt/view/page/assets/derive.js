@@ -41,7 +41,7 @@ export function matrixOf(subject, state) {
 export function panelsOf(subjects, state) {
   const [a, b] = subjects;
   const { layer, head, stage, view } = state;
-  const shared = ["concat", "proj", "residual"].includes(stage);
+  const shared = LAYER_STAGES.includes(stage);
   const which = shared ? "all heads" : view === "mean" ? "mean of heads" : `head ${head}`;
   const title = view === "rollout"
     ? `rollout of layers 0 … ${layer}`
@@ -135,17 +135,17 @@ export function termsOf(subject, state, row, column, name, written) {
   const { layer, stage } = state;
   const D = subject.headSize;
   if (!subject.detailed(layer) || stage === "proj") return null;
-  if (stage === "residual" && subject.normalised(layer)) return null;
-  if (stage === "residual") {
+  if (stage === "resid_mid" && subject.normalised(layer)) return null;
+  if (stage === "resid_mid") {
     const at = row * subject.width + column;
-    const [stream, proj] = [subject.detail("stream", layer), subject.detail("proj", layer)];
+    const [entered, proj] = [subject.detail("resid_pre", layer), subject.detail("proj", layer)];
     const term = (/** @type {string} */ of, /** @type {number} */ value) => ({
       name: of,
       value,
       factors: of,
     });
-    const terms = [term("stream", stream[at]), term("projection", proj[at])];
-    return { sum: "residual", of: "stream + projection", terms };
+    const terms = [term("resid_pre", entered[at]), term("proj", proj[at])];
+    return { sum: "resid_mid", of: "resid_pre + proj", terms };
   }
   const joined = stage === "concat";
   const head = joined ? Math.floor(column / D) : state.head;

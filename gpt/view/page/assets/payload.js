@@ -32,8 +32,8 @@
  * @property {Packed[]} weights of the keys that a row may read, row by row, by layer
  * @property {boolean} [full] whether a row may read all keys, not only those up to itself
  * @property {Text | null} [columns] the text of the keys, where it is another than the rows'
- * @property {Record<string, Record<string, Packed>>} details q, k, v, stream, proj, by layer; and
- *   residual, where it is not the sum of stream and proj
+ * @property {Record<string, Record<string, Packed>>} details q, k, v, resid_pre, proj, by layer; and
+ *   resid_mid, where it is not resid_pre + proj
  * @property {{layer: number, head: number, value: Float32Array | null}[]} [replaced] heads whose
  *   output is replaced at every position: by `value`, or by 0 (null)
  * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} [next]

@@ -3,6 +3,7 @@
 // run, step, layer, head, stage, the text, the characters along the sides, the scale with numbers.
 
 import { css, ink, Scale } from "./colours.js";
+import { LAYER_STAGES } from "./data.js";
 import { brief } from "./numbers.js";
 import { context, make, MONO, part, scaleTexts } from "./parts.js";
 
@@ -88,7 +89,7 @@ function toCsv(app, { subject }, matrix) {
   const columns = matrix.keys
     ? ["layer", "head", "q_pos", "q_char", "k_pos", "k_char", named]
     : ["layer", "head", "pos", "char", "dimension", named];
-  const together = ["concat", "proj", "residual"].includes(stage);
+  const together = LAYER_STAGES.includes(stage);
   const of_head = together ? '"all"' : view === "head" ? String(head) : quoted(view);
   const digits = app.data.bits === 32 ? 9 : 5; // enough to tell all numbers of that size apart
   const lines = [columns.map(quoted).join(",")];

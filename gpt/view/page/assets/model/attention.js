@@ -22,16 +22,16 @@ import { multiplyOne } from "./linear.js";
 /**
  * The stages of one attention, copied. q, k, v: (H, T, D); of cross-attention, k and v are (H, S, D).
  * weights: (H, T(T + 1)/2), the row of query i begins at i(i + 1)/2; (H, T·S) where each query reads all
- * keys. stream, what enters, and proj: (T, C). A head whose output `Changes` replaces keeps its q, k, v
- * and weights here. residual: (T, C), only where it is not the sum of stream and proj, with post_norm.
+ * keys. resid_pre, what enters, and proj: (T, C). A head whose output `Changes` replaces keeps its q, k, v
+ * and weights here. resid_mid: (T, C), only where it is not resid_pre + proj, with post_norm.
  * @typedef {object} Stages
  * @property {Float32Array} q
  * @property {Float32Array} k
  * @property {Float32Array} v
  * @property {Float32Array} weights
- * @property {Float32Array} stream
+ * @property {Float32Array} resid_pre
  * @property {Float32Array} proj
- * @property {Float32Array} [residual]
+ * @property {Float32Array} [resid_mid]
  */
 
 export class Attention {
@@ -51,9 +51,9 @@ export class Attention {
     this.q = new Float32Array(0);
     this.k = new Float32Array(0);
     this.v = new Float32Array(0);
-    this.stream = new Float32Array(0); // what enters
+    this.resid_pre = new Float32Array(0); // what enters
     this.proj = new Float32Array(0);
-    this.residual = new Float32Array(0); // with post_norm
+    this.resid_mid = new Float32Array(0); // with post_norm
     this.weights = new Float32Array(0); // of each query: (H, keys)
     this.scores = new Float32Array(0);
     this.sums = new Float64Array(gpt.config.head_size);
@@ -83,13 +83,13 @@ export class Attention {
   }
 
   /**
-   * Computes new positions, and returns (count, C) the sum of stream and proj, with post_norm
+   * Computes new positions, and returns (count, C) resid_pre + proj, with post_norm
    * normalised.
-   * @param {Numbers} stream (T, C), what enters; it is kept
+   * @param {Numbers} resid_pre (T, C), what enters; it is kept
    * @param {number} first of the new positions
    * @param {number} count of the new positions
    */
-  extend(stream, first, count) {
+  extend(resid_pre, first, count) {
     const { n_embd, n_head } = this.gpt.config;
     const end = first + count;
     this.q = withRoom(this.q, end * n_embd);
@@ -98,7 +98,7 @@ export class Attention {
     this.proj = withRoom(this.proj, end * n_embd);
     this.weights = withRoom(this.weights, this.begin(end));
     const context = new Float32Array(count * n_embd);
-    this.project(stream, first, count);
+    this.project(resid_pre, first, count);
     for (let n = 0; n < count; n++) {
       for (let head = 0; head < n_head; head++) {
         const row = this.attend(head, first + n);
@@ -108,32 +108,32 @@ export class Attention {
     const { proj, after1 } = this.sublayer;
     const start = first * n_embd;
     proj.apply(context, 0, count, this.proj, start);
-    const residual = new Float32Array(count * n_embd);
-    for (let i = 0; i < residual.length; i++) {
-      residual[i] = stream[start + i] + this.proj[start + i];
+    const resid_mid = new Float32Array(count * n_embd);
+    for (let i = 0; i < resid_mid.length; i++) {
+      resid_mid[i] = resid_pre[start + i] + this.proj[start + i];
     }
     if (after1) {
-      for (let at = 0; at < residual.length; at += n_embd) after1(residual, at, residual, at);
-      this.residual = extended(this.residual, residual, start);
+      for (let at = 0; at < resid_mid.length; at += n_embd) after1(resid_mid, at, resid_mid, at);
+      this.resid_mid = extended(this.resid_mid, resid_mid, start);
     }
-    this.stream = stream;
-    return residual;
+    this.resid_pre = resid_pre;
+    return resid_mid;
   }
 
   /**
    * The queries, keys and values of new positions.
-   * @param {Float32Array} stream
+   * @param {Float32Array} resid_pre
    * @param {number} first
    * @param {number} count
    */
-  project(stream, first, count) {
+  project(resid_pre, first, count) {
     const { gpt, sublayer } = this;
     const { n_embd } = gpt.config;
     const { qkv } = gpt.layers[this.number];
     const normed = new Float32Array(count * n_embd);
     const packed = new Float32Array(count * 3 * n_embd);
     for (let n = 0; n < count; n++) {
-      sublayer.norm1(stream, (first + n) * n_embd, normed, n * n_embd);
+      sublayer.norm1(resid_pre, (first + n) * n_embd, normed, n * n_embd);
     }
     qkv.apply(normed, 0, count, packed, 0);
     for (let n = 0; n < count; n++) {
@@ -243,9 +243,9 @@ export class Attention {
       k: byHead(this.k, keys),
       v: byHead(this.v, keys),
       weights: this.#headAfterHead(length),
-      stream: rows(this.stream),
+      resid_pre: rows(this.resid_pre),
       proj: rows(this.proj),
-      ...(this.sublayer.after1 ? { residual: rows(this.residual) } : {}),
+      ...(this.sublayer.after1 ? { resid_mid: rows(this.resid_mid) } : {}),
     };
   }
 

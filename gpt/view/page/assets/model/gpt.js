@@ -8,7 +8,7 @@ import { POSITIONS } from "./positions.js";
 
 /**
  * The fields of gpt/config/model.py that a forward pass uses, and three that follow from them:
- * head_size; `widened` inputs and `hidden` outputs of the activation function.
+ * head_size; `ffn_up` inputs and `ffn_hidden` outputs of the activation function.
  * @typedef {object} Config
  * @property {number} vocab_size
  * @property {number} block_size
@@ -16,8 +16,8 @@ import { POSITIONS } from "./positions.js";
  * @property {number} n_head
  * @property {number} n_embd
  * @property {number} head_size
- * @property {number} widened
- * @property {number} hidden
+ * @property {number} ffn_up
+ * @property {number} ffn_hidden
  * @property {boolean} tied
  * @property {boolean} post_norm
  * @property {boolean} scaled_embedding
@@ -39,7 +39,7 @@ export class Gpt {
     this.normalise = known(NORMS, config.norm, "norm");
     this.activation = known(ACTIVATIONS, config.activation, "activation function");
     this.position = known(POSITIONS, config.position, "kind of position")(config, tensors);
-    const { n_embd, hidden, scaled_embedding } = config;
+    const { n_embd, ffn_hidden, scaled_embedding } = config;
     const rows = this.tensor("token_embedding.weight");
     const factor = Math.fround(Math.sqrt(n_embd));
     this.embedding = scaled_embedding ? rows.map((each) => each * factor) : rows;
@@ -51,7 +51,7 @@ export class Gpt {
       norm2: this.before(`blocks.${number}.norm2`),
       after2: this.after(`blocks.${number}.norm2`),
       up: this.linear(`blocks.${number}.feed_forward.up`, n_embd),
-      down: this.linear(`blocks.${number}.feed_forward.down`, hidden),
+      down: this.linear(`blocks.${number}.feed_forward.down`, ffn_hidden),
     }));
     this.finalNorm = this.before("norm");
     this.output = this.linear(config.tied ? "token_embedding" : "lm_head", n_embd);

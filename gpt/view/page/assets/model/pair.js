@@ -91,12 +91,12 @@ class CrossAttention extends Attention {
     }
   }
 
-  /** @override @param {Float32Array} stream @param {number} first @param {number} count */
-  project(stream, first, count) {
+  /** @override @param {Float32Array} resid_pre @param {number} first @param {number} count */
+  project(resid_pre, first, count) {
     const { n_embd } = this.gpt.config;
     const normed = new Float32Array(count * n_embd);
     for (let at = 0; at < normed.length; at += n_embd) {
-      this.sublayer.norm1(stream, first * n_embd + at, normed, at);
+      this.sublayer.norm1(resid_pre, first * n_embd + at, normed, at);
     }
     this.query.apply(normed, 0, count, this.q, first * n_embd);
   }

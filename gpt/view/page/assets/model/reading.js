@@ -93,26 +93,26 @@ export class Reading {
    * @param {number} count
    */
   block(layer, first, count) {
-    const { n_embd, widened, hidden } = this.gpt.config;
+    const { n_embd, ffn_up, ffn_hidden } = this.gpt.config;
     const { norm2, up, down, after2 } = this.gpt.layers[layer];
     const { activation } = this.gpt;
     const next = this.streams[layer + 1];
     const start = first * n_embd;
-    const residual = this.attend(layer, first, count);
+    const resid_mid = this.attend(layer, first, count);
     const normed = new Float32Array(count * n_embd);
-    const wide = new Float32Array(count * widened);
-    const active = new Float32Array(count * hidden);
-    for (let n = 0; n < count; n++) norm2(residual, n * n_embd, normed, n * n_embd);
+    const wide = new Float32Array(count * ffn_up);
+    const active = new Float32Array(count * ffn_hidden);
+    for (let n = 0; n < count; n++) norm2(resid_mid, n * n_embd, normed, n * n_embd);
     up.apply(normed, 0, count, wide, 0);
-    const half = widened - hidden; // where a gated activation's second half begins, else 0
+    const half = ffn_up - ffn_hidden; // where a gated activation's second half begins, else 0
     for (let n = 0; n < count; n++) {
-      for (let i = 0, from = n * widened; i < hidden; i++, from++) {
-        active[n * hidden + i] = activation(wide[from], wide[from + half]);
+      for (let i = 0, from = n * ffn_up; i < ffn_hidden; i++, from++) {
+        active[n * ffn_hidden + i] = activation(wide[from], wide[from + half]);
       }
     }
     down.apply(active, 0, count, next, start);
-    for (let i = 0; i < residual.length; i++) next[start + i] += residual[i];
-    for (let at = start; after2 && at < start + residual.length; at += n_embd) {
+    for (let i = 0; i < resid_mid.length; i++) next[start + i] += resid_mid[i];
+    for (let at = start; after2 && at < start + resid_mid.length; at += n_embd) {
       after2(next, at, next, at);
     }
   }
