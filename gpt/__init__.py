@@ -7,7 +7,7 @@
     run.curve                                   # the losses of the training
     run.at(500)                                 # the same run at an earlier step
     seen = run.attn("Once upon a time")         # what every head does with a text
-    seen.stage("weights", layer=0, head=0)      # (T, T): how much each character attends to each
+    seen["weights", 0, 0]                       # layer 0, head 0: what attends to what, (T, T)
     run.heads()                                 # every head's measures, and what kind it is
     run.next("Once upon")                       # the distribution of the next character
     run.lens(seen)                              # the prediction after each layer

@@ -33,8 +33,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 #: A name in an annotation -> the types that may be passed, or the name of a class.
 _TYPES: dict[str, Any] = {
     "None": NoneType,
-    "str": str,
-    "Stage": str,
+    **dict.fromkeys(("str", "Stage", "DrawnStage"), str),
     "bool": bool,
     "int": SupportsIndex,
     "float": Real,
@@ -149,15 +148,15 @@ def all_read_only(value: Any) -> Any:
     return value
 
 
-def numbered(what: str, number: SupportsIndex, count: int) -> int:
+def numbered(what: str, number: SupportsIndex, count: int, lowest: int = 0) -> int:
     """The number of a layer or head, what: its name. Raises IndexError unless it is in
-    0 … count − 1, TypeError unless it is a whole number.
+    lowest … count − 1, TypeError unless it is a whole number.
     """
     if not isinstance(number, SupportsIndex):
         raise TypeError(f"{what}: expected a whole number, not {type(number).__name__}")
     at = operator.index(number)
-    if not 0 <= at < count:
-        raise IndexError(f"{what} {at} is not in 0 … {count - 1}")
+    if not lowest <= at < count:
+        raise IndexError(f"{what} {at} is not in {lowest} … {count - 1}")
     return at
 
 

@@ -145,7 +145,7 @@ def test_interleaved_streams_write_the_same_as_alone(trained: TrainedGPT) -> Non
 def test_threads_that_share_a_model_write_the_same_as_one(trained: TrainedGPT) -> None:
     def answers(number: int) -> tuple[Any, ...]:
         text = TEXT[number : number + 12]
-        weights = trained.attn(text).stage("weights", 1, 0)
+        weights = trained.attn(text)["weights", 1, 0]
         score = trained.eval(TEXT).score
         return trained.sample(text, length=40, seed=number), weights.tolist(), score
 
@@ -183,7 +183,7 @@ def test_result_arrays_are_read_only(trained: TrainedGPT, stored: StoredModel) -
     seen = trained.attn("the cat sat")
     results = {
         "attention": seen,
-        "stage": [seen.stage("weights", 0, 1), seen.stage("scores", 1, "all")],
+        "stage": [seen["weights", 0, 1], seen["scores", 1]],
         "following": trained.next("the"),
         "surprisals": trained.eval("the cat sat on the mat", chars=True).surprisals,
         "heads": trained.heads(windows=1),

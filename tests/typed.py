@@ -50,3 +50,14 @@ def load() -> None:
     assert_type(gpt.runs()["name"], SavedRun)
     assert_type(gpt.runs()[-1].load(step=20), gpt.TrainedGPT)
     gpt.load("checkpoints", steps=3)  # type: ignore[call-arg]
+
+
+def point(run: gpt.TrainedGPT) -> None:
+    seen, acts = run.attn("a b"), run.activations("a b", ["q", "resid_mid"])
+    assert_type(seen["weights", 0, "mean", -1].ndim, int)
+    assert_type(acts["resid_mid", 0, None, 2].ndim, int)
+    run.logits("a b", patch={("context", 0, 1): 0} | {("q", 0): acts["q", 0]})
+    seen["weight", 0]  # type: ignore[index]
+    acts["residual"]  # type: ignore[index]
+    run.activations("a b", ["q", "residual"])  # type: ignore[list-item]
+    seen.save("a.csv", stage="resid_post")  # type: ignore[arg-type]

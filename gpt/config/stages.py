@@ -1,7 +1,4 @@
-"""The names of the stages that a model computes; docs/heads.md says what each is.
-
-Where the field has a name for a stage, it has this name here. Uses nothing else of gptx.
-"""
+"""The names of the stages that a model computes; docs/heads.md says what each is."""
 
 from __future__ import annotations
 

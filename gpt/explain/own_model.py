@@ -304,6 +304,7 @@ def must_fit(config: ModelConfig, characters: int) -> None:
 def _embedding(exact: Reader, attention: AttentionMap) -> Step:
     config, ids, text = exact.config, attention.ids, attention.text
     (tokens, positions), resid_pre = summands(exact, ids), attention.layers[0].resid_pre
+    reach = stream_reach(exact, ids)
     prose = "Each character has an id, its place in the vocabulary, and its own row."
     rows = "token_embedding.weight, the rows of the ids"
     if config.scaled_embedding:
@@ -332,9 +333,7 @@ def _embedding(exact: Reader, attention: AttentionMap) -> Step:
         prose,
         formula,
         tuple(tables),
-        checks=(
-            Check("resid_pre", *held(resid_pre, tokens + positions, stream_reach(exact, ids))),
-        ),
+        checks=(Check("resid_pre", *held(resid_pre, tokens + positions, reach)),),
     )
 
 

@@ -9,7 +9,7 @@ Tensor names: N texts, L kept layers, T time, C n_embd, H heads, D head_size.
 
 from __future__ import annotations
 
-import operator
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex, TypeAlias
@@ -24,8 +24,9 @@ from gpt.config.stages import FINAL, OF_HEADS, SQUARE, STAGES
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
 from gpt.heads.attention_map import require_decoder_only
+from gpt.heads.places import Key, Place, parse
 from gpt.reading import pairs
-from gpt.reading.gpt import MATRICES, Hook, Reader, unchanged
+from gpt.reading.gpt import MATRICES, Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
 from gpt.vocabulary import Ids, Vocabulary
@@ -34,12 +35,9 @@ from gpt.words import counted
 #: What `TrainedGPT.activations` reads: a text, several texts, or (N, T) or (T,) ids.
 Texts = str | Sequence[str] | Ids
 #: What replaces a stage: an array or number that broadcasts to its shape, or a function that gets
-#: the stage's array and returns one of the same shape.
+#: the stage's array and returns one of the same shape. Arguments are Mapping[Any, Patch], as mypy
+#: would reject a dict for Mapping[Key, Patch]: it takes the names in the dict's keys for str.
 Patch: TypeAlias = Callable[[Array], npt.ArrayLike] | npt.ArrayLike
-#: (stage, layer), (stage, layer, head) for stages that have heads, "final_norm" or "logits".
-#: Arguments have the type Mapping[Any, Patch]: for Mapping[Place, Patch], mypy would reject a dict
-#: whose keys are all tuples.
-Place: TypeAlias = Stage | tuple[Stage, int] | tuple[Stage, int, int]
 
 
 def shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
@@ -54,15 +52,17 @@ def shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Activations(Result):
-    """Stages of N texts: acts["weights"] is (N, L, H, T, T), acts["weights", 1] layer 1 alone.
+    """Stages of N texts: acts["weights"] is (N, L, H, T, T), acts["weights", 1] layer 1 alone,
+    acts["weights", 1, 2, 5] row 5 of its head 2, (N, T). Keys: gpt/heads/places.py.
 
     arrays: name -> array, (N, L, …) with an axis for the kept layers, but (N, …) for final_norm and
     logits. layers: the model's numbers of the kept layers. ids: (N, T). lengths: (N,) characters of
     each text; where a text is shorter than T, the numbers after its end are 0. `mask` selects the
     others: acts["resid_mid", 0][acts.mask] is (characters, C).
 
-    acts[…] raises ValueError for a stage and IndexError for a layer that was not kept.
-    `np.savez("activations.npz", **acts)` saves the arrays.
+    acts[…] raises ValueError for a stage and IndexError for a layer that was not kept; if texts
+    differ in length, also for a position that counts from the end.
+    `np.savez("activations.npz", **acts.to_numpy())` saves the arrays.
     """
 
     arrays: Mapping[Stage, Array]
@@ -77,25 +77,16 @@ class Activations(Result):
     def _ipython_key_completions_(self) -> list[str]:
         return list(self.arrays)
 
-    def __getitem__(self, key: Stage | tuple[Stage, SupportsIndex]) -> Array:
-        name, *layer = (key,) if isinstance(key, str) else key
-        if name not in self.arrays:
-            raise ValueError(f"{name!r} was not kept; kept: {', '.join(self.names)}")
-        array = self.arrays[name]
-        if not layer:
-            return array
-        if name in FINAL:
-            raise ValueError(f"{name} comes after all layers; use [{name!r}] without a layer")
-        number = operator.index(layer[0])
-        if number not in self.layers:
-            raise IndexError(f"layer {number} was not kept; kept: {_list(self.layers)}")
-        return array[:, self.layers.index(number)]
+    def __getitem__(self, key: Key) -> Array:
+        shapes = {name: array.shape for name, array in self.arrays.items()}
+        place = parse(key, shapes, self.layers, bool(self.mask.all()))
+        array = self.arrays[place.stage]
+        if place.layer is not None:
+            array = array[:, self.layers.index(place.layer)]
+        return place.part(array)
 
     def __iter__(self) -> Iterator[Stage]:
         return iter(self.arrays)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.arrays
 
     def keys(self) -> Iterable[Stage]:
         """The names, so that `dict(acts)` and `**acts` give the arrays."""
@@ -116,28 +107,31 @@ class Activations(Result):
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
+    @property
+    def _facts(self) -> list[str]:
+        (N, T), layers = self.ids.shape, ", ".join(map(str, self.layers))
+        size = f"{self.nbytes / 2**20:,.1f} MB"
+        return [f"{counted(N, 'text')} of {T} characters", f"layers {layers}", size]
+
     def blocks(self) -> list[Block]:
         """The names and shapes of its arrays."""
-        N, T = self.ids.shape
-        facts = [f"{counted(N, 'text')} of {T} characters", f"layers {_list(self.layers)}"]
-        size = f"{self.nbytes / 2**20:,.1f} MB"
-        return [Title("activations", [*facts, size]), shapes_of(self.to_numpy())]
+        return [Title("activations", self._facts), shapes_of(self.to_numpy())]
 
     def __repr__(self) -> str:
-        N, T = self.ids.shape
         each = ", ".join(f"{name} {array.shape}" for name, array in self.arrays.items())
-        return (
-            f"<Activations of {counted(N, 'text')} of {T} characters, layers "
-            f"{_list(self.layers)}: {each}; {self.nbytes / 2**20:,.1f} MB>"
-        )
+        texts, layers, size = self._facts
+        return f"<Activations of {texts}, {layers}: {each}; {size}>"
 
 
 class Plan:
     """Which stages and layers to keep for which texts, with which replacements; all checked.
 
     ids: (N, T), N ≥ 1 and 1 ≤ T ≤ block_size. lengths: (N,), None: T each. names: None keeps every
-    stage except head_output, layers: None keeps all. patch: see Patches, whose errors it raises,
-    and ValueError for an unknown name, IndexError for a layer outside the model.
+    stage except head_output, layers: None keeps all. patch: key -> what replaces the stage, of the
+    shape that activations have at this key; a function gets one layer. A key with fewer numbers is
+    replaced first. Raises what `parse` raises, ValueError for an unknown name, head_output in patch
+    and an array that does not broadcast, IndexError for a layer outside the model, TypeError for
+    values that are no numbers.
     """
 
     def __init__(
@@ -153,21 +147,24 @@ class Plan:
         config, (N, T) = reader.config, ids.shape
         self.reader, self.ids = reader, ids
         self.lengths = np.full(N, T) if lengths is None else lengths
-        self.names = _chosen_names(names)
         self.layers = _chosen_layers(layers, config.n_layer)
-        self._patches = Patches(config, patch or {}, N, T)
+        known, kept = shapes(config, T), [len(self.layers)]
+        #: Name -> shape for one text of each kept stage.
+        self._shapes = {n: (*kept * (n not in FINAL), *known[n]) for n in _chosen_names(names)}
+        if not isinstance(patch or {}, Mapping):
+            raise TypeError(f"patch: expected a dictionary, not {type(patch).__name__}")
+        changes = [self._change(key, value) for key, value in (patch or {}).items()]
+        self._changes = sorted(changes, key=lambda change: -change.place.count(None))
 
     def read(self, texts: slice = slice(None)) -> Activations:
         """The activations of these texts. Raises OutOfMemory before it computes anything."""
         places = range(len(self.ids))[texts]
         N, T = len(places), self.ids.shape[1]
-        config, known = self.reader.config, shapes(self.reader.config, T)
-        at_once = N if self._patches.has_functions else min(N, windows_at_once(config))
+        functions = any(callable(change.value) for change in self._changes)  # of all texts at once
+        at_once = N if functions else min(N, windows_at_once(self.reader.config))
         self._require_memory(N, at_once)
-        arrays = {
-            name: np.empty((N, *self._axis(name), *known[name]), self.reader.dtype)
-            for name in self.names
-        }
+        dtype = self.reader.dtype
+        arrays = {name: np.empty((N, *shape), dtype) for name, shape in self._shapes.items()}
         for start in range(0, N, at_once):
             part = places[start : start + at_once]
             rooms = {name: array[start : start + len(part)] for name, array in arrays.items()}
@@ -178,14 +175,30 @@ class Plan:
                 _clear_end(name, array[number], lengths[number])
         return Activations(arrays, self.layers, self.ids[texts], lengths)
 
-    def _axis(self, name: Stage) -> tuple[int, ...]:
-        """(L,) for a stage of layers, () for one after the last layer."""
-        return () if name in FINAL else (len(self.layers),)
+    def _change(self, key: Key, value: Any) -> _Change:
+        """Checks a replacement."""
+        (N, T), config = self.ids.shape, self.reader.config
+        known, depth = shapes(config, T), config.n_layer
+        place = parse(key, known, range(depth), bool((self.lengths == T).all()))
+        if "head_output" in place or "mean" in place:
+            raise ValueError(
+                f"patch {key!r}: head_output and the mean of heads can only be read; "
+                "patch ('context', layer, head), or the sum of all heads, ('proj', layer)"
+            )
+        if not callable(value):
+            axis = [depth] if place.layer is None and place.stage not in FINAL else []
+            whole = np.broadcast_to(0.0, (N, *axis, *known[place.stage]))
+            value, shape = _numbers(key, value), place.part(whole).shape
+            try:
+                value = np.broadcast_to(value, shape)
+            except ValueError:
+                found = f"an array of shape {value.shape} does not broadcast to {shape}"
+                raise ValueError(f"patch {key!r}: {found}") from None
+        return _Change(key, place, value)
 
     def _compute(self, texts: slice, arrays: Mapping[Stage, Array]) -> None:
         """Computes these texts, and writes their stages into the arrays."""
         reader, config = self.reader, self.reader.config
-        patched = self._patches.hook(texts)
         rooms: dict[tuple[str, int], Array] = {}
         for name, array in arrays.items():
             if name in FINAL:
@@ -194,7 +207,9 @@ class Plan:
                 rooms |= {(name, layer): array[:, at] for at, layer in enumerate(self.layers)}
 
         def keep(name: str, layer: int, stage: Array) -> Array:
-            stage = patched(name, layer, stage)
+            for change in self._changes:
+                if change.place.stage == name and change.place.layer in (None, layer):
+                    change.apply(stage, layer, texts)
             if (room := rooms.get((name, layer))) is not None:
                 room[...] = stage
             if name == "context" and (room := rooms.get(("head_output", layer))) is not None:
@@ -212,15 +227,14 @@ class Plan:
     def _require_memory(self, N: int, at_once: int) -> None:
         """Raises OutOfMemory if the arrays of N texts and a forward of some do not fit."""
         config, T = self.reader.config, self.ids.shape[1]
-        known = shapes(config, T)
-        kept = sum(int(np.prod((*self._axis(name), *known[name]))) for name in self.names)
+        kept = sum(map(math.prod, self._shapes.values()))
         widest = 8 * config.n_embd + 2 * config.ffn_up + config.vocab_size
         computed = T * (MATRICES * config.n_head * T + widest)
         need = (N * kept + at_once * computed) * self.reader.dtype.itemsize
         has = available_memory()
         if has is not None and need > has:
             raise OutOfMemory(
-                f"out of memory: {', '.join(self.names)} of {N:,} texts of {T} characters need "
+                f"out of memory: {', '.join(self._shapes)} of {N:,} texts of {T} characters need "
                 f"{need / 2**30:,.1f} GB, {has / 2**30:,.1f} GB are free; choose fewer "
                 "texts, names or layers, or use activation_batches"
             )
@@ -284,9 +298,7 @@ def padded(
     return ids.astype(vocabulary.dtype), known.sum(axis=1)
 
 
-def _chosen_names(
-    names: Stage | Iterable[Stage] | None,
-) -> tuple[Stage, ...]:
+def _chosen_names(names: Stage | Iterable[Stage] | None) -> tuple[Stage, ...]:
     """The names in the order of computation."""
     if names is None:
         return tuple(name for name in STAGES if name != "head_output")
@@ -313,112 +325,40 @@ def _clear_end(name: Stage, stages: Array, length: int) -> None:
         stages[..., length:] = 0
 
 
-def _list(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, numbers))
-
-
 @dataclass(frozen=True)
 class _Change:
-    """One replacement; value: a function, or an array with the stage's shape for all N texts."""
+    """One replacement. value: a function, or an array for all N texts, (N, [L,] …)."""
 
+    key: Key
     place: Place
-    head: int | None
     value: Any
 
-    def apply(self, stage: Array, texts: slice) -> None:
+    def apply(self, stage: Array, layer: int, texts: slice) -> None:
         """Writes the new values into the (B, …) stage of these texts.
 
         Its strides stay as they are, so that equal values give equal logits to the last bit.
         """
-        part = stage if self.head is None else stage[:, self.head]
+        part = self.place.part(stage)
         if not callable(self.value):
-            part[...] = self.value[texts]
+            new = self.value[texts]
+            part[...] = new[:, layer] if new.ndim > part.ndim else new
             return
         found = self.value(part)
         if found is None:
-            raise ValueError(f"patch {self.place!r}: the function returned None, not an array")
+            raise ValueError(f"patch {self.key!r}: the function returned None, not an array")
         if found is not part:
-            new = _numbers(self.place, found)
+            new = _numbers(self.key, found)
             if new.shape != part.shape:
                 raise ValueError(
-                    f"patch {self.place!r}: the function returned an array of shape {new.shape}; "
+                    f"patch {self.key!r}: the function returned an array of shape {new.shape}; "
                     f"it must keep the shape {part.shape}"
                 )
             part[...] = new
 
 
-class Patches:
-    """The replacements of a forward over N texts of T characters.
-
-    A replacement of a whole stage comes before those of its single heads. Raises ValueError for an
-    unknown place or an array that does not broadcast, IndexError for a layer or head outside the
-    model, TypeError for values that are no numbers.
-    """
-
-    def __init__(self, config: ModelConfig, patch: Mapping[Any, Patch], N: int, T: int) -> None:
-        #: Whether a function needs a stage of all texts at once.
-        if not isinstance(patch, Mapping):
-            raise TypeError(f"patch: expected a dictionary, not {type(patch).__name__}")
-        self.has_functions = any(callable(value) for value in patch.values())
-        self._changes: dict[tuple[str, int], list[_Change]] = {}
-        for place, value in patch.items():
-            name, layer, head = _parsed(config, place)
-            if not callable(value):
-                shape = N, *shapes(config, T)[name]
-                shape = shape if head is None else (N, *shape[2:])
-                value = _broadcast(place, _numbers(place, value), shape)
-            self._changes.setdefault((name, layer), []).append(_Change(place, head, value))
-        for changes in self._changes.values():
-            changes.sort(key=lambda change: change.head is not None)
-
-    def hook(self, texts: slice) -> Hook:
-        """The hook for the forward of these texts."""
-        if not self._changes:
-            return unchanged
-
-        def patched(name: str, layer: int, stage: Array) -> Array:
-            for change in self._changes.get((name, layer), ()):
-                change.apply(stage, texts)
-            return stage
-
-        return patched
-
-
-def _parsed(config: ModelConfig, place: Place) -> tuple[Stage, int, int | None]:
-    """A place's stage, layer (n_layer after the last one) and head."""
-    name, *numbers = (place,) if isinstance(place, str) else place
-    if name not in STAGES:
-        places = ", ".join(each for each in STAGES if each != "head_output")
-        raise ValueError(f"patch {place!r}: {name!r} is not one of {places}")
-    if name == "head_output":
-        raise ValueError(
-            f"patch {place!r}: head_output can only be read; "
-            "patch ('context', layer, head), or the sum of all heads, ('proj', layer)"
-        )
-    if name in FINAL:
-        if numbers:
-            raise ValueError(f"patch {place!r}: {name} comes after all layers; use {name!r} alone")
-        return name, config.n_layer, None
-    if not numbers or len(numbers) > 1 + (name in OF_HEADS):
-        forms = f"({name!r}, layer)" + f" or ({name!r}, layer, head)" * (name in OF_HEADS)
-        raise ValueError(f"patch {place!r}: expected {forms}")
-    layer = numbered("layer", numbers[0], config.n_layer)
-    head = numbered("head", numbers[1], config.n_head) if len(numbers) == 2 else None
-    return name, layer, head
-
-
-def _numbers(place: Place, value: Any) -> Array:
+def _numbers(key: Key, value: Any) -> Array:
     """The value as an array of real numbers."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"patch {place!r}: expected numbers, not {array.dtype}")
+        raise TypeError(f"patch {key!r}: expected numbers, not {array.dtype}")
     return array
-
-
-def _broadcast(place: Place, array: Array, shape: tuple[int, ...]) -> Array:
-    try:
-        return np.broadcast_to(array, shape)
-    except ValueError:
-        raise ValueError(
-            f"patch {place!r}: an array of shape {array.shape} does not broadcast to {shape}"
-        ) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex, get_args
 
@@ -13,11 +13,12 @@ import numpy.typing as npt
 from gpt import showing
 from gpt.blocks import Block, Checks, Title, shapes_of
 from gpt.checks import Check, TableResult, numbered
-from gpt.config import AttentionKind, DrawnStage, ModelConfig, Stage
+from gpt.config import AttentionKind, DrawnStage, ModelConfig
 from gpt.config.fields import require
-from gpt.config.stages import OF_HEADS, SQUARE
+from gpt.config.stages import SQUARE, STAGES
 from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
+from gpt.heads.places import Key, parse
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.reading.proof import recomputed
@@ -132,34 +133,19 @@ class AttentionMap(TableResult):
         """The model's vocabulary, id -> character; empty if the model is not known."""
         return str(self.model.vocabulary.characters) if self.model else ""
 
-    def stage(
-        self,
-        name: Stage,
-        layer: SupportsIndex,
-        head: SupportsIndex | Literal["mean", "all", "rollout"],
-    ) -> Array:
-        """(T, S) for scores to weights; (T, D) for q and context, (S, D) for k and v; (T, C) for
-        the others. S is T, but for cross-attention.
+    def __getitem__(self, key: Key) -> Array:
+        """seen["weights", layer, head] is (T, S), seen["weights", layer] (H, T, S), seen["weights"]
+        (L, H, T, S), seen["weights", layer, head, 5] row 5 alone, (S,). See docs/heads.md.
 
-        Stages without heads belong to the whole layer and ignore `head`. "all" gives every head,
-        (H, T, …), "mean" their mean, "rollout" (weights only) the attention rollout through the
-        layers 0 … layer. Layers and heads count from 0. Raises ValueError for another stage or
-        word, IndexError for a layer or head outside the model.
+        head may be "mean". q and context have D columns, k and v too, with S rows; stages without
+        heads have C. S is T, but for cross-attention. Raises ValueError for another stage or word,
+        IndexError for a layer, head or position that does not exist.
         """
-        if name not in (known := [field.name for field in fields(Stages)]):
-            raise ValueError(f"{name!r} is not one of {', '.join(known)}")
-        if head == "rollout":
-            if name != "weights":
-                raise ValueError(f"rollout exists for weights only, not for {name}")
-            return self.rollout(layer)
-        values: Array = getattr(self.layers[numbered("layer", layer, len(self.layers))], name)
-        if isinstance(head, str):
-            if head not in ("mean", "all"):
-                raise ValueError(f"{head!r} is not a head's number, mean, all or rollout")
-            whole = head == "all" or name not in OF_HEADS
-            return values if whole else values.mean(axis=0)
-        number = numbered("head", head, self.heads)
-        return values[number] if name in OF_HEADS else values
+        shapes = {name: each.shape for name, each in vars(self.layers[0]).items()}
+        place = parse(key, shapes, range(len(self.layers)))
+        layers = self.layers if place.layer is None else [self.layers[place.layer]]
+        parts = [place.part(getattr(each, place.stage)) for each in layers]
+        return np.stack(parts) if place.layer is None else parts[0]
 
     def rollout(self, layer: SupportsIndex) -> Array:
         """(T, T) the product of ½(mean of heads + identity) of the layers 0 … layer.
@@ -187,28 +173,20 @@ class AttentionMap(TableResult):
         if not 1 <= count <= len(self.ids):
             raise ValueError(f"count: {count} is not in 1 … {len(self.ids)}")
         keys = count if self.kind == "decoder" else len(self.column_ids)
-        layers = []
-        for layer in self.layers:
-            cut: dict[str, Array] = {}
-            for each in fields(Stages):
-                values = getattr(layer, each.name)
-                square = each.name in SQUARE
-                rows = keys if each.name in ("k", "v") else count
-                cut[each.name] = values[..., :rows, :keys] if square else values[..., :rows, :]
-            layers.append(Stages(**cut))
+
+        def cut(name: str, values: Array) -> Array:
+            rows = keys if name in ("k", "v") else count
+            return values[..., :rows, : keys if name in SQUARE else None]
+
+        layers = (Stages(**{n: cut(n, each) for n, each in vars(it).items()}) for it in self.layers)
         return replace(self, text=self.text[:count], ids=self.ids[:count], layers=tuple(layers))
 
     def to_numpy(self) -> dict[str, Any]:
-        """All stages of all layers: q, context (L, H, T, D); k, v (L, H, S, D); scores … weights
-        (L, H, T, S); resid_pre, concat, proj, resid_mid, resid_post
-        (L, T, C); ids (T,), column_ids (S,),
-        which cross-attention has: elsewhere S is T.
+        """All stages of all layers, each as self[stage]; ids (T,), column_ids (S,), which only
+        cross-attention has.
         """
-        stages = {
-            each.name: np.stack([getattr(layer, each.name) for layer in self.layers])
-            for each in fields(Stages)
-        }
         crossed = {"column_ids": self.column_ids} if self.kind == "cross" else {}
+        stages = {name: self[name] for name in STAGES if name in vars(self.layers[0])}
         return {"ids": self.ids, **crossed, **stages}
 
     def to_pandas(

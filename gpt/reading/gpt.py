@@ -56,16 +56,10 @@ class Memory:
 class Stages(Result):
     """What one layer computed for (T,) characters; arrays of heads have H as their first axis.
 
-    resid_pre: (T, C), what enters the layer. q, k, v: (H, T, D), after rotary positions, if the
-    model has them; scores = q·kᵀ, scaled = scores/√D, masked = scaled, and −inf
-    above the diagonal, weights = softmax: (H, T, T); context = weights·v: (H, T, D); concat and
-    proj: (T, C); resid_mid = resid_pre + proj, resid_post = resid_mid + ffn_out: (T, C); with
-    post_norm, both sums are normalised.
-
-    In an encoder, no score is −inf. A decoder with an encoder has Stages of self-attention, whose
-    resid_post is their resid_mid, and Stages of cross-attention, which the feed-forward follows:
-    resid_pre is the first one's resid_post, k and v are (H, S, D), from the encoder's S characters,
-    and scores … weights (H, T, S).
+    docs/heads.md says what each is. In an encoder, no score is −inf. A decoder with an encoder has
+    Stages of self-attention, whose resid_post is their resid_mid, and Stages of cross-attention,
+    which the feed-forward follows: resid_pre is the first one's resid_post, k and v are (H, S, D),
+    from the encoder's S characters, and scores … weights (H, T, S).
     """
 
     resid_pre: Array

@@ -84,10 +84,8 @@ def table_of(selections: Sequence[Selection]) -> tuple[list[str], Iterator[list[
 
 
 def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
-    """All stages of all layers: q, context (L, H, T, D); k, v (L, H, S, D); scores … weights
-    (L, H, T, S); resid_pre, concat, proj, resid_mid, resid_post
-    (L, T, C); ids and code points (T,). S is
-    T; not in cross-attention, which also has column_ids and column_codes (S,). Nothing pickled.
+    """All stages of all layers, as AttentionMap.to_numpy, and code points (T,); of cross-attention
+    also column_codes (S,). Nothing pickled.
 
     With several maps, at most 26, the names begin with a_, b_ and so on. Raises ConfigError for
     more.

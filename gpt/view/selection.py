@@ -68,10 +68,16 @@ class Selection:
         rows = slice(self.queries.start, self.queries.stop)
         columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
         return [
-            Panel(self, layer, head, self.attention.stage(self.stage, layer, head)[rows, columns])
+            Panel(self, layer, head, self._matrix(layer, head)[rows, columns])
             for layer in self.layers
             for head in heads
         ]
+
+    def _matrix(self, layer: int, head: HeadName) -> Array:
+        """(T, S or columns) of one head, or of the layer."""
+        if head == "rollout":
+            return self.attention.rollout(layer)
+        return self.attention[self.stage, layer, None if head == "all" else head]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from gpt import load
 from gpt.characters import drawn_label
 from gpt.checks import Check
 from gpt.config import DrawnStage
+from gpt.config.stages import OF_HEADS
 from gpt.heads.kinds import Start
 from gpt.reading.layers import Array
 from gpt.view.exports import to_csv
@@ -172,7 +173,8 @@ def test_terms_of_a_clicked_cell_sum_to_its_number(open_page: Open, subject: Sub
         page.evaluate(f"location.hash = 'stage={stage}&cell=4,{column}'")
         page.locator("#stages [aria-pressed=true]", has_text=TABS[stage]).wait_for()
         name = "scores" if stage == "masked" else stage
-        expected = subject.attention.stage(name, 0, 0)[4, column]  # type: ignore[arg-type]
+        key: Any = (name, 0, 0 if name in OF_HEADS else None, 4)
+        expected = subject.attention[key][column]
         assert math.isclose(sum(values_of(terms)), expected, rel_tol=1e-5, abs_tol=1e-5)
 
 
@@ -278,7 +280,7 @@ def test_heads_sort_by_a_measure_and_have_a_mean_and_a_rollout(
     below = np.tri(T, dtype=bool)
     np.testing.assert_allclose(matrix_of(page)[below], means[1][below], rtol=0, atol=1e-6)
     page.locator("#view button").nth(2).click()
-    rolled = subject.attention.stage("weights", 1, "rollout")
+    rolled = subject.attention.rollout(1)
     np.testing.assert_allclose(matrix_of(page)[below], rolled[below], rtol=0, atol=1e-6)
     assert page.locator("#stages button").first.is_disabled()
     sink = subject.measures[0].values

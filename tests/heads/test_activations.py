@@ -13,6 +13,7 @@ import pytest
 
 from gpt.config import ModelConfig
 from gpt.config.model import Norm, Position
+from gpt.config.stages import OF_HEADS
 from gpt.errors import OutOfMemory, TextError
 from gpt.heads import activations as module
 from gpt.heads.activations import Activations, Plan, batches, shapes
@@ -115,6 +116,13 @@ def test_chosen_stages_and_layers_are_kept() -> None:
     for name in acts:
         assert np.array_equal(acts[name][:, 0], whole[name, 2])
         assert np.array_equal(acts[name, 0], whole[name, 0])
+        for head in (None, *range(2)) if name in OF_HEADS else (None,):
+            whole_head = whole[name, 2] if head is None else whole[name, 2][:, head]
+            assert np.array_equal(acts[name, 2, head], whole_head)
+            assert np.array_equal(acts[name, np.int64(2), head, -2], whole_head[..., T - 2, :])
+            every = whole[name][:, [2, 0]] if head is None else whole[name][:, [2, 0], head]
+            assert np.array_equal(acts[name, None, head, 3], every[..., 3, :])
+    assert np.array_equal(acts["weights", 0, "mean"], whole["weights", 0].mean(axis=1))
     one = Plan(reader, ids, "resid_mid", np.int64(1)).read()
     assert np.array_equal(one["resid_mid"], whole["resid_mid"][:, 1:2])
     assert "resid_mid" in one
@@ -220,7 +228,7 @@ def test_activations_show_their_shapes_and_are_read_only(
     assert repr(acts) == f"<Activations of 2 texts of 7 characters, layers 1: {shown}>"
     arrays = [*acts.arrays.values(), acts.ids, acts.lengths, acts["q", 1], trained.logits("the")]
     assert not any(array.flags.writeable for array in arrays)
-    np.savez(tmp_path / "saved.npz", **acts)
+    np.savez(tmp_path / "saved.npz", **acts.to_numpy())
     saved = np.load(tmp_path / "saved.npz")
     assert sorted(saved) == ["logits", "q"]
     assert np.array_equal(saved["q"], acts["q"])
@@ -232,7 +240,10 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     (lambda run: run.activations("the", "q", [-1]), IndexError, r"layer -1 is not in 0 … 1"),
     (lambda run: run.activations("the", "q")["k"], ValueError, "'k' was not kept; kept: q"),
     (lambda run: run.activations("the", "q", 1)["q", 0], IndexError, "0 was not kept; kept: 1"),
-    (lambda run: run.activations("the")["logits", 0], ValueError, r"use \['logits'\] without a"),
+    (lambda run: run.activations("the", "q", 1)["q", 9], IndexError, "9 was not kept; kept: 1"),
+    (lambda run: run.activations("the", "q")["q", 0, 2], IndexError, r"head 2 is not in 0 … 1"),
+    (lambda run: run.activations("the")["logits", 0], ValueError, "logits has no layers; use"),
+    (lambda run: run.activations("the")["proj", 0, 0], ValueError, "proj has no heads; use"),
     (lambda run: run.logits(""), TextError, "text 0 has 0 characters; the model reads 1 to 16"),
     (lambda run: run.logits(["a", "the cat " * 3]), TextError, "text 1 has 24 characters"),
     (lambda run: run.logits([]), ValueError, "texts: there is none"),

@@ -154,23 +154,33 @@ def test_every_stage_is_per_head_or_per_layer(trained: TrainedGPT, name: Any, la
     values = getattr(attention.layers[layer], name)
     of_heads = name in OF_HEADS
     assert values.shape[: 1 + of_heads] == ((2, 7) if of_heads else (7,))
-    for head in (0, 1, np.int64(1)):
-        expected = values[head] if of_heads else values
-        assert np.array_equal(attention.stage(name, np.int32(layer), head), expected)
-    assert attention.stage(name, layer, "all") is values
-    mean = values.mean(axis=0) if of_heads else values
-    assert np.array_equal(attention.stage(name, layer, "mean"), mean)
+    for head in (0, 1, np.int64(1)) if of_heads else (None,):
+        expected = values if head is None else values[head]
+        assert np.array_equal(attention[name, np.int32(layer), head], expected)
+        assert np.array_equal(attention[name, layer, head, 5], expected[5])
+        assert np.array_equal(attention[name, layer, head, -1], expected[-1])
+        assert np.array_equal(attention[name, None, head, 2][layer], expected[2])
+    assert np.shares_memory(attention[name, layer], values)
+    assert np.array_equal(attention[name, layer], values)
+    assert np.array_equal(attention[name][layer], values)
+    if of_heads:
+        assert np.array_equal(attention[name, layer, "mean"], values.mean(axis=0))
+        assert np.array_equal(attention[name, None, "mean"][layer], values.mean(axis=0))
 
 
 def test_unknown_layers_heads_and_words_are_refused(trained: TrainedGPT) -> None:
     attention = trained.attn("the cat")
-    for layer, head in ((0, -1), (0, 2), (-1, 0), (2, "mean"), (-1, "all")):
+    keys: list[Any] = [("q", 0, -1), ("q", 0, 2), ("q", -1, 0), ("q", 2, "mean"), ("proj", -1)]
+    for key in keys:
         with pytest.raises(IndexError, match=r"^(layer|head) -?\d is not in 0 … 1$"):
-            attention.stage("proj", layer, head)  # type: ignore[arg-type]
-    others: Any = (("weights", "max"), ("scores", "max"), ("scores", "rollout"))
-    for stage, word in others:
-        with pytest.raises(ValueError, match=word):
-            attention.stage(stage, 0, word)
+            attention[key]
+    for position in (7, -8):
+        with pytest.raises(IndexError, match=rf"^position {position} is not in -7 … 6$"):
+            attention["proj", 0, None, position]
+    wrong: list[Any] = [("weights", 0, "max"), ("weights", 0, "rollout"), "logits", ("ffn_out", 0)]
+    for key in [*wrong, ("proj", 0, 1), ("proj", 0, "mean")]:
+        with pytest.raises(ValueError, match=r"not a head's number or mean|not one of|no heads"):
+            attention[key]
     with pytest.raises(IndexError):
         attention.rollout(-1)
 
@@ -204,6 +214,5 @@ def test_rollout_is_the_product_of_half_mean_plus_half_identity(trained: Trained
         np.testing.assert_allclose(found, product, rtol=0, atol=1e-6)
         assert np.array_equal(found, np.tril(found))
         np.testing.assert_allclose(found.sum(axis=1), 1, rtol=0, atol=1e-6)
-        assert np.array_equal(attention.stage("weights", layer, "rollout"), found)
     with pytest.raises(IndexError):
         attention.rollout(2)

@@ -168,7 +168,7 @@ def checks_of(trained: TrainedGPT, reader: Reader, kind: AttentionKind) -> set[s
 def test_rollout_exists_for_self_attention_only(trained: TrainedGPT) -> None:
     assert trained.attn(PAIR, attention="encoder").rollout(2).shape == (6, 6)
     with pytest.raises(ValueError, match="self-attention only"):
-        trained.attn(PAIR).stage("weights", 0, "rollout")
+        trained.attn(PAIR).rollout(0)
 
 
 def test_what_does_not_fit_a_model_is_refused(trained: TrainedGPT, tiny: Checkpoint) -> None:

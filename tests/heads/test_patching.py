@@ -16,7 +16,8 @@ from gpt.config import ModelConfig
 from gpt.config.model import Norm, Position
 from gpt.config.stages import OF_HEADS
 from gpt.heads.ablation import Ablation, Texts, ablate, other_windows
-from gpt.heads.activations import Activations, Patch, Place, Plan, batches, shapes
+from gpt.heads.activations import Patch, Plan, batches, shapes
+from gpt.heads.places import Key
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading import score as scoring
@@ -28,7 +29,7 @@ from gpt.storage.checkpoint import Checkpoint
 KINDS = list(zip(get_args(Position), cycle(get_args(Norm)), strict=False))
 SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}
 T = SHAPE["block_size"]
-Patched = dict[Place, Patch]
+Patched = dict[Key, Patch]
 
 
 def config_of(**options: Any) -> ModelConfig:
@@ -36,10 +37,13 @@ def config_of(**options: Any) -> ModelConfig:
 
 
 STAGES = [name for name in shapes(config_of(), 1) if name != "head_output"]
-PLACES: list[Place] = ["final_norm", "logits"]
+PLACES: list[Key] = [*STAGES, ("logits", None, None, 1), ("resid_mid", None, None, 0)]
 for _layer in range(2):
     PLACES += [(name, _layer) for name in STAGES[:-2]]
-    PLACES += [(name, _layer, _layer) for name in OF_HEADS if name != "head_output"]
+    PLACES += [(name, _layer, None, 1) for name in STAGES[:-2]]
+    for _name in OF_HEADS:
+        if _name != "head_output":
+            PLACES += [(_name, _layer, _layer), (_name, _layer, _layer, 1), (_name, None, _layer)]
 
 
 def reader_of(dtype: npt.DTypeLike = np.float64, **options: Any) -> Reader:
@@ -56,13 +60,6 @@ def logits(reader: Reader, ids: Array, patch: Patched | None = None) -> Array:
     return Plan(reader, ids, "logits", patch=patch).read()["logits"]
 
 
-def at(acts: Activations, place: Place) -> Array:
-    """The kept array of a place."""
-    if isinstance(place, str):
-        return acts[place]
-    return acts[place[0], place[1]] if len(place) == 2 else acts[place[0], place[1]][:, place[2]]
-
-
 @pytest.fixture(scope="module")
 def trained(tiny: Checkpoint) -> TrainedGPT:
     return TrainedGPT(tiny.model())
@@ -74,10 +71,10 @@ def test_equal_values_change_no_logit(position: str, norm: str) -> None:
     ids = ids_of()
     acts = Plan(reader, ids).read()
     for place in PLACES:
-        same: list[Patch] = [at(acts, place), lambda x: x, lambda x: x.copy(), lambda x: x.tolist()]
+        same: list[Patch] = [acts[place], lambda x: x, lambda x: x.copy(), lambda x: x.tolist()]
         for values in same:
             assert np.array_equal(logits(reader, ids, {place: values}), acts["logits"]), place
-    everything: Patched = {place: at(acts, place) for place in PLACES}
+    everything: Patched = {place: acts[place] for place in PLACES}
     assert np.array_equal(logits(reader, ids, everything), acts["logits"])
 
 
@@ -85,7 +82,7 @@ def test_equal_values_of_padded_texts_change_no_logit(trained: TrainedGPT) -> No
     texts = ["the cat sat", "no", "the rat"]
     acts = trained.activations(texts)
     for place in PLACES:
-        found = trained.logits(texts, patch={place: at(acts, place)})
+        found = trained.logits(texts, patch={place: acts[place]})
         assert np.array_equal(found, acts["logits"]), place
 
 
@@ -94,7 +91,7 @@ def changed(x: Any) -> Any:
     return 0.5 - 2 * x
 
 
-def hooked(model: GPT, place: Place) -> Any:
+def hooked(model: GPT, place: Key) -> Any:
     """Registers torch's hook that does to a module's input or output what `changed` does."""
     if isinstance(place, str):
         module = model.norm if place == "final_norm" else model.lm_head
@@ -127,7 +124,7 @@ def test_patched_logits_equal_torchs_with_a_forward_hook(position: str, norm: st
         model = GPT(reader.config).eval()
         stored = {name: torch.from_numpy(tensor.copy()) for name, tensor in reader.tensors.items()}
         model.load_parameters(stored)
-        places: list[Place] = ["final_norm", "logits"]
+        places: list[Key] = ["final_norm", "logits"]
         for layer in range(2):
             whole = ("resid_pre", "concat", "proj", "ffn_hidden", "ffn_out", "resid_post")
             places += [(name, layer) for name in whole]
@@ -262,26 +259,73 @@ def test_a_function_may_write_into_its_argument_and_its_type_does_not_matter() -
     assert np.array_equal(one, logits(reader, ids, {("ffn_out", 0): np.ones(8)}))
 
 
-def test_a_head_is_replaced_after_its_whole_stage() -> None:
+def test_what_a_key_with_more_numbers_names_is_replaced_later() -> None:
     reader, ids = reader_of(), ids_of()
-    patch: Patched = {("context", 1, 0): 3.0, ("context", 1): 2.0}
-    context = Plan(reader, ids, "context", 1, patch=patch).read()["context", 1]
-    assert (context[:, 0] == 3).all()
-    assert (context[:, 1] == 2).all()
+    patch: Patched = {("context", 1, 0, -1): 4.0, ("context", 1, 0): 3.0, ("context", 1): 2.0}
+    found = Plan(reader, ids, "context", patch=patch | {"context": 1.0}).read()
+    assert (found["context", 0] == 1).all()
+    assert (found["context", 1, 1] == 2).all()
+    assert (found["context", 1, 0][:, :-1] == 3).all()
+    assert (found["context", 1, 0, T - 1] == 4).all()
+
+
+@pytest.mark.parametrize("name", STAGES[1:-2])
+def test_a_patch_of_a_position_leaves_the_other_rows_and_earlier_logits(name: Any) -> None:
+    reader, ids = reader_of(), ids_of()
+    heads = [1, None] if name in OF_HEADS else [None]
+    clean = Plan(reader, ids).read()
+    for head, values in product(heads, (0.5, lambda x: np.full_like(x, 0.5))):
+        found = Plan(reader, ids, patch={(name, 0, head, 5): values}).read()
+        assert (found[name, 0, head, 5] == 0.5).all()
+        expected = clean[name, 0].copy()
+        rows = expected if head is None else expected[:, head]
+        rows[..., 5, :] = 0.5
+        np.testing.assert_array_equal(found[name, 0], expected)
+        np.testing.assert_array_equal(found["logits"][:, :5], clean["logits"][:, :5])
+        assert np.abs(found["logits"] - clean["logits"]).max() > 1e-3
+
+
+def test_a_patch_of_all_layers_is_that_of_each(trained: TrainedGPT) -> None:
+    zero = {("context", layer, 1): 0 for layer in range(2)}
+    expected = trained.logits("the cat", patch=zero)
+    assert np.array_equal(trained.logits("the cat", patch={("context", None, 1): 0}), expected)
+    zeroed = {("context", None, 1): lambda x: x * 0}
+    assert np.array_equal(trained.logits("the cat", patch=zeroed), expected)
+    assert np.abs(expected - trained.logits("the cat")).max() > 1e-3
+
+
+def test_positions_of_texts_of_different_lengths_count_from_the_begin(trained: TrainedGPT) -> None:
+    texts = ["the cat", "no"]
+    acts = trained.activations(texts, ["q", "logits"])
+    assert np.array_equal(acts["q", 0, 1, 1], acts["q"][:, 0, 1, 1])
+    for call in (
+        lambda: acts["q", 0, 1, -1],
+        lambda: trained.logits(texts, patch={("q", 0, 1, -1): 0}),
+    ):
+        with pytest.raises(IndexError, match=r"position -1 is not in 0 … 6"):
+            call()
+    same = trained.activations(["the cat", "no rat!"], "q")
+    assert np.array_equal(same["q", 0, 1, -1], same["q"][:, 0, 1, 6])
 
 
 WRONG: list[tuple[Any, type[Exception], str]] = [
-    (
-        {("mlp", 0): 0},
-        ValueError,
-        r"patch \('mlp', 0\): 'mlp' is not one of resid_pre, q, k, v",
-    ),
-    ({"q": 0}, ValueError, r"patch 'q': expected \('q', layer\) or \('q', layer, head\)"),
-    ({("proj", 0, 1): 0}, ValueError, r"patch \('proj', 0, 1\): expected \('proj', layer\)$"),
-    ({("logits", 1): 0}, ValueError, "logits comes after all layers; use 'logits' alone"),
+    ({("mlp", 0): 0}, ValueError, "^'mlp' is not one of resid_pre, q, k, v"),
+    ({(): 0}, ValueError, r"^\(\) is not one of resid_pre"),
+    ({3: 0}, ValueError, "^3 is not one of resid_pre"),
+    ({("q", 0, 1, 2, 3): 0}, ValueError, r"at most \(stage, layer, head, position\)$"),
+    ({("proj", 0, 1): 0}, ValueError, r"has no heads; use \('proj', layer, None, position\)$"),
+    ({("logits", 1): 0}, ValueError, r"no layers; use \('logits', None, None, position\)$"),
+    ({("logits", None, 1): 0}, ValueError, r"no layers; use \('logits', None, None, position\)$"),
+    ({("q", 0, "mean"): 0}, ValueError, r"can only be read; patch \('context', layer, head\)"),
+    ({("q", 0, "max"): 0}, ValueError, "'max' is not a head's number or mean"),
     ({("head_output", 0, 1): 0}, ValueError, r"can only be read; patch \('context', layer, head\)"),
     ({("q", 2): 0}, IndexError, r"layer 2 is not in 0 … 1"),
     ({("q", 0, -1): 0}, IndexError, r"head -1 is not in 0 … 1"),
+    ({("q", 0, 0, 3): 0}, IndexError, r"position 3 is not in -3 … 2"),
+    ({("q", 0, 0, -4): 0}, IndexError, r"position -4 is not in -3 … 2"),
+    ({("q", 0, 0, 1.0): 0}, TypeError, "position: expected a whole number, not float"),
+    ({("q", "0"): 0}, TypeError, "layer: expected a whole number, not str"),
+    ({"q": np.ones((3, 2, 3, 8))}, ValueError, r"does not broadcast to \(1, 2, 2, 3, 8\)"),
     ({("q", 0): np.ones((3, 5))}, ValueError, r"shape \(3, 5\) does not broadcast to \(1, 2, 3, 8"),
     ({("q", 0, 1): np.ones((2, 3, 8))}, ValueError, r"does not broadcast to \(1, 3, 8\)"),
     ({("q", 0): "zero"}, TypeError, "expected numbers, not <U4"),

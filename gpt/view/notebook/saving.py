@@ -25,14 +25,12 @@ from gpt.view.selection import Selection, select
 from gpt.view.terminal.lines import Page
 
 
-def selected(
-    attention: AttentionMap, layer: AnyLayer, head: AnyHead, stage: DrawnStage
-) -> Selection:
+def selected(found: AttentionMap, layer: AnyLayer, head: AnyHead, stage: DrawnStage) -> Selection:
     """The part of a map that Python's arguments name. Raises ConfigError."""
-    last = len(attention.layers) - 1
+    last = len(found.layers) - 1
     layer = last if head == "rollout" and layer == "all" else layer
-    name = attention.model.stored.title if attention.model else ""
-    return select(attention, str(layer), str(head), stage, name=name)
+    name = found.model.stored.title if found.model else ""
+    return select(found, str(layer), str(head), stage, name=name)
 
 
 def save(

@@ -12,7 +12,7 @@ import pytest
 from javascript import JavaScript, JavaScriptError
 
 from gpt.config import ModelConfig
-from gpt.heads.activations import Patches
+from gpt.heads.activations import Plan
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.view.page.packing import of_allowed
@@ -49,10 +49,7 @@ def expected_logits(reader: Reader, ids: Any, patch: Any = None) -> Array:
     exact = Reader(
         reader.config, {n: each.astype(np.float64) for n, each in reader.tensors.items()}
     )
-    hook = Patches(exact.config, patch or {}, 1, len(ids)).hook(slice(0, 1))
-    x = exact.blocks(exact.embed(ids[None]), range(exact.config.n_layer), hook)
-    found: Array = exact.logits(exact.final_norm(x))[0]
-    return found
+    return Plan(exact, ids[None], "logits", patch=patch).read()["logits"][0]
 
 
 def apart(found: Array, expected: Array) -> float:

@@ -187,7 +187,7 @@ def test_top_names_the_strongest_keys_in_order_and_the_rest() -> None:
     for query, line in zip(selection.queries, lines, strict=True):
         head, *items = re.split(" ← | · ", line.plain)
         assert head == f"{query:>2} '{PLAIN[query]}'"
-        allowed = attention.stage("weights", 0, 0)[query, 2 : min(query + 1, 30)]
+        allowed = attention["weights", 0, 0][query, 2 : min(query + 1, 30)]
         order = np.argsort(-allowed, kind="stable")[:3]
         named = [(int(item.split()[0]), item.split()[1][1]) for item in items[:3]]
         assert named == [(key + 2, PLAIN[key + 2]) for key in order]

@@ -40,7 +40,7 @@ def test_comparison_is_side_by_side_if_it_fits() -> None:
         left, right = lines[5 + row].split(" │ ")
         for side, part in ((sides[0], left), (sides[1], right)):
             weights = [float(number) for number in re.findall(r"\d?\.\d\d", part)]
-            expected = side.attention.stage("weights", 0, 0)[row, : row + 1]
+            expected = side.attention["weights", 0, 0][row, : row + 1]
             np.testing.assert_allclose(weights, expected, atol=0.0051)
 
 
@@ -67,7 +67,7 @@ def test_comparison_on_a_narrow_page_is_stacked() -> None:
 
 def test_largest_change_is_named_with_its_sign() -> None:
     first, second = random_map(TEXT), random_map(TEXT, 2)
-    difference = second.stage("weights", 0, 0) - first.stage("weights", 0, 0)
+    difference = second["weights", 0, 0] - first["weights", 0, 0]
     row, column = np.unravel_index(np.abs(difference).argmax(), (8, 8))
     lines = " ".join(shown(looks(first, second), Page()))
     found = re.search(
