@@ -171,6 +171,20 @@ def test_rollout_exists_for_self_attention_only(trained: TrainedGPT) -> None:
         trained.attn(PAIR).rollout(0)
 
 
+def test_positions_of_keys_and_values_are_those_of_the_text_that_is_read(
+    trained: TrainedGPT,
+) -> None:
+    cross = trained.attn(PAIR)
+    queries, keys = len(cross.ids), len(cross.column_ids)
+    assert queries != keys
+    assert cross["weights", 0, 1].shape == (queries, keys)
+    assert np.array_equal(cross["v", 0, 1, -1], cross.layers[0].v[1, keys - 1])
+    assert np.array_equal(cross["q", 0, 1, -1], cross.layers[0].q[1, queries - 1])
+    for name, count in (("k", keys), ("q", queries)):
+        with pytest.raises(IndexError, match=rf"position {count} is not in -{count} … {count - 1}"):
+            cross[name, 0, 1, count]  # type: ignore[index]
+
+
 def test_what_does_not_fit_a_model_is_refused(trained: TrainedGPT, tiny: Checkpoint) -> None:
     other: Any = "sideways"
     for call, named in [
