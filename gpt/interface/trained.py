@@ -20,6 +20,7 @@ from gpt.config import (
     HeadsConfig,
     LiveConfig,
     SampleConfig,
+    Stage,
     TrainConfig,
 )
 from gpt.config.fields import require
@@ -549,7 +550,7 @@ class TrainedGPT(Shown):
     def activations(
         self,
         texts: Texts,
-        names: str | Iterable[str] | None = None,
+        names: Stage | Iterable[Stage] | None = None,
         layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
         *,
         patch: Mapping[Any, Patch] | None = None,
@@ -557,29 +558,26 @@ class TrainedGPT(Shown):
     ) -> Activations:
         """The stages of N texts as named arrays: acts["weights"] is (N, L, H, T, T).
 
-        texts: texts, or (N, T) ids, of 1 to block_size characters each. names: stream, q, k, v,
-        scores, scaled, masked, weights, context, head_output (N, L, H, T, C), each head's part of
-        proj; concat, proj, residual, hidden (after the activation function), feed_forward (what is
-        added to residual), output, final_norm, logits; None: all but head_output. layers: None
-        keeps all.
+        texts: texts, or (N, T) ids, of 1 to block_size characters each. names: of stages
+        (docs/heads.md); None: all but head_output. layers: None keeps all.
 
         patch replaces stages, and everything after them is computed from the new values. Its keys
-        are ("proj", layer), ("context", layer, head), "final_norm" or "logits"; a value is a
-        number, an array that broadcasts to the stage of all texts, (N, …), or a function from that
-        array to one of the same shape. If texts differ in length, it also gets the numbers of the
-        padding at their ends: one that mixes positions, such as a mean, needs texts of one length.
-        Path patching (Goldowsky-Dill et al. 2023), from head 0.2 to the queries of head 1.3, has
-        three steps:
+        are those of acts[key], (stage, layer, head, position) with less meaning all; a value is a
+        number, an array that broadcasts to acts[key] of all layers, or a function that gets this
+        for one layer and returns an array of the same shape. If texts differ in length, positions
+        count from 0, and a function also gets the numbers of the padding at their ends: one that
+        mixes positions, such as a mean, needs texts of one length. Path patching (Goldowsky-Dill et
+        al. 2023), from head 0.2 to the queries of head 1.3, has three steps:
 
-            clean = run.activations(texts, ["context", "feed_forward"])
-            other = run.activations(other_texts, "context")["context", 0][:, 2]
+            clean = run.activations(texts, ["context", "ffn_out"])
+            other = run.activations(other_texts, "context")["context", 0, 2]
             frozen = {(name, 0): clean[name, 0] for name in clean}
             sent = run.activations(texts, "q", 1, patch=frozen | {("context", 0, 2): other})
-            logits = run.logits(texts, patch={("q", 1, 3): sent["q", 1][:, 3]})
+            logits = run.logits(texts, patch={("q", 1, 3): sent["q", 1, 3]})
 
         Raises TextError for empty and too long texts and unknown characters, ValueError for unknown
-        names and other shapes, IndexError for a layer or head outside the model, OutOfMemory before
-        it computes what does not fit: then use `activation_batches`.
+        names and other shapes, IndexError for a layer, head or position that does not exist,
+        OutOfMemory before it computes what does not fit: then use `activation_batches`.
         """
         from gpt.heads.activations import plan_of
 
@@ -589,7 +587,7 @@ class TrainedGPT(Shown):
     def activation_batches(
         self,
         texts: Texts,
-        names: str | Iterable[str] | None = None,
+        names: Stage | Iterable[Stage] | None = None,
         layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
         *,
         batch: int | None = None,
