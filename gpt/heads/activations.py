@@ -255,7 +255,7 @@ def plan_of(
     reader: Reader,
     vocabulary: Vocabulary,
     texts: Texts,
-    names: str | Iterable[str] | None,
+    names: Stage | Iterable[Stage] | None,
     layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
     patch: Mapping[Any, Patch] | None = None,
     unknown: str = "error",

@@ -618,8 +618,8 @@ class TrainedGPT(Shown):
         """
         from gpt.heads.activations import plan_of
 
-        chosen = "logits", None, patch, unknown
-        return plan_of(self.reader, self.vocabulary, texts, *chosen).read()["logits"]
+        model = self.reader, self.vocabulary
+        return plan_of(*model, texts, "logits", None, patch, unknown).read()["logits"]
 
     def torch(self) -> GPT:
         """A copy of the GPT as a torch module with trainable weights, for gradients. Imports torch.
