@@ -260,7 +260,8 @@ def assert_stopped(process: subprocess.Popen[bytes], run: Run, number: signal.Si
     assert process.returncode == 128 + number, said
     step = run.last().manifest.step
     assert step > 0
-    assert f"{number.name} after step {step:,}" in said
+    ended = "stopped" if number == signal.SIGINT else number.name
+    assert f"{ended} after step {step:,}" in said
     assert f"gptx train --resume --run {run.name}" in said
     run.last().verify()
 

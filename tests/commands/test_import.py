@@ -27,7 +27,7 @@ def test_every_command_opens_an_imported_model(gptx: Gptx, home: Path, foreign: 
     assert (answer.code, answer.out) == (0, "")
     assert "nanoGPT, ckpt.pt: iteration 300, lowest validation loss there 1.2500" in answer.err
     assert "letters-1" in answer.err
-    assert "gptx sample --prompt" in answer.err
+    assert "gptx sample --checkpoints" in answer.err
     sampled = gptx("sample", "--length", "20", "--prompt", "the", *where)
     assert sampled.out.startswith("the")
     text = "the cat sat"
