@@ -71,7 +71,7 @@ START = ("--init-from",)
         (["train", "corpus.txt", "--checkpoints", "corpus.txt"], 6, "cannot make a run"),
         (["train", "--config", "missing.toml"], 2, "missing.toml"),
         (["next", "--config", "nul.toml"], 2, "invalid run name 'a\\x00b'"),
-        (["sample", "--config", "/dev/zero"], 2, "binary, not UTF-8 text"),
+        (["sample", "--config", "/dev/zero"], 2, "binary data, not text"),
         (["runs", "corpus-1", "--checkpoints", "x" * 5000], 4, "no run 'corpus-1' in xxx"),
         (["train", "--config", "typo.toml"], 2, "n_layers"),
         (["train", "--config", "broken.toml"], 2, "broken.toml"),

@@ -5,7 +5,6 @@ Importing this imports neither numpy nor torch.
 
 from __future__ import annotations
 
-import codecs
 import errno
 import math
 import os
@@ -15,13 +14,15 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from io import StringIO
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from gpt.errors import ConfigError, StorageError, TextError
 from gpt.storage import files
+from gpt.words import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gpt.blocks import Block
 
 CHUNK = 2**16  # bytes of a text read at once
+MORE = 64  # chunks that are read to find out how a text is encoded
 WIDE = 200  # cells of a line if there is no terminal
 LONGEST_LINE = 4000  # characters of a line on stderr
 
@@ -249,10 +251,12 @@ def _console(stream: TextIO, color: str = "auto", cells: int | None = None) -> C
 
 
 def read_text(path: str, most: float = math.inf) -> str:
-    """A file's text, or standard input's for "-", exactly; a byte order mark is left out.
+    """A file's text, or standard input's for "-", as a training reads it: a byte order mark is left
+    out, line ends become LF; a note says if the text is not UTF-8.
 
-    Raises TextError: unreadable, binary, not UTF-8 (with the byte's offset), or more than `most`
-    characters. Reading stops at the first error, so that an endless device does not block.
+    Raises TextError: unreadable, no text, an encoding that is not recognised (with a byte's
+    offset), or more than `most` characters. Reading stops at the first error, so that an endless
+    device does not block.
     """
     pieces, length = [], 0
     for piece in _pieces(path):
@@ -278,26 +282,47 @@ def read_lines(path: str, most: int) -> Iterator[list[str]]:
 
 def _pieces(path: str) -> Iterator[str]:
     """A text in pieces, each as soon as it can be read. Raises TextError."""
+    from gpt.corpus import encodings
+
     if "\0" in path:
         raise TextError(f"cannot read {path}: the name has a NUL character")
-    decoder, offset, begun = codecs.getincrementaldecoder("utf-8")(), 0, False
+    name, held, codec, at, ascii = "standard input" if path == "-" else path, b"", "", 0, True
     try:
         with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as opened:
             file: Any = opened  # BinaryIO lacks read1, which buffered files have
-            while chunk := file.read1(CHUNK):
-                if not offset and len(chunk) >= 64 and chunk.count(0) > len(chunk) // 4:
-                    name = "standard input" if path == "-" else path
-                    raise TextError(f"{name} looks like UTF-16 or binary, not UTF-8 text")
-                pending = len(decoder.getstate()[0])
-                text = decoder.decode(chunk)
-                offset += len(chunk)
+            ended = False
+            while not ended:
+                held += (chunk := file.read1(CHUNK))
+                ended = not chunk
+                if not codec:
+                    if not ended and any(mark.startswith(held) for mark in encodings.BOMS):
+                        continue
+                    encodings.require_text(held, path)
+                    codec, at = encodings.codec_of_head(held[: encodings.HEAD], name)
+                    held = held[at:]
+                    if codec != encodings.UTF_8:
+                        sample = held[: len(held) // 2 * 2].decode(codec, "replace")
+                        _say_codec(codec, name, sample)
+                try:
+                    text, used, _ = encodings.decode(held, codec, ended)
+                except UnicodeDecodeError as error:
+                    if codec != encodings.UTF_8 or not ascii:
+                        raise encodings.not_decoded(path, at + error.start, codec) from None
+                    held += b"".join(islice(iter(partial(file.read1, CHUNK), b""), MORE))
+                    sample = encodings.sample_of([held])
+                    encodings.require_windows(sample, path, at + error.start)
+                    codec = encodings.WINDOWS
+                    _say_codec(codec, name, sample.decode(codec))
+                    text, used, _ = encodings.decode(held, codec, ended)
+                held, at, ascii = held[used:], at + used, ascii and text.isascii()
                 if text:
-                    yield text if begun else text.removeprefix("\ufeff")
-                    begun = True
-            pending = len(decoder.getstate()[0])
-            yield decoder.decode(b"", final=True)
+                    yield text
     except OSError as error:
         raise TextError(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        position = offset - pending + error.start
-        raise TextError(f"{path}: invalid UTF-8 at byte {position}") from None
+
+
+def _say_codec(codec: str, name: str, sample: str) -> None:
+    """Says that a text is not UTF-8."""
+    from gpt.corpus.encodings import NAMES, excerpt, note_on_codec
+
+    say(f"note: {note_on_codec(NAMES[codec], {printable(name): excerpt(sample)})}")

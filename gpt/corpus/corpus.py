@@ -23,9 +23,19 @@ from blake3 import blake3
 
 from gpt.config import TrainConfig
 from gpt.corpus import cache
+from gpt.corpus.encodings import NotUtf8Error, note_on_lines
 from gpt.corpus.sources import Source, discard_spooled, find_sources
 from gpt.corpus.split import SHORTEST_IN_CONTEXTS, Division, divide, options_to_read
-from gpt.corpus.text import Piece, Progress, changed, measured, no_progress, pieces_of, read
+from gpt.corpus.text import (
+    Measured,
+    Piece,
+    Progress,
+    changed,
+    measured,
+    no_progress,
+    pieces_of,
+    read,
+)
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
@@ -215,16 +225,27 @@ def encode(
     the split and which rare characters are replaced; `validation`: texts that validate; `progress`
     receives the share that is done.
 
-    Raises TextError (unreadable, empty, not UTF-8) and StorageError.
+    Raises TextError (unreadable, empty, no text, in an unknown encoding) and StorageError.
     """
     config, every = config or TrainConfig(), [*sources, *validation]
     names = tuple(source.name for source in sources)
     notes: list[str] = []
-    pieces = pieces_of(every, config.between, notes)
-    if not pieces:
-        piped = "; pipe the text to standard input" * ("-" in names)
-        raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
-    text = measured(pieces, len(every), len(sources), lambda it: progress(it / 2))
+
+    def measure(checks_utf8: bool) -> tuple[Sequence[Piece], Measured]:
+        notes.clear()
+        pieces = pieces_of(every, config.between, notes, checks_utf8)
+        if not pieces:
+            piped = "; pipe the text to standard input" * ("-" in names)
+            raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
+        return pieces, measured(pieces, len(every), len(sources), lambda it: progress(it / 2))
+
+    try:
+        pieces, text = measure(checks_utf8=False)
+    except NotUtf8Error:
+        pieces, text = measure(checks_utf8=True)
+    if text.returns.total():
+        of = [every[number].name for number, count in text.returns.items() if count]
+        notes.append(note_on_lines(text.returns.total(), of))
     made = build_vocabulary(text.counts, known, config.min_count, grows)
     division = divide(text.starts, len(sources), config.every)
     identity = CorpusId(
@@ -321,14 +342,9 @@ def _twice(sources: Sequence[Source], validation: Sequence[Source]) -> Iterator[
 
 
 def _line_notes(corpus: Corpus) -> Iterator[str]:
-    """Notes for the user on a text whose lines end with CR LF, or are pairs."""
+    """A note for the user on a text whose lines are pairs."""
     ids, counts = corpus.ids, corpus.counts
-    tab, newline, cr = (corpus.vocabulary.characters.find(sign) for sign in "\t\n\r")
-    if cr >= 0 and counts[cr]:
-        yield (
-            f"the text has {counts[cr]:,} carriage returns, as in files of Windows, and samples "
-            "will have them, too; remove them: tr -d '\\r' < FILE > NEW"
-        )
+    tab, newline = (corpus.vocabulary.characters.find(sign) for sign in "\t\n")
     if min(tab, newline) < 0 or counts[tab] < 2 or abs(counts[tab] - counts[newline]) > 1:
         return
     last = newline

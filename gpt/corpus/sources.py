@@ -5,11 +5,9 @@ Finds the files to read, and their names for the user; text.py reads them.
 
 from __future__ import annotations
 
-import codecs
 import errno
 import hashlib
 import os
-import shlex
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,28 +18,20 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpt.corpus import dates, repeats
+from gpt.corpus.encodings import HEAD, TAIL, ZIP, begin_of_text, require_text
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
 from gpt.words import counted, printable, some
 
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
-HEAD = 4096  # bytes at the start of a file, from which its kind is guessed
 MOST_NAMED = 3  # files of a folder that are not read
+MOST_OPENED = 30  # of these, to find one that can be converted
 SHOWN = 60  # most characters of a name that an error shows
 PASTED = (
     "this is a text, not the name of a file; save it in a file, or pipe it: "
     "printf '%s' 'TEXT' | gptx train -"
 )
-
-SIGNATURES = {
-    b"\x1f\x8b": "gzip",
-    b"\x89PNG": "a PNG picture",
-    b"PK\x03\x04": "a zip archive",
-    b"%PDF": "a PDF",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-}
 
 
 def python_reference() -> bytes:
@@ -196,55 +186,63 @@ def opened(source: Source, waits: bool = False) -> Iterator[BinaryIO]:
         raise TextError(f"cannot read corpus {source.name}: {error.strerror or error}") from error
 
 
-def check_is_text(head: bytes, name: str) -> None:
-    """Raises TextError if a text's first bytes show that it is not UTF-8."""
-    for signature, what in SIGNATURES.items():
-        if head.startswith(signature):
-            raise TextError(f"{name} looks like {what}, not UTF-8 text")
-    if len(head) >= 64 and head.count(0) > len(head) // 4:
-        raise TextError(f"{name} looks like UTF-16 or binary, not UTF-8 text")
-    try:
-        codecs.utf_8_decode(head, "strict", False)
-    except UnicodeDecodeError as error:
-        raise not_utf8(name, error.start) from None
-
-
-def not_utf8(name: str, byte: int) -> TextError:
-    """The error for a text whose encoding is another one. The advice has CP1252, which has all of
-    Latin 1's letters, and quotes and dashes where Latin 1 has control characters.
-    """
-    file = "FILE" if name == "-" else shlex.quote(name)
-    new = "NEW" if name == "-" else shlex.quote(f"{name}.utf8{Path(name).suffix}")
-    return TextError(
-        f"{name}: invalid UTF-8 at byte {byte}; convert it, for example: "
-        f"iconv -f CP1252 -t UTF-8 {file} > {new}"
-    )
-
-
 def _folder(folder: Path) -> list[Source]:
     def stop(error: OSError) -> None:
         raise _unreadable(str(error.filename), error.strerror or str(error))
 
     paths: list[Path] = []
-    others: list[str] = []
+    others: list[Path] = []
+    hidden = 0  # texts
     for root, folders, names in os.walk(folder, onerror=stop):
+        hidden += sum(name.startswith(".") and name.endswith(TEXT_SUFFIXES) for name in names)
         folders[:] = [name for name in folders if not name.startswith(".")]
         for path in (Path(root, name) for name in names if not name.startswith(".")):
-            if path.name.lower().endswith(TEXT_SUFFIXES):
-                paths.append(path)
-            else:
-                others.append(printable(path.relative_to(folder)))
+            (paths if path.name.lower().endswith(TEXT_SUFFIXES) else others).append(path)
     # Reading a pipe or a device in a folder could wait for ever.
     paths = sorted(path for path in paths if os.path.isfile(path) or not os.path.exists(path))
     known = ", ".join("*" + suffix for suffix in TEXT_SUFFIXES)
+    advice = _advice_on(sorted(others))
     if not paths:
-        raise TextError(f"cannot read corpus {folder}: no text in this folder (looked for {known})")
+        raise TextError(
+            f"cannot read corpus {folder}: no text in this folder (looked for {known}){advice}"
+        )
     found = [Source(path, printable(str(path))) for path in paths]
+    skipped = []
     if others:
-        these = some(sorted(others), MOST_NAMED, ", ")
-        note = f"{printable(folder)}: {counted(len(others), 'file')} not read, not {known}: {these}"
+        these = some(
+            sorted(printable(path.relative_to(folder)) for path in others), MOST_NAMED, ", "
+        )
+        skipped.append(f"{counted(len(others), 'file')} not read, not {known}: {these}")
+    if hidden:
+        skipped.append(f"{counted(hidden, 'hidden text')} not read")
+    if skipped:
+        note = f"{printable(folder)}: {', '.join(skipped)}{advice}"
         found[0] = replace(found[0], note=note)
     return found
+
+
+def _advice_on(paths: Sequence[Path]) -> str:
+    """How to convert the first of these files that is a document; nothing if none is."""
+    for path in paths[:MOST_OPENED]:
+        with suppress(OSError):
+            if os.path.isfile(path):
+                with open(path, "rb") as file:
+                    head = head_of(file)
+                try:
+                    require_text(head, printable(path))
+                except TextError as error:
+                    if "convert it" in str(error):
+                        return f"; {error}"
+    return ""
+
+
+def head_of(file: BinaryIO) -> bytes:
+    """The first bytes of a file, and the last ones of a zip archive, for `require_text`."""
+    head = file.read(HEAD) or b""  # None: a device that would wait
+    if head.startswith(ZIP):
+        file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+        head += file.read(TAIL)
+    return head
 
 
 def _spool(pipe: BinaryIO, data: Path) -> Source:
@@ -258,7 +256,7 @@ def _spool(pipe: BinaryIO, data: Path) -> Source:
         try:
             while part := pipe.read(2**20):
                 if not copy.tell():
-                    check_is_text(part[:HEAD], "-")
+                    begin_of_text(part, "-")
                 copy.write(part)
             copy.flush()
         except BaseException:

@@ -1,25 +1,29 @@
-"""Joins the texts of a corpus: reads them in chunks, checks that they are UTF-8, counts, hashes.
+"""Joins the texts of a corpus: decodes them in chunks (encodings.py), counts, hashes.
 
-A text's digest is the BLAKE3 hash of its UTF-8 in hexadecimal (O'Connor, Aumasson, Neves and
-Wilcox-O'Hearn, 2020). `b3sum` prints the same for a file without a byte order mark. This module
-does not use ids.
+A text's digest is the BLAKE3 hash of what is trained on, in UTF-8 with LF, in hexadecimal
+(O'Connor, Aumasson, Neves and Wilcox-O'Hearn, 2020): one text has one digest, however its file is
+encoded. `b3sum` prints the same for a file in UTF-8 with LF and without a byte order mark. This
+module does not use ids.
 """
 
 from __future__ import annotations
 
-import codecs
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from itertools import accumulate
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from gpt.corpus.sources import HEAD, Source, check_is_text, not_utf8, opened
+from gpt.corpus import encodings
+from gpt.corpus.encodings import HEAD, NAMES, UTF_8, WINDOWS, decode, unix_lines
+from gpt.corpus.sources import Source, head_of, opened
 from gpt.errors import TextError
 from gpt.vocabulary import code_points
 
@@ -38,7 +42,7 @@ def no_progress(_: float) -> None:
 class Piece:
     """Bytes `start` to `stop` of a source's file, or of `data` if `data` is not empty.
 
-    number: of the source. A piece has at least one byte.
+    number: of the source. codec: of the bytes. A piece has at least one byte.
     """
 
     number: int
@@ -46,6 +50,7 @@ class Piece:
     start: int
     stop: int
     data: bytes = b""
+    codec: str = UTF_8
 
 
 @dataclass(frozen=True)
@@ -54,48 +59,88 @@ class Measured:
 
     digest: of the text. starts (sources + 1,): the position of each source's first character,
     then the number of characters. counts (2, code points): how often each character occurs in the
-    sources that train, and in those that validate.
+    sources that train, and in those that validate. returns: number of a source -> its carriage
+    returns, which become LF.
     """
 
     digest: str
     starts: tuple[int, ...]
     counts: npt.NDArray[np.int64]
+    returns: Counter[int]
 
 
-def pieces_of(sources: Sequence[Source], separator: str, notes: list[str]) -> list[Piece]:
+def pieces_of(
+    sources: Sequence[Source], separator: str, notes: list[str], checks_utf8: bool = False
+) -> list[Piece]:
     """The texts, one after the other, with the separator after each that does not end with it.
 
     A separator belongs to the text before it, and comes only if another text follows. Notes for
-    the user are added to `notes`. Raises TextError.
+    the user are added to `notes`. checks_utf8: reads each text once more to find out whether it is
+    UTF-8; otherwise all that are not UTF-16 count as UTF-8. Raises TextError.
     """
     found: list[Piece] = []
-    ends, end = True, separator.encode()
+    foreign: dict[str, dict[str, str]] = {}  # codec -> name -> excerpt
+    ends, end = True, unix_lines(separator)
     for number, source in enumerate(sources):
         with opened(source) as file:
-            head = file.read(HEAD) or b""  # None: a device that would wait
-            check_is_text(head, source.name)
-            start = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
-            if start:
+            head = head_of(file)
+            encodings.require_text(head, source.name)
+            codec, start = encodings.codec_of_head(head[:HEAD], source.name)
+            if start and codec == UTF_8:
                 notes.append(f"left out the byte order mark of {source.name}")
+            if codec != UTF_8:
+                sample = decode(head[start : len(head) // 2 * 2], codec, False)[0]
+                foreign.setdefault(NAMES[codec], {})[source.name] = encodings.excerpt(sample)
+            elif checks_utf8 and (line := _excerpt_of_windows(file, source.name)):
+                codec = WINDOWS
+                foreign.setdefault(NAMES[codec], {})[source.name] = line
             stop = os.fstat(file.fileno()).st_size  # 0: a device, or a file of the system itself
             if start >= stop:
                 continue
             if not ends:
                 last = found[-1]
-                found.append(Piece(last.number, last.source, 0, len(end), end))
-            found.append(Piece(number, source, start, stop))
-            file.seek(max(start, stop - len(end)))
-            ends = file.read(len(end)) == end
+                data = end.encode()
+                found.append(Piece(last.number, last.source, 0, len(data), data))
+            found.append(Piece(number, source, start, stop, codec=codec))
+            # Of the last bytes, enough for the separator in every encoding, with CR LF.
+            file.seek(max(start, stop - 8 * len(end)))
+            ends = unix_lines(file.read().decode(codec, "replace")).endswith(end)
+    notes += [encodings.note_on_codec(name, read) for name, read in foreign.items()]
     return found
 
 
-def read(pieces: Sequence[Piece], progress: Progress = no_progress) -> Iterator[Chunk]:
-    """The text in chunks of whole characters, exactly: no newline is translated, nothing is
-    normalised. Raises TextError.
+def _excerpt_of_windows(file: BinaryIO, name: str) -> str:
+    """An excerpt of a text that is Windows-1252; "" if it is UTF-8. Raises TextError for others."""
+    file.seek(0)
+    at, rest = 0, b""
+    while chunk := file.read(CHUNK):
+        try:
+            data = rest + chunk
+            used = decode(data, UTF_8, False)[1]
+        except UnicodeDecodeError as error:
+            byte = at + error.start
+            break
+        at, rest = at + used, data[used:]
+    else:
+        return ""
+    file.seek(0)
+    sample = encodings.sample_of(iter(partial(file.read, CHUNK), b""))
+    encodings.require_windows(sample, name, byte)
+    return encodings.excerpt(sample.decode(WINDOWS))
+
+
+def read(
+    pieces: Sequence[Piece],
+    progress: Progress = no_progress,
+    returns: Counter[int] | None = None,
+) -> Iterator[Chunk]:
+    """The text in chunks of whole characters, exactly, but for its line ends: nothing else is
+    normalised. returns: counts the carriage returns of each source. Raises TextError, of which
+    NotUtf8Error for a text that counts as UTF-8.
     """
     done, size = 0, sum(piece.stop - piece.start for piece in pieces)
     for piece in pieces:
-        at, name = piece.start, piece.source.name
+        at, name, codec = piece.start, piece.source.name, piece.codec
         with BytesIO(piece.data) if piece.data else opened(piece.source) as file:
             while at < piece.stop:
                 file.seek(at)
@@ -103,18 +148,22 @@ def read(pieces: Sequence[Piece], progress: Progress = no_progress) -> Iterator[
                 data = file.read(wanted)
                 if len(data) < wanted:
                     raise changed([piece])
-                if data.isascii():
+                if codec == UTF_8 and data.isascii() and b"\r" not in data:
                     points: npt.NDArray[Any] = np.frombuffer(data, np.uint8)
+                    used = wanted
                 else:
                     try:
                         last = at + wanted == piece.stop
-                        text, used = codecs.utf_8_decode(data, "strict", last)
+                        text, used, ends = decode(data, codec, last)
                     except UnicodeDecodeError as error:
-                        raise not_utf8(name, at + error.start) from None
-                    data, points = data[:used], code_points(text)
+                        raise encodings.not_decoded(name, at + error.start, codec) from None
+                    if returns is not None:
+                        returns[piece.number] += ends
+                    data = text.encode() if ends or codec != UTF_8 else data[:used]
+                    points = code_points(text)
                 yield piece.number, data, points
-                at += len(data)
-                done += len(data)
+                at += used
+                done += used
                 progress(done / size)
 
 
@@ -125,15 +174,15 @@ def measured(
     progress: Progress = no_progress,
 ) -> Measured:
     """Reads the text; the first `training` sources are for training. Raises TextError."""
-    digest, lengths = blake3(), [0] * sources
+    digest, lengths, returns = blake3(), [0] * sources, Counter[int]()
     counts = np.zeros((2, 0x110000), np.int64)  # only pages that are written take memory
-    for number, data, points in read(pieces, progress):
+    for number, data, points in read(pieces, progress, returns):
         digest.update(data)
         lengths[number] += len(points)
         times = np.bincount(points)
         counts[int(number >= training), : len(times)] += times
     starts = tuple(accumulate(lengths, initial=0))
-    return Measured(digest.hexdigest(), starts, counts)
+    return Measured(digest.hexdigest(), starts, counts, returns)
 
 
 def changed(pieces: Sequence[Piece]) -> TextError:

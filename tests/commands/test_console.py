@@ -26,17 +26,18 @@ def test_reading_in_chunks_of_any_size_keeps_the_text(
     path = tmp_path / "text.txt"
     for text in ("", "a\r\nb\rc\u0085\0", "Zażółć 東京 🙂👍🏽 e\u0301", "\ufeffafter\ufeff"):
         path.write_bytes(text.encode())
-        assert console.read_text(str(path)) == text.removeprefix("\ufeff")
+        expected = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+        assert console.read_text(str(path)) == expected
     for data, position in ((b"caf\xe9 au", 3), ("é東".encode()[:-1], 2), (b"\x80", 0)):
         path.write_bytes(data)
-        with pytest.raises(TextError, match=rf"text.txt: invalid UTF-8 at byte {position}$"):
+        with pytest.raises(TextError, match=rf"text.txt: invalid UTF-8 at byte {position};"):
             console.read_text(str(path))
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
 def test_endless_devices_and_a_name_with_a_nul_are_refused() -> None:
     for name, problem in (
-        ("/dev/zero", "/dev/zero looks like UTF-16 or binary"),
+        ("/dev/zero", "/dev/zero looks like binary data"),
         ("/dev/urandom", r"/dev/urandom: invalid UTF-8"),
         ("a\0b", "the name has a NUL character"),
     ):

@@ -294,9 +294,7 @@ def test_dry_run_shows_the_plan_and_creates_no_run(gptx: Gptx, home: Path) -> No
     assert gptx("train", "corpus.txt", *TINY, "--dry-run").out == ""
 
 
-@pytest.mark.parametrize(
-    "text", ["“quoted” ’tis – so", "plain " * 2000 + "“late”", "café " * 2000 + "“late”"]
-)
+@pytest.mark.parametrize("text", ["“quoted” ’tis – so", "plain " * 2000 + "“late”"])
 def test_advice_for_another_encoding_keeps_quotes_and_writes_a_file(
     gptx: Gptx, home: Path, text: str
 ) -> None:
@@ -322,8 +320,7 @@ def test_notes_name_line_ends_of_windows_pairs_in_a_text_and_files_not_read(
         return [line for line in err.splitlines() if line.startswith("note: ")]
 
     (windows,) = notes("windows.txt")
-    assert "99 carriage returns" in windows
-    assert "tr -d '\\r' < FILE > NEW" in windows
+    assert windows == "note: windows.txt: 99 line ends CR LF or CR are read as LF"
     (pairs,) = notes("words.csv")
     assert pairs.endswith(
         "each line has one TAB; to train on pairs, SOURCE TAB TARGET, rename the file to *.tsv"

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from gpt.corpus import text as texts
 from gpt.corpus.corpus import build_vocabulary, encode, write_ids
+from gpt.corpus.encodings import unix_lines
 from gpt.corpus.split import divide
 from gpt.corpus.text import measured, no_progress, pieces_of
 from gpt.errors import StorageError, TextError
@@ -37,7 +38,7 @@ MORE = "".join(chr(point) for point in range(0x10000, 0x10000 + 66_000))  # too 
 def test_ids_are_stored_split_by_split_each_with_a_checksum(
     tmp_path_factory: pytest.TempPathFactory, contents: list[str], every: int, chunk: int
 ) -> None:
-    folder, whole = tmp_path_factory.mktemp("ids"), "".join(contents)
+    folder, whole = tmp_path_factory.mktemp("ids"), "".join(map(unix_lines, contents))
     assume(whole and len([each for each in contents if each]) not in range(2, every))
     assume(len(whole) >= every)
     assume(all(content.count("\0") < 9 for content in contents))

@@ -84,7 +84,8 @@ def test_texts_are_separated_hashed_and_counted(
 
 def test_characters_of_a_long_ascii_text_are_counted() -> None:
     length = 2**18 + 1
-    text = (string.printable * (length // 100 + 1))[:length] + "\0\x7f"
+    printable = string.printable.replace("\r", "")
+    text = (printable * (length // 99 + 1))[:length] + "\0\x7f"
     data = text.encode()
     counts = measured([Piece(0, NONE, 0, len(data), data)]).counts[0]
     assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(text)
