@@ -15,6 +15,7 @@ from pathlib import Path
 import gpt
 from gpt.view.page.document import template, to_json
 from gpt.view.page.live import LIVE
+from gpt.vocabulary import Vocabulary
 
 PAGE = Path(__file__).with_suffix(".html")
 BEGIN, END = '<script type="application/json" id="data">', "</script>"
@@ -24,6 +25,7 @@ def renewed(html: str) -> str:
     """The same data in the page of today."""
     begin = html.index(BEGIN) + len(BEGIN)
     data = json.loads(html[begin : html.index(END, begin)])
+    data["folds"] = Vocabulary("".join(map(chr, data["vocabulary"]))).folds
     return template(LIVE)(data["title"], to_json(data))
 
 

@@ -109,7 +109,7 @@ def test_bad_input_prints_one_line_and_sets_the_exit_code(
     (home / "empty.txt").write_bytes(b"")
     (home / "nul.toml").write_text('run = "a\\u0000b"')
     (home / "short.txt").write_bytes(b"abcdefghij")
-    (home / "latin.txt").write_bytes(b"caf\xe9 au lait" * 100)
+    (home / "latin.txt").write_bytes(b"caf\xe9 au lait" + b" black" * 100)
     (home / "typo.toml").write_text("n_layers = 3\n", encoding="utf-8")
     (home / "classic.toml").write_text('preset = "classic"\n', encoding="utf-8")
     (home / "broken.toml").write_text("n_layer = = 3\n", encoding="utf-8")

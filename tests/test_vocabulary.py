@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -99,3 +101,93 @@ def test_first_unknown_character_is_reported_or_skipped(known: str, text: str) -
 def test_empty_or_duplicate_vocabulary_is_refused(characters: str) -> None:
     with pytest.raises(ValueError, match="one or more distinct characters"):
         Vocabulary(characters)
+
+
+#: A novel with typographic quotation marks, dashes and composed letters.
+NOVEL = Vocabulary.from_text("“It’s ‘the’ King’s horse—an árvíztűrő one”, she said – no.\n")
+PLAIN = Vocabulary.from_text(
+    "\"It's the King's horse - an a\u0301rvi\u0301ztu\u030bro\u030b one\"\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "typed", "read"),
+    [
+        (NOVEL, "King's", "King’s"),
+        (NOVEL, "“It's", "“It’s"),
+        (NOVEL, '"It\'s the", she said', "“It’s the”, she said"),
+        (NOVEL, "'the' ('the')", "‘the’ ‘the’"),
+        (NOVEL, 'horse—" she', "horse—” she"),  # a dash that interrupts
+        (NOVEL, 'horse—"it', "horse—“it"),
+        (NOVEL, "\"'it", "“‘it"),
+        (NOVEL, "one - no", "one – no"),
+        (NOVEL, "one\u00a0is\u202fno\u3000", "one is no "),
+        (NOVEL, "a\u0301rvi\u0301ztu\u030bro\u030b", "árvíztűrő"),
+        (NOVEL, "oneʼ`´′", "one’’’’"),
+        (PLAIN, "“It’s” – „no‟", '"It\'s" - "no"'),
+        (PLAIN, "árvíztűrő", "a\u0301rvi\u0301ztu\u030bro\u030b"),
+        (Vocabulary("„“ a"), '"a"', "„a“"),  # German
+        (Vocabulary("„” a"), '"a"', "„a”"),  # Hungarian
+        (Vocabulary("가a"), "\u1100\u1161a", "가a"),
+        (Vocabulary("が a"), "か\u3099 a", "が a"),
+    ],
+)
+def test_characters_that_mean_the_same_become_known_ones(
+    vocabulary: Vocabulary, typed: str, read: str
+) -> None:
+    found = vocabulary.read(typed, "fold")
+    expected = "".join(each for each in read if each in vocabulary.characters)
+    assert "".join(each for each in found.text if each in vocabulary.characters) == expected
+    assert vocabulary.decode(vocabulary.encode(typed, "skip")) == expected
+    assert found.folded
+    (note,) = found.notes()
+    assert note.startswith("note: the model reads '")
+
+
+@settings(deadline=None)
+@given(
+    st.text(
+        st.sampled_from("'’“\"-–—eé\u0301 \u00a0áÁ") | st.characters(codec="utf-8"), min_size=1
+    ),
+    st.text(st.sampled_from("'’‘“”\"-–—eé\u0301\u030b \u00a0áÁ") | st.characters(codec="utf-8")),
+)
+def test_folding_keeps_known_characters_and_says_where_each_stood(known: str, text: str) -> None:
+    vocabulary = Vocabulary.from_text(known)
+    assert vocabulary.read(text, "error").text == text
+    found, kept = vocabulary.read(text, "fold"), vocabulary.read(text, "skip")
+    if vocabulary.known(text).all():
+        assert found == kept
+        assert (found.text, found.folded, found.places) == (text, (), None)
+        return
+    for each in (found, kept):
+        assert each.places is not None
+        places = each.places.tolist()
+        assert len(places) == len(each.text)
+        assert places == sorted(places)
+        for character, place in zip(each.text, places, strict=True):
+            same = character == text[place]
+            assert same or not vocabulary.known(text[place : place + 2]).all()
+    assert not vocabulary.unknown(kept.text)
+    assert kept.left_out == "".join(it for it in found.text if it not in vocabulary.characters)
+
+
+def test_an_unknown_letter_is_one_character_composed_or_decomposed() -> None:
+    vocabulary = Vocabulary("Oo s")
+    for text in ("Ő s", "O\u030b s"):
+        with pytest.raises(TextError, match=r"^'Ő' \(U\+0150 .*\) at position 0 is not"):
+            vocabulary.encode(text, "fold")
+        assert vocabulary.decode(vocabulary.encode(text, "skip")) == " s"
+    with pytest.raises(TextError, match=r"COMBINING DOUBLE ACUTE ACCENT.* at position 1 "):
+        vocabulary.encode("O\u030b s", "error")
+
+
+def test_a_capital_that_the_model_never_saw_is_offered_in_lower_case() -> None:
+    with pytest.raises(TextError, match=r"'Á' .* position 2 is not .*; the model knows 'á'; leave"):
+        Vocabulary("á '").encode("’ Á", "fold")
+
+
+def test_many_unknown_characters_take_little_time() -> None:
+    text = "’a\u0301\u0301" * 30_000 + "\u0301" * 30_000
+    began = time.perf_counter()
+    assert Vocabulary("'á").read(text).text.startswith("'á")
+    assert time.perf_counter() - began < 10

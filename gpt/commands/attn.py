@@ -97,7 +97,10 @@ class Attn(shared.DrawingCommand):
             )
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         self._check_models()
-        text = self._pair(self.text_for(self.sides[0], given))
+        if given and self.given.get("truncate"):  # what is cut off may be unknown
+            text = self._pair(shared.readable(self.sides[0], given, self.unknown))
+        else:
+            text = self._pair(self.text_for(self.sides[0], given))
         if "rollout" in (self.view, self.head):
             config = self.sides[0].config
             of_encoder = self.given.get("attention") == "encoder"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gpt.commands import console, explained, shared
 from gpt.commands.shared import refuse
-from gpt.config import SampleConfig
+from gpt.config import SampleConfig, Unknown
 from gpt.config.fields import field_types, flag_of
 from gpt.errors import ConfigError, GptxError
 from gpt.signals import graceful, raise_first_interrupt
@@ -53,7 +53,7 @@ class Talk:
     settings: SampleConfig
     stops: tuple[str, ...] = ()
     text: str = ""
-    unknown: str = "error"
+    unknown: Unknown = "fold"
     before: list[str] = field(default_factory=list)  # the text before each turn
     drawn: int = 0  # turns of the model so far; each turn uses different random numbers
     stopped: str | None = None  # stop text that ended the last turn; Enter continues after it

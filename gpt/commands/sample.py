@@ -198,8 +198,7 @@ class Sample(shared.ModelCommand):
         (source,) = texts.values()
         number = 1
         for lines in _lines_of(source):
-            if self.unknown == "skip":
-                lines = [shared.known_text(model, line, "skip", f"line {number}") for line in lines]
+            lines = [shared.readable(model, line, self.unknown, f"line {number}") for line in lines]
             self._write_targets(lines, settings, number)
             number += len(lines)
 

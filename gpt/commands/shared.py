@@ -19,6 +19,7 @@ import typer
 
 from gpt.commands import console
 from gpt.commands.options import Command
+from gpt.config import Unknown
 from gpt.config.fields import Range, spelled, with_flags
 from gpt.devices import Device, lists_gpu, usable
 from gpt.errors import ConfigError, NumericsError, TextError
@@ -137,9 +138,11 @@ class ModelCommand(CheckpointCommand):
     """
 
     device: Device = "auto"
-    unknown: Annotated[Literal["error", "skip"], "Characters that the model does not know."] = (
-        "error"
-    )
+    unknown: Annotated[
+        Unknown,
+        "Characters that the model does not know. fold: reads known ones that mean the same, as ’ "
+        "for '; skip: leaves out the others, too; error: does neither.",
+    ] = "fold"
 
     def on_device(self, saved: TrainedGPT, characters: int) -> TrainedGPT:
         """The checkpoint on the device of --device, to read or write so many characters.
@@ -179,9 +182,8 @@ class ModelCommand(CheckpointCommand):
         return set()
 
     def text_for(self, model: TrainedGPT, text: str | None) -> str:
-        """The text; with --unknown skip, without the characters that the model does not know.
-
-        Without a text, the validation split's first line, which a note quotes.
+        """The text as the model reads it. Without a text, the validation split's first line, which
+        a note quotes. Raises TextError for an unknown character.
         """
         model.prove()  # before any note
         if text is None:
@@ -190,7 +192,7 @@ class ModelCommand(CheckpointCommand):
                 "a text that the model wrote" if model.wrote_excerpt else "the validation split"
             )
             console.say(f'no TEXT given; from {source}: "{text}"')
-        return known_text(model, text, "skip") if self.unknown == "skip" else text
+        return known_text(model, text, self.unknown)
 
 
 class DrawingCommand(Writing, ModelCommand):
@@ -259,27 +261,41 @@ def one_text(given: Mapping[str, str | Path | None]) -> str | None:
     return None
 
 
-def known_text(model: TrainedGPT, text: str, unknown: str, name: str = "") -> str:
-    """The text without characters outside the model's vocabulary; a note on stderr counts these.
+def known_text(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -> str:
+    """The text as the model reads it; notes on stderr say what it reads for what, and what is left
+    out.
 
-    name: the name of the text in the note, if there are several texts. Raises TextError if
-    unknown="error".
+    name: the name of the text in the note, if there are several texts. Raises TextError for an
+    unknown character.
     """
     from gpt.vocabulary import known_text
 
-    return known_text(model.vocabulary, text, unknown, console.say, name)
+    found = model.vocabulary.read(text, unknown)
+    return known_text(model.vocabulary, found, console.say, name).text
+
+
+def readable(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -> str:
+    """As `known_text`, but unknown characters may be left: what reads the text says where."""
+    found = model.vocabulary.read(text, unknown)
+    for line in found.notes(name):
+        console.say(line)
+    return found.text
 
 
 def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:
-    """The stop texts, with a note on any that cannot occur. Raises ConfigError for an empty one."""
+    """The stop texts as the model writes them, with a note on any that cannot occur. Raises
+    ConfigError for an empty one.
+    """
+    found = []
     for stop in stops:
         if not stop:
             raise ConfigError(f"{name}: an empty text would stop before anything is written")
+        found.append(stop := readable(model, stop, "fold", name))
         if missing := model.vocabulary.unknown(stop):
             console.say(
                 f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"
             )
-    return tuple(stops)
+    return tuple(found)
 
 
 def files_of(chosen: str, data: Path) -> list[str]:

@@ -18,6 +18,7 @@ from gpt.config.questions import (
     EvalConfig,
     HeadsConfig,
     LiveConfig,
+    Unknown,
 )
 from gpt.config.run import RunConfig
 from gpt.config.sample import SampleConfig
@@ -39,6 +40,7 @@ __all__ = [
     "Scale",
     "Stage",
     "TrainConfig",
+    "Unknown",
     "View",
 ]
 

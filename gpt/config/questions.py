@@ -12,6 +12,9 @@ from gpt.config.fields import Range, check_fields
 #: Kinds of attention; a model without an encoder has only the decoder's self-attention.
 AttentionKind = Literal["encoder", "decoder", "cross"]
 Ablation = Literal["mean", "zero", "resample"]
+#: What happens to characters that a model does not know. fold: those that mean the same as others
+#: become these (vocabulary.fold), the rest is an error; skip: the rest is left out; error: all are.
+Unknown = Literal["fold", "skip", "error"]
 WeightPrecision = Literal["auto", "float32", "float16"]
 
 

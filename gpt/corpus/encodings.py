@@ -258,7 +258,7 @@ def note_on_codec(encoding: str, read: Mapping[str, str]) -> str:
     """A note for the user on texts in one of NAMES. read: each one's name -> an excerpt."""
     names, (line, *_) = [*read], read.values()
     these = some(names, MOST_NAMED, ", ")
-    return f"{these}: read as {encoding}, for example “{line}”"
+    return f"{these}: read as {encoding}, for example: {line}"
 
 
 def note_on_lines(returns: int, names: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from gpt.blocks import Block, Title, shapes_of
 from gpt.checks import Result, numbered
-from gpt.config import ModelConfig, Stage
+from gpt.config import ModelConfig, Stage, Unknown
 from gpt.config.stages import FINAL, OF_HEADS, SQUARE, STAGES
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
@@ -258,7 +258,7 @@ def plan_of(
     names: Stage | Iterable[Stage] | None,
     layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
     patch: Mapping[Any, Patch] | None = None,
-    unknown: str = "error",
+    unknown: Unknown = "error",
 ) -> Plan:
     """The plan for texts. Raises as `padded` and Plan; ConfigError for a model with an encoder."""
     what = "logits of texts" if names == "logits" else "activations and patches"
@@ -268,7 +268,7 @@ def plan_of(
 
 
 def padded(
-    texts: Texts, vocabulary: Vocabulary, config: ModelConfig, unknown: str = "error"
+    texts: Texts, vocabulary: Vocabulary, config: ModelConfig, unknown: Unknown = "error"
 ) -> tuple[Ids, npt.NDArray[np.int64]]:
     """Texts or ids -> (N, T) ids, padded on the right with id 0, and the (N,) lengths.
 

@@ -290,7 +290,6 @@ def inspect_text(
     vocabulary: Vocabulary,
     text: str,
     kind: AttentionKind | None = None,
-    unknown: str = "error",
     truncate: bool = False,
     proof: Check | None = None,
     model: Any = None,
@@ -302,17 +301,13 @@ def inspect_text(
         from gpt.reading.targets import split_pair
 
         require(not truncate, "truncate", "a source is read as a whole; shorten the text")
-        source, target = split_pair(reader, vocabulary, text, unknown)
+        source, target = split_pair(reader, vocabulary, text)
         read = FIRST + target
         both = source, vocabulary.encode(source)
         ids = vocabulary.encode(read)
         return inspect(reader, read, ids, proof, model, both, kind or "cross")
-    if truncate and unknown == "error":  # characters that are cut off may be unknown
-        text = text[-config.block_size :]
-    ids = vocabulary.encode(text, unknown)
-    if truncate:
-        ids = ids[-config.block_size :]
-    return inspect(reader, vocabulary.decode(ids), ids, proof, model)
+    text = text[-config.block_size :] if truncate else text
+    return inspect(reader, text, vocabulary.encode(text), proof, model)
 
 
 def require_room(config: ModelConfig, T: int, S: int = 0) -> None:

@@ -283,18 +283,17 @@ def next_of_text(
     text: str,
     config: SampleConfig,
     mixture: Mixture | None = None,
-    unknown: str = "error",
 ) -> NextCharacter:
     """The next character of a text; see TrainedGPT.next, whose errors it raises."""
     if reader.encoder:
         from gpt.reading.targets import split_pair
 
         text = text if FIRST in text else text + FIRST
-        source, target = split_pair(reader, vocabulary, text, unknown)
+        source, target = split_pair(reader, vocabulary, text)
         memory = reader.encode(vocabulary.encode(source)[None])
         ids = vocabulary.encode(FIRST + target)
         return next_character(reader, ids, config, None, vocabulary, memory)
-    ids = vocabulary.encode(text, unknown)
+    ids = vocabulary.encode(text)
     ids = ids if len(ids) else vocabulary.encode(before_all(vocabulary))
     return next_character(reader, ids, config, mixture, vocabulary)
 

@@ -5,7 +5,6 @@ copies.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gpt.blocks import Block, Facts, Records, Title
 from gpt.checks import TableResult, require_texts
-from gpt.config import EvalConfig, ModelConfig
+from gpt.config import EvalConfig, ModelConfig, Unknown
 from gpt.config.fields import require
 from gpt.corpus.halves import splits_of_run
 from gpt.corpus.overlap import Learned, is_whole_text, share_learned
@@ -31,7 +30,7 @@ from gpt.reading.score import WORST, Score, Surprisals, score, surprisal_of_each
 from gpt.reading.targets import score_pairs
 from gpt.storage.losses import comparison, comparison_record
 from gpt.storage.manifest import Manifest, exposure_to_split
-from gpt.vocabulary import FIRST, LAST, Vocabulary, known_text
+from gpt.vocabulary import FIRST, LAST, Reading, Vocabulary, known_text, log_note
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -144,23 +143,19 @@ def _extended(block: Block, name: str, more: Mapping[str, str]) -> Block:
     return block
 
 
-def log_note(line: str) -> None:
-    logging.getLogger("gpt").warning("%s", line)  # Python writes it to stderr
-
-
 @dataclass(frozen=True)
 class Scorer:
     """Evaluates texts with one model, beside another one if there is `against`.
 
-    unknown: "error", or "skip" for the texts without the characters that a model does not know.
-    data: the folder of the encoded corpora. note: receives notes and warnings. Raises ConfigError
-    for options that exclude each other, TextError if `baseline` cannot read the corpus.
+    unknown: characters that a model does not know; see TrainedGPT.sample. data: the folder of the
+    encoded corpora. note: receives notes and warnings. Raises ConfigError for options that exclude
+    each other, TextError if `baseline` cannot read the corpus.
     """
 
     run: Model
     against: Model | None = None
     options: EvalConfig = field(default_factory=EvalConfig)
-    unknown: str = "error"
+    unknown: Unknown = "fold"
     data: Path = Path("data")
     note: Callable[[str], object] = log_note
 
@@ -207,13 +202,9 @@ class Scorer:
 
     def text(self, text: str, name: str = "the text", file: str | None = None) -> Evaluation:
         """Evaluates a text. name: what it is called; file: for programs. Raises TextError."""
-        vocabulary, known, places = self.run.vocabulary, text, None
-        if self.unknown == "skip" or not self.of_pairs:  # of pairs, an error names the line
-            known = self._known(self.run, text, name)
-        if len(known) < len(text):
-            places = vocabulary.known(text).nonzero()[0]
-        facts = {"file": file, "split": None, "left_out": left_out(self.run, text)}
-        return self._evaluated(known, name, facts | self._learned(text, name), places)
+        found = self._known(self.run, text, name)
+        facts = {"file": file, "split": None, **changes(found)}
+        return self._evaluated(found.text, name, facts | self._learned(text, name), found.places)
 
     def split(self) -> Evaluation:
         """Evaluates the validation split. If it is long, evaluates its first characters or pairs
@@ -249,9 +240,16 @@ class Scorer:
         text = self.run.vocabulary.decode(ids)
         return self._evaluated(text, name, facts, baseline=manifest.baseline if manifest else None)
 
-    def _known(self, saved: Model, text: str, name: str) -> str:
-        """The text without the characters that a model does not know; says how many these are."""
-        return known_text(saved.vocabulary, text, self.unknown, self.note, name)
+    def _known(self, saved: Model, text: str, name: str) -> Reading:
+        """The text as a model reads it; says what it reads for what. Raises TextError for an
+        unknown character, but not of pairs, as an error that follows names the line.
+        """
+        found = saved.vocabulary.read(text, self.unknown)
+        if not self.of_pairs:
+            return known_text(saved.vocabulary, found, self.note, name)
+        for line in found.notes(name):
+            self.note(line)
+        return found
 
     def _learned(self, text: str, name: str) -> dict[str, Any]:
         """How much of a text the model has learned, from 0 to 1 (learned), and whether it is half
@@ -334,10 +332,12 @@ class Scorer:
         else:
             known = self._known(other, text, label)
             first, second = (
-                surprisal_of_each(each.reader, each.vocabulary.encode(known), each.mixture).nats
+                surprisal_of_each(
+                    each.reader, each.vocabulary.encode(known.text), each.mixture
+                ).nats
                 for each in (self.run, other)
             )
-            found, its = paired(first, second), {"left_out": left_out(other, text)}
+            found, its = paired(first, second), changes(known)
         found = replace(found, names=(self.run.title, other.title))
         facts |= {**found.numbers, "against": {**other.origin, **its}}
         return Evaluation(name, Score(found.first, found.characters), facts, paired=found)
@@ -350,11 +350,11 @@ def _part_of(name: str, share: float) -> str:
     return ("under 1" if share < 0.01 else f"{share:.0%}"[:-1]) + f" % of {name}"
 
 
-def left_out(saved: Model, text: str) -> dict[str, Any]:
-    """For programs: how many characters of a text a model does not know, and which."""
-    vocabulary = saved.vocabulary
-    count = int((~vocabulary.known(text)).sum())
-    return {"characters": count, "which": vocabulary.unknown(text) if count else ""}
+def changes(found: Reading) -> dict[str, Any]:
+    """For programs: what a model reads for what, how many characters it leaves out, and which."""
+    which = "".join(sorted(set(found.left_out)))
+    left_out = {"characters": len(found.left_out), "which": which}
+    return {"left_out": left_out, "folded": [list(pair) for pair in found.folded]}
 
 
 def find_copies(

@@ -22,6 +22,7 @@ from gpt.config import (
     SampleConfig,
     Stage,
     TrainConfig,
+    Unknown,
 )
 from gpt.config.fields import require
 from gpt.config.keywords import takes
@@ -34,7 +35,7 @@ from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import Run
 from gpt.storage.runs import find_run
-from gpt.vocabulary import FIRST
+from gpt.vocabulary import FIRST, Reading, known_text, log_note
 from gpt.words import layers_and_heads, printable
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ class TrainedGPT(Shown):
         *,
         n: Literal[1] = 1,
         stop: Sequence[str] = (),
-        unknown: str = "error",
+        unknown: Unknown = "fold",
         **options: Unpack[SampleOptions],
     ) -> str: ...
 
@@ -267,7 +268,7 @@ class TrainedGPT(Shown):
         *,
         n: int,
         stop: Sequence[str] = (),
-        unknown: str = "error",
+        unknown: Unknown = "fold",
         **options: Unpack[SampleOptions],
     ) -> str | list[str]: ...
 
@@ -278,7 +279,7 @@ class TrainedGPT(Shown):
         *,
         n: int = 1,
         stop: Sequence[str] = (),
-        unknown: str = "error",
+        unknown: Unknown = "fold",
         **options: Unpack[SampleOptions],
     ) -> str | list[str]:
         """The prompt with its continuation; for n > 1 a list of n such texts, as `gptx sample -n`.
@@ -286,23 +287,25 @@ class TrainedGPT(Shown):
         For a model with an encoder: the target of a source, without it; temperature is 0 unless it
         is given, and length the context's.
 
-        The text ends before the first of the texts in `stop`. unknown: "error", or "skip" for a
-        prompt without the characters that the model does not know. Raises TextError for such a
-        character, ConfigError for an option out of range, TypeError for an unknown option,
-        OutOfMemory for texts that this machine has no room for.
+        The text ends before the first of the texts in `stop`. unknown: "fold" reads characters that
+        the model does not know as known ones that mean the same, "skip" also leaves out the others,
+        "error" does neither; a note is logged. Raises TextError for such a character, ConfigError
+        for an option out of range, TypeError for an unknown option, OutOfMemory for texts that this
+        machine has no room for.
         """
         if self.has_encoder:
             require(not stop, "stop", "a target ends by itself; leave `stop` out")
             from gpt.reading.targets import target_settings, write_targets
 
             settings = target_settings(self.config, n=n, **options)
-            known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
+            known = self._known(prompt, unknown)
             (written,) = write_targets(self.reader, self.vocabulary, [known], settings)
             targets = [self.vocabulary.decode(each.ids) for each in written]
             return targets if n > 1 else targets[0]
         from gpt.reading.sampler import HeldTexts, Sample
 
-        steps = self.stream(prompt, SampleConfig(n=n, **options), stop, unknown=unknown)
+        prompt = self._known(prompt, unknown)
+        steps = self.stream(prompt, SampleConfig(n=n, **options), stop)
         held = HeldTexts(n)
         for gained in steps:
             held.add(gained)
@@ -314,7 +317,7 @@ class TrainedGPT(Shown):
         prompt: str,
         config: SampleConfig,
         stop: Sequence[str] = (),
-        unknown: str = "error",
+        unknown: Unknown = "fold",
         past: str | None = None,
     ) -> Samples:
         """The new text of each of config.n samples, step by step; see sampler.Samples.
@@ -328,7 +331,7 @@ class TrainedGPT(Shown):
 
         if self.has_encoder:
             raise ConfigError("a model with an encoder writes whole targets; use sample or answers")
-        known = self.vocabulary.decode(self.vocabulary.encode(prompt, unknown))
+        known = self._known(prompt, unknown)
         require_memory(self.config, config.n, len(prompt) + config.length)
         samples = (self.decoders.lend(), self.vocabulary, known, config, stop, past)
         return Samples(*samples, self.mixture)
@@ -353,7 +356,7 @@ class TrainedGPT(Shown):
         self,
         text: str,
         *,
-        unknown: str = "error",
+        unknown: Unknown = "fold",
         **options: Unpack[AttnOptions],
     ) -> AttentionMap:
         """Every stage of every head for the text.
@@ -366,12 +369,16 @@ class TrainedGPT(Shown):
         from gpt.heads.attention_map import inspect_text
 
         asked = AttnConfig(**options)
-        chosen = text, asked.attention, unknown, asked.truncate, self.proof, self
+        reading = self.vocabulary.read(text, unknown)
+        if asked.truncate and not self.has_encoder:  # what is cut off may be unknown
+            reading = Reading(reading.text[-self.config.block_size :], reading.folded)
+        text = known_text(self.vocabulary, reading, log_note).text
+        chosen = text, asked.attention, asked.truncate, self.proof, self
         return inspect_text(self.reader, self.vocabulary, *chosen)
 
     @takes()
     def next(
-        self, text: str, *, unknown: str = "error", **options: Unpack[ShapingOptions]
+        self, text: str, *, unknown: Unknown = "fold", **options: Unpack[ShapingOptions]
     ) -> NextCharacter:
         """The distribution of the next character, before and after temperature and filters.
 
@@ -383,11 +390,11 @@ class TrainedGPT(Shown):
         """
         from gpt.heads.next_character import next_of_text
 
-        chosen = text, SampleConfig(**options), self.mixture, unknown
+        chosen = self._known(text, unknown), SampleConfig(**options), self.mixture
         return next_of_text(self.reader, self.vocabulary, *chosen)
 
     def explain(
-        self, text: str, layer: int = 0, head: int = 0, *, unknown: str = "error"
+        self, text: str, layer: int = 0, head: int = 0, *, unknown: Unknown = "fold"
     ) -> Lesson:
         """How the model computes the text's next character, through one head; a table a stage.
 
@@ -439,6 +446,10 @@ class TrainedGPT(Shown):
         if not self.mixture:
             return None
         return all_experts(self.reader, self._map(text), self.mixture)
+
+    def _known(self, text: str, unknown: Unknown) -> str:
+        """The text as the model reads it; logs what it reads for what. Raises TextError."""
+        return known_text(self.vocabulary, self.vocabulary.read(text, unknown), log_note).text
 
     def _map(self, of: AttentionMap | str) -> AttentionMap:
         return self.attn(of) if isinstance(of, str) else of
@@ -554,7 +565,7 @@ class TrainedGPT(Shown):
         layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
         *,
         patch: Mapping[Any, Patch] | None = None,
-        unknown: str = "error",
+        unknown: Unknown = "error",
     ) -> Activations:
         """The stages of N texts as named arrays: acts["weights"] is (N, L, H, T, T).
 
@@ -592,7 +603,7 @@ class TrainedGPT(Shown):
         *,
         batch: int | None = None,
         patch: Mapping[Any, Patch] | None = None,
-        unknown: str = "error",
+        unknown: Unknown = "error",
     ) -> Iterator[Activations]:
         """The same for `batch` texts at a time, when the arrays of all do not fit in memory.
 
@@ -609,7 +620,7 @@ class TrainedGPT(Shown):
         texts: Texts,
         *,
         patch: Mapping[Any, Patch] | None = None,
-        unknown: str = "error",
+        unknown: Unknown = "error",
     ) -> Array:
         """(N, T, vocab_size) logits of the next character after each character, of the GPT alone.
 
@@ -641,7 +652,7 @@ class TrainedGPT(Shown):
         text: str | Ids | None = None,
         *,
         against: TrainedGPT | Run | str | Path | None = None,
-        unknown: str = "error",
+        unknown: Unknown = "fold",
         data: str | Path = "data",
         **options: Unpack[EvalOptions],
     ) -> Evaluation:
@@ -649,7 +660,7 @@ class TrainedGPT(Shown):
         `gptx eval` shows the same. Logs a warning if the model has learned some of the text.
 
         against: also compares with another model, a run of `gpt.runs()`, or a path that `load`
-        opens. unknown: "skip" leaves out the characters that a model does not know. data: the
+        opens. unknown: characters that a model does not know, as in `sample`. data: the
         folder of the encoded corpora. A text of pairs has lines "source TAB target". Raises
         TextError, CheckpointError, and ConfigError for options that exclude each other.
         """
@@ -676,7 +687,7 @@ class TrainedGPT(Shown):
 
         note: receives a note if only a part of that text is searched; None: it is logged.
         """
-        from gpt.interface.evaluating import find_copies, log_note
+        from gpt.interface.evaluating import find_copies
 
         return find_copies(self, texts, Path(data), note or log_note)
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpt.checks import require_texts
-from gpt.config import ModelConfig, SampleConfig
+from gpt.config import ModelConfig, SampleConfig, Unknown
 from gpt.config.fields import check_size, require
 from gpt.config.sample import SHAPING
 from gpt.corpus.pair_lines import Window, fitting_pairs, pair_lines, source_lines
@@ -102,7 +102,7 @@ def some_targets(reader: Reader, vocabulary: Vocabulary, excerpt: str, most: int
 
 
 def split_pair(
-    reader: Reader, vocabulary: Vocabulary, text: str, unknown: str = "error"
+    reader: Reader, vocabulary: Vocabulary, text: str, unknown: Unknown = "error"
 ) -> tuple[str, str]:
     """ "source TAB target" -> both sides; without a TAB, the model writes the target. A line's end
     is not part of it.

@@ -77,8 +77,8 @@ def test_notes_name_the_encoding_quote_a_changed_line_and_count_line_ends(tmp_pa
     notes = encode(sources_of(tmp_path, *contents), tmp_path / "data").notes
     line = "“Where is the King’s horse?” she asked — nobody knew."
     assert notes == (
-        f"0.txt, 2.txt: read as Windows-1252, for example “{line}”",
-        f"1.txt: read as UTF-16, for example “{line}”",
+        f"0.txt, 2.txt: read as Windows-1252, for example: {line}",
+        f"1.txt: read as UTF-16, for example: {line}",
         "0.txt, 2.txt: 480 line ends CR LF or CR are read as LF",
     )
 

@@ -31,7 +31,7 @@ from gpt.view.page.packing import Bits
 from gpt.view.page.page import SCHEMA, SHARED
 from gpt.view.page.shipping import means_record, model_record, proof_record
 from gpt.view.records import measures_record
-from gpt.vocabulary import FIRST, Ids
+from gpt.vocabulary import FIRST, Ids, known_text, log_note
 
 LIMIT = 8_000_000  # bytes of a file, if the user names no other number
 BITS: tuple[Bits, ...] = (32, 16)
@@ -60,6 +60,7 @@ OWN = (
     "live/client.js",
     "live/changes.js",
     "live/write.js",
+    "live/fold.js",
     "live/session.js",
     "live/ask.js",
     "live/start.js",
@@ -103,11 +104,11 @@ class LivePage:
 
 
 def beginning(model: TrainedGPT, text: str) -> str:
-    """The text, if a page of the model can begin with it: with an encoder, a source, or "source TAB
+    """The text as a page of the model can begin with it: with an encoder, a source, or "source TAB
     target". Raises TextError.
     """
+    text = known_text(model.vocabulary, model.vocabulary.read(text), log_note).text
     if not model.has_encoder:
-        model.vocabulary.encode(text)
         return text
     source, target = split_pair(model.reader, model.vocabulary, text)
     return f"{source}{FIRST}{target}" if FIRST in text else source
@@ -237,6 +238,7 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
         "start": vars(opening(surveys[0].measures)),
         "text": text,
         "vocabulary": [ord(each) for each in characters],
+        "folds": model.vocabulary.folds,
         "vocabulary_labels": [drawn_label(each) for each in characters],
         "vocabulary_legend": [" · ".join(drawn_legend([each])) for each in characters],
         "heads": config.n_head,

@@ -111,7 +111,7 @@ export class Editor {
 
   render() {
     const { session, before, speed } = this;
-    const { characters, unknown, pinned, data, begin, options } = session;
+    const { characters, unknown, folded, pinned, data, begin, options } = session;
     const { block_size: most } = data;
     const writing = session.client.writing !== null;
     part("write").textContent = writing ? "■ stop" : "▶ write";
@@ -128,6 +128,7 @@ export class Editor {
       const rule = `the model sees the last ${characters.length - begin}: at most ${most}`;
       said.push(`${rule}, and its window moves by half of that, as in gptx sample`);
     } else said[0] += ` of ${most}`;
+    if (folded) said.push(folded);
     if (speed) said.push(speed);
     part("input-said").textContent = said.join(" · ");
     if (this.marked === session.text) return;

@@ -62,7 +62,8 @@ export class PairEditor {
     const { block_size: most } = data;
     part("input-said").textContent = problem ||
       `source: ${source.characters.length} of ${count(most, "character")}, target: ` +
-        `${session.target.characters.length} of ${most - 1}`;
+        `${session.target.characters.length} of ${most - 1}` +
+        [source, session.target].map(({ folded }) => folded && ` · ${folded}`).join("");
     part("input-said").classList.toggle("refused", problem !== "");
     const now = JSON.stringify([source.text, own && session.target.text]);
     if (now === this.marked) return;

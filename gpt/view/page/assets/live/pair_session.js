@@ -18,7 +18,8 @@ import { byHead, checksOfAnswer, Session } from "./session.js";
 /** attentions: by the kind. @typedef {import("./session.js").Own & {attentions: Record<AttentionKind, Measured>}} OwnPairs */
 /**
  * A text that the user types: the characters that it may have, and the others with their places.
- * @typedef {{text: string, characters: string[], unknown: [number, string][]}} Side */
+ * @typedef {{text: string, characters: string[], unknown: [number, string][],
+ *   folded: string}} Side */
 
 export const BEFORE_TARGET = "\t";
 export const AFTER_TARGET = "\n";
@@ -113,14 +114,9 @@ export class PairSession extends Session {
 
   /** @param {string} text @returns {Side} */
   #side(text) {
-    const all = Array.from(text);
     const may = (/** @type {string} */ each) =>
       this.ids.has(each) && each !== BEFORE_TARGET && each !== AFTER_TARGET;
-    return {
-      text,
-      characters: all.filter(may),
-      unknown: [...all.entries()].filter(([, each]) => !may(each)),
-    };
+    return { text, ...this.readable(text, may) };
   }
 
   /** Why the model cannot read the pair; nothing if it can. */

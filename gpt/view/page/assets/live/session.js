@@ -7,6 +7,7 @@ import { beforeAll, windowStart } from "../model/sampler.js";
 import { unpack } from "../numbers.js";
 import { make } from "../parts.js";
 import { headsOf, Model, nameOf } from "./changes.js";
+import { foldedNote, unitsOf } from "./fold.js";
 import { Options } from "./write.js";
 
 /** @typedef {import("../model/worker.js").Ask} Ask */
@@ -19,6 +20,7 @@ import { Options } from "./write.js";
  * @typedef {object} Own
  * @property {string} text to begin with
  * @property {number[]} vocabulary code points, by id
+ * @property {import("./fold.js").Folds} folds
  * @property {string[]} vocabulary_labels
  * @property {string[]} vocabulary_legend of the vocabulary's labels, "" if they need none
  * @property {number} layers
@@ -63,6 +65,7 @@ export class Session {
     this.characters = [];
     /** Those that it does not know, with their places. @type {[number, string][]} */
     this.unknown = [];
+    this.folded = ""; // what the model reads for what was typed
     this.begin = 0; // of the context in the text
     /** Draws the parts that show the settings. */
     this.drawn = () => {};
@@ -106,12 +109,23 @@ export class Session {
   /** @param {string} text */
   read(text) {
     this.text = text;
-    const all = Array.from(text);
-    this.characters = all.filter((character) => this.ids.has(character));
-    this.unknown = [...all.entries()].filter(([, character]) => !this.ids.has(character));
+    Object.assign(this, this.readable(text, (character) => this.ids.has(character)));
     const begin = windowStart(this.characters.length, this.data.block_size);
     this.begin = begin;
     this.model.keepRows(({ query, text }) => begin === 0 && this.upTo(query) === text);
+  }
+
+  /** What the model reads of a text. @param {string} text @param {(each: string) => boolean} may */
+  readable(text, may) {
+    const units = unitsOf(text, this.ids, this.data.folds);
+    /** @type {[number, string][]} */
+    const unknown = [];
+    for (const { place, typed, read } of units) {
+      const last = Array.from(typed).length - 1;
+      read.forEach((each, n) => may(each) || unknown.push([place + Math.min(n, last), each]));
+    }
+    const characters = units.flatMap(({ read }) => read.filter(may));
+    return { characters, unknown, folded: foldedNote(units, this.ids) };
   }
 
   /** The text as ids; an empty one begins as that of `gptx sample`. @param {string[]} characters */

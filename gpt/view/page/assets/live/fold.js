@@ -1,0 +1,56 @@
+// @ts-check
+// What the model reads for characters that it does not know: those that mean the same. The twin of
+// `fold` in gpt/vocabulary.py, whose table is in the page's data.
+
+/** Unknown character -> the known one, where a quotation mark opens and elsewhere.
+ * @typedef {Record<string, [string, string]>} Folds */
+/** A part of a text, its place there, and the characters that the model reads for it.
+ * @typedef {{place: number, typed: string, read: string[]}} Unit */
+
+const LETTERS = /[\u1100-\u11ff]+|[^]\p{M}*/gu; // with their marks; parts of Korean syllables
+const QUOTES = "'’‘‚‛ʼ′´`\"”“„‟″";
+const DASHES = "-‐‑–—―"; // quotation marks after these open in a word
+const OPENING = /^[\s([{<¿¡]?$/; // what is before a quotation mark that opens
+
+/**
+ * @param {string} text
+ * @param {Map<string, number>} ids of the known characters
+ * @param {Folds} folds
+ * @returns {Unit[]}
+ */
+export function unitsOf(text, ids, folds) {
+  const known = (/** @type {string} */ part) => Array.from(part).every((each) => ids.has(each));
+  const units = [];
+  let place = 0;
+  for (const { 0: typed, index } of text.matchAll(LETTERS)) {
+    let read = Array.from(typed);
+    if (!known(typed)) {
+      const forms = [typed.normalize("NFC"), typed.normalize("NFD")];
+      read = Array.from(forms.find(known) ?? forms[0]);
+      const other = opensAt(text, index) ? 0 : 1;
+      read = read.map((each) => ids.has(each) ? each : folds[each]?.[other] ?? each);
+    }
+    units.push({ place, typed, read });
+    place += Array.from(typed).length;
+  }
+  return units;
+}
+
+/** Whether a quotation mark at this index opens. @param {string} text @param {number} index */
+function opensAt(text, index) {
+  let first = index;
+  while (first && QUOTES.includes(text[first - 1])) first--;
+  const before = text.slice(Math.max(0, first - 1), first);
+  if (before && DASHES.includes(before)) return /^\S/.test(text.slice(index + 1, index + 2));
+  return OPENING.test(before);
+}
+
+/** "the model reads ’ for '", of parts that it knows; nothing if there are none.
+ * @param {Unit[]} units @param {Map<string, number>} ids */
+export function foldedNote(units, ids) {
+  const changed = units.filter(({ typed, read }) =>
+    read.join("") !== typed && read.every((each) => ids.has(each))
+  );
+  const pairs = new Set(changed.map(({ typed, read }) => `${read.join("")} for ${typed}`));
+  return pairs.size ? `the model reads ${[...pairs].slice(0, 8).join(", ")}` : "";
+}

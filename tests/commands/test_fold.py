@@ -1,0 +1,81 @@
+"""What is typed in another way than the text was written: quotation marks, dashes, accents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from program import Gptx
+
+import gpt
+
+NOVEL = "“It’s the King’s horse—an árvíztűrő one”, said he; the horse saw us.\n" * 80
+TINY = "--n-layer 1 --n-head 2 --n-embd 16 --block-size 32 --counting 0 --steps 2".split()
+MODEL = ("--checkpoints", "novel")
+
+
+@pytest.fixture
+def novel(gptx: Gptx, home: Path) -> Path:
+    (home / "novel.txt").write_text(NOVEL)
+    if not (home / "novel").exists():
+        assert gptx("train", "novel.txt", *TINY, *MODEL).code == 0
+    return home
+
+
+def test_a_straight_apostrophe_is_read_as_the_novels(gptx: Gptx, novel: Path) -> None:
+    note = "note: the model reads '’' for '''"
+    for command in ("sample --length 3 --prompt", "next", "attn", "attn --truncate"):
+        answer = gptx(*command.split()[:1], *command.split()[1:], "King's", *MODEL)
+        assert (answer.code, answer.err.splitlines().count(note)) == (0, 1), answer.err
+        exact = gptx(*command.split(), "King's", "--unknown", "error", *MODEL)
+        assert (exact.code, "(U+0027 APOSTROPHE) at position 4" in exact.err) == (3, True)
+    assert gptx("sample", "--length", "3", "--prompt", "King's", *MODEL).out.startswith("King’s")
+    stop = gptx("sample", "--length", "3", "--stop", "King's", *MODEL)
+    assert note.replace("note: ", "note: --stop: ") in stop.err
+    assert "can never occur" not in stop.err
+
+
+def test_decomposed_letters_are_not_left_out(gptx: Gptx, novel: Path) -> None:
+    typed = "a\u0301rvi\u0301ztu\u030bro\u030b ☃"
+    answer = gptx("sample", "--length", "1", "--unknown", "skip", "--prompt", typed, *MODEL)
+    assert answer.out.startswith("árvíztűrő ")
+    assert "left out 1 of 11 characters, which the model does not know: '☃'" in answer.err
+
+
+def test_eval_shows_places_of_the_file_where_letters_are_decomposed(
+    gptx: Gptx, novel: Path
+) -> None:
+    (novel / "typed.txt").write_text("a\u0301rvi\u0301z said 'he'☃ the\n")
+    options = ("eval", "typed.txt", "--chars", "--json", "--unknown", "skip", *MODEL)
+    found = json.loads(gptx(*options).out)
+    places = {row["position"]: row["character"] for row in found["rows"]}
+    assert "".join(places.values()).endswith("rvíz said ‘he’ the\n".replace("‘", "’"))
+    assert (places[2], places[6], places[9], places[18]) == ("r", "z", "a", " ")
+    assert found["left_out"] == {"characters": 1, "which": "☃"}
+    assert found["folded"] == [["a\u0301", "á"], ["i\u0301", "í"], ["'", "’"]]
+
+
+def test_python_folds_with_a_logged_note_and_keeps_arrays_as_they_were_asked_for(
+    gptx: Gptx, novel: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = gpt.load(novel / "novel")
+    assert run.attn("King's").text == "King’s"
+    assert caplog.messages == ["note: the model reads '’' for '''"]
+    assert run.sample("King's", length=2).startswith("King’s")
+    assert len(run.attn("e\u0301" * 20 + "a\u0301" * 40, truncate=True).text) == 32
+    with pytest.raises(gpt.TextError, match="APOSTROPHE"):
+        run.next("King's", unknown="error")
+    with pytest.raises(gpt.TextError, match="APOSTROPHE"):
+        run.logits("King's")  # an array has a place for each character of the text
+    assert run.logits("King's", unknown="fold").shape[1] == 6
+    with pytest.raises(ValueError, match="unknown: 'drop' is not one of fold, skip, error"):
+        run.next("King's", unknown="drop")  # type: ignore[arg-type]
+
+
+def test_a_page_begins_with_the_text_that_the_model_reads(gptx: Gptx, novel: Path) -> None:
+    answer = gptx("live", "King's", "-o", "page.html", *MODEL)
+    assert (answer.code, "the model reads '’' for '''" in answer.err) == (0, True), answer.err
+    page = (novel / "page.html").read_text()
+    data = json.loads(page.split('id="data">')[1].split("</script>")[0])
+    assert (data["text"], data["folds"]["'"]) == ("King’s", ["’", "’"])
