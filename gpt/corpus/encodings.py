@@ -150,20 +150,18 @@ def codec_of_head(head: bytes, name: str) -> tuple[str, int]:
     raise TextError(f"{name} looks like binary data, not text")
 
 
-def begin_of_text(part: bytes, name: str) -> tuple[str, int]:
-    """The codec of a text of which only the begin is there, and the bytes of its byte order mark.
-    Raises TextError if it is no text, or in an encoding that is not recognised.
+def require_begin(part: bytes, name: str) -> None:
+    """Raises TextError if the begin of a text shows that it is none, or is in an encoding that is
+    not recognised.
     """
     require_text(part, name)
-    codec, start = codec_of_head(part[:HEAD], name)
+    codec, _ = codec_of_head(part[:HEAD], name)
     try:
         decode(part, codec, False)
     except UnicodeDecodeError as error:
         if codec != UTF_8:
             raise not_decoded(name, error.start, codec) from None
         require_windows(sample_of([part]), name, error.start)
-        codec = WINDOWS
-    return codec, start
 
 
 def _is_plain(data: bytes, codec: str) -> bool:

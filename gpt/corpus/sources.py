@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpt.corpus import dates, repeats
-from gpt.corpus.encodings import HEAD, TAIL, ZIP, begin_of_text, require_text
+from gpt.corpus.encodings import HEAD, TAIL, ZIP, require_begin, require_text
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
 from gpt.words import counted, printable, some
@@ -256,7 +256,7 @@ def _spool(pipe: BinaryIO, data: Path) -> Source:
         try:
             while part := pipe.read(2**20):
                 if not copy.tell():
-                    begin_of_text(part, "-")
+                    require_begin(part, "-")
                 copy.write(part)
             copy.flush()
         except BaseException:
