@@ -17,8 +17,7 @@ import pytest
 import gpt
 from gpt.config import TrainConfig
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.storage.checkpoint import MODEL, Checkpoint
-from gpt.storage.run import Run
+from gpt.storage.run import MODEL, Checkpoint, Run
 
 
 def test_load_accepts_a_checkpoints_folder_run_step_or_model_file(

@@ -25,7 +25,7 @@ from gpt.config.fields import (
     flag_of,
     with_flags,
 )
-from gpt.config.run import Checkpoints
+from gpt.config.train import Checkpoints
 from gpt.errors import ConfigError, TextError
 from gpt.words import shown
 

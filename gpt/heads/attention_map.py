@@ -15,7 +15,7 @@ from gpt.blocks import Block, Checks, Title, shapes_of
 from gpt.checks import Check, TableResult, numbered
 from gpt.config import AttentionKind, DrawnStage, ModelConfig
 from gpt.config.fields import require
-from gpt.config.stages import SQUARE, STAGES
+from gpt.config.model import SQUARE, STAGES
 from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
 from gpt.heads.places import Key, parse

@@ -29,10 +29,9 @@ from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
 from gpt.reading.proof import OpenDevice, proven
-from gpt.storage.checkpoint import MANIFEST, Checkpoint
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
-from gpt.storage.run import Run
+from gpt.storage.run import MANIFEST, Checkpoint, Run
 from gpt.storage.runs import find_run
 from gpt.vocabulary import FIRST
 from gpt.words import layers_and_heads, printable

@@ -32,12 +32,11 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading.paired import paired
 from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprisals
-from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.comparison import Comparison, Group
 from gpt.storage.curves import Curve, TrainingCurve
 from gpt.storage.manifest import CorpusId
 from gpt.storage.overview import Overview, RunTable
-from gpt.storage.run import Run
+from gpt.storage.run import Checkpoint, Run
 from gpt.view.html import LIMIT, card_of, style
 from gpt.view.notebook import attention
 from gpt.view.terminal.lines import Page
