@@ -77,6 +77,12 @@ def test_without_a_checkpoint_the_error_says_how_to_train(tmp_path: Path, name: 
         gpt.load(place)
 
 
+def test_a_misspelt_path_of_a_run_names_the_most_similar_one(fresh: Checkpoint) -> None:
+    run = fresh.path.parent
+    with pytest.raises(CheckpointError, match=rf"no run '{run.name}x' .* mean {run.name}\?"):
+        gpt.load(f"{run}x")
+
+
 def test_a_damaged_place_is_refused_not_replaced_by_another(fresh: Checkpoint) -> None:
     (fresh.path / MODEL).write_bytes(b"damaged")
     for place in (fresh.path, fresh.path / MODEL):
