@@ -202,30 +202,6 @@ class AttentionMap(TableResult):
         """
         return showing.renderer().attention_to_pandas(self, layer, head, stage)
 
-    def page(self, path: str | Path) -> Path:
-        """Writes the interactive page, one HTML file that needs no network: every head and stage.
-
-        Raises ValueError if the map has no model, StorageError.
-        """
-        found: Path = showing.renderer().save_page(self, path)
-        return found
-
-    def figure(
-        self,
-        path: str | Path,
-        *,
-        layer: AnyLayer = "all",
-        head: AnyHead = "all",
-        stage: DrawnStage = "weights",
-    ) -> Path:
-        """Draws matrices for a paper into a .svg, .pdf or .png file; needs matplotlib.
-
-        Raises ConfigError for another ending, a layer or head that does not exist and a figure that
-        would be too large, StorageError.
-        """
-        found: Path = showing.renderer().save_figure(self, path, layer, head, stage)
-        return found
-
     def save(
         self,
         path: str | Path,
