@@ -31,7 +31,7 @@ PICTURES: dict[str, tuple[str, int, int, Any, str]] = {
 def draw(folder: Path) -> None:
     """Draws the pages of an induction head: in the live page, all induction heads are off."""
     run = gpt.train("repeats", checkpoints=folder)
-    run.attn("qwerty qwerty").page(folder / "attn.html")
+    run.attn("qwerty qwerty").save(folder / "attn.html")
     run.live(folder / "live.html", text="qwerty asdf qwerty asd")
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))))
     with sync_playwright() as playwright:

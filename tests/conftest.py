@@ -17,10 +17,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are tiny, so more thre
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.corpus import Corpus, encode
 from gpt.corpus.sources import Source
-from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, sealed
-from gpt.storage.run import Run
+from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import new_run
 from gpt.training.checkpoint import Prove
 from gpt.training.events import Saved

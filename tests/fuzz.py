@@ -59,9 +59,8 @@ import gpt
 from gpt import commands
 from gpt.errors import CheckpointError
 from gpt.storage import model_file
-from gpt.storage.checkpoint import MANIFEST, MODEL, STATE
 from gpt.storage.json_values import sealed
-from gpt.storage.run import Run
+from gpt.storage.run import MANIFEST, MODEL, STATE, Run
 
 EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 129, 130, 137, 141, 143}
 SECONDS = 20.0  # seconds allowed for an input; a training of a few steps takes one

@@ -25,8 +25,7 @@ import torch  # noqa: F401  # once, for all children
 
 from gpt import commands
 from gpt.errors import CheckpointError
-from gpt.storage.checkpoint import MODEL, STATE
-from gpt.storage.run import Run
+from gpt.storage.run import MODEL, STATE, Run
 
 TEXT = "the cat sat on the mat. the rat sat on the cat.\nno mat, no cat, no rat!\n" * 200
 OPTIONS = (

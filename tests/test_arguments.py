@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import gpt
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 
 WRONG = [None, object(), 10**400, -(10**400), 2**63, -1, True, 1.5, float("nan")]
 WRONG += ["x", b"x", [], {}, [None], [object()]]

@@ -22,8 +22,7 @@ from faults import Cache, Disk, fault_points, operations
 from gpt.corpus.corpus import Corpus, encode
 from gpt.corpus.sources import Source
 from gpt.errors import StorageError
-from gpt.storage.checkpoint import MODEL, STATE, step_folder
-from gpt.storage.run import Run
+from gpt.storage.run import MODEL, STATE, Run, step_folder
 from gpt.storage.runs import new_run
 from gpt.training.events import Event, Stepped
 from gpt.training.trainer import Trainer

@@ -17,8 +17,7 @@ import pytest
 import gpt
 from gpt.config import TrainConfig
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.storage.checkpoint import MODEL, Checkpoint
-from gpt.storage.run import Run
+from gpt.storage.run import MODEL, Checkpoint, Run
 
 
 def test_load_accepts_a_checkpoints_folder_run_step_or_model_file(
@@ -76,6 +75,12 @@ def test_without_a_checkpoint_the_error_says_how_to_train(tmp_path: Path, name: 
     place = tmp_path / name
     with pytest.raises(CheckpointError, match=f"^no checkpoint in {place}; train one with: gptx"):
         gpt.load(place)
+
+
+def test_a_misspelt_path_of_a_run_names_the_most_similar_one(fresh: Checkpoint) -> None:
+    run = fresh.path.parent
+    with pytest.raises(CheckpointError, match=rf"no run '{run.name}x' .* mean {run.name}\?"):
+        gpt.load(f"{run}x")
 
 
 def test_a_damaged_place_is_refused_not_replaced_by_another(fresh: Checkpoint) -> None:

@@ -17,8 +17,7 @@ import pytest
 from conftest import TEXT
 from program import Answer, Gptx, answer_of, at_home
 
-from gpt.storage.checkpoint import Checkpoint
-from gpt.storage.run import Run
+from gpt.storage.run import Checkpoint, Run
 
 MAIN = [sys.executable, "-m", "gpt"]
 

@@ -22,8 +22,7 @@ from ranked import on_ranks
 from safetensors.numpy import load_file
 
 from gpt.corpus.corpus import reopen
-from gpt.storage.checkpoint import MODEL, STATE
-from gpt.storage.run import Run
+from gpt.storage.run import MODEL, STATE, Run
 from gpt.training.trainer import Trainer
 from gpt.vocabulary import Vocabulary
 

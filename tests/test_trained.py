@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from gpt.config import SampleConfig
 from gpt.errors import CheckpointError, ConfigError, OutOfMemory, TextError
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import StoredModel
+from gpt.storage.run import Checkpoint
 
 
 @pytest.fixture(scope="module")

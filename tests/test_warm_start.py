@@ -21,9 +21,8 @@ from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.interface.preparing import Texts, begin_run
 from gpt.interface.trained import find, read
 from gpt.model import GPT, initialise, start_from
-from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.manifest import TrainedText, exposure_to_split
-from gpt.storage.run import Run
+from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 
 HUNGARIAN = "Árvíztűrő tükörfúrógép, the cat 日本語 🙂🚀\n" * 30
 SHORT: dict[str, Any] = {"steps": 8, "eval_interval": 4, "batch_size": 4, "warmup_steps": 2}

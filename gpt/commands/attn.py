@@ -15,8 +15,8 @@ from gpt.commands.options import options_of
 from gpt.commands.shared import refuse
 from gpt.config import AttnConfig, DrawnStage, Scale, View
 from gpt.config.fields import Range
-from gpt.config.run import OnDevice
-from gpt.config.stages import OF_HEADS
+from gpt.config.model import OF_HEADS
+from gpt.config.train import OnDevice
 from gpt.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.config import EvalConfig
 from gpt.config.fields import Range
-from gpt.config.run import Data, OnDevice
+from gpt.config.train import Data, OnDevice
 from gpt.words import printable
 
 if TYPE_CHECKING:

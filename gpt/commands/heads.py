@@ -13,7 +13,7 @@ from gpt.commands.options import options_of
 from gpt.commands.shared import refuse
 from gpt.config import HeadsConfig
 from gpt.config.fields import Range
-from gpt.config.run import Data, OnDevice
+from gpt.config.train import Data, OnDevice
 
 if TYPE_CHECKING:
     from gpt.heads.survey import Survey

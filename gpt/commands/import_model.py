@@ -11,7 +11,7 @@ import typer
 from gpt.commands import console
 from gpt.commands.options import Command
 from gpt.commands.shared import refuse
-from gpt.config.run import Data
+from gpt.config.train import Data
 from gpt.errors import TextError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.commands.shared import refuse
 from gpt.config import LiveConfig
-from gpt.config.run import Data
+from gpt.config.train import Data
 from gpt.words import printable
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from gpt.commands import shared
 from gpt.commands.options import options_of
 from gpt.config import SampleConfig
 from gpt.config.fields import Range
-from gpt.config.run import OnDevice
 from gpt.config.sample import SHAPING
+from gpt.config.train import OnDevice
 
 
 class Next(shared.DrawingCommand):

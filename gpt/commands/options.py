@@ -19,13 +19,12 @@ from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.fields import (
     Range,
     check_size,
-    field_help,
     field_notes,
     field_types,
     flag_of,
     with_flags,
 )
-from gpt.config.run import Checkpoints
+from gpt.config.train import Checkpoints
 from gpt.errors import ConfigError, TextError
 from gpt.words import shown
 
@@ -158,11 +157,11 @@ def options_of(
     """
     parameters = {}
     for config in configs:
-        kinds, panel = field_types(config), PANELS.get(config)
+        kinds, notes, panel = field_types(config), field_notes(config), PANELS.get(config)
         for field in fields(config):
             name = field.name
-            if name in (field_help(config) if only is None else only):
-                help, *shown = field_notes(config)[name]
+            if name in (notes if only is None else only):
+                help, *shown = notes[name]
                 default = (defaults or {}).get(name, shown[0] if shown else field.default)
                 hidden = default in (None, "") or (default is False and not panel)
                 option = _option(name, kinds[name], help, not hidden and str(default), panel)

@@ -15,7 +15,7 @@ from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.config import SampleConfig
 from gpt.config.fields import Range
-from gpt.config.run import Data, OnDevice
+from gpt.config.train import Data, OnDevice
 from gpt.errors import GptxError, OutOfMemory
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 """The options of a model, its training, its run, a sample and of questions: frozen dataclasses that
-check their values; and the names that options have for stages (stages.py) and views of attention.
+check their values; and the names that options have for stages and views of attention.
 
 A field is an option: its name is the flag, the keyword and the key in TOML, its `Annotated` text
 the help, and its type the keyword's in typed.pyi. There is no second list of options. Uses no
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpt.config.model import ModelConfig
+from gpt.config.model import DrawnStage, ModelConfig, Stage
 from gpt.config.questions import (
     Ablation,
     AttentionKind,
@@ -20,10 +20,8 @@ from gpt.config.questions import (
     LiveConfig,
     Unknown,
 )
-from gpt.config.run import RunConfig
 from gpt.config.sample import SampleConfig
-from gpt.config.stages import DrawnStage, Stage
-from gpt.config.train import TrainConfig
+from gpt.config.train import RunConfig, TrainConfig
 
 __all__ = [
     "Ablation",

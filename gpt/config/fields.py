@@ -151,7 +151,8 @@ def field_help(config: type, flags: bool = True) -> dict[str, str]:
     return {name: spell(help) for name, (help, *_) in field_notes(config).items()}
 
 
-def field_notes(config: type) -> dict[str, tuple[str, ...]]:
+@cache
+def field_notes(config: type) -> Mapping[str, tuple[str, ...]]:
     """Field -> its help text and, if it shows another default than its own, that; for the fields
     that are options.
     """
@@ -162,7 +163,7 @@ def field_notes(config: type) -> dict[str, tuple[str, ...]]:
         )
         for field in fields(config)
     }
-    return {name: texts for name, texts in notes.items() if texts}
+    return MappingProxyType({name: texts for name, texts in notes.items() if texts})
 
 
 def only_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,12 @@
-"""The shape of a GPT, and with it the layout of its checkpoint."""
+"""The shape of a GPT, and with it the layout of its checkpoint; and the names of the stages that it
+computes (docs/heads.md says what each is).
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from gpt.config.fields import Range, check_fields, require
 
@@ -12,6 +14,20 @@ Attention = Literal["fused", "heads"]
 Position = Literal["learned", "sinusoidal", "rotary"]
 Norm = Literal["layer", "rms"]
 Activation = Literal["gelu", "gelu_erf", "relu", "relu2", "swiglu"]
+
+#: Stages of a head with a row for each query and a column for each key.
+SquareStage = Literal["scores", "scaled", "masked", "weights"]
+#: Stages with an axis of heads.
+HeadStage = Literal["q", "k", "v", SquareStage, "context", "head_output"]
+#: Stages after the last layer; the others belong to a layer.
+FinalStage = Literal["final_norm", "logits"]
+_Later = Literal["concat", "proj", "resid_mid", "ffn_hidden", "ffn_out", "resid_post"]
+#: Every stage, in the order of computation.
+Stage = Literal["resid_pre", HeadStage, _Later, FinalStage]
+#: Stages that `gptx attn`, its page and figures draw.
+DrawnStage = Literal[SquareStage, "context", "concat", "proj", "resid_mid"]
+
+SQUARE, OF_HEADS, FINAL, STAGES = map(get_args, (SquareStage, HeadStage, FinalStage, Stage))
 
 #: Activations that multiply the two halves of their input: 2n numbers become n.
 GATED = ("swiglu",)

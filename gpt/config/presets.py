@@ -7,7 +7,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from gpt.config.fields import require
 
@@ -129,8 +129,6 @@ FITTED = (
 SHOWN = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}
 #: Minutes of a run without --minutes and --steps; the other presets set steps instead.
 MINUTES = {"default": 2.0}
-MOST_MINUTES = 10**8  # two centuries
-Preset = Literal["default", "best", "classic"]
 
 
 def preset(name: str, device: str, pairs: bool = False) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""The options of training, and the parts of a model that do not train, which `freeze` names."""
+"""The options of a training and of its run, and the parts of a model that do not train, which
+`freeze` names.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,12 @@ import math
 import re
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Literal
 
 from gpt.config.fields import Range, check_fields, require
 from gpt.config.model import ModelConfig
+from gpt.devices import Device
 
 #: What `embeddings` names. Tied output weights are the token embedding; others train.
 EMBEDDINGS = ("token_embedding.weight", "position.weight")
@@ -53,11 +57,54 @@ def trained_parameters(model: ModelConfig, freeze: str) -> int:
 Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
 WindowOrder = Literal["random", "epochs"]
+Tracker = Literal["tensorboard"]
+Preset = Literal["default", "best", "classic"]
 
 BY_SHARE = ("last", "source")  # values of `split` that hold out a share, val_fraction
 #: Options that may change when a run is resumed: the steps so far do not depend on them.
 CHANGEABLE = ("steps", "eval_interval", "patience", "keep_all", "micro_batch_size")
+MOST_MINUTES = 10**8  # two centuries
 MOST_STEPS = 10**12 - 1  # the name of a checkpoint's folder has at most 12 digits
+
+
+#: Folders and devices, as commands and functions take them.
+Checkpoints = Annotated[Path, "Folder of the runs."]
+Data = Annotated[Path, "Folder of the corpora."]
+OnDevice = Annotated[Device, "Where to compute."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A run beside its model and its training. Raises ConfigError for a value of another type."""
+
+    preset: Annotated[
+        Preset | None, "classic: nanoGPT's recipe; best: lowest loss, slow.", "default"
+    ] = None
+    minutes: Annotated[
+        float | None,
+        "Time budget from the first step to the last save, evaluations included; gptx fits the "
+        "model's shape and the steps to it.",
+        "2 for `preset=default` without `steps`",
+        Range(above=0, most=MOST_MINUTES),
+    ] = None
+    run: Annotated[str | None, "The run's name.", "the corpus's name and a number"] = None
+    init_from: Annotated[
+        str | None,
+        "A run's name, or the path of a run or a model file, whose weights a new run starts with; "
+        "its vocabulary grows, its layout stays.",
+    ] = None
+    checkpoints: Checkpoints = Path("checkpoints")
+    data: Data = Path("data")
+    device: OnDevice = "auto"
+    log: Annotated[
+        Tracker | None,
+        "Send the records of metrics.jsonl to a tracker, too: the run's folder tensorboard.",
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in ("checkpoints", "data"):
+            object.__setattr__(self, name, Path(getattr(self, name)))
 
 
 @dataclass(frozen=True, kw_only=True)

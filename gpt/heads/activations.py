@@ -20,7 +20,7 @@ import numpy.typing as npt
 from gpt.blocks import Block, Title, shapes_of
 from gpt.checks import Result, numbered
 from gpt.config import ModelConfig, Stage, Unknown
-from gpt.config.stages import FINAL, OF_HEADS, SQUARE, STAGES
+from gpt.config.model import FINAL, OF_HEADS, SQUARE, STAGES
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
 from gpt.heads.attention_map import require_decoder_only

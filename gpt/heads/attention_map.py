@@ -15,7 +15,7 @@ from gpt.blocks import Block, Checks, Title, shapes_of
 from gpt.checks import Check, TableResult, numbered
 from gpt.config import AttentionKind, DrawnStage, ModelConfig
 from gpt.config.fields import require
-from gpt.config.stages import SQUARE, STAGES
+from gpt.config.model import SQUARE, STAGES
 from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
 from gpt.heads.places import Key, parse
@@ -201,30 +201,6 @@ class AttentionMap(TableResult):
         Raises ConfigError for a layer or head that does not exist, ImportError without pandas.
         """
         return showing.renderer().attention_to_pandas(self, layer, head, stage)
-
-    def page(self, path: str | Path) -> Path:
-        """Writes the interactive page, one HTML file that needs no network: every head and stage.
-
-        Raises ValueError if the map has no model, StorageError.
-        """
-        found: Path = showing.renderer().save_page(self, path)
-        return found
-
-    def figure(
-        self,
-        path: str | Path,
-        *,
-        layer: AnyLayer = "all",
-        head: AnyHead = "all",
-        stage: DrawnStage = "weights",
-    ) -> Path:
-        """Draws matrices for a paper into a .svg, .pdf or .png file; needs matplotlib.
-
-        Raises ConfigError for another ending, a layer or head that does not exist and a figure that
-        would be too large, StorageError.
-        """
-        found: Path = showing.renderer().save_figure(self, path, layer, head, stage)
-        return found
 
     def save(
         self,

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias
 
 from gpt.checks import numbered
 from gpt.config import Stage
-from gpt.config.stages import FINAL, OF_HEADS
+from gpt.config.model import FINAL, OF_HEADS
 from gpt.reading.layers import Array
 
 #: A stage, or (stage, layer, head, position), whose end may be left out. None means all. Layers and

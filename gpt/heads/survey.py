@@ -358,7 +358,7 @@ class Development(TableResult):
         steps = {"step": np.repeat(self.steps, self.kinds[0].size)}
         return Records(steps | columns, self.surveys[-1].facts)
 
-    def figure(self, path: str | Path, *, every: bool = False) -> Path:
+    def save(self, path: str | Path, *, every: bool = False) -> Path:
         """Draws each measure over the steps into a .svg, .pdf or .png file; needs matplotlib.
 
         every: all measures. Raises ConfigError for another ending, StorageError.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import field_help, only_fields, require
-from gpt.config.run import Tracker
+from gpt.config.train import Preset, Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen
 from gpt.corpus.halves import counted_in, halves, scored_in
 from gpt.corpus.sources import corpus_name, is_pairs, recipe_of
@@ -28,10 +28,9 @@ from gpt.counting.tables import release
 from gpt.devices import choose
 from gpt.errors import ConfigError, TextError
 from gpt.storage import files
-from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.config_file import RECORDED, from_toml, to_toml
 from gpt.storage.manifest import CorpusId
-from gpt.storage.run import Run
+from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import check_free, discard_if_empty, new_run
 from gpt.training import ranks
 from gpt.training.events import Event, Sampled, Saved
@@ -82,7 +81,7 @@ class Choices:
     set. pairs: whether the texts are read as pairs.
     """
 
-    preset: presets.Preset
+    preset: Preset
     given: Mapping[str, Any]
     recipe: Mapping[str, Any]
     pairs: bool

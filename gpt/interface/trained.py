@@ -30,11 +30,10 @@ from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
 from gpt.reading.proof import OpenDevice, proven
-from gpt.storage.checkpoint import MANIFEST, Checkpoint
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
-from gpt.storage.run import Run
-from gpt.storage.runs import find_run
+from gpt.storage.run import MANIFEST, Checkpoint, Run
+from gpt.storage.runs import all_runs, find_run
 from gpt.vocabulary import FIRST, Reading, known_text, log_note
 from gpt.words import layers_and_heads, printable
 
@@ -411,7 +410,7 @@ class TrainedGPT(Shown):
     def measures(self, text: AttentionMap | str) -> list[Measure]:
         """Each head's measures, (L, H) values each, on a text, or on that of an attention map.
 
-        Raises TextError as `attention`.
+        Raises TextError as `attn`.
         """
         found = self._map(text)
         if found.source:
@@ -427,7 +426,7 @@ class TrainedGPT(Shown):
         attention map's text; for a model with an encoder, those of the target.
 
         Raises ValueError if `most` is less than 1 and for a map of the encoder's or decoder's own
-        attention, TextError as `attention`.
+        attention, TextError as `attn`.
         """
         from gpt.heads.next_character import logit_lens
 
@@ -439,7 +438,7 @@ class TrainedGPT(Shown):
         """What the GPT, counting and both expect after each of the T characters of a text, or of an
         attention map's text: (T, vocab_size) probabilities each. None for a model without counting.
 
-        Raises TextError as `attention`, CheckpointError for damaged counts.
+        Raises TextError as `attn`, CheckpointError for damaged counts.
         """
         from gpt.heads.next_character import all_experts
 
@@ -771,6 +770,8 @@ def read(place: str | Path, step: str | SupportsIndex = "best") -> TrainedGPT:
         checkpoint = Checkpoint.open(path)
         return TrainedGPT(checkpoint.model(), checkpoint=checkpoint)
     if not os.path.isdir(path):
+        if all_runs(path.parent):
+            find_run(path.parent, path.name)  # raises, and names the most similar run
         raise CheckpointError(f"no checkpoint in {path}; train one with: gptx train")
     return _read_run(Run(path) if Run(path).step_paths() else find_run(path), step)
 

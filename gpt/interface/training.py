@@ -24,7 +24,7 @@ from gpt.devices import share_cores
 from gpt.errors import ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.signals import graceful
-from gpt.storage.checkpoint import MANIFEST
+from gpt.storage.run import MANIFEST
 
 if TYPE_CHECKING:
     from tqdm import tqdm

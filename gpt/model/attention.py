@@ -23,7 +23,7 @@ from gpt.model.layers import Dropout
 
 #: Queries and keys -> queries and keys that include their positions.
 Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-#: Receives stages by their names (gpt/config/stages.py); those of a head without its axis.
+#: Receives stages by their names (gpt/config/model.py); those of a head without its axis.
 Keep = Callable[..., None]
 #: Keys and values of new positions -> of all positions so far.
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gpt.config.model import Attention
-from gpt.config.stages import OF_HEADS
+from gpt.config.model import OF_HEADS, Attention
 from gpt.model.gpt import GPT, Cache
 
 Ids = npt.NDArray[np.integer[Any]]
@@ -50,7 +49,7 @@ class DeviceGPT:
 
     @torch.inference_mode()
     def block(self, x: Array, layer: int) -> dict[str, Array]:
-        """(B, T, C) -> one layer's stages by the names of gpt/config/stages.py, (B, …)."""
+        """(B, T, C) -> one layer's stages by the names of gpt/config/model.py, (B, …)."""
         stages = defaultdict[str, list[Tensor]](list)
 
         def keep(**found: Tensor) -> None:

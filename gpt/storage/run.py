@@ -1,7 +1,10 @@
 """One run's folder: its steps, its logs, and a lock for the trainer that writes to it.
 
     checkpoints/RUN/config.toml · metrics.jsonl · samples.jsonl · .lock · step-00001000/ …
+    step-00001000/model.safetensors · state.safetensors · manifest.json
 
+A step, a Checkpoint, has the model, the optimizer's state, and the manifest that records both. It
+exists once its manifest is in place; opening it fails if any byte differs from the record.
 A log has one JSON object a line. metrics.jsonl has two kinds of lines: evaluations ("metrics") and,
 between them, records of the training itself ("training"), which have a gradient norm.
 Readers need no lock: a read that fails while a trainer saves or removes a step is repeated.
@@ -22,11 +25,21 @@ from gpt.config.fields import LARGEST
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError, ConfigError, RunInUseError, SchemaError
 from gpt.storage import files
-from gpt.storage.checkpoint import MANIFEST, Checkpoint, step_folder
 from gpt.storage.json_values import loads
 from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import StoredModel, fingerprint
+from gpt.storage.model_file import (
+    Shapes,
+    StoredModel,
+    Tensors,
+    fingerprint,
+    read_model,
+    read_sealed,
+    unpack,
+)
+from gpt.words import shown
 
+MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
+MANIFEST_LIMIT = 16 * 2**20  # bytes
 PID_LIMIT = 100  # bytes of .owner
 
 _BEFORE_COMMIT = frozenset({"config.toml", ".lock", ".owner", "tensorboard"})
@@ -34,6 +47,56 @@ _UNFINISHED = (".tmp-", ".trash-")  # how names of unfinished files and folders 
 _ASIDE = "damaged-"  # how names of folders begin that `abandon_after` has renamed
 _STEP_FOLDER = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,11})")
 Read = TypeVar("Read")
+
+
+def step_folder(step: int) -> str:
+    """The folder name of a step: "step-00001000"."""
+    return f"step-{step:08d}"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One committed step of a run."""
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, path: Path) -> Checkpoint:
+        """Reads the manifest. Raises CheckpointError."""
+        source = path / MANIFEST
+        manifest = Manifest.from_json(files.read(source, MANIFEST_LIMIT), source)
+        if step_folder(manifest.step) != path.name:
+            raise CheckpointError(f"damaged: {source} is of step {manifest.step}")
+        return cls(path, manifest)
+
+    def model(self) -> StoredModel:
+        """The verified model file. Raises CheckpointError."""
+        stored = read_model(self.path / MODEL, self._recorded(MODEL))
+        described = (stored.config, stored.vocabulary.characters, stored.step)
+        if described != (self.manifest.model, self.manifest.characters, self.manifest.step):
+            raise CheckpointError(f"damaged: {self.path} (model and manifest differ)")
+        return stored
+
+    def state(self, expected: Shapes) -> Tensors:
+        """The verified optimizer state. Raises CheckpointError."""
+        path = self.path / STATE
+        data, header, _ = read_sealed(path, self._recorded(STATE))
+        return unpack(data, header, expected, path)
+
+    def verify(self) -> StoredModel:
+        """Reads every byte that the manifest records. Raises CheckpointError."""
+        stored = self.model()
+        for name in self.manifest.files.keys() - {MODEL, STATE}:
+            raise CheckpointError(f"damaged: {self.path} lists a foreign file {shown(name)}")
+        if STATE in self.manifest.files:
+            read_sealed(self.path / STATE, self._recorded(STATE))
+        return stored
+
+    def _recorded(self, name: str) -> tuple[int, str]:
+        if name not in self.manifest.files:
+            raise CheckpointError(f"damaged: {self.path / MANIFEST} does not list {name}")
+        return self.manifest.files[name]
 
 
 @dataclass(frozen=True)

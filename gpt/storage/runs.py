@@ -16,10 +16,9 @@ from typing import Literal, SupportsIndex
 
 from gpt.errors import CheckpointError, ConfigError, GptxError
 from gpt.storage import files
-from gpt.storage.checkpoint import step_folder
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel
-from gpt.storage.run import Run
+from gpt.storage.run import Run, step_folder
 
 MOST_FOLDERS = 1000  # of the current folder, in which runs are looked for
 _NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)

@@ -18,9 +18,9 @@ from gpt.counting.mixture import Mixture
 from gpt.counting.tables import release
 from gpt.errors import NumericsError
 from gpt.model import GPT
-from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.json_values import SCHEMA
 from gpt.storage.model_file import Probe, StoredModel, Tensors, packed, pick
+from gpt.storage.run import Checkpoint
 from gpt.training.net import placed, spread, whole
 from gpt.training.optim import MOMENTS, Optimizer
 from gpt.training.ranks import is_first

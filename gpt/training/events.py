@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.losses import no_better
+from gpt.storage.run import Checkpoint
 from gpt.words import bits, duration, measured_on
 
 

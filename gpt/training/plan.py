@@ -25,8 +25,8 @@ from gpt.corpus.pair_batches import PairLines
 from gpt.counting.baseline import count_baseline
 from gpt.devices import available_memory, choose, core_rate, usable
 from gpt.errors import ConfigError
-from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.manifest import Baseline, Manifest, Parent
+from gpt.storage.run import Checkpoint
 from gpt.training import ranks
 from gpt.training.fit import (
     Recipe,

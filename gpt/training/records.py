@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from gpt.config.run import Tracker
 from gpt.config.schedule import is_recorded, learning_rate
+from gpt.config.train import Tracker
 from gpt.errors import ConfigError
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run

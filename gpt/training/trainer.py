@@ -23,10 +23,9 @@ from gpt.counting.ahead import CountedAhead
 from gpt.counting.tables import release
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise, start_from
-from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel
-from gpt.storage.run import Run
+from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 from gpt.training import ranks
 from gpt.training.checkpoint import (
     Prove,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from gpt.blocks import (
     Block,
@@ -33,34 +33,33 @@ def markdown_of(blocks: Iterable[Block], heading: str = HEADING) -> str:
     return "\n\n".join(part for block in blocks for part in _parts(block, heading))
 
 
-def _parts(block: Block, heading: str) -> Iterator[str]:
+def _parts(block: Block, heading: str) -> list[str]:
     match block:
         case Title(name, facts):
-            yield f"{heading} {_safe(name)}"
-            yield from [_safe(" · ".join(facts))] * bool(facts)
+            return [f"{heading} {_safe(name)}", *[_safe(" · ".join(facts))] * bool(facts)]
         case Facts():
             rows = [[_safe(cell.text) for cell in row] for row in block.table.rows]
-            yield "\n".join(f"- {name}: {fact}" if name else f"  {fact}" for name, fact in rows)
+            lines = (f"- {name}: {fact}" if name else f"  {fact}" for name, fact in rows)
+            return ["\n".join(lines)]
         case Paragraph(text, tone):
-            yield f"**{_safe(text)}**" if tone in ("strong", "gone") else _safe(text)
+            return [f"**{_safe(text)}**" if tone in ("strong", "gone") else _safe(text)]
         case Passage(text):
-            yield "\n".join(f"    {escape(line)}" for line in text.split("\n"))
+            return ["\n".join(f"    {escape(line)}" for line in text.split("\n"))]
         case Formula(text):
-            lines = text.replace("    ", "\n").split("\n")
-            yield _fenced("\n".join(line.strip() for line in lines if line.strip()))
+            lines = (line.strip() for line in text.replace("    ", "\n").split("\n"))
+            return [_fenced("\n".join(filter(None, lines)))]
         case Checks(results):
-            yield "\n".join(map(_check, results))
+            return ["\n".join(map(_check, results))]
         case Table(columns, rows):
-            yield _table(columns, rows)
+            return [_table(columns, rows)]
         case Curves():
-            yield _fenced("\n".join(line.plain for line in lines_of([block], Page())))
+            return [_fenced("\n".join(line.plain for line in lines_of([block], Page())))]
         case Legend(characters):
-            yield from [_safe(" · ".join(signs)) for signs in [legend(characters)] if signs]
+            return [_safe(" · ".join(signs)) for signs in [legend(characters)] if signs]
         case Note(text):
-            yield _safe(text)
+            return [_safe(text)]
         case Fold(title, inner):
-            yield f"{heading}# {_safe(title)}"
-            yield markdown_of(inner, f"{heading}#")
+            return [f"{heading}# {_safe(title)}", markdown_of(inner, f"{heading}#")]
 
 
 def _fenced(text: str) -> str:

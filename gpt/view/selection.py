@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpt.config import DrawnStage
 from gpt.config.fields import require
-from gpt.config.stages import OF_HEADS, SQUARE
+from gpt.config.model import OF_HEADS, SQUARE
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import NO_ROLLOUT, AttentionMap
 from gpt.reading.layers import Array

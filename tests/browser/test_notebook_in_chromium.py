@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gpt
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

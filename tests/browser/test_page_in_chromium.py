@@ -20,7 +20,7 @@ from gpt import load
 from gpt.characters import drawn_label
 from gpt.checks import Check
 from gpt.config import DrawnStage
-from gpt.config.stages import OF_HEADS
+from gpt.config.model import OF_HEADS
 from gpt.heads.kinds import Start
 from gpt.reading.layers import Array
 from gpt.view.exports import to_csv

@@ -17,7 +17,7 @@ from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
 from gpt.errors import ConfigError, GptxError, TextError
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 
 
 @pytest.fixture

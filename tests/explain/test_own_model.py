@@ -18,7 +18,7 @@ from gpt.explain.own_model import must_fit, walk
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Vocabulary
 
 LETTERS = Vocabulary("abcdefghi")

@@ -15,7 +15,7 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading import decode
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 
 
 def ablated(reader: Reader, windows: np.ndarray, how: Ablation) -> Measure:  # type: ignore[type-arg]

@@ -12,8 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from gpt.config import ModelConfig
-from gpt.config.model import Norm, Position
-from gpt.config.stages import OF_HEADS
+from gpt.config.model import OF_HEADS, Norm, Position
 from gpt.errors import OutOfMemory, TextError
 from gpt.heads import activations as module
 from gpt.heads.activations import Activations, Plan, batches, shapes
@@ -21,7 +20,7 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import ACTIVATIONS
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 
 KINDS = list(zip(get_args(Position), cycle(get_args(Norm)), strict=False))
 SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 3, "n_head": 2, "n_embd": 8}

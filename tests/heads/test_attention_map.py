@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from gpt.checks import Check
-from gpt.config.stages import OF_HEADS
+from gpt.config.model import OF_HEADS
 from gpt.errors import TextError
 from gpt.heads.attention_map import inspect
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Ids
 
 SUM, DIAGONAL, PRE, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, MID, POST, LOGITS, WAY, PROBE = (

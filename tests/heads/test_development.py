@@ -13,7 +13,7 @@ from gpt.errors import CheckpointError, ConfigError
 from gpt.heads.kinds import kinds
 from gpt.heads.survey import Development, Survey, development, survey
 from gpt.interface.trained import TrainedGPT, load
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 
 
 def surveys(*backs: int) -> list[Survey]:

@@ -7,7 +7,7 @@ from drawn import shown
 
 from gpt.heads.next_character import Lens
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 from gpt.view.records import to_record
 from gpt.view.terminal.blocks import lines_of
 from gpt.view.terminal.lines import Page

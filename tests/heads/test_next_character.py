@@ -11,7 +11,7 @@ from gpt.heads.next_character import NextCharacter, logit_lens
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import softmax
 from gpt.reading.sampler import probabilities
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 
 
 @pytest.fixture

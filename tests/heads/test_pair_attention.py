@@ -18,7 +18,7 @@ from gpt.heads.attention_map import inspect
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 
 KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 SOURCE, TARGET = "24 abc", "2-1"

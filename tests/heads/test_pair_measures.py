@@ -31,7 +31,7 @@ from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.reading.score import surprisals
 from gpt.reading.targets import pair_ids, split_pair
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Ids, Vocabulary
 
 SOURCE, READ = np.array([3, 1, 2, 5, 1, 4]), np.array([0, 1, 2, 1, 4])  # READ begins with TAB, 0

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig
-from gpt.config.model import Norm, Position
-from gpt.config.stages import OF_HEADS
+from gpt.config.model import OF_HEADS, Norm, Position
 from gpt.heads.ablation import Ablation, Texts, ablate, other_windows
 from gpt.heads.activations import Patch, Plan, batches, shapes
 from gpt.heads.places import Key
@@ -24,7 +23,7 @@ from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.score import surprisals
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 
 KINDS = list(zip(get_args(Position), cycle(get_args(Norm)), strict=False))
 SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}

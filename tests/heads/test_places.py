@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpt.config import DrawnStage, ModelConfig
-from gpt.config.stages import FINAL, OF_HEADS, SQUARE, STAGES
+from gpt.config.model import FINAL, OF_HEADS, SQUARE, STAGES
 from gpt.heads.activations import shapes
 from gpt.heads.places import Place, parse
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Stages
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 
 HEADS = Path(__file__).parents[2] / "docs/heads.md"
 ROW = re.compile(r"^\| `(\w+)` \| \(([^)]*)\) \| .* \| .* \|$", re.MULTILINE)

@@ -15,7 +15,7 @@ from gpt.counting.tables import count
 from gpt.interface.trained import TrainedGPT
 from gpt.model.device import DeviceGPT
 from gpt.reading.decode import CachedDecoder
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 from gpt.training.checkpoint import load_gpt
 
 

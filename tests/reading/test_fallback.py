@@ -17,7 +17,7 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Ids
 
 FAILURES = [

@@ -16,7 +16,7 @@ from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import window_start
 from gpt.reading.score import Score, score, surprisal_of_each, surprisals
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 from gpt.training.checkpoint import load_gpt
 from gpt.training.evaluation import losses_of
 

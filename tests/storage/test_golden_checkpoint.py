@@ -17,9 +17,8 @@ import pytest
 from conftest import TEXT, corpus_of, resume, train_tiny
 
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.checkpoint import MANIFEST, MODEL, STATE, Checkpoint, step_folder
 from gpt.storage.model_file import read_header
-from gpt.storage.run import Run
+from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint, Run, step_folder
 
 GOLDEN = Path(__file__).parent / "golden" / step_folder(6)
 WRITTEN = "the cat sat "

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from gpt.config.schedule import Budget
 from gpt.errors import CheckpointError
-from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.json_values import read_json_object, sealed
 from gpt.storage.manifest import Baseline, CorpusId, Manifest
+from gpt.storage.run import Checkpoint
 
 SOURCE = Path("manifest.json")
 ANY_LOSS = st.none() | st.floats(-1e99, 1e99)

@@ -32,8 +32,8 @@ from gpt.errors import CheckpointError
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT, initialise
 from gpt.storage import model_file as stored
-from gpt.storage.checkpoint import MODEL, STATE, Checkpoint
 from gpt.storage.model_file import HEADER_LIMIT, read_header, read_model
+from gpt.storage.run import MODEL, STATE, Checkpoint
 from gpt.training.checkpoint import PROBE_POSITIONS, model_bytes
 from gpt.vocabulary import Vocabulary
 

@@ -25,10 +25,9 @@ from hypothesis import strategies as st
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError, ConfigError, RunInUseError, StorageError
 from gpt.storage import files
-from gpt.storage.checkpoint import MANIFEST, MODEL, STATE, Checkpoint
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, sealed
-from gpt.storage.run import Run
+from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint, Run
 from gpt.storage.runs import all_runs, check_run_name, discard_if_empty, find_run, new_run
 
 EMPTY = sealed(safetensors.numpy.save({}, {"gptx": f'{{"digest": "{BLANK}"}}'}))

@@ -16,9 +16,8 @@ from gpt.checks import Check
 from gpt.config import ModelConfig, TrainConfig
 from gpt.errors import CheckpointError
 from gpt.model import GPT, initialise
-from gpt.storage.checkpoint import MODEL, Checkpoint
 from gpt.storage.model_file import Probe, read_model
-from gpt.storage.run import Run
+from gpt.storage.run import MODEL, Checkpoint, Run
 from gpt.training import checkpoint as module
 from gpt.training.checkpoint import (
     exact_logits,

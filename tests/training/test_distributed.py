@@ -19,8 +19,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.errors import ConfigError, NumericsError, RankError
 from gpt.model import GPT
-from gpt.storage.checkpoint import MODEL, STATE
-from gpt.storage.run import Run
+from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
 from gpt.training import net, ranks
 from gpt.training.checkpoint import load_gpt

@@ -22,9 +22,8 @@ from gpt.corpus.halves import halves, predicted_in
 from gpt.corpus.pair_batches import PairLines
 from gpt.errors import ConfigError, TextError
 from gpt.model import GPT, initialise
-from gpt.storage.checkpoint import MODEL, STATE
 from gpt.storage.manifest import Manifest
-from gpt.storage.run import Run
+from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
 from gpt.training import ranks
 from gpt.training.evaluation import losses_of

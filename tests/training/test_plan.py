@@ -24,9 +24,9 @@ from gpt.corpus.sources import Source
 from gpt.counting import baseline as counting
 from gpt.counting.baseline import count_baseline
 from gpt.errors import ConfigError, OutOfMemory, TextError
-from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.config_file import from_toml, to_toml
 from gpt.storage.manifest import Baseline, CorpusId, Manifest
+from gpt.storage.run import Checkpoint
 from gpt.training import plan as module
 from gpt.training import ranks
 from gpt.training.fit import Speed, estimate

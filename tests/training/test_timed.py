@@ -16,8 +16,7 @@ from tqdm import tqdm
 from gpt.config.schedule import Budget, progress
 from gpt.counting.expert import Expert
 from gpt.interface.training import LAYOUT, followed
-from gpt.storage.checkpoint import MODEL, STATE
-from gpt.storage.run import Run
+from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
 from gpt.training import ranks
 from gpt.training.events import Evaluated, Event, Stepped, Stopped

@@ -22,8 +22,7 @@ from gpt.config.fields import only_fields
 from gpt.errors import GptxError, NumericsError, OutOfMemory, StorageError
 from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
-from gpt.storage.checkpoint import MODEL, STATE
-from gpt.storage.run import Run
+from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
 from gpt.training import checkpoint
 from gpt.training import trainer as module

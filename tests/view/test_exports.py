@@ -13,11 +13,11 @@ import pytest
 
 from gpt.checks import Check
 from gpt.config import DrawnStage
-from gpt.config.stages import SQUARE
+from gpt.config.model import SQUARE
 from gpt.heads.attention_map import AttentionMap
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Stages
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 from gpt.view.exports import record, to_csv, to_json, to_npz
 from gpt.view.selection import Selection, select
 

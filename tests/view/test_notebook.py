@@ -32,12 +32,11 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading.paired import paired
 from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprisals
-from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.comparison import Comparison, Group
 from gpt.storage.curves import Curve, TrainingCurve
 from gpt.storage.manifest import CorpusId
 from gpt.storage.overview import Overview, RunTable
-from gpt.storage.run import Run
+from gpt.storage.run import Checkpoint, Run
 from gpt.view.html import LIMIT, card_of, style
 from gpt.view.notebook import attention
 from gpt.view.terminal.lines import Page
@@ -220,7 +219,7 @@ def test_map_without_its_model_lists_its_stages(run: TrainedGPT) -> None:
     found = inspect(run.reader, TEXT, ids)
     assert "2 × 2 × 11 × 11" in found._repr_html_()
     with pytest.raises(ValueError, match=r"make one with run\.attn"):
-        found.page("page.html")
+        found.save("page.html")
 
 
 def test_any_text_is_shown_as_text(run: TrainedGPT) -> None:
@@ -324,11 +323,8 @@ def test_attention_is_saved_in_every_format(run: TrainedGPT, tmp_path: Path) -> 
         assert found.save(tmp_path / name).read_bytes().startswith(start)
     with pytest.raises(ConfigError, match=r"a\.doc does not end in one of \.txt, \.json"):
         found.save(tmp_path / "a.doc")
-    assert found.page(tmp_path / "page.html").read_text("utf-8").startswith("<!doctype html>")
-    one = found.figure(tmp_path / "one.svg", layer=1, head=0, stage="scores")
+    one = found.save(tmp_path / "one.svg", layer=1, head=0, stage="scores")
     assert b"layer 1" in one.read_bytes()
-    with pytest.raises(ConfigError, match=r"\.svg, \.pdf or \.png"):
-        found.figure("one.txt")
     with pytest.raises(ConfigError, match="layer: 7 is not in 0 … 1"):
         found.save(tmp_path / "a.csv", layer=7)
 

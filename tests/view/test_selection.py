@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import DrawnStage
-from gpt.config.stages import OF_HEADS, SQUARE
+from gpt.config.model import OF_HEADS, SQUARE
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 from gpt.view.selection import select
 
 

@@ -25,9 +25,8 @@ from gpt.heads.attention_map import require_decoder_only
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.score import score
 from gpt.storage import files
-from gpt.storage.checkpoint import MANIFEST, MODEL
 from gpt.storage.manifest import Manifest
-from gpt.storage.run import Run
+from gpt.storage.run import MANIFEST, MODEL, Run
 from gpt.version import __version__
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable

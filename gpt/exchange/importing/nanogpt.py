@@ -34,8 +34,8 @@ from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.proof import prove_tensors
 from gpt.reading.sampler import Samples
-from gpt.storage.checkpoint import MODEL, Checkpoint
 from gpt.storage.manifest import CorpusId, Manifest
+from gpt.storage.run import MODEL, Checkpoint
 from gpt.storage.runs import discard_if_empty, new_run
 from gpt.training.checkpoint import model_bytes
 from gpt.vocabulary import Vocabulary

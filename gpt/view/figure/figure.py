@@ -14,7 +14,7 @@ import numpy as np
 
 from gpt.characters import cut
 from gpt.config import DrawnStage, Scale
-from gpt.config.stages import OF_HEADS
+from gpt.config.model import OF_HEADS
 from gpt.errors import ConfigError
 from gpt.reading.layers import Array
 from gpt.view.exports import Figure as Form

@@ -13,7 +13,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from gpt.characters import NAMED, PICTURES, SPACE, legend
-from gpt.config.stages import OF_HEADS
+from gpt.config.model import OF_HEADS
 from gpt.view.figure.fonts import drawable, files_for
 from gpt.view.selection import Panel
 from gpt.view.terminal.attention import names_of

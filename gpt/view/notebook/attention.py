@@ -39,13 +39,13 @@ def attention(found: AttentionMap) -> str:
         return card_of([*found.blocks(), Note(why)])
     page, count = _page(found, LIMIT - MARGIN - len(style().encode()))
     if page is None:
-        why = 'The page is too large for a notebook: .page("attention.html") writes it.'
+        why = 'The page is too large for a notebook: .save("attention.html") writes it.'
         return card_of([*found.blocks(), Note(why)])
     title, *_ = found.blocks()
     blocks = [title, *[Checks(found.checks)] * (not all(each.passed for each in found.checks))]
     if count < len(found.text):
         some = f"The page shows the first {count} of {len(found.text)} characters"
-        blocks.append(Note(f'{some}; .page("attention.html") writes all.'))
+        blocks.append(Note(f'{some}; .save("attention.html") writes all.'))
     frame = f'<iframe sandbox="{_SANDBOX}" title="attention" srcdoc=\'{page}\'></iframe>'
     return card_of(blocks, frame)
 

@@ -43,12 +43,14 @@ def save(
         endings = ", ".join(filter(None, exports.FORMS))
         raise ConfigError("path", f"{target.name} does not end in one of {endings}")
     if form == "html":
-        return save_page(attention, target)
-    if form in get_args(exports.Figure):
-        return save_figure(attention, target, layer, head, stage)
+        subject = subject_of(attention)
+        page = build_page([subject], opening(subject.measures), subject.name)
+        return _write(target, page.encode())
     selection = selected(attention, layer, head, stage)
     if form == "npz":
         return _write(target, exports.to_npz([attention]))
+    if form in ("svg", "png", "pdf"):
+        return _write(target, to_figure(selection, form)[0])
     if form == "csv":
         text = exports.to_csv([selection])
     elif form == "json":
@@ -63,13 +65,6 @@ def save(
     return _write(target, text.encode())
 
 
-def save_page(attention: AttentionMap, path: str | Path) -> Path:
-    """See AttentionMap.page."""
-    subject = subject_of(attention)
-    page = build_page([subject], opening(subject.measures), subject.name)
-    return _write(path, page.encode())
-
-
 def save_live(
     model: TrainedGPT,
     path: str | Path,
@@ -81,14 +76,6 @@ def save_live(
     from gpt.view.page.live import live_page
 
     return _write(path, live_page(model, text, steps, options).html.encode())
-
-
-def save_figure(
-    attention: AttentionMap, path: str | Path, layer: AnyLayer, head: AnyHead, stage: DrawnStage
-) -> Path:
-    """See AttentionMap.figure."""
-    drawn, _ = to_figure(selected(attention, layer, head, stage), _form(path))
-    return _write(path, drawn)
 
 
 def save_development(

@@ -16,7 +16,7 @@ import gpt
 from gpt.exchange.exporting.architectures import architecture_of
 from gpt.exchange.exporting.export import card, code, losses_of
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.checkpoint import Checkpoint
+from gpt.storage.run import Checkpoint
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from gpt.errors import ConfigError, StorageError
 from gpt.exchange.exporting.export import WEIGHTS_BEGIN, export
 from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
-from gpt.storage.checkpoint import MODEL, Checkpoint
+from gpt.storage.run import MODEL, Checkpoint
 
 NAMES = ["README.md", "config.json", "generation_config.json", "model.safetensors"]
 NAMES += ["tokenizer.json", "tokenizer_config.json"]

@@ -12,7 +12,7 @@ from pages import payload_of
 
 from gpt import load
 from gpt.config import AttentionKind, DrawnStage
-from gpt.config.stages import OF_HEADS, SQUARE
+from gpt.config.model import OF_HEADS, SQUARE
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.kinds import Start
 from gpt.view.page.page import build_page, subject_of

@@ -15,8 +15,8 @@ from gpt.config import ModelConfig
 from gpt.heads.ablation import Texts, mean_contexts
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
-from gpt.storage.checkpoint import Checkpoint
 from gpt.storage.model_file import Probe, StoredModel, pick
+from gpt.storage.run import Checkpoint
 from gpt.view.page.packing import Bits
 from gpt.view.page.shipping import (
     MOST,
