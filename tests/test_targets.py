@@ -111,7 +111,7 @@ def test_scores_of_pairs_count_each_source_once(trained: TrainedGPT) -> None:
     assert (found.sources, found.targets) == ((source, "bbb", source), ("c", "0", answer))
     assert found.exact == 0.5
     assert found.distances[[0, 2]].tolist() == [0, 0]
-    assert found.nearest[0] == len(answer)
+    assert found.nearest[0] == answer
     assert found.score == trained.eval(text).score
     assert len(found.nats) == 2 + 2 + len(answer) + 1
     alone = trained.eval(f"{source}\t{answer}", pairs=True).pairs
@@ -137,6 +137,7 @@ def test_a_decoder_only_model_writes_targets_too(
 def test_scores_of_pairs_are_a_table_for_pandas(trained: TrainedGPT) -> None:
     found = trained.eval("1b\t1c\n4ba\t4c\n", pairs=True).pairs
     table = found.to_pandas()
-    assert list(table) == "line source target written exact distance nats".split()
+    names = "line source target written exact distance nats nearest substitutions insertions"
+    assert list(table) == [*names.split(), "deletions"]
     assert table["nats"].tolist() == pytest.approx(found.means.tolist())
     assert table["source"].tolist() == ["1b", "4ba"]

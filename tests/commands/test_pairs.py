@@ -149,21 +149,31 @@ def test_beam_needs_pairs(gptx: Gptx) -> None:
 def test_eval_scores_pairs(gptx: Gptx, trained: TrainedGPT) -> None:
     found = trained.eval(TEXT, pairs=True).pairs
     answer = gptx("eval", "dev.tsv", *MODEL)
-    title, worst, facts = (part.splitlines() for part in answer.out.split("\n\n"))
+    title, worst, confused, facts = (part.splitlines() for part in answer.out.split("\n\n"))
     score = found.score
     loss = f"{score.nats:.4f} nats, {score.bits:.3f} bits a target character"
     assert title == [f"dev.tsv · {loss} · 4 pairs"]
     assert facts == [
         f"exact                 {100 * found.exact:.2f} % of 3 sources",
-        f"character error rate  {100 * found.error_rate:.2f} %",
+        f"word error rate       {100 * found.word_error_rate:.2f} %",
+        facts[2],
+        facts[3],
         "predicted             11 characters, ends of targets included",
     ]
+    low, high = (100 * end for end in found.intervals["error_rate"])
+    assert facts[2] == (
+        f"character error rate  {100 * found.error_rate:.2f} %, 95 % interval {low:.2f} to "
+        f"{high:.2f} %, n = 3"
+    )
+    assert re.match(r"errors +\d+ substitutions? \(\d+\.\d\d %\), \d+ insert", facts[3])
+    assert confused[:2] == ["commonest confusions", "target   written  count  of all errors"]
     assert worst[0] == "worst pairs · nats a target character"
-    assert worst[1].split() == ["nats", "line", "source", "target", "written", "edits"]
+    assert worst[1].split() == ["nats", "line", "source", "target", "written", "edits", "changes"]
     means = [float(each.split()[0]) for each in worst[2:]]
     assert means == sorted(means, reverse=True)
     assert {each.split()[1] for each in worst[2:]} == {"1", "2", "4", "5"}
-    assert gptx("eval", "dev.tsv", "--worst", "1", *MODEL).out.count("\n") == 9
+    one = gptx("eval", "dev.tsv", "--worst", "1", *MODEL).out.split("\n\n")
+    assert one[1].splitlines() == worst[:3]
     assert "worst" not in gptx("eval", "dev.tsv", "--worst", "0", *MODEL).out
     windows = gptx("eval", "-", *MODEL, stdin=TEXT.replace("\n", "\r\n").encode()).out
     assert windows == answer.out.replace("dev.tsv", "standard input")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,14 +9,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from encoded import reader_of
-from hypothesis import given
-from hypothesis import strategies as some
 
 from gpt.config import ModelConfig
 from gpt.model import GPT, initialise
 from gpt.reading import pairs
 from gpt.reading.gpt import Reader
-from gpt.reading.pairs import PairScores, edit_distances, surprisals_of_targets
+from gpt.reading.pairs import PairScores, pair_scores, surprisals_of_targets
+from gpt.view.terminal.blocks import lines_of
+from gpt.view.terminal.lines import Page
 
 FIRST, LAST = 1, 2
 SHAPE: dict[str, Any] = dict(vocab_size=9, block_size=24, n_layer=2, n_head=2, n_embd=8)
@@ -69,53 +68,64 @@ def test_padding_changes_no_surprisal() -> None:
     np.testing.assert_allclose(together, np.concatenate(alone), rtol=0, atol=1e-9)
 
 
-def scores_of(*rows: tuple[str, str, str, int, int]) -> PairScores:
-    """From (source, target, written, distance, characters of the nearest target)."""
-    sources, targets, written, distances, nearest = zip(*rows, strict=True)
+def scores_of(*rows: tuple[str, str, str]) -> PairScores:
+    """From (source, target, written)."""
+    sources, targets, written = zip(*rows, strict=True)
     characters = sum(len(target) + 1 for target in targets)
-    nats, lines = np.arange(characters, dtype=np.float64), np.arange(1, len(rows) + 1)
-    numbers = np.array(distances), np.array(nearest)
-    return PairScores(lines, sources, targets, written, nats, *numbers)
+    nats, lines = np.arange(characters, dtype=np.float64), range(1, len(rows) + 1)
+    return pair_scores(lines, sources, targets, dict(zip(sources, written, strict=True)), nats)
 
 
 def test_a_source_with_several_targets_counts_once() -> None:
-    found = scores_of(
-        ("a", "xy", "z", 1, 1),
-        ("b", "u", "u", 0, 1),
-        ("a", "z!", "z", 1, 1),
-        ("c", "www", "", 3, 3),
-    )
+    found = scores_of(("a", "xyq", "y"), ("b", "u", "u"), ("a", "xy", "y"), ("c", "www", ""))
     assert found.firsts.tolist() == [True, True, False, True]
+    assert found.distances.tolist() == [1, 0, 1, 3]
+    assert found.nearest == ("xy", "u", "xy", "www")
     assert found.exact == pytest.approx(1 / 3)
-    assert found.error_rate == pytest.approx(4 / 5)
-    assert (found.score.characters, found.score.nats) == (12, 5.5)
-    assert found.means.tolist() == [1, 3.5, 6, 9.5]
+    assert found.word_error_rate == pytest.approx(2 / 3)
+    assert found.error_rate == pytest.approx(4 / 6)
+    assert (found.score.characters, found.score.nats) == (13, 6)
+    assert found.means.tolist() == [1.5, 4.5, 7, 10.5]
     assert repr(found) == (
-        "<PairScores of 4 pairs: 5.5000 nats a target character, 33.33 % of 3 sources exact, "
-        "character error rate 80.00 %>"
+        "<PairScores of 4 pairs: 6.0000 nats a target character, 33.33 % of 3 sources exact, "
+        "character error rate 66.67 %>"
     )
 
 
-def distance(text: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """The definition, as a recursion."""
+def test_errors_are_counted_by_kind_and_by_symbol() -> None:
+    found = scores_of(
+        ("a", "hɛd", "hed"), ("b", "bɛd", "be"), ("c", "a b", "ab"), ("d", "ja", "jax")
+    )
+    numbers = found.numbers
+    assert [numbers[name] for name in ("substitutions", "insertions", "deletions")] == [2, 1, 2]
+    assert numbers["symbols"] == 3 + 3 + 3 + 2
+    assert sum(numbers["rates"].values()) == pytest.approx(numbers["error_rate"]) == 5 / 11
+    assert numbers["confusions"] == [
+        {"target": "ɛ", "written": "e", "count": 2},
+        {"target": "d", "written": None, "count": 1},
+        {"target": " ", "written": None, "count": 1},
+        {"target": None, "written": "x", "count": 1},
+    ]
+    assert numbers["intervals"]["words"] == 4
+    low, high = numbers["intervals"]["error_rate"]
+    assert low < numbers["error_rate"] < high
+    assert numbers["intervals"]["word_error_rate"] is None  # all four are wrong
+    row = found.records().columns
+    assert (row["substitutions"], row["deletions"]) == ([1, 1, 0, 0], [0, 1, 1, 0])
+    lines = [line.plain for line in lines_of(found.blocks(), Page(40, ascii_only=True))]
+    assert [line.split()[:3] for line in lines[lines.index("commonest confusions") + 2 :][:4]] == [
+        ["\\u025b", "e", "2"],
+        ["d", "nothing", "1"],
+        ["\\s", "nothing", "1"],
+        ["nothing", "x", "1"],
+    ]
+    assert all(len(line) <= 40 and line.isascii() for line in lines)
 
-    @cache
-    def of(i: int, j: int) -> int:
-        if not i or not j:
-            return i + j
-        replaced = of(i - 1, j - 1) + (text[i - 1] != other[j - 1])
-        return min(of(i - 1, j) + 1, of(i, j - 1) + 1, replaced)
 
-    return of(len(text), len(other))
-
-
-TEXTS = some.lists(some.integers(0, 2), max_size=6).map(tuple)
-
-
-@given(some.lists(some.tuples(TEXTS, TEXTS), max_size=5))
-def test_edit_distances_are_those_of_the_definition(
-    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]],
-) -> None:
-    texts, others = ([np.array(pair[side], np.int64) for pair in pairs] for side in (0, 1))
-    found = edit_distances(texts, others)
-    assert found.tolist() == [distance(*pair) for pair in pairs]
+def test_without_errors_there_are_no_confusions() -> None:
+    found = scores_of(("a", "x", "x"), ("b", "y", "y"))
+    assert found.numbers["confusions"] == []
+    assert found.intervals == {"word_error_rate": None, "error_rate": None}
+    text = "\n".join(line.plain for line in lines_of(found.blocks(), Page()))
+    assert "confusions" not in text
+    assert "interval" not in text
