@@ -21,12 +21,12 @@ CHARACTERS = "abcdef0123456789 -\t\n"
 SHAPE: dict[str, Any] = dict(block_size=16, n_layer=2, n_head=2, n_embd=16, encoder_layers=3)
 
 
-def encoded_file(path: Path, excerpt: str = PAIRS, **options: Any) -> Path:
+def encoded_file(path: Path, excerpt: str = PAIRS, more: str = "", **options: Any) -> Path:
     """Writes a model of these characters; weights are larger than those that training starts from.
 
-    excerpt: pairs, the start of its validation split.
+    excerpt: pairs, the start of its validation split. more: characters.
     """
-    vocabulary = Vocabulary.from_text(CHARACTERS)
+    vocabulary = Vocabulary.from_text(CHARACTERS + more)
     model = GPT(ModelConfig(vocab_size=len(vocabulary), **SHAPE | options))
     initialise(model, seed=1)
     generator = torch.Generator().manual_seed(2)

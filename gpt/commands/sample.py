@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +14,7 @@ import typer
 from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.config import SampleConfig
-from gpt.config.fields import Range
+from gpt.config.fields import Range, spelled
 from gpt.config.train import Data, OnDevice
 from gpt.errors import GptxError, OutOfMemory
 
@@ -32,7 +32,9 @@ class Sample(shared.ModelCommand):
     """Continue a prompt, character by character.
 
     A model with an encoder writes the target of each source, a line of the prompt, to a line:
-    greedily, unless --temperature or --beam is given.
+    greedily, unless --temperature or --beam is given. For sources from a file or stdin, a line has
+    the source, a TAB, the target, a TAB and the natural logarithm of the target's probability; a
+    source that cannot be read is reported and left out, and the exit code is 3.
     """
 
     text: Annotated[
@@ -196,32 +198,55 @@ class Sample(shared.ModelCommand):
             (len(texts) > 1, f"{' and '.join(texts)}: give the text once"),
         )
         (source,) = texts.values()
-        number = 1
-        for lines in _lines_of(source):
-            lines = [shared.readable(model, line, self.unknown, f"line {number}") for line in lines]
-            self._write_targets(lines, settings, number)
-            number += len(lines)
+        failed = list[int]()
 
-    def _write_targets(self, lines: list[str], settings: SampleConfig, number: int) -> None:
-        """Writes the targets of these lines. number: of the first one. Raises TextError."""
+        def report(error: GptxError) -> None:
+            console.say_error(spelled(error))
+            failed.append(error.exit_code)
+
+        of_lines, number = isinstance(source, Path) or source == "-", 1
+        for lines in _lines_of(source):
+            self._write_targets(lines, settings, number, report if of_lines else None)
+            number += len(lines)
+        if failed:
+            raise typer.Exit(failed[0])
+
+    def _write_targets(
+        self,
+        lines: list[str],
+        settings: SampleConfig,
+        number: int,
+        report: Callable[[GptxError], object] | None,
+    ) -> None:
+        """Writes the targets of these lines. number: of the first one. report: receives the errors
+        of lines, of which there may be many; each target then has its source and log-probability
+        beside it. None: the first error is raised, a TextError, and targets are written alone.
+        """
+        from gpt.corpus.pair_lines import RETURN
         from gpt.reading.targets import write_targets
 
-        model = self.opened
-        chosen = lines, settings, self.beam, number, "line"
-        found = write_targets(model.reader, model.vocabulary, *chosen)
-        decode = model.vocabulary.decode
-        if not self.as_json:
-            every = (f"{decode(each.ids)}\n" for targets in found for each in targets)
-            console.stream("".join(every))
-            return
+        model, sources = self.opened, [line.removesuffix(RETURN) for line in lines]
+        vocabulary, decode = model.vocabulary, model.vocabulary.decode
+        sources = [
+            shared.readable(model, line, self.unknown, f"line {n}")
+            for n, line in enumerate(sources, number)
+        ]
+        chosen = sources, settings, self.beam, number, "line", report
+        found = write_targets(model.reader, vocabulary, *chosen)
         used = {name: value for name, value in vars(settings).items() if name not in ("n", "only")}
         made_by = {**used, "beam": self.beam, **self.opened.origin}
-        for line, targets in zip(lines, found, strict=True):
+        text = ""
+        for source, targets in zip(sources, found, strict=True):
             for sample, each in enumerate(targets):
-                record = {"schema": SCHEMA, "sample": sample, "source": line.removesuffix("\r")}
-                record |= {"target": decode(each.ids), "nats": each.nats}
-                record |= {"ended": "end" if each.ended else "length", **made_by}
-                console.write_json(record)
+                target, log = decode(each.ids), each.log_probability
+                if self.as_json:
+                    record = {"schema": SCHEMA, "sample": sample, "source": source}
+                    record |= {"target": target, "nats": each.nats, "log_probability": log}
+                    record |= {"ended": "end" if each.ended else "length", **made_by}
+                    console.write_json(record)
+                else:
+                    text += f"{source}\t{target}\t{log:.4f}\n" if report else f"{target}\n"
+        console.write(text)
 
 
 def _lines_of(source: str | Path) -> Iterator[list[str]]:

@@ -6,7 +6,8 @@ error names it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from gpt.errors import TextError
@@ -103,26 +104,46 @@ def fitting_pairs(text: str, block_size: int) -> list[tuple[str, str]]:
 
 
 def source_lines(
-    lines: Iterable[str], vocabulary: Vocabulary, window: Window, start: int = 1, name: str = "line"
+    lines: Iterable[str],
+    vocabulary: Vocabulary,
+    window: Window,
+    start: int = 1,
+    name: str = "line",
+    bad: Callable[[TextError], object] | None = None,
 ) -> list[Ids]:
     """The ids of sources, one a line, without line ends. start: the number of the first one.
 
-    Raises TextError with the number of the first source that is empty, has a TAB or an unknown
-    character, or is longer than the window. name: what has the number.
+    A source that is empty, has a TAB or an unknown character, or is longer than the window is an
+    error with its number. bad: receives these, and the source has no ids; None: the first one is
+    raised, a TextError. name: what has the number.
     """
     found = []
     for number, line in _lines(lines, start):
-        problem = None
+        line, problem = composed(line, vocabulary), None
         if not line:
             problem = "is empty; give at least one character"
         elif TAB in line:
             problem = "has a TAB; give the source alone, without its target"
         elif too_long := window.problem(len(line)):
             problem = f"{too_long}; shorten it"
-        if problem:
-            raise TextError(f"{name} {number:,} {problem}")
-        found.append(_encoded(line, f"{name} {number:,}", vocabulary))
+        try:
+            if problem:
+                raise TextError(f"{name} {number:,} {problem}")
+            found.append(_encoded(line, f"{name} {number:,}", vocabulary))
+        except TextError as error:
+            if bad is None:
+                raise
+            bad(error)
+            found.append(vocabulary.encode(""))
     return found
+
+
+def composed(line: str, vocabulary: Vocabulary) -> str:
+    """The line in Unicode's form NFC if the vocabulary lacks fewer characters of this form: in NFD,
+    an accent is a character after its letter. Else the line as it is.
+    """
+    form = unicodedata.normalize("NFC", line)
+    return form if len(vocabulary.unknown(form)) < len(vocabulary.unknown(line)) else line
 
 
 def _lines(lines: Iterable[str], start: int = 1) -> Iterator[tuple[int, str]]:

@@ -61,6 +61,11 @@ class Written:
     nats: float
     ended: bool = True
 
+    @property
+    def log_probability(self) -> float:
+        """The natural logarithm of the probability: −nats, and 0.0 rather than −0.0."""
+        return round(-self.nats, 9) + 0.0
+
 
 def encoded(reader: Reader, sources: Sequence[Ids]) -> Memory:
     """B sources of (S,) ids each, S ≥ 1 -> what cross-attention reads for them."""

@@ -7,14 +7,14 @@ targets, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from gpt.checks import require_texts
 from gpt.config import ModelConfig, SampleConfig, Unknown
 from gpt.config.fields import check_size, require
 from gpt.config.sample import SHAPING
-from gpt.corpus.pair_lines import Window, fitting_pairs, pair_lines, source_lines
+from gpt.corpus.pair_lines import Window, composed, fitting_pairs, pair_lines, source_lines
 from gpt.errors import ConfigError, TextError
 from gpt.reading.decode import require_memory
 from gpt.reading.gpt import Reader
@@ -65,19 +65,25 @@ def write_targets(
     beam_width: int | None = None,
     start: int = 1,
     name: str = "source",
+    bad: Callable[[TextError], object] | None = None,
 ) -> list[list[Written]]:
     """The targets of each source: settings.n drawn ones, or with a beam the n best.
 
     settings: from `target_settings`. start: the number of the first source, and name: what it is,
-    for errors. Raises TextError, as `best_targets`.
+    for errors. bad: receives the errors of sources, which get no targets; None: the first one is
+    raised, a TextError, as by `best_targets`.
     """
     require_texts("sources", sources)
     config, (first, last) = reader.config, _marks(reader, vocabulary)
-    ids = source_lines(sources, vocabulary, _window(config), start, name)
+    every = source_lines(sources, vocabulary, _window(config), start, name, bad)
+    ids = [source for source in every if len(source)]
     if beam_width is None:
-        return sampled(reader, ids, first, last, settings)
-    require_memory(config, beam_width, settings.length, "--beam")
-    return beam(reader, ids, first, last, beam_width, settings.n, settings.length)
+        found = sampled(reader, ids, first, last, settings)
+    else:
+        require_memory(config, beam_width, settings.length, "--beam")
+        found = beam(reader, ids, first, last, beam_width, settings.n, settings.length)
+    targets = iter(found)
+    return [next(targets) if len(source) else [] for source in every]
 
 
 def best_targets(
@@ -116,7 +122,8 @@ def split_pair(
     source, *targets = text.split(FIRST)
     if len(targets) > 1:
         raise TextError("the text has several TABs; give one source, a TAB, one target")
-    source, most = vocabulary.decode(vocabulary.encode(source, unknown)), reader.config.block_size
+    source = vocabulary.decode(vocabulary.encode(composed(source, vocabulary), unknown))
+    most = reader.config.block_size
     if not source:
         raise TextError("no source: there is nothing to read; give at least one character")
     _require_fits("source", source, most)

@@ -63,25 +63,86 @@ def test_sample_writes_the_target_of_a_source(gptx: Gptx, trained: TrainedGPT) -
     for source, target in zip(SOURCES, expected, strict=True):
         assert gptx("sample", "--prompt", source, *MODEL).out == f"{target}\n"
     lines = "\n".join(SOURCES)
-    for text in (lines, f"{lines}\n", lines.replace("\n", "\r\n")):
-        answer = gptx("sample", "-", *MODEL, stdin=text.encode())
-        assert (answer.code, answer.out.split("\n")) == (0, [*expected, ""])
-    Path("sources.txt").write_text(lines)
-    assert gptx("sample", "--file", "sources.txt", *MODEL).out.split("\n") == [*expected, ""]
     assert gptx("sample", lines, *MODEL).out.split("\n") == [*expected, ""]
     assert gptx("sample", "-", *MODEL).out == ""
 
 
-def test_sources_are_read_in_batches(
-    gptx: Gptx, trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
+def rows_of(out: str) -> list[tuple[str, str, float]]:
+    """Source, target and log-probability of each line; a target may have a TAB."""
+    lines = [line.split("\t") for line in out.split("\n")[:-1]]
+    return [(source, "\t".join(target), float(log)) for source, *target, log in lines]
+
+
+def test_a_batch_has_a_line_of_source_target_and_log_probability(
+    gptx: Gptx, trained: TrainedGPT
 ) -> None:
-    monkeypatch.setattr(sample, "AT_ONCE", 2)
-    monkeypatch.setattr(console, "CHUNK", 5)
-    found = gptx("sample", "-", *MODEL, stdin="\n".join([*SOURCES, "x"]).encode())
-    assert found.code == 3
     expected = [trained.sample(source) for source in SOURCES]
-    assert found.out.split("\n") == [*expected, ""]
-    assert re.match(r"gptx: error: line 7: 'x' \(U\+0078 .*--unknown skip\n", found.err)
+    lines = "\n".join(SOURCES)
+    for text in (lines, f"{lines}\n", lines.replace("\n", "\r\n")):
+        answer = gptx("sample", "-", *MODEL, stdin=text.encode())
+        assert (answer.code, answer.err) == (0, "")
+        rows = rows_of(answer.out)
+        assert [row[:2] for row in rows] == [*zip(SOURCES, expected, strict=True)]
+    for source, target, log in rows:
+        if target and "\t" not in target and len(target) < 15:
+            scored = score_pairs(trained.reader, trained.vocabulary, f"{source}\t{target}")
+            assert log == pytest.approx(-scored.nats.sum(), abs=6e-5)  # natural logarithm
+    Path("sources.txt").write_text(lines)
+    assert gptx("sample", "--file", "sources.txt", *MODEL).out == answer.out
+
+
+def test_a_batch_has_the_best_targets_of_each_source_best_first(
+    gptx: Gptx, trained: TrainedGPT
+) -> None:
+    text = "\n".join(SOURCES).encode()
+    rows = rows_of(gptx("sample", "-", "--beam", "5", "-n", "5", *MODEL, stdin=text).out)
+    assert [source for source, *_ in rows] == [source for source in SOURCES for _ in range(5)]
+    assert [target for _, target, _ in rows[::5]] == trained.answers(SOURCES, beam=5)
+    for first in range(0, len(rows), 5):
+        logs = [log for *_, log in rows[first : first + 5]]
+        assert logs == sorted(logs, reverse=True)
+        assert len({target for _, target, _ in rows[first : first + 5]}) == 5
+
+
+@pytest.mark.parametrize("at_once", [2, 1000])
+def test_bad_lines_of_a_batch_are_reported_and_skipped(
+    gptx: Gptx, trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(sample, "AT_ONCE", at_once)
+    monkeypatch.setattr(console, "CHUNK", 5)
+    given = ["1b", "x", "", "4ba", "a" * 17, "1b\t1c", "ff"]
+    found = gptx("sample", "-", *MODEL, stdin="\n".join(given).encode())
+    assert found.code == 3
+    good = ["1b", "4ba", "ff"]
+    expected = [*zip(good, map(trained.sample, good), strict=True)]
+    assert [row[:2] for row in rows_of(found.out)] == expected
+    for problem, line in zip(
+        (
+            r"line 2: 'x' \(U\+0078 .*--unknown skip",
+            "line 3 is empty; give at least one character",
+            "line 5 has a source of 17 characters, the model takes 16; shorten it",
+            "line 6 has a TAB; give the source alone, without its target",
+        ),
+        found.err.splitlines(),
+        strict=True,
+    ):
+        assert re.fullmatch(f"gptx: error: {problem}", line)
+    only = gptx("sample", "-", "--json", *MODEL, stdin=b"x\n")
+    assert (only.code, only.out) == (3, "")
+
+
+def test_a_source_in_another_form_of_unicode_is_known(tmp_path: Path, gptx: Gptx) -> None:
+    path = encoded_file(tmp_path / "accents.safetensors", more="éű")
+    model = ("--run", str(path))
+    composed, apart = "aé0ű", "ae\u03010u\u030b"
+    found = gptx("sample", composed, *model)
+    assert gptx("sample", apart, *model).out == found.out
+    (row,) = rows_of(gptx("sample", "-", *model, stdin=f"{apart}\n".encode()).out)
+    assert row[:2] == (apart, found.out.removesuffix("\n"))
+    skipped = gptx("sample", "-", "--unknown", "skip", *model, stdin=f"{apart}x\r\n".encode())
+    assert rows_of(skipped.out)[0][:2] == (composed, found.out.removesuffix("\n"))
+    shown = json.loads(gptx("attn", apart, "--json", *model).out)
+    assert shown["columns"] == composed
 
 
 def test_sample_draws_or_searches_if_asked(gptx: Gptx, trained: TrainedGPT) -> None:
@@ -104,6 +165,7 @@ def test_sample_gives_records_for_programs(gptx: Gptx, trained: TrainedGPT) -> N
             pair = f"{record['source']}\t{record['target']}"
             nats = score_pairs(trained.reader, trained.vocabulary, pair).nats.sum()
             assert record["nats"] == pytest.approx(nats, abs=1e-4)
+        assert record["log_probability"] == pytest.approx(-record["nats"], abs=1e-9)
     cut = json.loads(gptx("sample", "4ba", "--length", "0", "--json", *MODEL).out)
     assert (cut["target"], cut["length"]) == ("", 0)
 
@@ -135,7 +197,7 @@ def test_wrong_options_and_sources_are_refused(
 
 def test_unknown_characters_can_be_left_out(gptx: Gptx, trained: TrainedGPT) -> None:
     answer = gptx("sample", "-", "--unknown", "skip", *MODEL, stdin=b"1xb\n4ba\n")
-    assert answer.out.split("\n")[:-1] == trained.answers(["1b", "4ba"])
+    assert [target for _, target, _ in rows_of(answer.out)] == trained.answers(["1b", "4ba"])
     assert answer.err == (
         "note: line 1: left out 1 of 3 characters, which the model does not know: 'x'\n"
     )
