@@ -10,7 +10,7 @@ Tensor names: B sources, n targets of each, K hypotheses of each, V vocab_size, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -427,10 +427,9 @@ class PairScores(TableResult):
 
     def _confused(self) -> list[Block]:
         """The commonest edits: target symbol, what was written in its place, how often."""
-        from gpt.characters import label  # imports rich
 
-        def shown(symbol: Any) -> Cell:
-            return Cell("nothing", tone="dim") if symbol is None else Cell(label(symbol))
+        def shown(symbol: Hashable | None) -> Cell:
+            return Cell(labelled(symbol)) if symbol is not None else Cell("nothing", tone="dim")
 
         common, total = self.confusions.most_common(WORST), self.confusions.total()
         rows = [
@@ -567,7 +566,14 @@ def kinds_of(edits: Counter[Edit]) -> dict[str, int]:
 
 def change(edit: Edit) -> str:
     """ "ɛ→e" for e in place of ɛ, "+t" for a t that was inserted, "−h" for an h that is missing."""
-    target, written = edit
-    if target is None:
-        return f"+{written}"
-    return f"−{target}" if written is None else f"{target}→{written}"
+    target, written = map(labelled, edit)
+    return (
+        f"{target}→{written}" if target and written else f"−{target}" if target else f"+{written}"
+    )
+
+
+def labelled(symbol: Hashable | None) -> str:
+    """A symbol whose spaces are visible; empty for none."""
+    from gpt.characters import label  # imports rich
+
+    return "" if symbol is None else "".join(map(label, str(symbol)))
