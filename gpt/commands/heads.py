@@ -107,7 +107,10 @@ class Heads(shared.DrawingCommand):
         """The ids to measure on, and the name of their text."""
         model = self.opened
         if self.file is not None:
-            text = shared.known_text(model, console.read_text(self.file), self.unknown)
+            text = console.read_text(self.file)
+            if model.has_encoder:
+                text = text.replace("\r\n", "\n")
+            text = shared.known_text(model, text, self.unknown)
             name = shared.label_of(self.file)
             return model.vocabulary.encode(text), name
         return model.default_text(self.data, shared.note)

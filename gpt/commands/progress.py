@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 
 from gpt.commands import console
+from gpt.config.fields import with_flags
 from gpt.signals import graceful
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
     from gpt.training.card import card_of
 
     for note in plan.corpus.notes:
-        console.say(f"note: {note}")
+        console.say(with_flags(f"note: {note}"))
     console.show_aside(card_of(plan, recipe))
 
 

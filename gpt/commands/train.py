@@ -104,7 +104,7 @@ class Train(Command):
                 "val_fraction" in typed
                 and self.given.get("split", "last") not in BY_SHARE
                 and not self.resume,
-                "--val-fraction: only with --split last or --split source",
+                "--val-fraction: only with --split last, source or group:1",
             ),
             (
                 self.shard and ranks.size() == 1,

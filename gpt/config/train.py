@@ -60,7 +60,7 @@ WindowOrder = Literal["random", "epochs"]
 Tracker = Literal["tensorboard"]
 Preset = Literal["default", "best", "classic"]
 
-BY_SHARE = ("last", "source")  # values of `split` that hold out a share, val_fraction
+BY_SHARE = ("last", "source", "group:1")  # values of `split` that hold out a share, val_fraction
 #: Options that may change when a run is resumed: the steps so far do not depend on them.
 CHANGEABLE = ("steps", "eval_interval", "patience", "keep_all", "micro_batch_size")
 MOST_MINUTES = 10**8  # two centuries
@@ -147,11 +147,13 @@ class TrainConfig:
     split: Annotated[
         str,
         "Validation text: last, every:N (texts, or blocks of a single text), or a file. Of pairs: "
-        "the last lines, every Nth line, a file, or source (all lines of some sources).",
+        "the last lines, every Nth line, a file, source (all lines of some sources), or group:1 "
+        "(all lines of some lemmas, the first column of a table).",
     ] = "last"
     val_fraction: Annotated[
         float,
-        "Share held out: of the text (`split='last'`), or of the sources (`split='source'`).",
+        "Share held out: of the text (`split='last'`), of the sources (`split='source'`), of the "
+        "lemmas (`split='group:1'`).",
         Range(above=0, below=1),
     ] = 0.1
     min_count: Annotated[int, "Characters that occur less often become �; 0 = none.", Range(0)] = 0

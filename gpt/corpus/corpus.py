@@ -26,6 +26,7 @@ from gpt.corpus import cache
 from gpt.corpus.encodings import NotUtf8Error, note_on_lines
 from gpt.corpus.sources import Source, discard_spooled, find_sources
 from gpt.corpus.split import SHORTEST_IN_CONTEXTS, Division, divide, options_to_read
+from gpt.corpus.tables import as_pairs
 from gpt.corpus.text import (
     Measured,
     Piece,
@@ -42,6 +43,7 @@ from gpt.storage.manifest import CorpusId, Manifest
 from gpt.vocabulary import REPLACEMENT, Ids, Vocabulary
 
 COUNTED_AT_ONCE = 2**18  # ids
+NEARLY_ALL = 0.95  # share of the lines from which on a text looks like pairs
 
 
 @dataclass(frozen=True)
@@ -307,26 +309,32 @@ def read_corpus(
 ) -> Corpus:
     """Finds and encodes the texts, and the validation text if `config` names one; see `encode`.
 
-    pairs: for `pairs_of`. Raises TextError, StorageError.
+    pairs: for `pairs_of`; a table of inflection becomes pairs. Raises TextError, StorageError.
     """
     config = options_to_read(config or TrainConfig(), pairs)
     files.sweep(data)
     sources = find_sources(names, data, stdin)
     validation: list[Source] = []
+    made: list[Source] = []  # copies of tables, as pairs
+    notes: list[str] = []
     try:
         if config.validation is not None:
             try:
                 validation = find_sources([config.validation], data, stdin)
             except TextError as error:
-                kinds = "last, every:N or a file" + ", of pairs also source" * pairs
+                kinds = "last, every:N or a file" + ", of pairs also source or group:1" * pairs
                 raise TextError(f"`split` takes {kinds}; {error}") from None
-        corpus = encode(sources, data, known, config, validation, progress, grows)
+        texts = [*sources, *validation]
+        if pairs:
+            made = texts = as_pairs(texts, data, notes)
+        train, val = texts[: len(sources)], texts[len(sources) :]
+        corpus = encode(train, data, known, config, val, progress, grows)
         of_folders = (source.note for source in [*sources, *validation] if source.note)
         of_lines = () if pairs else _line_notes(corpus)
-        notes = (*corpus.notes, *of_folders, *_twice(sources, validation), *of_lines)
-        return replace(corpus, notes=notes)
+        notes += [*corpus.notes, *of_folders, *_twice(sources, validation), *of_lines]
+        return replace(corpus, notes=tuple(notes))
     finally:
-        discard_spooled([*sources, *validation])
+        discard_spooled([*sources, *validation, *made])
 
 
 def _twice(sources: Sequence[Source], validation: Sequence[Source]) -> Iterator[str]:
@@ -345,16 +353,23 @@ def _line_notes(corpus: Corpus) -> Iterator[str]:
     """A note for the user on a text whose lines are pairs."""
     ids, counts = corpus.ids, corpus.counts
     tab, newline = (corpus.vocabulary.characters.find(sign) for sign in "\t\n")
-    if min(tab, newline) < 0 or counts[tab] < 2 or abs(counts[tab] - counts[newline]) > 1:
+    if min(tab, newline) < 0 or counts[tab] < max(2, NEARLY_ALL * counts[newline]):
         return
-    last = newline
+    columns, held = (
+        np.zeros(3, np.int64),
+        np.array([newline]),
+    )  # lines without a TAB, with 1, with 2
     for first in range(0, len(ids), COUNTED_AT_ONCE):
         part = ids[first : first + COUNTED_AT_ONCE]
-        signs = np.concatenate(([last], part[(part == tab) | (part == newline)]))
-        if (signs[1:] == signs[:-1]).any():
-            return
-        last = signs[-1]
-    yield "each line has one TAB; to train on pairs, SOURCE TAB TARGET, rename the file to *.tsv"
+        signs = np.concatenate((held, part[(part == tab) | (part == newline)]))
+        ends = np.flatnonzero(signs == newline)
+        columns += np.bincount(np.minimum(np.diff(ends) - 1, 3), minlength=4)[:3]
+        held = signs[ends[-1] :]
+    for tabs, what in ((1, "one TAB"), (2, "two TABs, as a table of lemma, form and features")):
+        if columns[tabs] >= NEARLY_ALL * counts[newline]:
+            lines = "each line" if columns[tabs] == counts[newline] else "nearly each line"
+            advice = "SOURCE TAB TARGET, rename the file to *.tsv, or use `encoder_layers=2`"
+            yield f"{lines} has {what}; to train on pairs, {advice}"
 
 
 def find_corpus(

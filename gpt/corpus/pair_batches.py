@@ -16,7 +16,8 @@ from gpt.config import TrainConfig
 from gpt.corpus import cache
 from gpt.corpus.batches import EPOCH, philox
 from gpt.corpus.corpus import Corpus
-from gpt.corpus.pairs import Integers, Pairs, check_window, pairs_of
+from gpt.corpus.pairs import Integers, Pairs, check_window, pairs_of, positions_of
+from gpt.corpus.tables import SAMPLED, SPACE, are_features
 from gpt.errors import TextError
 from gpt.vocabulary import Ids, code_points
 
@@ -32,10 +33,11 @@ def split_pairs(
     """The lines to train on, and those to validate on, both in their order.
 
     source: a hash of the source chooses a share val_fraction of all sources; lines with the same
-    source are on one side, also in a text with other lines. last: the last lines, about a share
-    val_fraction; no source or target has lines on both sides of the border next to one another.
-    every:N: every Nth line. A file: its lines. Raises TextError for a line that is no pair, an
-    empty split and, with a block_size, a line that is longer.
+    source are on one side, also in a text with other lines. group:1: the same for lemmas, the first
+    column of a table. last: the last lines, about a share val_fraction; no source or target has
+    lines on both sides of the border next to one another. every:N: every Nth line. A file: its
+    lines. Raises TextError for a line that is no pair, an empty split and, with a block_size, a
+    line that is longer.
     """
     pairs = pairs_of(corpus)
     if block_size:
@@ -48,7 +50,9 @@ def split_pairs(
         validates = np.arange(1, count + 1) % config.every == 0
         remedy = f"use every:{count} or less" if count > 1 else remedy
     elif config.split == "source":
-        validates = _by_source(pairs, corpus, config.val_fraction)
+        validates = _by_hash(pairs, pairs.source_lengths, corpus, config.val_fraction)
+    elif config.split == "group:1":
+        validates = _by_hash(pairs, _lemma_lengths(pairs, corpus), corpus, config.val_fraction)
     else:
         validates = np.arange(count) >= _border(pairs, corpus, config.val_fraction)
     for chosen, what in ((~validates, "train"), (validates, "validate")):
@@ -60,13 +64,31 @@ def split_pairs(
     return train, val
 
 
-def _by_source(pairs: Pairs, corpus: Corpus, share: float) -> npt.NDArray[np.bool_]:
-    """(N,) whether a line validates; with two sources or more, at least one is on each side."""
-    hashes = _hashes(pairs.starts, pairs.source_lengths, corpus)
+def _by_hash(
+    pairs: Pairs, lengths: Integers, corpus: Corpus, share: float
+) -> npt.NDArray[np.bool_]:
+    """(N,) whether a line validates, by the first `lengths` characters of its source; if these
+    differ, at least one line is on each side.
+    """
+    hashes = _hashes(pairs.starts, lengths, corpus)
     validates = hashes < np.uint64(int(share * 2**64))
     if not validates.any():
         validates = hashes == hashes.min()
     return hashes != hashes.max() if validates.all() else validates
+
+
+def _lemma_lengths(pairs: Pairs, corpus: Corpus) -> Integers:
+    """(N,) characters of each line's first column: of its lemma, up to the last space before the
+    features, if the sources end with features; else of the source.
+    """
+    vocabulary = corpus.vocabulary
+    spaces = np.append(-1, positions_of(corpus.ids, vocabulary.characters.find(SPACE)))
+    last = spaces[np.searchsorted(spaces, pairs.tabs) - 1]
+    joined = last > pairs.starts
+    lines = joined.nonzero()[0]
+    some = lines[:: max(1, len(lines) // SAMPLED)].tolist()
+    ends = [vocabulary.decode(corpus.ids[last[n] + 1 : pairs.tabs[n]]) for n in some]
+    return np.where(joined & are_features(ends), last - pairs.starts, pairs.source_lengths)
 
 
 def _border(pairs: Pairs, corpus: Corpus, share: float) -> int:

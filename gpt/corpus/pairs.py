@@ -83,7 +83,7 @@ def pairs_of(corpus: Corpus) -> Pairs:
                 f"{name} is among the rare characters that are replaced, but pairs need it; lower "
                 "`min_count`"
             )
-    every_tab, newlines = _found(ids, tab), _found(ids, newline)
+    every_tab, newlines = positions_of(ids, tab), positions_of(ids, newline)
     starts = np.concatenate([[0], newlines + 1])
     ends = np.concatenate([newlines, [len(ids)]])
     ends = ends - ((ends > starts) & (ids[np.maximum(ends - 1, 0)] == cr))
@@ -124,7 +124,7 @@ def check_window(pairs: Pairs, block_size: int, remedy: str = "") -> None:
         )
 
 
-def _found(ids: Ids, wanted: int) -> Integers:
+def positions_of(ids: Ids, wanted: int) -> Integers:
     """The positions of an id in the text; none if it is negative."""
     found = [np.empty(0, np.int64)]
     for first in range(0, len(ids) * (wanted >= 0), SEARCHED_AT_ONCE):
@@ -138,7 +138,7 @@ def _place(ids: Ids, start: int, newline: int, identity: CorpusId) -> str:
     first, text = 0, _names(identity)
     if identity.boundary is not None and start >= identity.boundary:
         first, text = identity.boundary, "the file of `split`"
-    number = 1 + len(_found(ids[first:start], newline))
+    number = 1 + len(positions_of(ids[first:start], newline))
     return f"line {number:,} of {text}"
 
 

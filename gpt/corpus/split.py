@@ -39,10 +39,10 @@ def options_to_read(config: TrainConfig, pairs: bool) -> TrainConfig:
     """The options to read a text, or a text of pairs: its lines are split, not its characters, so
     none are moved. Raises TextError if an option is only for the other kind.
     """
-    if not pairs and config.split == "source":
+    if not pairs and config.split in ("source", "group:1"):
         raise TextError(
-            "`split='source'` is for pairs, lines of SOURCE, TAB, TARGET; use `split='last'`, "
-            "every:N or a file"
+            f"`split='{config.split}'` is for pairs, lines of SOURCE, TAB, TARGET; use "
+            "`split='last'`, every:N or a file"
         )
     if pairs and not config.between.endswith("\n"):
         raise TextError(

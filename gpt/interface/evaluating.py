@@ -17,6 +17,7 @@ from gpt.config import EvalConfig, ModelConfig, Unknown
 from gpt.config.fields import require
 from gpt.corpus.halves import splits_of_run
 from gpt.corpus.overlap import Learned, is_whole_text, share_learned
+from gpt.corpus.tables import pairs_of_table
 from gpt.counting.baseline import count_baseline
 from gpt.counting.mixture import Mixture
 from gpt.counting.tables import MOST_CHARACTERS
@@ -202,6 +203,7 @@ class Scorer:
 
     def text(self, text: str, name: str = "the text", file: str | None = None) -> Evaluation:
         """Evaluates a text. name: what it is called; file: for programs. Raises TextError."""
+        text = pairs_of_table(text) if self.of_pairs else text
         found = self._known(self.run, text, name)
         facts = {"file": file, "split": None, **changes(found)}
         return self._evaluated(found.text, name, facts | self._learned(text, name), found.places)

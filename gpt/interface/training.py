@@ -53,7 +53,7 @@ def _begin(
     given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
     by_share = options.get("split", "last") in BY_SHARE
     shares = by_share or "val_fraction" not in given
-    require(shares, "val_fraction", "only with `split='last'` or `split='source'`")
+    require(shares, "val_fraction", "only with `split='last'`, source or group:1")
     if text is None:
         return begin_run(run, given, Texts(names_of(corpus)), _working(progress))
     require(corpus is None, "text", "give either `corpus` or `text`")

@@ -15,6 +15,7 @@ from gpt.config import ModelConfig, SampleConfig, Unknown
 from gpt.config.fields import check_size, require
 from gpt.config.sample import SHAPING
 from gpt.corpus.pair_lines import Window, composed, fitting_pairs, pair_lines, source_lines
+from gpt.corpus.tables import pairs_of_table, source_of_columns
 from gpt.errors import ConfigError, TextError
 from gpt.reading.decode import require_memory
 from gpt.reading.gpt import Reader
@@ -75,6 +76,7 @@ def write_targets(
     """
     require_texts("sources", sources)
     config, (first, last) = reader.config, _marks(reader, vocabulary)
+    sources = [source_of_columns(source) for source in sources]
     every = source_lines(sources, vocabulary, _window(config), start, name, bad)
     ids = [source for source in every if len(source)]
     if beam_width is None:
@@ -116,7 +118,7 @@ def split_pair(
     Raises TextError for an empty source, several TABs or lines, characters that the model does not
     know, and sides that are longer than the context.
     """
-    text = text.removesuffix(LAST)
+    text = pairs_of_table(text.removesuffix(LAST))
     if LAST in text:
         raise TextError("the text has several lines; give one pair: a source, a TAB, a target")
     source, *targets = text.split(FIRST)
@@ -145,7 +147,7 @@ def _require_fits(side: str, text: str, most: int) -> None:
 def pair_ids(vocabulary: Vocabulary, text: str, block_size: int) -> list[tuple[Ids, Ids]]:
     """The ids of each source of a text's pairs, and of what the decoder reads: TAB, target."""
     encode = vocabulary.encode
-    pairs = fitting_pairs(text, block_size)
+    pairs = fitting_pairs(pairs_of_table(text), block_size)
     return [(encode(source), encode(FIRST + target)) for source, target in pairs]
 
 

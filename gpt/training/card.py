@@ -36,6 +36,7 @@ NATS = (
 )
 #: `split` of pairs -> how the pairs that validate are chosen.
 PAIRS = {"source": "by a hash of the source", "last": "the last lines"}
+PAIRS["group:1"] = "by a hash of the lemma"
 
 
 def card_of(plan: Plan, recipe: Mapping[str, Any]) -> list[Block]:

@@ -98,7 +98,7 @@ def test_attention_chooses_the_kind(
 
 def test_json_and_files_of_pairs(gptx: Gptx, model: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.tsv"
-    path.write_text("24 abc\t2-1\n11b\t3c\n", encoding="utf-8")
+    path.write_bytes(b"24 abc\t2-1\r\n11b\t3c\r\n")
     found = json.loads(gptx("heads", str(path), "--run", model, "--json").out)
     assert (found["attention"], found["windows"], found["text"]) == ("cross", 2, str(path))
     assert [*found["measures"]][:2] == ["copy", "monotone"]

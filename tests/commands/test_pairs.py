@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -406,4 +407,47 @@ def test_a_model_that_may_have_seen_the_validation_pairs_is_named(
     assert (record["split"], record["may_have_seen"]) == ("validation", "pairs-2")
     assert found.err == (
         "warning: pairs-2 was trained on another part of this corpus (--split last)\n"
+    )
+
+
+LEMMAS = ["alma", "kutya", "haz", "look up", "to", "fa", "ing", "szoba", "ut", "lo", "ko", "kez"]
+FORMS = {"N;NOM;SG": "", "N;ACC;SG": "t", "N;IN+ESS;SG": "ban"}
+TABLE = "".join(
+    f"{lemma}\t{lemma}{end}\t{tags}\n" for lemma in ["ház", *LEMMAS] for tags, end in FORMS.items()
+)
+
+
+def test_the_docs_commands_train_on_a_table_and_ask_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_home(tmp_path, monkeypatch)
+    (tmp_path / "inflection.tsv").write_text(TABLE)
+    page = (Path(__file__).parents[2] / "docs" / "pairs.md").read_text(encoding="utf-8")
+    section = page.split("### Tables of inflection")[1]
+    lines = section.split("```sh\n")[1].split("```")[0].splitlines()
+    small = "--steps 3 --n-layer 1 --encoder-layers 1 --n-head 2 --n-embd 16 --val-fraction 0.3"
+    cells = [line.split("\t") for line in TABLE.splitlines()]
+    sources = [f"{lemma}\t{tags}" for lemma, _, tags in cells]
+    answers = []
+    for line in lines:
+        piped = "\n".join(sources).encode() if line.startswith("cut -f1,3 ") else b""
+        command = line.replace("--minutes 5", small).rpartition("gptx ")[2]
+        answers.append(answer_of(monkeypatch, shlex.split(command, comments=True), piped))
+        assert answers[-1].code == 0, answers[-1].err
+    train, one, many, scored, attn = answers
+    assert "note: inflection.tsv is a table of lemma, form and features" in train.err
+    assert "to validate on other lemmas: --split group:1" in train.err
+    assert "by a hash of the lemma" in train.err
+    assert one.out.count("\n") == 1
+    assert [line.rsplit("\t", 2)[0] for line in many.out.splitlines()] == sources
+    assert scored.out.startswith("inflection.tsv · ")
+    assert f"of {len(cells)} sources" in scored.out
+    assert "inflection.tsv is in the text that this run was trained on" in scored.err
+    assert attn.out.startswith("cross-attention · ")
+    joined = "".join(f"{lemma} {tags}\t{form}\n" for lemma, form, tags in cells)
+    assert (
+        answer_of(monkeypatch, ("eval", "-"), joined.encode()).out.replace(
+            "standard input", "inflection.tsv"
+        )
+        == scored.out
     )

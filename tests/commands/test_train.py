@@ -309,6 +309,8 @@ def test_notes_name_line_ends_of_windows_pairs_in_a_text_and_files_not_read(
 ) -> None:
     (home / "windows.txt").write_bytes(b"a line of text\r\n" * 99)
     (home / "words.csv").write_text("".join(f"hello {n}\tworld {n}\n" for n in range(99)))
+    (home / "nearly.txt").write_text("hello\tworld\n" * 99 + "a comment\n")
+    (home / "table.trn").write_text("hello\thellos\tN;PL\n" * 99)
     (home / "prose.txt").write_text("hello\tworld\nand\tmore\tthan one\nnone\n" * 99)
     folder = home / "mixed"
     folder.mkdir()
@@ -322,9 +324,14 @@ def test_notes_name_line_ends_of_windows_pairs_in_a_text_and_files_not_read(
     (windows,) = notes("windows.txt")
     assert windows == "note: windows.txt: 99 line ends CR LF or CR are read as LF"
     (pairs,) = notes("words.csv")
-    assert pairs.endswith(
-        "each line has one TAB; to train on pairs, SOURCE TAB TARGET, rename the file to *.tsv"
-    )
+    advice = "to train on pairs, SOURCE TAB TARGET, rename the file to *.tsv, or use "
+    advice += "--encoder-layers 2"
+    assert pairs.endswith(f"each line has one TAB; {advice}")
+    (nearly,) = notes("nearly.txt")
+    assert nearly.endswith(f"nearly each line has one TAB; {advice}")
+    (table,) = notes("table.trn")
+    features = "two TABs, as a table of lemma, form and features"
+    assert table.endswith(f"each line has {features}; {advice}")
     assert notes("prose.txt") == []
     (skipped,) = notes("mixed")
     assert "mixed: 4 files not read" in skipped

@@ -1,0 +1,119 @@
+"""Tables of inflection as pairs: lines `lemma TAB form TAB features`, as SIGMORPHON's until 2022,
+or `lemma TAB features TAB form`, as those of 2023, become `lemma features TAB form`.
+
+It knows lines of text only, no ids.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpt.corpus.pair_lines import NEWLINE, QUOTED, RETURN, TAB
+from gpt.errors import TextError
+from gpt.storage import files
+
+if TYPE_CHECKING:
+    from gpt.corpus.sources import Source
+
+SPACE = " "  # between lemma and features in a source
+SAMPLED, HEAD = 1000, 2**20  # lines, and bytes, at the start of a text that decide what it is
+MOST = 0.9  # share of lines, or of features, that decide it
+_FEATURES = re.compile(r"[A-Z0-9][A-Z0-9_.,+*/(){}\-]*(;[A-Z0-9_.,+*/(){}\-]+)+")
+
+
+def are_features(cells: Sequence[str]) -> bool:
+    """Whether nearly all of these are morphological features: "V;PST;3;SG", "N;NOM(PL)"."""
+    return sum(map(bool, map(_FEATURES.fullmatch, cells))) >= MOST * len(cells) > 0
+
+
+def features_column(lines: Sequence[str]) -> int | None:
+    """1 or 2: the column that has the features, of those from 0, if the first lines show that the
+    text is a table of inflection; else None.
+    """
+    rows = [line.removesuffix(RETURN).split(TAB) for line in lines[:SAMPLED] if line.strip()]
+    table = [row for row in rows if len(row) == 3]
+    if not table or len(table) < MOST * len(rows):
+        return None
+    found = [column for column in (1, 2) if are_features([row[column] for row in table])]
+    return found[0] if len(found) == 1 else None
+
+
+def source_of_columns(line: str) -> str:
+    """ "lemma TAB features", two columns of a table, as a source; other lines as they are."""
+    lemma, _, features = line.partition(TAB)
+    return f"{lemma}{SPACE}{features}" if are_features([features.removesuffix(RETURN)]) else line
+
+
+def pairs_of_table(text: str) -> str:
+    """The text as pairs if it is a table of inflection; else the text. Raises TextError with the
+    number of a line that does not have three columns.
+    """
+    lines = text.split(NEWLINE)
+    column = features_column(lines)
+    return text if column is None else NEWLINE.join(_pairs(lines, column))
+
+
+def _pairs(lines: Iterable[str], column: int, of: str = "") -> Iterator[str]:
+    """The lines of a table as pairs; blank ones stay."""
+    for number, line in enumerate(lines, 1):
+        cells = line.removesuffix(RETURN).split(TAB)
+        if cells == [""]:
+            yield ""
+        elif len(cells) == 3 and all(cells):
+            yield f"{cells[0]}{SPACE}{cells[column]}{TAB}{cells[3 - column]}"
+        else:
+            shown = f"{line[:QUOTED]!r}" + "…" * (len(line) > QUOTED)
+            raise TextError(
+                f"line {number:,}{of} does not have the three columns of the other lines, lemma, "
+                f"form and features: {shown}; correct the line or delete it"
+            )
+
+
+def as_pairs(sources: Sequence[Source], data: Path, notes: list[str]) -> list[Source]:
+    """The texts, a copy in `data` in place of each that is a table of inflection; see sources.py
+    for copies. Notes for the user are added to `notes`. Raises TextError, StorageError.
+    """
+    return [_converted(source, data, notes) for source in sources]
+
+
+def _converted(source: Source, data: Path, notes: list[str]) -> Source:
+    from gpt.corpus.sources import not_utf8, opened  # imports much, which `sample` does not need
+
+    with opened(source) as stream:
+        head = (stream.read(HEAD) or b"").decode("utf-8-sig", "replace").split(NEWLINE)
+    column = features_column(head[: max(1, len(head) - 1)])
+    if column is None:
+        return source
+    with files.storage_errors(f"write {data}"):
+        data.mkdir(parents=True, exist_ok=True)
+        copy = tempfile.TemporaryFile(dir=data)  # noqa: SIM115
+
+    def lines() -> Iterator[str]:
+        read = 0
+        with opened(source) as stream:
+            for line in stream:
+                try:
+                    yield line.decode().removesuffix(NEWLINE)
+                except UnicodeDecodeError as error:
+                    raise not_utf8(source.name, read + error.start) from None
+                read += len(line)
+
+    try:
+        for pair in _pairs(lines(), column, f" of {source.name}"):
+            with files.storage_errors(f"write {data}"):
+                copy.write(f"{pair}{NEWLINE}".encode())
+        copy.flush()
+    except BaseException:
+        copy.close()
+        raise
+    example = next(_pairs((line for line in head if line.strip()), column)).split(TAB)[0]
+    notes.append(
+        f"{source.name} is a table of lemma, form and features: a source is the lemma, a space and "
+        f"the features, as in {example!r}; to validate on other lemmas: `split='group:1'`"
+    )
+    return replace(source, spooled=copy)
