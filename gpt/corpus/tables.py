@@ -61,11 +61,13 @@ def pairs_of_table(text: str) -> str:
 def _pairs(lines: Iterable[str], column: int, of: str = "") -> Iterator[str]:
     """The lines of a table as pairs; blank ones stay."""
     for number, line in enumerate(lines, 1):
-        cells = line.removesuffix(RETURN).split(TAB)
-        if cells == [""]:
-            yield ""
+        body = line.removesuffix(RETURN)
+        cells = body.split(TAB)
+        if not body:
+            yield line
         elif len(cells) == 3 and all(cells):
-            yield f"{cells[0]}{SPACE}{cells[column]}{TAB}{cells[3 - column]}"
+            joined = f"{cells[0]}{SPACE}{cells[column]}{TAB}{cells[3 - column]}"
+            yield joined + line[len(body) :]  # as many bytes, to which errors refer
         else:
             shown = f"{line[:QUOTED]!r}" + "…" * (len(line) > QUOTED)
             raise TextError(
@@ -82,7 +84,7 @@ def as_pairs(sources: Sequence[Source], data: Path, notes: list[str]) -> list[So
 
 
 def _converted(source: Source, data: Path, notes: list[str]) -> Source:
-    from gpt.corpus.sources import not_utf8, opened  # imports much, which `sample` does not need
+    from gpt.corpus.sources import opened  # imports much, which `sample` does not need
 
     with opened(source) as stream:
         head = (stream.read(HEAD) or b"").decode("utf-8-sig", "replace").split(NEWLINE)
@@ -92,25 +94,16 @@ def _converted(source: Source, data: Path, notes: list[str]) -> Source:
     with files.storage_errors(f"write {data}"):
         data.mkdir(parents=True, exist_ok=True)
         copy = tempfile.TemporaryFile(dir=data)  # noqa: SIM115
-
-    def lines() -> Iterator[str]:
-        read = 0
-        with opened(source) as stream:
-            for line in stream:
-                try:
-                    yield line.decode().removesuffix(NEWLINE)
-                except UnicodeDecodeError as error:
-                    raise not_utf8(source.name, read + error.start) from None
-                read += len(line)
-
-    try:
-        for pair in _pairs(lines(), column, f" of {source.name}"):
-            with files.storage_errors(f"write {data}"):
-                copy.write(f"{pair}{NEWLINE}".encode())
-        copy.flush()
-    except BaseException:
-        copy.close()
-        raise
+        try:
+            with opened(source) as stream:
+                lines = (line.decode(errors="surrogateescape") for line in stream)
+                texts = (line.removesuffix(NEWLINE) for line in lines)
+                for pair in _pairs(texts, column, f" of {source.name}"):
+                    copy.write(f"{pair}{NEWLINE}".encode(errors="surrogateescape"))
+            copy.flush()
+        except BaseException:
+            copy.close()
+            raise
     example = next(_pairs((line for line in head if line.strip()), column)).split(TAB)[0]
     notes.append(
         f"{source.name} is a table of lemma, form and features: a source is the lemma, a space and "

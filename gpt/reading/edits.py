@@ -9,8 +9,6 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gpt.vocabulary import Ids
-
 Integers = npt.NDArray[np.int64]
 #: A symbol of the target, and what was written in its place. None in the target: the symbol was
 #: inserted; None in place of it: it was deleted.
@@ -20,35 +18,15 @@ CONFIDENCE = 0.95
 RESAMPLES, SEED = 1000, 0  # of the bootstrap
 
 
-def edit_distances(texts: Sequence[Ids], others: Sequence[Ids]) -> Integers:
-    """(N,) the fewest symbols to insert, delete or replace that turn a text into the other
-    (Levenshtein 1966), for N pairs of texts at once.
-    """
-    if not len(texts):
-        return np.empty(0, np.int64)
-    lengths, widths = (np.array([len(each) for each in side]) for side in (texts, others))
-    rows, every = np.arange(len(texts)), np.arange(widths.max() + 1)
-    columns = np.full((len(others), len(every)), -1)  # the others' symbols, from column 1 on
-    columns[(every > 0) & (every <= widths[:, None])] = np.concatenate(others)
-    distances = np.tile(every, (len(texts), 1))  # from the text's first symbols to the other's
-    found: Integers = distances[rows, widths]
-    for length in range(1, int(lengths.max()) + 1):
-        same = np.array([text[length - 1] if length <= len(text) else -2 for text in texts])
-        replaced = distances[:, :-1] + (columns[:, 1:] != same[:, None])
-        distances = distances + 1  # deleted
-        distances[:, 1:] = np.minimum(distances[:, 1:], replaced)
-        distances = np.minimum.accumulate(distances - every, axis=1) + every  # inserted
-        found = np.where(lengths == length, distances[rows, widths], found)
-    return found
-
-
 def edits_of(target: Sequence[Hashable], written: Sequence[Hashable]) -> tuple[Edit, ...]:
     """The edits of the best alignment of two sequences of symbols, in the order of the target.
 
-    The best alignment has the fewest edits and, of these, the fewest substitutions: so most symbols
-    stand beside an equal one ("ab" for "ba" is a deletion and an insertion, not two substitutions).
-    If several are left, it keeps the first symbols together: what is missing is missing at the end.
+    The best alignment has the fewest edits (Levenshtein 1966) and, of these, the fewest
+    substitutions, so that most symbols stand beside an equal one: "ab" for "ba" is a deletion and
+    an insertion. If several are left, it keeps the first symbols together.
     """
+    if target == written:
+        return ()
     numbers = {symbol: n for n, symbol in enumerate(dict.fromkeys((*target, *written)))}
     rows, columns = (np.array([numbers[each] for each in it], int) for it in (target, written))
     edit = len(rows) + len(columns) + 1  # costs more than all substitutions together

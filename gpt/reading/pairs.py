@@ -37,12 +37,12 @@ from gpt.checks import TableResult
 from gpt.config import SampleConfig
 from gpt.counting.mixture import log_softmax
 from gpt.reading.decode import CachedDecoder, on_cores
-from gpt.reading.edits import CONFIDENCE, RESAMPLES, SEED, Edit, bootstrap, edit_distances, edits_of
+from gpt.reading.edits import CONFIDENCE, RESAMPLES, SEED, Edit, bootstrap, edits_of
 from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import draw, probabilities, uniforms
 from gpt.reading.score import WORST, Score, surprisals, windows_at_once
-from gpt.vocabulary import FIRST, LAST, Ids, code_points
+from gpt.vocabulary import FIRST, LAST, Ids
 from gpt.words import bits, counted
 
 Found = TypeVar("Found")
@@ -538,21 +538,14 @@ def pair_scores(
     """Scores of N pairs from what the model wrote for each source, and the (M,) nats; see
     PairScores. Of listed targets that are equally near, the first one counts.
     """
-    texts, others = (
-        [code_points(text) for text in side]
-        for side in ([written[source] for source in sources], targets)
-    )
-    nearest: dict[str, tuple[int, str]] = {}
-    for source, target, distance in zip(
-        sources, targets, edit_distances(texts, others).tolist(), strict=True
-    ):
-        if source not in nearest or distance < nearest[source][0]:
-            nearest[source] = distance, target
-    best = {source: target for source, (_, target) in nearest.items()}
-    edits = {source: edits_of(target, written[source]) for source, target in best.items()}
+    nearest: dict[str, tuple[str, tuple[Edit, ...]]] = {}
+    for source, target in zip(sources, targets, strict=True):
+        edits = edits_of(target, written[source])
+        if source not in nearest or len(edits) < len(nearest[source][1]):
+            nearest[source] = target, edits
     sides = tuple(sources), tuple(targets), tuple(written[source] for source in sources)
-    found = tuple(best[source] for source in sources), tuple(edits[source] for source in sources)
-    return PairScores(np.array(lines), *sides, nats, *found)
+    best, changes = zip(*(nearest[source] for source in sources), strict=True)
+    return PairScores(np.array(lines), *sides, nats, best, changes)
 
 
 def kinds_of(edits: Counter[Edit]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,7 @@ def test_a_table_is_read_as_pairs(tmp_path: Path, text: str) -> None:
         "0.tsv is a table of lemma, form and features: a source is the lemma, a space and the "
         "features, as in 'alma N;NOM;SG'; to validate on other lemmas: `split='group:1'`"
     )
-    assert [line for line in pairs_of_table(text).split("\n") if line] == [
-        f"{source}\t{form}" for source, form in PAIRS
-    ]
+    assert pairs_of_table(text).splitlines() == [f"{source}\t{form}" for source, form in PAIRS]
     assert not [*(tmp_path / "data").glob("tmp*")]  # no copy is left
 
 
@@ -65,7 +64,7 @@ def test_a_run_finds_its_table_again(tmp_path: Path) -> None:
     manifest = manifest_of(corpus)
     for path in (tmp_path / "data").iterdir():
         path.unlink()
-    again = find_corpus(manifest, [], tmp_path / "data", None, pairs=True)  # type: ignore[arg-type]
+    again = find_corpus(manifest, [], tmp_path / "data", io.BytesIO(), pairs=True)
     assert again.identity == corpus.identity
 
 
@@ -113,10 +112,14 @@ def test_a_line_without_three_columns_is_named(tmp_path: Path, line: str, shown:
         pairs_of_table(text)
 
 
-def test_a_table_that_is_not_utf8_is_named_with_its_byte(tmp_path: Path) -> None:
-    (tmp_path / "0.tsv").write_bytes((FORM_FIRST + "h\t").encode() + b"\xe9\tN;SG\n")
-    with pytest.raises(TextError, match=f"invalid UTF-8 at byte {len(FORM_FIRST.encode()) + 2};"):
-        read_corpus([str(tmp_path / "0.tsv")], tmp_path / "data", None, pairs=True)  # type: ignore[arg-type]
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_error_of_encoding_names_a_byte_of_its_line(tmp_path: Path, end: str) -> None:
+    before, line = FORM_FIRST.replace("\n", end).encode(), b"h\t\xe9\tN;SG"
+    (tmp_path / "0.tsv").write_bytes(before + line + end.encode())
+    with pytest.raises(TextError, match="invalid UTF-8 at byte") as raised:
+        read_corpus([str(tmp_path / "0.tsv")], tmp_path / "data", io.BytesIO(), pairs=True)
+    byte = int(str(raised.value).split("at byte ")[1].split(";")[0])
+    assert len(before) <= byte < len(before) + len(line)
 
 
 def test_two_columns_of_a_table_are_a_source() -> None:

@@ -1,4 +1,4 @@
-"""Edits between a target and what was written: distances, alignments, intervals of rates."""
+"""Edits between a target and what was written: alignments, intervals of rates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from gpt.reading.edits import bootstrap, edit_distances, edits_of
+from gpt.reading.edits import bootstrap, edits_of
 
 
 def best(text: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[int, int]:
@@ -28,15 +28,6 @@ def best(text: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[int, int]:
 
 
 TEXTS = some.lists(some.integers(0, 2), max_size=6).map(tuple)
-
-
-@given(some.lists(some.tuples(TEXTS, TEXTS), max_size=5))
-def test_edit_distances_are_those_of_the_definition(
-    pairs: list[tuple[tuple[int, ...], tuple[int, ...]]],
-) -> None:
-    texts, others = ([np.array(pair[side], np.int64) for pair in pairs] for side in (0, 1))
-    found = edit_distances(texts, others)
-    assert found.tolist() == [best(*pair)[0] for pair in pairs]
 
 
 @given(TEXTS, TEXTS)
