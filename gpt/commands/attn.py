@@ -39,7 +39,10 @@ BYTES |= dict.fromkeys(("svg", "png", "pdf"), 130)
 
 
 class Attn(shared.DrawingCommand):
-    """Show what attention heads do with a text: every stage, every number checked."""
+    """Show what attention heads do with a text: every stage, every number checked.
+
+    With an encoder, also which pieces of the source belong to which pieces of the target.
+    """
 
     text: Annotated[
         str | None,
@@ -286,10 +289,11 @@ class Attn(shared.DrawingCommand):
     def _lines(self, selections: Sequence[Selection]) -> list[Text]:
         """The lines of text output."""
         page = self.page(precision=self.digits, scale=self.scale, top=self.top)
-        if self.view == "lens":
-            from rich.text import Text
+        from rich.text import Text
 
-            from gpt.view.terminal.blocks import lines_of
+        from gpt.view.terminal.blocks import lines_of
+
+        if self.view == "lens":
             from gpt.view.terminal.lines import checks
 
             lines = []
@@ -304,7 +308,8 @@ class Attn(shared.DrawingCommand):
         drawing = "auto" if self.view == "rollout" else self.view
         if len(selections) > 1:
             return compare(selections, drawing, page)
-        return render(selections[0], drawing, page)
+        aligned, lines = selections[0].attention.alignment, render(selections[0], drawing, page)
+        return [*lines, Text(), *lines_of(aligned.blocks(), page)] if aligned else lines
 
     def _records(self, selections: Sequence[Selection]) -> list[dict[str, Any]]:
         """The JSON of each checkpoint."""

@@ -18,6 +18,7 @@ from gpt.config.fields import require
 from gpt.config.model import SQUARE, STAGES
 from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
+from gpt.heads.alignment import Alignment, align
 from gpt.heads.places import Key, parse
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
@@ -93,8 +94,18 @@ class AttentionMap(TableResult):
         return [
             Title(self.title or "attention", [self.texts, *sides]),
             shapes_of(self.to_numpy()),
+            *(self.alignment.blocks() if self.alignment else []),
             Checks(self.checks),
         ]
+
+    @property
+    def alignment(self) -> Alignment | None:
+        """Which pieces of the source belong to which pieces of the target; only of cross-attention
+        to a text, and None for an empty target.
+        """
+        if self.kind != "cross":
+            return None
+        return align(self["weights"][:, :, :-1], self.columns, self.text[1:])  # without the end
 
     @property
     def texts(self) -> str:

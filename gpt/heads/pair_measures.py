@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from gpt.config import Ablation, AttentionKind
 from gpt.devices import require_memory
 from gpt.errors import TextError
 from gpt.heads.ablation import Texts, ablate
+from gpt.heads.alignment import alignments, correlations
 from gpt.heads.attention_map import AttentionMap, stages_of
 from gpt.heads.measures import Measure, averaged, entropies, mean, measure
 from gpt.heads.survey import Survey
@@ -34,6 +34,11 @@ CROSS = {
         "monotone",
         "correlation of the row's and the column's position, with the weights as probabilities: 1 "
         "for a straight way through the source, negative for one from its end to its begin",
+    ),
+    "aligned": (
+        "aligned",
+        "most weight on pairs of a row and a column that never cross, as a share of their number, "
+        "without the end's row: 1 for a head that goes through the source step by step",
     ),
     "sharp": ("sharp", "largest weight of a row"),
     "coverage": (
@@ -143,7 +148,8 @@ def of_cross(weights: Array, found: AttentionMap) -> dict[str, Array]:
     covered = (strongest[..., None] == np.arange(S)).any(axis=1).mean(axis=-1)
     return {
         "copy": mean(copied),
-        "monotone": _correlation(every),
+        "monotone": correlations(every),
+        "aligned": alignments(every[:, :-1] if T > 1 else every),
         "sharp": every.max(axis=-1).mean(axis=-1),
         "coverage": np.append(covered, 1 - (1 - 1 / S) ** T),
         "entropy": entropies(every).mean(axis=-1) / np.log(S),
@@ -169,20 +175,3 @@ def of_encoder(weights: Array, ids: Ids) -> dict[str, Array]:
         "entropy": entropies(every).mean(axis=-1) / np.log(T),
         "distance": (every * away).sum(axis=(1, 2)) / T,
     }
-
-
-def _correlation(weights: Array) -> npt.NDArray[np.float64]:
-    """(N, T, S) -> (N,) Pearson's correlation of row and column, where every row has the same
-    probability, and a column in it that of its weight; 0 where all weight is on one column.
-    """
-    weights = weights.astype(np.float64)
-    T, S = weights.shape[1:]
-    row, column = np.arange(T) - (T - 1) / 2, np.arange(S)
-    of_columns = weights.mean(axis=1)  # (N, S) probability of each column
-    away = column - (of_columns @ column)[:, None]  # (N, S) from the mean column
-    spread = (of_columns * away**2).sum(axis=-1)
-    together = np.einsum("nts,t,ns->n", weights, row, away) / T
-    moved = spread > 1e-12
-    scale = np.sqrt(np.where(moved, spread, 1.0) * (row**2).mean())
-    found: npt.NDArray[np.float64] = np.where(moved, together / scale, 0.0)
-    return np.where(np.abs(found) < 1e-12, 0.0, found)  # a uniform head has rounding errors only

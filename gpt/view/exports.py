@@ -30,10 +30,12 @@ def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
     from gpt.view.records import rounded
 
     attention, panels = selection.attention, selection.panels()
-    of_pair = {}
+    of_pair: dict[str, Any] = {}
     if attention.source is not None:
         of_pair = {"attention": attention.kind, "columns": attention.columns}
         of_pair |= {"column_ids": attention.column_ids.tolist()}
+        if attention.kind == "cross":
+            of_pair["alignment"] = attention.alignment and rounded(attention.alignment.record)
     return {
         "schema": SCHEMA,
         **origin,

@@ -12,6 +12,7 @@ from pages import payload_of
 from program import Gptx
 
 from gpt import load
+from gpt.heads.alignment import alignments
 from gpt.heads.kinds import RULE_OF_ALL
 
 
@@ -24,6 +25,36 @@ def test_cross_attention_is_the_default(gptx: Gptx, model: str) -> None:
     found = json.loads(gptx("attn", "24 abc", "--run", model, "--json").out)
     assert (found["attention"], found["columns"]) == ("cross", "24 abc")
     assert found["text"] == "\t" + load(model).answers(["24 abc"])[0]
+
+
+def test_attn_prints_the_pieces_that_the_best_head_aligns(gptx: Gptx, model: str) -> None:
+    pair = "24 abc\t2-1"
+    answer = gptx("attn", pair, "--run", model)
+    pieces, where = answer.out.splitlines()[-2:]
+    found = json.loads(gptx("attn", pair, "--run", model, "--json").out)["alignment"]
+    texts = [[each[side] for each in found["pieces"]] for side in ("source", "target")]
+    assert ["".join(each) for each in texts] == pair.split("\t")
+    shown = "  ".join("–".join(each) for each in zip(*texts, strict=True))
+    assert pieces == shown.replace(" ", "␠").replace("␠␠", "  ")
+    assert where.startswith(f"source–target by layer {found['layer']} head {found['head']} · ")
+    cross = load(model).attn(pair)
+    values = {
+        (layer, head): alignments(cross["weights", layer, head][None, :-1])[0]
+        for layer in range(2)
+        for head in range(2)
+    }
+    assert (found["layer"], found["head"]) == max(values, key=lambda place: values[place])
+    assert found["aligned"] == pytest.approx(max(values.values()))
+    assert found["uniform"] == pytest.approx(1 / 6)
+    plain = gptx("attn", pair, "--run", model, "--ascii").out
+    assert plain.isascii()
+    assert shown.replace("–", "-").replace("  ", "|").replace(" ", "\\s").split("|") == (
+        plain.splitlines()[-2].split("  ")
+    )
+    encoder = gptx("attn", pair, "--run", model, "--attention", "encoder")
+    assert "source–target" not in encoder.out
+    nothing = gptx("attn", "24", "--target", "", "--run", model, "--json")
+    assert json.loads(nothing.out)["alignment"] is None
 
 
 def test_the_first_pair_or_a_line_of_a_file_is_shown(gptx: Gptx, model: str) -> None:
@@ -66,7 +97,8 @@ def test_heads_shows_cross_attention_beside_a_uniform_head(gptx: Gptx, model: st
     assert (answer.code, answer.err) == (0, "")
     title, _, names, *rows = answer.out.splitlines()
     assert title.startswith("heads of cross-attention · 32 pairs of the validation split's first ")
-    assert names.split() == ["head", "kind", "copy", "monotone", "sharp", "coverage", "entropy"]
+    measures = ["copy", "monotone", "aligned", "sharp", "coverage", "entropy"]
+    assert names.split() == ["head", "kind", *measures]
     assert rows[4].startswith("uniform")
     assert RULE_OF_ALL in answer.out
     assert "induction" not in answer.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 from pathlib import Path
 from typing import Any, get_args
 
@@ -60,6 +61,17 @@ def sharp_at(*columns: int) -> Array:
     return np.eye(len(SOURCE))[None, list(columns)]
 
 
+def most_weight(weights: list[list[float]]) -> float:
+    """Of all sets of pairs of a row and a column that never cross: the definition."""
+    T, S = len(weights), len(weights[0])
+    return max(
+        sum(weights[i][j] for i, j in zip(rows, columns, strict=True))
+        for count in range(1, min(T, S) + 1)
+        for rows in combinations(range(T), count)
+        for columns in combinations(range(S), count)
+    )
+
+
 def cross_by_loops(weights: Array) -> dict[str, float]:
     T, S = weights.shape
     following = [*READ[1:].tolist(), None]
@@ -78,6 +90,7 @@ def cross_by_loops(weights: Array) -> dict[str, float]:
     return {
         "copy": sum(copy) / len(copy),
         "monotone": both / math.sqrt(rows * columns),
+        "aligned": most_weight(weights[:-1].tolist()) / min(T - 1, S),
         "sharp": sum(max(line) for line in weights) / T,
         "coverage": len(strongest) / S,
         "entropy": sum(entropies) / T / math.log(S),
@@ -120,6 +133,7 @@ def test_each_measure_has_the_value_of_a_uniform_head() -> None:
         {
             "copy": (2 + 1 + 2 + 1) / 4 / S,
             "monotone": 0,
+            "aligned": 1 / S,
             "sharp": 1 / S,
             "coverage": 1 - (1 - 1 / S) ** T,
             "entropy": 1,
