@@ -311,7 +311,8 @@ def read_corpus(
 
     pairs: for `pairs_of`; a table of inflection becomes pairs. Raises TextError, StorageError.
     """
-    config = options_to_read(config or TrainConfig(), pairs)
+    config = config or TrainConfig()
+    split, config = config.split, options_to_read(config, pairs)
     files.sweep(data)
     sources = find_sources(names, data, stdin)
     validation: list[Source] = []
@@ -326,7 +327,7 @@ def read_corpus(
                 raise TextError(f"`split` takes {kinds}; {error}") from None
         texts = [*sources, *validation]
         if pairs:
-            made = texts = as_pairs(texts, data, notes)
+            made = texts = [as_pairs(source, split, data, notes) for source in texts]
         train, val = texts[: len(sources)], texts[len(sources) :]
         corpus = encode(train, data, known, config, val, progress, grows)
         of_folders = (source.note for source in [*sources, *validation] if source.note)

@@ -76,14 +76,10 @@ def _pairs(lines: Iterable[str], column: int, of: str = "") -> Iterator[str]:
             )
 
 
-def as_pairs(sources: Sequence[Source], data: Path, notes: list[str]) -> list[Source]:
-    """The texts, a copy in `data` in place of each that is a table of inflection; see sources.py
-    for copies. Notes for the user are added to `notes`. Raises TextError, StorageError.
+def as_pairs(source: Source, split: str, data: Path, notes: list[str]) -> Source:
+    """The text, or a copy of it as pairs in `data` if it is a table of inflection; see sources.py
+    for copies. A note for the user is added to `notes`. Raises TextError, StorageError.
     """
-    return [_converted(source, data, notes) for source in sources]
-
-
-def _converted(source: Source, data: Path, notes: list[str]) -> Source:
     from gpt.corpus.sources import opened  # imports much, which `sample` does not need
 
     with opened(source) as stream:
@@ -105,8 +101,9 @@ def _converted(source: Source, data: Path, notes: list[str]) -> Source:
             copy.close()
             raise
     example = next(_pairs((line for line in head if line.strip()), column)).split(TAB)[0]
+    advice = "; to validate on other lemmas: `split='group:1'`" * (split in ("last", "source"))
     notes.append(
         f"{source.name} is a table of lemma, form and features: a source is the lemma, a space and "
-        f"the features, as in {example!r}; to validate on other lemmas: `split='group:1'`"
+        f"the features, as in {example!r}{advice}"
     )
     return replace(source, spooled=copy)

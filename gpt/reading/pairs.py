@@ -427,19 +427,13 @@ class PairScores(TableResult):
 
     def _confused(self) -> list[Block]:
         """The commonest edits: target symbol, what was written in its place, how often."""
-
-        def shown(symbol: Hashable | None) -> Cell:
-            return Cell(labelled(symbol)) if symbol is not None else Cell("nothing", tone="dim")
-
         common, total = self.confusions.most_common(WORST), self.confusions.total()
         rows = [
             [
-                shown(target),
-                shown(written),
-                Cell(f"{count:,}"),
-                Cell(f"{100 * count / total:.1f} %"),
+                *(Cell(labelled(each) or "nothing", tone="" if each else "dim") for each in edit),
+                *(Cell(f"{count:,}"), Cell(f"{100 * count / total:.1f} %")),
             ]
-            for (target, written), count in common
+            for edit, count in common
         ]
         if not rows:
             return []
@@ -560,9 +554,9 @@ def kinds_of(edits: Counter[Edit]) -> dict[str, int]:
 def change(edit: Edit) -> str:
     """ "ɛ→e" for e in place of ɛ, "+t" for a t that was inserted, "−h" for an h that is missing."""
     target, written = map(labelled, edit)
-    return (
-        f"{target}→{written}" if target and written else f"−{target}" if target else f"+{written}"
-    )
+    if target and written:
+        return f"{target}→{written}"
+    return f"−{target}" if target else f"+{written}"
 
 
 def labelled(symbol: Hashable | None) -> str:

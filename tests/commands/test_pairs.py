@@ -436,7 +436,9 @@ def test_the_docs_commands_train_on_a_table_and_ask_the_model(
         assert answers[-1].code == 0, answers[-1].err
     train, one, many, scored, attn = answers
     assert "note: inflection.tsv is a table of lemma, form and features" in train.err
-    assert "to validate on other lemmas: --split group:1" in train.err
+    assert "other lemmas" not in train.err
+    plan = answer_of(monkeypatch, ("train", "inflection.tsv", "--dry-run"))
+    assert "to validate on other lemmas: --split group:1" in plan.err
     assert "by a hash of the lemma" in train.err
     assert one.out.count("\n") == 1
     assert [line.rsplit("\t", 2)[0] for line in many.out.splitlines()] == sources

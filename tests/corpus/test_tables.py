@@ -47,7 +47,7 @@ def test_the_column_of_the_features_is_found() -> None:
 
 @pytest.mark.parametrize("text", [FORM_FIRST, TAGS_FIRST, FORM_FIRST.replace("\n", "\r\n")])
 def test_a_table_is_read_as_pairs(tmp_path: Path, text: str) -> None:
-    corpus = read(tmp_path, text, split="group:1")
+    corpus = read(tmp_path, text, split="source")
     pairs = pairs_of(corpus)
     assert texts_of(pairs, corpus, range(len(pairs))) == PAIRS
     (note,) = corpus.notes
@@ -73,6 +73,7 @@ def test_all_lines_of_a_lemma_are_on_one_side(tmp_path: Path, text: str) -> None
     """Also of a file whose sources were joined before."""
     config = TrainConfig(split="group:1", val_fraction=0.3)
     corpus = read(tmp_path, text, split="group:1")
+    assert not any("other lemmas" in note for note in corpus.notes)
     pairs = pairs_of(corpus)
     train, val = (
         {source.rsplit(" ", 1)[0] for source, _ in texts_of(pairs, corpus, half.lines.tolist())}
