@@ -96,11 +96,6 @@ class Train(Command):
                 f"--preset: {options.preset}, but --config has {stored}; give one of them",
             ),
             (
-                options.minutes is not None and self.resume,
-                "--minutes: a resumed run keeps its schedule and its time; use --steps to train "
-                "longer",
-            ),
-            (
                 "val_fraction" in typed
                 and self.given.get("split", "last") not in BY_SHARE
                 and not self.resume,
@@ -136,7 +131,7 @@ class Train(Command):
         if first:
             show_card(plan, start.recipe)
         if first and resumes and plan.manifest.step == plan.manifest.train.steps:
-            console.say("this run has trained all its steps; train longer with --steps N")
+            console.say("this run has trained all its steps; train longer with --minutes M")
         if not self.dry_run:
             run_training(start.trainer(shard=self.shard), self.as_json)
         elif self.as_json and first:

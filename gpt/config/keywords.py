@@ -43,7 +43,7 @@ KEYWORDS: Mapping[str, Mapping[type, Collection[str]]] = {
     "EvalOptions": {EvalConfig: ALL},
     "LiveOptions": {LiveConfig: ALL},
     "TrainOptions": {RunConfig: ALL, ModelConfig: ALL, TrainConfig: ALL},
-    "ResumeOptions": {RunConfig: ("data", "device", "log"), TrainConfig: CHANGEABLE},
+    "ResumeOptions": {RunConfig: ("minutes", "data", "device", "log"), TrainConfig: CHANGEABLE},
 }
 #: Keywords that Python takes more of than the command line.
 _PATH = "str | PathLike[str]"

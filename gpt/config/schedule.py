@@ -10,26 +10,45 @@ one does. All times are in seconds.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpt.config import ModelConfig, TrainConfig
+from gpt.config.train import Horizon
 
 RECORDS = 500  # most records of the training between evaluations, see is_recorded
+AGAIN = 0.5  # share of `learning_rate` to which the rate rises again in a later cycle
+
+
+def cycle_of(config: TrainConfig, step: int) -> tuple[Horizon, ...]:
+    """The plans of the cycle whose step number `step` is (the first has number 1). A run has one
+    cycle, and another one each time that `resume` with `minutes` has given it more time.
+    """
+    plans = config.horizons
+    begins = [n for n, each in enumerate(plans) if each.cycle]
+    first = max((n for n in begins if plans[n].start < step), default=0)
+    return plans[first : min((n for n in begins if n > first), default=None)]
 
 
 def progress(config: TrainConfig, step: int, since: int = 0) -> float:
-    """The share of the run from step `since` on that is done after `step` steps, in [0, 1].
+    """The share of its cycle that is done after `step` steps, from `since` steps after the cycle's
+    begin on, in [0, 1].
 
     Piecewise linear: when the number of steps changes, the remaining progress is distributed over
     the remaining steps.
     """
-    done, at, steps = 0.0, since, config.horizons[0][1]
-    for start, changed, _ in config.horizons[1:]:
-        if start >= step:
+    return _progress(cycle_of(config, step), step, since)
+
+
+def _progress(plans: Sequence[Horizon], step: int, since: int = 0) -> float:
+    """`progress` in the cycle with these plans."""
+    done, at, steps = 0.0, plans[0].start + since, plans[0].steps
+    for plan in plans[1:]:
+        if plan.start >= step:
             break
-        if start > at:
-            done, at = _between(done, at, start, steps), start
-        steps = changed
+        if plan.start > at:
+            done, at = _between(done, at, plan.start, steps), plan.start
+        steps = plan.steps
     return _between(done, at, step, steps)
 
 
@@ -43,55 +62,67 @@ def _between(done: float, at: int, step: int, steps: int) -> float:
 def learning_rate(step: int, config: TrainConfig) -> float:
     """The rate of the step after `step` steps: linear warm-up, then down to min_lr.
 
-    If a time budget ends the run within the warm-up, the rate falls linearly to min_lr from the
-    step at which the trainer shortens the plan.
+    In a later cycle it starts from the last rate of the cycle before, and rises to AGAIN of
+    `learning_rate`, if it is lower. If a time budget ends the cycle within the warm-up, the rate
+    falls linearly to min_lr from the step at which the trainer shortens the plan.
     """
-    if step < config.warmup_steps:
-        rate = config.learning_rate * (step + 1) / (config.warmup_steps + 1)
-        start, steps, _ = [plan for plan in config.horizons if plan[0] <= step][-1]
-        if start == 0 or steps > config.warmup_steps:
+    plans = cycle_of(config, step + 1)
+    begin, first, peak, warmup = plans[0].start, 0.0, config.learning_rate, config.warmup_steps
+    if plans[0].cycle:
+        first = learning_rate(begin - 1, config)
+        peak = max(first, config.min_lr, AGAIN * peak)
+        warmup = min(warmup, (plans[0].steps - begin) // 10) if first < peak else 0
+    if step < begin + warmup:
+        rate = first + (peak - first) * (step - begin + 1) / (warmup + 1)
+        start, steps, *_ = [plan for plan in plans if plan.start <= step][-1]
+        if start == begin or steps > begin + warmup:
             return rate
         return rate + (step - start) / (steps - start) * (config.min_lr - rate)
-    done = progress(config, step, since=config.warmup_steps)
+    done = _progress(plans, step, since=warmup)
     if config.schedule == "cosine":
         done = 0.5 - 0.5 * math.cos(math.pi * done)
-    return config.learning_rate + done * (config.min_lr - config.learning_rate)
+    return peak + done * (config.min_lr - peak)
 
 
-def replanned(config: TrainConfig, step: int, steps: int, evaluations: int = 0) -> TrainConfig:
+def replanned(
+    config: TrainConfig, step: int, steps: int, evaluations: int = 0, cycle: bool = False
+) -> TrainConfig:
     """The options with `steps` as the new end, planned after `step` steps; earlier plans stay.
 
-    evaluations: from there on; 0: as planned before.
+    evaluations: from there on; 0: as planned before. cycle: whether a new cycle begins there.
     """
-    plans = [plan for plan in config.horizons if plan[0] <= step]
-    if plans[-1][0] == step:
-        evaluations = evaluations or plans.pop()[2]
-    plans.append((step, steps, evaluations))
-    texts = (f"{start}:{end}" + f":{count}" * (count > 0) for start, end, count in plans)
+    plans = [plan for plan in config.horizons if plan.start <= step]
+    if plans[-1].start == step:
+        last = plans.pop()
+        evaluations, cycle = evaluations or last.evaluations, cycle or last.cycle
+    plans.append(Horizon(step, steps, evaluations, cycle and step > 0))
+    texts = (
+        f"{plan.start}{'+' * plan.cycle}:{plan.steps}"
+        + f":{plan.evaluations}" * (plan.evaluations > 0)
+        for plan in plans
+    )
     return replace(config, steps=steps, step_plan=" ".join(texts))
 
 
 def is_due(config: TrainConfig, step: int) -> bool:
     """Whether an evaluation follows this step; one always follows the last."""
-    if step == config.steps:
+    plans = cycle_of(config, step)
+    if step == plans[-1].steps:
         return True
     if config.eval_interval:
         return step > 0 and step % config.eval_interval == 0
     since, count = _evaluations(config, step)
-    passed, before = (_passed(config, each, since, count) for each in (step, step - 1))
+    passed, before = (_passed(plans, each, since, count) for each in (step, step - 1))
     return step > 0 and passed > before
 
 
 def is_recorded(config: TrainConfig, step: int) -> bool:
-    """Whether a record of the training follows this step: at most RECORDS in a run, evenly
-    distributed, with one after the last step.
+    """Whether a record of the training follows this step: at most RECORDS in a cycle, evenly
+    distributed, with one after its last step.
     """
-    return step > 0 and _records(config, step) > _records(config, step - 1)
-
-
-def _records(config: TrainConfig, step: int) -> int:
-    """How many records are written after this step, if each of them comes after several steps."""
-    return int(RECORDS * progress(config, step) + 1e-9)
+    plans = cycle_of(config, step)
+    written, before = (int(RECORDS * _progress(plans, n) + 1e-9) for n in (step, step - 1))
+    return step > 0 and written > before
 
 
 def evaluations_left(config: TrainConfig, step: int = 0) -> int:
@@ -100,21 +131,24 @@ def evaluations_left(config: TrainConfig, step: int = 0) -> int:
     if steps and config.eval_interval:
         return -(-config.steps // config.eval_interval) - step // config.eval_interval
     since, count = _evaluations(config, step + 1)
-    return min(steps, max(count - _passed(config, step, since, count), int(steps > 0)))
+    passed = _passed(cycle_of(config, step + 1), step, since, count)
+    return min(steps, max(count - passed, int(steps > 0)))
 
 
 def _evaluations(config: TrainConfig, step: int) -> tuple[int, int]:
     """The plan that step `step` is in: the step since which it has so many evaluations."""
-    plans = ((start, count) for start, _, count in reversed(config.horizons) if count)
-    return next((plan for plan in plans if plan[0] < step), (0, config.evaluations))
+    plans = cycle_of(config, step)
+    known = ((it.start, it.evaluations) for it in reversed(plans) if it.evaluations)
+    first = plans[0].start, config.evaluations
+    return next((plan for plan in known if plan[0] < step), first)
 
 
-def _passed(config: TrainConfig, step: int, since: int, count: int) -> int:
+def _passed(plans: Sequence[Horizon], step: int, since: int, count: int) -> int:
     """How many of the `count` evaluations, evenly distributed since that step, are done."""
-    begun = progress(config, since)
-    share = (progress(config, step) - begun) / (1 - begun)
+    begun = _progress(plans, since)
+    share = (_progress(plans, step) - begun) / (1 - begun)
     passed = int(count * share + 1e-9)  # 0.7 * 10 may be below 7
-    return min(passed, count - (step < config.steps))
+    return min(passed, count - (step < plans[-1].steps))
 
 
 def step_characters(model: ModelConfig, train: TrainConfig, mean_length: float = 0.0) -> int:
@@ -146,7 +180,8 @@ PAUSES = 0.2  # largest share of the time left for evaluations but the last, and
 class Budget:
     """The time that a run may take, and its speed so far.
 
-    seconds: from the start of training to the last save, evaluations and saves included.
+    seconds: from the start of training to the last save, evaluations and saves included. since:
+    the run's time, in seconds, at the begin of the cycle that it is for.
     per_step, evaluating, saving: estimates; every evaluation is followed by a save and a sample.
     last: time of the final evaluation of the whole validation split, as a number of steps that
     take as long; 0 if it comes after the budget. most_steps: limit that the corpus sets; 0: none.
@@ -163,11 +198,17 @@ class Budget:
     steps: int = 0
     stepping: float = 0.0
     estimated: bool = False
+    since: float = 0.0
 
     def __post_init__(self) -> None:
         times = (self.seconds, self.per_step, self.evaluating, self.saving)
-        if min(*times, self.last, self.stepping) < 0:
+        if min(*times, self.last, self.stepping, self.since) < 0:
             raise ValueError("budget: a time is negative")
+
+    @property
+    def ends(self) -> float:
+        """The run's time at which its last cycle ends."""
+        return self.since + self.seconds
 
     def stepped(self, seconds: float, left: int) -> Budget:
         """Returns the budget after one more step, with `left` steps to do. When a check of the plan
@@ -217,7 +258,7 @@ class Budget:
         If the forecast misses the budget only by little, the number of steps does not change. Plans
         at least 1 % more steps than those done, so that the learning rate can fall.
         """
-        left = self.seconds - elapsed
+        left = self.ends - elapsed
         most = 1 + int(max(0.0, PAUSES * left / max(self.evaluating + self.saving, 1e-9)))
         if not config.eval_interval and evaluations_left(config, step) > most:
             if step:

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from gpt.config.fields import Range, check_fields, require
 from gpt.config.model import ModelConfig
@@ -107,13 +107,26 @@ class RunConfig:
             object.__setattr__(self, name, Path(getattr(self, name)))
 
 
+class Horizon(NamedTuple):
+    """From step `start` on, the plan was to do `steps` in all, and so many evaluations from there
+    on (0: as planned before). cycle: there a new schedule of the learning rate begins.
+    """
+
+    start: int
+    steps: int
+    evaluations: int = 0
+    cycle: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """How a model learns. Every field is stored with the run, and used again when it resumes."""
 
     steps: Annotated[int, "Optimizer steps.", Range(1, MOST_STEPS)] = 2000
     step_plan: Annotated[
-        str, "Numbers of steps that `minutes` planned: FROM:STEPS, each from step FROM on."
+        str,
+        "Numbers of steps that `minutes` planned: FROM:STEPS, each from step FROM on; FROM+: a new "
+        "cycle, in which the learning rate rises and falls again.",
     ] = ""
     batch_size: Annotated[int, "Sequences in a step, on all ranks together.", Range(1)] = 32
     micro_batch_size: Annotated[
@@ -208,11 +221,9 @@ class TrainConfig:
         return None if self.split in BY_SHARE or self.every else self.split
 
     @property
-    def horizons(self) -> tuple[tuple[int, int, int], ...]:
-        """(from_step, steps, evaluations): from step from_step on, the plan was to do `steps` in
-        all, and so many evaluations from there on; 0 evaluations: as planned before.
-        """
-        return parse_step_plan(self.step_plan) or ((0, self.steps, 0),)
+    def horizons(self) -> tuple[Horizon, ...]:
+        """The plans of the number of steps, one after the other."""
+        return parse_step_plan(self.step_plan) or (Horizon(0, self.steps),)
 
 
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.|$)", re.DOTALL)
@@ -238,14 +249,20 @@ def unescaped(text: str, option: str) -> str:
 
 
 @cache  # called at every step, for the learning rate
-def parse_step_plan(text: str) -> tuple[tuple[int, int, int], ...]:
-    """ "0:900 120:800:3" -> ((0, 900, 0), (120, 800, 3)). Raises ConfigError."""
+def parse_step_plan(text: str) -> tuple[Horizon, ...]:
+    """ "0:900 120:800:3 800+:1600" -> the horizons (0, 900, 0), (120, 800, 3) and (800, 1600, 0),
+    which begins a cycle. Raises ConfigError.
+    """
     number = "([0-9]{1,12})"
-    parts = [re.fullmatch(f"{number}:{number}(?::{number})?", word) for word in text.split()]
-    plan = tuple((int(it[1]), int(it[2]), int(it[3] or 0)) for it in parts if it)
-    starts = [start for start, *_ in plan]
+    pattern = rf"{number}(\+?):{number}(?::{number})?"
+    parts = [re.fullmatch(pattern, word) for word in text.split()]
+    plan = tuple(
+        Horizon(int(it[1]), int(it[3]), int(it[4] or 0), it[2] == "+") for it in parts if it
+    )
+    starts = [each.start for each in plan]
     good = len(plan) == len(parts) and (starts == sorted(set(starts))) and starts[:1] in ([], [0])
-    good = good and all(start < steps <= MOST_STEPS for start, steps, _ in plan)
-    known = "FROM:STEPS or FROM:STEPS:EVALUATIONS …, the first FROM 0"
+    good = good and all(each.start < each.steps <= MOST_STEPS for each in plan)
+    good = good and not (plan and plan[0].cycle)
+    known = "FROM:STEPS, FROM+:STEPS or FROM:STEPS:EVALUATIONS …, the first FROM 0"
     require(good, "step_plan", f"{text!r:.60} is not {known}")
     return plan

@@ -103,6 +103,7 @@ class TrainOptions(TypedDict, total=False):
     freeze: str
 
 class ResumeOptions(TypedDict, total=False):
+    minutes: float | None
     data: str | PathLike[str]
     device: Literal["auto", "cpu", "cuda", "mps"]
     log: Literal["tensorboard"] | None

@@ -240,7 +240,8 @@ def resume_run(
         corpus = _read(options, texts, working, find)
         from gpt.training.plan import Machine, resume_plan
 
-        plan = resume_plan(checkpoint, corpus, given, Machine.measured(options.device))
+        machine = Machine.measured(options.device)
+        plan = resume_plan(checkpoint, corpus, given, machine, options.minutes)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
         yield Start(plan, run, partial(_trainer, run, plan, options.log, checkpoint))
 

@@ -141,7 +141,7 @@ def train_events(
     return _events(_begin(corpus, text, options))
 
 
-@takes(dict.fromkeys(CHANGEABLE, Unquoted("unchanged")))
+@takes({"minutes": None, **dict.fromkeys(CHANGEABLE, Unquoted("unchanged"))})
 def resume(
     run: TrainedGPT | PathLike,
     corpus: Corpus = None,
@@ -151,9 +151,10 @@ def resume(
 ) -> TrainedGPT:
     """Trains a run further from its last step on, and returns it, opened at its best step.
 
-    run: what `load` or `train` returned, or the run's folder. steps: the number of steps in all,
-    from step 0 on. corpus: where the text is now, if it has moved. Stops and errors are those of
-    `train`; raises CheckpointError if there is no such run.
+    run: what `load` or `train` returned, or the run's folder. minutes: so much longer; the learning
+    rate rises and falls again. steps: the number of steps in all, from step 0 on. corpus: where the
+    text is now, if it has moved. Stops and errors are those of `train`; raises CheckpointError if
+    there is no such run.
     """
     from gpt.interface.preparing import Texts, resume_run
     from gpt.storage.run import Run
@@ -212,7 +213,7 @@ def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
     for event in recorded(trainer):
         steps, budget = trainer.config.steps, trainer.manifest.budget
         if layout and budget is not None:
-            left = bar.format_interval(max(0.0, budget.seconds - trainer.manifest.elapsed))
+            left = bar.format_interval(max(0.0, budget.ends - trainer.manifest.elapsed))
             bar.bar_format = layout.replace("{remaining}", left)
         if isinstance(event, Stepped) and not bar.disable:
             rate = bar.format_dict["rate"]  # share of the run in a second

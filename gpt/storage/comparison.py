@@ -56,7 +56,7 @@ def recipe_of(manifest: Manifest) -> dict[str, Any]:
     values["from"] = manifest.parent.title if manifest.parent else ""
     left_out: tuple[str, ...] = OF_TEXT
     if manifest.budget is not None:
-        values["minutes"] = manifest.budget.seconds / 60
+        values["minutes"] = manifest.budget.ends / 60
         left_out += TIMED
     return {name: value for name, value in values.items() if name not in left_out}
 

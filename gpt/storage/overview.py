@@ -241,7 +241,7 @@ def outcome(name: str, manifest: Manifest) -> dict[str, Any]:
         "val_split": of or None,
         "seconds": round(manifest.seconds, 3),
         "elapsed": round(manifest.elapsed, 3),
-        "minutes": None if budget is None else budget.seconds / 60,
+        "minutes": None if budget is None else budget.ends / 60,
         "gpt_nats": manifest.gpt_loss,
         "parent": parent_record(manifest.parent),
         "counting": counting_record(manifest),
@@ -335,5 +335,5 @@ def model_facts(config: ModelConfig) -> str:
 def time_of(manifest: Manifest) -> str:
     """ "1 min 58 s of the 2 min 0 s asked for, with evaluations and saves"."""
     budget = manifest.budget
-    asked = f" of the {duration(budget.seconds)} asked for" if budget else ""
+    asked = f" of the {duration(budget.ends)} asked for" if budget else ""
     return f"{duration(manifest.elapsed)}{asked}, with evaluations and saves"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpt.blocks import Block, Facts
 from gpt.config.fields import flag_of
-from gpt.config.schedule import characters_read
+from gpt.config.schedule import characters_read, cycle_of
 from gpt.storage.losses import best_facts, comparison_record, counting_facts, few_facts
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import (
@@ -120,7 +120,8 @@ def _prompt(run: Run) -> str:
 
 def _unlike_planned(manifest: Manifest) -> str:
     """ " (the card estimated 1,760)", if a time budget changed the number by more than a tenth."""
-    planned, steps = manifest.train.horizons[0][1], manifest.train.steps
+    steps = manifest.train.steps
+    planned = cycle_of(manifest.train, steps)[0].steps
     return f" (the card estimated {planned:,})" if abs(steps - planned) > 0.1 * planned else ""
 
 
@@ -176,10 +177,13 @@ def _training(plan: Plan) -> str:
     train, budget = plan.manifest.train, plan.manifest.budget
     epochs = train.steps * plan.step_characters / plan.train_characters
     about = ("at most " if budget.most_steps == train.steps else "about ") if budget else ""
+    steps, rate = counted(f"{train.steps:,}", "step"), f"{train.learning_rate:g}"
+    if (cycle := cycle_of(train, train.steps)[0]).cycle:
+        steps += f" ({train.steps - cycle.start:,} more)"
+        rate = "rises again if it has fallen, then"
     return (
-        f"{about}{counted(f'{train.steps:,}', 'step')} × {plan.step_characters:,} characters = "
-        f"{epochs:.1f} epochs, "
-        f"learning rate {train.learning_rate:g} → {train.min_lr:g} ({train.schedule})"
+        f"{about}{steps} × {plan.step_characters:,} characters = {epochs:.1f} epochs, "
+        f"learning rate {rate} → {train.min_lr:g} ({train.schedule})"
     )
 
 

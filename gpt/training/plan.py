@@ -17,7 +17,7 @@ import torch
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help, only_fields, require
 from gpt.config.presets import FITTED_PRESETS, MINUTES, changed, preset
-from gpt.config.schedule import Budget
+from gpt.config.schedule import Budget, replanned
 from gpt.config.train import CHANGEABLE, trained_parameters
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.corpus.halves import all_of, counted_in, halves, predicted_in, scored_in, size_of
@@ -29,6 +29,7 @@ from gpt.storage.manifest import Baseline, Manifest, Parent
 from gpt.storage.run import Checkpoint
 from gpt.training import ranks
 from gpt.training.fit import (
+    MOST_EPOCHS,
     Recipe,
     Speed,
     costs,
@@ -91,7 +92,7 @@ class Plan:
         """Seconds from the current step to the last save, without `last_seconds`."""
         manifest, budget = self.manifest, self.manifest.budget
         if budget is not None and self.is_timed:
-            return max(0.0, budget.seconds - manifest.elapsed)
+            return max(0.0, budget.ends - manifest.elapsed)
         return self.costs.remaining(manifest.train, manifest.step) + self.costs.saving
 
     @property
@@ -247,9 +248,15 @@ def resume_plan(
     corpus: Corpus,
     given: Mapping[str, Any],
     machine: Machine,
+    minutes: float | None = None,
 ) -> Plan:
-    """The plan of a resumed run. Raises ConfigError for an option that would change its weights."""
+    """The plan of a resumed run. minutes: so much longer, in a new cycle of the learning rate, from
+    the last step on. Raises ConfigError for an option that would change its weights, and for more
+    time if the run has read its text as often as gptx plans.
+    """
     stored = checkpoint.manifest
+    if minutes is not None and "steps" in given:
+        raise ConfigError("minutes", "cannot be combined with `steps`")
     known = {**vars(stored.model), **vars(stored.train)}
     for name, value in given.items():
         if name not in CHANGEABLE and known[name] != value:
@@ -283,8 +290,35 @@ def resume_plan(
     speed = estimate(manifest, machine.rate, size_of(trains), machine.ranks)
     if manifest.step:
         speed = replace(speed, seconds_per_step=manifest.seconds / manifest.step)
+    if minutes is not None:
+        manifest = _prolonged(manifest, speed, 60 * minutes, size_of(trains))
     plan = assess(corpus, manifest, machine, speed)
     return replace(plan, warnings=tuple(warnings))
+
+
+def _prolonged(manifest: Manifest, speed: Speed, seconds: float, characters: int) -> Manifest:
+    """The manifest with so many seconds more, within the epochs of a text of `characters` that its
+    preset allows. Raises ConfigError if they are used up.
+    """
+    step, most = manifest.step, 0
+    if manifest.preset in FITTED_PRESETS:
+        most = MOST_EPOCHS * characters // manifest.step_characters
+        epochs = step * manifest.step_characters / characters
+        require(
+            step < most,
+            "minutes",
+            f"the run has read its text {epochs:.0f} times; more would learn it by heart. Train "
+            f"on more text, or give `steps={2 * step}`",
+        )
+    budget = replace(costs(manifest, speed, seconds, most), since=manifest.elapsed)
+    if manifest.budget:
+        known = {name: getattr(manifest.budget, name) for name in ("evaluating", "saving")}
+        budget = replace(budget, **known)
+    steps = step + max(1, round(seconds / speed.seconds_per_step))
+    steps = min(steps, most) if most else steps
+    train = replanned(manifest.train, step, steps, manifest.train.evaluations, cycle=True)
+    train = budget.replan(train, step, manifest.elapsed)
+    return replace(manifest, train=train, budget=budget, since_best=0)
 
 
 def assess(corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed) -> Plan:

@@ -99,11 +99,13 @@ class Trainer:
         self.clock = time.perf_counter  # seconds
         self._saved_step: int | None = None
         self._unevaluated = False  # whether a stop came between the saved step and its evaluation
+        self._replanned = False  # whether the saved step has another plan
         if checkpoint is not None:
             restore_state(checkpoint, self.model, self.optimizer, averages)
             stored = checkpoint.manifest
             self._saved_step = stored.step
             self._unevaluated = is_due(options, stored.step) and self.manifest.val_loss is None
+            self._replanned = stored.train != options
             if ranks.is_first():
                 run.abandon_after(stored.step)
                 run.forget_after(stored.step, evaluated=not self._unevaluated)
@@ -144,6 +146,8 @@ class Trainer:
             yield self._evaluate()
         if self._unevaluated or self._saved_step is None:
             yield from self._save()  # if a save fails, it fails before the first step
+        elif self._replanned and ranks.is_first():
+            self.run.amend(self.manifest)  # so that an interrupted run goes on with this plan
         if step == 0:
             self._replan(step)  # now the time of a save is known
         while step < self.config.steps and not self._stopping() and not self._out_of_patience():

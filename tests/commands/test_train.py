@@ -159,9 +159,20 @@ def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path
     assert re.search(r"lowest .* \(on 96 of", story)
     assert "of the 1 s asked for" in story
     done = gptx("train", "--resume", "--run", "first", *where)
-    assert "this run has trained all its steps; train longer with --steps N" in done.err
-    refused = gptx("train", "--resume", "--run", "first", "--minutes", "1", *where)
-    assert (refused.code, "--minutes: a resumed run keeps" in refused.err) == (2, True)
+    assert "this run has trained all its steps; train longer with --minutes M" in done.err
+    longer = gptx("train", "--resume", "--run", "first", "--minutes", "0.01", "--json", *where)
+    assert longer.code == 0, longer.err
+    assert re.search(r" steps \([0-9,]+ more\) × .* learning rate rises again", longer.err)
+    assert " of the 2 s asked for, with evaluations and saves" in longer.err
+    after = json.loads(longer.out)
+    assert (after["step"] > result["step"], after["minutes"]) == (
+        True,
+        pytest.approx(0.03, rel=0.2),
+    )
+    config = (home / "timed/first/config.toml").read_text(encoding="utf-8")
+    assert f" {result['step']}+:" in config
+    refused = gptx("train", "--resume", "--minutes", "1", "--steps", "900", *where)
+    assert (refused.code, "--minutes: cannot be combined with --steps" in refused.err) == (2, True)
     refused = gptx("train", "--shard", *where)
     assert (refused.code, "--shard: needs several processes" in refused.err) == (2, True)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
 from gpt.config.schedule import LOOK, Budget, is_due, learning_rate, progress, replanned
+from gpt.config.train import Horizon
 
 SECONDS = 120.0
 CONFIG = TrainConfig(steps=1080, step_plan="0:1080")
@@ -216,8 +217,8 @@ def test_slow_saves_do_not_change_the_interval_that_the_user_gave() -> None:
 
 
 def test_constant_speed_keeps_the_planned_steps() -> None:
-    assert ends(lambda now: 1.0)[1].horizons == ((0, 1080, 0),)
-    assert ends(lambda now: 1.005)[1].horizons == ((0, 1080, 0),)
+    assert ends(lambda now: 1.0)[1].horizons == (Horizon(0, 1080),)
+    assert ends(lambda now: 1.005)[1].horizons == (Horizon(0, 1080),)
 
 
 def test_faster_machine_gets_no_more_steps_than_the_corpus_allows() -> None:

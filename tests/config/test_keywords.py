@@ -36,8 +36,8 @@ def test_the_types_name_wider_arguments_of_python() -> None:
 def test_train_takes_every_option_and_resume_those_that_may_change() -> None:
     options = {*field_help(RunConfig), *field_help(ModelConfig), *field_help(TrainConfig)}
     assert {*inspect.signature(train).parameters} == {"corpus", "text", "progress", *options}
-    assert {"steps", "keep_all", "device"} <= {*inspect.signature(resume).parameters}
-    assert not {"n_layer", "minutes", "preset"} & {*inspect.signature(resume).parameters}
+    assert {"minutes", "steps", "device"} <= {*inspect.signature(resume).parameters}
+    assert not {"n_layer", "preset"} & {*inspect.signature(resume).parameters}
     assert KEYWORDS["ShapingOptions"] == {SampleConfig: (*SHAPING, "only")}
 
 

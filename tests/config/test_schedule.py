@@ -7,7 +7,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
-from gpt.config.schedule import characters_read, evaluations_left, is_due, progress, replanned
+from gpt.config.schedule import (
+    AGAIN,
+    characters_read,
+    evaluations_left,
+    is_due,
+    learning_rate,
+    progress,
+    replanned,
+)
 from gpt.errors import ConfigError
 
 CHANGES = st.lists(st.tuples(st.floats(0, 1), st.integers(1, 400)), max_size=6)
@@ -79,8 +87,46 @@ def test_ten_evaluations_are_evenly_spaced() -> None:
     assert [step for step in range(21) if is_due(config, step)] == [7, 14, 20]
 
 
+def test_a_new_cycle_has_its_own_progress_and_evaluations_and_keeps_those_before() -> None:
+    before = TrainConfig(steps=100, evaluations=4, warmup_steps=10, learning_rate=1.0)
+    config = replanned(before, 100, 300, 2, cycle=True)
+    config = replanned(config, 200, 260)  # a busy machine
+    assert config.step_plan == "0:100 100+:300:2 200:260"
+    assert [progress(config, step) for step in (50, 100, 150, 200, 230)] == [
+        0.5,
+        1,
+        0.25,
+        0.5,
+        0.75,
+    ]
+    due = [step for step in range(261) if is_due(config, step)]
+    assert due == [25, 50, 75, 100, 200, 260]
+    assert [evaluations_left(config, step) for step in (100, 200)] == [2, 1]
+    rates = [learning_rate(step, config) for step in range(261)]
+    assert rates[:100] == [learning_rate(step, before) for step in range(100)]
+    assert rates[99] < rates[100] < rates[109] < rates[110] == AGAIN
+    assert rates[110:] == sorted(rates[110:], reverse=True)
+    assert rates[260] == 0
+    early = replanned(before, 40, 140, cycle=True)  # the rate has not fallen that far
+    assert [learning_rate(step, early) for step in range(39, 140)] == sorted(
+        (learning_rate(step, early) for step in range(39, 140)), reverse=True
+    )
+    assert learning_rate(40, early) == learning_rate(39, before) > AGAIN
+
+
 @pytest.mark.parametrize(
-    "plan", ["x", "0:5", "0:2000 5", "3:2000", "0:9 9:2000 9:2000", "0:9 10:2000 5:2000", "0:3 4:4"]
+    "plan",
+    [
+        "0+:2000",
+        "0:9 5-:2000",
+        "x",
+        "0:5",
+        "0:2000 5",
+        "3:2000",
+        "0:9 9:2000 9:2000",
+        "0:9 10:2000 5:2000",
+        "0:3 4:4",
+    ],
 )
 def test_invalid_step_plan_is_refused(plan: str) -> None:
     with pytest.raises(ConfigError, match=r"^step_plan: "):

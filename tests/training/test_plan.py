@@ -19,6 +19,7 @@ from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import field_help, only_fields
 from gpt.config.presets import preset
 from gpt.config.schedule import evaluations_left
+from gpt.config.train import Horizon
 from gpt.corpus.corpus import Corpus, encode, find_corpus, read_corpus
 from gpt.corpus.sources import Source
 from gpt.counting import baseline as counting
@@ -29,7 +30,7 @@ from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.storage.run import Checkpoint
 from gpt.training import plan as module
 from gpt.training import ranks
-from gpt.training.fit import Speed, estimate
+from gpt.training.fit import MOST_EPOCHS, Speed, estimate
 from gpt.training.plan import CHANGEABLE, Machine, make_plan, resume_plan, usable_device
 
 PIPE = io.BytesIO()
@@ -147,7 +148,7 @@ def test_the_steps_fit_the_minutes(
     total = train.steps * 0.01 + evaluations * budget.evaluating + last
     assert total == pytest.approx(60 * minutes, rel=0.01)
     assert train.warmup_steps == min(100, train.steps // 10)
-    assert train.horizons == ((0, train.steps, 0),)
+    assert train.horizons == (Horizon(0, train.steps),)
     assert train.eval_chars == given.get("eval_chars", 0)
 
 
@@ -274,6 +275,25 @@ def test_a_resumed_run_may_change_its_length_and_its_evaluations(
         "not bit-exact: the micro-batch size is another, and sums round otherwise",
         "the schedule now ends at step 40, not 12",
     )
+
+
+def test_more_time_ends_at_the_epochs_that_the_corpus_allows(
+    corpus: Corpus, tiny: Checkpoint
+) -> None:
+    """The tiny run has read a small part of its text."""
+    plan = resume_plan(tiny, corpus, {}, CPU, 60)
+    manifest = plan.manifest
+    assert manifest.budget is not None
+    characters, most = manifest.step_characters, manifest.budget.most_steps
+    assert most * characters <= MOST_EPOCHS * plan.train_characters < (most + 1) * characters
+    assert manifest.train.steps == most
+    used = replace(tiny, manifest=replace(tiny.manifest, step=most, train=manifest.train))
+    with pytest.raises(ConfigError, match=r"^minutes: the run has read its text 25 times; more"):
+        resume_plan(used, corpus, {}, CPU, 1)
+    free = replace(tiny, manifest=replace(tiny.manifest, preset="classic"))
+    assert resume_plan(free, corpus, {}, CPU, 60).manifest.train.steps > 10 * most
+    with pytest.raises(ConfigError, match=r"^minutes: cannot be combined with `steps`$"):
+        resume_plan(tiny, corpus, {"steps": 99}, CPU, 1)
 
 
 def test_resume_does_not_count_the_baseline_again(

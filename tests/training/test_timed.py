@@ -13,7 +13,7 @@ from conftest import TEXT, corpus_of, manifest_of, resume
 from ranked import on_ranks
 from tqdm import tqdm
 
-from gpt.config.schedule import Budget, progress
+from gpt.config.schedule import AGAIN, Budget, progress
 from gpt.counting.expert import Expert
 from gpt.interface.training import LAYOUT, followed
 from gpt.storage.run import MODEL, STATE, Run
@@ -21,8 +21,10 @@ from gpt.storage.runs import new_run
 from gpt.training import ranks
 from gpt.training.events import Evaluated, Event, Stepped, Stopped
 from gpt.training.optim import learning_rate
+from gpt.training.plan import Machine, resume_plan
 from gpt.training.trainer import Trainer
 
+CPU = Machine("cpu", 1e11, None, {"ranks": 1})
 STEP, EVALUATION = 1 / 16, 1 / 4  # seconds; sums of them are exact
 BUDGET = Budget(seconds=10.0, per_step=STEP, evaluating=EVALUATION, saving=0.0)
 OPTIONS = {"steps": 140, "step_plan": "0:140", "eval_interval": 0, "evaluations": 5}
@@ -205,6 +207,71 @@ def test_the_recorded_plan_of_steps_repeats_the_weights(tmp_path: Path) -> None:
         for run in (first.run, again.run)
     ]
     assert metrics[0] == metrics[1]
+
+
+def prolonged(trainer: Trainer, clock: Clock, minutes: float = 1 / 6) -> Trainer:
+    """The trainer that trains a run for so much longer, like `gptx train --resume --minutes`."""
+    last, corpus = trainer.run.last(), trainer.corpus
+    plan = resume_plan(last, corpus, {}, CPU, minutes)
+    clock.pauses(500)
+    return at_work(Trainer(trainer.run, corpus, plan.manifest, "cpu", checkpoint=last), clock)
+
+
+@pytest.mark.parametrize("stop", [None, 30])
+def test_a_run_gets_more_time_in_a_new_cycle_that_repeats_bit_for_bit(
+    tmp_path: Path, stop: int | None
+) -> None:
+    """stop: the step at which the run is interrupted before it gets more time."""
+    clock = Clock(late)
+    first = timed(tmp_path / "first", clock)
+    finish(first, stop)
+    step, elapsed = first.manifest.step, first.manifest.elapsed
+    longer = prolonged(first, clock)
+    events = finish(longer)
+    manifest, config = longer.manifest, longer.config
+    assert events[-1] == Stopped(config.steps, "finished")
+    assert manifest.elapsed == pytest.approx(elapsed + 10, rel=0.1)
+    assert config.step_plan.startswith(first.config.step_plan)
+    assert f" {step}+:" in config.step_plan
+    rates = [learning_rate(each, config) for each in range(step - 1, config.steps + 1)]
+    if stop is None:
+        assert max(rates[1:]) == pytest.approx(AGAIN * config.learning_rate, rel=0.1)
+    else:
+        assert rates == sorted(rates, reverse=True)  # it falls from where it was
+    assert rates[-1] == config.min_lr
+    start = replace(manifest_of(first.corpus), train=manifest.train)
+    again = Trainer(new_run(tmp_path / "again", "x"), first.corpus, start, "cpu")
+    finish(again)
+    assert weights(again.run, manifest.step) == weights(longer.run, manifest.step)
+    metrics = [
+        [(each["step"], each["val_loss"]) for each in run.records("metrics")]
+        for run in (longer.run, again.run)
+    ]
+    assert metrics[0] == metrics[1]
+
+
+@pytest.mark.parametrize("more", [0, 1, 40])
+def test_a_run_with_more_time_continues_after_an_interruption(tmp_path: Path, more: int) -> None:
+    """more: steps of the new cycle before the interruption; 0: it was killed before its first."""
+    ends = {}
+    for name in ("unbroken", "stopped"):
+        clock = Clock(late)
+        trainer = timed(tmp_path / name, clock)
+        finish(trainer)
+        step = trainer.manifest.step
+        trainer = prolonged(trainer, clock)
+        if name == "stopped":
+            if more:
+                finish(trainer, step + more)
+            else:
+                next(trainer.events())
+            clock.pauses(500)
+            trainer = at_work(resume(trainer.run, trainer.corpus, trainer.run.last()), clock)
+            if not more:  # the step is made again
+                clock.now -= STEP * 3
+        finish(trainer)
+        ends[name] = trainer.manifest.train, weights(trainer.run, trainer.manifest.step)
+    assert ends["stopped"] == ends["unbroken"]
 
 
 def test_giving_steps_ends_the_time_budget(tmp_path: Path) -> None:
