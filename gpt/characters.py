@@ -30,6 +30,10 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 
+# Scripts without spaces between words, and marks that a space follows.
+UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
+MARKS = ".,;:!?…"
+
 MOST_IN_CELL = 16  # characters on average: an emoji of a family has 7 in two cells
 PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # symbols of control characters
 
@@ -74,6 +78,18 @@ def label(character: str, ascii_only: bool = False) -> str:
 def quoted(character: str, ascii_only: bool = False) -> str:
     """A label in quotes, for running text."""
     return f"'{label(character, ascii_only)}'"
+
+
+def words_meet(before: str, after: str) -> bool:
+    """Whether two texts need a space between them: letters or digits would meet, or a letter a mark
+    that a space follows, in a script with spaces between words.
+    """
+    if not (before and after):
+        return False
+    last, first = before[-1], after[0]
+    meets = (last.isalnum() and first.isalnum()) or (last in MARKS and first.isalpha())
+    scripts = (unicodedata.name(each, "").startswith(UNSPACED) for each in (last, first))
+    return meets and not any(scripts)
 
 
 def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:

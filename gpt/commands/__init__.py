@@ -138,8 +138,6 @@ def _code_of(app: typer.Typer) -> int:
     except console.ReaderLeft:
         code = 128 + 13  # SIGPIPE's number; Windows has no such signal
     except Exception as error:
-        if os.environ.get("GPTX_DEBUG"):
-            traceback.print_exc()
         code, message = explained(error)
         if message and not (is_follower() and isinstance(error, ClickException)):
             console.say_error(message)
@@ -228,7 +226,11 @@ def _reopen_closed_streams() -> None:
 
 
 def explained(error: Exception) -> tuple[int, str]:
-    """The exit code and the line for an error."""
+    """The exit code and the line for an error that is being handled; GPTX_DEBUG=1 prints its
+    traceback.
+    """
+    if os.environ.get("GPTX_DEBUG"):
+        traceback.print_exc()
     if isinstance(error, GptxError):
         from gpt.config.fields import spelled
 

@@ -34,6 +34,7 @@ CHUNK = 2**16  # bytes of a text read at once
 MORE = 64  # chunks that are read to find out how a text is encoded
 WIDE = 200  # cells of a line if there is no terminal
 LONGEST_LINE = 4000  # characters of a line on stderr
+CLOSING = "、。，．：；！？）」』】》〉”’…ー"  # no line begins with one of these
 
 
 class ReaderLeft(Exception):
@@ -53,7 +54,7 @@ def say(line: str) -> None:
 def aside(line: str) -> str:
     """The line for stderr: wrapped between words on a terminal."""
     line = one_line(line)
-    return _wrapped(line, width(sys.stderr) or WIDE) if sys.stderr.isatty() else line
+    return "".join(wrapped([line], width(sys.stderr) or WIDE)) if sys.stderr.isatty() else line
 
 
 def one_line(text: str) -> str:
@@ -74,25 +75,40 @@ def _print_aside(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def _wrapped(text: str, width: int) -> str:
-    """Lines of at most `width` cells, broken at spaces; a longer word stays whole."""
-    if len(text) * 2 <= width:  # even if every character is two cells wide
-        return text
+def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
+    """The pieces of a text with newlines in place of spaces, in lines of at most `width` cells.
+
+    Each word is held until the next one begins, so that nothing changes that has been written. East
+    Asian characters are words of their own, with the punctuation that follows; a longer word stays
+    whole.
+    """
     from rich.cells import cell_len
 
-    if all(cell_len(line) <= width for line in text.split("\n")):
+    column, gap, word = 0, "", ""
+
+    def placed() -> str:
+        """The held word after its spaces, or in a new line."""
+        nonlocal column, gap, word
+        size = cell_len(word)
+        breaks = word and column and column + len(gap) + size > width
+        before, column = ("\n", 0) if breaks else (gap, column + len(gap))
+        column, text, gap, word = column + size, before + word, "", ""
         return text
-    lines: list[str] = []
-    for paragraph in text.split("\n"):
-        line = ""
-        for word in paragraph.split(" "):
-            longer = f"{line} {word}" if line else word
-            if line.strip() and cell_len(longer) > width:
-                lines.append(line)
-                longer = word
-            line = longer
-        lines.append(line)
-    return "\n".join(lines)
+
+    for char in chain.from_iterable(pieces):
+        if char == "\n":
+            yield placed() + char
+            column = 0
+        elif char == " ":
+            if word:
+                yield placed()
+            gap += char
+        else:
+            wide = 2 in (cell_len(char), cell_len(word[-1:]))
+            if word and wide and char not in CLOSING:
+                yield placed()
+            word += char
+    yield placed()
 
 
 @contextmanager
@@ -143,11 +159,18 @@ def width(stream: TextIO) -> int | None:
     return None
 
 
-def stream(begin: str, pieces: Iterable[str] = ()) -> None:
-    """Writes a text to stdout piece by piece, then a newline, also after Ctrl-C."""
+def stream(begin: str, pieces: Iterable[str] = (), wraps: bool = False) -> None:
+    """Writes a text to stdout piece by piece, then a newline, also after Ctrl-C. wraps: between
+    words, at the terminal's width.
+    """
     last = ""
+    texts: Iterable[str] = chain((begin,), pieces)
+    if wraps and (cells := width(sys.stdout)):
+        from gpt.characters import escape
+
+        texts = wrapped(map(escape, texts), cells)
     try:
-        for text in chain((begin,), pieces):
+        for text in texts:
             if text:
                 write(text)
                 last = text[-1]

@@ -6,17 +6,20 @@ command. For a model with an encoder, a typed line is a source, whose target is 
 
 from __future__ import annotations
 
+import ast
 import os
-import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from gpt.blocks import Facts
+from gpt.characters import words_meet
 from gpt.commands import console, explained, shared
 from gpt.commands.shared import refuse
 from gpt.config import SampleConfig, Unknown
-from gpt.config.fields import field_types, flag_of
+from gpt.config.fields import flag_of
 from gpt.errors import ConfigError, GptxError
 from gpt.signals import graceful, raise_first_interrupt
 from gpt.storage.files import storage_errors
@@ -24,25 +27,41 @@ from gpt.storage.files import storage_errors
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
 
-SETTINGS = tuple(each.name for each in fields(SampleConfig) if each.name != "n")
-OTHERS = [f"/{flag_of(name)[2:]}" for name in SETTINGS if name != "length"]
+SETTINGS = {flag_of(each.name)[2:]: each.name for each in fields(SampleConfig) if each.name != "n"}
+#: What a line does. A command takes a value if its key has one.
 HELP = {
-    "Enter": "the model continues; Ctrl-C stops it",
-    "text, Enter": "adds the text, and the model continues; Alt-Enter begins a new line; "
-    "// begins with /",
-    "/undo": "undoes the last turn; Enter then gives another one",
+    "Enter": "the model continues; Ctrl-C stops it and keeps what it wrote",
+    "text, Enter": "adds the text, with a space if words would meet, and the model continues; "
+    "Alt-Enter begins a new line; // begins with /",
+    "+text, text+": "without that space: + at the begin continues the last word, + at the end "
+    "lets the model continue yours",
+    "/again": "another version of the model's last turn",
+    "/three": "three versions of it; 1, 2 or 3 then takes one",
+    "/undo": "takes back the last turn, yours and the model's",
     "/new": "begins an empty text",
     "/show": "shows the whole text",
-    "/save FILE": "writes it into a new file; /save! FILE also over another",
-    "/length 100": f"changes a setting; so do {', '.join(OTHERS[:-1])} and {OTHERS[-1]}; "
-    "none removes a filter, and without a value the present one is shown",
-    "/stop TEXT": "ends turns before this text; none: no more",
-    "/set": "shows all settings",
+    "/save [FILE]": "writes it into a file: FILE, that of the last /save, or sample.txt",
+    "/unknown [HOW]": "names the characters of your last line that the model does not know, and "
+    "sets HOW it treats them",
+    "/stop [TEXT]": "ends every turn before this text; none: no more",
+    "/length 100": f"changes a setting; so do {', '.join(f'/{it}' for it in [*SETTINGS][1:])}; "
+    "none removes a filter, and without a value all are shown",
+    "/help": "shows this",
     "/quit": "ends; so does Ctrl-D",
 }
-BARE = ("undo", "new", "show", "set", "help", "quit")  # commands that take no value
-COMMANDS = (*BARE, "save", "save!", "stop")
 LONGEST_TURN = 10_000_000  # characters kept in memory, and shown by a command
+TOO_LONG = f"at most {LONGEST_TURN:,} characters a turn"
+
+
+class Turn(NamedTuple):
+    """The text before a turn, and the text that the model continued. ends: whether the typed text
+    ends with a whole word. past: the stop text that the model continued after.
+    """
+
+    before: str
+    start: str = ""
+    ends: bool = False
+    past: str | None = None
 
 
 @dataclass
@@ -54,39 +73,63 @@ class Talk:
     stops: tuple[str, ...] = ()
     text: str = ""
     unknown: Unknown = "fold"
-    before: list[str] = field(default_factory=list)  # the text before each turn
-    drawn: int = 0  # turns of the model so far; each turn uses different random numbers
+    turns: list[Turn] = field(default_factory=list)
+    drawn: int = 0  # turns of the model since the seed was set; each has other random numbers
     stopped: str | None = None  # stop text that ended the last turn; Enter continues after it
-    saved: set[Path] = field(default_factory=set)  # files that /save may replace
+    saved: list[Path] = field(default_factory=list)  # files that /save may replace
+    asked: Path | None = None  # a file that /save replaces if it is asked once more
+    line: str = ""  # typed last
+    versions: list[tuple[str, str | None]] = field(default_factory=list)  # of which 1, 2 … take one
     help: ClassVar[Mapping[str, str]] = HELP
-    hint: ClassVar[str] = "Enter: the model continues"
 
     def __post_init__(self) -> None:
-        if self.settings.length > LONGEST_TURN:
-            raise ConfigError(f"--length: at most {LONGEST_TURN:,} characters a turn with -i")
+        refuse((self.settings.length > LONGEST_TURN, f"--length: {TOO_LONG} with -i"))
         self.settings = replace(self.settings, n=1)
 
     def take(self, line: str) -> bool:
         """Handles a typed line; False ends the session. Raises GptxError, and changes nothing."""
-        if line.startswith("/") and not line.startswith("//"):
+        versions, self.versions = self.versions, []
+        if line.strip() in [str(1 + n) for n in range(len(versions))]:
+            self.text, self.stopped = versions[int(line) - 1]
+        elif line.startswith("/") and not line.startswith("//"):
             name, _, raw = line[1:].partition(" ")
             try:
-                return self._command(name.strip(), raw, raw.strip())
-            except ConfigError as error:
-                raise ConfigError(f"/{name.strip()}: {error.reason}") from None
-        typed = line[1:] if line.startswith("//") else line
-        self.turn(shared.known_text(self.model, typed, self.unknown))
-        return True
+                self._command(name.strip(), raw, raw.strip())
+            except (ConfigError, ValueError) as error:
+                reason = getattr(error, "reason", error)
+                raise ConfigError(f"/{name.strip()}: {reason}") from None
+        else:
+            self.line = line[line.startswith("//") :]
+            self.turn(self.line)
+        return line.strip() != "/quit"
 
-    def turn(self, added: str) -> None:
-        """Adds a text; the model continues it, and its text is shown as it comes."""
-        self.before.append(self.text)
-        self.text += added
-        settings = self._next_settings()
-        past, self.stopped = None if added else self.stopped, None
-        interrupted: list[str] = []
+    def turn(self, typed: str) -> None:
+        """Adds a line; the model continues it, and its text is shown as it comes."""
+        opened = typed[-1:] == "+" and typed[-2:-1].isalnum()
+        typed = typed[:-1] if opened else typed
+        joined = typed.startswith("+") and self._meets(typed[1:])
+        typed = shared.known_text(self.model, typed[joined:], self.unknown)
+        space = " " * (not joined and self._meets(typed))
+        start, past = self.text + space + typed, None if typed else self.stopped
+        self.turns.append(Turn(self.text, start, bool(typed) and not opened, past))
+        self._write(typed)
+
+    def _meets(self, added: str) -> bool:
+        """Whether the text and this one need a space between them, which the model knows."""
+        return words_meet(self.text, added) and not self.model.vocabulary.unknown(" ")
+
+    def _write(self, shown: str) -> None:
+        """The model continues from the start of the last turn; shows that after `shown`."""
+        turn = self.turns[-1]
+        self.text, self.stopped = turn.start, None
+        settings, interrupted = self._next_settings(), list[str]()
         with graceful(interrupted.append, "SIGINT"):
-            samples = self.model.stream(self.text, settings, self.stops, past=past)
+            if turn.ends:  # with a word, which the next letter would continue
+                one = replace(settings, length=min(1, settings.length))
+                first = "".join(piece for (piece,) in self.model.stream(self.text, one))
+                space = " " * self._meets(first)
+                self.text, shown = self.text + space, shown + space
+            samples = self.model.stream(self.text, settings, self.stops, past=turn.past)
 
             def gained() -> Iterator[str]:
                 for (piece,) in samples:
@@ -95,10 +138,10 @@ class Talk:
                     if interrupted:
                         return
 
-            console.stream(added, gained())
+            console.stream(shown, gained(), wraps=True)
         (self.stopped,) = samples.stopped
         if self.stopped is not None:
-            console.say(f"stopped at {_shown(self.stopped)}")
+            console.say(f"stopped at {self.stopped!r}")
 
     def _next_settings(self) -> SampleConfig:
         """The settings with other random numbers than in the turns before."""
@@ -106,187 +149,145 @@ class Talk:
         self.drawn += 1
         return settings
 
-    def _command(self, name: str, raw: str, value: str) -> bool:
-        hint = f"; /{value} changes one" if name == "set" else ""
-        refuse((name in BARE and bool(value), f"takes nothing after it{hint}"))
-        if name == "quit":
-            return False
-        if name == "undo":
-            refuse((not self.before, "there is nothing to take back"))
-            self.text, self.stopped = self.before.pop(), None
-            console.stream("\n".join(self.text.split("\n")[-3:]))
-        elif name == "new":
-            self.before.append(self.text)
-            self.text, self.stopped = "", None
-        elif name == "show":
-            console.stream(self.text)
-        elif name in ("save", "save!"):
-            self._save(name, value)
-        elif name == "help":
-            from gpt.blocks import Facts
+    def _rewrite(self, count: int) -> None:
+        """Writes another version of the last turn, or several to choose from."""
+        self.turns = self.turns or [Turn(self.text, self.text, past=self.stopped)]
+        kept, first, self.versions = (self.text, self.stopped), self.drawn, []
+        for number in range(1, count + 1):
+            self._write(f"{number}  " if count > 1 else "")
+            self.versions.append((self.text, self.stopped))
+        seeds = ", ".join(str(self.settings.seed + n) for n in range(first, self.drawn))
+        if count > 1:
+            self.text, self.stopped = kept
+            seeds += " · 1, 2 or 3 takes one; any other line leaves the text as it was"
+        console.say(f"seed {seeds}")
+        self.versions *= count > 1
 
-            console.show_aside([Facts(self.help)])
-        elif name == "stop":
-            self._set_stop(raw)
-        elif name == "set":
+    def _command(self, name: str, raw: str, value: str) -> None:
+        bare = f"/{name}" in self.help
+        known = bare or any(key.startswith(f"/{name} [") for key in self.help)
+        refuse((bare and bool(value), "takes nothing after it"))
+        match name if known else None:
+            case "again" | "three":
+                self._rewrite(1 if name == "again" else 3)
+            case "undo":
+                refuse((not self.turns, "there is nothing to take back"))
+                self.text, self.stopped = self.turns.pop().before, None
+                console.stream("\n".join(self.text.split("\n")[-3:]), wraps=True)
+            case "new":
+                self.turns.append(Turn(self.text))
+                self.text, self.stopped = "", None
+            case "show":
+                console.stream(self.text, wraps=True)
+            case "save":
+                self._save(value)
+            case "help":
+                console.show_aside([Facts(self.help)])
+            case "unknown":
+                self.model.vocabulary.encode("", value or self.unknown)  # raises for others
+                self.unknown = value or self.unknown
+                missing = " ".join(map(repr, self.model.vocabulary.unknown(self.line)))
+                console.say(f"unknown {self.unknown} · in your last line: {missing or 'none'}")
+            case "stop" if raw:
+                stops = () if value == "none" else (raw,)
+                self.stops = shared.checked_stops(self.model, stops, "/stop")
+                self.stopped = None
+            case None:
+                self._set(name.replace("_", "-"), value)
+        if name == "stop" or not known:
             console.say(self.described())
-        else:
-            self._set(name.replace("-", "_"), value)
-        return True
 
-    def _save(self, name: str, value: str) -> None:
-        """Writes the text into a file. /save replaces only a file that it wrote before."""
-        from gpt.words import counted
-
-        refuse(
-            (not value, "name a file"),
-            (not self.text, "the text is empty; nothing was written"),
-        )
-
-        try:
-            path = Path(value).expanduser()
-        except RuntimeError:
-            user = Path(value).parts[0]
-            raise ConfigError(f"{user} is not the home of a user; give another name") from None
-        with storage_errors(f"write {value}"):
-            foreign = os.path.isfile(path) and path.resolve() not in self.saved
-            advice = f"{value} is there already; /save! {value} replaces it"
-            refuse((name == "save" and foreign, advice))
-            console.write(self.text, path)
-            self.saved.add(path.resolve())
-        console.say(f"{counted(f'{len(self.text):,}', 'character')} in {value}")
-
-    def _set_stop(self, raw: str) -> None:
-        """Sets one stop text, exactly as typed; "none" removes all; an empty text shows them."""
-        if raw:
-            none = raw.strip() == "none"
-            self.stops = () if none else shared.checked_stops(self.model, (raw,), "/stop")
-            self.stopped = None
-        console.say(self.described() if raw else f"stop {_listed(self.stops)}")
+    def _save(self, value: str) -> None:
+        """Writes the text into a file; over one that the session has not made, if asked twice."""
+        refuse((not self.text, "the text is empty; nothing was written"))
+        name = value or str(self.saved[-1] if self.saved else "sample.txt")
+        with storage_errors(f"write {name}"):
+            place = Path(os.path.expanduser(name)).resolve()
+            if place.is_file() and place not in self.saved and self.asked != place:
+                self.asked = place
+                raise ConfigError(f"{name} is there already; the same again replaces it")
+            console.write(self.text, place)
+        self.asked = None
+        self.saved.append(place)
+        console.say(f"{len(self.text):,} characters in {place}")
 
     def _set(self, name: str, value: str) -> None:
-        """Changes a setting, or shows it. Raises ConfigError for an unknown name or wrong value."""
+        """Changes a setting. Raises ConfigError for an unknown name or wrong value."""
         refuse((name not in SETTINGS, "no such command; /help lists them"))
-        if not value:
-            console.say(_setting(name, getattr(self.settings, name)))
-            return
-        kind = field_types(SampleConfig)[name]
-        number: Any = None
-        if value != "none" or kind in (int, float):
-            try:
-                number = int(value) if kind in (int, int | None) else float(value)
-            except ValueError:
-                raise ConfigError(f"{value!r} is not a number") from None
-        too_long = name == "length" and number > LONGEST_TURN
-        refuse((too_long, f"at most {LONGEST_TURN:,} characters a turn"))
-        self.settings = self.with_setting(name, number)
-        console.say(self.described())
+        if value:
+            read: Any = None if value == "none" else value
+            with suppress(ValueError, SyntaxError):
+                read = ast.literal_eval(value)
+            settings = self.with_setting(SETTINGS[name], read)
+            refuse((settings.length > LONGEST_TURN, TOO_LONG))
+            self.settings = settings
+            self.drawn *= name != "seed"  # the next turn has this seed
 
-    def with_setting(self, name: str, value: float | None) -> SampleConfig:
+    def with_setting(self, name: str, value: Any) -> SampleConfig:
         """The settings with another value of one. Raises ConfigError."""
-        changed: dict[str, Any] = {name: value}
-        return replace(self.settings, **changed)
+        return replace(self.settings, **{name: value})
 
     def described(self) -> str:
         """The settings that have a value, on one line."""
-        values = {name: getattr(self.settings, name) for name in SETTINGS}
-        given = [_setting(name, value) for name, value in values.items() if value is not None]
-        return " · ".join([*given, *([f"stop {_listed(self.stops)}"] if self.stops else [])])
+        values = {name: getattr(self.settings, field) for name, field in SETTINGS.items()}
+        given = [f"{name} {value}" for name, value in values.items() if value is not None]
+        return " · ".join([*given, *(f"stop {each!r}" for each in self.stops)])
 
 
 def talk(talk: Talk, title: str) -> None:
     """Reads lines from the terminal until the user ends the session; no error ends it."""
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.key_binding import KeyBindings
 
     keys = KeyBindings()
     keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
-    names = [f"/{name.replace('_', '-')}" for name in (*COMMANDS, *SETTINGS)]
-    session: PromptSession[str] = PromptSession(
-        completer=WordCompleter(names, sentence=True),
-        complete_while_typing=False,
-        key_bindings=keys,
-    )
+    session: PromptSession[str] = PromptSession(key_bindings=keys)
     console.say(f"{title} · {talk.described()}")
-    console.say(f"{talk.hint} · /help · Ctrl-D ends")
+    key, what = next(iter(talk.help.items()))
+    console.say(f"{key}: {what} · /help · Ctrl-D ends")
     if talk.text:
-        console.stream(talk.text)
-    while True:
+        console.stream(talk.text, wraps=True)
+    going = True
+    while going:
         raise_first_interrupt()
         try:
-            line = session.prompt("> ")
-        except KeyboardInterrupt:  # the line is dropped
-            continue
+            going = talk.take(session.prompt("> "))
         except EOFError:
-            return
-        try:
-            if not talk.take(line):
-                return
+            going = False
         except KeyboardInterrupt:
-            continue
+            pass  # the line is dropped
         except console.ReaderLeft:
             raise
         except Exception as error:  # an error must not end the session, which would lose the text
-            if os.environ.get("GPTX_DEBUG"):
-                traceback.print_exc()
             kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
             console.say_error(explained(error)[1] + kept)
 
 
-def _setting(name: str, value: float | None) -> str:
-    shown = "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-    return f"{flag_of(name)[2:]} {shown}"
-
-
-def _listed(stops: Sequence[str]) -> str:
-    return " ".join(map(_shown, stops)) or "none"
-
-
-def _shown(stop: str) -> str:
-    """A stop text with its spaces and newlines visible."""
-    from gpt.characters import label
-
-    return f"'{''.join(map(label, stop))}'"
-
-
 @dataclass
 class AskTargets(Talk):
-    """`sample -i` with a model that has an encoder: a typed line is a source, whose target is
-    written. The text so far is the pairs, a line each.
-    """
+    """For a model with an encoder: a typed line is a source; the text is the pairs, a line each."""
 
     beam: int | None = None
-    hint: ClassVar[str] = "type a source, Enter: its target"
     help: ClassVar[Mapping[str, str]] = {
         "source, Enter": "writes its target; // begins with /",
         "Enter": "writes a target of the last source; with a temperature, another one",
-        **{name: HELP[name] for name in ("/show", "/save FILE", "/set", "/quit")},
-        "/temperature 1": "changes a setting; so do /length, /seed and the filters; none removes a "
-        "filter, and without a value the present one is shown",
-        "/undo": "removes the last pair",
-        "/new": "removes all pairs",
+        **{key: HELP[key] for key in [*HELP][5:9] + [*HELP][-3:]},
     }
 
-    def turn(self, added: str) -> None:
+    def turn(self, typed: str) -> None:
         """Writes a source's target; without a source, another one of the last source."""
         from gpt.reading.targets import write_targets
 
-        if not added and not self.text:
-            raise ConfigError("type a source")
-        source = added or self.text.removesuffix("\n").split("\n")[-1].split("\t")[0]
-        settings = self._next_settings()
-        model, chosen = self.model, ([source], settings, self.beam)
+        refuse((not typed and not self.text, "type a source"))
+        source = typed or self.text.removesuffix("\n").split("\n")[-1].split("\t")[0]
+        model, chosen = self.model, ([source], self._next_settings(), self.beam)
         ((best, *_),) = write_targets(model.reader, model.vocabulary, *chosen)
         target = model.vocabulary.decode(best.ids)
-        self.before.append(self.text)
+        self.turns.append(Turn(self.text))
         self.text += f"{source}\t{target}\n"
         console.stream(target)
 
-    def _set_stop(self, raw: str) -> None:
-        raise ConfigError("a target ends by itself")
-
-    def with_setting(self, name: str, value: float | None) -> SampleConfig:
+    def with_setting(self, name: str, value: Any) -> SampleConfig:
         """The settings with another value of one. Raises ConfigError."""
         from gpt.reading.targets import target_settings
 

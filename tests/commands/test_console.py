@@ -68,7 +68,7 @@ def test_terminal_lines_break_between_words(monkeypatch: pytest.MonkeyPatch, col
     console.say(text)
     lines = terminal.getvalue().split("\n")
     assert all(cell_len(line) <= columns for line in lines if "longer" not in line)
-    assert terminal.getvalue().split() == text.split()
+    assert "".join(terminal.getvalue().split()) == "".join(text.split())
     short = Terminal()
     monkeypatch.setattr(sys, "stderr", short)
     console.say("two words")
@@ -77,6 +77,23 @@ def test_terminal_lines_break_between_words(monkeypatch: pytest.MonkeyPatch, col
     monkeypatch.setattr(sys, "stderr", pipe)
     console.say_error("many words " * 40)  # which is not broken
     assert pipe.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize("columns", [6, 10, 40])
+@pytest.mark.parametrize("piece", [1, 3, 1000])
+def test_streamed_text_breaks_between_words_and_changes_nothing_that_was_written(
+    columns: int, piece: int
+) -> None:
+    text = "  She wept, and  went.\n\n東京は、大阪。そして incomprehensibilities\nend "
+    pieces = [text[at : at + piece] for at in range(0, len(text), piece)]
+    lines = "".join(console.wrapped(pieces, columns)).split("\n")
+    for line in lines:
+        assert cell_len(line.rstrip()) <= columns or " " not in line.strip()
+        assert line[:1] not in [*"、。"]
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    for word in ("wept,", "went.", "incomprehensibilities"):
+        assert any(word in line for line in lines)
+    assert "".join(console.wrapped(pieces, 200)) == text
 
 
 def test_lines_beside_a_bar_and_coloured_tables_are_wrapped_once(

@@ -360,12 +360,12 @@ def test_interactive_errors_change_nothing(asking: AskTargets) -> None:
         ("x", TextError, "'x'"),
         ("a" * 17, TextError, "17 characters"),
         ("/top-k 3", ConfigError, "has no effect at temperature 0"),
-        ("/stop c", ConfigError, "a target ends by itself"),
+        ("/stop c", ConfigError, "no such command"),
         ("/length 16", ConfigError, "16 is more than the longest target"),
     ):
         with pytest.raises(kind, match=problem):
             asking.take(line)
-    assert (asking.text, asking.before) == ("", [])
+    assert (asking.text, asking.turns) == ("", [])
     assert asking.settings.top_k is None
 
 
