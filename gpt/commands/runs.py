@@ -41,6 +41,7 @@ class Runs(shared.Writing):
             "File for the comparison: .csv, .json, .txt the table; .svg, .png, .pdf the curves."
         ),
     ] = None
+    options: Annotated[bool, "Show every option of a run with what it means."] = False
     verify: Annotated[bool, "Read every byte, and check every model's numbers."] = False
 
     def execute(self) -> None:
@@ -100,7 +101,8 @@ class Runs(shared.Writing):
             record = to_record(found.records(), {})
             self.write_json({**record, **logs, "training": run.records("training")})
         else:
-            self.write_blocks(found.blocks())
+            *blocks, options = found.blocks()
+            self.write_blocks([*blocks, options] if self.options else blocks)
 
     def _compare(self, rows: list[tuple[Run, Manifest]], form: Form) -> None:
         """A table of several runs and their curves, or one of them as a file."""

@@ -12,10 +12,16 @@ import numpy.typing as npt
 
 from gpt.blocks import Block, Cell, Column, Curves, Fold, Line, Note, Records, Table, Title
 from gpt.checks import TableResult
+from gpt.config.schedule import cycle_of
+from gpt.storage.losses import no_better
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.words import counted, measured_on
 
+#: Of what a loss falls in the second half of a cycle, about as much more in as many steps again, in
+#: the measured runs (benchmarks/LOG.md); a curve of fewer evaluations says too little.
+DOUBLED, LEAST = 0.5, 4
+SMALLEST = 0.001  # nats; seeds differ by more
 UNSEEN = 4  # `late` leaves out the first 1/UNSEEN of a training
 #: The names of a run's losses -> what they are of.
 MEANINGS = {"val": "on the validation text", "train": "on the training text"}
@@ -93,6 +99,40 @@ class Curve(TableResult):
         columns |= {"gpt": self.gpt, "val_characters": self.characters}
         known = {name: each for name, each in columns.items() if each is not None}
         return Records(known, {"run": self.name})
+
+
+def gain_of(manifest: Manifest, curve: Curve) -> float | None:
+    """About how many nats lower the loss would be after as many steps again as the last cycle of a
+    finished run had. None if the curve does not tell.
+    """
+    begin, end = cycle_of(manifest.train, manifest.step)[0].start, manifest.step
+    known = (curve.steps > begin) & (curve.steps <= end) & np.isfinite(curve.val)
+    steps, losses = curve.steps[known], curve.val[known]
+    if end < manifest.train.steps or len(steps) < LEAST:
+        return None
+    fallen = float(np.interp((begin + end) / 2, steps, losses) - losses[-1])
+    return DOUBLED * fallen if fallen > 0 else None
+
+
+def outlook_of(manifest: Manifest, curve: Curve) -> str:
+    """Whether the text is the limit, or what more time would gain; "" if the losses do not tell."""
+    budget, best, step = manifest.budget, manifest.best_step, manifest.step
+    most = budget.most_steps if budget else 0
+    limit = "the text is the limit: {}; more text helps more than more time"
+    if best is not None and best < step and manifest.since_best > 1:
+        return limit.format(no_better(best, *manifest.part))
+    if 0 < most <= step:
+        read = step * manifest.step_characters
+        times = read / max(1, manifest.corpus.characters - manifest.val_characters)
+        often = f"{times:.0f} times" if not manifest.mean_length else "as often as it helps"
+        return limit.format(f"it has been read {often}")
+    gain = gain_of(manifest, curve)
+    if gain is None:
+        return ""
+    free = not most or 2 * step <= most
+    within = "the text is not the limit" if free else "then the text is the limit"
+    by = f"about {gain:.1g}" if gain >= SMALLEST else f"less than {SMALLEST}"
+    return f"twice the time would lower the loss by {by} nats; {within}"
 
 
 def line_of(name: str, x: npt.NDArray[Any], y: npt.NDArray[Any], lowest: bool = False) -> Line:

@@ -24,7 +24,7 @@ from gpt.checks import Check, TableResult
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
 from gpt.config.train import trained_parameters
-from gpt.storage.curves import Curve, curve_of
+from gpt.storage.curves import Curve, curve_of, outlook_of
 from gpt.storage.losses import best_facts, counting_facts, counting_record, than_counting
 from gpt.storage.manifest import CorpusId, Manifest, Parent
 from gpt.storage.model_file import StoredModel
@@ -140,7 +140,7 @@ class Overview(TableResult):
         )
 
     def blocks(self) -> list[Block]:
-        """Facts, every option with what it means, the losses, and the samples."""
+        """What more time would gain, the losses, facts, samples; last, what every option means."""
         manifest = self.manifest
         trained = "" if manifest.imported else f" of {manifest.train.steps:,}, {time_of(manifest)}"
         samples = [
@@ -149,10 +149,11 @@ class Overview(TableResult):
         ]
         return [
             Title("run", [self.name, f"step {manifest.step:,}{trained}"]),
-            Facts(facts_of(manifest)),
-            Fold("options", [self._options()]),
+            *([Note(outlook)] if (outlook := outlook_of(manifest, self.curve)) else []),
             *(self.curve.blocks() if len(self.curve) else []),
+            Facts(facts_of(manifest)),
             *samples,
+            Fold("options", [self._options()]),
         ]
 
     def _options(self) -> Table:

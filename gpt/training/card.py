@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpt.blocks import Block, Facts
 from gpt.config.fields import flag_of
 from gpt.config.schedule import characters_read, cycle_of
+from gpt.storage.curves import curve_of, outlook_of
 from gpt.storage.losses import best_facts, comparison_record, counting_facts, few_facts
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import (
@@ -95,13 +96,19 @@ def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> 
     resume = f"gptx train --resume --run {run.name}{where}"
     if manifest.environment.get("ranks", 1) != 1:
         resume = resume.replace("gptx", "torchrun … -m -- gpt", 1) + " --shard" * shard
+    outlook = outlook_of(manifest, curve_of(run, manifest))
+    if outlook and manifest.step == steps and "the time" in outlook:
+        resume += f" --minutes {max(0.1, manifest.elapsed / 60):.2g}"
+    elif reason in ("finished", "patience"):
+        resume = ""
     commands = (f"gptx sample{_prompt(run)}", "gptx attn", f"gptx runs {run.name}")
     facts = {
         "ended": f"{ended}, {time_of(manifest)}",
         "best": best_facts(manifest),
         "to beat": counting_facts(manifest),
         "saved": str(run.path),
-        "go on": "" if reason in ("finished", "patience") else resume,
+        "more time": outlook,
+        "go on": resume,
         "next": [f"{command}{where}" for command in commands],
     }
     return [Facts(facts)]

@@ -22,8 +22,13 @@ def test_runs_lists_runs_and_shows_one(gptx: Gptx) -> None:
     assert header.split()[:2] == ["run", "step"]
     assert row.startswith("corpus-1 ")
     story = gptx("runs", "corpus-1").out
-    for word in ("n_layer", "loss", "step 4", "step 8", "Transformer blocks."):
+    for word in ("loss", "step 4", "step 8", "model "):
         assert word in story
+    assert "n_layer" not in story
+    every = gptx("runs", "corpus-1", "--options").out
+    assert every.startswith(story.rstrip("\n"))
+    for word in ("n_layer", "Transformer blocks."):
+        assert word in every
 
 
 def test_runs_verify_detects_a_changed_byte(gptx: Gptx, home: Path) -> None:

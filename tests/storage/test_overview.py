@@ -112,7 +112,7 @@ def test_list_and_run_fit_the_page_and_escape_names(width: int | None, ascii_onl
     assert all(name in output for name in (*field_help(ModelConfig), *field_help(TrainConfig)))
     if width is None and not ascii_only:
         assert "corpus   \\x1b[31m[red]\\u202eáru[/].txt" in output
-        assert output.endswith("\n␛[31m[red]U+202Eáru[/].txt\n⇥new")
+        assert "\n␛[31m[red]U+202Eáru[/].txt\n⇥new\n" in output
 
 
 def test_damaged_run_is_listed_beside_readable_ones(fresh_run: Run, tmp_path: Path) -> None:
