@@ -54,14 +54,12 @@ TOO_LONG = f"at most {LONGEST_TURN:,} characters a turn"
 
 
 class Turn(NamedTuple):
-    """The text before a turn, and the text that the model continued. ends: whether the typed text
-    ends with a whole word. past: the stop text that the model continued after.
-    """
+    """A turn, to undo or to write again."""
 
-    before: str
-    start: str = ""
-    ends: bool = False
-    past: str | None = None
+    before: str  # the text before it
+    start: str = ""  # the text that the model continued
+    ends: bool = False  # whether the typed text ends with a whole word
+    past: str | None = None  # the stop text that the model continued after
 
 
 @dataclass
@@ -96,7 +94,7 @@ class Talk:
             try:
                 self._command(name.strip(), raw, raw.strip())
             except (ConfigError, ValueError) as error:
-                reason = getattr(error, "reason", error)
+                reason = str(getattr(error, "reason", error)).removeprefix("unknown: ")
                 raise ConfigError(f"/{name.strip()}: {reason}") from None
         else:
             self.line = line[line.startswith("//") :]
@@ -243,8 +241,7 @@ def talk(talk: Talk, title: str) -> None:
     keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
     session: PromptSession[str] = PromptSession(key_bindings=keys)
     console.say(f"{title} · {talk.described()}")
-    key, what = next(iter(talk.help.items()))
-    console.say(f"{key}: {what} · /help · Ctrl-D ends")
+    console.say(f"{': '.join(next(iter(talk.help.items())))} · /help · Ctrl-D ends")
     if talk.text:
         console.stream(talk.text, wraps=True)
     going = True

@@ -19,8 +19,8 @@ from gpt.storage.run import Run
 from gpt.words import counted, measured_on
 
 #: Of what a loss falls in the second half of a cycle, about as much more in as many steps again, in
-#: the measured runs (benchmarks/LOG.md); a curve of fewer evaluations says too little.
-DOUBLED, LEAST = 0.5, 4
+#: the measured runs (benchmarks/LOG.md); a curve of fewer evaluations or steps says too little.
+DOUBLED, LEAST, LEAST_STEPS = 0.5, 4, 250
 SMALLEST = 0.001  # nats; seeds differ by more
 UNSEEN = 4  # `late` leaves out the first 1/UNSEEN of a training
 #: The names of a run's losses -> what they are of.
@@ -108,7 +108,7 @@ def gain_of(manifest: Manifest, curve: Curve) -> float | None:
     begin, end = cycle_of(manifest.train, manifest.step)[0].start, manifest.step
     known = (curve.steps > begin) & (curve.steps <= end) & np.isfinite(curve.val)
     steps, losses = curve.steps[known], curve.val[known]
-    if end < manifest.train.steps or len(steps) < LEAST:
+    if end < max(manifest.train.steps, begin + LEAST_STEPS) or len(steps) < LEAST:
         return None
     fallen = float(np.interp((begin + end) / 2, steps, losses) - losses[-1])
     return DOUBLED * fallen if fallen > 0 else None

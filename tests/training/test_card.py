@@ -245,29 +245,30 @@ def test_last_lines_say_how_the_run_ended_and_how_to_continue(
 
 
 def test_last_lines_say_what_more_time_would_gain_and_how_to_take_it(tmp_path: Path) -> None:
-    run, train = Run(tmp_path / "tale-1"), TrainConfig(steps=100)
+    run, train = Run(tmp_path / "tale-1"), TrainConfig(steps=1000)
     run.path.mkdir()
-    for step in range(10, 101, 10):
-        losses = {"train_loss": 2.0, "val_loss": 3 - step / 100}
+    for step in range(100, 1001, 100):
+        losses = {"train_loss": 2.0, "val_loss": 3 - step / 1000}
         run.append("metrics", {"step": step, **losses, "learning_rate": 0.1, "seconds": 1.0})
-    ended = manifest(step=100, train=train, best_step=100, since_best=0, elapsed=180.0)
+    ended = manifest(step=1000, train=train, best_step=10000, since_best=0, elapsed=180.0)
     facts = last_facts(run, ended, "finished")
     assert facts["more time"] == (
         "twice the time would lower the loss by about 0.2 nats; the text is not the limit"
     )
     assert facts["go on"].startswith("gptx train --resume --run tale-1 --checkpoints ")
     assert facts["go on"].endswith(" --minutes 3")
-    worse = last_facts(run, replace(ended, best_step=70, since_best=3), "finished")
+    worse = last_facts(run, replace(ended, best_step=700, since_best=3), "finished")
     assert worse["more time"] == (
-        "the text is the limit: no better since step 70; more text helps more than more time"
+        "the text is the limit: no better since step 700; more text helps more than more time"
     )
     assert worse["go on"] == ""
-    budget = Budget(seconds=60.0, per_step=0.1, evaluating=0.1, saving=0.1, most_steps=100)
+    budget = Budget(seconds=60.0, per_step=0.1, evaluating=0.1, saving=0.1, most_steps=1000)
     used = last_facts(run, replace(ended, budget=budget), "finished")
     assert re.match(r"the text is the limit: it has been read \d+ times; more", used["more time"])
-    soon = last_facts(run, replace(ended, budget=replace(budget, most_steps=150)), "finished")
+    soon = last_facts(run, replace(ended, budget=replace(budget, most_steps=1500)), "finished")
     assert soon["more time"].endswith(" nats; then the text is the limit")
-    for unknown in (replace(ended, step=50), replace(ended, train=TrainConfig(steps=200))):
+    few = replace(ended, step=200, train=TrainConfig(steps=200), best_step=200)
+    for unknown in (few, replace(ended, step=500), replace(ended, train=TrainConfig(steps=2000))):
         assert last_facts(run, unknown, "SIGINT")["more time"] == ""
 
 
