@@ -182,8 +182,9 @@ class Talk:
             case "help":
                 console.show_aside([Facts(self.help)])
             case "unknown":
-                self.model.vocabulary.encode("", value or self.unknown)  # raises for others
-                self.unknown = value or self.unknown
+                chosen: Any = value or self.unknown
+                self.model.vocabulary.encode("", chosen)  # raises for another word
+                self.unknown = chosen
                 missing = " ".join(map(repr, self.model.vocabulary.unknown(self.line)))
                 console.say(f"unknown {self.unknown} · in your last line: {missing or 'none'}")
             case "stop" if raw:
