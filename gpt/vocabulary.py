@@ -197,8 +197,9 @@ class Reading:
         """Lines for the user. name: of the text, if there are several."""
         from gpt.characters import quoted  # imports rich
 
-        def shown(text: str) -> str:
-            return " + ".join(map(quoted, text))
+        def shown(text: str) -> str:  # a quotation mark in quotes would be hard to read
+            marks = (each if unicodedata.category(each)[0] == "P" else quoted(each) for each in text)
+            return " + ".join(marks)
 
         of = f"{name}: " if name else ""
         if self.folded:

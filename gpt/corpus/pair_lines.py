@@ -6,12 +6,11 @@ error names it.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from gpt.errors import TextError
-from gpt.vocabulary import Ids, Vocabulary
+from gpt.vocabulary import Ids, Vocabulary, fold
 
 TAB, NEWLINE, RETURN = "\t", "\n", "\r"
 LAYOUT = "each line is SOURCE, one TAB, TARGET"
@@ -119,7 +118,7 @@ def source_lines(
     """
     found = []
     for number, line in _lines(lines, start):
-        line, problem = composed(line, vocabulary), None
+        line, problem = fold(line, vocabulary).text, None
         if not line:
             problem = "is empty; give at least one character"
         elif TAB in line:
@@ -136,14 +135,6 @@ def source_lines(
             bad(error)
             found.append(vocabulary.encode(""))
     return found
-
-
-def composed(line: str, vocabulary: Vocabulary) -> str:
-    """The line in Unicode's form NFC if the vocabulary lacks fewer characters of this form: in NFD,
-    an accent is a character after its letter. Else the line as it is.
-    """
-    form = unicodedata.normalize("NFC", line)
-    return form if len(vocabulary.unknown(form)) < len(vocabulary.unknown(line)) else line
 
 
 def _lines(lines: Iterable[str], start: int = 1) -> Iterator[tuple[int, str]]:

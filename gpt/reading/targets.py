@@ -14,7 +14,7 @@ from gpt.checks import require_texts
 from gpt.config import ModelConfig, SampleConfig, Unknown
 from gpt.config.fields import check_size, require
 from gpt.config.sample import SHAPING
-from gpt.corpus.pair_lines import Window, composed, fitting_pairs, pair_lines, source_lines
+from gpt.corpus.pair_lines import Window, fitting_pairs, pair_lines, source_lines
 from gpt.corpus.tables import pairs_of_table, source_of_columns
 from gpt.errors import ConfigError, TextError
 from gpt.reading.decode import require_memory
@@ -124,7 +124,7 @@ def split_pair(
     source, *targets = text.split(FIRST)
     if len(targets) > 1:
         raise TextError("the text has several TABs; give one source, a TAB, one target")
-    source = vocabulary.decode(vocabulary.encode(composed(source, vocabulary), unknown))
+    source = vocabulary.decode(vocabulary.encode(source, unknown))
     most = reader.config.block_size
     if not source:
         raise TextError("no source: there is nothing to read; give at least one character")
