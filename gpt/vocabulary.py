@@ -198,8 +198,9 @@ class Reading:
         from gpt.characters import quoted  # imports rich
 
         def shown(text: str) -> str:  # a quotation mark in quotes would be hard to read
-            marks = (each if unicodedata.category(each)[0] == "P" else quoted(each) for each in text)
-            return " + ".join(marks)
+            marks = (unicodedata.category(each)[0] == "P" for each in text)
+            pairs = zip(text, marks, strict=True)
+            return " + ".join(each if mark else quoted(each) for each, mark in pairs)
 
         of = f"{name}: " if name else ""
         if self.folded:

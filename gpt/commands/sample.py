@@ -225,18 +225,19 @@ class Sample(shared.ModelCommand):
         from gpt.corpus.pair_lines import RETURN
         from gpt.reading.targets import write_targets
 
-        model, sources = self.opened, [line.removesuffix(RETURN) for line in lines]
-        vocabulary, decode = model.vocabulary, model.vocabulary.decode
-        sources = [
-            shared.readable(model, line, self.unknown, f"line {n}")
-            for n, line in enumerate(sources, number)
-        ]
-        chosen = sources, settings, self.beam, number, "line", report
+        model, typed = self.opened, [line.removesuffix(RETURN) for line in lines]
+        vocabulary, decode, sources = model.vocabulary, model.vocabulary.decode, typed
+        if self.unknown == "skip":  # what is left out of a line, a note says
+            sources = [
+                shared.readable(model, line, "skip", f"line {n}")
+                for n, line in enumerate(typed, number)
+            ]
+        chosen = sources, settings, self.beam, number, "line", report, self.unknown
         found = write_targets(model.reader, vocabulary, *chosen)
         used = {name: value for name, value in vars(settings).items() if name not in ("n", "only")}
         made_by = {**used, "beam": self.beam, **self.opened.origin}
         text = ""
-        for source, targets in zip(sources, found, strict=True):
+        for source, targets in zip(typed, found, strict=True):
             for sample, each in enumerate(targets):
                 target, log = decode(each.ids), each.log_probability
                 if self.as_json:

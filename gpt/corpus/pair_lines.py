@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from gpt.config import Unknown
 from gpt.errors import TextError
-from gpt.vocabulary import Ids, Vocabulary, fold
+from gpt.vocabulary import Ids, Vocabulary
 
 TAB, NEWLINE, RETURN = "\t", "\n", "\r"
 LAYOUT = "each line is SOURCE, one TAB, TARGET"
@@ -109,6 +110,7 @@ def source_lines(
     start: int = 1,
     name: str = "line",
     bad: Callable[[TextError], object] | None = None,
+    unknown: Unknown = "fold",
 ) -> list[Ids]:
     """The ids of sources, one a line, without line ends. start: the number of the first one.
 
@@ -118,7 +120,7 @@ def source_lines(
     """
     found = []
     for number, line in _lines(lines, start):
-        line, problem = fold(line, vocabulary).text, None
+        line, problem = vocabulary.read(line, unknown).text, None
         if not line:
             problem = "is empty; give at least one character"
         elif TAB in line:

@@ -67,6 +67,7 @@ def write_targets(
     start: int = 1,
     name: str = "source",
     bad: Callable[[TextError], object] | None = None,
+    unknown: Unknown = "fold",
 ) -> list[list[Written]]:
     """The targets of each source: settings.n drawn ones, or with a beam the n best.
 
@@ -77,7 +78,7 @@ def write_targets(
     require_texts("sources", sources)
     config, (first, last) = reader.config, _marks(reader, vocabulary)
     sources = [source_of_columns(source) for source in sources]
-    every = source_lines(sources, vocabulary, _window(config), start, name, bad)
+    every = source_lines(sources, vocabulary, _window(config), start, name, bad, unknown)
     ids = [source for source in every if len(source)]
     if beam_width is None:
         found = sampled(reader, ids, first, last, settings)

@@ -99,13 +99,13 @@ class Trainer:
         self.clock = time.perf_counter  # seconds
         self._saved_step: int | None = None
         self._unevaluated = False  # whether a stop came between the saved step and its evaluation
-        self._replanned = False  # whether the saved step has another plan
+        self._replanned = False  # whether the saved step has another plan, fitted to a time
         if checkpoint is not None:
             restore_state(checkpoint, self.model, self.optimizer, averages)
             stored = checkpoint.manifest
             self._saved_step = stored.step
             self._unevaluated = is_due(options, stored.step) and self.manifest.val_loss is None
-            self._replanned = stored.train != options
+            self._replanned = self.manifest.budget is not None and stored.train != options
             if ranks.is_first():
                 run.abandon_after(stored.step)
                 run.forget_after(stored.step, evaluated=not self._unevaluated)

@@ -100,7 +100,7 @@ def test_commands_change_settings_and_print_them(
         ("/top-k 1.5", "/top-k: 1.5 is not a whole number"),
         ("/length [1]", "/length: [1] is not a whole number"),
         ("/only x", "/only: 'x' is not one of gpt, counting"),
-        ("/unknown x", "/unknown: 'x' is not one of error, skip"),
+        ("/unknown x", "/unknown: 'x' is not one of fold, skip, error"),
         ("/length 10000001", "/length: at most 10,000,000 characters a turn"),
         ("/length 99999999999999999999", "/length: this number is too large"),
         ("/undo 2", "/undo: takes nothing after it"),
