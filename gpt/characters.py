@@ -75,6 +75,11 @@ def label(character: str, ascii_only: bool = False) -> str:
     return character
 
 
+def labels(text: str) -> str:
+    """A text whose spaces and other signs are visible: the label of each character."""
+    return "".join(map(label, text))
+
+
 def quoted(character: str, ascii_only: bool = False) -> str:
     """A label in quotes, for running text."""
     return f"'{label(character, ascii_only)}'"

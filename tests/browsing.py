@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from gpt.heads.kinds import Start
+from gpt.heads.measures import Start
 from gpt.view.page.page import Subject, build_page
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from gpt.errors import ConfigError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gpt.heads.kinds import Start
-    from gpt.heads.measures import Measure
+    from gpt.heads.measures import Measure, Start
     from gpt.interface.trained import TrainedGPT
     from gpt.view.exports import Form
     from gpt.view.selection import Selection
@@ -130,7 +129,7 @@ class Attn(shared.DrawingCommand):
         If the user gives no layer or no head, selects the head that `opening` chooses: of several
         checkpoints, in the one with the fewest heads, as all must have it; if equal, in the last.
         """
-        from gpt.heads.kinds import Start, opening
+        from gpt.heads.measures import Start, opening
 
         given, chosen, stage = (self.layer, self.head), selections[0], self.stage
         several = self.view in ("heads", "lens") or "all" in given or stage not in OF_HEADS
@@ -288,12 +287,11 @@ class Attn(shared.DrawingCommand):
 
     def _lines(self, selections: Sequence[Selection]) -> list[Text]:
         """The lines of text output."""
-        page = self.page(precision=self.digits, scale=self.scale, top=self.top)
         from rich.text import Text
 
-        from gpt.view.terminal.blocks import lines_of
-
+        page = self.page(precision=self.digits, scale=self.scale, top=self.top)
         if self.view == "lens":
+            from gpt.view.terminal.blocks import lines_of
             from gpt.view.terminal.lines import checks
 
             lines = []
@@ -309,7 +307,11 @@ class Attn(shared.DrawingCommand):
         if len(selections) > 1:
             return compare(selections, drawing, page)
         aligned, lines = selections[0].attention.alignment, render(selections[0], drawing, page)
-        return [*lines, Text(), *lines_of(aligned.blocks(), page)] if aligned else lines
+        if aligned:
+            from gpt.view.terminal.blocks import lines_of
+
+            lines += [Text(), *lines_of(aligned.blocks(), page)]
+        return lines
 
     def _records(self, selections: Sequence[Selection]) -> list[dict[str, Any]]:
         """The JSON of each checkpoint."""

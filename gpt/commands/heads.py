@@ -117,7 +117,7 @@ class Heads(shared.DrawingCommand):
 
     def _write_page(self, found: Survey, ids: Ids) -> None:
         """Writes the HTML page of one step."""
-        from gpt.heads.kinds import Start, opening
+        from gpt.heads.measures import Start, opening
         from gpt.view.page.page import build_page, subject_of
 
         model = self.opened

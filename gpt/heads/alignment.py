@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from gpt.blocks import Block, Note, Paragraph, number
 from gpt.reading.layers import Array
-from gpt.reading.pairs import labelled
 
 MODIFIES = {"Lm", "Mn", "Mc"}  # categories of letters and marks that modify the one before
 
@@ -39,7 +38,9 @@ class Alignment:
         """The pieces, and the head that aligns them."""
         values = [f"aligned {number(self.aligned)} (uniform {number(self.uniform)})"]
         values += [f"monotone {number(self.monotone)}"]
-        pieces = "  ".join("–".join(map(labelled, pair)) for pair in self.pieces)
+        from gpt.characters import labels  # imports rich
+
+        pieces = "  ".join("–".join(map(labels, pair)) for pair in self.pieces)
         where = f"source–target by layer {self.layer} head {self.head}"
         return [Paragraph(pieces, "strong"), Note(" · ".join([where, *values]))]
 

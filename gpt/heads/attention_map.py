@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex, get_args
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,15 @@ from gpt.config.fields import require
 from gpt.config.model import SQUARE, STAGES
 from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
-from gpt.heads.alignment import Alignment, align
 from gpt.heads.places import Key, parse
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.reading.proof import recomputed
 from gpt.vocabulary import FIRST, Ids, Vocabulary
 from gpt.words import layers_and_heads
+
+if TYPE_CHECKING:
+    from gpt.heads.alignment import Alignment
 
 #: What figures, files and tables can contain: one layer or all, one head, all or a mixture of them.
 AnyLayer = SupportsIndex | Literal["all"]
@@ -105,6 +107,8 @@ class AttentionMap(TableResult):
         """
         if self.kind != "cross":
             return None
+        from gpt.heads.alignment import align
+
         return align(self["weights"][:, :, :-1], self.columns, self.text[1:])  # without the end
 
     @property

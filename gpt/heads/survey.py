@@ -23,8 +23,16 @@ from gpt.devices import cores, require_memory
 from gpt.errors import ConfigError, TextError
 from gpt.heads.ablation import Texts, ablate
 from gpt.heads.attention_map import KIND_TITLES, AttentionMap
-from gpt.heads.kinds import RULE, RULE_OF_ALL, kinds, strengths
-from gpt.heads.measures import Measure, induction, measure, places
+from gpt.heads.measures import (
+    RULE,
+    RULE_OF_ALL,
+    Measure,
+    induction,
+    kinds,
+    measure,
+    places,
+    strengths,
+)
 from gpt.reading.gpt import MATRICES, Reader
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids

@@ -10,7 +10,7 @@ Tensor names: B sources, n targets of each, K hypotheses of each, V vocab_size, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -427,10 +427,15 @@ class PairScores(TableResult):
 
     def _confused(self) -> list[Block]:
         """The commonest edits: target symbol, what was written in its place, how often."""
+        from gpt.characters import labels  # imports rich
+
         common, total = self.confusions.most_common(WORST), self.confusions.total()
         rows = [
             [
-                *(Cell(labelled(each) or "nothing", tone="" if each else "dim") for each in edit),
+                *(
+                    Cell(labels(str(each))) if each else Cell("nothing", tone="dim")
+                    for each in edit
+                ),
                 *(Cell(f"{count:,}"), Cell(f"{100 * count / total:.1f} %")),
             ]
             for edit, count in common
@@ -553,14 +558,9 @@ def kinds_of(edits: Counter[Edit]) -> dict[str, int]:
 
 def change(edit: Edit) -> str:
     """ "ɛ→e" for e in place of ɛ, "+t" for a t that was inserted, "−h" for an h that is missing."""
-    target, written = map(labelled, edit)
+    from gpt.characters import labels  # imports rich
+
+    target, written = (labels(str(each or "")) for each in edit)
     if target and written:
         return f"{target}→{written}"
     return f"−{target}" if target else f"+{written}"
-
-
-def labelled(symbol: Hashable | None) -> str:
-    """A symbol whose spaces are visible; empty for none."""
-    from gpt.characters import label  # imports rich
-
-    return "" if symbol is None else "".join(map(label, str(symbol)))

@@ -21,7 +21,7 @@ from gpt.characters import drawn_label
 from gpt.checks import Check
 from gpt.config import DrawnStage
 from gpt.config.model import OF_HEADS
-from gpt.heads.kinds import Start
+from gpt.heads.measures import Start
 from gpt.reading.layers import Array
 from gpt.view.exports import to_csv
 from gpt.view.page.page import Subject, build_page, subject_of

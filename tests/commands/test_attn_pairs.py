@@ -13,7 +13,7 @@ from program import Gptx
 
 from gpt import load
 from gpt.heads.alignment import alignments
-from gpt.heads.kinds import RULE_OF_ALL
+from gpt.heads.measures import RULE_OF_ALL
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ import pytest
 from program import TINY, Gptx, answer_of, at_home
 
 import gpt
-from gpt.heads.kinds import RULE
+from gpt.heads.measures import RULE
 from gpt.heads.survey import FIRST, Survey
 from gpt.view.records import to_record
 

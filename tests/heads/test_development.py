@@ -10,7 +10,7 @@ from conftest import train_tiny
 from hand_built import INDUCTION, PREVIOUS, SIZE, hand_built
 
 from gpt.errors import CheckpointError, ConfigError
-from gpt.heads.kinds import kinds
+from gpt.heads.measures import kinds
 from gpt.heads.survey import Development, Survey, development, survey
 from gpt.interface.trained import TrainedGPT, load
 from gpt.storage.run import Checkpoint

@@ -9,8 +9,17 @@ import pytest
 from hand_built import EVEN, INDUCTION, PREVIOUS, SIZE, hand_built
 
 from gpt.heads.attention_map import AttentionMap, inspect
-from gpt.heads.kinds import KINDS, kinds, strengths
-from gpt.heads.measures import FARTHEST, SEQUENCES, TITLES, Measure, induction, measure
+from gpt.heads.measures import (
+    FARTHEST,
+    KINDS,
+    SEQUENCES,
+    TITLES,
+    Measure,
+    induction,
+    kinds,
+    measure,
+    strengths,
+)
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array

@@ -17,8 +17,7 @@ from gpt.corpus.pair_lines import fitting_pairs
 from gpt.errors import ConfigError, TextError
 from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.attention_map import AttentionMap, stages_of
-from gpt.heads.kinds import kinds
-from gpt.heads.measures import Measure
+from gpt.heads.measures import Measure, kinds
 from gpt.heads.pair_measures import (
     CROSS,
     ENCODER,

@@ -13,8 +13,7 @@ from drawn import shown
 from hand_built import SIZE, hand_built
 
 from gpt.errors import ConfigError, TextError
-from gpt.heads.kinds import RULE
-from gpt.heads.measures import Measure
+from gpt.heads.measures import RULE, Measure
 from gpt.heads.survey import FIRST, NO_INDUCTION, Survey, spread, survey
 from gpt.view.records import to_record
 from gpt.view.terminal.lines import Page

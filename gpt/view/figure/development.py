@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpt.errors import ConfigError
-from gpt.heads.kinds import KINDS
+from gpt.heads.measures import KINDS
 from gpt.heads.survey import Development
 from gpt.view.exports import Figure as Form
 from gpt.view.figure.layout import DPI

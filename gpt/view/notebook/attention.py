@@ -12,7 +12,7 @@ import gzip
 
 from gpt.blocks import Checks, Note
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.kinds import opening
+from gpt.heads.measures import opening
 from gpt.view.html import LIMIT, card_of, style
 from gpt.view.page.page import build_page, subject_of
 

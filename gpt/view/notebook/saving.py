@@ -11,7 +11,7 @@ from typing import Any, Literal, SupportsIndex, get_args
 from gpt.config import DrawnStage, LiveConfig, Scale
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
-from gpt.heads.kinds import opening
+from gpt.heads.measures import opening
 from gpt.heads.survey import Development
 from gpt.interface.trained import TrainedGPT
 from gpt.storage import files

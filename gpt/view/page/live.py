@@ -19,7 +19,7 @@ from gpt.config.fields import field_help, field_ranges, field_types
 from gpt.config.questions import WeightPrecision
 from gpt.config.sample import SHAPING
 from gpt.errors import ConfigError
-from gpt.heads.kinds import kinds, opening
+from gpt.heads.measures import kinds, opening
 from gpt.heads.survey import Survey, evenly
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.targets import split_pair

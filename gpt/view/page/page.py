@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from gpt.characters import drawn_label, drawn_legend, escape
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.kinds import Start, kinds
-from gpt.heads.measures import Measure
+from gpt.heads.measures import Measure, Start, kinds
 from gpt.heads.next_character import Experts, Lens
 from gpt.reading.layers import Array
 from gpt.reading.score import surprisal_of_each

@@ -17,8 +17,7 @@ from pages import HOSTILE, Document, payload_of, random_subject, unpack
 
 from gpt.characters import drawn_label
 from gpt.checks import Check
-from gpt.heads.kinds import Start, kinds, opening
-from gpt.heads.measures import Measure
+from gpt.heads.measures import Measure, Start, kinds, opening
 from gpt.heads.survey import survey
 from gpt.view.exports import to_npz
 from gpt.view.page import page as page_module

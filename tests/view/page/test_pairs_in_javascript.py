@@ -14,7 +14,7 @@ from gpt import load
 from gpt.config import AttentionKind, DrawnStage
 from gpt.config.model import OF_HEADS, SQUARE
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.kinds import Start
+from gpt.heads.measures import Start
 from gpt.view.page.page import build_page, subject_of
 
 PAIR = "24 abc\t2-1"
