@@ -40,7 +40,7 @@ class Eval(shared.DrawingCommand):
     ] = None
     given: Annotated[dict[str, Any], options_of(EvalConfig)]
     worst: Annotated[
-        int | None, "Surprisals that --chars lists; of pairs, the pairs listed.", "10", Range(0)
+        int | None, "How many of the worst characters (--chars) or pairs to list.", "10", Range(0)
     ] = None
     against: Annotated[
         str | None,

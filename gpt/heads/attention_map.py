@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, get_args
 
@@ -100,7 +101,7 @@ class AttentionMap(TableResult):
             Checks(self.checks),
         ]
 
-    @property
+    @cached_property
     def alignment(self) -> Alignment | None:
         """Which pieces of the source belong to which pieces of the target; only of cross-attention
         to a text, and None for an empty target.

@@ -89,7 +89,7 @@ class Evaluation(TableResult):
 
     @property
     def nats(self) -> float:
-        """Nats per character; of pairs, per character of the targets."""
+        """Nats per character; for pairs, nats per character of the targets."""
         return self.score.nats
 
     @property

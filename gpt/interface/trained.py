@@ -83,7 +83,8 @@ class TrainedGPT(Shown):
     does not compute the logits that torch had at saving raises CheckpointError, always.
 
     checkpoint: None for a model file without its run. name: None for the run's, or the file's.
-    device: where it computes, None if nobody has chosen: on the CPU. open_device puts it there.
+    device: what computes; None: it was not chosen, and the CPU computes. open_device: puts the
+    model on that device.
     """
 
     def __init__(

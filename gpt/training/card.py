@@ -115,8 +115,8 @@ def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> 
 
 
 def _prompt(run: Run) -> str:
-    """ " --prompt the": the first word of the last sample, which the model knows; of pairs, the
-    first source. Empty if the sample has none.
+    """An option of `sample`, " --prompt the", whose characters the model knows: the first word of
+    the last sample, or for pairs its first source. Empty if the sample has none.
     """
     text = samples[-1]["text"] if (samples := run.records("samples")) else ""
     source, tab, _ = text.partition("\t")
