@@ -61,7 +61,7 @@ class Eval(shared.DrawingCommand):
         options, has_encoder = EvalConfig(**self.given), run.has_encoder
         lists = options.chars or options.pairs or has_encoder
         shared.refuse(
-            (self.worst is not None and not lists, "--worst: only with --chars"),
+            (self.worst is not None and not lists, "--worst: only with --chars, or for pairs"),
             (options.pairs and not self.files and not has_encoder, "--pairs: give a FILE of pairs"),
         )
         scorer = Scorer(run, other, options, self.unknown, self.data, console.say)

@@ -110,8 +110,8 @@ def test_positions_count_from_the_start_of_the_file_with_skipped_characters(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("--worst 3", "--worst: only with --chars"),
-        ("corpus.txt --worst 0", "--worst: only with --chars"),
+        ("--worst 3", "--worst: only with --chars, or for pairs"),
+        ("corpus.txt --worst 0", "--worst: only with --chars, or for pairs"),
         ("--chars --against corpus-1", "--chars and --against: give one of them"),
         ("--baseline --against corpus-1", "--baseline and --against: give one of them"),
     ],

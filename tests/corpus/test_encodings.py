@@ -19,7 +19,7 @@ import gpt
 from gpt.commands import console
 from gpt.corpus import text as texts
 from gpt.corpus.corpus import encode, read_corpus
-from gpt.corpus.encodings import decode, unix_lines
+from gpt.corpus.encodings import decode, require_windows, unix_lines
 from gpt.errors import TextError
 
 NOVEL = (
@@ -216,3 +216,10 @@ def test_a_windows_novel_is_evaluated_as_it_was_trained(gptx: Gptx, home: Path) 
         assert f"warning: {name} is in the text that this run was trained on" in answer.err
         assert f"note: {name}: read as " in answer.err
     assert gptx("train", "--resume", "--steps", "5", "--checkpoints", "windows").code == 0
+
+
+def test_a_few_hungarian_letters_are_no_evidence_of_windows_1252() -> None:
+    """Without ö and ü, their letters are also those of Portuguese."""
+    data = ("Álmos őz áll az ősi fánál, és várja az őszt.\n" * 3).encode("cp1250")
+    with pytest.raises(TextError, match=r"invalid UTF-8 at byte 0; convert it, .* -f CP125"):
+        require_windows(data, "hu.txt", 0)
