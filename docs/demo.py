@@ -25,7 +25,7 @@ def renewed(html: str) -> str:
     """The same data in the page of today."""
     begin = html.index(BEGIN) + len(BEGIN)
     data = json.loads(html[begin : html.index(END, begin)])
-    data["folds"] = Vocabulary("".join(map(chr, data["vocabulary"]))).folds
+    data["folds"] = Vocabulary("".join(data["vocabulary"])).folds
     return template(LIVE)(data["title"], to_json(data))
 
 

@@ -201,7 +201,7 @@ class Curves:
 class Legend:
     """The signs in the labels of these characters, explained."""
 
-    characters: str
+    characters: Sequence[str]
 
 
 @dataclass(frozen=True)

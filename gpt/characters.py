@@ -55,11 +55,14 @@ def to_json(value: Any) -> str:
 
 
 def label(character: str, ascii_only: bool = False) -> str:
-    """A character as a visible label.
+    """A character as a visible label; of a symbol of several characters, theirs together.
 
     Space ␠, newline ⏎, tab ⇥, other controls as their U+2400 pictures, a combining mark on ◌, and
     characters without width or glyph as U+XXXX. With `ascii_only`: \\s, \\n, \\t, \\xe9, \\u3042.
     """
+    if len(character) > 1:
+        joined = (each if _is_mark(each) else label(each) for each in character[1:])
+        return ascii(character)[1:-1] if ascii_only else label(character[0]) + "".join(joined)
     if ascii_only:
         return NAMED_ASCII[character][0] if character in NAMED_ASCII else ascii(character)[1:-1]
     if character in NAMED:
@@ -68,16 +71,22 @@ def label(character: str, ascii_only: bool = False) -> str:
     if point < 0x20 or point == 0x7F:
         return chr(0x2421 if point == 0x7F else 0x2400 + point)
     nameless = _NAMELESS.match(character)
-    if category in ("Mn", "Mc", "Me") and not nameless:
+    if _is_mark(character) and not nameless:
         return DOTTED_CIRCLE + character
     if category[0] in "CZ" or nameless or cell_len(character) == 0:
         return f"U+{point:04X}"
     return character
 
 
-def labels(text: str) -> str:
-    """A text whose spaces and other signs are visible: the label of each character."""
-    return "".join(map(label, text))
+def _is_mark(character: str) -> bool:
+    return unicodedata.category(character)[0] == "M"
+
+
+def labels(text: str | tuple[str, ...]) -> str:
+    """A text whose spaces and other signs are visible: the label of each character; symbols of
+    several characters have spaces between them.
+    """
+    return ("" if isinstance(text, str) else " ").join(map(label, text))
 
 
 def quoted(character: str, ascii_only: bool = False) -> str:

@@ -33,7 +33,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 #: A name in an annotation -> the types that may be passed, or the name of a class.
 _TYPES: dict[str, Any] = {
     "None": NoneType,
-    **dict.fromkeys(("str", "Stage", "DrawnStage", "Unknown"), str),
+    **dict.fromkeys(("str", "Stage", "DrawnStage", "Unknown", "Side"), str),
     "bool": bool,
     "int": SupportsIndex,
     "float": Real,
@@ -44,6 +44,7 @@ _TYPES: dict[str, Any] = {
     "Ids": Iterable,
     "Iterable": Iterable,
     "Sequence": Iterable,
+    "Symbols": Iterable,
     "Mapping": Mapping,
     "Callable": Callable,
     "SampleConfig": "SampleConfig",

@@ -1,29 +1,36 @@
 """Characters <-> ids. A vocabulary is the sorted set of a corpus's characters, and nothing else.
 
-If a model starts from another's weights, its vocabulary begins with the other's. Text is never
-normalised: decoding the ids of a text gives the same text.
+In a side of pairs whose symbols are written with spaces between them, as those of phonemes, a
+symbol of several characters (t͡s, bː) takes the place of a character. If a model starts from
+another's weights, its vocabulary begins with the other's. Text is never normalised: decoding the
+ids of a text gives the same text, but for the number of spaces between symbols.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, get_args
+from itertools import compress
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import checks_methods
-from gpt.config import Unknown
+from gpt.checks import checks_methods, require_texts
+from gpt.config import Side, Unknown
 from gpt.errors import TextError
 from gpt.words import some
 
 Ids = npt.NDArray[np.integer[Any]]
+#: Some text as its symbols: those of a str are its characters.
+Symbols: TypeAlias = str | tuple[str, ...]
 #: The characters before a target and after it: those between and after the sides of a pair.
 FIRST, LAST = "\t", "\n"
+SPACE = " "  # between two symbols
 
 REPLACEMENT = "\ufffd"  # stands for rare characters
 
@@ -58,31 +65,40 @@ def text_of(points: npt.NDArray[np.uint32]) -> str:
 class Vocabulary:
     """The distinct characters that a model knows; a character's index is its id.
 
-    Those of a text are in code point order.
+    Those of a text are in code point order. spaced: the sides of pairs in which spaces separate the
+    symbols; if there are any, `characters` is a tuple of symbols. unread: what stands in targets
+    only, so that no model learned to read it in a source, where it is unknown.
     """
 
-    characters: str
+    characters: Symbols
+    spaced: tuple[Side, ...] = ()
+    unread: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        points = self._points
-        if not len(points) or len(np.unique(points)) < len(points):
-            raise ValueError("a vocabulary is one or more distinct characters")
+        symbols = set(self.characters)
+        whole = all(len(each) == 1 or not {FIRST, LAST, SPACE} & {*each} for each in symbols)
+        if not symbols or len(symbols) < len(self.characters) or "" in symbols or not whole:
+            raise ValueError("a vocabulary is one or more distinct characters or symbols")
+        if isinstance(self.characters, str) == bool(self.spaced) or not symbols >= {*self.unread}:
+            raise ValueError("the characters of a vocabulary contradict its sides")
 
     @classmethod
     def from_text(cls, *texts: str) -> Vocabulary:
         """The distinct characters of the texts together."""
         return cls("".join(sorted(set().union(*texts))))
 
-    def grown(self, text: str) -> Vocabulary:
-        """Known characters keep their ids; those of the text that are new follow, sorted."""
-        return Vocabulary(self.characters + self.unknown(text))
+    def grown(self, symbols: Iterable[str]) -> Vocabulary:
+        """Known characters keep their ids; those that are new follow, sorted."""
+        if isinstance(self.characters, str):
+            return replace(self, characters=self.characters + "".join(self.unknown(symbols)))
+        return replace(self, characters=(*self.characters, *self.unknown(symbols)))
 
     def __len__(self) -> int:
         return len(self.characters)
 
     @cached_property
     def _points(self) -> npt.NDArray[np.uint32]:
-        return code_points(self.characters)
+        return code_points("".join(self.characters))
 
     @cached_property
     def _id_of_point(self) -> npt.NDArray[np.int32]:
@@ -92,6 +108,33 @@ class Vocabulary:
         table = np.full(int(self._points.max()) + 2, -1, dtype=np.int32)
         table[self._points] = np.arange(len(self), dtype=np.int32)
         return table
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {symbol: number for number, symbol in enumerate(self.characters)}
+
+    def id_of(self, symbol: str) -> int:
+        """The id of a character or symbol, -1 if it is unknown."""
+        return self._ids.get(symbol, -1)
+
+    def split(self, text: str) -> Symbols:
+        """The symbols of a source, or of lines "source TAB target", as a file has them."""
+        return (*symbols_of(text, self.spaced),) if self.spaced else text
+
+    def _join(self, symbols: Iterable[str], side: Side = "source") -> str:
+        """The text of symbols as a file has it, the inverse of `split`. side: of the first one."""
+        if not self.spaced:
+            return "".join(symbols)
+        parts, begins = list[str](), True
+        for symbol in symbols:
+            ends = symbol in (FIRST, LAST)
+            if not (ends or begins) and side in self.spaced:
+                parts.append(SPACE)
+            if ends:
+                side = "target" if symbol == FIRST else "source"
+            parts.append(symbol)
+            begins = ends
+        return "".join(parts)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -114,36 +157,71 @@ class Vocabulary:
             raise TypeError(f"text: expected a str, not {type(text).__name__}")
         if unknown not in get_args(Unknown):
             raise ValueError(f"unknown: {unknown!r} is not one of {', '.join(get_args(Unknown))}")
-        if unknown == "error" or self.known(text).all():
+        if unknown == "error" or self.known(self.split(text)).all():
             return Reading(text)
-        found = fold(text, self)
-        if unknown == "skip" and not (known := self.known(found.text)).all():
-            points = code_points(found.text)
-            kept, left_out = text_of(points[known]), text_of(points[~known])
-            places = np.arange(len(text)) if found.places is None else found.places
-            return Reading(kept, found.folded, left_out, places[known])
+        found = fold(text, self) if not self.spaced else self._fold_sides(text)
+        symbols = self.split(found.text)
+        if unknown == "skip" and not (known := self.known(symbols)).all():
+            kept, left_out = (compress(symbols, it.tolist()) for it in (known, ~known))
+            places = None
+            if not self.spaced:
+                places = (np.arange(len(text)) if found.places is None else found.places)[known]
+            return Reading(self._join(kept), found.folded, (*left_out,), places)
         return found
+
+    def _fold_sides(self, text: str) -> Reading:
+        """As `fold`, for a vocabulary with symbols: of a symbol, NFC or NFD."""
+        parts, folded, side = list[str](), dict[tuple[str, str], None](), "source"
+        for part in re.split(f"([{FIRST}{LAST}])", text):
+            if part in (FIRST, LAST):
+                side = "target" if part == FIRST else "source"
+            elif side not in self.spaced:
+                found = fold(part, self)
+                folded |= dict.fromkeys(found.folded)
+                part = found.text
+            else:
+                new = {old: self._form(old) for old in part.split(SPACE)}
+                folded |= dict.fromkeys(pair for pair in new.items() if len({*pair}) > 1)
+                part = SPACE.join(map(new.__getitem__, part.split(SPACE)))
+            parts.append(part)
+        return Reading("".join(parts), (*folded,))
+
+    def _form(self, symbol: str) -> str:
+        forms = (symbol, *(unicodedata.normalize(form, symbol) for form in ("NFC", "NFD")))
+        return next((form for form in forms if form in self._ids), symbol)
 
     def _ids_of(self, reading: Reading) -> Ids:
         """(characters,) ids of a text that was read. Raises TextError as `encode`."""
-        ids = self._ids_or_none(reading.text)
+        symbols = self.split(reading.text)
+        ids = self._ids_or_none(symbols)
         if not (known := ids >= 0).all():
             at = int(np.argmin(known))
             place = at if reading.places is None else int(reading.places[at])
-            raise TextError(unknown_message(reading.text[at], place, self))
+            raise TextError(unknown_message(symbols[at], place, self))
         return ids.astype(self.dtype)
 
-    def _ids_or_none(self, text: str) -> npt.NDArray[np.int32]:
-        """(characters,) ids, -1 for unknown characters."""
-        return np.take(self._id_of_point, code_points(text), mode="clip")
+    def _ids_or_none(self, symbols: Symbols) -> npt.NDArray[np.int32]:
+        """(symbols,) ids, -1 for unknown ones."""
+        if self.spaced:
+            ids = np.array([self.id_of(symbol) for symbol in symbols], np.int32)
+        else:
+            ids = np.take(self._id_of_point, code_points("".join(symbols)), mode="clip")
+        if self.unread:
+            unread = np.isin(ids, [self.id_of(symbol) for symbol in self.unread])
+            ids = np.where(unread & in_sources(ids, self.id_of(FIRST), self.id_of(LAST)), -1, ids)
+        return ids
 
-    def known(self, text: str) -> npt.NDArray[np.bool_]:
-        """(characters,) whether each is in the vocabulary."""
-        return self._ids_or_none(text) >= 0
+    def known(self, symbols: Symbols) -> npt.NDArray[np.bool_]:
+        """(symbols,) whether the model knows each where it stands."""
+        if not isinstance(symbols, str):
+            require_texts("symbols", symbols)
+        return self._ids_or_none(symbols) >= 0
 
-    def unknown(self, text: str) -> str:
-        """The distinct characters of `text` that the vocabulary lacks, sorted."""
-        return "".join(sorted(set(text) - set(self.characters)))
+    def unknown(self, symbols: Iterable[str]) -> Symbols:
+        """The distinct characters or symbols that the vocabulary lacks, sorted."""
+        if not isinstance(symbols, str):
+            require_texts("symbols", symbols)
+        return sorted_symbols(set(symbols) - set(self.characters), self.spaced)
 
     @cached_property
     def folds(self) -> dict[str, tuple[str, str]]:
@@ -174,10 +252,61 @@ class Vocabulary:
             raise ValueError(f"{name}: {found} are not in 0 … {len(self) - 1}")
         return row
 
-    def decode(self, ids: Ids | Iterable[int]) -> str:
-        """The text of these ids. Raises as `row_of`."""
-        points = self._points[self.row_of(ids).astype(np.intp)]
-        return text_of(points)
+    def symbols(self, ids: Ids | Iterable[int]) -> Symbols:
+        """The symbols with these ids, a str of characters if no side is spaced. Raises as
+        `row_of`.
+        """
+        row = self.row_of(ids).astype(np.intp)
+        if self.spaced:
+            return tuple(self.characters[each] for each in row.tolist())
+        return text_of(self._points[row])
+
+    def decode(self, ids: Ids | Iterable[int], side: Side = "source") -> str:
+        """The text of these ids, as `encode` takes it. side: of the first one. Raises as
+        `row_of`.
+        """
+        return self._join(self.symbols(ids), side)
+
+    def written(self, ids: Ids | Iterable[int], side: Side = "target") -> Symbols:
+        """The symbols of a target, or of a source: a str of characters if the side is not spaced.
+        Raises as `row_of`.
+        """
+        symbols = self.symbols(ids)
+        return symbols if side in self.spaced else "".join(symbols)
+
+
+def in_sources(ids: Ids, tab: int, newline: int) -> npt.NDArray[np.bool_]:
+    """(n,) ids of lines -> whether each is before the first TAB of its line."""
+    marks = np.flatnonzero((ids == tab) | (ids == newline))
+    before = np.searchsorted(marks, np.arange(len(ids))) - 1  # the mark before each
+    found: npt.NDArray[np.bool_] = (before < 0) | (ids[np.append(marks, 0)[before]] != tab)
+    return found
+
+
+def symbols_of(text: str, spaced: Container[Side]) -> Iterator[str]:
+    """The symbols of a source, or of lines "source TAB target". spaced: the sides in which spaces
+    separate them; in the others each character is one.
+    """
+    side: Side = "source"
+    for part in re.split(f"([{FIRST}{LAST}])", text):
+        if part in (FIRST, LAST):
+            side = "target" if part == FIRST else "source"
+            yield part
+        elif side in spaced:
+            yield from filter(None, part.split(SPACE))
+        else:
+            yield from part
+
+
+def sorted_symbols(symbols: Iterable[str], spaced: Container[Side]) -> Symbols:
+    """The distinct symbols in their order, for a vocabulary with these spaced sides."""
+    distinct = sorted({*symbols})
+    return (*distinct,) if spaced else "".join(distinct)
+
+
+def spelled(symbols: Symbols) -> str:
+    """Symbols of one side as a text: a tuple's with spaces between them."""
+    return symbols if isinstance(symbols, str) else SPACE.join(symbols)
 
 
 @dataclass(frozen=True)
@@ -190,7 +319,7 @@ class Reading:
 
     text: str
     folded: tuple[tuple[str, str], ...] = ()
-    left_out: str = ""
+    left_out: tuple[str, ...] = ()
     places: npt.NDArray[np.integer[Any]] | None = None
 
     def notes(self, name: str = "") -> Iterator[str]:
@@ -248,7 +377,7 @@ def fold(text: str, vocabulary: Vocabulary) -> Reading:
         end = last
     parts.append(text[end:])
     places.append(np.arange(end, len(text)))
-    return Reading("".join(parts), (*folded,), "", np.concatenate(places))
+    return Reading("".join(parts), (*folded,), (), np.concatenate(places))
 
 
 def _joins(text: str, at: int) -> bool:
@@ -296,11 +425,17 @@ def unknown_message(character: str, position: int, vocabulary: Vocabulary) -> st
     """The text of an error: the character, its position, and what to do. Names the character in
     the other case if the model knows that one.
     """
-    name = unicodedata.name(character, "no name")
     shown = repr(character) if character.isprintable() else ascii(character)
+    if len(character) == 1:
+        shown += f" (U+{ord(character):04X} {unicodedata.name(character, 'no name')})"
     cased = character.swapcase()
-    known = cased != character and not vocabulary.unknown(cased)
+    known = cased != character and bool(vocabulary.known((cased,)).all())
+    what = "is not in this model's vocabulary"
+    if character in vocabulary.unread:
+        what = "stands only in targets: this model never read it in a source"
+    elif len(character) > 1:
+        what += f" of symbols, which spaces separate in a {' and a '.join(vocabulary.spaced)}"
     return (
-        f"{shown} (U+{ord(character):04X} {name}) at position {position} is not in this model's "
-        f"vocabulary; {f'the model knows {cased!r}; ' * known}leave it out or pass `unknown='skip'`"
+        f"{shown} at position {position} {what}; {f'the model knows {cased!r}; ' * known}leave it "
+        "out or pass `unknown='skip'`"
     )

@@ -74,7 +74,7 @@ def manifest_of(corpus: Corpus, train: dict[str, Any] | None = None, **model: An
         model=ModelConfig(vocab_size=len(corpus.vocabulary), **shape),
         train=options,
         preset="default",
-        characters=corpus.vocabulary.characters,
+        vocabulary=corpus.vocabulary,
         corpus=corpus.identity,
         seconds=0.0,
         running=(0.0, 0),

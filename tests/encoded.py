@@ -18,15 +18,24 @@ from gpt.vocabulary import Ids, Vocabulary
 
 PAIRS = "".join(f"{n % 7}b{'a' * (n % 4)}\t{n % 5}c\n" for n in range(40))
 CHARACTERS = "abcdef0123456789 -\t\n"
+#: Sources of characters, targets of symbols; "ɒ" and "c" stand in targets only.
+SYMBOLS = Vocabulary(("\t", "\n", *"0123456ab", "bː", "c", "t͡s", "ɒ"), ("target",), ("c", "ɒ"))
+SPOKEN = "".join(f"{n % 7}b{'a' * (n % 4)}\t{n % 5} t͡s {'ɒ ' * (n % 3)}bː\n" for n in range(40))
 SHAPE: dict[str, Any] = dict(block_size=16, n_layer=2, n_head=2, n_embd=16, encoder_layers=3)
 
 
-def encoded_file(path: Path, excerpt: str = PAIRS, more: str = "", **options: Any) -> Path:
+def encoded_file(
+    path: Path,
+    excerpt: str = PAIRS,
+    more: str = "",
+    vocabulary: Vocabulary | None = None,
+    **options: Any,
+) -> Path:
     """Writes a model of these characters; weights are larger than those that training starts from.
 
-    excerpt: pairs, the start of its validation split. more: characters.
+    excerpt: pairs, the start of its validation split. more: characters. vocabulary: another one.
     """
-    vocabulary = Vocabulary.from_text(CHARACTERS + more)
+    vocabulary = vocabulary or Vocabulary.from_text(CHARACTERS + more)
     model = GPT(ModelConfig(vocab_size=len(vocabulary), **SHAPE | options))
     initialise(model, seed=1)
     generator = torch.Generator().manual_seed(2)

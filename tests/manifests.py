@@ -8,6 +8,7 @@ from typing import Any
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.schedule import Budget
 from gpt.storage.manifest import Baseline, CorpusId, Manifest
+from gpt.vocabulary import Vocabulary
 
 NASTY = "\x1b[31m[red]\u202eáru[/].txt"
 METRICS = [
@@ -23,7 +24,7 @@ def manifest(**changes: Any) -> Manifest:
         model=ModelConfig(vocab_size=65),
         train=TrainConfig(),
         preset="default",
-        characters="".join(map(chr, range(33, 98))),
+        vocabulary=Vocabulary("".join(map(chr, range(33, 98)))),
         corpus=CorpusId("0" * 64, 1_115_394, ("shakespeare.txt",)),
         seconds=130.0,
         running=(0.0, 0),

@@ -24,7 +24,6 @@ from safetensors.numpy import load_file
 from gpt.corpus.corpus import reopen
 from gpt.storage.run import MODEL, STATE, Run
 from gpt.training.trainer import Trainer
-from gpt.vocabulary import Vocabulary
 
 SHAPE = (
     "--n-layer 2 --n-head 2 --n-embd 16 --block-size 16 --batch-size 6 --dropout 0.1 "
@@ -95,7 +94,7 @@ def learn_undisturbed(folder: Path) -> int:
     start = replace(
         trained, step=0, val_loss=None, best_step=None, best_loss=None, running=(0.0, 0), files={}
     )
-    corpus = reopen(trained.corpus, folder / "data", Vocabulary(trained.characters))
+    corpus = reopen(trained.corpus, folder / "data", trained.vocabulary)
     assert corpus
     run = Run(folder / "checkpoints/quiet")
     run.path.mkdir(exist_ok=True)

@@ -131,7 +131,7 @@ def test_stopped_child_resumes_bit_for_bit(
     where = {"data": tmp_path / "part" / "data", "progress": False, "steps": 12, "patience": 0}
     more = gpt.resume(path, tmp_path / "text.txt", **where)
     ends = [Run(each.path).last() for each in (whole, more)]
-    assert ends[0].manifest.characters == ends[1].manifest.characters
+    assert ends[0].manifest.vocabulary == ends[1].manifest.vocabulary
     for name in (MODEL, STATE):
         assert len({(end.path / name).read_bytes() for end in ends}) == 1
 
@@ -305,7 +305,7 @@ def start_on(folder: Path, parent: Path) -> Any:
     with begin_run(options, {**SHORT, "counting": 0}, texts) as start:
         trainer = start.trainer()
         weights = [each.detach().numpy().tobytes() for each in trainer.model.parameters()]
-        return weights, start.plan.manifest.parent, start.plan.manifest.characters
+        return weights, start.plan.manifest.parent, start.plan.manifest.vocabulary
 
 
 def test_all_ranks_start_from_the_model_that_the_first_has_found(
@@ -315,4 +315,4 @@ def test_all_ranks_start_from_the_model_that_the_first_has_found(
     first, second = on_ranks(2, start_on, tmp_path, tiny.path.parent)
     assert first == second
     assert first[1].digest == tiny.model().digest
-    assert len(first[2]) > len(tiny.manifest.characters)
+    assert len(first[2]) > len(tiny.manifest.vocabulary)

@@ -122,10 +122,11 @@ class Heads(shared.DrawingCommand):
 
         model = self.opened
         if model.has_encoder:
-            from gpt.corpus.pair_lines import fitting_pairs
+            from gpt.reading.targets import pair_ids
 
-            pairs = fitting_pairs(model.vocabulary.decode(ids), model.config.block_size)
-            text = "\t".join(pairs[0])
+            known = model.vocabulary
+            source, target = pair_ids(known, known.decode(ids), model.config.block_size)[0]
+            text = known.decode([*source, *target])
         else:
             text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # it first

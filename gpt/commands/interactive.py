@@ -280,7 +280,7 @@ class AskTargets(Talk):
         source = typed or self.text.removesuffix("\n").split("\n")[-1].split("\t")[0]
         model, chosen = self.model, ([source], self._next_settings(), self.beam)
         ((best, *_),) = write_targets(model.reader, model.vocabulary, *chosen)
-        target = model.vocabulary.decode(best.ids)
+        target = model.vocabulary.decode(best.ids, "target")
         self.turns.append(Turn(self.text))
         self.text += f"{source}\t{target}\n"
         console.stream(target)

@@ -226,7 +226,7 @@ class Sample(shared.ModelCommand):
         from gpt.reading.targets import write_targets
 
         model, typed = self.opened, [line.removesuffix(RETURN) for line in lines]
-        vocabulary, decode, sources = model.vocabulary, model.vocabulary.decode, typed
+        vocabulary, sources = model.vocabulary, typed
         if self.unknown == "skip":  # what is left out of a line, a note says
             sources = [
                 shared.readable(model, line, "skip", f"line {n}")
@@ -239,7 +239,7 @@ class Sample(shared.ModelCommand):
         text = ""
         for source, targets in zip(typed, found, strict=True):
             for sample, each in enumerate(targets):
-                target, log = decode(each.ids), each.log_probability
+                target, log = vocabulary.decode(each.ids, "target"), each.log_probability
                 if self.as_json:
                     record = {"schema": SCHEMA, "sample": sample, "source": source}
                     record |= {"target": target, "nats": each.nats, "log_probability": log}

@@ -21,7 +21,7 @@ from gpt.config.questions import (
     Unknown,
 )
 from gpt.config.sample import SampleConfig
-from gpt.config.train import RunConfig, TrainConfig
+from gpt.config.train import RunConfig, Side, TrainConfig
 
 __all__ = [
     "Ablation",
@@ -36,6 +36,7 @@ __all__ = [
     "RunConfig",
     "SampleConfig",
     "Scale",
+    "Side",
     "Stage",
     "TrainConfig",
     "Unknown",

@@ -59,6 +59,8 @@ Precision = Literal["float32", "bfloat16"]
 WindowOrder = Literal["random", "epochs"]
 Tracker = Literal["tensorboard"]
 Preset = Literal["default", "best", "classic"]
+Side = Literal["source", "target"]  # of a pair
+Separated = Literal["chars", "space"]
 
 BY_SHARE = ("last", "source", "group:1")  # values of `split` that hold out a share, val_fraction
 #: Options that may change when a run is resumed: the steps so far do not depend on them.
@@ -169,6 +171,14 @@ class TrainConfig:
         "lemmas (`split='group:1'`).",
         Range(above=0, below=1),
     ] = 0.1
+    source_symbols: Annotated[
+        Separated, "Of pairs: what a source's symbols are; see `target_symbols`."
+    ] = "chars"
+    target_symbols: Annotated[
+        Separated,
+        "Of pairs: what a target's symbols are, its characters, or what spaces separate, so that "
+        "each phoneme of “dʒ ɒ bː” is one symbol of the vocabulary.",
+    ] = "chars"
     min_count: Annotated[int, "Characters that occur less often become �; 0 = none.", Range(0)] = 0
     eval_interval: Annotated[int, "Steps between evaluations; 0 = use `evaluations`.", Range(0)] = 0
     evaluations: Annotated[int, "Evaluations in a run, evenly distributed.", Range(1)] = 10
@@ -214,6 +224,12 @@ class TrainConfig:
         """N of the split "every:N"; 0 for other splits."""
         found = re.fullmatch(r"every[ :=]?([0-9]{1,9})", self.split)
         return max(1, int(found[1])) if found else 0
+
+    @property
+    def spaced(self) -> tuple[Side, ...]:
+        """The sides of pairs in which spaces separate the symbols."""
+        sides: tuple[Side, ...] = ("source", "target")
+        return tuple(side for side in sides if getattr(self, f"{side}_symbols") == "space")
 
     @property
     def validation(self) -> str | None:

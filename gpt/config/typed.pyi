@@ -92,6 +92,8 @@ class TrainOptions(TypedDict, total=False):
     separator: str
     split: str
     val_fraction: float
+    source_symbols: Literal["chars", "space"]
+    target_symbols: Literal["chars", "space"]
     min_count: int
     eval_interval: int
     evaluations: int

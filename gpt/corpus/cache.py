@@ -19,11 +19,12 @@ from pathlib import Path
 import numpy as np
 from blake3 import blake3
 
+from gpt.config import Side
 from gpt.errors import CheckpointError
 from gpt.storage import files
 from gpt.storage.json_values import is_sealed, parsed, read_json_object, sealed
 from gpt.storage.manifest import CorpusId
-from gpt.vocabulary import Ids, Vocabulary
+from gpt.vocabulary import Ids, Symbols, Vocabulary
 
 FEW = 2**23  # bytes of a file whose pages stay in memory
 BLOCK = 2**20  # bytes read at a time
@@ -38,14 +39,19 @@ Parts = Sequence[tuple[int, str]]
 class Record:
     """What is stored of an encoded text.
 
-    identity: without names of sources. characters: of the vocabulary. block: as in Corpus. parts:
-    size in bytes and checksum of each part of the ids.
+    identity: without names of sources. characters, spaced: of the vocabulary. block: as in Corpus.
+    parts: size in bytes and checksum of each part of the ids.
     """
 
     identity: CorpusId
-    characters: str
+    characters: Symbols
     block: int
+    spaced: tuple[Side, ...] = ()
     parts: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.characters, self.spaced)
 
     def check(self, ids: Ids) -> None:
         """Raises ValueError for values that contradict one another or the ids."""
@@ -58,9 +64,9 @@ class Record:
             raise ValueError("not a record of these ids")
 
 
-def ids_path(data: Path, identity: CorpusId, characters: str) -> Path:
-    """The file of a text's ids in a vocabulary of these characters."""
-    decides = repr((replace(identity, sources=()), characters))
+def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
+    """The file of a text's ids in this vocabulary."""
+    decides = repr((replace(identity, sources=()), vocabulary.characters, *vocabulary.spaced))
     return data / f"{identity.digest[:16]}-{hashlib.sha256(decides.encode()).hexdigest()[:8]}.ids"
 
 
@@ -81,7 +87,7 @@ def read(path: Path) -> tuple[Ids, Record] | None:
         del values["digest"]
         record: Record = parsed(Record, values, "record")
         files.check_plain(path)
-        ids = np.memmap(path, dtype=Vocabulary(record.characters).dtype, mode="r")
+        ids = np.memmap(path, dtype=record.vocabulary.dtype, mode="r")
         record.check(ids)
         largest = ids.max()
         forget(ids)

@@ -13,7 +13,7 @@ import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,6 +26,7 @@ from gpt.corpus import cache
 from gpt.corpus.encodings import NotUtf8Error, note_on_lines
 from gpt.corpus.sources import Source, discard_spooled, find_sources
 from gpt.corpus.split import SHORTEST_IN_CONTEXTS, Division, divide, options_to_read
+from gpt.corpus.symbols import Codes
 from gpt.corpus.tables import as_pairs
 from gpt.corpus.text import (
     Measured,
@@ -40,7 +41,7 @@ from gpt.corpus.text import (
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
-from gpt.vocabulary import REPLACEMENT, Ids, Vocabulary
+from gpt.vocabulary import REPLACEMENT, Ids, Symbols, Vocabulary, sorted_symbols
 
 COUNTED_AT_ONCE = 2**18  # ids
 NEARLY_ALL = 0.95  # share of the lines from which on a text looks like pairs
@@ -116,7 +117,7 @@ def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
 class Numbering:
     """A vocabulary, and the characters it replaces.
 
-    table: code point -> id, of the vocabulary's dtype. folded: replaced character -> its count.
+    table: code -> id, of the vocabulary's dtype. folded: replaced character -> its count.
     """
 
     vocabulary: Vocabulary
@@ -129,30 +130,34 @@ def build_vocabulary(
     known: Vocabulary | None = None,
     min_count: int = 0,
     grows: bool = False,
+    codes: Codes | None = None,
 ) -> Numbering:
     """The sorted characters of the text; REPLACEMENT stands for those that occur less than
     `min_count` times.
 
-    counts (2, code points): occurrences in the training text, and in the validation text. If rare
-    characters are replaced, so are those that occur only in the validation text, as they cannot be
-    learned. With a known vocabulary that has REPLACEMENT, the characters that it lacks are
-    replaced. The known vocabulary is used if it has every remaining character. grows: instead, it
-    gets the new characters at its end, and only new characters are replaced.
+    counts (2, codes): occurrences in the training text, and in the validation text. codes: of its
+    symbols; None: code points. If rare characters are replaced, so are those that occur only in the
+    validation text, as they cannot be learned. With a known vocabulary that has REPLACEMENT, the
+    characters that it lacks are replaced. The known vocabulary is used if it has every remaining
+    character. grows: instead, it gets the new characters at its end, and only new characters are
+    replaced.
 
     Raises TextError if a character is only in the validation text, or if the text has the
     replacement.
     """
     points = np.flatnonzero(counts.sum(axis=0))
     times = counts[:, points].sum(axis=0)
-    characters = "".join(map(chr, points.tolist()))
+    symbol = codes.symbol if codes else chr
+    characters: Symbols = (*map(symbol, points.tolist()),)
     rare = (counts[0, points] == 0) | ((times < min_count) & (min_count > 1))
-    folds = rare if known is None else ~known.known(characters)
+    folds = rare if known is None else np.array([known.id_of(each) < 0 for each in characters])
     if known is None or grows:
         folds = folds & rare
         if folds.any() and min_count <= 1:
             missing = characters[int(np.argmax(folds))]
+            point = f" (U+{ord(missing):04X})" if len(missing) == 1 else ""
             raise TextError(
-                f"{missing!r} (U+{ord(missing):04X}) is only in the text that validates, so "
+                f"{missing!r}{point} is only in the text that validates, so "
                 "training cannot teach it; leave it out there, or fold such characters: "
                 "`min_count=2`"
             )
@@ -165,12 +170,14 @@ def build_vocabulary(
             f"{REPLACEMENT!r} (U+{ord(REPLACEMENT):04X}) stands for rare characters, but the text "
             f"has it itself ({count:,} ×); replace it in the text"
         )
-    shown = "".join(REPLACEMENT if each in folded else each for each in characters)
-    vocabulary = Vocabulary.from_text(shown)
+    shown = [REPLACEMENT if each in folded else each for each in characters]
     if known is not None and (grows or not known.unknown(shown)):
         vocabulary = known.grown(shown)
+    else:
+        spaced = codes.spaced if codes else ()
+        vocabulary = Vocabulary(sorted_symbols(shown, spaced), spaced)
     table = np.zeros(int(points[-1]) + 1, vocabulary.dtype)
-    table[points] = vocabulary.encode(shown)
+    table[points] = [vocabulary.id_of(each) for each in shown]
     return Numbering(vocabulary, table, folded)
 
 
@@ -181,6 +188,7 @@ def write_ids(
     division: Division,
     path: Path,
     progress: Progress,
+    codes: Codes | None = None,
 ) -> tuple[tuple[int, str], ...]:
     """Writes all ids of the text with this digest into a file, or no file; the training split is
     first.
@@ -192,7 +200,7 @@ def write_ids(
     begins, sizes = (0, (division.boundary or 0) * table.itemsize), [0, 0]
     checksums = blake3(), blake3()
     with files.replacing(path) as write:
-        for _, data, points in read(pieces, progress):
+        for _, data, points in read(pieces, progress, codes=codes):
             hashed.update(data)
             # Only a changed text has characters outside the table; `clip` is faster than a check.
             ids = np.take(table, points, mode="clip")
@@ -230,6 +238,7 @@ def encode(
     Raises TextError (unreadable, empty, no text, in an unknown encoding) and StorageError.
     """
     config, every = config or TrainConfig(), [*sources, *validation]
+    codes = Codes(config.spaced) if config.spaced else None
     names = tuple(source.name for source in sources)
     notes: list[str] = []
 
@@ -239,7 +248,8 @@ def encode(
         if not pieces:
             piped = "; pipe the text to standard input" * ("-" in names)
             raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
-        return pieces, measured(pieces, len(every), len(sources), lambda it: progress(it / 2))
+        first_half = partial(measured, progress=lambda it: progress(it / 2), codes=codes)
+        return pieces, first_half(pieces, len(every), len(sources))
 
     try:
         pieces, text = measure(checks_utf8=False)
@@ -248,7 +258,7 @@ def encode(
     if text.returns.total():
         of = [every[number].name for number, count in text.returns.items() if count]
         notes.append(note_on_lines(text.returns.total(), of))
-    made = build_vocabulary(text.counts, known, config.min_count, grows)
+    made = build_vocabulary(text.counts, known, config.min_count, grows, codes)
     division = divide(text.starts, len(sources), config.every)
     identity = CorpusId(
         text.digest,
@@ -256,45 +266,45 @@ def encode(
         (),
         division.boundary,
         division.order,
-        "".join(sorted(made.folded)),
+        sorted_symbols(made.folded, config.spaced),
         sum(made.folded.values()),
     )
-    characters = made.vocabulary.characters
-    record = cache.Record(identity, characters, division.block)
-    path = cache.ids_path(data, identity, characters)
+    vocabulary = made.vocabulary
+    record = cache.Record(identity, vocabulary.characters, division.block, vocabulary.spaced)
+    path = cache.ids_path(data, identity, vocabulary)
     there, stored = os.path.lexists(path), cache.read(path)
     damaged = there and stored is None
     if stored is None or replace(stored[1], parts=()) != record:
         with files.storage_errors(f"write {data}"), files.writing(data):
-            parts = write_ids(
-                pieces, text.digest, made.table, division, path, lambda it: progress(0.5 + it / 2)
-            )
+            chosen = pieces, text.digest, made.table, division, path
+            parts = write_ids(*chosen, lambda it: progress(0.5 + it / 2), codes)
             cache.write_record(path, replace(record, parts=parts))
         stored = cache.read(path)
         if stored is None:
             raise StorageError(f"{path} is not what was written; check the disk")
     progress(1.0)
-    if len(characters) == 1:
+    if len(vocabulary) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
     if damaged:
         notes.append(f"{path} was damaged and has been made again")
-    return replace(_corpus(*stored, names), notes=tuple(notes))
+    return replace(_corpus(*stored, names), vocabulary=vocabulary, notes=tuple(notes))
 
 
 def reopen(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
     """The text of an earlier run, encoded with its vocabulary, or None if `data` no longer has all
     of it.
     """
-    found = cache.read(cache.ids_path(data, identity, vocabulary.characters))
+    found = cache.read(cache.ids_path(data, identity, vocabulary))
     if found is None:
         return None
     corpus = _corpus(*found, identity.sources)
-    return corpus if (corpus.identity, corpus.vocabulary) == (identity, vocabulary) else None
+    same = corpus.vocabulary == replace(vocabulary, unread=()) and corpus.identity == identity
+    return replace(corpus, vocabulary=vocabulary) if same else None
 
 
 def _corpus(ids: Ids, record: cache.Record, names: tuple[str, ...]) -> Corpus:
     identity = replace(record.identity, sources=names)
-    return Corpus(ids, Vocabulary(record.characters), identity, block=record.block)
+    return Corpus(ids, record.vocabulary, identity, block=record.block)
 
 
 def read_corpus(
@@ -353,7 +363,7 @@ def _twice(sources: Sequence[Source], validation: Sequence[Source]) -> Iterator[
 def _line_notes(corpus: Corpus) -> Iterator[str]:
     """A note for the user on a text whose lines are pairs."""
     ids, counts = corpus.ids, corpus.counts
-    tab, newline = (corpus.vocabulary.characters.find(sign) for sign in "\t\n")
+    tab, newline = map(corpus.vocabulary.id_of, "\t\n")
     if min(tab, newline) < 0 or counts[tab] < max(2, NEARLY_ALL * counts[newline]):
         return
     columns, held = (
@@ -387,7 +397,7 @@ def find_corpus(
     remedy: the end of the error for a changed text. pairs: for `pairs_of`. Raises TextError if it
     has changed or cannot be found.
     """
-    identity, known, config = manifest.corpus, Vocabulary(manifest.characters), manifest.train
+    identity, known, config = manifest.corpus, manifest.vocabulary, manifest.train
     if not names:
         corpus = reopen(identity, data, known)
         if corpus is not None:

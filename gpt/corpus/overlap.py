@@ -35,8 +35,8 @@ Hashes = npt.NDArray[np.uint64]
 
 def is_whole_text(text: str, of: Iterable[TrainedText]) -> bool:
     """Whether a text is, as a whole, one of those that a run was trained and validated on."""
-    digests = {each.digest for each in of if each.characters == len(text)}
-    return bool(digests) and blake3(text.encode("utf-8", "surrogatepass")).hexdigest() in digests
+    digest = blake3(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return digest in {each.digest for each in of}
 
 
 def learned_texts(manifest: Manifest, data: Path) -> Learned:
@@ -47,9 +47,8 @@ def learned_texts(manifest: Manifest, data: Path) -> Learned:
     for each in manifest.parent.texts if manifest.parent else ():
         for ids, record in cache.of_digest(data, each.digest):
             shared = int(len(ids) * (1 - each.val_fraction))
-            known = Vocabulary(record.characters)
-            learned.append((known, ids[: record.identity.boundary or shared]))
-    vocabulary = Vocabulary(manifest.characters)
+            learned.append((record.vocabulary, ids[: record.identity.boundary or shared]))
+    vocabulary = manifest.vocabulary
     corpus = reopen(manifest.corpus, data, vocabulary)
     if corpus is not None:
         pairs = manifest.model.encoder_layers > 0

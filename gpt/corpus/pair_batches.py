@@ -11,15 +11,16 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from blake3 import blake3
 
 from gpt.config import TrainConfig
 from gpt.corpus import cache
 from gpt.corpus.batches import EPOCH, philox
 from gpt.corpus.corpus import Corpus
 from gpt.corpus.pairs import Integers, Pairs, check_window, pairs_of, positions_of
-from gpt.corpus.tables import SAMPLED, SPACE, are_features
+from gpt.corpus.tables import SAMPLED, are_features
 from gpt.errors import TextError
-from gpt.vocabulary import Ids, code_points
+from gpt.vocabulary import SPACE, Ids
 
 HASHED_AT_ONCE = 2**16  # lines
 BASE = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial in `_hashes`; odd
@@ -82,13 +83,16 @@ def _lemma_lengths(pairs: Pairs, corpus: Corpus) -> Integers:
     features, if the sources end with features; else of the source.
     """
     vocabulary = corpus.vocabulary
-    spaces = np.append(-1, positions_of(corpus.ids, vocabulary.characters.find(SPACE)))
-    last = spaces[np.searchsorted(spaces, pairs.tabs) - 1]
-    joined = last > pairs.starts
+    if "source" in vocabulary.spaced:  # the features are the last symbol
+        gap, last = 1, pairs.tabs - 2
+    else:
+        spaces = np.append(-1, positions_of(corpus.ids, vocabulary.id_of(SPACE)))
+        gap, last = 0, spaces[np.searchsorted(spaces, pairs.tabs) - 1]
+    joined = last >= pairs.starts + 1 - gap
     lines = joined.nonzero()[0]
     some = lines[:: max(1, len(lines) // SAMPLED)].tolist()
     ends = [vocabulary.decode(corpus.ids[last[n] + 1 : pairs.tabs[n]]) for n in some]
-    return np.where(joined & are_features(ends), last - pairs.starts, pairs.source_lengths)
+    return np.where(joined & are_features(ends), last - pairs.starts + gap, pairs.source_lengths)
 
 
 def _border(pairs: Pairs, corpus: Corpus, share: float) -> int:
@@ -110,7 +114,7 @@ def _hashes(starts: Integers, lengths: Integers, corpus: Corpus) -> Hashes:
 
     A polynomial of mixed code points modulo 2^64 (Karp & Rabin 1987), mixed again.
     """
-    values = _mixed(code_points(corpus.vocabulary.characters).astype(np.uint64))
+    values = _mixed(np.array([*map(_number, corpus.vocabulary.characters)], np.uint64))
     powers = np.cumprod(np.full(lengths.max(), BASE))
     hashes = np.empty(len(starts), np.uint64)
     for first in range(0, len(starts), HASHED_AT_ONCE):
@@ -122,6 +126,13 @@ def _hashes(starts: Integers, lengths: Integers, corpus: Corpus) -> Hashes:
         hashes[part] = np.add.reduceat(values[ids] * powers[places], begins)
         cache.forget(corpus.ids)
     return _mixed(hashes)
+
+
+def _number(symbol: str) -> int:
+    """A number of a symbol: the code point of a character, else a digest."""
+    if len(symbol) == 1:
+        return ord(symbol)
+    return int.from_bytes(blake3(symbol.encode()).digest(length=8), "little")
 
 
 def _mixed(numbers: Hashes) -> Hashes:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from gpt.config import Unknown
+import numpy as np
+
+from gpt.config import Side, Unknown
 from gpt.errors import TextError
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -31,10 +33,12 @@ class Line:
 class Window:
     """How long lines may be. joined: whether source and target share one window, as in a
     decoder-only model, with a NEWLINE before and a TAB between; else each side has its own.
+    spaced: of the vocabulary.
     """
 
     block_size: int
     joined: bool = False
+    spaced: tuple[Side, ...] = ()
 
     def problem(self, source: int, target: int | None = None) -> str | None:
         """Why sides of so many characters do not fit, or None. target: None for a source alone."""
@@ -42,10 +46,12 @@ class Window:
         if self.joined:
             whole = source + 2 + (target or 0)
             return None if whole <= most else f"has {whole} characters, the model takes {most}"
-        if source > most:
-            return f"has a source of {source} characters, the model takes {most}"
-        if target is not None and target >= most:
-            return f"has a target of {target} characters, the model takes {most - 1}"
+        sides: tuple[tuple[Side, int | None, int], ...]
+        sides = ("source", source, most), ("target", target, most - 1)
+        for side, count, fits in sides:
+            if count is not None and count > fits:
+                unit = "symbols" if side in self.spaced else "characters"
+                return f"has a {side} of {count} {unit}, the model takes {fits}"
         return None
 
 
@@ -71,29 +77,41 @@ def pair_lines(text: str, vocabulary: Vocabulary, window: Window) -> list[Line]:
         if not line:
             continue
         source, *targets = line.split(TAB)
+        source_length = len(vocabulary.split(source))
+        target_length = len(vocabulary.split(TAB.join(("", *targets)))) - 1
         problem = None
-        if len(targets) != 1 or not source or not targets[0]:
-            problem = no_pair(len(targets), bool(source), line)
-        elif too_long := window.problem(len(source), len(targets[0])):
+        if len(targets) != 1 or not source_length or not target_length:
+            problem = no_pair(len(targets), source_length > 0, line)
+        elif too_long := window.problem(source_length, target_length):
             problem = f"{too_long}; shorten the line or delete it"
         if problem:
             raise TextError(f"line {number:,} {problem}")
-        ids = _encoded(line, f"line {number:,}", vocabulary)
-        found.append(Line(number, ids[: len(source)], ids[len(source) + 1 :]))
+        found.append(_line(number, line, vocabulary))
     if not found:
         raise TextError(f"there are only blank lines; {LAYOUT}")
     return found
 
 
-def fitting_pairs(text: str, block_size: int) -> list[tuple[str, str]]:
-    """(source, target) of the lines of a text that are pairs and fit a context, each side by
-    itself. Raises TextError if there are none.
+def _line(number: int, line: str, vocabulary: Vocabulary) -> Line:
+    """A line that has a TAB. Raises TextError for an unknown character."""
+    ids = _encoded(line, f"line {number:,}", vocabulary)
+    tab = int(np.argmax(ids == vocabulary.id_of(TAB)))
+    return Line(number, ids[:tab], ids[tab + 1 :])
+
+
+def fitting_pairs(text: str, vocabulary: Vocabulary, block_size: int) -> list[Line]:
+    """The lines of a text that are pairs and fit a context, each side by itself. Raises TextError
+    if there are none, and for an unknown character.
     """
-    lines = [line.removesuffix(RETURN).split(TAB) for line in text.split(NEWLINE)]
+    pairs = (
+        _line(number, line, vocabulary)
+        for number, line in _lines(text.split(NEWLINE))
+        if line.count(TAB) == 1
+    )
     fitting = [
-        (line[0], line[1])
-        for line in lines
-        if len(line) == 2 and 0 < len(line[0]) <= block_size and len(line[1]) < block_size
+        line
+        for line in pairs
+        if 0 < len(line.source) <= block_size and len(line.target) < block_size
     ]
     if not fitting:
         raise TextError(
@@ -121,11 +139,11 @@ def source_lines(
     found = []
     for number, line in _lines(lines, start):
         line, problem = vocabulary.read(line, unknown).text, None
-        if not line:
+        if not (length := len(vocabulary.split(line))):
             problem = "is empty; give at least one character"
         elif TAB in line:
             problem = "has a TAB; give the source alone, without its target"
-        elif too_long := window.problem(len(line)):
+        elif too_long := window.problem(length):
             problem = f"{too_long}; shorten it"
         try:
             if problem:

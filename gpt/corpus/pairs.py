@@ -7,7 +7,7 @@ validate, and makes the batches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +18,7 @@ from gpt.corpus.corpus import Corpus
 from gpt.corpus.pair_lines import LAYOUT, NEWLINE, QUOTED, RETURN, TAB, no_pair
 from gpt.errors import TextError
 from gpt.storage.manifest import CorpusId
-from gpt.vocabulary import Ids
+from gpt.vocabulary import Ids, Vocabulary, in_sources
 
 Integers = npt.NDArray[np.int64]
 
@@ -75,8 +75,8 @@ def pairs_of(corpus: Corpus) -> Pairs:
     Lines end with LF or CR LF; blank lines are ignored. Raises TextError with the first line that
     is no pair.
     """
-    ids, identity, characters = corpus.ids, corpus.identity, corpus.vocabulary.characters
-    tab, newline, cr = (characters.find(character) for character in (TAB, NEWLINE, RETURN))
+    ids, identity = corpus.ids, corpus.identity
+    tab, newline, cr = map(corpus.vocabulary.id_of, (TAB, NEWLINE, RETURN))
     for character, name in ((TAB, "TAB"), (NEWLINE, "NEWLINE")):
         if character in identity.folded:
             raise TextError(
@@ -104,6 +104,25 @@ def pairs_of(corpus: Corpus) -> Pairs:
     if newline < 0:
         raise TextError(f"{_names(identity)} has no NEWLINE; end each line with one")
     return Pairs(ids, starts, tabs, ends, tab, newline, identity)
+
+
+def learn_sides(corpus: Corpus, known: Vocabulary | None = None) -> Corpus:
+    """The corpus, whose vocabulary then has what stands in targets only as `unread`. known: that of
+    a model with which the training starts, which has learned to read more.
+    """
+    vocabulary = replace(corpus.vocabulary, unread=())
+    tab, newline = map(vocabulary.id_of, (TAB, NEWLINE))
+    read, mark = np.zeros(len(vocabulary), np.bool_), np.array([newline])
+    for first in range(0, len(corpus.ids), SEARCHED_AT_ONCE):
+        ids = np.concatenate((mark, corpus.ids[first : first + SEARCHED_AT_ONCE]))
+        read[ids[in_sources(ids, tab, newline)]] = True
+        mark = ids[(ids == tab) | (ids == newline)][-1:]
+        cache.forget(corpus.ids)
+    before = {*known.characters} - {*known.unread} if known else set()
+    symbols = zip(vocabulary.characters, read.tolist(), strict=True)
+    unread = (each for each, was_read in symbols if not was_read and each not in before)
+    unread = (each for each in unread if each not in (TAB, NEWLINE))
+    return replace(corpus, vocabulary=replace(vocabulary, unread=(*unread,)))
 
 
 def check_window(pairs: Pairs, block_size: int, remedy: str = "") -> None:

@@ -49,6 +49,10 @@ def options_to_read(config: TrainConfig, pairs: bool) -> TrainConfig:
             f"`separator={config.separator!r}`: texts of pairs are joined by a newline; leave this "
             "option out"
         )
+    if config.spaced and not pairs:
+        raise TextError(
+            f"`{config.spaced[0]}_symbols` is for pairs, lines of SOURCE, TAB, TARGET; leave it out"
+        )
     return replace(config, split="last") if pairs and config.validation is None else config
 
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from gpt.corpus.pair_lines import NEWLINE, QUOTED, RETURN, TAB
 from gpt.errors import TextError
 from gpt.storage import files
+from gpt.vocabulary import SPACE
 
 if TYPE_CHECKING:
     from gpt.corpus.sources import Source
 
-SPACE = " "  # between lemma and features in a source
 SAMPLED, HEAD = 1000, 2**20  # lines, and bytes, at the start of a text that decide what it is
 MOST = 0.9  # share of lines, or of features, that decide it
 _FEATURES = re.compile(r"[A-Z0-9][A-Z0-9_.,+*/(){}\-]*(;[A-Z0-9_.,+*/(){}\-]+)+")

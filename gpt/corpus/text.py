@@ -24,12 +24,14 @@ from blake3 import blake3
 from gpt.corpus import encodings
 from gpt.corpus.encodings import HEAD, NAMES, UTF_8, WINDOWS, decode, unix_lines
 from gpt.corpus.sources import Source, head_of, opened
+from gpt.corpus.symbols import FIRST_CODE, MOST, Codes
 from gpt.errors import TextError
 from gpt.vocabulary import code_points
 
 CHUNK = 2**18  # bytes read at a time, at least 4; arrays made from them fit in a processor's cache
 
-#: Number of the source, UTF-8 bytes, (characters,) their code points.
+#: Number of the source, UTF-8 bytes, (characters,) their code points, or their symbols' codes; with
+#: codes, the end of a line may come with the next chunk.
 Chunk = tuple[int, bytes, npt.NDArray[np.unsignedinteger[Any]]]
 Progress = Callable[[float], object]  # called with the share that is done
 
@@ -58,7 +60,7 @@ class Measured:
     """The result of reading a text once.
 
     digest: of the text. starts (sources + 1,): the position of each source's first character,
-    then the number of characters. counts (2, code points): how often each character occurs in the
+    then the number of characters. counts (2, codes): how often each character occurs in the
     sources that train, and in those that validate. returns: number of a source -> its carriage
     returns, which become LF.
     """
@@ -133,14 +135,15 @@ def read(
     pieces: Sequence[Piece],
     progress: Progress = no_progress,
     returns: Counter[int] | None = None,
+    codes: Codes | None = None,
 ) -> Iterator[Chunk]:
     """The text in chunks of whole characters, exactly, but for its line ends: nothing else is
-    normalised. returns: counts the carriage returns of each source. Raises TextError, of which
-    NotUtf8Error for a text that counts as UTF-8.
+    normalised. returns: counts the carriage returns of each source. codes: of pairs with symbols.
+    Raises TextError, of which NotUtf8Error for a text that counts as UTF-8.
     """
     done, size = 0, sum(piece.stop - piece.start for piece in pieces)
     for piece in pieces:
-        at, name, codec = piece.start, piece.source.name, piece.codec
+        at, name, codec, held = piece.start, piece.source.name, piece.codec, ""
         with BytesIO(piece.data) if piece.data else opened(piece.source) as file:
             while at < piece.stop:
                 file.seek(at)
@@ -161,6 +164,10 @@ def read(
                         returns[piece.number] += ends
                     data = text.encode() if ends or codec != UTF_8 else data[:used]
                     points = code_points(text)
+                if codes:  # whole lines
+                    text = held + data.decode()
+                    end = len(text) if at + used == piece.stop else text.rfind("\n") + 1
+                    points, held = codes.of(text[:end]), text[end:]
                 yield piece.number, data, points
                 at += used
                 done += used
@@ -172,11 +179,12 @@ def measured(
     sources: int = 1,
     training: int = 1,
     progress: Progress = no_progress,
+    codes: Codes | None = None,
 ) -> Measured:
     """Reads the text; the first `training` sources are for training. Raises TextError."""
     digest, lengths, returns = blake3(), [0] * sources, Counter[int]()
-    counts = np.zeros((2, 0x110000), np.int64)  # only pages that are written take memory
-    for number, data, points in read(pieces, progress, returns):
+    counts = np.zeros((2, FIRST_CODE + MOST), np.int64)  # only pages that are written take memory
+    for number, data, points in read(pieces, progress, returns, codes):
         digest.update(data)
         lengths[number] += len(points)
         times = np.bincount(points)

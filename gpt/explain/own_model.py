@@ -23,7 +23,7 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.proof import held, logits_reach, reaches, recompute, stream_reach, summands
-from gpt.vocabulary import Vocabulary
+from gpt.vocabulary import Symbols, Vocabulary, spelled
 
 NORM_FORMULA = {
     "rms": "x / √(mean(x²) + 0.00001)",
@@ -39,7 +39,7 @@ ACTIVATION_FORMULA = {
 
 
 def by_character(
-    text: str, name: str, values: Array, source: str = "", columns: tuple[str, ...] = ()
+    text: Symbols, name: str, values: Array, source: str = "", columns: tuple[str, ...] = ()
 ) -> Table:
     """A table with a row for each character of the text."""
     return Table(name, values, tuple(text), columns, numbered=True, source=source)
@@ -265,7 +265,7 @@ def walk(
     config, exact = reader.config, reader.in_float64()
     must_be_there(config, layer, head)
     must_fit(config, len(attention.ids))
-    shown = attention.text.replace("\n", "⏎").replace("\t", "⇥")
+    shown = spelled(attention.text).replace("\n", "⏎").replace("\t", "⇥")
     about = f"From “{shown}” to the next character, through layer {layer}, head {head}."
     steps = chain(
         [_embedding(exact, attention)],

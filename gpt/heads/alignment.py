@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from gpt.blocks import Block, Note, Paragraph, number
 from gpt.reading.layers import Array
+from gpt.vocabulary import Symbols, spelled
 
 MODIFIES = {"Lm", "Mn", "Mc"}  # categories of letters and marks that modify the one before
 
@@ -32,7 +33,7 @@ class Alignment:
     aligned: float
     uniform: float
     monotone: float
-    pieces: tuple[tuple[str, str], ...]
+    pieces: tuple[tuple[Symbols, Symbols], ...]
 
     def blocks(self) -> list[Block]:
         """The pieces, and the head that aligns them."""
@@ -47,10 +48,11 @@ class Alignment:
     @property
     def record(self) -> dict[str, Any]:
         """For programs."""
-        return {**vars(self), "pieces": [{"source": s, "target": t} for s, t in self.pieces]}
+        pieces = [{"source": spelled(s), "target": spelled(t)} for s, t in self.pieces]
+        return {**vars(self), "pieces": pieces}
 
 
-def align(weights: Array, source: str, target: str) -> Alignment | None:
+def align(weights: Array, source: Symbols, target: Symbols) -> Alignment | None:
     """The alignment of the head with the largest `alignments`; None without a target.
 
     weights: (L, H, T, S), a row for each character of the target.
@@ -86,7 +88,7 @@ def _totals(weights: Array) -> npt.NDArray[np.float64]:
     return totals
 
 
-def _pieces(weights: Array, source: str, target: str) -> list[tuple[str, str]]:
+def _pieces(weights: Array, source: Symbols, target: Symbols) -> list[tuple[Symbols, Symbols]]:
     """The texts between cuts. The pairs of a row and a column with the most weight above that of a
     uniform head never cross; each is a piece. A character beside them belongs to that of its two
     neighbours with which it has more weight; a mark, or a letter that modifies, to the one before.
@@ -108,16 +110,16 @@ def _pieces(weights: Array, source: str, target: str) -> list[tuple[str, str]]:
         rows, columns = slice(t + 1, t2), slice(s + 1, s2)
         row = t + 1 + _first_of_next(target[rows], above[rows, s], above[rows, s2])
         column = s + 1 + _first_of_next(source[columns], above[t, columns], above[t2, columns])
-        if not {category(target[row]), category(source[column])} & MODIFIES:
+        if not {category(target[row][0]), category(source[column][0])} & MODIFIES:
             cuts.append((row, column))
     cuts.append((len(target), len(source)))
     return [(source[s:s2], target[t:t2]) for (t, s), (t2, s2) in pairwise(cuts)]
 
 
-def _first_of_next(text: str, before: Array, after: Array) -> int:
+def _first_of_next(text: Symbols, before: Array, after: Array) -> int:
     """How many of the characters between two pairs belong to the pair before them."""
     count = int(np.concatenate([[0], np.cumsum(before - after)]).argmax())
-    while count < len(text) and category(text[count]) in MODIFIES:
+    while count < len(text) and category(text[count][0]) in MODIFIES:
         count += 1
     return count
 

@@ -23,7 +23,7 @@ from gpt.heads.places import Key, parse
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.reading.proof import recomputed
-from gpt.vocabulary import FIRST, Ids, Vocabulary
+from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary, spelled
 from gpt.words import layers_and_heads
 
 if TYPE_CHECKING:
@@ -68,18 +68,19 @@ class AttentionMap(TableResult):
 
     kind: whose attention. "decoder": each character reads itself and earlier ones; "encoder": a
     source reads all of itself; "cross": each character that the decoder reads, which are a TAB and
-    the target's, reads all S characters of the source. text and ids are those of the rows.
+    the target's, reads all S characters of the source. text and ids are those of the rows; a text
+    with symbols of several characters is a tuple of them.
     model: the TrainedGPT that computed it, if known; its page needs it. source: the text and ids
     that the encoder of the model read, if it has one.
     """
 
-    text: str
+    text: Symbols
     ids: Ids
     layers: tuple[Stages, ...]
     checks: tuple[Check, ...]
     model: Any = field(default=None, compare=False)
     kind: AttentionKind = "decoder"
-    source: tuple[str, Ids] | None = None
+    source: tuple[Symbols, Ids] | None = None
 
     def __repr__(self) -> str:
         of = f"{self.title} {self.texts}".strip()
@@ -129,7 +130,7 @@ class AttentionMap(TableResult):
         return KIND_TITLES[self.kind] if self.source else ""
 
     @property
-    def columns(self) -> str:
+    def columns(self) -> Symbols:
         """The text of the columns: the characters that are read, each with a key and a value."""
         return self.source[0] if self.kind == "cross" and self.source else self.text
 
@@ -145,9 +146,10 @@ class AttentionMap(TableResult):
         return np.tril(every) if self.kind == "decoder" else every
 
     @property
-    def characters(self) -> str:
+    def characters(self) -> Symbols:
         """The model's vocabulary, id -> character; empty if the model is not known."""
-        return str(self.model.vocabulary.characters) if self.model else ""
+        known: Symbols = self.model.vocabulary.characters if self.model else ""
+        return known
 
     def __getitem__(self, key: Key) -> Array:
         """seen["weights", layer, head] is (T, S), seen["weights", layer] (H, T, S), seen["weights"]
@@ -239,11 +241,11 @@ class AttentionMap(TableResult):
 
 def inspect(
     reader: Reader,
-    text: str,
+    text: Symbols,
     ids: Ids,
     proof: Check | None = None,
     model: Any = None,
-    source: tuple[str, Ids] | None = None,
+    source: tuple[Symbols, Ids] | None = None,
     kind: AttentionKind = "decoder",
 ) -> AttentionMap:
     """Runs the model on (T,) ids, 1 ≤ T ≤ block_size, keeping and checking every stage.
@@ -294,10 +296,10 @@ def inspect_text(
 
         require(not truncate, "truncate", "a source is read as a whole; shorten the text")
         source, target = split_pair(reader, vocabulary, text)
-        read = FIRST + target
-        both = source, vocabulary.encode(source)
-        ids = vocabulary.encode(read)
-        return inspect(reader, read, ids, proof, model, both, kind or "cross")
+        of_source, ids = vocabulary.encode(source), vocabulary.encode(FIRST + target)
+        both = vocabulary.written(of_source, "source"), of_source
+        chosen = proof, model, both, kind or "cross"
+        return inspect(reader, vocabulary.written(ids), ids, *chosen)
     text = text[-config.block_size :] if truncate else text
     return inspect(reader, text, vocabulary.encode(text), proof, model)
 
@@ -337,5 +339,5 @@ def stages_of(
     }
 
 
-def _short(text: str) -> str:
-    return f"{text[:40]!r}{'…' * (len(text) > 40)}"
+def _short(text: Symbols) -> str:
+    return f"{spelled(text[:40])!r}{'…' * (len(text) > 40)}"

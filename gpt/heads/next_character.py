@@ -25,7 +25,7 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.sampler import before_all, probabilities, window_start
-from gpt.vocabulary import FIRST, Ids, Vocabulary
+from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary
 from gpt.words import counted
 
 END = 40  # characters of the text before that a title quotes
@@ -52,8 +52,8 @@ class Experts(TableResult):
     totals: npt.NDArray[np.float64]
     kinds: npt.NDArray[np.integer[Any]]
     pairs: npt.NDArray[np.bool_]
-    text: str = ""
-    characters: str = ""
+    text: Symbols = ""
+    characters: Symbols = ""
 
     def __repr__(self) -> str:
         gpt, counting = np.atleast_2d(self.weights).mean(axis=0)
@@ -144,8 +144,8 @@ class NextCharacter(TableResult):
     removed: npt.NDArray[np.int64]
     experts: Experts | None = None
     config: SampleConfig = field(default_factory=SampleConfig)
-    characters: str = ""
-    text: str = ""
+    characters: Symbols = ""
+    text: Symbols = ""
 
     def __repr__(self) -> str:
         best = int(self.expected.argmax())
@@ -204,12 +204,13 @@ class NextCharacter(TableResult):
             Title("next character", [*self._quoted(), *self._settings()]),
             Table(columns, rows),
             *map(Note, [*notes, " · ".join(facts)]),
-            Legend("".join(self.characters[token] for token in shown) if self.characters else ""),
+            Legend([self.characters[token] for token in shown if self.characters]),
         ]
 
     def _quoted(self) -> list[str]:
         """ "after “…the end of the text”", if the text is known."""
-        end = "".join(label(each) if each in "\n\t\r" else each for each in self.text[-END:])
+        shown = [label(each) if each in "\n\t\r" else each for each in self.text[-END:]]
+        end = ("" if isinstance(self.text, str) else " ").join(shown)
         return [f"after “{'…' * (len(self.text) > END)}{end}”"] * bool(self.text)
 
     def _settings(self) -> list[str]:
@@ -273,7 +274,9 @@ def next_character(
         filtered = probabilities(logits, replace(config, **later))[0]
         removed[(filtered == 0) & (removed < 0)] = place
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
-    known = (vocabulary.characters, vocabulary.decode(ids)) if vocabulary else ("", "")
+    known: tuple[Symbols, Symbols] = "", ""
+    if vocabulary:
+        known = vocabulary.characters, vocabulary.written(ids)
     return NextCharacter(expected, filtered, removed, experts, config, *known)
 
 
@@ -329,8 +332,8 @@ class Lens(TableResult):
 
     ids: npt.NDArray[np.int64]
     probabilities: Array
-    text: str = ""
-    characters: str = ""
+    text: Symbols = ""
+    characters: Symbols = ""
 
     def __repr__(self) -> str:
         depths, places, _ = self.ids.shape
@@ -394,18 +397,20 @@ def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
     return Lens(ids, probabilities, attention.text, attention.characters)
 
 
-def name_of(characters: str, token: int) -> str:
+def name_of(characters: Symbols, token: int) -> str:
     """The label of a character; its id if the vocabulary is not known."""
     return label(characters[token]) if characters else f"id {token}"
 
 
-def named(characters: str, ids: npt.NDArray[Any]) -> dict[str, Any]:
+def named(characters: Symbols, ids: npt.NDArray[Any]) -> dict[str, Any]:
     """Ids, and their characters if the vocabulary is known, as columns."""
     names = {"character": [characters[token] for token in ids]} if characters else {}
     return {**names, "id": ids}
 
 
-def guess(ids: npt.NDArray[Any], chances: npt.NDArray[Any], characters: str, next_one: str) -> Cell:
+def guess(
+    ids: npt.NDArray[Any], chances: npt.NDArray[Any], characters: Symbols, next_one: Symbols
+) -> Cell:
     """The likeliest next character and its probability, the next ones as a hint; shaded if the text
     continues with it. ids, chances: (K,), likeliest first.
     """
@@ -418,7 +423,7 @@ def guess(ids: npt.NDArray[Any], chances: npt.NDArray[Any], characters: str, nex
     return Cell(names[0], float(chances[0]) if right else None, tone, hint="  ".join(names))
 
 
-def _after(text: str, place: int) -> Cell:
+def _after(text: Symbols, place: int) -> Cell:
     """The position, and its character if the text is known."""
     return Cell(f"{place} {label(text[place])}" if text else str(place))
 

@@ -354,8 +354,9 @@ def _part_of(name: str, share: float) -> str:
 
 def changes(found: Reading) -> dict[str, Any]:
     """For programs: what a model reads for what, how many characters it leaves out, and which."""
-    which = "".join(sorted(set(found.left_out)))
-    left_out = {"characters": len(found.left_out), "which": which}
+    which = sorted({*found.left_out})
+    joint = " " * any(len(each) > 1 for each in which)  # between symbols
+    left_out = {"characters": len(found.left_out), "which": joint.join(which)}
     return {"left_out": left_out, "folded": [list(pair) for pair in found.folded]}
 
 

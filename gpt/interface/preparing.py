@@ -21,6 +21,7 @@ from gpt.config.fields import field_help, only_fields, require
 from gpt.config.train import Preset, Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen
 from gpt.corpus.halves import counted_in, halves, scored_in
+from gpt.corpus.pairs import learn_sides
 from gpt.corpus.sources import corpus_name, is_pairs, recipe_of
 from gpt.corpus.text import Progress, no_progress
 from gpt.counting.ahead import CountedAhead
@@ -29,6 +30,7 @@ from gpt.devices import choose
 from gpt.errors import ConfigError, TextError
 from gpt.storage import files
 from gpt.storage.config_file import RECORDED, from_toml, to_toml
+from gpt.storage.json_values import parsed
 from gpt.storage.manifest import CorpusId
 from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import check_free, discard_if_empty, new_run
@@ -44,7 +46,8 @@ if TYPE_CHECKING:
     from gpt.training.plan import Plan
     from gpt.training.trainer import Trainer
 
-READING = ("separator", "split", "min_count")  # options for reading a text
+#: Options for reading a text.
+READING = ("separator", "split", "min_count", "source_symbols", "target_symbols")
 SPLITTING = ("split", "val_fraction")
 CONFIG_LIMIT = 2**20  # bytes of config.toml
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
@@ -158,6 +161,8 @@ def begin_run(
     read = partial(read_corpus, known=known, grows=start is not None)
     read = partial(read, config=choices.reading, pairs=choices.pairs)
     corpus = _read(options, texts, working, read)
+    if choices.pairs:
+        corpus = learn_sides(corpus, known)
     ahead = _count_ahead(corpus, choices, device, warm)  # torch is imported meanwhile
     from gpt.training.plan import Machine, make_plan
 
@@ -268,10 +273,10 @@ def _read(
 ) -> Corpus:
     """Calls `read` for the corpus on the first rank; the others open it in `data`."""
 
-    def follow(message: tuple[dict[str, Any], str]) -> Corpus:
-        identity, characters = message
-        vocabulary = Vocabulary(characters)
-        corpus = reopen(CorpusId(**identity), options.data, vocabulary)
+    def follow(message: tuple[dict[str, Any], dict[str, Any]]) -> Corpus:
+        identity = parsed(CorpusId, message[0], "corpus")
+        vocabulary = parsed(Vocabulary, message[1], "vocabulary")
+        corpus = reopen(identity, options.data, vocabulary)
         if corpus is None:
             raise TextError(f"{options.data.resolve()} does not hold the encoded corpus")
         return corpus
@@ -280,7 +285,7 @@ def _read(
         sources = {"names": texts.names, "data": options.data, "stdin": texts.pipe}
         reading = partial(read, **sources, progress=done)
         return ranks.shared(
-            reading, lambda it: (asdict(it.identity), it.vocabulary.characters), follow
+            reading, lambda it: (asdict(it.identity), asdict(it.vocabulary)), follow
         )
 
 

@@ -300,7 +300,7 @@ class TrainedGPT(Shown):
             settings = target_settings(self.config, n=n, **options)
             known = self._known(prompt, unknown)
             (written,) = write_targets(self.reader, self.vocabulary, [known], settings)
-            targets = [self.vocabulary.decode(each.ids) for each in written]
+            targets = [self.vocabulary.decode(each.ids, "target") for each in written]
             return targets if n > 1 else targets[0]
         from gpt.reading.sampler import HeldTexts, Sample
 
@@ -462,7 +462,9 @@ class TrainedGPT(Shown):
             return self.stored.example(length)
         from gpt.corpus.pair_lines import fitting_pairs
 
-        return FIRST.join(fitting_pairs(self.stored.excerpt_lines, self.config.block_size)[0])
+        known, text = self.vocabulary, self.stored.excerpt_lines
+        pair = fitting_pairs(text, known, self.config.block_size)[0]
+        return known.decode(pair.source) + FIRST + known.decode(pair.target, "target")
 
     @overload
     def heads(

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from gpt.config import ModelConfig, TrainConfig
+from gpt.config import ModelConfig, Side, TrainConfig
 from gpt.config.fields import field_help
 from gpt.config.model import FREE
 from gpt.corpus.corpus import Corpus
@@ -58,7 +58,12 @@ class WarmStart:
     def layout(self) -> dict[str, Any]:
         """The options that the new model has from its parent."""
         options = field_help(ModelConfig).keys() - {*FREE}
-        return {name: each for name, each in vars(self.stored.config).items() if name in options}
+        found = {name: each for name, each in vars(self.stored.config).items() if name in options}
+        if self.is_of_pairs:
+            for side in get_args(Side):
+                by_space = side in self.stored.vocabulary.spaced
+                found[f"{side}_symbols"] = "space" if by_space else "chars"
+        return found
 
     def options(self, given: Mapping[str, Any], corpus: Sequence[str]) -> dict[str, Any]:
         """The given options and the layout. Raises ConfigError for an option that conflicts with

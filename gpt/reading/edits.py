@@ -1,5 +1,5 @@
 """How a text that was written differs from its target: the fewest edits of symbols, which these
-are, and how sure a rate of errors is. It does not know what a symbol is: characters today.
+are, and how sure a rate of errors is. It does not know what a symbol is.
 """
 
 from __future__ import annotations

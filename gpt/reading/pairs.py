@@ -42,7 +42,7 @@ from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import draw, probabilities, uniforms
 from gpt.reading.score import WORST, Score, surprisals, windows_at_once
-from gpt.vocabulary import FIRST, LAST, Ids
+from gpt.vocabulary import FIRST, LAST, Ids, Symbols, spelled
 from gpt.words import bits, counted
 
 Found = TypeVar("Found")
@@ -270,7 +270,8 @@ Integers = npt.NDArray[np.int64]
 @dataclass(frozen=True, repr=False)
 class PairScores(TableResult):
     """Of N pairs in the order of their text: lines, (N,) their line numbers from 1, sources and
-    targets; written: what the model wrote for each source.
+    targets; written: what the model wrote for each source. A target is a str of characters, or a
+    tuple of symbols, and then this is about symbols in place of characters.
 
     nats: (M,) −ln p of each target character, pair after pair, the end of each target included.
     nearest: of the targets that the text lists for the source, the one with the fewest edits to
@@ -279,19 +280,24 @@ class PairScores(TableResult):
 
     lines: Integers
     sources: tuple[str, ...]
-    targets: tuple[str, ...]
-    written: tuple[str, ...]
+    targets: tuple[Symbols, ...]
+    written: tuple[Symbols, ...]
     nats: npt.NDArray[np.float64]
-    nearest: tuple[str, ...]
+    nearest: tuple[Symbols, ...]
     edits: tuple[tuple[Edit, ...], ...]
 
     def __repr__(self) -> str:
         return (
             f"<PairScores of {counted(len(self.lines), 'pair')}: "
-            f"{self.score.nats:.4f} nats a target character, "
+            f"{self.score.nats:.4f} nats a target {self.unit}, "
             f"{100 * self.exact:.2f} % of {int(self.firsts.sum()):,} sources exact, "
-            f"character error rate {100 * self.error_rate:.2f} %>"
+            f"{self.unit} error rate {100 * self.error_rate:.2f} %>"
         )
+
+    @property
+    def unit(self) -> str:
+        """What a target consists of."""
+        return "character" if isinstance(self.targets[0], str) else "symbol"
 
     @property
     def score(self) -> Score:
@@ -305,8 +311,8 @@ class PairScores(TableResult):
 
     @property
     def error_rate(self) -> float:
-        """Character error rate: over all sources, the sum of edit distances to the nearest listed
-        target, divided by the sum of these targets' lengths. It can be above 1.
+        """Character or symbol error rate: over all sources, the sum of edit distances to the
+        nearest listed target, divided by the sum of these targets' lengths. It can be above 1.
         """
         return float(self.distances[self.firsts].sum() / self.symbols.sum())
 
@@ -393,7 +399,7 @@ class PairScores(TableResult):
         target characters have the colour of their surprisal.
         """
         score, sources = self.score, counted(int(self.firsts.sum()), "source")
-        loss = score.loss.replace("a character", "a target character")
+        loss, unit = score.loss.replace("a character", f"a target {self.unit}"), self.unit
         symbols = int(self.symbols.sum())
         errors = [
             f"{counted(count, name.removesuffix('s'))} ({100 * count / symbols:.2f} %)"
@@ -402,14 +408,14 @@ class PairScores(TableResult):
         facts = {
             "exact": f"{100 * self.exact:.2f} % of {sources}",
             "word error rate": self._rate(self.word_error_rate, "word_error_rate"),
-            "character error rate": self._rate(self.error_rate, "error_rate"),
-            "errors": f"{', '.join(errors)} of {counted(symbols, 'character')}",
-            "predicted": f"{counted(score.characters, 'character')}, ends of targets included",
+            f"{unit} error rate": self._rate(self.error_rate, "error_rate"),
+            "errors": f"{', '.join(errors)} of {counted(symbols, unit)}",
+            "predicted": f"{counted(score.characters, unit)}, ends of targets included",
         }
         titles = ["nats", "line", "source", "target", "written", "edits", "changes"]
         columns = [Column(title, left=2 <= n < 5 or n == 6) for n, title in enumerate(titles)]
         rows = [self._row(place) for place in self.worst[: max(0, most)].tolist()]
-        table = Fold("worst pairs · nats a target character", [Table(columns, rows)], opened=True)
+        table = Fold(f"worst pairs · nats a target {unit}", [Table(columns, rows)], opened=True)
         return [
             Title("pairs", [loss, counted(len(self.lines), "pair")]),
             *[self._passage()] * every,
@@ -427,15 +433,12 @@ class PairScores(TableResult):
 
     def _confused(self) -> list[Block]:
         """The commonest edits: target symbol, what was written in its place, how often."""
-        from gpt.characters import labels  # imports rich
+        from gpt.characters import label  # imports rich
 
         common, total = self.confusions.most_common(WORST), self.confusions.total()
         rows = [
             [
-                *(
-                    Cell(labels(str(each))) if each else Cell("nothing", tone="dim")
-                    for each in edit
-                ),
+                *(Cell(label(str(each))) if each else Cell("nothing", tone="dim") for each in edit),
                 *(Cell(f"{count:,}"), Cell(f"{100 * count / total:.1f} %")),
             ]
             for edit, count in common
@@ -444,7 +447,7 @@ class PairScores(TableResult):
             return []
         columns = [Column("target", left=True), Column("written", left=True)]
         table = Table([*columns, Column("count"), Column("of all errors")], rows)
-        symbols = "".join(str(each) for edit, _ in common for each in edit if each is not None)
+        symbols = tuple(str(each) for edit, _ in common for each in edit if each is not None)
         return [Fold("commonest confusions", [table, Legend(symbols)], opened=True)]
 
     def _row(self, place: int) -> list[Cell]:
@@ -453,8 +456,8 @@ class PairScores(TableResult):
             Cell(number(float(self.means[place]))),
             Cell(f"{self.lines[place]:,}"),
             Cell(self.sources[place]),
-            Cell(self.targets[place]),
-            Cell(self.written[place], tone=right),
+            Cell(spelled(self.targets[place])),
+            Cell(spelled(self.written[place]), tone=right),
             Cell(f"{self.distances[place]:,}"),
             Cell(" ".join(map(change, self.edits[place]))),
         ]
@@ -463,8 +466,11 @@ class PairScores(TableResult):
         """The pairs, a line each; sources have no values."""
         text, nats = "", list[float]()
         for source, target, surprisal in zip(self.sources, self.targets, self.each, strict=True):
-            text += f"{source}{FIRST}{target}{LAST}"
-            nats += [np.nan] * (len(source) + len(FIRST)) + surprisal.tolist()
+            text += f"{source}{FIRST}{spelled(target)}{LAST}"
+            nats += [np.nan] * (len(source) + len(FIRST))
+            for place, (symbol, each) in enumerate(zip((*target, LAST), surprisal, strict=True)):
+                nats += [np.nan] * (self.unit == "symbol" and 0 < place < len(target))  # a space
+                nats += [float(each)] * len(symbol)
         return Passage(text, bits(np.array(nats)), "bits of surprisal")
 
     def records(self, most: int | None = None, every: bool = False) -> Records:
@@ -478,10 +484,10 @@ class PairScores(TableResult):
             ("target", self.targets),
             ("written", self.written),
         ):
-            columns[name] = [side[place] for place in order]
+            columns[name] = [spelled(side[place]) for place in order]
         distances = self.distances[order]
         columns |= {"exact": distances == 0, "distance": distances, "nats": self.means[order]}
-        columns["nearest"] = [self.nearest[place] for place in order]
+        columns["nearest"] = [spelled(self.nearest[place]) for place in order]
         counts = [kinds_of(Counter(self.edits[place])) for place in order]
         columns |= {name: [each[name] for each in counts] for name in kinds_of(Counter())}
         if every:
@@ -530,14 +536,14 @@ def _surprisals(
 def pair_scores(
     lines: Sequence[int],
     sources: Sequence[str],
-    targets: Sequence[str],
-    written: Mapping[str, str],
+    targets: Sequence[Symbols],
+    written: Mapping[str, Symbols],
     nats: npt.NDArray[np.float64],
 ) -> PairScores:
     """Scores of N pairs from what the model wrote for each source, and the (M,) nats; see
     PairScores. Of listed targets that are equally near, the first one counts.
     """
-    nearest: dict[str, tuple[str, tuple[Edit, ...]]] = {}
+    nearest: dict[str, tuple[Symbols, tuple[Edit, ...]]] = {}
     for source, target in zip(sources, targets, strict=True):
         edits = edits_of(target, written[source])
         if source not in nearest or len(edits) < len(nearest[source][1]):
@@ -558,9 +564,9 @@ def kinds_of(edits: Counter[Edit]) -> dict[str, int]:
 
 def change(edit: Edit) -> str:
     """ "ɛ→e" for e in place of ɛ, "+t" for a t that was inserted, "−h" for an h that is missing."""
-    from gpt.characters import labels  # imports rich
+    from gpt.characters import label  # imports rich
 
-    target, written = (labels(str(each or "")) for each in edit)
+    target, written = (label(str(each)) if each else "" for each in edit)
     if target and written:
         return f"{target}→{written}"
     return f"−{target}" if target else f"+{written}"

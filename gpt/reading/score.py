@@ -244,7 +244,7 @@ def surprisal_of_each(
 
     found = zip(*on_cores(each, _windows(reader.config, ids, overlapping)), strict=True)
     nats, likeliest, chances = (np.concatenate(parts) for parts in found)
-    known = (vocabulary.decode(ids), vocabulary.characters) if vocabulary else ("", "")
+    known = (vocabulary.decode(ids), "".join(vocabulary.characters)) if vocabulary else ("", "")
     return Surprisals(nats, likeliest, chances, *known)
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from gpt.checks import require_texts
 from gpt.config import ModelConfig, SampleConfig, Unknown
 from gpt.config.fields import check_size, require
@@ -78,7 +80,8 @@ def write_targets(
     require_texts("sources", sources)
     config, (first, last) = reader.config, _marks(reader, vocabulary)
     sources = [source_of_columns(source) for source in sources]
-    every = source_lines(sources, vocabulary, _window(config), start, name, bad, unknown)
+    window = _window(config, vocabulary)
+    every = source_lines(sources, vocabulary, window, start, name, bad, unknown)
     ids = [source for source in every if len(source)]
     if beam_width is None:
         found = sampled(reader, ids, first, last, settings)
@@ -97,9 +100,14 @@ def best_targets(
     Raises TextError with the number of a source that is empty, has a TAB or an unknown character or
     does not fit the context, ConfigError for a beam that is less than 1.
     """
+    found = _best(reader, vocabulary, sources, width)
+    return [vocabulary.decode(ids, "target") for ids in found]
+
+
+def _best(reader: Reader, vocabulary: Vocabulary, sources: Sequence[str], width: int) -> list[Ids]:
     settings = target_settings(reader.config, width)
     found = write_targets(reader, vocabulary, sources, settings, width)
-    return [vocabulary.decode(best.ids) for best, *_ in found]
+    return [best.ids for best, *_ in found]
 
 
 def some_targets(reader: Reader, vocabulary: Vocabulary, excerpt: str, most: int = 3) -> str:
@@ -125,31 +133,24 @@ def split_pair(
     source, *targets = text.split(FIRST)
     if len(targets) > 1:
         raise TextError("the text has several TABs; give one source, a TAB, one target")
-    source = vocabulary.decode(vocabulary.encode(source, unknown))
-    most = reader.config.block_size
-    if not source:
+    ids = vocabulary.encode(source, unknown)
+    if not len(ids):
         raise TextError("no source: there is nothing to read; give at least one character")
-    _require_fits("source", source, most)
-    if targets:
-        target = vocabulary.decode(vocabulary.encode(targets[0], unknown))
-    else:
-        (target,) = best_targets(reader, vocabulary, [source])
-    _require_fits("target", target, most - 1)
-    return source, target
-
-
-def _require_fits(side: str, text: str, most: int) -> None:
-    if len(text) > most:
-        raise TextError(
-            f"the {side} has {len(text)} characters, the model takes {most}; shorten it"
-        )
+    read = vocabulary.encode(FIRST + targets[0], unknown)[1:] if targets else None
+    window = _window(reader.config, vocabulary)
+    if problem := window.problem(len(ids), None if read is None else len(read)):
+        raise TextError(f"the text {problem}; shorten it")
+    source = vocabulary.decode(ids)
+    if read is None:
+        (read,) = _best(reader, vocabulary, [source], 1)
+    return source, vocabulary.decode(read, "target")
 
 
 def pair_ids(vocabulary: Vocabulary, text: str, block_size: int) -> list[tuple[Ids, Ids]]:
     """The ids of each source of a text's pairs, and of what the decoder reads: TAB, target."""
-    encode = vocabulary.encode
-    pairs = fitting_pairs(pairs_of_table(text), block_size)
-    return [(encode(source), encode(FIRST + target)) for source, target in pairs]
+    first = vocabulary.encode(FIRST)
+    pairs = fitting_pairs(pairs_of_table(text), vocabulary, block_size)
+    return [(pair.source, np.concatenate((first, pair.target))) for pair in pairs]
 
 
 def score_pairs(reader: Reader, vocabulary: Vocabulary, text: str, width: int = 1) -> PairScores:
@@ -160,12 +161,13 @@ def score_pairs(reader: Reader, vocabulary: Vocabulary, text: str, width: int = 
     fit the context, ConfigError for a beam that is less than 1.
     """
     target_settings(reader.config, width)
-    marks, decode = _marks(reader, vocabulary), vocabulary.decode
-    lines = pair_lines(text, vocabulary, _window(reader.config))
-    sources = [decode(line.source) for line in lines]
-    targets = [decode(line.target) for line in lines]
+    marks = _marks(reader, vocabulary)
+    lines = pair_lines(text, vocabulary, _window(reader.config, vocabulary))
+    sources = [vocabulary.decode(line.source) for line in lines]
+    targets = [vocabulary.written(line.target) for line in lines]
     unique = list(dict.fromkeys(sources))
-    written = dict(zip(unique, best_targets(reader, vocabulary, unique, width), strict=True))
+    best = map(vocabulary.written, _best(reader, vocabulary, unique, width))
+    written = dict(zip(unique, best, strict=True))
     nats = surprisals_of_targets(reader, [(line.source, line.target) for line in lines], *marks)
     return pair_scores([line.number for line in lines], sources, targets, written, nats)
 
@@ -178,7 +180,7 @@ def _marks(reader: Reader, vocabulary: Vocabulary) -> tuple[int, int]:
         raise ConfigError(
             "targets need a model without counting; train one with `counting=0`, or with an encoder"
         )
-    if vocabulary.unknown(FIRST + LAST):
+    if vocabulary.unknown((FIRST, LAST)):
         raise TextError(
             "this model was not trained on pairs: it does not know TAB and NEWLINE; train one on "
             "lines of SOURCE, TAB, TARGET"
@@ -187,5 +189,5 @@ def _marks(reader: Reader, vocabulary: Vocabulary) -> tuple[int, int]:
     return first, last
 
 
-def _window(config: ModelConfig) -> Window:
-    return Window(config.block_size, joined=not config.encoder_layers)
+def _window(config: ModelConfig, vocabulary: Vocabulary) -> Window:
+    return Window(config.block_size, not config.encoder_layers, vocabulary.spaced)

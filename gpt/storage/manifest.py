@@ -18,7 +18,7 @@ from gpt.storage.json_values import (
     read_json_object,
     sealed,
 )
-from gpt.vocabulary import Vocabulary
+from gpt.vocabulary import Symbols, Vocabulary
 
 LONGEST_NAME = 2**14  # characters of a text's name: a path of 4,096 bytes, written as \xff
 
@@ -37,7 +37,7 @@ class CorpusId:
     sources: tuple[str, ...]
     boundary: int | None = None
     order: str = ""
-    folded: str = ""
+    folded: Symbols = ""
     folded_count: int = 0
 
 
@@ -108,7 +108,7 @@ class Parent:
     run: str
     step: int
     digest: str
-    added: str = ""
+    added: Symbols = ""
     texts: tuple[TrainedText, ...] = ()
 
     @property
@@ -138,7 +138,7 @@ class Manifest:
     model: ModelConfig
     train: TrainConfig
     preset: str
-    characters: str
+    vocabulary: Vocabulary
     corpus: CorpusId
     seconds: float
     running: tuple[float, int]  # sum and count of losses since the last evaluation
@@ -165,8 +165,7 @@ class Manifest:
             raise ValueError(f"step: {self.step} is over {MOST_STEPS}")
         if any(len(name) > LONGEST_NAME for name in self.corpus.sources):
             raise ValueError("corpus: a name is longer than any path")
-        Vocabulary(self.characters)
-        if len(self.characters) != self.model.vocab_size:
+        if len(self.vocabulary) != self.model.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")
 
     def texts(self, run: str) -> tuple[TrainedText, ...]:
@@ -228,6 +227,8 @@ class Manifest:
         if not is_sealed(data):
             raise CheckpointError(f"damaged: {source} has changed since it was written")
         del values["digest"], values["schema"]
+        if "characters" in values:  # as written before symbols could have several characters
+            values["vocabulary"] = {"characters": values.pop("characters")}
         try:
             manifest: Manifest = parsed(cls, values, "manifest")
             manifest.check()

@@ -269,7 +269,8 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     data, header, about = read_sealed(path, recorded)
     try:
         config = parsed(ModelConfig, about["config"], "config")
-        vocabulary = Vocabulary(parsed(str, about["characters"], "characters"))
+        known = about.get("vocabulary") or {"characters": about["characters"]}  # as before symbols
+        vocabulary = parsed(Vocabulary, known, "vocabulary")
         if len(vocabulary) != config.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")
         (rows, length), (_, kept) = (header[f"probe.{it}"]["shape"] for it in ("ids", "logits"))

@@ -73,8 +73,8 @@ class Checkpoint:
     def model(self) -> StoredModel:
         """The verified model file. Raises CheckpointError."""
         stored = read_model(self.path / MODEL, self._recorded(MODEL))
-        described = (stored.config, stored.vocabulary.characters, stored.step)
-        if described != (self.manifest.model, self.manifest.characters, self.manifest.step):
+        described = (stored.config, stored.vocabulary, stored.step)
+        if described != (self.manifest.model, self.manifest.vocabulary, self.manifest.step):
             raise CheckpointError(f"damaged: {self.path} (model and manifest differ)")
         return stored
 

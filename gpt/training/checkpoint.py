@@ -60,7 +60,7 @@ def model_bytes(
     about = {
         "schema": SCHEMA,
         "config": asdict(model.config),
-        "characters": vocabulary.characters,
+        "vocabulary": asdict(vocabulary),
         "excerpt": excerpt,
         "step": step,
     }

@@ -45,6 +45,7 @@ from gpt.training.fit import (
 )
 from gpt.training.step import check_memory, try_step
 from gpt.version import __version__
+from gpt.vocabulary import Symbols
 
 RARE = 10  # a character that occurs less often has hardly been learned
 COUNTED = 16_000_000  # most characters that are counted for the card
@@ -62,8 +63,8 @@ class Plan:
     baseline: Baseline
     train_characters: int
     val_characters: int
-    rare: str  # characters that are rare in the training split; of a very long text, in all of it
-    only_in_val: str  # characters missing in the training split; not counted in a very long text
+    rare: Symbols  # what is rare in the training split; of a very long text, in all of it
+    only_in_val: Symbols  # what is missing in the training split; not counted in a very long text
     pairs: tuple[int, int] | None = None  # lines to train on and to validate on
     warnings: tuple[str, ...] = ()
     why: tuple[str, ...] = ()  # reasons for the chosen defaults
@@ -227,7 +228,7 @@ def make_plan(
         model=recipe.model,
         train=recipe.train,
         preset=preset_name,
-        characters=corpus.vocabulary.characters,
+        vocabulary=corpus.vocabulary,
         corpus=corpus.identity,
         seconds=0.0,
         running=(0.0, 0),
@@ -336,7 +337,7 @@ def assess(corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed) -
         in_train, in_val = corpus.counts, np.zeros(model.vocab_size, np.int64)
     counted = counted_in(train_half), scored_in(val_half)
     baseline = manifest.baseline or count_baseline(*counted, model.vocab_size)
-    decode = corpus.vocabulary.decode
+    symbols = corpus.vocabulary.symbols
     return Plan(
         corpus=corpus,
         manifest=replace(manifest, baseline=baseline),
@@ -347,6 +348,6 @@ def assess(corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed) -
         train_characters=size_of(train_half),
         val_characters=len(counted[1]),
         pairs=(len(train_half), len(val_half)) if model.encoder_layers else None,
-        rare=decode(np.flatnonzero((in_train > 0) & (in_train < RARE))),
-        only_in_val=decode(np.flatnonzero((in_train == 0) & (in_val > 0))),
+        rare=symbols(np.flatnonzero((in_train > 0) & (in_train < RARE))),
+        only_in_val=symbols(np.flatnonzero((in_train == 0) & (in_val > 0))),
     )

@@ -9,7 +9,6 @@ from string import ascii_lowercase
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from gpt import characters
 from gpt.errors import ConfigError
@@ -86,8 +85,9 @@ def table_of(selections: Sequence[Selection]) -> tuple[list[str], Iterator[list[
 
 
 def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
-    """All stages of all layers, as AttentionMap.to_numpy, and code points (T,); of cross-attention
-    also column_codes (S,). Nothing pickled.
+    """All stages of all layers, as AttentionMap.to_numpy, and the text with its code points, codes
+    (T,); of cross-attention also columns and column_codes (S,). A text with symbols of several
+    characters is an array of these, (T,), without codes. Nothing pickled.
 
     With several maps, at most 26, the names begin with a_, b_ and so on. Raises ConfigError for
     more.
@@ -98,19 +98,18 @@ def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
     prefixes = [""] if count == 1 else [f"{letter}_" for letter in ascii_lowercase]
     for prefix, attention in zip(prefixes, attentions, strict=False):
         # Programs need the code points, as numpy cuts characters of code 0 from the end of a text.
-        arrays[f"{prefix}text"] = np.array(attention.text)
-        arrays[f"{prefix}codes"] = _codes(attention.text)
+        texts = {"text": attention.text}
         if attention.kind == "cross":
-            arrays[f"{prefix}columns"] = np.array(attention.columns)
-            arrays[f"{prefix}column_codes"] = _codes(attention.columns)
+            texts["columns"] = attention.columns
+        for name, text in texts.items():
+            arrays[prefix + name] = np.array(text)
+            if isinstance(text, str):
+                codes = f"{prefix}{'codes' if name == 'text' else 'column_codes'}"
+                arrays[codes] = np.array([*map(ord, text)], np.uint32)
         arrays |= {prefix + name: each for name, each in attention.to_numpy().items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     return buffer.getvalue()
-
-
-def _codes(text: str) -> npt.NDArray[np.uint32]:
-    return np.array([ord(each) for each in text], np.uint32)
 
 
 def _rows(panel: Panel) -> Iterator[list[Any]]:

@@ -15,6 +15,7 @@ from gpt.config.model import OF_HEADS, SQUARE
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import NO_ROLLOUT, AttentionMap
 from gpt.reading.layers import Array
+from gpt.vocabulary import Symbols
 
 HeadName = int | Literal["mean", "all", "rollout"]
 
@@ -41,12 +42,12 @@ class Selection:
         return self.stage in SQUARE
 
     @property
-    def rows(self) -> str:
+    def rows(self) -> Symbols:
         """The text of the rows; queries are positions in it."""
         return self.attention.text
 
     @property
-    def columns(self) -> str:
+    def columns(self) -> Symbols:
         """The text of the columns, if these are keys; keys are positions in it."""
         return self.attention.columns
 

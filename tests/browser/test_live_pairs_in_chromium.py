@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import pytest
 from browsing import address, expect_csv, lines_of, saved, settled, wait_until
-from encoded import encoded_file, hooked_logits
+from encoded import SPOKEN, SYMBOLS, encoded_file, hooked_logits
 
 import gpt
 from gpt.config import AttentionKind
@@ -141,6 +141,29 @@ def losses(run: TrainedGPT, off: dict[tuple[str, int, int], Any]) -> float:
 
 def loss_shown(page: Page, column: int) -> float:
     return float(page.locator("#loss td").nth(column).inner_text())
+
+
+def test_symbols_are_read_written_and_marked_whole(open_file: OpenFile, tmp_path: Path) -> None:
+    path = encoded_file(tmp_path / "s.safetensors", SPOKEN, vocabulary=SYMBOLS)
+    run = gpt.load(path)
+    page = ready(open_file(run.live(tmp_path / "s.html", text="2ba")), "2ba", written(run, "2ba"))
+    assert page.locator("#target").input_value() == run.answers(["2ba"])[0]
+    page.locator("#source").fill("2ɒb")  # no source has ɒ
+    ready(page, "2b", written(run, "2b"))
+    assert page.locator("#input-unknown mark").all_inner_texts() == ["ɒ"]
+    page.locator("#target").fill("t͡s  t͡ʃ bː")
+    wait_until(page, SHOWS, ["target", "⇥t͡sbː⏎"])
+    assert page.locator("#input-unknown mark").all_inner_texts() == ["ɒ", "t͡ʃ"]
+    assert "target: 2 of 15 symbols" in page.locator("#input-said").inner_text()
+    tiles = page.locator("#pair-target .character > span:first-child").all_inner_texts()
+    assert tiles == ["⇥", "t͡s", "bː", "⏎"]
+    first, second = run.eval("2b\tt͡s bː").pairs.each[0][:2]  # type: ignore[union-attr]
+    chances = page.locator("#pair-target .character > small").all_inner_texts()
+    for chance, nats in zip(chances[1:], (first, second), strict=False):
+        assert float(chance.replace("−", "-")) == pytest.approx(np.exp(-nats), abs=6e-3)
+    page.locator("#kind button", has_text="target → target").click()
+    settled(page)
+    assert {line[5] for line in lines_of(saved(page))[1:]} == {"\t", "t͡s", "bː"}
 
 
 def test_heads_of_every_kind_can_be_off_and_a_weight_can_be_set(

@@ -149,7 +149,7 @@ def test_the_page_shows_the_first_pair(
     (subject,) = document["subjects"]
     assert (subject["layers"], subject["lens"]) == (layers, None)
     first = "0b" if kind == "encoder" else "\t0c"
-    assert "".join(map(chr, document["codes"])) == first
+    assert "".join(document["characters"]) == first
 
 
 @pytest.mark.parametrize(

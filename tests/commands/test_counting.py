@@ -124,7 +124,7 @@ def test_the_pages_last_position_equals_next(counted: Gptx, home: Path) -> None:
 
     shares = np.reshape(last("probabilities", "<f4", 3 * found["most"]), (-1, 3))
     for place, share in zip(last("ids", "<u4", found["most"]), shares, strict=True):
-        each = by_character[chr(found["codes"][int(place)])]
+        each = by_character[found["characters"][int(place)]]
         expected = [each[name] for name in ("gpt", "counting", "expected")]
         np.testing.assert_allclose(share, expected, rtol=0, atol=1e-6)
     assert last("weights", "<f4", 2) == pytest.approx(record["weights"], abs=1e-5)

@@ -274,8 +274,8 @@ def test_a_text_that_changes_between_the_readings_is_rejected(
 ) -> None:
     (source,), real = sources_of(tmp_path, TEXT), module.measured
 
-    def meanwhile(*arguments: Any) -> Any:
-        made = real(*arguments)
+    def meanwhile(*arguments: Any, **options: Any) -> Any:
+        made = real(*arguments, **options)
         source.path.write_text(changed)
         return made
 

@@ -180,7 +180,7 @@ def test_a_survey_is_the_mean_over_its_pairs(trained: TrainedGPT) -> None:
 def test_mean_outputs_of_heads_are_means_over_all_positions_of_pairs(trained: TrainedGPT) -> None:
     text, size = trained.stored.excerpt_lines, trained.config.block_size
     texts = Texts.of_pairs(spread_pairs(pair_ids(trained.vocabulary, text, size), 3), last=0)
-    pairs = fitting_pairs(text, size)
+    pairs = [line.split("\t") for line in text.split("\n")]
     chosen = [pairs[0], pairs[round((len(pairs) - 1) / 2)], pairs[-1]]
     for kind in get_args(AttentionKind):
         maps = [trained.attn("\t".join(pair), attention=kind) for pair in chosen]
@@ -191,7 +191,10 @@ def test_mean_outputs_of_heads_are_means_over_all_positions_of_pairs(trained: Tr
 
 def test_the_cut_last_line_of_the_model_file_is_no_pair(tmp_path: Path) -> None:
     model = load(encoded_file(tmp_path / "p.safetensors", excerpt="ab\t12\nbc\t34\ncd\t5"))
-    assert fitting_pairs(model.stored.excerpt_lines, 16) == [("ab", "12"), ("bc", "34")]
+    pairs = fitting_pairs(model.stored.excerpt_lines, model.vocabulary, 16)
+    sides = [(pair.source, pair.target) for pair in pairs]
+    decode = model.vocabulary.decode
+    assert [tuple(map(decode, pair)) for pair in sides] == [("ab", "12"), ("bc", "34")]
     assert model.heads().windows == 2
 
 

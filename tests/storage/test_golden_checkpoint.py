@@ -36,12 +36,16 @@ def texts_of(run: Run) -> str:
 
 
 def layout(step: Path) -> list[object]:
-    """The names of everything in the three files of a step, the types and shapes of tensors."""
-    found: list[object] = [sorted(json.loads((step / MANIFEST).read_bytes()))]
+    """The names of everything in the three files of a step, the types and shapes of tensors.
+
+    The stored step is from before symbols had several characters: its vocabulary was a text.
+    """
+    manifest = (step / MANIFEST).read_text("utf-8").replace('"characters": "', '"vocabulary": "')
+    found: list[object] = [sorted(json.loads(manifest))]
     for name in (MODEL, STATE):
         header = read_header((step / name).read_bytes(), step)
         about = header.pop("__metadata__")["gptx"]
-        found.append(sorted(json.loads(about)))
+        found.append(sorted(json.loads(about.replace('"characters": "', '"vocabulary": "'))))
         found += [(key, it["dtype"], it["shape"]) for key, it in sorted(header.items())]
     return found
 

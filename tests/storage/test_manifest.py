@@ -151,7 +151,7 @@ def test_missing_field_without_default_is_damage(tiny: Checkpoint) -> None:
         del values[name]
     bare = replace(tiny.manifest, elapsed=0.0, val_characters=0)
     assert read(written(values)) == bare
-    for name in ("step", "model", "train", "preset", "characters", "corpus", "seconds", "running"):
+    for name in ("step", "model", "train", "preset", "vocabulary", "corpus", "seconds", "running"):
         with pytest.raises(CheckpointError, match="damaged"):
             read(written({key: value for key, value in values.items() if key != name}))
 

@@ -70,7 +70,7 @@ def test_model_file_alone_opens_with_all_its_contents(tiny: Checkpoint) -> None:
     found = read_model(tiny.path / MODEL)
     assert found.digest == tiny.model().digest == tiny.manifest.files[MODEL][1]
     assert found.config == tiny.manifest.model
-    assert found.vocabulary.characters == tiny.manifest.characters
+    assert found.vocabulary.characters == tiny.manifest.vocabulary.characters
     assert {name: array.shape for name, array in found.tensors.items()} == found.config.shapes()
     assert (found.step, found.source) == (12, tiny.path / MODEL)
     assert found.probe.logits.shape == (found.probe.ids.size, len(found.vocabulary))
@@ -238,7 +238,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "config that is a list": (about(config=[]), "damaged"),
     "no excerpt": (about(excerpt=None), "damaged"),
     "no config": (about(config=None), "damaged"),
-    "no vocabulary": (about(characters=None), "damaged"),
+    "no vocabulary": (about(vocabulary=None), "damaged"),
     "not JSON": (raw("{"), "damaged"),
     "not an object": (raw("[]"), "not a JSON object"),
     "with NaN": (raw('{"schema": 1, "step": NaN}'), "NaN is not JSON"),
@@ -246,8 +246,8 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "nested": (raw("[" * 99_999), "recursion"),
     "config with a stranger": (config(n_experts=8), "damaged"),
     "config out of range": (config(n_head=3), "damaged"),
-    "vocabulary repeats": (about(characters="aabcdefghijklmn"), "damaged"),
-    "vocabulary too small": (about(characters="abc"), "differ in size"),
+    "vocabulary repeats": (about(vocabulary={"characters": "aabcdefghijklmn"}), "damaged"),
+    "vocabulary too small": (about(vocabulary={"characters": "abc"}), "differ in size"),
     "tensor missing": (lambda h: h.pop(EMBEDDING), f"lacks '{EMBEDDING}'"),
     "tensor foreign": (lambda h: h.update({"\x1b[2J": h[EMBEDDING]}), r"unknown .*'\\x1b\[2J'"),
     "tensor misshapen": (tensor(shape=[16, 15]), f"{EMBEDDING} does not have the shape"),

@@ -29,6 +29,7 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, sealed
 from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint, Run
 from gpt.storage.runs import all_runs, check_run_name, discard_if_empty, find_run, new_run
+from gpt.vocabulary import Vocabulary
 
 EMPTY = sealed(safetensors.numpy.save({}, {"gptx": f'{{"digest": "{BLANK}"}}'}))
 BYTES: Mapping[str, bytes] = {MODEL: EMPTY, STATE: EMPTY}
@@ -463,7 +464,7 @@ def test_model_file_that_contradicts_its_manifest_is_refused(fresh_run: Run, par
         manifest = last.manifest
     elif part == "characters":
         other = "".join(sorted(set(whole.vocabulary.characters) - {"t"} | {"z"}))
-        manifest = replace(last.manifest, characters=other)
+        manifest = replace(last.manifest, vocabulary=Vocabulary(other))
     else:
         manifest = replace(last.manifest, model=replace(whole.config, activation="gelu"))
     fresh_run.commit(manifest, {MODEL: model, STATE: (last.path / STATE).read_bytes()})

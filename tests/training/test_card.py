@@ -26,7 +26,6 @@ from gpt.training.events import Chosen, Evaluated, EvaluatedWhole
 from gpt.training.fit import Speed
 from gpt.training.plan import Plan
 from gpt.view.terminal.lines import Page
-from gpt.vocabulary import Vocabulary
 
 BUDGET = Budget(seconds=120, per_step=0.06, evaluating=0, saving=0)
 
@@ -41,7 +40,7 @@ def plan(
         val_characters=val - 1,
         budget=changes.pop("budget", None),
     )
-    vocabulary = Vocabulary(found.characters)
+    vocabulary = found.vocabulary
     start = Plan(
         corpus=Corpus(np.zeros(9, np.uint8), vocabulary, found.corpus, block=block),
         manifest=found,

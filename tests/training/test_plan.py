@@ -32,6 +32,7 @@ from gpt.training import plan as module
 from gpt.training import ranks
 from gpt.training.fit import MOST_EPOCHS, Speed, estimate
 from gpt.training.plan import CHANGEABLE, Machine, make_plan, resume_plan, usable_device
+from gpt.vocabulary import Vocabulary
 
 PIPE = io.BytesIO()
 CPU = Machine("cpu", 1e11, None, {"torch": "2.13.0", "threads": 2, "device": "cpu", "ranks": 1})
@@ -345,7 +346,7 @@ def begun(identity: CorpusId) -> Manifest:
         model=ModelConfig(vocab_size=len(characters)),
         train=TrainConfig(),
         preset="default",
-        characters=characters,
+        vocabulary=Vocabulary(characters),
         corpus=identity,
         seconds=0.0,
         running=(0.0, 0),
@@ -403,9 +404,9 @@ def test_resume_finds_the_same_validation_split(
     first = read_corpus(names, working, PIPE, config=config)
     train, val = (part.tolist() for part in first.split(0.1, 4))
     assert bool(config.validation) == (first.vocabulary.decode(val) == TEXT[:500] + "\ufffd")
-    run = replace(begun(first.identity), train=config, characters=first.vocabulary.characters)
+    run = replace(begun(first.identity), train=config, vocabulary=first.vocabulary)
     stored = Manifest.from_json(
-        replace(run, model=ModelConfig(vocab_size=len(run.characters))).to_json(), Path("x")
+        replace(run, model=ModelConfig(vocab_size=len(run.vocabulary))).to_json(), Path("x")
     )
     for forget in (False, True):  # from what is encoded; from the texts
         if forget:

@@ -173,7 +173,7 @@ def test_attention_shows_the_page_of_any_length(run: TrainedGPT, length: int) ->
     assert len(html.encode()) <= LIMIT
     page = page_in(html)
     document = payload_of(page)
-    assert "".join(map(chr, document["codes"])) == text
+    assert "".join(document["characters"]) == text
     assert document["subjects"][0]["origin"]["run"] == "tiny"
     assert "The page shows" not in html
 
@@ -199,7 +199,7 @@ def test_large_attention_shows_its_first_characters_exactly(
     html = found._repr_html_()
     count = int(re.search(r"first (\d+) of 16 characters", html)[1])  # type: ignore[index]
     assert 4 <= count < 16
-    assert len(payload_of(page_in(html))["codes"]) == count
+    assert len(payload_of(page_in(html))["characters"]) == count
     monkeypatch.setattr(attention, "LIMIT", 20_000)
     assert "too large" in Markup(found._repr_html_()).text
 
@@ -251,7 +251,7 @@ def test_hostile_text_cannot_leave_the_frame(run: TrainedGPT) -> None:
     found = replace(run.attn(TEXT), text="</iframe>'><"[: len(TEXT)])
     html = found._repr_html_()
     assert html.count("</iframe>") == 1
-    assert "".join(map(chr, payload_of(page_in(html))["codes"])) == found.text
+    assert "".join(payload_of(page_in(html))["characters"]) == found.text
 
 
 def test_next_character_shows_each_expert(run: TrainedGPT) -> None:

@@ -304,7 +304,7 @@ def save(
         model=model.config,
         train=train,
         preset="",
-        characters=model.characters,
+        vocabulary=Vocabulary(model.characters),
         corpus=corpus.identity if corpus else UNKNOWN_CORPUS,
         seconds=0.0,
         running=(0.0, 0),

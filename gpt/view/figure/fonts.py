@@ -26,7 +26,12 @@ def drawable(character: str, ascii_only: bool) -> str:
     if name == NAMED[" "][0]:
         return SPACE
     # Few fonts have the pictures of control characters.
-    return f"U+{ord(character):04X}" if name in PICTURES else name
+    return undrawn(character) if name in PICTURES else name
+
+
+def undrawn(character: str) -> str:
+    """A label for a character that no font draws."""
+    return f"U+{ord(character):04X}" if len(character) == 1 else ascii(character)[1:-1]
 
 
 @cache
@@ -95,12 +100,13 @@ def warning(missing: Sequence[str]) -> str:
     shown = some([label(character) for character in missing], 8, ", ")
     remedies = dict.fromkeys(_remedy(character) for character in missing)
     return (
-        f"no installed font draws {shown}: labelled like U+{ord(missing[0]):04X}; "
+        f"no installed font draws {shown}: labelled like {undrawn(missing[0])}; "
         f"install {', '.join(remedies)}"
     )
 
 
 def _remedy(character: str) -> str:
+    character = max(character)  # of a symbol, most likely the one that fonts lack
     name = unicodedata.name(character, "")
     if re.match("CJK|HIRAGANA|KATAKANA|HANGUL|IDEOGRAPHIC|FULLWIDTH|BOPOMOFO", name):
         return "Noto Sans CJK"

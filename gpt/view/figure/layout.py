@@ -14,9 +14,10 @@ from rich.cells import cell_len
 
 from gpt.characters import NAMED, PICTURES, SPACE, legend
 from gpt.config.model import OF_HEADS
-from gpt.view.figure.fonts import drawable, files_for
+from gpt.view.figure.fonts import drawable, files_for, undrawn
 from gpt.view.selection import Panel
 from gpt.view.terminal.attention import names_of
+from gpt.vocabulary import Symbols
 
 DPI = 300
 COLUMN, _PAGE, _PAGE_HEIGHT = round(3.4 * DPI), 7 * DPI, 9 * DPI  # width of a column in a paper
@@ -132,11 +133,11 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
     lettered = [[selection.rows[at] for at in selection.queries]]
     lettered += [[selection.columns[at] for at in selection.keys]] if selection.square else []
     lettered = lettered if _legible(plan.cell[0]) else []  # square: rows and columns
-    shown = "".join(dict.fromkeys(each for side in lettered for each in side))
+    shown = [*dict.fromkeys(each for side in lettered for each in side)]
     names = {character: drawable(character, ascii_only) for character in shown}
     fonts = files_for(frozenset(names.values()))
     missing = [character for character in shown if names[character] not in fonts]
-    names.update((character, f"U+{ord(character):04X}") for character in missing)
+    names.update((character, undrawn(character)) for character in missing)
     sides = []
     for axis, positions in enumerate((selection.queries, panel.columns)):
         title = names_of(selection)[axis]
@@ -162,5 +163,6 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
     return sides[0], sides[1], explained, missing
 
 
-def _drawn(text: str, ascii_only: bool) -> str:
-    return "".join(" " if each == " " else drawable(each, ascii_only) for each in text)
+def _drawn(text: Symbols, ascii_only: bool) -> str:
+    joint = "" if isinstance(text, str) else " "
+    return joint.join(" " if each == " " else drawable(each, ascii_only) for each in text)

@@ -22,7 +22,7 @@ from gpt.version import __version__
 from gpt.view.page.document import Kind, template, to_json
 from gpt.view.page.packing import detail_names, fit, in_base64, of_allowed, pack
 from gpt.view.records import measures_record, rounded
-from gpt.vocabulary import Ids
+from gpt.vocabulary import Ids, Symbols
 
 if TYPE_CHECKING:
     pass
@@ -68,7 +68,7 @@ class Subject:
     name: str
     attention: AttentionMap
     lens: Lens | None
-    characters: str  # id -> character
+    characters: Symbols  # id -> character
     measures: Sequence[Measure]
     origin: Mapping[str, Any]  # run, step, checkpoint hash
     surprisals: Array
@@ -132,7 +132,7 @@ def build_page(
         "measured": escape(measured),
         "start": vars(start),
         **_text(text),
-        "legend": drawn_legend(text + subjects[0].attention.columns),
+        "legend": drawn_legend([*text, *subjects[0].attention.columns]),
         "subjects": [_described(subject) for subject in subjects],
     }
     page = template(PAGE)
@@ -174,9 +174,9 @@ def _described(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _text(text: str) -> dict[str, list[Any]]:
-    """The code points of a text, and how they are shown."""
-    return {"codes": [ord(each) for each in text], "labels": [drawn_label(each) for each in text]}
+def _text(text: Symbols) -> dict[str, list[str]]:
+    """The characters or symbols of a text, and how they are shown."""
+    return {"characters": [*text], "labels": [*map(drawn_label, text)]}
 
 
 def _several(measures: Sequence[Measure]) -> bool:
@@ -184,7 +184,7 @@ def _several(measures: Sequence[Measure]) -> bool:
     return any(each.windows > 1 and each.name != "induction_synthetic" for each in measures)
 
 
-def lens_record(lens: Lens, characters: str) -> dict[str, Any]:
+def lens_record(lens: Lens, characters: Symbols) -> dict[str, Any]:
     """The likeliest characters at each depth and position. characters: id -> character."""
     depths, _, most = lens.ids.shape
     record = _characters(lens.ids, characters)
@@ -196,7 +196,7 @@ def lens_record(lens: Lens, characters: str) -> dict[str, Any]:
     }
 
 
-def experts_record(experts: Experts, text: Ids, characters: str) -> dict[str, Any]:
+def experts_record(experts: Experts, text: Ids, characters: Symbols) -> dict[str, Any]:
     """Of each position of the (T,) text: the characters that one of the three expects most and the
     one that comes next, with their three probabilities; the gate's weights; counting's history.
     """
@@ -228,11 +228,10 @@ def likeliest(chances: npt.NDArray[np.float64], following: Ids) -> npt.NDArray[n
     return np.take_along_axis(found, by_both, axis=1)
 
 
-def _characters(ids: npt.NDArray[np.int64], characters: str) -> dict[str, Sequence[Any] | str]:
+def _characters(ids: npt.NDArray[np.int64], characters: Symbols) -> dict[str, Sequence[Any] | str]:
     """Ids as indices of a list of the characters that occur."""
     used, places = np.unique(ids, return_inverse=True)
     return {
-        "codes": [ord(characters[id]) for id in used],
-        "labels": [drawn_label(characters[id]) for id in used],
+        **_text(tuple(characters[id] for id in used)),
         "ids": in_base64(places.astype("<u4")),
     }

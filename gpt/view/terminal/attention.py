@@ -116,15 +116,19 @@ def heat(panel: Panel, page: Page) -> list[Text]:
     """A coloured glyph for every value; a larger value is brighter and denser."""
     rows = row_labels(panel.selection, page)
     gutter, count = cell_len(rows[0]), len(panel.columns)
-    width = 2 if page.width is None or gutter + 2 * count <= page.width else 1
+    widths = [2, 1]
+    if panel.selection.square and not isinstance(panel.selection.columns, str):
+        widths.insert(0, 1 + max(map(cell_len, _headings(panel, page)[-1])))  # symbols
+    fitting = (each for each in widths if page.width is None or gutter + each * count <= page.width)
+    width = next(fitting, 1)
     shades = shades_of(panel, page.scale)
     lines: list[Text] = []
     for part in blocks([width] * count, gutter, page.width):
         lines += [Text()] if lines else []
         headings = [ruler(panel.columns[part], width)]
         for names in _headings(panel, page)[1:]:
-            fitting = [text if cell_len(text) <= width else "?" for text in names[part]]
-            headings.append("".join(pad(text, width) for text in fitting))
+            shown = [text if cell_len(text) <= width else "?" for text in names[part]]
+            headings.append("".join(pad(text, width) for text in shown))
         lines += [Text(" " * gutter + heading, DIM) for heading in headings]
         for row, values in zip(rows, shades[:, part], strict=True):
             lines.append(Text(row, DIM).append_text(painted(values, width)))
@@ -236,7 +240,7 @@ def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
             lines += [*because(selection, page), Text(), *VIEWS[drawn](panel, page), Text()]
     attention = selection.attention
     lines += styled(READS if attention.kind == "cross" else [], page, DIM)
-    return [*lines, *meanings(shown(selection), page), *checks(attention.checks, page)]
+    return [*lines, *meanings(labelled(selection), page), *checks(attention.checks, page)]
 
 
 def because(selection: Selection, page: Page) -> list[Text]:
@@ -244,12 +248,12 @@ def because(selection: Selection, page: Page) -> list[Text]:
     return styled([selection.why], page) if selection.why else []
 
 
-def shown(selection: Selection) -> str:
+def labelled(selection: Selection) -> list[str]:
     """All characters of the labels."""
-    return selection.rows + selection.columns
+    return [*selection.rows, *selection.columns]
 
 
-def meanings(text: str, page: Page) -> list[Text]:
+def meanings(text: Sequence[str], page: Page) -> list[Text]:
     """The meaning of the signs in the labels."""
     return styled(legend(text, page.ascii_only), page, DIM)
 
@@ -293,7 +297,7 @@ def compare(sides: Sequence[Selection], view: Drawing, page: Page) -> list[Text]
     else:
         for panels in shared_panels(sides):
             lines += _compared(panels, view, page)
-    lines += meanings(shown(sides[0]), page)
+    lines += meanings(labelled(sides[0]), page)
     for side in sides:
         lines += [*styled([side.name], page, DIM), *checks(side.attention.checks, page)]
     return lines

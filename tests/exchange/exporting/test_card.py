@@ -55,7 +55,7 @@ def test_card_fits_a_screen_and_has_the_facts_of_the_run(tiny: Checkpoint) -> No
     text = card_of(trained(tiny))
     assert len(text.splitlines()) <= 30
     assert f"- Text: `text.txt`, {manifest.corpus.characters:,} characters, " in text
-    assert f"{len(manifest.characters)} distinct characters" in text
+    assert f"{len(manifest.vocabulary)} distinct characters" in text
     nats, scored = manifest.best_loss or 0.0, manifest.val_characters
     loss = f"{nats:.4f} nats per character ({nats / math.log(2):.3f} bits)"
     assert f"- Loss: {loss}, on {scored:,} characters of the validation split." in text
@@ -73,7 +73,7 @@ def test_card_names_the_first_of_many_sources_without_folders_and_an_imports_ori
     text = card_of(trained(tiny, imported=origin, corpus=unknown))
     assert f"gptx imported it: {origin}. gptx {gpt.__version__} exported it" in text
     assert "trained with gptx" not in text
-    assert f"- Text: {len(tiny.manifest.characters)} distinct" in text
+    assert f"- Text: {len(tiny.manifest.vocabulary)} distinct" in text
 
 
 def test_loss_of_another_step_is_measured_on_the_excerpt(tiny: Checkpoint) -> None:

@@ -50,7 +50,7 @@ def test_a_page_contains_the_model_once_its_options_and_no_address(run: TrainedG
     assert data["models"][0]["loss"] == run.manifest.val_loss
     assert data["counts"]
     assert data["model"]["counting"]["base64"]
-    assert "".join(map(chr, data["vocabulary"])) == run.vocabulary.characters
+    assert "".join(data["vocabulary"]) == run.vocabulary.characters
     means = unpack(data["models"][0]["means"])
     assert means.shape == (2 * 2 * 8,)
     assert abs(means).max() > 0
@@ -217,8 +217,8 @@ def test_the_page_of_a_model_with_an_encoder_begins_with_a_source_or_a_pair(
         ("2\t3\t4", "the text has several TABs"),
         ("2\n3", "the text has several lines"),
         ("é", "'é' (U+00E9"),
-        ("2" * 17, "the source has 17 characters, the model takes 16"),
-        ("2\t" + "3" * 16, "the target has 16 characters, the model takes 15"),
+        ("2" * 17, "the text has a source of 17 characters, the model takes 16"),
+        ("2\t" + "3" * 16, "the text has a target of 16 characters, the model takes 15"),
     ],
 )
 def test_a_pair_that_the_model_cannot_read_is_refused(

@@ -66,7 +66,7 @@ def test_page_names_its_source_and_is_the_same_for_the_same_map(subject: Subject
     document = payload_of(page)
     assert document["title"] == "A title"
     assert document["start"] == {"layer": 2, "head": "mean", "stage": "scaled", "why": ""}
-    assert document["codes"] == [ord(character) for character in TEXT]
+    assert document["characters"] == [*TEXT]
     assert document["labels"] == [drawn_label(character) for character in TEXT]
     (read,) = document["subjects"]
     assert (read["name"], read["layers"], read["heads"], read["headSize"]) == ("step 12", 3, 2, 8)
@@ -154,7 +154,7 @@ def test_page_data_keeps_any_text_and_runs_none_of_it() -> None:
     assert document.tags == usual.tags
     assert document.texts["script"] == usual.texts["script"]
     read = json.loads(document.texts["payload"])
-    assert "".join(map(chr, read["codes"])) == HOSTILE
+    assert "".join(read["characters"]) == HOSTILE
     assert read["labels"] == [drawn_label(character) for character in HOSTILE]
     assert document.texts["payload"].isascii()
     assert not set("<>&\n") & set(document.texts["payload"])

@@ -81,8 +81,8 @@ def test_a_pinned_cell_lies_within_both_texts_which_the_data_names(
         assert script("pinned", pages[kind][1], {"cell": cell}) == (cell if kept else None)
     page = pages["cross"][1]
     (subject,) = page["subjects"]
-    assert "".join(map(chr, page["codes"])) == "\t2-1"
-    assert "".join(map(chr, subject["columns"]["codes"])) == "24 abc"
+    assert "".join(page["characters"]) == "\t2-1"
+    assert "".join(subject["columns"]["characters"]) == "24 abc"
     assert page["legend"] == ["␣ space", "⇥ tab"]
     assert page["title"] == "pair · cross-attention"
     assert (subject["lens"], subject["experts"], subject["full"]) == (None, None, True)

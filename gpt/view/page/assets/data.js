@@ -44,12 +44,12 @@ export class Subject {
   constructor(payload, text) {
     this.payload = payload;
     this.name = payload.name;
-    this.codes = text.codes;
+    this.characters = text.characters;
     this.labels = text.labels;
-    this.length = text.codes.length;
+    this.length = text.characters.length;
     /** @type {Text} The text of the keys. */
     this.columns = payload.columns ?? text;
-    this.keys = this.columns.codes.length;
+    this.keys = this.columns.characters.length;
     this.crossed = Boolean(payload.columns);
     this.causal = !payload.full;
     /** Names of the rows and of columns that are keys. */

@@ -4,11 +4,11 @@
 
 import { bytes } from "./numbers.js";
 
-/** @typedef {{code: number, label: string, probability: number}} Guess */
+/** @typedef {{character: string, label: string, probability: number}} Guess */
 /**
  * @typedef {object} GuessesPayload
  * @property {number} most characters of a place
- * @property {number[]} codes of the characters that occur
+ * @property {string[]} characters that occur
  * @property {string[]} labels of the same
  * @property {string | Uint32Array} ids indices of these, by place
  * @property {string | Float32Array} probabilities
@@ -18,7 +18,7 @@ import { bytes } from "./numbers.js";
 /**
  * A next character with its three probabilities.
  * @typedef {object} Candidate
- * @property {number} code
+ * @property {string} character
  * @property {string} label
  * @property {number} gpt
  * @property {number} counting
@@ -44,11 +44,11 @@ export class Guesses {
 
   /** @param {number} depth @param {number} position @param {number} count @returns {Guess[]} */
   at(depth, position, count) {
-    const { most, codes, labels } = this.payload;
+    const { most, characters, labels } = this.payload;
     const first = (depth * this.length + position) * most;
     return Array.from({ length: Math.min(count, most) }, (_, n) => {
       const id = this.ids[first + n];
-      return { code: codes[id], label: labels[id], probability: this.chances[first + n] };
+      return { character: characters[id], label: labels[id], probability: this.chances[first + n] };
     });
   }
 }
@@ -66,12 +66,12 @@ export class Experts {
 
   /** The likeliest together first. @param {number} position @returns {Candidate[]} */
   at(position) {
-    const { most, codes, labels } = this.payload;
+    const { most, characters, labels } = this.payload;
     return Array.from({ length: most }, (_, n) => {
       const place = position * most + n;
       const id = this.ids[place];
       const [gpt, counting, both] = this.chances.subarray(3 * place, 3 * place + 3);
-      return { code: codes[id], label: labels[id], gpt, counting, both };
+      return { character: characters[id], label: labels[id], gpt, counting, both };
     });
   }
 
@@ -90,8 +90,8 @@ export class Experts {
    */
   likeliest(position, expert) {
     const all = this.at(position).sort((a, b) => b[expert] - a[expert]);
-    return all.slice(0, 2).map(({ code, label, [expert]: probability }) => {
-      return { code, label, probability };
+    return all.slice(0, 2).map(({ character, label, [expert]: probability }) => {
+      return { character, label, probability };
     });
   }
 }

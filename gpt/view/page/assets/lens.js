@@ -85,7 +85,7 @@ class DepthTable {
 
   /** @param {Subject} subject */
   show(subject) {
-    const { labels, codes } = subject;
+    const { labels, characters } = subject;
     this.title.hidden = this.app.subjects.length < 2;
     this.title.textContent = subject.name;
     this.rows = rowsOf(subject);
@@ -101,8 +101,8 @@ class DepthTable {
       line.className = last ? "last" : "";
       line.children[0].textContent = name;
       this.#fill(line, "td", labels.length, (cell, position) => {
-        const [{ label, code, probability }] = guesses(position);
-        const right = code === codes[position + 1] ? "right" : "";
+        const [{ label, character, probability }] = guesses(position);
+        const right = character === characters[position + 1] ? "right" : "";
         const share = `${Math.round(probability * 100)}%`;
         if (!this.#changes(cell, `${label} ${right} ${share}`)) return;
         cell.textContent = label;

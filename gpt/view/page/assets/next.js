@@ -54,10 +54,10 @@ export function makeNext(app) {
 }
 
 /** @param {App} app @param {Subject} subject @param {Guess[]} guesses @param {number} position */
-function guessList({ digits }, { codes }, guesses, position) {
+function guessList({ digits }, { characters }, guesses, position) {
   const rest = 1 - guesses.reduce((sum, { probability }) => sum + probability, 0);
-  const items = guesses.map(({ label, code, probability }) =>
-    row(label, probability, code === codes[position + 1], digits)
+  const items = guesses.map(({ label, character, probability }) =>
+    row(label, probability, character === characters[position + 1], digits)
   );
   if (rest > LEAST) items.push(row("rest", rest, false, digits));
   return make("ol", { class: "guesses" }, ...items);
@@ -80,7 +80,7 @@ function row(label, share, right, digits) {
  * @param {Experts} experts
  * @param {number} position
  */
-function sideBySide({ codes, labels }, experts, position) {
+function sideBySide({ characters, labels }, experts, position) {
   const { weights, length, total, kinds, pairs } = experts.used(position);
   const [gpt, counting] = weights.map((weight) => decimals(weight, 2));
   const columns = [
@@ -105,7 +105,7 @@ function sideBySide({ codes, labels }, experts, position) {
     );
   const candidates = experts.at(position);
   const lines = candidates.map((candidate) => {
-    const right = candidate.code === codes[position + 1];
+    const right = candidate.character === characters[position + 1];
     return line(candidate.label, EXPERTS.map((name) => candidate[name]), right ? "right" : "");
   });
   const rest = EXPERTS.map((name) =>

@@ -126,3 +126,9 @@ export function decimals(value, count) {
 export function uniformOf({ uniform }, layer, head) {
   return Array.isArray(uniform) ? uniform[layer][head] : uniform;
 }
+
+/** "U+00E9", of a symbol all its characters' code points. @param {string} symbol */
+export function codesOf(symbol) {
+  const points = Array.from(symbol, (each) => each.codePointAt(0)?.toString(16).toUpperCase());
+  return points.map((point) => `U+${point?.padStart(4, "0")}`).join(" ");
+}

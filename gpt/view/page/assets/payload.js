@@ -15,8 +15,8 @@
  * @property {number} windows
  * @property {number[][]} [offsets] of the measure "n back": each head's n
  */
-/** A text: its characters' code points, and how they are shown.
- * @typedef {{codes: number[], labels: string[]}} Text */
+/** A text: its characters, or symbols of several characters, and how they are shown.
+ * @typedef {{characters: string[], labels: string[]}} Text */
 /**
  * @typedef {object} SubjectPayload
  * @property {string} name

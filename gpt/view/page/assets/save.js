@@ -83,8 +83,8 @@ function fileName(app, panel) {
 function toCsv(app, { subject }, matrix) {
   const { layer, head, view, stage, of } = app.state;
   const quoted = (/** @type {string} */ text) => `"${text.replaceAll('"', '""')}"`;
-  const character = (/** @type {number} */ n, { codes } = /** @type {Text} */ (subject)) =>
-    quoted(String.fromCodePoint(codes[n]));
+  const character = (/** @type {number} */ n, { characters } = /** @type {Text} */ (subject)) =>
+    quoted(characters[n]);
   const named = of === "diff" ? "difference" : stage === "weights" ? "weight" : stage;
   const columns = matrix.keys
     ? ["layer", "head", "q_pos", "q_char", "k_pos", "k_char", named]

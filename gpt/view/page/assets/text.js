@@ -3,7 +3,7 @@
 // each character is shaded by its surprisal.
 
 import { css, ink, Scale } from "./colours.js";
-import { decimals, short, signed } from "./numbers.js";
+import { codesOf, decimals, short, signed } from "./numbers.js";
 import { followCharacters, lead, make, named, part, segments, showLegend } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
@@ -23,8 +23,8 @@ export function makeText(app) {
   /** @type {App["weights"]} */
   let shaded = "";
   let limit = 1; // of the scale: the matrix's, so that a colour means the same in both
-  /** @type {number[]} */
-  let written = []; // the characters' codes
+  /** @type {string[]} */
+  let written = []; // the text's characters
   /** @type {HTMLElement[]} */
   let characters = [];
   /** @type {HTMLElement[]} What separates them. */
@@ -61,19 +61,19 @@ export function makeText(app) {
   }
 
   /** Writes another text, of which only the end may be new. @param {Subject} subject */
-  function write({ codes, labels }) {
-    const same = codes.findIndex((code, n) => code !== written[n]);
-    const kept = same < 0 ? Math.min(codes.length, written.length) : same;
+  function write({ characters: text, labels }) {
+    const same = text.findIndex((each, n) => each !== written[n]);
+    const kept = same < 0 ? Math.min(text.length, written.length) : same;
     for (const each of [...characters.slice(kept), ...breaks.slice(kept)]) each.remove();
     const added = labels.slice(kept).map((label, n) =>
-      characterOf(label, codes[kept + n], kept + n)
+      characterOf(label, text[kept + n], kept + n)
     );
-    const ends = codes.slice(kept).map((code) => make(code === 10 ? "br" : "wbr", null));
+    const ends = text.slice(kept).map((each) => make(each === "\n" ? "br" : "wbr", null));
     host.append(...added.flatMap((character, n) => [character, ends[n]]));
     characters = [...characters.slice(0, kept), ...added];
     breaks = [...breaks.slice(0, kept), ...ends];
     shades = shades.slice(0, kept);
-    written = codes;
+    written = text;
   }
 
   function render() {
@@ -84,7 +84,7 @@ export function makeText(app) {
     const { scale: mode, pins } = app.state;
     const now = [app.changes, app.state.of, direction, app.dark, mode, rows, pins.join("+")].join();
     if (now === drawn && weights === shaded) return;
-    if (subject.codes !== written) write(subject);
+    if (subject.characters !== written) write(subject);
     if (weights !== shaded && typeof weights !== "string") {
       limit = new Scale(weights, "fixed", app.dark).limit;
     }
@@ -119,14 +119,13 @@ export function makeText(app) {
   return { host, render };
 }
 
-/** @param {string} label @param {number} code @param {number} position */
-function characterOf(label, code, position) {
-  const blank = code === 32 || code === 10 || code === 9;
+/** @param {string} label @param {string} character @param {number} position */
+function characterOf(label, character, position) {
   return make("span", {
-    class: blank ? "character blank" : "character",
+    class: " \n\t".includes(character) ? "character blank" : "character",
     role: "option",
     "data-position": position,
-    title: `position ${position}, U+${code.toString(16).toUpperCase().padStart(4, "0")}`,
+    title: `position ${position}, ${codesOf(character)}`,
   }, label);
 }
 

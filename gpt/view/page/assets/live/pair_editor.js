@@ -61,8 +61,8 @@ export class PairEditor {
     button.textContent = pinned ? "unpin" : "pin, to compare";
     const { block_size: most } = data;
     part("input-said").textContent = problem ||
-      `source: ${source.characters.length} of ${count(most, "character")}, target: ` +
-        `${session.target.characters.length} of ${most - 1}` +
+      `source: ${source.characters.length} of ${count(most, session.unit("source"))}, target: ` +
+        `${session.target.characters.length} of ${count(most - 1, session.unit("target"))}` +
         [source, session.target].map(({ folded }) => folded && ` · ${folded}`).join("");
     part("input-said").classList.toggle("refused", problem !== "");
     const now = JSON.stringify([source.text, own && session.target.text]);

@@ -4,6 +4,7 @@
 
 import { Subject } from "../data.js";
 import { unpack } from "../numbers.js";
+import { count } from "../parts.js";
 import { byHead, checksOfAnswer, Session } from "./session.js";
 
 /** @typedef {import("../model/pair.js").AttentionKind} AttentionKind */
@@ -20,6 +21,8 @@ import { byHead, checksOfAnswer, Session } from "./session.js";
  * A text that the user types: the characters that it may have, and the others with their places.
  * @typedef {{text: string, characters: string[], unknown: [number, string][],
  *   folded: string}} Side */
+
+/** @typedef {"source" | "target"} SideName */
 
 export const BEFORE_TARGET = "\t";
 export const AFTER_TARGET = "\n";
@@ -41,8 +44,8 @@ export class PairSession extends Session {
     this.pairs = data;
     /** @type {AttentionKind} */
     this.kind = "cross";
-    this.source = this.#side("");
-    this.target = this.#side("");
+    this.source = this.#side("source", "");
+    this.target = this.#side("target", "");
     this.own = false; // whether the target is the user's
     /** The row of the decoder that the user has clicked. @type {number | null} */
     this.row = null;
@@ -84,7 +87,8 @@ export class PairSession extends Session {
   /** What a row of weights belongs to. @param {string | undefined} kind @param {number} query */
   #before(kind, query) {
     const read = kind === "encoder" ? [] : this.target.characters.slice(0, query);
-    return this.source.characters.join("") + BEFORE_TARGET + read.join("");
+    return this.spell("source", this.source.characters) + BEFORE_TARGET +
+      this.spell("target", read);
   }
 
   /** @override @param {string} text "source TAB target", or a source whose target the model writes */
@@ -101,22 +105,28 @@ export class PairSession extends Session {
 
   /** @param {string} source @param {string | null} target null: the model writes it */
   take(source, target) {
-    this.source = this.#side(source);
+    this.source = this.#side("source", source);
     this.own = target !== null;
-    if (target !== null) this.target = this.#side(target);
+    if (target !== null) this.target = this.#side("target", target);
     this.text = this.own ? `${source}${BEFORE_TARGET}${target}` : source;
     this.characters = Array.from(this.text.replace(BEFORE_TARGET, " → "));
-    const begin = this.source.characters.join("") + BEFORE_TARGET;
+    const begin = this.spell("source", this.source.characters) + BEFORE_TARGET;
     this.model.keepRows(({ kind, query, text }) =>
       this.own ? text === this.#before(kind, query) : text.startsWith(begin)
     );
   }
 
-  /** @param {string} text @returns {Side} */
-  #side(text) {
+  /** @param {SideName} side @param {string} text @returns {Side} */
+  #side(side, text) {
+    const unread = side === "source" ? this.data.unread : [];
     const may = (/** @type {string} */ each) =>
-      this.ids.has(each) && each !== BEFORE_TARGET && each !== AFTER_TARGET;
-    return { text, ...this.readable(text, may) };
+      this.ids.has(each) && ![BEFORE_TARGET, AFTER_TARGET, ...unread].includes(each);
+    return { text, ...this.readable(text, may, this.data.spaced.includes(side)) };
+  }
+
+  /** A side's symbols, or their labels, as a text. @param {SideName} side @param {readonly string[]} symbols */
+  spell(side, symbols) {
+    return symbols.join(this.data.spaced.includes(side) ? " " : "");
   }
 
   /** Why the model cannot read the pair; nothing if it can. */
@@ -124,13 +134,18 @@ export class PairSession extends Session {
     const [source, target] = [this.source, this.target].map(({ characters }) => characters.length);
     const { block_size: most } = this.data;
     const said = (
-      /** @type {string} */ name,
-      /** @type {number} */ count,
+      /** @type {SideName} */ name,
+      /** @type {number} */ length,
       /** @type {number} */ limit,
-    ) => `the ${name} has ${count} characters, the model takes ${limit}: shorten it`;
+    ) => `the ${name} has ${count(length, this.unit(name))}, the model takes ${limit}: shorten it`;
     if (!source) return "the source is empty: type what the model is to read";
     if (source > most) return said("source", source, most);
     return this.own && target > most - 1 ? said("target", target, most - 1) : "";
+  }
+
+  /** What a side consists of. @param {SideName} side */
+  unit(side) {
+    return this.data.spaced.includes(side) ? "symbol" : "character";
   }
 
   /** @override */
@@ -168,7 +183,8 @@ export class PairSession extends Session {
 
   /** @override @param {PairFindings} answer */
   answered({ target }) {
-    if (!this.own) this.target = this.#side(target.map((id) => this.all[id]).join(""));
+    const written = target.map((id) => this.all[id]);
+    if (!this.own) this.target = this.#side("target", this.spell("target", written));
   }
 
   /** @override @param {PairFindings & {proof: any}} answer @param {PairAsk} asked @param {string} name */
@@ -210,7 +226,7 @@ export class PairSession extends Session {
   legendOf(subjects) {
     const { vocabulary, vocabulary_labels: labels, vocabulary_legend } = this.data;
     const texts = subjects.flatMap(({ payload: { pair } }) => pair ? [pair.source, pair.read] : []);
-    const used = new Set(texts.flatMap(({ codes }) => codes));
+    const used = new Set(texts.flatMap(({ characters }) => characters));
     const [first, last] = [BEFORE_TARGET, AFTER_TARGET].map((each) => this.ids.get(each) ?? 0);
     const other = vocabulary_legend.filter((text, id) =>
       text && used.has(vocabulary[id]) && id !== first && id !== last

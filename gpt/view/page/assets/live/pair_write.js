@@ -30,7 +30,7 @@ export function makeDrawn(session) {
     } else scores[session.ids.get(BEFORE_TARGET) ?? -1] = -Infinity; // it is never drawn
     const labels = session.data.vocabulary_labels;
     const { first, drawable } = showList(labels, scores, drawing);
-    const before = pair.read.labels.slice(Math.max(0, row - 9), row + 1).join("");
+    const before = session.spell("target", pair.read.labels.slice(Math.max(0, row - 9), row + 1));
     const shaping = greedy
       ? "temperature 0 takes the likeliest; filters have no effect."
       : `at temperature ${options.values.temperature}, ${drawable}.`;
@@ -41,8 +41,9 @@ export function makeDrawn(session) {
 /** The comparison of two subjects. @param {PairSession} session @returns {import("./ask.js").Rows} */
 export function rowsOfPairs(session) {
   return (before, after) => {
-    const written = [before, after].map(({ payload: { pair } }) => pair?.expected.join("") ?? "");
-    const sources = [before, after].map(({ payload: { pair } }) => pair?.source.labels.join(""));
+    const pairs = [before, after].map(({ payload: { pair } }) => pair);
+    const written = pairs.map((pair) => session.spell("target", pair?.expected ?? []));
+    const sources = pairs.map((pair) => session.spell("source", pair?.source.labels ?? []));
     const same = written[0] === written[1] && sources[0] === sources[1];
     return [
       makeRow(

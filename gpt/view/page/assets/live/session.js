@@ -4,10 +4,10 @@
 
 import { Subject } from "../data.js";
 import { beforeAll, windowStart } from "../model/sampler.js";
-import { unpack } from "../numbers.js";
+import { codesOf, unpack } from "../numbers.js";
 import { make } from "../parts.js";
 import { headsOf, Model, nameOf } from "./changes.js";
-import { foldedNote, unitsOf } from "./fold.js";
+import { foldedNote, symbolsOf, unitsOf } from "./fold.js";
 import { Options } from "./write.js";
 
 /** @typedef {import("../model/worker.js").Ask} Ask */
@@ -19,7 +19,9 @@ import { Options } from "./write.js";
  * The data of a page that computes, beside the Payload of every page.
  * @typedef {object} Own
  * @property {string} text to begin with
- * @property {number[]} vocabulary code points, by id
+ * @property {string[]} vocabulary characters or symbols, by id
+ * @property {string[]} spaced the sides of pairs in which spaces separate symbols
+ * @property {string[]} unread symbols that are unknown in a source
  * @property {import("./fold.js").Folds} folds
  * @property {string[]} vocabulary_labels
  * @property {string[]} vocabulary_legend of the vocabulary's labels, "" if they need none
@@ -52,7 +54,7 @@ export class Session {
     this.data = data;
     this.client = client;
     this.show = show;
-    this.all = data.vocabulary.map((code) => String.fromCodePoint(code));
+    this.all = data.vocabulary;
     this.ids = new Map(this.all.map((character, id) => [character, id]));
     this.groups = this.groupsOf(data);
     this.model = new Model(data.models.map(({ means }) => means ? this.meansOf(means) : {}));
@@ -115,9 +117,14 @@ export class Session {
     this.model.keepRows(({ query, text }) => begin === 0 && this.upTo(query) === text);
   }
 
-  /** What the model reads of a text. @param {string} text @param {(each: string) => boolean} may */
-  readable(text, may) {
-    const units = unitsOf(text, this.ids, this.data.folds);
+  /**
+   * What the model reads of a text.
+   * @param {string} text
+   * @param {(each: string) => boolean} may
+   * @param {boolean} [spaced] whether spaces separate its symbols
+   */
+  readable(text, may, spaced = false) {
+    const units = spaced ? symbolsOf(text, this.ids) : unitsOf(text, this.ids, this.data.folds);
     /** @type {[number, string][]} */
     const unknown = [];
     for (const { place, typed, read } of units) {
@@ -173,8 +180,8 @@ export class Session {
 
   /** @param {number[]} ids @returns {import("../payload.js").Text} */
   textOf(ids) {
-    const { vocabulary: codes, vocabulary_labels: labels } = this.data;
-    return { codes: ids.map((id) => codes[id]), labels: ids.map((id) => labels[id]) };
+    const { vocabulary_labels: labels } = this.data;
+    return { characters: ids.map((id) => this.all[id]), labels: ids.map((id) => labels[id]) };
   }
 
   /** Begins with a text from the address, or with that of the file. @param {string} text */
@@ -185,7 +192,9 @@ export class Session {
   /** Explanations of the symbols that the texts need. @param {Subject[]} subjects */
   legendOf(subjects) {
     const { vocabulary, vocabulary_legend } = this.data;
-    const used = new Set(subjects.flatMap(({ codes, columns }) => [...codes, ...columns.codes]));
+    const used = new Set(
+      subjects.flatMap(({ characters, columns }) => [...characters, ...columns.characters]),
+    );
     const found = vocabulary_legend.filter((text, id) => text && used.has(vocabulary[id]));
     return [...new Set(found)];
   }
@@ -233,8 +242,7 @@ export class Session {
   /** What the page shows of an answer. @param {any} answer @param {any} asked @param {string} name */
   subjectOf(answer, asked, name) {
     const { data } = this;
-    const { vocabulary: codes, vocabulary_labels: labels } = data;
-    const vocabulary = { codes, labels };
+    const vocabulary = { characters: this.all, labels: data.vocabulary_labels };
     const { ids, step, changes } = /** @type {Ask} */ (asked);
     return new Subject({
       ...answer,
@@ -305,7 +313,9 @@ export function markedText(name, { text, unknown }) {
   const characters = /** @type {(string | Node)[]} */ (Array.from(text).slice(0, MOST_MARKED));
   for (const [n, each] of unknown) {
     const title = `The model does not know ${codeOf(each)}`;
-    if (n < characters.length) characters[n] = make("mark", { title }, each);
+    if (n >= characters.length) continue;
+    characters.fill("", n, n + Array.from(each).length); // of a symbol
+    characters[n] = make("mark", { title }, each);
   }
   return [
     `The model does not know ${few.join(", ")} of the ${name}. It reads the ${name} without them: `,
@@ -315,6 +325,5 @@ export function markedText(name, { text, unknown }) {
 
 /** "'é' (U+00E9)" @param {string} character */
 function codeOf(character) {
-  const code = character.codePointAt(0) ?? 0;
-  return `'${character}' (U+${code.toString(16).toUpperCase().padStart(4, "0")})`;
+  return `'${character}' (${codesOf(character)})`;
 }
