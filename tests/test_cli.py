@@ -149,14 +149,15 @@ def unrolled(lines: list[str]) -> list[str]:
 
 SWEEPS = ROOT / "docs/sweeps.md"  # its commands need the runs that its first ones train
 DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
-#: In commands that need a table of inflection: tests/commands/test_pairs.py trains on one.
-OF_TABLE = ("inflection.tsv", "N;IN+ESS;SG")
+#: In commands that need a table of inflection, or phonemes: test_pairs.py and test_symbols.py in
+#: tests/commands train on these.
+OF_TEXTS = ("inflection.tsv", "N;IN+ESS;SG", "phonemes.tsv", "csütörtök")
 COMMANDS = dict.fromkeys(
     command
     for document in DOCUMENTS
     if document != SWEEPS
     for command in commands_of(document)
-    if not any(each in command for each in OF_TABLE)
+    if not any(each in command for each in OF_TEXTS)
 )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 from encoded import SPOKEN, SYMBOLS, encoded_file
 from pages import payload_of
-from program import Gptx
+from program import Gptx, answer_of, at_home
 
 import gpt
 from gpt.interface.trained import TrainedGPT
@@ -190,3 +191,25 @@ def test_a_training_on_symbols_resumes_and_passes_them_on(
     refused = gptx("train", "words.tsv", "--encoder-layers", "0", "--target-symbols", "space")
     assert refused.code == 3
     assert "--target-symbols is for pairs" in refused.err
+
+
+def test_the_docs_commands_train_on_phonemes_and_ask_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_home(tmp_path, monkeypatch)
+    words = {"csütörtök": "t͡ʃ y t ø r t ø k", "cica": "t͡s i t͡s ɒ", "köt": "k ø t"}
+    lines = "".join(f"{word}\t{spoken}\n" for word, spoken in words.items())
+    (tmp_path / "phonemes.tsv").write_text(lines, "utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "pairs.md").read_text("utf-8")
+    section = page.split("### Symbols of several characters")[1]
+    small = "--steps 3 --n-layer 1 --encoder-layers 1 --n-head 2 --n-embd 16 --val-fraction 0.3"
+    answers = []
+    for line in section.split("```sh\n")[1].split("```")[0].splitlines():
+        arguments = shlex.split(line, comments=True)[1:]
+        arguments += shlex.split(small) if arguments[0] == "train" else []
+        answers.append(answer_of(monkeypatch, arguments))
+        assert answers[-1].code == 0, answers[-1].err
+    _, sample, scored, attn = answers
+    assert {*sample.out.split()} <= {*" ".join(words.values()).split(), *"csütörkia"}
+    assert "symbol error rate" in scored.out
+    assert "cross-attention · layer 0 head" in attn.out
