@@ -74,9 +74,9 @@ class Heads(shared.DrawingCommand):
         model.prove()
         if self.asked.ablate and model.device != "cpu":
             console.say("note: --ablate computes replaced heads with numpy")
-        steps, (ids, name) = self.numbers_of_steps(model), self._text()
+        steps, (text, name) = self.numbers_of_steps(model), self._text()
         with working() as done:
-            found = model.heads(ids, steps=steps, name=name, done=done, **self.given)
+            found = model.heads(text, steps=steps, name=name, done=done, **self.given)
         if form == "text":
             self.write_blocks(found.blocks(self.every, self.sort, self.top))
         elif form == "json":
@@ -85,7 +85,7 @@ class Heads(shared.DrawingCommand):
         elif form == "csv":
             self.write_text(to_csv(found.records(self.sort)))
         elif isinstance(found, Survey):
-            self._write_page(found, ids)
+            self._write_page(found, text)
         elif form != "html":  # a page shows one step
             from gpt.view.figure.development import to_figure
 
@@ -103,36 +103,32 @@ class Heads(shared.DrawingCommand):
         """How to measure. Raises ConfigError."""
         return HeadsConfig(**self.given)
 
-    def _text(self) -> tuple[Ids, str]:
-        """The ids to measure on, and the name of their text."""
+    def _text(self) -> tuple[str | Ids, str]:
+        """The text to measure on, or its ids, and its name."""
         model = self.opened
         if self.file is not None:
             text = console.read_text(self.file)
-            if model.has_encoder:
-                text = text.replace("\r\n", "\n")
-            text = shared.known_text(model, text, self.unknown)
-            name = shared.label_of(self.file)
-            return model.vocabulary.encode(text), name
+            read = shared.readable if model.has_encoder else shared.known_text
+            return read(model, text, self.unknown), shared.label_of(self.file)
         return model.default_text(self.data, shared.note)
 
-    def _write_page(self, found: Survey, ids: Ids) -> None:
-        """Writes the HTML page of one step."""
+    def _write_page(self, found: Survey, measured: str | Ids) -> None:
+        """Writes the HTML page of one step. measured: the text, or its ids."""
         from gpt.heads.measures import Start, opening
         from gpt.view.page.page import build_page, subject_of
 
-        model = self.opened
+        model, known = self.opened, self.opened.vocabulary
+        most = None if model.has_encoder else min(PAGE_TEXT, model.config.block_size)
+        text = known.decode(each) if not isinstance(each := measured[:most], str) else each
         if model.has_encoder:
             from gpt.reading.targets import pair_ids
 
-            known = model.vocabulary
-            source, target = pair_ids(known, known.decode(ids), model.config.block_size)[0]
+            source, target = pair_ids(known, text, model.config.block_size)[0]
             text = known.decode([*source, *target])
-        else:
-            text = model.vocabulary.decode(ids[: min(PAGE_TEXT, model.config.block_size)])
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # it first
         shown = model.attn(text, attention=self.asked.attention)
         subjects = [subject_of(shown, model.title, measures, model.origin)]
         by_rank = self.sort is not None or self.asked.ablate is not None
         start = Start(*found.ranking(self.sort)[0]) if by_rank else opening(measures)
-        measured = f"{found.measured} · {found.rule}"
-        self.write_text(build_page(subjects, start, model.title, measured=measured))
+        about = f"{found.measured} · {found.rule}"
+        self.write_text(build_page(subjects, start, model.title, measured=about))

@@ -49,6 +49,8 @@ HELP = {
     "/help": "shows this",
     "/quit": "ends; so does Ctrl-D",
 }
+#: The commands that a model with an encoder has, too.
+OF_TARGETS = ("/undo", "/new", "/show", "/save [FILE]", "/length 100", "/help", "/quit")
 LONGEST_TURN = 10_000_000  # characters kept in memory, and shown by a command
 TOO_LONG = f"at most {LONGEST_TURN:,} characters a turn"
 
@@ -151,9 +153,13 @@ class Talk:
         """Writes another version of the last turn, or several to choose from."""
         self.turns = self.turns or [Turn(self.text, self.text, past=self.stopped)]
         kept, first, self.versions = (self.text, self.stopped), self.drawn, []
-        for number in range(1, count + 1):
-            self._write(f"{number}  " if count > 1 else "")
-            self.versions.append((self.text, self.stopped))
+        try:
+            for number in range(1, count + 1):
+                self._write(f"{number}  " if count > 1 else "")
+                self.versions.append((self.text, self.stopped))
+        except GptxError:
+            self.text, self.stopped = kept
+            raise
         seeds = ", ".join(str(self.settings.seed + n) for n in range(first, self.drawn))
         if count > 1:
             self.text, self.stopped = kept
@@ -258,7 +264,8 @@ def talk(talk: Talk, title: str) -> None:
             raise
         except Exception as error:  # an error must not end the session, which would lose the text
             kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
-            console.say_error(explained(error)[1] + kept)
+            said = explained(error)[1].replace("pass --unknown", "type /unknown")
+            console.say_error(said + kept)
 
 
 @dataclass
@@ -269,7 +276,7 @@ class AskTargets(Talk):
     help: ClassVar[Mapping[str, str]] = {
         "source, Enter": "writes its target; // begins with /",
         "Enter": "writes a target of the last source; with a temperature, another one",
-        **{key: HELP[key] for key in [*HELP][5:9] + [*HELP][-3:]},
+        **{key: HELP[key] for key in OF_TARGETS},
     }
 
     def turn(self, typed: str) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from gpt.config import Side, Unknown
 from gpt.errors import TextError
 from gpt.vocabulary import Ids, Vocabulary
@@ -66,11 +64,11 @@ def no_pair(tabs: int, source: bool, line: str) -> str:
     return f"{problem}: {shown}; {LAYOUT}; correct the line or delete it"
 
 
-def pair_lines(text: str, vocabulary: Vocabulary, window: Window) -> list[Line]:
+def pair_lines(text: str, vocabulary: Vocabulary, window: Window | None = None) -> list[Line]:
     """The pairs of a text of lines `source TAB target`; blank lines are ignored.
 
     Raises TextError with the number of the first line that is no pair, has a character that is not
-    in the vocabulary, or is longer than the window.
+    in the vocabulary, or is longer than the window, if there is one.
     """
     found = []
     for number, line in _lines(text.split(NEWLINE)):
@@ -82,42 +80,26 @@ def pair_lines(text: str, vocabulary: Vocabulary, window: Window) -> list[Line]:
         problem = None
         if len(targets) != 1 or not source_length or not target_length:
             problem = no_pair(len(targets), source_length > 0, line)
-        elif too_long := window.problem(source_length, target_length):
+        elif too_long := window and window.problem(source_length, target_length):
             problem = f"{too_long}; shorten the line or delete it"
         if problem:
             raise TextError(f"line {number:,} {problem}")
-        found.append(_line(number, line, vocabulary))
+        ids = _encoded(line, f"line {number:,}", vocabulary)
+        found.append(Line(number, ids[:source_length], ids[source_length + 1 :]))
     if not found:
         raise TextError(f"there are only blank lines; {LAYOUT}")
     return found
 
 
-def _line(number: int, line: str, vocabulary: Vocabulary) -> Line:
-    """A line that has a TAB. Raises TextError for an unknown character."""
-    ids = _encoded(line, f"line {number:,}", vocabulary)
-    tab = int(np.argmax(ids == vocabulary.id_of(TAB)))
-    return Line(number, ids[:tab], ids[tab + 1 :])
-
-
 def fitting_pairs(text: str, vocabulary: Vocabulary, block_size: int) -> list[Line]:
-    """The lines of a text that are pairs and fit a context, each side by itself. Raises TextError
-    if there are none, and for an unknown character.
+    """The pairs of a text that fit a context, each side by itself. Raises TextError if there are
+    none, and as `pair_lines`.
     """
-    pairs = (
-        _line(number, line, vocabulary)
-        for number, line in _lines(text.split(NEWLINE))
-        if line.count(TAB) == 1
-    )
-    fitting = [
-        line
-        for line in pairs
-        if 0 < len(line.source) <= block_size and len(line.target) < block_size
-    ]
+    window = Window(block_size)
+    pairs = pair_lines(text, vocabulary)
+    fitting = [it for it in pairs if not window.problem(len(it.source), len(it.target))]
     if not fitting:
-        raise TextError(
-            "the text has no pair that fits the model's context: lines of a source, one TAB, a "
-            "target"
-        )
+        raise TextError("the text has no pair that fits the model's context")
     return fitting
 
 

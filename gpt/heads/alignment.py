@@ -42,7 +42,7 @@ class Alignment:
         from gpt.characters import labels  # imports rich
 
         pieces = "  ".join("–".join(map(labels, pair)) for pair in self.pieces)
-        where = f"source–target by layer {self.layer} head {self.head}"
+        where = f"source–target by layer {self.layer} head {self.head}, which aligns them best"
         return [Paragraph(pieces, "strong"), Note(" · ".join([where, *values]))]
 
     @property

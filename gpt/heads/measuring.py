@@ -23,7 +23,7 @@ Done = Callable[[float], object]  # called with the share of the work that is do
 def surveyor(
     reader: Reader,
     vocabulary: Vocabulary,
-    ids: Ids,
+    text: str | Ids,
     asked: HeadsConfig,
     name: str,
 ) -> Callable[[Reader, Done], Survey]:
@@ -34,9 +34,11 @@ def surveyor(
     windows, ablate = asked.windows, asked.ablate
     require_kind(reader.config, asked.attention)
     if reader.encoder:
-        pairs = pair_ids(vocabulary, vocabulary.decode(ids), reader.config.block_size)
+        lines = text if isinstance(text, str) else vocabulary.decode(text)
+        pairs = pair_ids(vocabulary, lines, reader.config.block_size)
         chosen = asked.attention or "cross", windows, ablate, int(vocabulary.encode(LAST)[0])
         return lambda reader, done: survey_pairs(reader, pairs, *chosen, done, name)
+    ids = vocabulary.encode(text) if isinstance(text, str) else vocabulary.row_of(text, "text")
     words = [n for n, each in enumerate(vocabulary.characters) if each.isalnum()]
     letters = np.array(words, int)
     return lambda reader, done: survey(reader, ids, windows, ablate, done, name, letters)

@@ -241,7 +241,8 @@ def resume_run(
                 f"this run has {manifest.preset}; leave the option out, or train a new run",
             )
         pairs = manifest.model.encoder_layers > 0
-        find = partial(find_corpus, manifest, remedy=ANOTHER_TEXT, pairs=pairs)
+        remedy = f" ({run.name}; another one: `run`){ANOTHER_TEXT}"
+        find = partial(find_corpus, manifest, remedy=remedy, pairs=pairs)
         corpus = _read(options, texts, working, find)
         from gpt.training.plan import Machine, resume_plan
 

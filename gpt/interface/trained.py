@@ -514,9 +514,8 @@ class TrainedGPT(Shown):
         if text is None:
             text, found = self.default_text()
             name = name or found
-        ids = self._ids(text)
         name = name or f"a text of {len(text):,} characters"
-        measured = surveyor(self.reader, self.vocabulary, ids, HeadsConfig(**options), name)
+        measured = surveyor(self.reader, self.vocabulary, text, HeadsConfig(**options), name)
         if steps is None:
             return measured(self.reader, done)
         return survey_steps(self.stored, self._open_device, steps, measured, done)

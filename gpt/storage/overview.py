@@ -334,7 +334,13 @@ def model_facts(config: ModelConfig) -> str:
 
 
 def time_of(manifest: Manifest) -> str:
-    """ "1 min 58 s of the 2 min 0 s asked for, with evaluations and saves"."""
-    budget = manifest.budget
-    asked = f" of the {duration(budget.ends)} asked for" if budget else ""
-    return f"{duration(manifest.elapsed)}{asked}, with evaluations and saves"
+    """ "1 min 58 s of the 2 min 0 s asked for, with evaluations and saves"; after more time was
+    asked for, also the time in all.
+    """
+    elapsed, budget = manifest.elapsed, manifest.budget
+    asked = in_all = ""
+    if budget:
+        asked = f" of the {duration(budget.seconds)} {'more ' * (budget.since > 0)}asked for"
+        in_all = f", {duration(elapsed)} in all" * (budget.since > 0)
+        elapsed = max(0.0, elapsed - budget.since)
+    return f"{duration(elapsed)}{asked}{in_all}, with evaluations and saves"

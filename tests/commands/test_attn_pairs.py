@@ -36,7 +36,9 @@ def test_attn_prints_the_pieces_that_the_best_head_aligns(gptx: Gptx, model: str
     assert ["".join(each) for each in texts] == pair.split("\t")
     shown = "  ".join("–".join(each) for each in zip(*texts, strict=True))
     assert pieces == shown.replace(" ", "␠").replace("␠␠", "  ")
-    assert where.startswith(f"source–target by layer {found['layer']} head {found['head']} · ")
+    assert where.startswith(
+        f"source–target by layer {found['layer']} head {found['head']}, which aligns"
+    )
     cross = load(model).attn(pair)
     values = {
         (layer, head): alignments(cross["weights", layer, head][None, :-1])[0]
@@ -193,6 +195,23 @@ def test_a_model_without_an_encoder_has_only_the_decoders_attention(
     assert (answer.code, answer.out) == (2, "")
     assert problem in answer.err
     assert gptx("attn", "cat", "--attention", "decoder").out == gptx("attn", "cat").out
+
+
+def test_heads_names_a_line_that_is_no_pair_or_has_an_unknown_character(
+    gptx: Gptx, model: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "some.tsv"
+    for line, problem in (
+        ("24 abc", "line 2 has no TAB: '24 abc'; each line is SOURCE, one TAB, TARGET"),
+        ("é\t1", "line 2: 'é' (U+00E9 LATIN SMALL LETTER E WITH ACUTE) at position 0 is not in"),
+    ):
+        file.write_text(f"2\t1\n{line}\n", "utf-8")
+        answer = gptx("heads", str(file), "--run", model)
+        assert (answer.code, problem in answer.err) == (3, True), answer.err
+    file.write_bytes(b"2 ab\t1-2\r\n\r\n24\t21\r\n" + b"2" * 99 + b"\t1\r\n")
+    found = json.loads(gptx("heads", str(file), "--run", model, "--json").out)
+    assert found["windows"] == 2  # the third is too long
+    assert gptx("heads", str(file), "--run", model, "-o", str(tmp_path / "h.html")).code == 0
 
 
 def test_next_continues_the_target(gptx: Gptx, model: str) -> None:

@@ -16,7 +16,7 @@ from gpt.characters import words_meet
 from gpt.commands.interactive import HELP, SETTINGS, Talk, talk
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
-from gpt.errors import ConfigError, GptxError, TextError
+from gpt.errors import ConfigError, GptxError, OutOfMemory, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
 
@@ -281,6 +281,21 @@ def test_again_writes_another_version_and_says_its_seed(
         turns.take("1")
     turns.take("/undo")
     assert turns.text == "the "
+
+
+def test_a_version_that_fails_leaves_the_one_before(
+    turns: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns.take("cat+")
+    before = turns.text
+
+    def full(*_: object, **__: object) -> None:
+        raise OutOfMemory("no room")
+
+    monkeypatch.setattr(turns.model, "stream", full)
+    with pytest.raises(OutOfMemory):
+        turns.take("/again")
+    assert turns.text == before
 
 
 def test_three_versions_are_shown_with_numbers_to_choose_from(

@@ -238,6 +238,9 @@ def test_eval_scores_pairs(gptx: Gptx, trained: TrainedGPT) -> None:
     one = gptx("eval", "dev.tsv", "--worst", "1", *MODEL).out.split("\n\n")
     assert one[1].splitlines() == worst[:3]
     assert "worst" not in gptx("eval", "dev.tsv", "--worst", "0", *MODEL).out
+    Path("twice.tsv").write_text(TEXT * 2)
+    twice = gptx("eval", "twice.tsv", *MODEL).out.split("\n\n")[1].splitlines()
+    assert [line.split()[2:] for line in twice] == [line.split()[2:] for line in worst]
     windows = gptx("eval", "-", *MODEL, stdin=TEXT.replace("\n", "\r\n").encode()).out
     assert windows == answer.out.replace("dev.tsv", "standard input")
 

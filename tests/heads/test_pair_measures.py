@@ -199,7 +199,10 @@ def test_the_cut_last_line_of_the_model_file_is_no_pair(tmp_path: Path) -> None:
 
 
 def test_texts_without_a_pair_are_refused(trained: TrainedGPT, tiny: Checkpoint) -> None:
-    for text, problem in [("24 abc", "no pair that fits"), ("2\t1", "too short for measures")]:
+    for text, problem in [
+        ("24 abc", "^line 1 has no TAB: '24 abc'; each line is SOURCE"),
+        ("2\t1", "too short for measures"),
+    ]:
         with pytest.raises(TextError, match=problem):
             trained.heads(text)
     with pytest.raises(ConfigError, match="ablation of pairs: mean or zero; resample needs"):
