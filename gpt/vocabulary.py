@@ -208,7 +208,8 @@ class Vocabulary:
             ids = np.take(self._id_of_point, code_points("".join(symbols)), mode="clip")
         if self.unread:
             unread = np.isin(ids, [self.id_of(symbol) for symbol in self.unread])
-            ids = np.where(unread & in_sources(ids, self.id_of(FIRST), self.id_of(LAST)), -1, ids)
+            sources = in_sources(ids, self.id_of(FIRST), self.id_of(LAST))
+            ids = np.where(unread & sources, -1, ids)
         return ids
 
     def known(self, symbols: Symbols) -> npt.NDArray[np.bool_]:
