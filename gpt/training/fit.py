@@ -43,6 +43,10 @@ SHAPES = (
     (28_000_000, 28_000_000, _shape(6, 8, 256, 256, 16)),
 )
 MOST_EPOCHS = 25  # with more epochs, the model memorises the text
+#: Few pairs are read more often, as long as that takes no more steps; with a tenth of dropout for
+#: each so many epochs, and at most so much.
+PAIR_STEPS, MOST_PAIR_EPOCHS = 16_000, 150
+EPOCHS_OF_A_TENTH, PAIR_DROPOUT = 32, 0.3
 LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU and of pairs; a CPU makes more on 20,000 characters
 #: Most logits that a CPU computes at once in a step, unless one sequence has more: 8 MB, and as
 #: much for their probabilities and for their gradient.
@@ -99,12 +103,12 @@ class Recipe:
 
     @property
     def most_characters(self) -> int:
-        """Characters of MOST_EPOCHS epochs."""
-        return MOST_EPOCHS * self.train_characters
+        """Characters of most_epochs epochs."""
+        return most_epochs(self, self.train_characters) * self.train_characters
 
     @property
     def most_steps(self) -> int:
-        """The steps of MOST_EPOCHS epochs, at least one; 0: no limit, as nothing is fitted."""
+        """The steps of most_epochs epochs, at least one; 0: no limit, as nothing is fitted."""
         return max(1, self.most_characters // self.step_characters) if self.fitted else 0
 
     def changed(self, why: str = "", **values: Any) -> Recipe:
@@ -133,6 +137,14 @@ class Speed:
 def step_characters(run: Recipe | Manifest) -> int:
     """Characters that a step learns to predict; of pairs, their mean number."""
     return schedule.step_characters(run.model, run.train, run.mean_length)
+
+
+def most_epochs(run: Recipe | Manifest, train_characters: int) -> int:
+    """How often a text is read at most."""
+    if not run.mean_length:
+        return MOST_EPOCHS
+    epochs = PAIR_STEPS * step_characters(run) // train_characters
+    return max(MOST_EPOCHS, min(epochs, MOST_PAIR_EPOCHS))
 
 
 def training_rate(device: str, core: float, threads: int, ranks: int = 1) -> float:
@@ -202,12 +214,12 @@ def fit_shape(recipe: Recipe, flops: float) -> Recipe:
 def fit_batch(recipe: Recipe) -> Recipe:
     """Fewer sequences per step, if the batch would read a small corpus in a few steps."""
     length = recipe.mean_length or recipe.model.block_size
-    most = max(1, int(recipe.most_characters / (LEAST_STEPS * length)))
+    most = max(1, int(MOST_EPOCHS * recipe.train_characters / (LEAST_STEPS * length)))
     if "batch_size" in recipe.given or recipe.train.batch_size <= most:
         return recipe
     why = f"{counted(most, 'sequence')} per step: with "
-    why += f"{recipe.train.batch_size}, {MOST_EPOCHS} epochs would be only "
-    why += counted(recipe.most_steps, "step")
+    steps = int(MOST_EPOCHS * recipe.train_characters / recipe.step_characters)
+    why += f"{recipe.train.batch_size}, {MOST_EPOCHS} epochs would be only {counted(steps, 'step')}"
     return recipe.changed(why, batch_size=most)
 
 
@@ -222,19 +234,23 @@ def fit_memory(recipe: Recipe, device: str) -> Recipe:
 
 
 def fit_to_corpus(recipe: Recipe) -> Recipe:
-    """Limits the steps to MOST_EPOCHS; sets dropout and weight decay by the number of epochs and
-    the model's size, but not for pairs, whose preset has them.
+    """Limits the steps to most_epochs; sets dropout and weight decay by the number of epochs and
+    the model's size. Pairs have those of their preset, but more dropout in more than MOST_EPOCHS.
 
     A preset with dropout (as for a GPU) keeps its share of dropped activations and its decay.
     """
     if not recipe.fitted:
         return recipe
     if recipe.train.steps > recipe.most_steps and "steps" not in recipe.given:
-        why = f"no more than {MOST_EPOCHS} epochs, or it would learn by heart"
+        most = most_epochs(recipe, recipe.train_characters)
+        why = f"no more than {most} epochs, or it would learn by heart"
         recipe = recipe.changed(why, steps=recipe.most_steps)
-    if recipe.mean_length:
-        return recipe
     epochs = recipe.train.steps * recipe.step_characters / recipe.train_characters
+    if recipe.mean_length:
+        dropout = min(PAIR_DROPOUT, round(epochs / EPOCHS_OF_A_TENTH) / 10)
+        if epochs <= MOST_EPOCHS or recipe.model.dropout >= dropout or "dropout" in recipe.given:
+            return recipe
+        return recipe.changed(f"dropout {dropout:g}, for {epochs:.1f} epochs", dropout=dropout)
     pressure = epochs * weights(recipe.model) / recipe.train_characters
     if pressure <= PRESSURE:
         fitted = recipe.changed(dropout=0.0)

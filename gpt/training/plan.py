@@ -29,7 +29,6 @@ from gpt.storage.manifest import Baseline, Manifest, Parent
 from gpt.storage.run import Checkpoint
 from gpt.training import ranks
 from gpt.training.fit import (
-    MOST_EPOCHS,
     Recipe,
     Speed,
     costs,
@@ -40,6 +39,7 @@ from gpt.training.fit import (
     fit_time,
     fit_to_corpus,
     last_seconds,
+    most_epochs,
     step_characters,
     training_rate,
 )
@@ -303,7 +303,7 @@ def _prolonged(manifest: Manifest, speed: Speed, seconds: float, characters: int
     """
     step, most = manifest.step, 0
     if manifest.preset in FITTED_PRESETS:
-        most = MOST_EPOCHS * characters // manifest.step_characters
+        most = most_epochs(manifest, characters) * characters // manifest.step_characters
         epochs = step * manifest.step_characters / characters
         require(
             step < most,

@@ -16,6 +16,7 @@ from paired import read, sides
 from ranked import on_ranks
 
 import gpt
+from gpt.config import ModelConfig
 from gpt.config.fields import only_fields
 from gpt.config.train import TrainConfig
 from gpt.corpus.halves import halves, predicted_in
@@ -28,6 +29,7 @@ from gpt.storage.runs import new_run
 from gpt.training import ranks
 from gpt.training.evaluation import losses_of
 from gpt.training.events import Evaluated, Event, Stepped, Stopped
+from gpt.training.fit import Recipe, most_epochs
 from gpt.training.plan import Machine, make_plan
 from gpt.training.trainer import Trainer
 
@@ -202,19 +204,37 @@ def test_the_classic_preset_trains_the_papers_model_of_pairs(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("preset", ["default", "best"])
-def test_pairs_are_read_in_at_most_25_epochs_of_250_steps(tmp_path: Path, preset: str) -> None:
+def test_few_pairs_are_read_in_small_batches_and_at_most_150_epochs(
+    tmp_path: Path, preset: str
+) -> None:
     corpus, machine = read(tmp_path, TEXT, split="every:6"), Machine.measured("cpu")
     for given in ({"split": "every:6"}, {"split": "every:6", "batch_size": 7}):
         plan = make_plan(corpus, given, preset, machine, 9.0, pairs=True)
         train = plan.manifest.train
         assert plan.pairs == (50, 10)
         assert train.batch_size == given.get("batch_size", 5)
-        assert train.steps * plan.step_characters <= 25 * plan.train_characters
-        assert train.steps >= 175
+        epochs = train.steps * plan.step_characters / plan.train_characters
+        assert 148 < epochs <= 150
+        assert plan.manifest.model.dropout == 0.3
         assert plan.manifest.budget is not None
         assert plan.manifest.budget.most_steps == train.steps
     plan = make_plan(corpus, {"split": "every:6", "steps": 99}, preset, machine, pairs=True)
     assert (plan.manifest.train.steps, plan.manifest.train.batch_size) == (99, 64)
+    for steps, dropout in ((15, 0.0), (50, 0.2), (500, 0.3)):  # of 1.28 epochs each
+        given = {"split": "every:6", "steps": steps, "dropout": 0.15}
+        kept = make_plan(corpus, given, preset, machine, pairs=True).manifest.model.dropout
+        assert kept == 0.15
+        del given["dropout"]
+        fitted = make_plan(corpus, given, preset, machine, pairs=True).manifest.model.dropout
+        assert fitted == max(dropout, 0.1 if preset == "best" else 0.0)
+
+
+@pytest.mark.parametrize(("lines", "most"), [(50, 150), (8_000, 128), (40_000, 25), (10**6, 25)])
+def test_few_pairs_are_read_more_often_than_many(lines: int, most: int) -> None:
+    model, train = ModelConfig(vocab_size=9), TrainConfig(batch_size=64)
+    pairs = Recipe(model, train, frozenset(), True, 8 * lines, 8, 0, mean_length=8.0)
+    assert most_epochs(pairs, pairs.train_characters) == most
+    assert most_epochs(replace(pairs, mean_length=0.0), 8 * lines) == 25
 
 
 def test_dates_keep_their_split_with_any_preset(tmp_path: Path) -> None:
