@@ -92,19 +92,20 @@ class Paired(TableResult):
             [Cell(name), Cell(f"{nats:.4f}"), Cell(f"{bits(nats):.3f}")]
             for name, nats in zip(self.names, (self.first, self.second), strict=True)
         ]
-        titles = ["model", "nats a character", "bits a character"]
+        unit = self.pairs[0].unit if self.pairs else "character"
+        titles = ["model", f"nats a {unit}", f"bits a {unit}"]
         if self.pairs:
-            titles += ["exact", "character error rate"]
+            titles += ["exact", f"{unit} error rate"]
             for row, each in zip(rows, self.pairs, strict=True):
                 row += [Cell(f"{100 * share:.2f} %") for share in (each.exact, each.error_rate)]
-        difference = f"{_signed(self.difference)} nats a character"
+        difference = f"{_signed(self.difference)} nats a {unit}"
         if self.interval is None:
             difference += "; the text is too short for an interval"
         else:
             difference += ", 95 % interval {} to {}".format(*map(_signed, self.interval))
         remark = "this compares two models; to compare recipes, train several seeds of each"
         return [
-            Title("two models", [counted(self.characters, "character")]),
+            Title("two models", [counted(self.characters, unit)]),
             Table([Column(title, left=title == "model") for title in titles], rows),
             Facts({"difference": difference}),
             Paragraph(self.verdict, "strong"),

@@ -85,6 +85,17 @@ def test_eval_counts_symbols(gptx: Gptx, model: str, run: TrainedGPT, tmp_path: 
     assert [len(row["each"]) for row in rows] == [len(symbols) + 1, length - len(symbols) + 1]
 
 
+def test_losses_of_symbols_and_of_characters_are_not_compared(
+    gptx: Gptx, model: str, tmp_path: Path
+) -> None:
+    (tmp_path / "dev.tsv").write_text(f"{PAIR}\n", "utf-8")
+    other = str(encoded_file(tmp_path / "o.safetensors", more="t͡sbːɒ"))
+    answer = gptx("eval", str(tmp_path / "dev.tsv"), "--run", model, "--against", other)
+    assert (answer.code, "do not have the same kind of symbols" in answer.err) == (2, True)
+    same = gptx("eval", str(tmp_path / "dev.tsv"), "--run", model, "--against", model)
+    assert (same.code, "nats a symbol" in same.out) == (0, True)
+
+
 @pytest.mark.parametrize("kind", ["cross", "decoder"])
 def test_attention_maps_have_a_row_for_each_symbol(gptx: Gptx, model: str, kind: str) -> None:
     place = ("--run", model, "--attention", kind)
