@@ -180,3 +180,36 @@ def test_docs_attention_equals_the_lessons(gptx: Gptx, home: Path) -> None:
     assert NUMBER.sub("#", made) == NUMBER.sub("#", kept), "make lessons"
     for one, other in zip(NUMBER.findall(made), NUMBER.findall(kept), strict=True):
         assert abs(float(one.replace("−", "-")) - float(other.replace("−", "-"))) < 1.5e-4
+
+
+def test_a_terminal_shows_a_step_and_the_next_after_a_key(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = gptx("explain", "simple").out
+    steps = re.findall(r"^\d\. .*", whole, re.MULTILINE)
+    monkeypatch.setattr("gpt.commands.explain.at_terminal", lambda: True)
+    for keys, seen in (("  q", 3), ("q", 1), ("\x1b", 1), ("na", len(steps)), (" " * 9, 8)):
+        typed = iter(keys)
+        monkeypatch.setattr("gpt.commands.explain.getchar", lambda typed=typed: next(typed))
+        answer = gptx("explain", "simple")
+        assert (answer.code, re.findall(r"^\d\. .*", answer.out, re.MULTILINE)) == (0, steps[:seen])
+        if seen == len(steps):
+            assert answer.out == whole
+        assert answer.err.startswith("step 1 of 8 · any key: the next one · a: all · q: end\n")
+    gptx("explain", "simple", "-o", "simple.txt")  # asks for no key
+    gptx("explain", "simple", "--json")
+
+
+def test_one_step_is_shown_alone(gptx: Gptx) -> None:
+    whole = gptx("explain", "causal").out
+    begin, *steps = re.split(r"(?m)^(?=\d\. )", whole)
+    for number, step in enumerate(steps, 1):
+        assert (
+            gptx("explain", "causal", "--step", str(number)).out == f"{begin}{step}".rstrip() + "\n"
+        )
+    for wrong in ("0", "7", "best", "-1"):
+        answer = gptx("explain", "causal", "--step", wrong)
+        assert answer.code == 2
+        assert f"--step: causal has the steps 1 to 6, not '{wrong}'" in answer.err
+    for name in ((), ("all",)):
+        assert "--step: name one lesson with it" in gptx("explain", *name, "--step", "2").err

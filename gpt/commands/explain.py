@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from click import getchar
 
+from gpt.blocks import Block, Fold
 from gpt.commands import console, shared
 from gpt.config.fields import Range
 from gpt.errors import ConfigError, TextError
@@ -29,7 +32,7 @@ change the lessons, not the page.
 """
 
 #: Options that only some lessons use.
-OF_MINE = ("run", "step", "layer", "head", "unknown", "checkpoints")
+OF_MINE = ("run", "layer", "head", "unknown", "checkpoints")
 OF_LESSONS = ("embeddings", "seed")
 
 
@@ -47,8 +50,16 @@ def offered_lessons(incomplete: str) -> list[str]:
     return [choice for choice in CHOICES if choice.startswith(incomplete)]
 
 
+def at_terminal() -> bool:
+    """Whether someone reads and types."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
 class Explain(shared.DrawingCommand):
-    """Attention one idea at a time: worked examples, every number shown and checked."""
+    """Attention one idea at a time: worked examples, every number shown and checked.
+
+    A terminal shows one step at a time, and a key the next one; a pipe or a file gets all steps.
+    """
 
     lesson: Annotated[
         str | None,
@@ -70,6 +81,11 @@ class Explain(shared.DrawingCommand):
         "random for your own words",
     ] = None
     seed: Annotated[int | None, "Seed of the random numbers.", "the lesson's", Range(0)] = None
+    step: Annotated[
+        str,
+        "Lesson mine: best, last, or a kept step's number of the run. Another lesson: the number "
+        "of its only step to show.",
+    ] = "best"
     layer: Annotated[int, "Layer to explain (lesson mine).", Range(0)] = 0
     head: Annotated[int, "Head to explain (lesson mine).", Range(0)] = 0
     full: Annotated[bool, "All rows and columns of long tables, as in JSON."] = False
@@ -112,6 +128,10 @@ class Explain(shared.DrawingCommand):
         drawn = self.text is not None and "embeddings" not in given
         shared.refuse(
             *((name in given, f"--{name}: {advice}") for name in unused),
+            (
+                lesson in (None, "all") and "step" in given,
+                "--step: name one lesson with it, as in: gptx explain simple --step 2",
+            ),
             (
                 lesson is None and form == "md",
                 "--output: a Markdown page needs a lesson; name one, or all",
@@ -182,13 +202,41 @@ class Explain(shared.DrawingCommand):
         self.write_blocks([Facts(about)])
         console.say("next   gptx explain simple")
 
+    def _only_step(self, lesson: Lesson, blocks: Sequence[Block]) -> list[Block]:
+        """The lesson with one of its steps. Raises ConfigError for one that there is not."""
+        count = len(lesson.steps)
+        known = self.step.isdecimal() and 1 <= int(self.step) <= count
+        problem = f"{lesson.name} has the steps 1 to {count}, not {self.step!r}"
+        shared.refuse((not known, f"--step: {problem}"))
+        kept = [each for each in blocks if isinstance(each, Fold)][int(self.step) - 1]
+        return [each for each in blocks if each is kept or not isinstance(each, Fold)]
+
+    def _show_in_turns(self, blocks: Sequence[Block]) -> None:
+        """Shows a step, and the next one after a key; after q no more, after a all of the rest."""
+        steps = [each for each in blocks if isinstance(each, Fold)]
+        self.write_blocks(blocks[: blocks.index(steps[0]) + 1])
+        key = ""
+        for shown, step in enumerate(steps[1:], 1):
+            if key != "a":
+                said = f"step {shown} of {len(steps)} · any key: the next one · a: all · q: end"
+                console.say(said)
+                key = getchar().casefold()
+            if key in ("q", "\x1b"):
+                return
+            self.write_text("\n")
+            self.write_blocks([step])
+
     def _write(self, lessons: list[Lesson], made_by: dict[str, Any], form: str) -> None:
         """Writes the lessons in a format; all of them in Markdown are one page with a title."""
         from gpt.view.markdown import markdown_of
         from gpt.view.records import to_record
 
         blocks = [block for each in lessons for block in each.blocks(self.digits, self.full)]
-        if form == "text":
+        if "step" in self.typed() and not made_by:
+            blocks = self._only_step(lessons[0], blocks)
+        if form == "text" and self.output is None and at_terminal():
+            self._show_in_turns(blocks)
+        elif form == "text":
             self.write_blocks(blocks)
         elif form == "json":
             self.write_json(*(to_record(each.records(), made_by) for each in lessons))
