@@ -67,6 +67,7 @@ class Attn(shared.DrawingCommand):
     top: Annotated[int, "Keys in a line of --view top.", Range(1)] = 3
     digits: shared.Digits = 2
     scale: Annotated[Scale, "row: full colour is each row's largest value."] = "fixed"
+    checks: Annotated[bool, "Name every check of the numbers, with its error."] = False
     format: Annotated[
         Literal["text", "json", "csv", "npz", "html", "svg", "png", "pdf"] | None,
         "What to write.",
@@ -289,7 +290,8 @@ class Attn(shared.DrawingCommand):
         """The lines of text output."""
         from rich.text import Text
 
-        page = self.page(precision=self.digits, scale=self.scale, top=self.top)
+        asked = {"precision": self.digits, "scale": self.scale, "top": self.top}
+        page = self.page(**asked, checks=self.checks)
         if self.view == "lens":
             from gpt.view.terminal.blocks import lines_of
             from gpt.view.terminal.lines import checks

@@ -23,6 +23,7 @@ from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.lines import (
     BOLD,
     DIM,
+    GLYPHS,
     NORMAL,
     Page,
     Row,
@@ -97,12 +98,15 @@ def cells_of(panel: Panel, page: Page) -> list[list[str]]:
 
 
 def numbers(panel: Panel, page: Page) -> list[Text]:
-    """Every value in digits, and each row's strongest key if there is room."""
+    """Every value in digits, each row's largest weight bold, and its key if there is room."""
     headings, cells = _headings(panel, page), cells_of(panel, page)
     labels = row_labels(panel.selection, page)
     widest = max(cell_len(text) for texts in (*headings, *cells) for text in texts)
-    rows: list[Row] = [("", heading, "") for heading in headings]
-    rows += [(name, texts, "") for name, texts in zip(labels, cells, strict=True)]
+    rows: list[Row] = [("", heading, DIM) for heading in headings]
+    marks = panel.selection.stage == "weights"
+    for name, texts, strongest in zip(labels, cells, panel.values.argmax(axis=1), strict=True):
+        marked = [Text(it, BOLD) if marks and n == strongest else it for n, it in enumerate(texts)]
+        rows.append((name, marked, ""))
     lines = grid(rows, [widest + 1] * len(panel.columns), page)
     full = lines[-len(rows)].cell_len
     for line, note in zip(lines[-len(labels) :], _strongest(panel, page), strict=True):
@@ -131,8 +135,17 @@ def heat(panel: Panel, page: Page) -> list[Text]:
             headings.append("".join(pad(text, width) for text in shown))
         lines += [Text(" " * gutter + heading, DIM) for heading in headings]
         for row, values in zip(rows, shades[:, part], strict=True):
-            lines.append(Text(row, DIM).append_text(painted(values, width)))
+            lines.append(Text().append(row, DIM).append_text(painted(values, width)))
     return lines
+
+
+def _legend_of_shades(panel: Panel, page: Page) -> list[Text]:
+    """The shades in their order, between the values of the first and the last, if it fits."""
+    low, high = (0.0, 1.0) if panel.selection.stage == "weights" else _extent(panel.visible)
+    end = "each row's largest" if page.scale == "row" else number(high, page)
+    line = Text().append(f"shades: {number(low, page)} ", DIM)
+    line.append_text(painted(np.linspace(0, 1, len(GLYPHS)), 1)).append(f" {end}", DIM)
+    return [line] if page.width is None or line.cell_len <= page.width else []
 
 
 def top(panel: Panel, page: Page) -> list[Text]:
@@ -238,6 +251,7 @@ def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
             drawn = view if view != "auto" else fitting(panel, page)
             lines += styled(title_of(panel, drawn, page), page, BOLD)
             lines += [*because(selection, page), Text(), *VIEWS[drawn](panel, page), Text()]
+            lines += _legend_of_shades(panel, page) if drawn == "heat" else []
     attention = selection.attention
     lines += styled(READS if attention.kind == "cross" else [], page, DIM)
     return [*lines, *meanings(labelled(selection), page), *checks(attention.checks, page)]

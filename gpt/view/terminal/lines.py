@@ -27,7 +27,7 @@ NORMAL = Style(dim=False)  # ends the dim style inside a dim line
 @dataclass(frozen=True)
 class Page:
     """How to draw: width in cells (None = unlimited), labels, digits, scale, number of strongest
-    keys, whether colours show.
+    keys, whether colours show, and whether checks that passed are all named.
     """
 
     width: int | None = None
@@ -36,6 +36,7 @@ class Page:
     scale: Scale = "fixed"
     top: int = 3
     coloured: bool = False
+    checks: bool = True
 
 
 def number(value: float, page: Page) -> str:
@@ -92,7 +93,7 @@ def blocks(widths: Sequence[int], gutter: int, available: int | None) -> list[sl
     return [*found, slice(first, len(widths))]
 
 
-#: A row of a table: its label, its cells, and the style of plain cells (default: dim).
+#: A row of a table: its label, its cells, and the style of plain cells.
 Row = tuple[str, Sequence[str | Text], str | Style]
 
 
@@ -106,7 +107,7 @@ def grid(rows: Sequence[Row], widths: Sequence[int], page: Page) -> list[Text]:
     for part in blocks(widths, gutter, page.width):
         lines += [Text()] if lines else []
         for name, cells, style in rows:
-            line = Text(pad(name, gutter), DIM)
+            line = Text().append(pad(name, gutter), DIM)
             for cell, width in zip(cells[part], widths[part], strict=bool(cells)):
                 line.append(" " * (width - cell_len(str(cell))))
                 line.append(cell, None if isinstance(cell, Text) else style)
@@ -161,9 +162,13 @@ _IN_ASCII = str.maketrans(
 
 
 def checks(results: Sequence[Check], page: Page) -> list[Text]:
-    """The checks with their errors; a group's title comes before its checks."""
+    """The checks with their errors; a group's title comes before its checks. If all passed and the
+    page does not name them, only their number.
+    """
     good, bad = ("ok", "FAILED") if page.ascii_only else ("✓", "✗ FAILED")
     passed = all(check.passed for check in results)
+    if passed and not page.checks:
+        return styled([f"{len(results)} checks {good}", "--checks names them"], page, DIM)
     items = [
         (f"{check.group}: " if check.group and check.group != before else "")
         + check.name
