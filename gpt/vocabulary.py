@@ -1,4 +1,4 @@
-"""Characters <-> ids. A vocabulary is the sorted set of a corpus's characters, and nothing else.
+"""Characters <-> ids. A vocabulary is the sorted set of a corpus's characters.
 
 In a side of pairs whose symbols are written with spaces between them, as those of phonemes, a
 symbol of several characters (t͡s, bː) takes the place of a character. If a model starts from
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from gpt.checks import checks_methods, require_texts
 from gpt.config import Side, Unknown
 from gpt.errors import TextError
-from gpt.words import some
+from gpt.words import counted, some
 
 Ids = npt.NDArray[np.integer[Any]]
 #: Some text as its symbols: those of a str are its characters.
@@ -66,8 +66,8 @@ class Vocabulary:
     """The distinct characters that a model knows; a character's index is its id.
 
     Those of a text are in code point order. spaced: the sides of pairs in which spaces separate the
-    symbols; if there are any, `characters` is a tuple of symbols. unread: what stands in targets
-    only, so that no model learned to read it in a source, where it is unknown.
+    symbols; if there are any, `characters` is a tuple of symbols. unread: the symbols that stand
+    only in targets. The model has not read them in a source, so they are unknown there.
     """
 
     characters: Symbols
@@ -89,9 +89,8 @@ class Vocabulary:
 
     def grown(self, symbols: Iterable[str]) -> Vocabulary:
         """Known characters keep their ids; those that are new follow, sorted."""
-        if isinstance(self.characters, str):
-            return replace(self, characters=self.characters + "".join(self.unknown(symbols)))
-        return replace(self, characters=(*self.characters, *self.unknown(symbols)))
+        new: Any = self.unknown(symbols)  # of the same type
+        return replace(self, characters=self.characters + new)
 
     def __len__(self) -> int:
         return len(self.characters)
@@ -112,6 +111,18 @@ class Vocabulary:
     @cached_property
     def _ids(self) -> dict[str, int]:
         return {symbol: number for number, symbol in enumerate(self.characters)}
+
+    @cached_property
+    def _is_unread(self) -> npt.NDArray[np.bool_]:
+        """(vocabulary + 1,) of each id; the last is for -1."""
+        return np.array([*(each in self.unread for each in self.characters), False])
+
+    @cached_property
+    def letters(self) -> dict[Side, Vocabulary]:
+        """The single characters that each side may have."""
+        every = [each for each in self.characters if len(each) == 1]
+        read = (each for each in every if each not in self.unread)
+        return {"source": Vocabulary("".join(read)), "target": Vocabulary("".join(every))}
 
     def id_of(self, symbol: str) -> int:
         """The id of a character or symbol, -1 if it is unknown."""
@@ -157,38 +168,46 @@ class Vocabulary:
             raise TypeError(f"text: expected a str, not {type(text).__name__}")
         if unknown not in get_args(Unknown):
             raise ValueError(f"unknown: {unknown!r} is not one of {', '.join(get_args(Unknown))}")
+        sides = bool(self.spaced or self.unread)
+        if "\r" in text and "\r" not in self._ids and (sides or unknown != "error"):
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
         if unknown == "error" or self.known(self.split(text)).all():
             return Reading(text)
-        found = fold(text, self) if not self.spaced else self._fold_sides(text)
+        found = self._fold_sides(text) if sides else fold(text, self)
         symbols = self.split(found.text)
         if unknown == "skip" and not (known := self.known(symbols)).all():
             kept, left_out = (compress(symbols, it.tolist()) for it in (known, ~known))
-            places = None
-            if not self.spaced:
-                places = (np.arange(len(text)) if found.places is None else found.places)[known]
-            return Reading(self._join(kept), found.folded, (*left_out,), places)
+            places = found.places if found.places is None else found.places[known]
+            of = counted(len(symbols), "symbol" if self.spaced else "character")
+            return Reading(self._join(kept), found.folded, (*left_out,), places, of)
         return found
 
     def _fold_sides(self, text: str) -> Reading:
-        """As `fold`, for a vocabulary with symbols: of a symbol, NFC or NFD."""
-        parts, folded, side = list[str](), dict[tuple[str, str], None](), "source"
-        for part in re.split(f"([{FIRST}{LAST}])", text):
-            if part in (FIRST, LAST):
-                side = "target" if part == FIRST else "source"
-            elif side not in self.spaced:
-                found = fold(part, self)
-                folded |= dict.fromkeys(found.folded)
-                part = found.text
-            else:
-                new = {old: self._form(old) for old in part.split(SPACE)}
-                folded |= dict.fromkeys(pair for pair in new.items() if len({*pair}) > 1)
-                part = SPACE.join(map(new.__getitem__, part.split(SPACE)))
-            parts.append(part)
-        return Reading("".join(parts), (*folded,))
+        """As `fold`, with the letters of each side. A symbol becomes NFC or NFD if the vocabulary
+        has that form.
+        """
+        parts, places, at = list[str](), list[npt.NDArray[np.integer[Any]]](), 0
+        folded = dict[tuple[str, str], None]()
+        for side, part in sides_of(text):
+            found = Reading(part, places=np.arange(len(part)))
+            if side in self.spaced:
+                new = {old: self._form(old, side) for old in part.split(SPACE)}
+                pairs = (pair for pair in new.items() if len({*pair}) > 1)
+                found = Reading(SPACE.join(map(new.__getitem__, part.split(SPACE))), (*pairs,))
+            elif side is not None:
+                found = fold(part, self.letters[side])
+            folded |= dict.fromkeys(found.folded)
+            parts.append(found.text)
+            if found.places is not None:
+                places.append(at + found.places)
+            at += len(part)
+        return Reading("".join(parts), (*folded,), (), None if self.spaced else np.hstack(places))
 
-    def _form(self, symbol: str) -> str:
+    def _form(self, symbol: str, side: Side | None) -> str:
         forms = (symbol, *(unicodedata.normalize(form, symbol) for form in ("NFC", "NFD")))
-        return next((form for form in forms if form in self._ids), symbol)
+        unread = self.unread if side == "source" else ()
+        known = (form for form in forms if form in self._ids and form not in unread)
+        return next(known, symbol)
 
     def _ids_of(self, reading: Reading) -> Ids:
         """(characters,) ids of a text that was read. Raises TextError as `encode`."""
@@ -196,7 +215,8 @@ class Vocabulary:
         ids = self._ids_or_none(symbols)
         if not (known := ids >= 0).all():
             at = int(np.argmin(known))
-            place = at if reading.places is None else int(reading.places[at])
+            before = len(self._join(symbols[: at + 1])) - len(symbols[at])
+            place = before if reading.places is None else int(reading.places[at])
             raise TextError(unknown_message(symbols[at], place, self))
         return ids.astype(self.dtype)
 
@@ -206,8 +226,7 @@ class Vocabulary:
             ids = np.array([self.id_of(symbol) for symbol in symbols], np.int32)
         else:
             ids = np.take(self._id_of_point, code_points("".join(symbols)), mode="clip")
-        if self.unread:
-            unread = np.isin(ids, [self.id_of(symbol) for symbol in self.unread])
+        if self.unread and (unread := self._is_unread[ids]).any():
             sources = in_sources(ids, self.id_of(FIRST), self.id_of(LAST))
             ids = np.where(unread & sources, -1, ids)
         return ids
@@ -268,7 +287,7 @@ class Vocabulary:
         """
         return self._join(self.symbols(ids), side)
 
-    def written(self, ids: Ids | Iterable[int], side: Side = "target") -> Symbols:
+    def written(self, ids: Ids | Iterable[int], side: Side) -> Symbols:
         """The symbols of a target, or of a source: a str of characters if the side is not spaced.
         Raises as `row_of`.
         """
@@ -279,24 +298,29 @@ class Vocabulary:
 def in_sources(ids: Ids, tab: int, newline: int) -> npt.NDArray[np.bool_]:
     """(n,) ids of lines -> whether each is before the first TAB of its line."""
     marks = np.flatnonzero((ids == tab) | (ids == newline))
-    before = np.searchsorted(marks, np.arange(len(ids))) - 1  # the mark before each
-    found: npt.NDArray[np.bool_] = (before < 0) | (ids[np.append(marks, 0)[before]] != tab)
-    return found
+    lengths = np.diff(np.append(marks, len(ids) - 1), prepend=-1)  # up to each mark, and the rest
+    return np.repeat(np.append(True, ids[marks] != tab), lengths)
+
+
+def sides_of(text: str) -> Iterator[tuple[Side | None, str]]:
+    """The parts of a source, or of lines "source TAB target", and the side of each; TAB and NEWLINE
+    are parts of no side.
+    """
+    side: Side = "source"
+    for part in re.split(f"([{FIRST}{LAST}])", text):
+        if part in (FIRST, LAST):
+            side = "target" if part == FIRST else "source"
+            yield None, part
+        else:
+            yield side, part
 
 
 def symbols_of(text: str, spaced: Container[Side]) -> Iterator[str]:
     """The symbols of a source, or of lines "source TAB target". spaced: the sides in which spaces
     separate them; in the others each character is one.
     """
-    side: Side = "source"
-    for part in re.split(f"([{FIRST}{LAST}])", text):
-        if part in (FIRST, LAST):
-            side = "target" if part == FIRST else "source"
-            yield part
-        elif side in spaced:
-            yield from filter(None, part.split(SPACE))
-        else:
-            yield from part
+    for side, part in sides_of(text):
+        yield from filter(None, part.split(SPACE)) if side in spaced else part
 
 
 def sorted_symbols(symbols: Iterable[str], spaced: Container[Side]) -> Symbols:
@@ -305,9 +329,9 @@ def sorted_symbols(symbols: Iterable[str], spaced: Container[Side]) -> Symbols:
     return (*distinct,) if spaced else "".join(distinct)
 
 
-def spelled(symbols: Symbols) -> str:
-    """Symbols of one side as a text: a tuple's with spaces between them."""
-    return symbols if isinstance(symbols, str) else SPACE.join(symbols)
+def spelled(symbols: Symbols, shown: Callable[[str], str] = str) -> str:
+    """Symbols of one side as a text: a tuple's with spaces between them. shown: a symbol's text."""
+    return ("" if isinstance(symbols, str) else SPACE).join(map(shown, symbols))
 
 
 @dataclass(frozen=True)
@@ -315,13 +339,15 @@ class Reading:
     """A text as a model can read it.
 
     folded: pairs of what was typed and what the model reads for it. left_out: unknown characters
-    that the text no longer has. places (characters,): where each stood in the text; None: there.
+    that the text no longer has, of: how many there were in all. places (characters,): where each
+    stood in the text; None: not known, or there.
     """
 
     text: str
     folded: tuple[tuple[str, str], ...] = ()
     left_out: tuple[str, ...] = ()
     places: npt.NDArray[np.integer[Any]] | None = None
+    of: str = ""
 
     def notes(self, name: str = "") -> Iterator[str]:
         """Lines for the user. name: of the text, if there are several."""
@@ -338,10 +364,10 @@ class Reading:
             yield f"note: {of}the model reads {some(pairs, 8, ', ')}"
         if self.left_out:
             missing = [quoted(each) for each in sorted(set(self.left_out))]
-            count, total = len(self.left_out), len(self.text) + len(self.left_out)
+            count = len(self.left_out)
             yield (
-                f"note: {of}left out {count:,} of {total:,} characters, which the model does not "
-                f"know: {some(missing, 8)}"
+                f"note: {of}left out {count:,} of {self.of}, which the model does not know: "
+                f"{some(missing, 8)}"
             )
 
 
@@ -435,7 +461,8 @@ def unknown_message(character: str, position: int, vocabulary: Vocabulary) -> st
     if character in vocabulary.unread:
         what = "stands only in targets: this model never read it in a source"
     elif len(character) > 1:
-        what += f" of symbols, which spaces separate in a {' and a '.join(vocabulary.spaced)}"
+        sides = " and a ".join(vocabulary.spaced)
+        what = f"is no symbol that this model knows; spaces separate the symbols of a {sides}"
     return (
         f"{shown} at position {position} {what}; {f'the model knows {cased!r}; ' * known}leave it "
         "out or pass `unknown='skip'`"

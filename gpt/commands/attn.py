@@ -187,7 +187,8 @@ class Attn(shared.DrawingCommand):
             text = f"{text}\t{self.target}"
         from gpt.reading.targets import split_pair
 
-        return "\t".join(split_pair(model.reader, model.vocabulary, text, self.unknown))
+        source, read = split_pair(model.reader, model.vocabulary, text, self.unknown)
+        return model.vocabulary.decode([*source, *read])
 
     def _check_options(self, form: Form) -> None:
         """Raises ConfigError for options that contradict each other, and notes unused ones."""

@@ -119,12 +119,12 @@ class Heads(shared.DrawingCommand):
 
         model, known = self.opened, self.opened.vocabulary
         most = None if model.has_encoder else min(PAGE_TEXT, model.config.block_size)
-        text = known.decode(each) if not isinstance(each := measured[:most], str) else each
+        begin = measured[:most]
+        text = begin if isinstance(begin, str) else known.decode(begin)
         if model.has_encoder:
-            from gpt.reading.targets import pair_ids
+            from gpt.reading.targets import first_pair
 
-            source, target = pair_ids(known, text, model.config.block_size)[0]
-            text = known.decode([*source, *target])
+            text = first_pair(known, text, model.config.block_size)
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # it first
         shown = model.attn(text, attention=self.asked.attention)
         subjects = [subject_of(shown, model.title, measures, model.origin)]

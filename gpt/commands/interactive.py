@@ -49,8 +49,11 @@ HELP = {
     "/help": "shows this",
     "/quit": "ends; so does Ctrl-D",
 }
-#: The commands that a model with an encoder has, too.
-OF_TARGETS = ("/undo", "/new", "/show", "/save [FILE]", "/length 100", "/help", "/quit")
+#: The commands of HELP that a model with an encoder also has.
+OF_TARGETS = (
+    *("/undo", "/new", "/show", "/save [FILE]", "/unknown [HOW]"),
+    *("/length 100", "/help", "/quit"),
+)
 LONGEST_TURN = 10_000_000  # characters kept in memory, and shown by a command
 TOO_LONG = f"at most {LONGEST_TURN:,} characters a turn"
 
@@ -286,7 +289,8 @@ class AskTargets(Talk):
         refuse((not typed and not self.text, "type a source"))
         source = typed or self.text.removesuffix("\n").split("\n")[-1].split("\t")[0]
         model, chosen = self.model, ([source], self._next_settings(), self.beam)
-        ((best, *_),) = write_targets(model.reader, model.vocabulary, *chosen)
+        found = write_targets(model.reader, model.vocabulary, *chosen, unknown=self.unknown)
+        ((best, *_),) = found
         target = model.vocabulary.decode(best.ids, "target")
         self.turns.append(Turn(self.text))
         self.text += f"{source}\t{target}\n"

@@ -223,13 +223,14 @@ class Sample(shared.ModelCommand):
         beside it. None: the first error is raised, a TextError, and targets are written alone.
         """
         from gpt.corpus.pair_lines import RETURN
+        from gpt.corpus.tables import source_of_columns
         from gpt.reading.targets import write_targets
 
         model, typed = self.opened, [line.removesuffix(RETURN) for line in lines]
         vocabulary, sources = model.vocabulary, typed
         if self.unknown == "skip":  # what is left out of a line, a note says
             sources = [
-                shared.readable(model, line, "skip", f"line {n}")
+                shared.readable(model, source_of_columns(line), "skip", f"line {n}")
                 for n, line in enumerate(typed, number)
             ]
         chosen = sources, settings, self.beam, number, "line", report, self.unknown

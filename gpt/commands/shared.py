@@ -270,13 +270,13 @@ def known_text(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -
     """
     from gpt.vocabulary import known_text
 
-    found = model.vocabulary.read(text, unknown)
+    found = model.reading(text, unknown)
     return known_text(model.vocabulary, found, console.say, name).text
 
 
 def readable(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -> str:
     """As `known_text`, but unknown characters may be left: what reads the text says where."""
-    found = model.vocabulary.read(text, unknown)
+    found = model.reading(text, unknown)
     for line in found.notes(name):
         console.say(line)
     return found.text

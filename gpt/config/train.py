@@ -172,14 +172,16 @@ class TrainConfig:
         Range(above=0, below=1),
     ] = 0.1
     source_symbols: Annotated[
-        Separated, "Of pairs: what a source's symbols are; see `target_symbols`."
+        Separated, "Of pairs: the symbols of a source, as `target_symbols` has those of a target."
     ] = "chars"
     target_symbols: Annotated[
         Separated,
-        "Of pairs: what a target's symbols are, its characters, or what spaces separate, so that "
-        "each phoneme of “dʒ ɒ bː” is one symbol of the vocabulary.",
+        "Of pairs: chars: each character of a target is a symbol; space: what spaces separate is "
+        "one symbol, such as each phoneme of “dʒ ɒ bː”.",
     ] = "chars"
-    min_count: Annotated[int, "Characters that occur less often become �; 0 = none.", Range(0)] = 0
+    min_count: Annotated[
+        int, "Characters and symbols that occur less often become �; 0 = none.", Range(0)
+    ] = 0
     eval_interval: Annotated[int, "Steps between evaluations; 0 = use `evaluations`.", Range(0)] = 0
     evaluations: Annotated[int, "Evaluations in a run, evenly distributed.", Range(1)] = 10
     eval_chars: Annotated[

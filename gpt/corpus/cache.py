@@ -29,7 +29,7 @@ from gpt.vocabulary import Ids, Symbols, Vocabulary
 FEW = 2**23  # bytes of a file whose pages stay in memory
 BLOCK = 2**20  # bytes read at a time
 LARGEST_RECORD = 2**24  # bytes: of a text with every character of Unicode
-MOST_VALUES = 2**16  # commas in a record, which bound the memory that its values take
+MOST_VALUES = 2**19  # commas in a record, which bound the memory that its values take
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 Parts = Sequence[tuple[int, str]]

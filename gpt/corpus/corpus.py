@@ -13,7 +13,7 @@ import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -147,7 +147,7 @@ def build_vocabulary(
     """
     points = np.flatnonzero(counts.sum(axis=0))
     times = counts[:, points].sum(axis=0)
-    symbol = codes.symbol if codes else chr
+    symbol = chr if codes is None else codes.symbol
     characters: Symbols = (*map(symbol, points.tolist()),)
     rare = (counts[0, points] == 0) | ((times < min_count) & (min_count > 1))
     folds = rare if known is None else np.array([known.id_of(each) < 0 for each in characters])
@@ -174,7 +174,7 @@ def build_vocabulary(
     if known is not None and (grows or not known.unknown(shown)):
         vocabulary = known.grown(shown)
     else:
-        spaced = codes.spaced if codes else ()
+        spaced = () if codes is None else codes.spaced
         vocabulary = Vocabulary(sorted_symbols(shown, spaced), spaced)
     table = np.zeros(int(points[-1]) + 1, vocabulary.dtype)
     table[points] = [vocabulary.id_of(each) for each in shown]
@@ -248,8 +248,11 @@ def encode(
         if not pieces:
             piped = "; pipe the text to standard input" * ("-" in names)
             raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
-        first_half = partial(measured, progress=lambda it: progress(it / 2), codes=codes)
-        return pieces, first_half(pieces, len(every), len(sources))
+        parts = pieces, len(every), len(sources), lambda it: progress(it / 2), codes
+        found = measured(*parts)
+        if not found.starts[-1]:  # spaces between symbols, and no symbol
+            raise TextError(f"corpus is empty: {', '.join(names)}")
+        return pieces, found
 
     try:
         pieces, text = measure(checks_utf8=False)
@@ -276,8 +279,8 @@ def encode(
     damaged = there and stored is None
     if stored is None or replace(stored[1], parts=()) != record:
         with files.storage_errors(f"write {data}"), files.writing(data):
-            chosen = pieces, text.digest, made.table, division, path
-            parts = write_ids(*chosen, lambda it: progress(0.5 + it / 2), codes)
+            done: Progress = lambda it: progress(0.5 + it / 2)  # noqa: E731
+            parts = write_ids(pieces, text.digest, made.table, division, path, done, codes)
             cache.write_record(path, replace(record, parts=parts))
         stored = cache.read(path)
         if stored is None:

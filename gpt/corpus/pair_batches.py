@@ -84,15 +84,16 @@ def _lemma_lengths(pairs: Pairs, corpus: Corpus) -> Integers:
     """
     vocabulary = corpus.vocabulary
     if "source" in vocabulary.spaced:  # the features are the last symbol
-        gap, last = 1, pairs.tabs - 2
+        begins = ends = pairs.tabs - 1
     else:
         spaces = np.append(-1, positions_of(corpus.ids, vocabulary.id_of(SPACE)))
-        gap, last = 0, spaces[np.searchsorted(spaces, pairs.tabs) - 1]
-    joined = last >= pairs.starts + 1 - gap
+        ends = spaces[np.searchsorted(spaces, pairs.tabs) - 1]  # of the lemmas
+        begins = ends + 1  # of the features
+    joined = ends > pairs.starts
     lines = joined.nonzero()[0]
     some = lines[:: max(1, len(lines) // SAMPLED)].tolist()
-    ends = [vocabulary.decode(corpus.ids[last[n] + 1 : pairs.tabs[n]]) for n in some]
-    return np.where(joined & are_features(ends), last - pairs.starts + gap, pairs.source_lengths)
+    features = [vocabulary.decode(corpus.ids[begins[n] : pairs.tabs[n]]) for n in some]
+    return np.where(joined & are_features(features), ends - pairs.starts, pairs.source_lengths)
 
 
 def _border(pairs: Pairs, corpus: Corpus, share: float) -> int:
@@ -110,7 +111,7 @@ def _border(pairs: Pairs, corpus: Corpus, share: float) -> int:
 
 def _hashes(starts: Integers, lengths: Integers, corpus: Corpus) -> Hashes:
     """(N,) hashes of texts that begin at `starts`; their lengths are 1 or more. They depend on the
-    characters, not on the vocabulary.
+    characters, or on the symbols, not on the vocabulary.
 
     A polynomial of mixed code points modulo 2^64 (Karp & Rabin 1987), mixed again.
     """

@@ -44,10 +44,8 @@ class Window:
         if self.joined:
             whole = source + 2 + (target or 0)
             return None if whole <= most else f"has {whole} characters, the model takes {most}"
-        sides: tuple[tuple[Side, int | None, int], ...]
-        sides = ("source", source, most), ("target", target, most - 1)
-        for side, count, fits in sides:
-            if count is not None and count > fits:
+        for side, count, fits in (("source", source, most), ("target", target or 0, most - 1)):
+            if count > fits:
                 unit = "symbols" if side in self.spaced else "characters"
                 return f"has a {side} of {count} {unit}, the model takes {fits}"
         return None
@@ -72,14 +70,13 @@ def pair_lines(text: str, vocabulary: Vocabulary, window: Window | None = None) 
     """
     found = []
     for number, line in _lines(text.split(NEWLINE)):
-        if not line:
+        if not vocabulary.split(line):
             continue
-        source, *targets = line.split(TAB)
-        source_length = len(vocabulary.split(source))
-        target_length = len(vocabulary.split(TAB.join(("", *targets)))) - 1
-        problem = None
-        if len(targets) != 1 or not source_length or not target_length:
-            problem = no_pair(len(targets), source_length > 0, line)
+        symbols, tabs, problem = vocabulary.split(line), line.count(TAB), None
+        source_length = symbols.index(TAB) if tabs else len(symbols)
+        target_length = len(symbols) - source_length - 1
+        if tabs != 1 or source_length == 0 or target_length == 0:
+            problem = no_pair(tabs, source_length > 0, line)
         elif too_long := window and window.problem(source_length, target_length):
             problem = f"{too_long}; shorten the line or delete it"
         if problem:

@@ -107,8 +107,9 @@ def pairs_of(corpus: Corpus) -> Pairs:
 
 
 def learn_sides(corpus: Corpus, known: Vocabulary | None = None) -> Corpus:
-    """The corpus, whose vocabulary then has what stands in targets only as `unread`. known: that of
-    a model with which the training starts, which has learned to read more.
+    """The corpus with `unread` in its vocabulary: the symbols that stand only in targets, in the
+    text that trains and in that which validates. known: the vocabulary of the model that the
+    training starts with; what that model reads in sources is not unread.
     """
     vocabulary = replace(corpus.vocabulary, unread=())
     tab, newline = map(vocabulary.id_of, (TAB, NEWLINE))
@@ -118,11 +119,10 @@ def learn_sides(corpus: Corpus, known: Vocabulary | None = None) -> Corpus:
         read[ids[in_sources(ids, tab, newline)]] = True
         mark = ids[(ids == tab) | (ids == newline)][-1:]
         cache.forget(corpus.ids)
-    before = {*known.characters} - {*known.unread} if known else set()
+    others = {TAB, NEWLINE} | ({*known.characters} - {*known.unread} if known else set())
     symbols = zip(vocabulary.characters, read.tolist(), strict=True)
-    unread = (each for each, was_read in symbols if not was_read and each not in before)
-    unread = (each for each in unread if each not in (TAB, NEWLINE))
-    return replace(corpus, vocabulary=replace(vocabulary, unread=(*unread,)))
+    unread = tuple(each for each, was_read in symbols if not was_read and each not in others)
+    return replace(corpus, vocabulary=replace(vocabulary, unread=unread))
 
 
 def check_window(pairs: Pairs, block_size: int, remedy: str = "") -> None:
@@ -138,8 +138,8 @@ def check_window(pairs: Pairs, block_size: int, remedy: str = "") -> None:
         end = " with its NEWLINE" if side == "target" else ""
         remedy = remedy or f"use `block_size={needed.max()}`, or delete long lines"
         raise TextError(
-            f"{pairs.place(at)}: its {side}{end} has {has:,} characters, the context "
-            f"holds {block_size:,}; {remedy}"
+            f"{pairs.place(at)}: its {side}{end} is {has:,} long, the context holds "
+            f"{block_size:,}; {remedy}"
         )
 
 

@@ -16,30 +16,33 @@ FIRST_CODE = 0x110000  # after the last code point
 MOST = 2**16  # different symbols of several characters
 
 
-class Codes:
-    """The codes of a text's symbols. spaced: the sides in which spaces separate them."""
+class Codes(dict[str, int]):
+    """Symbol -> its code; a new symbol gets the next one. spaced: the sides in which spaces
+    separate symbols.
+    """
 
     def __init__(self, spaced: tuple[Side, ...]) -> None:
+        super().__init__()
         self.spaced = spaced
-        self._codes: dict[str, int] = {}
         self._symbols: list[str] = []
+
+    def __missing__(self, symbol: str) -> int:
+        if len(symbol) == 1:
+            code = ord(symbol)
+        elif len(self._symbols) == MOST:
+            raise TextError(
+                f"spaces separate more than {MOST:,} different symbols, so they are words, not "
+                "symbols; leave out `target_symbols` and `source_symbols`"
+            )
+        else:
+            code = FIRST_CODE + len(self._symbols)
+            self._symbols.append(symbol)
+        self[symbol] = code
+        return code
 
     def of(self, text: str) -> npt.NDArray[np.uint32]:
         """(symbols,) the codes of whole lines. Raises TextError for more than MOST symbols."""
-        return np.array([self._code(each) for each in symbols_of(text, self.spaced)], np.uint32)
-
-    def _code(self, symbol: str) -> int:
-        if len(symbol) == 1:
-            return ord(symbol)
-        if (code := self._codes.get(symbol)) is None:
-            if len(self._symbols) == MOST:
-                raise TextError(
-                    f"spaces separate more than {MOST:,} different symbols, so they are words, "
-                    "not symbols; leave out `target_symbols` and `source_symbols`"
-                )
-            code = self._codes[symbol] = FIRST_CODE + len(self._symbols)
-            self._symbols.append(symbol)
-        return code
+        return np.array([*map(self.__getitem__, symbols_of(text, self.spaced))], np.uint32)
 
     def symbol(self, code: int) -> str:
         """The symbol of a code."""

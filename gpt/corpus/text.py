@@ -30,8 +30,8 @@ from gpt.vocabulary import code_points
 
 CHUNK = 2**18  # bytes read at a time, at least 4; arrays made from them fit in a processor's cache
 
-#: Number of the source, UTF-8 bytes, (characters,) their code points, or their symbols' codes; with
-#: codes, the end of a line may come with the next chunk.
+#: Number of the source, UTF-8 bytes, (characters,) their code points, or their symbols' codes; then
+#: a chunk has the codes of the lines that end in it.
 Chunk = tuple[int, bytes, npt.NDArray[np.unsignedinteger[Any]]]
 Progress = Callable[[float], object]  # called with the share that is done
 
@@ -138,8 +138,9 @@ def read(
     codes: Codes | None = None,
 ) -> Iterator[Chunk]:
     """The text in chunks of whole characters, exactly, but for its line ends: nothing else is
-    normalised. returns: counts the carriage returns of each source. codes: of pairs with symbols.
-    Raises TextError, of which NotUtf8Error for a text that counts as UTF-8.
+    normalised. returns: counts the carriage returns of each source. codes: gives the symbols of
+    pairs numbers; None: code points. Raises TextError, of which NotUtf8Error for a text that counts
+    as UTF-8.
     """
     done, size = 0, sum(piece.stop - piece.start for piece in pieces)
     for piece in pieces:
@@ -164,7 +165,7 @@ def read(
                         returns[piece.number] += ends
                     data = text.encode() if ends or codec != UTF_8 else data[:used]
                     points = code_points(text)
-                if codes:  # whole lines
+                if codes is not None:  # whole lines
                     text = held + data.decode()
                     end = len(text) if at + used == piece.stop else text.rfind("\n") + 1
                     points, held = codes.of(text[:end]), text[end:]

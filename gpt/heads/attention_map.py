@@ -23,7 +23,7 @@ from gpt.heads.places import Key, parse
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.reading.proof import recomputed
-from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary, spelled
+from gpt.vocabulary import Ids, Symbols, Vocabulary, spelled
 from gpt.words import layers_and_heads
 
 if TYPE_CHECKING:
@@ -295,11 +295,10 @@ def inspect_text(
         from gpt.reading.targets import split_pair
 
         require(not truncate, "truncate", "a source is read as a whole; shorten the text")
-        source, target = split_pair(reader, vocabulary, text)
-        of_source, ids = vocabulary.encode(source), vocabulary.encode(FIRST + target)
-        both = vocabulary.written(of_source, "source"), of_source
-        chosen = proof, model, both, kind or "cross"
-        return inspect(reader, vocabulary.written(ids), ids, *chosen)
+        of_source, ids = split_pair(reader, vocabulary, text)
+        source = vocabulary.written(of_source, "source"), of_source
+        chosen = proof, model, source, kind or "cross"
+        return inspect(reader, vocabulary.written(ids, "target"), ids, *chosen)
     text = text[-config.block_size :] if truncate else text
     return inspect(reader, text, vocabulary.encode(text), proof, model)
 

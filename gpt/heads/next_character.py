@@ -25,7 +25,7 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.sampler import before_all, probabilities, window_start
-from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary
+from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary, spelled
 from gpt.words import counted
 
 END = 40  # characters of the text before that a title quotes
@@ -209,8 +209,7 @@ class NextCharacter(TableResult):
 
     def _quoted(self) -> list[str]:
         """ "after “…the end of the text”", if the text is known."""
-        shown = [label(each) if each in "\n\t\r" else each for each in self.text[-END:]]
-        end = ("" if isinstance(self.text, str) else " ").join(shown)
+        end = spelled(self.text[-END:], lambda each: label(each) if each in "\n\t\r" else each)
         return [f"after “{'…' * (len(self.text) > END)}{end}”"] * bool(self.text)
 
     def _settings(self) -> list[str]:
@@ -276,7 +275,7 @@ def next_character(
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
     known: tuple[Symbols, Symbols] = "", ""
     if vocabulary:
-        known = vocabulary.characters, vocabulary.written(ids)
+        known = vocabulary.characters, vocabulary.written(ids, "target")
     return NextCharacter(expected, filtered, removed, experts, config, *known)
 
 
@@ -292,9 +291,8 @@ def next_of_text(
         from gpt.reading.targets import split_pair
 
         text = text if FIRST in text else text + FIRST
-        source, target = split_pair(reader, vocabulary, text)
-        memory = reader.encode(vocabulary.encode(source)[None])
-        ids = vocabulary.encode(FIRST + target)
+        source, ids = split_pair(reader, vocabulary, text)
+        memory = reader.encode(source[None])
         return next_character(reader, ids, config, None, vocabulary, memory)
     ids = vocabulary.encode(text)
     ids = ids if len(ids) else vocabulary.encode(before_all(vocabulary))

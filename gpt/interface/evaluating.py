@@ -176,9 +176,9 @@ class Scorer:
         mixed = f"{other.name} has an encoder and reads pairs, {self.run.name} has none"
         advice = "compare them on pairs, with `pairs`"
         require(self.of_pairs or not has_encoder, "against", f"{mixed}; {advice}")
-        same = self.run.vocabulary.spaced == other.vocabulary.spaced
-        units = f"{other.name} and {self.run.name} do not have the same kind of symbols"
-        require(same, "against", f"{units}, so their losses are of different units")
+        spaced = ["target" in each.vocabulary.spaced for each in (self.run, other)]
+        units = f"of {self.run.name} and {other.name}, one writes characters, the other symbols"
+        require(len({*spaced}) == 1, "against", f"{units}: their losses have different units")
         knows = has_encoder or not other.vocabulary.unknown(FIRST + LAST)
         unknown = f"{other.name} was not trained on pairs: it does not know TAB and NEWLINE"
         advice = "compare it on a text"

@@ -34,7 +34,7 @@ from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import MANIFEST, Checkpoint, Run
 from gpt.storage.runs import all_runs, find_run
-from gpt.vocabulary import FIRST, Reading, known_text, log_note
+from gpt.vocabulary import Reading, known_text, log_note
 from gpt.words import layers_and_heads, printable
 
 if TYPE_CHECKING:
@@ -295,10 +295,11 @@ class TrainedGPT(Shown):
         """
         if self.has_encoder:
             require(not stop, "stop", "a target ends by itself; leave `stop` out")
+            from gpt.corpus.tables import source_of_columns
             from gpt.reading.targets import target_settings, write_targets
 
             settings = target_settings(self.config, n=n, **options)
-            known = self._known(prompt, unknown)
+            known = self._known(source_of_columns(prompt), unknown)
             (written,) = write_targets(self.reader, self.vocabulary, [known], settings)
             targets = [self.vocabulary.decode(each.ids, "target") for each in written]
             return targets if n > 1 else targets[0]
@@ -369,7 +370,7 @@ class TrainedGPT(Shown):
         from gpt.heads.attention_map import inspect_text
 
         asked = AttnConfig(**options)
-        reading = self.vocabulary.read(text, unknown)
+        reading = self.reading(text, unknown)
         if asked.truncate and not self.has_encoder:  # what is cut off may be unknown
             reading = Reading(reading.text[-self.config.block_size :], reading.folded)
         text = known_text(self.vocabulary, reading, log_note).text
@@ -447,9 +448,19 @@ class TrainedGPT(Shown):
             return None
         return all_experts(self.reader, self._map(text), self.mixture)
 
+    def reading(self, text: str, unknown: Unknown = "fold") -> Reading:
+        """The text as the model can read it, of a table of inflection the pairs; see
+        Vocabulary.read.
+        """
+        if self.has_encoder:
+            from gpt.corpus.tables import pairs_of_table
+
+            text = pairs_of_table(text)
+        return self.vocabulary.read(text, unknown)
+
     def _known(self, text: str, unknown: Unknown) -> str:
         """The text as the model reads it; logs what it reads for what. Raises TextError."""
-        return known_text(self.vocabulary, self.vocabulary.read(text, unknown), log_note).text
+        return known_text(self.vocabulary, self.reading(text, unknown), log_note).text
 
     def _map(self, of: AttentionMap | str) -> AttentionMap:
         return self.attn(of) if isinstance(of, str) else of
@@ -460,11 +471,9 @@ class TrainedGPT(Shown):
         """
         if not self.has_encoder:
             return self.stored.example(length)
-        from gpt.corpus.pair_lines import fitting_pairs
+        from gpt.reading.targets import first_pair
 
-        known, text = self.vocabulary, self.stored.excerpt_lines
-        pair = fitting_pairs(text, known, self.config.block_size)[0]
-        return known.decode(pair.source) + FIRST + known.decode(pair.target, "target")
+        return first_pair(self.vocabulary, self.stored.excerpt_lines, self.config.block_size)
 
     @overload
     def heads(

@@ -414,8 +414,10 @@ class PairScores(TableResult):
         }
         titles = ["nats", "line", "source", "target", "written", "edits", "changes"]
         columns = [Column(title, left=2 <= n < 5 or n == 6) for n, title in enumerate(titles)]
-        shown = {(self.sources[n], self.targets[n]): n for n in self.worst[::-1].tolist()}
-        rows = [self._row(n) for n in [*shown.values()][::-1][: max(0, most)]]
+        shown: dict[tuple[str, Symbols], int] = {}  # a pair of several lines once
+        for n in self.worst.tolist():
+            shown.setdefault((self.sources[n], self.targets[n]), n)
+        rows = [self._row(n) for n in [*shown.values()][: max(0, most)]]
         table = Fold(f"worst pairs · nats a target {unit}", [Table(columns, rows)], opened=True)
         return [
             Title("pairs", [loss, counted(len(self.lines), "pair")]),

@@ -37,7 +37,7 @@ from gpt.errors import TextError
 from gpt.reading.decode import on_cores
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.vocabulary import Ids, Vocabulary
+from gpt.vocabulary import Ids, Symbols, Vocabulary
 from gpt.words import bits, counted
 
 NUMBERS_AT_ONCE = 2**20  # logits or attention weights at once; more would not fit a CPU's cache
@@ -121,7 +121,7 @@ class Surprisals(TableResult):
     likeliest: npt.NDArray[np.int64]
     chances: Array
     text: str = ""
-    characters: str = ""
+    characters: Symbols = ""
     places: npt.NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
@@ -244,8 +244,8 @@ def surprisal_of_each(
 
     found = zip(*on_cores(each, _windows(reader.config, ids, overlapping)), strict=True)
     nats, likeliest, chances = (np.concatenate(parts) for parts in found)
-    known = (vocabulary.decode(ids), "".join(vocabulary.characters)) if vocabulary else ("", "")
-    return Surprisals(nats, likeliest, chances, *known)
+    text = vocabulary.decode(ids) if vocabulary else ""
+    return Surprisals(nats, likeliest, chances, text, vocabulary.characters if vocabulary else "")
 
 
 @dataclass(frozen=True)

@@ -120,30 +120,34 @@ def some_targets(reader: Reader, vocabulary: Vocabulary, excerpt: str, most: int
 
 def split_pair(
     reader: Reader, vocabulary: Vocabulary, text: str, unknown: Unknown = "error"
-) -> tuple[str, str]:
-    """ "source TAB target" -> both sides; without a TAB, the model writes the target. A line's end
-    is not part of it.
+) -> tuple[Ids, Ids]:
+    """ "source TAB target" -> the ids of the source, and of what the decoder reads: TAB, target;
+    without a TAB, the model writes the target. A line's end is not part of it.
 
     Raises TextError for an empty source, several TABs or lines, characters that the model does not
     know, and sides that are longer than the context.
     """
-    text = pairs_of_table(text.removesuffix(LAST))
-    if LAST in text:
+    ids = vocabulary.encode(pairs_of_table(text.removesuffix(LAST)), unknown)
+    if vocabulary.id_of(LAST) in ids:
         raise TextError("the text has several lines; give one pair: a source, a TAB, a target")
-    source, *targets = text.split(FIRST)
-    if len(targets) > 1:
+    source, *read = np.split(ids, np.flatnonzero(ids == vocabulary.id_of(FIRST)))
+    if len(read) > 1:
         raise TextError("the text has several TABs; give one source, a TAB, one target")
-    ids = vocabulary.encode(source, unknown)
-    if not len(ids):
+    if not len(source):
         raise TextError("no source: there is nothing to read; give at least one character")
-    read = vocabulary.encode(FIRST + targets[0], unknown)[1:] if targets else None
     window = _window(reader.config, vocabulary)
-    if problem := window.problem(len(ids), None if read is None else len(read)):
+    if problem := window.problem(len(source), len(read[0]) - 1 if read else None):
         raise TextError(f"the text {problem}; shorten it")
-    source = vocabulary.decode(ids)
-    if read is None:
-        (read,) = _best(reader, vocabulary, [source], 1)
-    return source, vocabulary.decode(read, "target")
+    if not read:
+        (target,) = _best(reader, vocabulary, [vocabulary.decode(source)], 1)
+        read = [np.concatenate((vocabulary.encode(FIRST), target))]
+    return source, read[0]
+
+
+def first_pair(vocabulary: Vocabulary, text: str, block_size: int) -> str:
+    """The first pair of a text that fits a context. Raises as `fitting_pairs`."""
+    source, target = pair_ids(vocabulary, text, block_size)[0]
+    return vocabulary.decode([*source, *target])
 
 
 def pair_ids(vocabulary: Vocabulary, text: str, block_size: int) -> list[tuple[Ids, Ids]]:
@@ -164,9 +168,9 @@ def score_pairs(reader: Reader, vocabulary: Vocabulary, text: str, width: int = 
     marks = _marks(reader, vocabulary)
     lines = pair_lines(text, vocabulary, _window(reader.config, vocabulary))
     sources = [vocabulary.decode(line.source) for line in lines]
-    targets = [vocabulary.written(line.target) for line in lines]
+    targets = [vocabulary.written(line.target, "target") for line in lines]
     unique = list(dict.fromkeys(sources))
-    best = map(vocabulary.written, _best(reader, vocabulary, unique, width))
+    best = (vocabulary.written(it, "target") for it in _best(reader, vocabulary, unique, width))
     written = dict(zip(unique, best, strict=True))
     nats = surprisals_of_targets(reader, [(line.source, line.target) for line in lines], *marks)
     return pair_scores([line.number for line in lines], sources, targets, written, nats)
@@ -180,7 +184,7 @@ def _marks(reader: Reader, vocabulary: Vocabulary) -> tuple[int, int]:
         raise ConfigError(
             "targets need a model without counting; train one with `counting=0`, or with an encoder"
         )
-    if vocabulary.unknown((FIRST, LAST)):
+    if vocabulary.unknown(FIRST + LAST):
         raise TextError(
             "this model was not trained on pairs: it does not know TAB and NEWLINE; train one on "
             "lines of SOURCE, TAB, TARGET"

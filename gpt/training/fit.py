@@ -43,8 +43,8 @@ SHAPES = (
     (28_000_000, 28_000_000, _shape(6, 8, 256, 256, 16)),
 )
 MOST_EPOCHS = 25  # with more epochs, the model memorises the text
-#: Few pairs are read more often, as long as that takes no more steps; with a tenth of dropout for
-#: each so many epochs, and at most so much.
+#: Pairs are read up to MOST_PAIR_EPOCHS times, if this takes at most PAIR_STEPS steps. Dropout is
+#: then 0.1 for each EPOCHS_OF_A_TENTH epochs, at most PAIR_DROPOUT.
 PAIR_STEPS, MOST_PAIR_EPOCHS = 16_000, 150
 EPOCHS_OF_A_TENTH, PAIR_DROPOUT = 32, 0.3
 LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU and of pairs; a CPU makes more on 20,000 characters
@@ -140,10 +140,14 @@ def step_characters(run: Recipe | Manifest) -> int:
 
 
 def most_epochs(run: Recipe | Manifest, train_characters: int) -> int:
-    """How often a text is read at most."""
+    """The most epochs on a text or on pairs: MOST_EPOCHS, and more on few pairs; of a run, no more
+    than its dropout is for.
+    """
     if not run.mean_length:
         return MOST_EPOCHS
     epochs = PAIR_STEPS * step_characters(run) // train_characters
+    if not isinstance(run, Recipe) and run.model.dropout < PAIR_DROPOUT:
+        epochs = min(epochs, round(10 * run.model.dropout * EPOCHS_OF_A_TENTH))
     return max(MOST_EPOCHS, min(epochs, MOST_PAIR_EPOCHS))
 
 
@@ -218,7 +222,7 @@ def fit_batch(recipe: Recipe) -> Recipe:
     if "batch_size" in recipe.given or recipe.train.batch_size <= most:
         return recipe
     why = f"{counted(most, 'sequence')} per step: with "
-    steps = int(MOST_EPOCHS * recipe.train_characters / recipe.step_characters)
+    steps = max(1, int(MOST_EPOCHS * recipe.train_characters / recipe.step_characters))
     why += f"{recipe.train.batch_size}, {MOST_EPOCHS} epochs would be only {counted(steps, 'step')}"
     return recipe.changed(why, batch_size=most)
 

@@ -14,6 +14,7 @@ from gpt import characters
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.view.selection import Panel, Selection
+from gpt.vocabulary import code_points, spelled
 
 SCHEMA = 1
 
@@ -87,7 +88,8 @@ def table_of(selections: Sequence[Selection]) -> tuple[list[str], Iterator[list[
 def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
     """All stages of all layers, as AttentionMap.to_numpy, and the text with its code points, codes
     (T,); of cross-attention also columns and column_codes (S,). A text with symbols of several
-    characters is an array of these, (T,), without codes. Nothing pickled.
+    characters is an array of these, (T,), and its codes are those of the text with spaces between
+    them. Nothing pickled.
 
     With several maps, at most 26, the names begin with a_, b_ and so on. Raises ConfigError for
     more.
@@ -103,9 +105,8 @@ def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
             texts["columns"] = attention.columns
         for name, text in texts.items():
             arrays[prefix + name] = np.array(text)
-            if isinstance(text, str):
-                codes = f"{prefix}{'codes' if name == 'text' else 'column_codes'}"
-                arrays[codes] = np.array([*map(ord, text)], np.uint32)
+            codes = f"{prefix}{'codes' if name == 'text' else 'column_codes'}"
+            arrays[codes] = code_points(spelled(text))
         arrays |= {prefix + name: each for name, each in attention.to_numpy().items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,7 @@ def test_batches_have_symbols_and_name_lines_that_cannot_be_read(gptx: Gptx, mod
     assert all(is_well_formed(row[1]) for row in rows)
     skipped = gptx("sample", "1ɒ", "--unknown", "skip", "--run", model)
     assert skipped.out == gptx("sample", "1", "--run", model).out
-    assert "left out 1 of 2 characters" in skipped.err
+    assert "left out 1 of 2 symbols" in skipped.err
 
 
 def test_eval_counts_symbols(gptx: Gptx, model: str, run: TrainedGPT, tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_losses_of_symbols_and_of_characters_are_not_compared(
     (tmp_path / "dev.tsv").write_text(f"{PAIR}\n", "utf-8")
     other = str(encoded_file(tmp_path / "o.safetensors", more="t͡sbːɒ"))
     answer = gptx("eval", str(tmp_path / "dev.tsv"), "--run", model, "--against", other)
-    assert (answer.code, "do not have the same kind of symbols" in answer.err) == (2, True)
+    assert (answer.code, "one writes characters, the other symbols" in answer.err) == (2, True)
     same = gptx("eval", str(tmp_path / "dev.tsv"), "--run", model, "--against", model)
     assert (same.code, "nats a symbol" in same.out) == (0, True)
 
@@ -133,7 +134,7 @@ def test_files_of_a_map_have_symbols(gptx: Gptx, model: str, tmp_path: Path) -> 
         assert gptx("attn", PAIR, "-o", str(tmp_path / f"a.{form}"), "--run", model).code == 0
     with np.load(tmp_path / "a.npz") as read:
         assert read["text"].tolist() == ["\t", *CELLS]
-        assert "codes" not in read.files
+        assert "".join(map(chr, read["codes"])) == "\t t͡s bː ɒ"
         assert read["column_codes"].tolist() == [*map(ord, "2ba")]
     document = payload_of((tmp_path / "a.html").read_text("utf-8"))
     assert document["characters"] == ["\t", *CELLS]
@@ -146,7 +147,7 @@ def test_the_next_symbol_and_the_lens(gptx: Gptx, model: str) -> None:
     assert "after “⇥ t͡s bː”" in gptx("next", "2ba\tt͡s bː", "--run", model).out
     assert "t͡s" in gptx("attn", PAIR, "--view", "lens", "--run", model).out
     refused = gptx("next", "2ba\tt͡ʃ", "--run", model)
-    assert (refused.code, "'t͡ʃ' at position 4 is not in" in refused.err) == (3, True)
+    assert (refused.code, "'t͡ʃ' at position 4 is no symbol" in refused.err) == (3, True)
 
 
 def test_heads_and_live_read_symbols(gptx: Gptx, model: str, tmp_path: Path) -> None:
@@ -224,3 +225,40 @@ def test_the_docs_commands_train_on_phonemes_and_ask_the_model(
     assert {*sample.out.split()} <= {*" ".join(words.values()).split(), *"csütörkia"}
     assert "symbol error rate" in scored.out
     assert "cross-attention · layer 0 head" in attn.out
+
+
+def test_a_table_of_inflection_may_have_symbols(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The features are part of the source, also where a text is read before it is joined."""
+    table = "".join(
+        f"{a}{b}\t{a} t͡s {b}\tN;{tag}\n" for a in "abc" for b in "de" for tag in ("SG", "PL")
+    )
+    at_home(tmp_path, monkeypatch)
+    (tmp_path / "t.tsv").write_text(table, "utf-8")
+    small = "--steps 2 --n-layer 1 --encoder-layers 1 --n-head 2 --n-embd 16 --target-symbols space"
+    assert answer_of(monkeypatch, ("train", "t.tsv", *small.split())).code == 0
+    run = gpt.load()
+    assert "t͡s" in run.vocabulary.characters
+    joined, row = run.sample("ad N;SG"), "ad\ta t͡s d\tN;SG"
+    assert run.sample("ad\tN;SG") == joined
+    assert run.attn(row).text == ("\t", "a", "t͡s", "d")
+    assert run.next(row).text == ("\t", "a", "t͡s", "d")
+    for unknown in ("fold", "skip"):
+        line = ("sample", "--prompt", "-", "--unknown", unknown)
+        answer = answer_of(monkeypatch, line, b"ad\tN;SG\n")
+        assert answer.out.split("\t")[-2] == joined
+    (tmp_path / "m.tsv").write_text(table, "utf-8")
+    measured = answer_of(monkeypatch, ("heads", "m.tsv", "--unknown", "skip", "--json"))
+    assert json.loads(measured.out)["windows"] == 12
+    assert "left out" not in measured.err
+
+
+def test_models_with_other_source_symbols_are_compared(
+    gptx: Gptx, model: str, tmp_path: Path
+) -> None:
+    (tmp_path / "dev.tsv").write_text("2\tt͡s bː\n", "utf-8")
+    both = replace(SYMBOLS, spaced=("source", "target"))
+    other = str(encoded_file(tmp_path / "o.safetensors", "2 b\tt͡s\n", vocabulary=both))
+    answer = gptx("eval", str(tmp_path / "dev.tsv"), "--run", model, "--against", other)
+    assert (answer.code, answer.err) == (0, "")

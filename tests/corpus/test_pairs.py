@@ -110,11 +110,11 @@ def test_line_longer_than_the_context_is_named_with_the_block_size_that_fits(
     pairs = pairs_of(corpus)
     assert pairs.longest == 7
     check_window(pairs, 7)
-    message = r"^line 5 .*0\.tsv: its source has 7 .* holds 6; use `block_size=7`"
+    message = r"^line 5 .*0\.tsv: its source is 7 long, .* holds 6; use `block_size=7`"
     with pytest.raises(TextError, match=message):
         check_window(pairs, 6)
-    message = r"^line 4 .*: its target with its NEWLINE has 6 .* holds 5; use `block_size=7`"
+    message = r"^line 4 .*: its target with its NEWLINE is 6 long, .* holds 5; use `block_size=7`"
     with pytest.raises(TextError, match=message):
         check_window(pairs, 5)
-    with pytest.raises(TextError, match=r"^line 3 .*: its source has 4 .*; use `block_size=7`"):
+    with pytest.raises(TextError, match=r"^line 3 .*: its source is 4 long.*; use `block_size=7`"):
         check_window(pairs, 3)

@@ -32,9 +32,7 @@ FIXTURES = [HealthCheck.function_scoped_fixture]
 QUICK = settings(deadline=None, max_examples=40, suppress_health_check=FIXTURES)
 
 
-@settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@QUICK
 @given(
     lines=LINES,
     gap=st.sampled_from([" ", "  "]),
@@ -60,7 +58,7 @@ def test_what_spaces_separate_is_one_id(
     for number, (source, target) in enumerate(lines):
         first, second = sides(pairs, number)
         assert vocabulary.symbols(first) == (*source,)
-        assert vocabulary.written(second) == (*target,)
+        assert vocabulary.written(second, "target") == (*target,)
         assert vocabulary.decode(second, "target") == " ".join(target)
     plain = "".join(f"{source}\t{' '.join(target)}\n" for source, target in lines)
     assert vocabulary.decode(corpus.ids) == plain
@@ -77,7 +75,7 @@ def test_both_sides_or_the_source_alone_may_have_symbols(tmp_path: Path) -> None
     assert source.characters == ("\t", "\n", " ", "a", "bc", "d", "x", "y", "z")
     ids = source.encode("a bc d\tx yz")
     assert source.written(ids[:3], "source") == ("a", "bc", "d")
-    assert source.written(ids[4:]) == "x yz"
+    assert source.written(ids[4:], "target") == "x yz"
     assert source.decode(ids) == "a bc d\tx yz"
 
 
@@ -182,9 +180,7 @@ def test_a_lemma_of_symbols_is_on_one_side(tmp_path: Path) -> None:
     assert not train & val
 
 
-@settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@QUICK
 @given(lines=LINES, at_once=st.sampled_from([2, 5, 2**20]), spaced=st.booleans())
 def test_what_stands_only_in_targets_is_unread(
     tmp_path_factory: pytest.TempPathFactory,
@@ -204,3 +200,15 @@ def test_what_stands_only_in_targets_is_unread(
     assert {*learn_sides(corpus, parent).vocabulary.unread} == every - sources - {"k"}
     parent = replace(parent, unread=("k",))
     assert {*learn_sides(corpus, parent).vocabulary.unread} == every - sources
+
+
+def test_spaces_alone_are_an_empty_corpus(tmp_path: Path) -> None:
+    with pytest.raises(TextError, match=r"^corpus is empty: .*0\.tsv$"):
+        read(tmp_path, "  ", source_symbols="space")
+
+
+def test_many_symbols_with_commas_are_found_again(tmp_path: Path) -> None:
+    written = "".join(f"a\tw{n},x v{n}\n" for n in range(25_000))
+    corpus = read(tmp_path, written, **SPACED)
+    assert len(corpus.vocabulary) == 50_003
+    assert read(tmp_path, written, **SPACED).notes == ()

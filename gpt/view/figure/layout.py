@@ -17,7 +17,7 @@ from gpt.config.model import OF_HEADS
 from gpt.view.figure.fonts import drawable, files_for, undrawn
 from gpt.view.selection import Panel
 from gpt.view.terminal.attention import names_of
-from gpt.vocabulary import Symbols
+from gpt.vocabulary import Symbols, spelled
 
 DPI = 300
 COLUMN, _PAGE, _PAGE_HEIGHT = round(3.4 * DPI), 7 * DPI, 9 * DPI  # width of a column in a paper
@@ -164,5 +164,4 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
 
 
 def _drawn(text: Symbols, ascii_only: bool) -> str:
-    joint = "" if isinstance(text, str) else " "
-    return joint.join(" " if each == " " else drawable(each, ascii_only) for each in text)
+    return spelled(text, lambda each: " " if each == " " else drawable(each, ascii_only))

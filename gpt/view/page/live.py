@@ -107,11 +107,11 @@ def beginning(model: TrainedGPT, text: str) -> str:
     """The text as a page of the model can begin with it: with an encoder, a source, or "source TAB
     target". Raises TextError.
     """
-    text = known_text(model.vocabulary, model.vocabulary.read(text), log_note).text
+    text = known_text(model.vocabulary, model.reading(text), log_note).text
     if not model.has_encoder:
         return text
-    source, target = split_pair(model.reader, model.vocabulary, text)
-    return f"{source}{FIRST}{target}" if FIRST in text else source
+    source, read = split_pair(model.reader, model.vocabulary, text)
+    return model.vocabulary.decode([*source, *read] if FIRST in text else source)
 
 
 def live_page(
@@ -228,6 +228,8 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
     if model.has_encoder:
         defaults, names = SampleConfig(temperature=0), PAIR_OPTIONS
         of_kinds["attentions"] = {each.kind: _measured(each) for each in surveys}
+        letters = model.vocabulary.letters.items()
+        of_kinds["folds_of"] = {side: each.folds for side, each in letters}
     help, ranges = field_help(SampleConfig, flags=False), field_ranges(SampleConfig)
     kinds_of = field_types(SampleConfig)
     return {

@@ -243,6 +243,7 @@ def test_a_failed_check_shows_its_error_and_bound() -> None:
 def test_zero_weight_is_shown_as_a_cell(view: Drawing) -> None:
     attention = random_map("abcdefgh")
     lines = render(select(attention), view, Page(80))
+    lines = [line for line in lines if not line.plain.startswith("shades")]
     cells = [sum("on" in str(span.style) for span in line.spans) for line in lines]
     assert [count for count in cells if count] == list(range(1, 9))
 
@@ -282,3 +283,19 @@ def test_faint_heat_map_suggests_another_scale() -> None:
     assert "faint: --scale row shows more" in shown(attention, "heat", Page())[0]
     assert "faint" not in shown(attention, "heat", Page(), head="1")[0]
     assert "faint" not in shown(attention, "heat", Page(scale="row"))[0]
+
+
+def test_heat_names_its_shades_and_numbers_mark_the_largest_weight(known: AttentionMap) -> None:
+    assert "shades: .00  .:-=+*#%@ 1.00" in shown(known, "heat", Page())
+    assert "shades: .00  .:-=+*#%@ each row's largest" in shown(known, "heat", Page(scale="row"))
+    assert not any("shades" in line for line in shown(known, "heat", Page(20)))
+    rows = render(select(known), "numbers", Page())[4:8]
+    bold = [[each for each in row.spans if str(each.style) == "bold"] for row in rows]
+    marked = [row.plain[each.start : each.end] for row, (each,) in zip(rows, bold, strict=True)]
+    assert marked == ["1.00", ".70", ".90", ".25"]
+
+
+def test_checks_that_passed_are_a_number_unless_the_page_names_them(known: AttentionMap) -> None:
+    assert "2 checks ✓ · --checks names them" in shown(known, "heat", Page(checks=False))
+    failed = replace(known, checks=(*known.checks, Check("wrong", 1.0, 0.5)))
+    assert any("wrong (error 1" in line for line in shown(failed, "heat", Page(checks=False)))

@@ -36,7 +36,8 @@ export function unitsOf(text, ids, folds) {
   return units;
 }
 
-/** The same for a text in which spaces separate symbols. @param {string} text @param {Map<string, number>} ids @returns {Unit[]} */
+/** The same for a text in which spaces separate symbols.
+ * @param {string} text @param {Map<string, number>} ids @returns {Unit[]} */
 export function symbolsOf(text, ids) {
   return Array.from(text.matchAll(/[^ ]+/g), ({ 0: typed, index }) => {
     const forms = [typed, typed.normalize("NFC"), typed.normalize("NFD")];

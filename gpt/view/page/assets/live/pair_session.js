@@ -16,7 +16,9 @@ import { byHead, checksOfAnswer, Session } from "./session.js";
 /** What the page shows of the heads of one kind of attention.
  * @typedef {{layers: number, measured: string, measures: import("../payload.js").Measure[],
  *   kinds: (string | null)[][] | null}} Measured */
-/** attentions: by the kind. @typedef {import("./session.js").Own & {attentions: Record<AttentionKind, Measured>}} OwnPairs */
+/** attentions: by the kind; folds_of: by the side.
+ * @typedef {import("./session.js").Own & {attentions: Record<AttentionKind, Measured>,
+ *   folds_of: Record<SideName, import("./fold.js").Folds>}} OwnPairs */
 /**
  * A text that the user types: the characters that it may have, and the others with their places.
  * @typedef {{text: string, characters: string[], unknown: [number, string][],
@@ -42,6 +44,11 @@ export class PairSession extends Session {
   constructor(data, client, show) {
     super(data, client, show);
     this.pairs = data;
+    const known = (/** @type {string[]} */ but) =>
+      new Map([...this.ids].filter(([each]) => !but.includes(each)));
+    const marks = [BEFORE_TARGET, AFTER_TARGET];
+    /** The symbols that each side may have. */
+    this.known = { source: known([...marks, ...data.unread]), target: known(marks) };
     /** @type {AttentionKind} */
     this.kind = "cross";
     this.source = this.#side("source", "");
@@ -118,10 +125,8 @@ export class PairSession extends Session {
 
   /** @param {SideName} side @param {string} text @returns {Side} */
   #side(side, text) {
-    const unread = side === "source" ? this.data.unread : [];
-    const may = (/** @type {string} */ each) =>
-      this.ids.has(each) && ![BEFORE_TARGET, AFTER_TARGET, ...unread].includes(each);
-    return { text, ...this.readable(text, may, this.data.spaced.includes(side)) };
+    const { spaced, folds_of: folds } = this.pairs;
+    return { text, ...this.readable(text, this.known[side], folds[side], spaced.includes(side)) };
   }
 
   /** A side's symbols, or their labels, as a text. @param {SideName} side @param {readonly string[]} symbols */

@@ -111,7 +111,7 @@ export class Session {
   /** @param {string} text */
   read(text) {
     this.text = text;
-    Object.assign(this, this.readable(text, (character) => this.ids.has(character)));
+    Object.assign(this, this.readable(text, this.ids, this.data.folds));
     const begin = windowStart(this.characters.length, this.data.block_size);
     this.begin = begin;
     this.model.keepRows(({ query, text }) => begin === 0 && this.upTo(query) === text);
@@ -120,11 +120,13 @@ export class Session {
   /**
    * What the model reads of a text.
    * @param {string} text
-   * @param {(each: string) => boolean} may
+   * @param {Map<string, number>} ids of the characters that it may have
+   * @param {import("./fold.js").Folds} folds
    * @param {boolean} [spaced] whether spaces separate its symbols
    */
-  readable(text, may, spaced = false) {
-    const units = spaced ? symbolsOf(text, this.ids) : unitsOf(text, this.ids, this.data.folds);
+  readable(text, ids, folds, spaced = false) {
+    const units = spaced ? symbolsOf(text, ids) : unitsOf(text, ids, folds);
+    const may = (/** @type {string} */ each) => ids.has(each);
     /** @type {[number, string][]} */
     const unknown = [];
     for (const { place, typed, read } of units) {
@@ -132,7 +134,7 @@ export class Session {
       read.forEach((each, n) => may(each) || unknown.push([place + Math.min(n, last), each]));
     }
     const characters = units.flatMap(({ read }) => read.filter(may));
-    return { characters, unknown, folded: foldedNote(units, this.ids) };
+    return { characters, unknown, folded: foldedNote(units, ids) };
   }
 
   /** The text as ids; an empty one begins as that of `gptx sample`. @param {string[]} characters */
