@@ -71,14 +71,14 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Passage:
-    """A text as it is, line by line.
+    """A text as it is, line by line; some of its characters may be symbols of several characters.
 
     values: (n,) one for each character, which colours it, from 0 to `full` and above; NaN for none.
     Empty: no character has a colour. unit: what the values count. hints: more about each character,
     shown only under a mouse. dim: how many first characters are less important.
     """
 
-    text: str
+    text: str | tuple[str, ...]
     values: Sequence[float] = ()
     unit: str = ""
     full: float = 8.0

@@ -67,19 +67,22 @@ class Vocabulary:
 
     Those of a text are in code point order. spaced: the sides of pairs in which spaces separate the
     symbols; if there are any, `characters` is a tuple of symbols. unread: the symbols that stand
-    only in targets. The model has not read them in a source, so they are unknown there.
+    only in targets. The model has not read them in a source, so they are unknown there. unwritten:
+    those that stand only in sources, which no target that the model writes has.
     """
 
     characters: Symbols
     spaced: tuple[Side, ...] = ()
     unread: tuple[str, ...] = ()
+    unwritten: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         symbols = set(self.characters)
         whole = all(len(each) == 1 or not {FIRST, LAST, SPACE} & {*each} for each in symbols)
         if not symbols or len(symbols) < len(self.characters) or "" in symbols or not whole:
             raise ValueError("a vocabulary is one or more distinct characters or symbols")
-        if isinstance(self.characters, str) == bool(self.spaced) or not symbols >= {*self.unread}:
+        of_sides = {*self.unread, *self.unwritten}
+        if isinstance(self.characters, str) == bool(self.spaced) or not symbols >= of_sides:
             raise ValueError("the characters of a vocabulary contradict its sides")
 
     @classmethod

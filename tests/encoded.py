@@ -18,8 +18,10 @@ from gpt.vocabulary import Ids, Vocabulary
 
 PAIRS = "".join(f"{n % 7}b{'a' * (n % 4)}\t{n % 5}c\n" for n in range(40))
 CHARACTERS = "abcdef0123456789 -\t\n"
-#: Sources of characters, targets of symbols; "ɒ" and "c" stand in targets only.
-SYMBOLS = Vocabulary(("\t", "\n", *"0123456ab", "bː", "c", "t͡s", "ɒ"), ("target",), ("c", "ɒ"))
+#: Sources of characters, targets of symbols; "ɒ" and "c" stand in targets only, "a" and "b" only in
+#: sources.
+CHARACTERS_OF_BOTH = ("\t", "\n", *"0123456ab", "bː", "c", "t͡s", "ɒ")
+SYMBOLS = Vocabulary(CHARACTERS_OF_BOTH, ("target",), ("c", "ɒ"), ("a", "b"))
 SPOKEN = "".join(f"{n % 7}b{'a' * (n % 4)}\t{n % 5} t͡s {'ɒ ' * (n % 3)}bː\n" for n in range(40))
 SHAPE: dict[str, Any] = dict(block_size=16, n_layer=2, n_head=2, n_embd=16, encoder_layers=3)
 

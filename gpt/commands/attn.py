@@ -177,14 +177,14 @@ class Attn(shared.DrawingCommand):
 
     def _pair(self, text: str) -> str:
         """For a model with an encoder: "source TAB target", the same for all checkpoints."""
-        model = self.sides[0]
+        model = self.sides[-1 if self.several_steps else 0]  # the one that has learned most
         if not model.has_encoder:
             return text
         if self.target is not None:
             of_example = self.text is None and self.file is None
             text = text.partition("\t")[0] if of_example else text.removesuffix("\n")
             refuse(("\t" in text, "--target: the text has a TAB and a target; give one of them"))
-            text = f"{text}\t{self.target}"
+            text = shared.readable(model, f"{text}\t{self.target}", self.unknown)
         from gpt.reading.targets import split_pair
 
         source, read = split_pair(model.reader, model.vocabulary, text, self.unknown)

@@ -301,7 +301,10 @@ def reopen(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | N
     if found is None:
         return None
     corpus = _corpus(*found, identity.sources)
-    same = corpus.vocabulary == replace(vocabulary, unread=()) and corpus.identity == identity
+    same = (
+        corpus.vocabulary == replace(vocabulary, unread=(), unwritten=())
+        and corpus.identity == identity
+    )
     return replace(corpus, vocabulary=vocabulary) if same else None
 
 

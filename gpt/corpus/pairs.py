@@ -107,22 +107,29 @@ def pairs_of(corpus: Corpus) -> Pairs:
 
 
 def learn_sides(corpus: Corpus, known: Vocabulary | None = None) -> Corpus:
-    """The corpus with `unread` in its vocabulary: the symbols that stand only in targets, in the
-    text that trains and in that which validates. known: the vocabulary of the model that the
-    training starts with; what that model reads in sources is not unread.
+    """The corpus with `unread` and `unwritten` in its vocabulary: the symbols that stand only in
+    targets, or only in sources, of the text that trains and of that which validates. known: the
+    vocabulary of the model that the training starts with, which has learned to read and to write
+    more.
     """
-    vocabulary = replace(corpus.vocabulary, unread=())
+    vocabulary = replace(corpus.vocabulary, unread=(), unwritten=())
     tab, newline = map(vocabulary.id_of, (TAB, NEWLINE))
-    read, mark = np.zeros(len(vocabulary), np.bool_), np.array([newline])
+    stands, mark = np.zeros((2, len(vocabulary)), np.bool_), np.array([newline])
     for first in range(0, len(corpus.ids), SEARCHED_AT_ONCE):
         ids = np.concatenate((mark, corpus.ids[first : first + SEARCHED_AT_ONCE]))
-        read[ids[in_sources(ids, tab, newline)]] = True
+        of_sources = in_sources(ids, tab, newline)
+        for side, of_side in enumerate((of_sources, ~of_sources)):
+            stands[side, ids[of_side]] = True
         mark = ids[(ids == tab) | (ids == newline)][-1:]
         cache.forget(corpus.ids)
-    others = {TAB, NEWLINE} | ({*known.characters} - {*known.unread} if known else set())
-    symbols = zip(vocabulary.characters, read.tolist(), strict=True)
-    unread = tuple(each for each, was_read in symbols if not was_read and each not in others)
-    return replace(corpus, vocabulary=replace(vocabulary, unread=unread))
+    lacking = (known.unread, known.unwritten) if known else ((), ())
+    found = []
+    for side in (0, 1):
+        others = {TAB, NEWLINE} | ({*known.characters} - {*lacking[side]} if known else set())
+        symbols = zip(vocabulary.characters, stands[side].tolist(), strict=True)
+        found.append(tuple(each for each, there in symbols if not there and each not in others))
+    unread, unwritten = found
+    return replace(corpus, vocabulary=replace(vocabulary, unread=unread, unwritten=unwritten))
 
 
 def check_window(pairs: Pairs, block_size: int, remedy: str = "") -> None:

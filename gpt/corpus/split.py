@@ -51,7 +51,8 @@ def options_to_read(config: TrainConfig, pairs: bool) -> TrainConfig:
         )
     if config.spaced and not pairs:
         raise TextError(
-            f"`{config.spaced[0]}_symbols` is for pairs, lines of SOURCE, TAB, TARGET; leave it out"
+            f"`{config.spaced[0]}_symbols` is for pairs, lines of SOURCE, TAB, TARGET: rename "
+            "the file to *.tsv, use `encoder_layers=2`, or leave it out"
         )
     return replace(config, split="last") if pairs and config.validation is None else config
 

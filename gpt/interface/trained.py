@@ -342,7 +342,9 @@ class TrainedGPT(Shown):
         """Whether the model reads a source and writes a target."""
         return self.config.encoder_layers > 0
 
-    def answers(self, sources: Sequence[str], *, beam: int = 1) -> list[str]:
+    def answers(
+        self, sources: Sequence[str], *, beam: int = 1, unknown: Unknown = "fold"
+    ) -> list[str]:
         """The likeliest target of each source: the best of a beam search, greedy with a beam of 1.
 
         Raises TextError with the number of a source that is empty, has a TAB or an unknown
@@ -350,7 +352,7 @@ class TrainedGPT(Shown):
         """
         from gpt.reading.targets import best_targets
 
-        return best_targets(self.reader, self.vocabulary, sources, beam)
+        return best_targets(self.reader, self.vocabulary, sources, beam, unknown)
 
     @takes()
     def attn(

@@ -42,7 +42,7 @@ from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import draw, probabilities, uniforms
 from gpt.reading.score import WORST, Score, surprisals, windows_at_once
-from gpt.vocabulary import FIRST, LAST, Ids, Symbols, spelled
+from gpt.vocabulary import FIRST, LAST, SPACE, Ids, Symbols, spelled
 from gpt.words import bits, counted
 
 Found = TypeVar("Found")
@@ -99,12 +99,18 @@ def _started(
 
 
 def sampled(
-    reader: Reader, sources: Sequence[Ids], first: int, last: int, config: SampleConfig
+    reader: Reader,
+    sources: Sequence[Ids],
+    first: int,
+    last: int,
+    config: SampleConfig,
+    never: Sequence[int] = (),
 ) -> list[list[Written]]:
     """Targets of at most config.length characters, drawn one by one: config.n for each source.
 
     Temperature 0 draws the likeliest (greedy). Sample number s uses the random numbers of
-    `uniforms(seed, s)` for every source, so a target does not depend on the other sources.
+    `uniforms(seed, s)` for every source, so a target does not depend on the other sources. never:
+    ids that no target has, besides `first`.
     """
     n, at_once = config.n, windows_at_once(reader.config)
 
@@ -114,7 +120,7 @@ def sampled(
         for begin in range(0, n, at_once):
             started = _started(reader, group, memory, first, last)
             numbers = range(n)[begin : begin + at_once]
-            parts.append(_drawn(*started, (first, last), config, numbers))
+            parts.append(_drawn(*started, [first, *never], last, config, numbers))
         return [[target for part in parts for target in part[row]] for row in range(len(group))]
 
     return _in_groups(work, reader, sources, max(1, at_once // n))
@@ -124,16 +130,17 @@ def _drawn(
     decoder: CachedDecoder,
     logits: Array,
     room: int,
-    marks: tuple[int, int],
+    never: Sequence[int],
+    last: int,
     config: SampleConfig,
     samples: range,
 ) -> list[list[Written]]:
     """The samples of these numbers after each of the B texts that the decoder has read.
 
-    marks: first and last.
+    never: ids that are not drawn. last: the id that ends a target.
     """
     (B, V), n, most = logits.shape, len(samples), min(config.length, room)
-    never, last = np.arange(V) == marks[0], marks[1]
+    hidden = np.isin(np.arange(V), never)
     if n > 1:
         streams = np.repeat(np.arange(B), n)
         decoder.keep(streams)
@@ -144,7 +151,7 @@ def _drawn(
     ended, live = np.zeros(B * n, np.bool_), np.arange(B * n)  # live: streams that are decoded
     for at in range(most + 1):
         chances = np.array([next(each) for each in generators])[live % n]
-        drawn = draw(probabilities(np.where(never, -np.inf, logits), config), chances)
+        drawn = draw(probabilities(np.where(hidden, -np.inf, logits), config), chances)
         ends = drawn == last
         counts = ends | (at < most)  # a target of the largest length can end, but not go on
         nats[live] += np.where(counts, surprisals(logits.astype(np.float64), drawn), 0)
@@ -168,6 +175,7 @@ def beam(
     width: int,
     n: int = 1,
     length: int | None = None,
+    never: Sequence[int] = (),
 ) -> list[list[Written]]:
     """Beam search: for each source the n likeliest targets that it finds, best first, n ≤ width.
 
@@ -176,23 +184,31 @@ def beam(
     log-probabilities of whole targets, not divided by the length: for most tasks of characters,
     the source nearly fixes the length, and only wide beams prefer targets that are too short
     (Stahlberg & Byrne 2019). Width 1 is greedy. length: characters of the longest target; None:
-    block_size − 1.
+    block_size − 1. never: as in `sampled`.
     """
     most = reader.config.block_size if length is None else length
 
     def work(group: Sequence[Ids]) -> list[list[Written]]:
         memory = encoded(reader, group) if reader.encoder else None
         decoder, logits, room = _started(reader, group, memory, first, last)
-        return _searched(decoder, logits, min(most, room), (first, last), width, n)
+        return _searched(decoder, logits, min(most, room), [first, *never], last, width, n)
 
     return _in_groups(work, reader, sources, max(1, windows_at_once(reader.config) // width))
 
 
 def _searched(
-    decoder: CachedDecoder, logits: Array, most: int, marks: tuple[int, int], width: int, n: int
+    decoder: CachedDecoder,
+    logits: Array,
+    most: int,
+    never: Sequence[int],
+    last: int,
+    width: int,
+    n: int,
 ) -> list[list[Written]]:
-    """Beam search after each of the B texts that the decoder has read. marks: first and last."""
-    (B, V), K, (first, last) = logits.shape, width, marks
+    """Beam search after each of the B texts that the decoder has read. never: ids that are not
+    written. last: the id that ends a target.
+    """
+    (B, V), K = logits.shape, width
     scores = np.full((B, K), -np.inf)  # ln p of each hypothesis; −inf: there is none
     scores[:, 0] = 0
     ended, live = np.zeros((B, K), np.bool_), np.arange(B) * K  # live: streams that are decoded
@@ -200,7 +216,7 @@ def _searched(
     rows = np.arange(B)[:, None]
     for at in range(most + 1):
         logs = log_softmax(logits)  # (streams, V)
-        logs[:, first] = -np.inf
+        logs[:, never] = -np.inf
         if at == most:  # the target must end here
             logs[:, np.arange(V) != last] = -np.inf
         grown = np.full((B * K, V + 1), -np.inf)  # the last column: has ended before
@@ -467,14 +483,15 @@ class PairScores(TableResult):
 
     def _passage(self) -> Passage:
         """The pairs, a line each; sources have no values."""
-        text, nats = "", list[float]()
+        text, nats = list[str](), list[float]()
         for source, target, surprisal in zip(self.sources, self.targets, self.each, strict=True):
-            text += f"{source}{FIRST}{spelled(target)}{LAST}"
+            text += [*source, FIRST]
             nats += [np.nan] * (len(source) + len(FIRST))
             for place, (symbol, each) in enumerate(zip((*target, LAST), surprisal, strict=True)):
-                nats += [np.nan] * (self.unit == "symbol" and 0 < place < len(target))  # a space
-                nats += [float(each)] * len(symbol)
-        return Passage(text, bits(np.array(nats)), "bits of surprisal")
+                space = self.unit == "symbol" and 0 < place < len(target)
+                text += [*([SPACE] * space), symbol]
+                nats += [*([np.nan] * space), float(each)]
+        return Passage(tuple(text), bits(np.array(nats)), "bits of surprisal")
 
     def records(self, most: int | None = None, every: bool = False) -> Records:
         """A row for each pair, or for the `most` worst ones. every: with the nats of each target

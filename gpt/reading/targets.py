@@ -83,30 +83,41 @@ def write_targets(
     window = _window(config, vocabulary)
     every = source_lines(sources, vocabulary, window, start, name, bad, unknown)
     ids = [source for source in every if len(source)]
+    never = [vocabulary.id_of(each) for each in vocabulary.unwritten]
     if beam_width is None:
-        found = sampled(reader, ids, first, last, settings)
+        found = sampled(reader, ids, first, last, settings, never)
     else:
         require_memory(config, beam_width, settings.length, "--beam")
-        found = beam(reader, ids, first, last, beam_width, settings.n, settings.length)
+        found = beam(reader, ids, first, last, beam_width, settings.n, settings.length, never)
     targets = iter(found)
     return [next(targets) if len(source) else [] for source in every]
 
 
 def best_targets(
-    reader: Reader, vocabulary: Vocabulary, sources: Sequence[str], width: int = 1
+    reader: Reader,
+    vocabulary: Vocabulary,
+    sources: Sequence[str],
+    width: int = 1,
+    unknown: Unknown = "fold",
 ) -> list[str]:
     """The likeliest target of each source: the best of a beam search, greedy with a beam of 1.
 
     Raises TextError with the number of a source that is empty, has a TAB or an unknown character or
     does not fit the context, ConfigError for a beam that is less than 1.
     """
-    found = _best(reader, vocabulary, sources, width)
+    found = _best(reader, vocabulary, sources, width, unknown)
     return [vocabulary.decode(ids, "target") for ids in found]
 
 
-def _best(reader: Reader, vocabulary: Vocabulary, sources: Sequence[str], width: int) -> list[Ids]:
+def _best(
+    reader: Reader,
+    vocabulary: Vocabulary,
+    sources: Sequence[str],
+    width: int,
+    unknown: Unknown = "fold",
+) -> list[Ids]:
     settings = target_settings(reader.config, width)
-    found = write_targets(reader, vocabulary, sources, settings, width)
+    found = write_targets(reader, vocabulary, sources, settings, width, unknown=unknown)
     return [best.ids for best, *_ in found]
 
 

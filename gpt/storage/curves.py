@@ -110,8 +110,8 @@ def gain_of(manifest: Manifest, curve: Curve) -> float | None:
     steps, losses = curve.steps[known], curve.val[known]
     if end < max(manifest.train.steps, begin + LEAST_STEPS) or len(steps) < LEAST:
         return None
-    fallen = float(np.interp((begin + end) / 2, steps, losses) - losses[-1])
-    return DOUBLED * fallen if fallen > 0 else None
+    half, last = float(np.interp((begin + end) / 2, steps, losses)), float(losses[-1])
+    return DOUBLED * last * (1 - last / half) if last < half else None  # a loss falls by shares
 
 
 def outlook_of(manifest: Manifest, curve: Curve) -> str:
@@ -119,7 +119,9 @@ def outlook_of(manifest: Manifest, curve: Curve) -> str:
     budget, best, step = manifest.budget, manifest.best_step, manifest.step
     most = budget.most_steps if budget else 0
     limit = "the text is the limit: {}; more text helps more than more time"
-    if best is not None and best < step and manifest.since_best > 1:
+    cycle = cycle_of(manifest.train, step)[0].start
+    worse = best is not None and cycle <= best < step and manifest.since_best > 1
+    if worse and best is not None and step >= cycle + LEAST_STEPS:
         return limit.format(no_better(best, *manifest.part))
     if 0 < most <= step:
         read = step * manifest.step_characters

@@ -44,7 +44,7 @@ def _parts(block: Block, heading: str) -> list[str]:
         case Paragraph(text, tone):
             return [f"**{_safe(text)}**" if tone in ("strong", "gone") else _safe(text)]
         case Passage(text):
-            return ["\n".join(f"    {escape(line)}" for line in text.split("\n"))]
+            return ["\n".join(f"    {escape(line)}" for line in "".join(text).split("\n"))]
         case Formula(text):
             lines = (line.strip() for line in text.replace("    ", "\n").split("\n"))
             return [_fenced("\n".join(filter(None, lines)))]

@@ -36,7 +36,7 @@ def run(model: str) -> TrainedGPT:
 
 def is_well_formed(target: str) -> bool:
     """Whether a text consists of symbols of the vocabulary, with a space between two of them."""
-    return {*target.split(" ")} <= {*SYMBOLS.characters} - {"\t", "\n"}
+    return {*target.split(" ")} <= {*SYMBOLS.characters} - {"\t", "\n", *SYMBOLS.unwritten}
 
 
 def test_samples_are_whole_symbols(gptx: Gptx, model: str) -> None:
@@ -158,6 +158,7 @@ def test_heads_and_live_read_symbols(gptx: Gptx, model: str, tmp_path: Path) -> 
     assert page["text"] == PAIR
     assert page["vocabulary"] == [*SYMBOLS.characters]
     assert (page["spaced"], page["unread"]) == (["target"], ["c", "ɒ"])
+    assert page["unwritten"] == ["a", "b"]
 
 
 def test_python_writes_and_reads_symbols(run: TrainedGPT) -> None:

@@ -196,7 +196,11 @@ def test_what_stands_only_in_targets_is_unread(
     sources = {character for source, _ in lines for character in source}
     every = {*corpus.vocabulary.characters} - {"\t", "\n"}
     assert {*found.vocabulary.unread} == every - sources
+    shown = (" ".join(target) for _, target in lines)
+    targets = {each for text in shown for each in (text.split(" ") if spaced else text)}
+    assert {*found.vocabulary.unwritten} == every - targets
     parent = Vocabulary("\t\nk", unread=())
+    assert {*learn_sides(corpus, parent).vocabulary.unwritten} == every - targets - {"k"}
     assert {*learn_sides(corpus, parent).vocabulary.unread} == every - sources - {"k"}
     parent = replace(parent, unread=("k",))
     assert {*learn_sides(corpus, parent).vocabulary.unread} == every - sources

@@ -257,13 +257,11 @@ def nats_of(reader: Reader, pair: tuple[Ids, Ids]) -> float:
 def test_the_lens_shows_what_the_decoder_predicts_at_each_depth(
     trained: TrainedGPT, text: str
 ) -> None:
-    source, target = split_pair(trained.reader, trained.vocabulary, text)
-    lens = trained.lens(text)
-    assert lens.text == f"\t{target}"
-    assert lens.ids.shape == (3, len(target) + 1, 8)
-    reader, encode = trained.reader, trained.vocabulary.encode
-    read = encode(f"\t{target}")[None]
-    last = reader.logits(reader.forward(read, reader.encode(encode(source)[None])))[0]
+    source, ids = split_pair(trained.reader, trained.vocabulary, text)
+    lens, reader, read = trained.lens(text), trained.reader, ids[None]
+    assert lens.text == trained.vocabulary.decode(ids)
+    assert lens.ids.shape == (3, len(ids), 8)
+    last = reader.logits(reader.forward(read, reader.encode(source[None])))[0]
     assert np.array_equal(lens.ids[-1, :, 0], last.argmax(axis=-1))
     first = reader.logits(reader.final_norm(reader.embed(read)))[0]
     assert np.array_equal(lens.ids[0, :, 0], first.argmax(axis=-1))
@@ -274,3 +272,13 @@ def test_the_lens_shows_what_the_decoder_predicts_at_each_depth(
 
 def by_name(measures: Any) -> dict[str, Measure]:
     return {each.name: each for each in measures}
+
+
+def test_measures_of_cross_attention_over_training_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from gpt.heads.survey import development
+    from gpt.view.figure.development import to_figure
+
+    runs = [load(encoded_file(tmp_path / f"{n}.safetensors", n_embd=16)) for n in (1, 2)]
+    found = development([1, 2], iter([run.heads() for run in runs]))
+    assert to_figure(found, "svg").startswith(b"<?xml")

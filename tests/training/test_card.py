@@ -256,6 +256,11 @@ def test_last_lines_say_what_more_time_would_gain_and_how_to_take_it(tmp_path: P
     )
     assert facts["go on"].startswith("gptx train --resume --run tale-1 --checkpoints ")
     assert facts["go on"].endswith(" --minutes 3")
+    short = replace(ended, train=TrainConfig(steps=90), step=90, best_step=60, since_best=3)
+    assert last_facts(run, short, "finished")["more time"] == ""  # 90 steps do not tell
+    again = TrainConfig(steps=1000, step_plan="0:800 800+:1000")
+    cycle = replace(ended, train=again, best_step=700, since_best=2)
+    assert "the text is the limit: no better" not in str(last_facts(run, cycle, "finished"))
     worse = last_facts(run, replace(ended, best_step=700, since_best=3), "finished")
     assert worse["more time"] == (
         "the text is the limit: no better since step 700; more text helps more than more time"

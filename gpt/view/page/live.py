@@ -242,6 +242,7 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
         "vocabulary": [*characters],
         "spaced": model.vocabulary.spaced,
         "unread": model.vocabulary.unread,
+        "unwritten": model.vocabulary.unwritten,
         "folds": model.vocabulary.folds,
         "vocabulary_labels": [drawn_label(each) for each in characters],
         "vocabulary_legend": [" · ".join(drawn_legend([each])) for each in characters],

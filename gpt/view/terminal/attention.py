@@ -86,7 +86,10 @@ def fitting(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
     rows = row_labels(panel.selection, page)
     if page.width is None or len(numbers(panel, page)) <= len(rows) + len(_headings(panel, page)):
         return "numbers"
-    return "heat" if cell_len(rows[0]) + len(panel.columns) <= page.width else "top"
+    least = 1
+    if panel.selection.square and not isinstance(panel.selection.columns, str):  # symbols
+        least += max(map(cell_len, _headings(panel, page)[-1]))
+    return "heat" if cell_len(rows[0]) + least * len(panel.columns) <= page.width else "top"
 
 
 def cells_of(panel: Panel, page: Page) -> list[list[str]]:
@@ -108,9 +111,10 @@ def numbers(panel: Panel, page: Page) -> list[Text]:
         marked = [Text(it, BOLD) if marks and n == strongest else it for n, it in enumerate(texts)]
         rows.append((name, marked, ""))
     lines = grid(rows, [widest + 1] * len(panel.columns), page)
-    full = lines[-len(rows)].cell_len
-    for line, note in zip(lines[-len(labels) :], _strongest(panel, page), strict=True):
-        if note and (page.width is None or full + cell_len(note) <= page.width):
+    full, notes = lines[-len(rows)].cell_len, _strongest(panel, page)
+    room = page.width is None or full + max(map(cell_len, notes)) <= page.width
+    for line, note in zip(lines[-len(labels) :], notes, strict=True):
+        if note and room:
             line.pad_right(full - line.cell_len)
             line.append(note, DIM)
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -133,6 +134,23 @@ def test_a_wide_beam_finds_the_likeliest_targets_of_all(
         assert [target.ids.tolist() for target in targets] == [target for _, target in costs[:4]]
         assert [target.nats for target in targets] == pytest.approx([each for each, _ in costs[:4]])
         assert all(target.ended for target in targets)
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0}, {"temperature": 3.0, "seed": 4}])
+def test_what_no_target_has_is_never_written(
+    reader: Reader, sources: list[Ids], options: dict[str, Any]
+) -> None:
+    """The costs stay the model's own; what is likeliest without a rule is never written."""
+    config = SampleConfig(n=1 if not options["temperature"] else 20, **options)
+    free = sampled(reader, sources, FIRST, LAST, config)
+    common = Counter(id for each in free for target in each for id in target.ids.tolist())
+    never = [id for id, _ in common.most_common(2)]
+    searched = beam(reader, sources, FIRST, LAST, 4, n=4, never=never)
+    for found in (sampled(reader, sources, FIRST, LAST, config, never), searched):
+        for source, targets in zip(sources, found, strict=True):
+            for target in targets:
+                assert not {*target.ids.tolist()} & {*never}
+                assert target.nats == pytest.approx(cost_of(reader, source, target), rel=1e-9)
 
 
 def test_beam_search_keeps_the_best_beginnings(reader: Reader, sources: list[Ids]) -> None:

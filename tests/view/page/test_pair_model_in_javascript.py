@@ -23,7 +23,7 @@ from gpt.view.page.shipping import config_record, proof_record, rounded
 KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 SOURCE, READ = 9, 19  # characters; the page computes up to 16 of a target at once
 FIRST_ID, LAST_ID = 1, 0
-MARKS = {"first": FIRST_ID, "last": LAST_ID}
+MARKS = {"first": FIRST_ID, "last": LAST_ID, "never": []}
 GREEDY: dict[str, Any] = {"temperature": 0, "seed": 0}
 
 

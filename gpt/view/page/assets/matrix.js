@@ -387,11 +387,11 @@ function drawLabels(view, { pen, x, y, seen, matrix, colour }) {
     pen.fillText(String(i), end, y + (i + 0.5) * height);
   }
   pen.textAlign = "center";
-  const fits = (/** @type {string} */ text) => width >= (text.length > 2 ? 44 : 9); // U+XXXX
   for (const j of columns) {
-    if (!matrix.keys || (j !== column && !fits(above[j]))) continue;
+    const label = matrix.keys ? fitting(pen, above[j], width) : "";
+    if (!label && j !== column) continue;
     paint(j === column, false);
-    pen.fillText(above[j], x + (j + 0.5) * width, view.top - 11);
+    pen.fillText(label || above[j], x + (j + 0.5) * width, view.top - 11);
   }
   const step = every(width, numberWidth(matrix.columns) + 8);
   for (const j of columns) {
@@ -400,6 +400,21 @@ function drawLabels(view, { pen, x, y, seen, matrix, colour }) {
     paint(j === column, true);
     pen.fillText(String(j), x + (j + 0.5) * width, 10);
   }
+}
+
+/**
+ * A label, or its begin, that is no wider than a cell; nothing if not one character fits.
+ * @param {CanvasRenderingContext2D} pen
+ * @param {string} label
+ * @param {number} width
+ */
+function fitting(pen, label, width) {
+  if (widthOfLabel(pen, label) <= Math.max(width, 9)) return label;
+  const signs = Array.from(label);
+  const most = signs.findLastIndex((_, n) =>
+    widthOfLabel(pen, `${signs.slice(0, n).join("")}…`) <= width
+  );
+  return most > 0 && !label.startsWith("U+") ? `${signs.slice(0, most).join("")}…` : "";
 }
 
 /** The numbers from `first` to `end` − 1. @param {number} first @param {number} end */

@@ -70,7 +70,9 @@ export class PairEditor {
     this.marked = now;
     const sides = own ? { source, target: session.target } : { source };
     const sentences = Object.entries(sides).filter(([, { unknown }]) => unknown.length)
-      .map(([name, side]) => make("p", null, ...markedText(name, side)));
+      .map(([name, side]) =>
+        make("p", null, ...markedText(name, side, name === "source" ? data.unread : []))
+      );
     part("input-unknown").hidden = !sentences.length;
     part("input-unknown").replaceChildren(...sentences);
   }

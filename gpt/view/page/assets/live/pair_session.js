@@ -180,7 +180,11 @@ export class PairSession extends Session {
       target: target && target.map(id),
       kind: this.kind,
       options: this.options.drawing,
-      marks: { first: id(BEFORE_TARGET), last: id(AFTER_TARGET) },
+      marks: {
+        first: id(BEFORE_TARGET),
+        last: id(AFTER_TARGET),
+        never: this.data.unwritten.map(id),
+      },
       step: model.step,
       changes: all && { encoder: of("encoder"), decoder: of("decoder"), cross: of("cross") },
     };

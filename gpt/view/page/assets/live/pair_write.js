@@ -27,7 +27,11 @@ export function makeDrawn(session) {
     if (greedy) { // the model's own probabilities, of which the largest is taken
       for (const name of SHAPING) Object.assign(drawing, { [name]: null });
       drawing.temperature = 1;
-    } else scores[session.ids.get(BEFORE_TARGET) ?? -1] = -Infinity; // it is never drawn
+    } else { // these are never drawn
+      for (const each of [BEFORE_TARGET, ...session.data.unwritten]) {
+        scores[session.ids.get(each) ?? -1] = -Infinity;
+      }
+    }
     const labels = session.data.vocabulary_labels;
     const { first, drawable } = showList(labels, scores, drawing);
     const before = session.spell("target", pair.read.labels.slice(Math.max(0, row - 9), row + 1));

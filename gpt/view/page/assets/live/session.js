@@ -21,7 +21,8 @@ import { Options } from "./write.js";
  * @property {string} text to begin with
  * @property {string[]} vocabulary characters or symbols, by id
  * @property {string[]} spaced the sides of pairs in which spaces separate symbols
- * @property {string[]} unread symbols that are unknown in a source
+ * @property {string[]} unread symbols that stand only in targets, and are unknown in a source
+ * @property {string[]} unwritten symbols that stand only in sources
  * @property {import("./fold.js").Folds} folds
  * @property {string[]} vocabulary_labels
  * @property {string[]} vocabulary_legend of the vocabulary's labels, "" if they need none
@@ -308,9 +309,13 @@ export function namesOf(cases, pinned, { title, models }) {
  * A sentence about characters that the model cannot read, and the start of the text with these marked.
  * @param {string} name
  * @param {{text: string, unknown: [number, string][]}} read
+ * @param {string[]} unread symbols that stand only in targets
  */
-export function markedText(name, { text, unknown }) {
-  const few = unknown.slice(0, MOST_NAMED).map(([n, each]) => `${codeOf(each)} at position ${n}`);
+export function markedText(name, { text, unknown }, unread = []) {
+  const why = (/** @type {string} */ each) =>
+    unread.includes(each) ? ", which stands only in targets," : "";
+  const few = unknown.slice(0, MOST_NAMED)
+    .map(([n, each]) => `${codeOf(each)} at position ${n}${why(each)}`);
   if (unknown.length > MOST_NAMED) few.push(`${unknown.length - MOST_NAMED} more`);
   const characters = /** @type {(string | Node)[]} */ (Array.from(text).slice(0, MOST_MARKED));
   for (const [n, each] of unknown) {

@@ -13,7 +13,8 @@ import { draw, probabilities } from "./sampler.js";
 /** @typedef {import("./pair.js").PairChanges} PairChanges */
 /** @typedef {import("./pair.js").PairGpt} PairGpt */
 /** @typedef {import("./sampler.js").SampleOptions} SampleOptions */
-/** first, last: the ids of the characters before a target and after it. @typedef {{first: number, last: number}} Marks */
+/** first, last: the ids of the characters before a target and after it. never: of those that no target
+ * has. @typedef {{first: number, last: number, never: number[]}} Marks */
 /**
  * target: null if the model is to write it. kind: whose stages are wanted.
  * @typedef {object} PairAsk
@@ -99,20 +100,20 @@ export class PairAnalysis {
 
 /**
  * Draws a target as `gptx sample` does: at temperature 0 the likeliest characters. It never has the
- * character that begins a target, and has at most block_size − 1 characters.
+ * character that begins a target or those that stand only in sources, and has at most block_size − 1 characters.
  * @param {PairReading} reading
  * @param {SampleOptions} options
  * @param {Marks} marks
  * @param {number} blockSize
  */
-export function write(reading, options, { first, last }, blockSize) {
+export function write(reading, options, { first, last, never }, blockSize) {
   const uniforms = new Uniforms(options.seed);
   /** @type {number[]} */
   const target = [];
   for (;;) {
     follow(reading, [first, ...target], true);
     const scores = Float64Array.from(reading.logits(target.length));
-    scores[first] = -Infinity;
+    for (const id of [first, ...never]) scores[id] = -Infinity;
     const id = draw(probabilities(scores, options).chances, uniforms.next());
     if (id === last) return { target, ended: true };
     if (target.length === blockSize - 1) return { target, ended: false };
