@@ -17,12 +17,13 @@ ABOUT = {
     "dropout": "Attention weights that are dropped at random in training.",
     "multi-head": "Several heads: in a loop, in one product, in the model itself.",
     "mistakes": "Two mistakes in a head of attention that are easy to overlook.",
+    "positions": "Without positions, order has no effect; three ways to add them.",
     "cross": "Attention to another text, a mask for padding, and two slips.",
     "encoder-decoder": "The model of two texts, its numbers, and what five slips break.",
 }
 LESSONS = tuple(ABOUT)
 #: Lessons that use the given words, but generate their rows.
-OWN_ROWS = ("mistakes", "encoder-decoder")
+OWN_ROWS = ("mistakes", "positions", "encoder-decoder")
 ABOUT_OWN_SHINY = "Scores, softmax and a mean for your own words, by hand."
 ABOUT_MINE = "The same steps in your own model, with all numbers and weights."
 
