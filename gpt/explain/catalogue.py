@@ -20,6 +20,7 @@ ABOUT = {
     "positions": "Without positions, order has no effect; three ways to add them.",
     "cross": "Attention to another text, a mask for padding, and two slips.",
     "encoder-decoder": "The model of two texts, its numbers, and what five slips break.",
+    "sampling": "From probabilities to a character: temperature, filters, one draw.",
 }
 LESSONS = tuple(ABOUT)
 #: Lessons that use the given words, but generate their rows.
