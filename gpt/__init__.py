@@ -20,6 +20,7 @@ Functions:
     resume         trains a run further
     load           opens a run, one of its steps, or a model file
     runs           the runs of a folder
+    explain        a lesson: how attention works, every number shown
     export         writes a model for other programs
 
 Classes:
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from gpt.interface.training import resume as resume
     from gpt.interface.training import train as train
     from gpt.interface.training import train_events as train_events
+    from gpt.lessons.catalogue import explain as explain
 
 _HOMES = {
     "train": "gpt.interface.training",
@@ -66,6 +68,7 @@ _HOMES = {
     "resume": "gpt.interface.training",
     "load": "gpt.interface.trained",
     "runs": "gpt.interface.listing",
+    "explain": "gpt.lessons.catalogue",
     "export": "gpt.exchange.exporting.export",
     "TrainedGPT": "gpt.interface.trained",
     "ModelConfig": "gpt.config",

@@ -12,7 +12,7 @@ from program import Gptx
 from rich.cells import cell_len
 
 from gpt.commands.explain import offered_lessons
-from gpt.explain.catalogue import LESSONS
+from gpt.lessons.catalogue import LESSONS
 
 ROOT = Path(__file__).parent.parent
 NUMBER = re.compile(r"−?\d+\.\d{4}")
@@ -153,7 +153,7 @@ def test_shell_completes_names_of_lessons() -> None:
 
 
 def test_failed_check_of_a_lesson_exits_with_7(gptx: Gptx, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpt.explain.tutorials.simple.attend", lambda x: 1.001 * x)
+    monkeypatch.setattr("gpt.lessons.tutorials.simple.attend", lambda x: 1.001 * x)
     answer = gptx("explain", "simple")
     assert answer.code == 7
     assert answer.err.endswith(

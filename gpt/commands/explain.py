@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,10 +14,10 @@ from gpt.blocks import Block, Fold
 from gpt.commands import console, shared
 from gpt.config.fields import Range
 from gpt.errors import ConfigError, TextError
-from gpt.explain.catalogue import ABOUT, ABOUT_MINE, LESSONS, OWN_ROWS
+from gpt.lessons.catalogue import ABOUT, ABOUT_MINE, LESSONS, OWN_ROWS, chosen_lesson
 
 if TYPE_CHECKING:
-    from gpt.explain.lesson import Lesson
+    from gpt.lessons.lesson import Lesson
 
 CHOICES = (*LESSONS, "mine", "all")
 FORMS = {"": "text", ".txt": "text", ".json": "json", ".md": "md"}
@@ -27,22 +26,13 @@ LAST_SEED = 2**63 - 1
 INTRODUCTION = """# Attention, one idea at a time
 
 Every number on this page is computed by `gptx explain`, and `gptx explain mine` shows the same
-steps in a model that you trained. Written by `make lessons` from `gpt/explain/tutorials/`:
+steps in a model that you trained. Written by `make lessons` from `gpt/lessons/tutorials/`:
 change the lessons, not the page.
 """
 
 #: Options that only some lessons use.
 OF_MINE = ("run", "layer", "head", "unknown", "checkpoints")
 OF_LESSONS = ("embeddings", "seed")
-
-
-def chosen_lesson(name: str) -> str:
-    """A lesson by its name. Raises ConfigError, with the nearest name if there is one."""
-    if name in CHOICES:
-        return name
-    nearest = get_close_matches(name.casefold(), CHOICES, 1)
-    advice = f"did you mean {nearest[0]}?" if nearest else "gptx explain lists them"
-    raise ConfigError(f"{name!r} is not one of the lessons; {advice}")
 
 
 def offered_lessons(incomplete: str) -> list[str]:
@@ -101,7 +91,7 @@ class Explain(shared.DrawingCommand):
         form = self.form(FORMS)
         if self.seed is not None and self.seed > LAST_SEED:
             raise ConfigError(f"--seed: {self.seed} is not in [0, 2^63)")
-        name = None if self.lesson is None else chosen_lesson(self.lesson)
+        name = None if self.lesson is None else chosen_lesson(self.lesson, CHOICES)
         self._check_options(name, form)
         if name is None:
             self._list(form)
@@ -150,9 +140,9 @@ class Explain(shared.DrawingCommand):
         """The lesson `mine`, and the checkpoint it is about. Raises GptxError before any note is
         printed.
         """
-        from gpt.explain.own_model import must_be_there, must_fit
         from gpt.heads.attention_map import require_decoder_only
         from gpt.interface.trained import find
+        from gpt.lessons.own_model import must_be_there, must_fit
 
         opened = find(self.checkpoints, self.run, self.step)
         stored = opened.stored
@@ -169,8 +159,8 @@ class Explain(shared.DrawingCommand):
 
     def _tutorials(self, lessons: Sequence[str]) -> list[Lesson]:
         """The lessons. Raises ConfigError for words and embeddings that do not match."""
-        from gpt.explain import catalogue
-        from gpt.explain.embeddings import read_embeddings, words_of
+        from gpt.lessons import catalogue
+        from gpt.lessons.embeddings import read_embeddings, words_of
 
         if self.text == self.embeddings == "-":
             raise ConfigError("--text and --embeddings: only one of them can read standard input")

@@ -49,13 +49,13 @@ if TYPE_CHECKING:
     )
     from gpt.corpus.overlap import Learned
     from gpt.counting.mixture import Mixture
-    from gpt.explain.lesson import Lesson
     from gpt.heads.activations import Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
     from gpt.heads.measures import Measure
     from gpt.heads.next_character import Experts, Lens, NextCharacter
     from gpt.heads.survey import Development, Survey
     from gpt.interface.evaluating import Evaluation
+    from gpt.lessons.lesson import Lesson
     from gpt.model import GPT
     from gpt.reading.fallback import Device
     from gpt.reading.layers import Array
@@ -404,8 +404,8 @@ class TrainedGPT(Shown):
         Raises ConfigError for a layer or head that does not exist and for a model with an encoder,
         TextError for an empty or too long text and for unknown characters.
         """
-        from gpt.explain.own_model import walk
         from gpt.heads.attention_map import require_decoder_only
+        from gpt.lessons.own_model import walk
 
         require_decoder_only(self.config, "the lesson mine")
         attention = self.attn(text, unknown=unknown)

@@ -24,11 +24,11 @@ from pages import HOSTILE, payload_of
 import gpt
 from gpt.blocks import Checks, Curves, Fold, Passage
 from gpt.errors import ConfigError
-from gpt.explain.lesson import Lesson, Step, Table
 from gpt.heads.attention_map import inspect
 from gpt.heads.next_character import Experts
 from gpt.heads.survey import development
 from gpt.interface.trained import TrainedGPT
+from gpt.lessons.lesson import Lesson, Step, Table
 from gpt.reading.paired import paired
 from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprisals

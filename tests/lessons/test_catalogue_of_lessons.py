@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import gpt
 from gpt.errors import ConfigError
-from gpt.explain.catalogue import ABOUT, LESSONS, OWN_ROWS, lesson, material
-from gpt.explain.lesson import LARGEST, MOST_ROWS, Material, Table
+from gpt.lessons.catalogue import ABOUT, LESSONS, OWN_ROWS, lesson, material
+from gpt.lessons.lesson import LARGEST, MOST_ROWS, Material, Table
 
 each_lesson = pytest.mark.parametrize("name", LESSONS)
 
@@ -162,3 +163,18 @@ def test_table_with_too_few_labels_raises_an_error() -> None:
 def test_query_is_the_second_word_or_the_only_one() -> None:
     assert Material(("a", "b"), np.zeros((2, 1))).query == 1
     assert Material(("a",), np.zeros((1, 1))).query == 0
+
+
+def test_python_gives_the_lessons_of_the_command() -> None:
+    told = gpt.explain("simple", "the cat", embeddings=[[1.0, 0.0], [0.0, 2.0]])
+    assert told.steps[0].tables[0].rows == ("the", "cat")
+    assert repr(gpt.explain("causal", "日本", seed=3)) == repr(
+        lesson("causal", material("causal", [*"日本"], None, 3))
+    )
+    assert told._repr_html_()
+    with pytest.raises(
+        ConfigError, match="'causel' is not one of the lessons; did you mean causal"
+    ):
+        gpt.explain("causel")
+    with pytest.raises(ConfigError, match="mistakes generates its own"):
+        gpt.explain("mistakes", "a b", embeddings=[[1.0], [2.0]])

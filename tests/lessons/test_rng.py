@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpt.explain.tables import dropout_mask, seeded
+from gpt.lessons.tables import dropout_mask, seeded
 
 
 @pytest.mark.parametrize("seed", [0, 1, 123, 789, 2**31 - 1, 2**63 - 1])

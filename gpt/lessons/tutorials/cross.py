@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
-from gpt.explain.ladder import CausalAttention, CrossAttention, SelfAttention, causal
-from gpt.explain.lesson import Material, Step
-from gpt.explain.tables import complaint, inputs_of, same, second_text, seeded, table
+from gpt.lessons.ladder import CausalAttention, CrossAttention, SelfAttention, causal
+from gpt.lessons.lesson import Material, Step
+from gpt.lessons.tables import complaint, inputs_of, same, second_text, seeded, table
 from gpt.model.attention import ATTENTION
 
 SEED = 123

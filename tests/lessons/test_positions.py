@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
 from gpt.config import ModelConfig
-from gpt.explain.catalogue import JOURNEY, lesson, material
-from gpt.explain.lesson import Lesson
-from gpt.explain.tutorials import positions
+from gpt.lessons.catalogue import JOURNEY, lesson, material
+from gpt.lessons.lesson import Lesson
+from gpt.lessons.tutorials import positions
 from gpt.model import GPT
 from gpt.model.initial import initialise
 
@@ -257,10 +257,10 @@ def backwards(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("where", "slip", "fails"),
     [
-        ("gpt.explain.tutorials.positions.turn", backwards, "= q · e^(i · a)"),
-        ("gpt.explain.tutorials.positions.turn", backwards, "the word before: largest weight"),
-        ("gpt.explain.tutorials.positions.turn", lambda x, angles: x, "= Rotary"),
-        ("gpt.explain.tutorials.positions.turn", lambda x, angles: 2 * x, "lengths stay equal"),
+        ("gpt.lessons.tutorials.positions.turn", backwards, "= q · e^(i · a)"),
+        ("gpt.lessons.tutorials.positions.turn", backwards, "the word before: largest weight"),
+        ("gpt.lessons.tutorials.positions.turn", lambda x, angles: x, "= Rotary"),
+        ("gpt.lessons.tutorials.positions.turn", lambda x, angles: 2 * x, "lengths stay equal"),
         ("gpt.model.positions.Rotary.rotate", unturned_keys, "keys = Rotary"),
         ("gpt.model.positions.Rotary.rotate", unturned_keys, "3 places later: equal"),
         (
@@ -280,7 +280,7 @@ def backwards(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
             "= P · contexts",
         ),
         (
-            "gpt.explain.tutorials.positions.causal",
+            "gpt.lessons.tutorials.positions.causal",
             lambda size: torch.eye(size).bool(),
             "the word before: largest weight",
         ),

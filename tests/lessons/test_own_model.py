@@ -13,10 +13,10 @@ import pytest
 from gpt.config import ModelConfig
 from gpt.config.model import Activation, Norm, Position
 from gpt.errors import ConfigError, TextError
-from gpt.explain.lesson import Lesson, Table
-from gpt.explain.own_model import must_fit, walk
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.interface.trained import TrainedGPT
+from gpt.lessons.lesson import Lesson, Table
+from gpt.lessons.own_model import must_fit, walk
 from gpt.reading.gpt import Reader, Stages
 from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Vocabulary

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gpt.explain.ladder import (
+from gpt.lessons.ladder import (
     PARTS,
     CausalAttention,
     ParameterAttention,

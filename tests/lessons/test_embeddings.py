@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpt.errors import ConfigError
-from gpt.explain.embeddings import read_embeddings, words_of
+from gpt.lessons.embeddings import read_embeddings, words_of
 
 
 @pytest.mark.parametrize(

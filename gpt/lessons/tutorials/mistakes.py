@@ -10,9 +10,9 @@ from torch import Tensor
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
-from gpt.explain.ladder import SelfAttention, causal, weights_of
-from gpt.explain.lesson import Material, Step
-from gpt.explain.tables import complaint, same, seeded, table
+from gpt.lessons.ladder import SelfAttention, causal, weights_of
+from gpt.lessons.lesson import Material, Step
+from gpt.lessons.tables import complaint, same, seeded, table
 from gpt.model.attention import Head
 
 N_EMBD, N_HEAD, SEED = 32, 4, 123  # the size of the head in the tutorial

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from gpt.checks import Check
-from gpt.explain.catalogue import TRANSLATED
-from gpt.explain.lesson import Material, Table
+from gpt.lessons.catalogue import TRANSLATED
+from gpt.lessons.lesson import Material, Table
 
 EQUAL = 1e-7  # largest difference of equal numbers; in float64, most differ by far less
 

@@ -9,9 +9,9 @@ import pytest
 from goldens import GOLDENS, PRINTING, SHAPES, SUMS, Golden
 from torch import nn
 
-from gpt.explain.catalogue import lesson
-from gpt.explain.ladder import SplitAttention
-from gpt.explain.lesson import Lesson, Table
+from gpt.lessons.catalogue import lesson
+from gpt.lessons.ladder import SplitAttention
+from gpt.lessons.lesson import Lesson, Table
 
 HALF_A_DIGIT = 0.5e-4 + 1e-9
 

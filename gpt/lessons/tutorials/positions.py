@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
-from gpt.explain.ladder import causal, weights_of
-from gpt.explain.lesson import Material, Step
-from gpt.explain.tables import complaint, same, seeded, table
+from gpt.lessons.ladder import causal, weights_of
+from gpt.lessons.lesson import Material, Step
+from gpt.lessons.tables import complaint, same, seeded, table
 from gpt.model.attention import Head
 from gpt.model.initial import PEAK
 from gpt.model.positions import POSITIONS, ROTARY_BASE, Position, Rotary, Sinusoidal

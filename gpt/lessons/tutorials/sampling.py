@@ -13,9 +13,9 @@ from torch import Tensor
 from gpt.checks import Check
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
-from gpt.explain.distribution import distances, draw, rank_typical, shape, soften, uniforms
-from gpt.explain.lesson import Material, Step, Table
-from gpt.explain.tables import EQUAL, inputs_of, same, table
+from gpt.lessons.distribution import distances, draw, rank_typical, shape, soften, uniforms
+from gpt.lessons.lesson import Material, Step, Table
+from gpt.lessons.tables import EQUAL, inputs_of, same, table
 
 LARGEST = 5.0  # logit
 SHARP, FLAT = 0.5, 2.0  # temperatures

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from gpt.config import ModelConfig
-from gpt.explain.ladder import PARTS, SideBySide, SplitAttention, to_model, to_split
-from gpt.explain.lesson import Material, Step
-from gpt.explain.tables import inputs_of, same, seeded, table
+from gpt.lessons.ladder import PARTS, SideBySide, SplitAttention, to_model, to_split
+from gpt.lessons.lesson import Material, Step
+from gpt.lessons.tables import inputs_of, same, seeded, table
 
 HEADS, HEAD_SIZE, D_OUT, SEED = 2, 2, 2, 123  # the tutorials'
 

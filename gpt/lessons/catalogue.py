@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from gpt.errors import ConfigError
+
 if TYPE_CHECKING:
-    from gpt.explain.lesson import Lesson, Material
+    from gpt.lessons.lesson import Lesson, Material
 
 ABOUT = {
     "simple": "Attention without weights: scores, softmax, a mean of words.",
@@ -61,7 +64,7 @@ def material(
     """
     import numpy as np
 
-    from gpt.explain.lesson import Material
+    from gpt.lessons.lesson import Material
 
     if rows is not None:
         words = words or [f"x{place}" for place in range(1, len(rows) + 1)]
@@ -76,11 +79,42 @@ def material(
     return Material(tuple(words), embeddings, seed, own=True, drawn=start)
 
 
+def explain(
+    name: str,
+    text: str | None = None,
+    *,
+    embeddings: Sequence[Sequence[float]] | None = None,
+    seed: int | None = None,
+) -> Lesson:
+    """A lesson, as `gptx explain NAME` shows it: a card in a notebook. Imports torch.
+
+    text: your own words; a single one is split into characters. embeddings: a row of numbers for
+    each word; None: random ones, if there is a text. seed: of random numbers. Raises ConfigError
+    for an unknown lesson, which names the nearest one, and like Material.
+    """
+    from gpt.lessons.embeddings import words_of
+
+    known = chosen_lesson(name, LESSONS)
+    if embeddings is not None and known in OWN_ROWS:
+        raise ConfigError("embeddings", f"the lesson {known} generates its own; leave it out")
+    words = None if text is None else words_of(text)
+    return lesson(known, material(known, words, embeddings, seed))
+
+
+def chosen_lesson(name: str, choices: Sequence[str]) -> str:
+    """A lesson by its name. Raises ConfigError, with the nearest name if there is one."""
+    if name in choices:
+        return name
+    nearest = get_close_matches(name.casefold(), choices, 1)
+    advice = f"did you mean {nearest[0]}?" if nearest else "gptx explain lists them"
+    raise ConfigError(f"{name!r} is not one of the lessons; {advice}")
+
+
 def lesson(name: str, given: Material | None = None) -> Lesson:
     """A lesson with all its numbers. Imports torch."""
-    from gpt.explain.lesson import Lesson
+    from gpt.lessons.lesson import Lesson
 
-    tutorial = import_module(f"gpt.explain.tutorials.{name.replace('-', '_')}")
+    tutorial = import_module(f"gpt.lessons.tutorials.{name.replace('-', '_')}")
     given = given or material(name)
     about, note = ABOUT[name], ""
     if name == "shiny" and given.own:

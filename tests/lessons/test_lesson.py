@@ -11,7 +11,7 @@ from drawn import shown
 from rich.cells import cell_len
 
 from gpt.checks import Check
-from gpt.explain.lesson import Lesson, Step, Table, digits_of, name_of
+from gpt.lessons.lesson import Lesson, Step, Table, digits_of, name_of
 from gpt.view.markdown import markdown_of
 from gpt.view.records import to_record
 from gpt.view.terminal.lines import Page

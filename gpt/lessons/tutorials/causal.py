@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpt.explain.ladder import CausalAttention, SelfAttention, causal, weights_of
-from gpt.explain.lesson import Material, Step
-from gpt.explain.tables import inputs_of, same, seeded, table
+from gpt.lessons.ladder import CausalAttention, SelfAttention, causal, weights_of
+from gpt.lessons.lesson import Material, Step
+from gpt.lessons.tables import inputs_of, same, seeded, table
 
 D_OUT = 2
 LINEAR_SEED, CAUSAL_SEED = 789, 123  # the tutorials'

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from gpt.explain.lesson import Material, Step
-from gpt.explain.tables import dropout_mask, same, table
-from gpt.explain.tutorials.causal import causal_weights
+from gpt.lessons.lesson import Material, Step
+from gpt.lessons.tables import dropout_mask, same, table
+from gpt.lessons.tutorials.causal import causal_weights
 
 P, SEED = 0.5, 123  # the tutorials'
 DRAWS = 500

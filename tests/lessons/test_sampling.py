@@ -17,10 +17,10 @@ from torch import Tensor
 
 from gpt.config import ModelConfig, SampleConfig
 from gpt.config.sample import SHAPING
-from gpt.explain import distribution
-from gpt.explain.catalogue import JOURNEY, lesson, material
-from gpt.explain.lesson import Lesson, Table
-from gpt.explain.tutorials import sampling
+from gpt.lessons import distribution
+from gpt.lessons.catalogue import JOURNEY, lesson, material
+from gpt.lessons.lesson import Lesson, Table
+from gpt.lessons.tutorials import sampling
 from gpt.reading import sampler
 
 fast = settings(deadline=None, max_examples=100)

@@ -18,8 +18,8 @@ from gpt.config import ModelConfig
 from gpt.config.fields import require
 from gpt.config.model import GATED
 from gpt.errors import TextError
-from gpt.explain.lesson import MOST_ROWS, Lesson, Step, Table
 from gpt.heads.attention_map import AttentionMap
+from gpt.lessons.lesson import MOST_ROWS, Lesson, Step, Table
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.proof import held, logits_reach, reaches, recompute, stream_reach, summands

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpt.explain.lesson import Material, Step
-from gpt.explain.tables import inputs_of, same, table
+from gpt.lessons.lesson import Material, Step
+from gpt.lessons.tables import inputs_of, same, table
 
 #: The tutorial's numbers: "shiny" as the sum of three weighted rows, each rounded before the sum.
 PRINTED_PARTS = torch.tensor(

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
-from gpt.explain.lesson import Material, Step
-from gpt.explain.tables import complaint, same, second_text, seeded, table
+from gpt.lessons.lesson import Material, Step
+from gpt.lessons.tables import complaint, same, second_text, seeded, table
 from gpt.model import GPT
 from gpt.model.gpt import Block, Cache, Stack
 

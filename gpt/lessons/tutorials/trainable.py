@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch.nn.functional as F
 
-from gpt.explain.ladder import (
+from gpt.lessons.ladder import (
     PARTS,
     ParameterAttention,
     SelfAttention,
@@ -14,8 +14,8 @@ from gpt.explain.ladder import (
     from_nothing,
     to_parameters,
 )
-from gpt.explain.lesson import Material, Step
-from gpt.explain.tables import inputs_of, same, seeded, table
+from gpt.lessons.lesson import Material, Step
+from gpt.lessons.tables import inputs_of, same, seeded, table
 
 D_OUT = 2
 PARAMETER_SEED, LINEAR_SEED = 123, 789  # the tutorials'
@@ -90,7 +90,7 @@ def steps(material: Material) -> Iterator[Step]:
     outputs = attention(x)
     yield Step(
         "As a module",
-        "`ParameterAttention` in `gpt/explain/ladder.py` holds the three matrices and computes all "
+        "`ParameterAttention` in `gpt/lessons/ladder.py` holds the three matrices and computes all "
         "of this for every word.",
         tables=(table("contexts of ParameterAttention", outputs, rows=words),),
         checks=(

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpt.explain.catalogue import lesson, material
-from gpt.explain.lesson import Lesson, Step
+from gpt.lessons.catalogue import lesson, material
+from gpt.lessons.lesson import Lesson, Step
 
 
 @cache

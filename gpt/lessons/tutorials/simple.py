@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gpt.explain.ladder import attend
-from gpt.explain.lesson import Material, Step
-from gpt.explain.tables import inputs_of, same, table
+from gpt.lessons.ladder import attend
+from gpt.lessons.lesson import Material, Step
+from gpt.lessons.tables import inputs_of, same, table
 
 
 def steps(material: Material) -> Iterator[Step]:
