@@ -214,7 +214,7 @@ def test_pairs_continue_from_pairs_with_new_characters(
     (pairs_home / "long.tsv").write_text(lines + "ж" * 200 + "\tb\n", encoding="utf-8")
     refused = gptx("train", "long.tsv", "--init-from", "dates-1")
     assert (refused.code, refused.err.count("\n")) == (3, 1)
-    assert "line 100 of long.tsv: its source has 200 characters, the context" in refused.err
+    assert "line 100 of long.tsv: its source is 200 long, the context" in refused.err
     assert "shorten long lines" in refused.err
     layers = TINY_PAIRS[TINY_PAIRS.index("--encoder-layers") + 1]
     text = gptx(

@@ -525,6 +525,7 @@ class TrainedGPT(Shown):
         if text is None:
             text, found = self.default_text()
             name = name or found
+        text = text if isinstance(text, str) else self.vocabulary.row_of(text, "text")
         name = name or f"a text of {len(text):,} characters"
         measured = surveyor(self.reader, self.vocabulary, text, HeadsConfig(**options), name)
         if steps is None:
