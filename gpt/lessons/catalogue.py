@@ -21,6 +21,7 @@ ABOUT = {
     "multi-head": "Several heads: in a loop, in one product, in the model itself.",
     "mistakes": "Two mistakes in a head of attention that are easy to overlook.",
     "positions": "Without positions, order has no effect; three ways to add them.",
+    "learning": "The loss of one word, its gradient by hand, and steps of learning.",
     "cross": "Attention to another text, a mask for padding, and two slips.",
     "encoder-decoder": "The model of two texts, its numbers, and what five slips break.",
     "sampling": "From probabilities to a character: temperature, filters, one draw.",

@@ -72,6 +72,7 @@ def test_seed_changes_only_random_numbers() -> None:
         ("dropout", "dropout of ones"),
         ("multi-head", "contexts side by side"),
         ("mistakes", "weights, repaired"),
+        ("learning", "∂W_output"),
         ("cross", "target"),
         ("encoder-decoder", "memory"),
     ):

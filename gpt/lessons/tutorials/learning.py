@@ -1,0 +1,230 @@
+"""The lesson "learning": one word's loss, its gradient by hand, and one step of learning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpt.checks import Check
+from gpt.config import TrainConfig
+from gpt.lessons import gradients
+from gpt.lessons.gradients import WEIGHTS, Function, Named, join, run_forward, split
+from gpt.lessons.ladder import CausalAttention
+from gpt.lessons.lesson import Material, Step
+from gpt.lessons.tables import inputs_of, same, seeded, table
+
+HEAD_SIZE, SEED = 2, 123
+H, HS = 1e-5, (1e-1, 1e-3, 1e-5, 1e-7, 1e-9)  # distances of finite differences
+SHARES = (0.01, 2.0)  # of the loss: what two steps of SGD are to remove
+NEAR, EPSILON = 1e-6, 2.0**-52  # what is nearly 0, of gradients and errors; of float64
+
+
+def steps(material: Material) -> Iterator[Step]:
+    """A forward pass, the gradient backwards through it, a test of it, and steps along it."""
+    words, seed = material.words, SEED if material.seed is None else material.seed
+    reads, vocabulary = words[:-1] or words, tuple(dict.fromkeys(words))
+    answer, size = f"“{words[-1]}”", len(vocabulary)
+    all_ids = torch.tensor([vocabulary.index(word) for word in words])
+    ids, target = all_ids[: len(reads)], int(all_ids[-1])
+    rows = inputs_of(material)[[words.index(word) for word in vocabulary]]
+    embedding = nn.Embedding.from_pretrained(rows, freeze=False)  # type: ignore[no-untyped-call]
+    with seeded(seed):
+        head = CausalAttention(rows.shape[1], HEAD_SIZE, len(reads)).double()
+        output = nn.Linear(HEAD_SIZE, size, bias=False).double()
+        for matrix in (*head.parameters(), output.weight):
+            nn.init.normal_(matrix)
+    matrices = (embedding.weight, *head.parameters(), output.weight)
+    weights: Named = dict(zip(WEIGHTS, matrices, strict=True))
+    logits = output(head(embedding(ids)[None])[0, -1])
+    loss, p = F.cross_entropy(logits, torch.tensor(target)), F.softmax(logits, dim=0)
+    seen = run_forward(weights, ids, target)
+    shown = torch.stack((logits, p, -F.log_softmax(logits, dim=0)), dim=1)
+    yield Step(
+        "From words to a loss",
+        f"A GPT learns to predict the next word. Here a very small one reads “{' '.join(reads)}” "
+        f"and must predict {answer}. It has an embedding, in which equal words share a row, a head "
+        "(`CausalAttention`, lesson “causal”) and an output matrix, which gives each distinct word "
+        f"a logit. Both have random matrices, seed {seed}. Softmax turns logits into probabilities "
+        "p. The loss is −ln p of the right word, in nats (Shannon 1948).",
+        "scores = keys · query / √D    a = softmax(scores)    context = a · values    "
+        "logits = W_output · context    loss = −ln softmax(logits)[target]",
+        (
+            table("inputs", embedding(all_ids), rows=words),
+            table("predictions", shown, rows=vocabulary, columns=("logit", "p", "−ln p")),
+        ),
+        f"The loss is {loss.item():.4f}. If all p were equal: ln {size} = {math.log(size):.4f}.",
+        (
+            same("logits = CausalAttention, then nn.Linear", seen["logits"], logits),
+            same("loss = F.cross_entropy", seen["loss"], loss),
+        ),
+    )
+    by_hand = gradients.run_backward(weights, ids, target, seen)
+    by_torch = dict(zip(seen, torch.autograd.grad(seen["loss"], [*seen.values()]), strict=True))
+    by_torch |= dict(zip(WEIGHTS, torch.autograd.grad(loss, matrices), strict=True))
+
+    def agree(*names: str) -> Check:
+        one, other = (torch.cat([g[n].flatten() for n in names]) for g in (by_hand, by_torch))
+        return same(f"{', '.join(f'∂{name}' for name in names)} = autograd", one, other)
+
+    shown = torch.stack((p, (torch.arange(size) == target).double(), by_hand["logits"]), dim=1)
+    yield Step(
+        "The gradient of the logits",
+        "The gradient says for each number how fast the loss rises if this number rises: a slope. "
+        "For −ln p of a softmax, the gradient of a logit is its p, minus 1 at the right word "
+        "(Bridle 1990). From here on, ∂y is short for ∂loss / ∂y.",
+        "∂logits = p − 1[target]",
+        (table("∂logits", shown, rows=vocabulary, columns=("p", "1[target]", "∂logits")),),
+        f"Only {answer} can have a gradient below 0: if its logit rises, the loss falls.",
+        (agree("logits"), same("sum = 0", by_hand["logits"].sum(), torch.zeros(()))),
+    )
+    shown = torch.stack((seen["context"], by_hand["context"]))
+    yield Step(
+        "Through the output matrix",
+        "Backpropagation (Rumelhart, Hinton & Williams 1986) goes from the loss back to the words "
+        "and applies the chain rule to each operation. Logit i is row i of W_output times the "
+        "context, so ∂W_output[i, j] is ∂logits[i] × context[j]: an outer product. Each logit "
+        "contains the context, so ∂context is a sum over the logits.",
+        "∂W_output = ∂logits ⊗ context    ∂context = W_outputᵀ · ∂logits",
+        (
+            table("context and its gradient", shown, rows=("context", "∂context")),
+            table("∂W_output", by_hand["W_output"], rows=vocabulary),
+        ),
+        "Each row of ∂W_output is the context times one number.",
+        (agree("W_output"), agree("context")),
+    )
+    shown = torch.stack((seen["a"], by_hand["a"], by_hand["scores"]), dim=1)
+    yield Step(
+        "Through the attention weights",
+        "The context is the sum of attention weight a[j] × values[j]. So ∂values[j] is a[j] × "
+        "∂context, and ∂a[j] is a dot product. Softmax computes a from the scores. Its Jacobian J "
+        "has the derivative of each weight by each score (Bridle 1990): if a score rises, its own "
+        "weight rises and the others fall.",
+        "∂values = a ⊗ ∂context    ∂a = values · ∂context    J = diag(a) − aaᵀ    ∂scores = J · ∂a",
+        (
+            table("∂values", by_hand["values"], rows=reads),
+            table("J", by_hand["J"], rows=reads, columns=reads),
+            table("∂scores", shown, rows=reads, columns=("a", "∂a", "∂scores")),
+        ),
+        "∂scores sum to 0: if all scores rise by the same number, no weight changes.",
+        (agree("values"), agree("a", "scores")),
+    )
+    yield Step(
+        "To the three matrices",
+        f"A score is key · query / √D with D = {HEAD_SIZE}, so the query and each key get a "
+        "gradient. Query, keys and values are a matrix times a word’s row x. So the gradient of "
+        "each matrix is an outer product again, summed over the words.",
+        "∂query = keysᵀ · ∂scores / √D    ∂keys = ∂scores ⊗ query / √D    "
+        "∂W_query = ∂query ⊗ x[last]    ∂W_key = ∂keysᵀ · x    ∂W_value = ∂valuesᵀ · x",
+        tuple(table(f"∂{name}", by_hand[name]) for name in WEIGHTS[1:4]),
+        "" if len(reads) > 1 else "A single word has weight 1 with any score, so ∂scores are 0.",
+        (agree("query", "keys"), agree(*WEIGHTS[1:4])),
+    )
+    learns = bool(join(by_hand).abs().max() > NEAR)
+    unread = "" if target in ids else f"{answer} is predicted, but not read: its row is 0."
+    yield Step(
+        "To the embedding",
+        "Each row of x gets a gradient from its key and its value, the last one also from the "
+        "query. These rows are copies of rows of the embedding: if a word is read twice, its row "
+        "of ∂embedding is the sum of two rows of ∂x. With tied weights (--tied; Press & Wolf "
+        "2017), W_output is the embedding itself, and every row gets a gradient from its logit.",
+        "∂x = ∂keys · W_key + ∂values · W_value    ∂x[last] += ∂query · W_query",
+        (table("∂embedding", by_hand["embedding"], rows=vocabulary),),
+        unread if learns else "All gradients are nearly 0 here, so the lesson ends.",
+        (agree("embedding"),),
+    )
+
+    def loss_at(row: Tensor) -> Tensor:
+        return run_forward(split(row, weights), ids, target)["loss"]
+
+    if learns:
+        large = [max(1.0, float(seen[n].detach().abs().max())) for n in ("scores", "logits")]
+        yield _differences(loss_at, weights, by_hand, noise=16 * EPSILON / H * math.prod(large))
+        yield _sgd(loss_at, join(weights), join(by_hand))
+        yield _adamw(weights, by_hand, vocabulary)
+
+
+def _differences(loss_at: Function, weights: Named, by_hand: Named, noise: float) -> Step:
+    """Slopes of the loss beside its gradient. noise: most that rounding may change a slope."""
+    w, g, at = join(weights), join(by_hand), gradients.find_largest(by_hand)
+    slopes, wider, *other = (gradients.measure_slopes(loss_at, w, at, h) for h in (H, 2 * H, *HS))
+    largest, error = max(1.0, float(g[at].abs().max())), float((slopes - g[at]).abs().max())
+    errors = (torch.stack(other) - g[at]).square().mean(dim=1).sqrt() / largest
+    digits = -errors.clamp(EPSILON, 1).log10()
+    bound = float((wider - slopes).abs().max()) / 2 + noise  # the error is a third of it
+    clear, both = bound < NEAR * largest, torch.stack((g[at], slopes), dim=1)
+    return Step(
+        "A test with finite differences",
+        "A gradient can be tested without calculus: compute the loss with one number larger by h, "
+        "then smaller by h, and divide the difference by 2h. The first table has the number of "
+        "each matrix with the largest gradient; the second, for several h, how many digits of "
+        "these slopes are right on average. With a large h, the loss is too curved in between. "
+        "With a small h, only the last digits of the two losses differ (Press et al. 2007).",
+        "slope = (loss(w + h) − loss(w − h)) / 2h",
+        (
+            table(f"slopes, h = {H:g}", both, rows=WEIGHTS, columns=("∂w", "slope"), digits=7),
+            table("right digits", digits, columns=tuple(f"{h:g}" for h in HS), digits=0),
+        ),
+        "" if clear else "Here the loss is too steep or too curved for such a test.",
+        (Check("slopes = gradients", error, bound),) if clear else (),
+    )
+
+
+def _sgd(loss_at: Function, w: Tensor, g: Tensor) -> Step:
+    """Falls of the loss after two steps of SGD, predicted and real."""
+    loss, square = loss_at(w), g.square().sum()
+    along = torch.autograd.functional.jvp(loss_at, w, g)[1]  # type: ignore[no-untyped-call]
+    rates = torch.tensor(SHARES, dtype=w.dtype) * loss / square
+    predicted, real = rates * square, torch.stack([loss - loss_at(w - r * g) for r in rates])
+    shown = torch.stack((rates, predicted, real, real / predicted.clamp(EPSILON)), dim=1)
+    names = ("rate", "predicted", "real", "real/pred.")
+    return Step(
+        "One step of SGD",
+        "Gradient descent subtracts the gradient times a learning rate from all weights at once. "
+        "It is called stochastic (SGD) if the gradient comes from a part of the text (Robbins & "
+        "Monro 1951). If the loss were a straight line, it would fall by rate × |g|². Here |g|², "
+        f"the sum of all squared gradients, is {float(square):.4f}. Then the small rate removes "
+        f"{SHARES[0]:.0%} of the loss, and the large one {SHARES[1]:.0%}, which is impossible.",
+        "w ← w − rate × ∂w    predicted fall = rate × |g|²",
+        (table("falls", shown, rows=("small", "large"), columns=names),),
+        "The gradient is the slope at one point: it predicts the fall of small steps only."
+        if abs(shown[0, 3] - 1) < 0.05
+        else "Here even the small step is too large for this prediction.",
+        (same("|g|² = autograd’s slope along g", along, square),),
+    )
+
+
+def _adamw(weights: Named, by_hand: Named, vocabulary: tuple[str, ...]) -> Step:
+    """The first step of AdamW; three of them beside torch's."""
+    w, g, config = join(weights), join(by_hand), TrainConfig()
+    rate, decay = config.learning_rate, config.weight_decay
+    ours, theirs = [(w, 0 * g, 0 * g)], [(w, 0 * g, 0 * g)]
+    for step in (1, 2, 3):
+        ours.append(gradients.step_adamw(*ours[-1], g, step, config))
+        theirs.append(gradients.step_torch(*theirs[-1], g, step, config))
+    moves, expected = ([(s[0] - w) / rate for s in each[1:]] for each in (ours, theirs))
+    shown = torch.stack((g, *ours[1][1:], moves[0]), dim=1)[gradients.find_largest(by_hand)]
+    first = -g / (g.abs() + gradients.EPS) - decay * w
+    return Step(
+        "One step of AdamW",
+        "Adam (Kingma & Ba 2015) keeps two moments of each gradient: m, a moving mean, and v, a "
+        "moving mean of its square. Both start at 0 and are too small at first, so step t divides "
+        "them by 1 − βᵗ. AdamW (Loshchilov & Hutter 2019) also makes each weight a little smaller: "
+        f"the decay. gptx’s defaults are rate {rate:g}, decay {decay:g}, β₁ {config.beta1:g} and "
+        f"β₂ {config.beta2:g}; ε is {gradients.EPS:g}. Again with the five numbers of the test:",
+        "m ← β₁ m + (1 − β₁) ∂w    v ← β₂ v + (1 − β₂) ∂w²    "
+        "w ← w − rate × (m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε) + decay × w)",
+        (
+            table("first step", shown, rows=WEIGHTS, columns=("∂w", "m", "v", "move/rate")),
+            table("W_output’s move/rate", split(moves[0], weights)["W_output"], rows=vocabulary),
+        ),
+        "Divided by 1 − β, the first m and v are ∂w and ∂w². So their quotient m / √v is 1 or −1: "
+        "each number with a gradient moves by about the rate, whatever the gradient’s size.",
+        (
+            same("three steps = torch.optim’s adamw", torch.stack(moves), torch.stack(expected)),
+            same("first move = −∂w / (|∂w| + ε) − decay × w", moves[0], first),
+        ),
+    )
