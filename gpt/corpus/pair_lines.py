@@ -70,9 +70,9 @@ def pair_lines(text: str, vocabulary: Vocabulary, window: Window | None = None) 
     """
     found = []
     for number, line in _lines(text.split(NEWLINE)):
-        if not vocabulary.split(line):
-            continue
         symbols, tabs, problem = vocabulary.split(line), line.count(TAB), None
+        if not symbols:
+            continue
         source_length = symbols.index(TAB) if tabs else len(symbols)
         target_length = len(symbols) - source_length - 1
         if tabs != 1 or source_length == 0 or target_length == 0:
