@@ -55,7 +55,7 @@ def to_json(value: Any) -> str:
 
 
 def label(character: str, ascii_only: bool = False) -> str:
-    """A character as a visible label; of a symbol of several characters, theirs together.
+    """A character as a visible label. A symbol of several characters has the labels of all of them.
 
     Space ␠, newline ⏎, tab ⇥, other controls as their U+2400 pictures, a combining mark on ◌, and
     characters without width or glyph as U+XXXX. With `ascii_only`: \\s, \\n, \\t, \\xe9, \\u3042.

@@ -177,7 +177,7 @@ class Attn(shared.DrawingCommand):
 
     def _pair(self, text: str) -> str:
         """For a model with an encoder: "source TAB target", the same for all checkpoints."""
-        model = self.sides[-1 if self.several_steps else 0]  # the one that has learned most
+        model = self.sides[-1 if self.several_steps else 0]  # of several steps, the last
         if not model.has_encoder:
             return text
         if self.target is not None:

@@ -140,8 +140,8 @@ def step_characters(run: Recipe | Manifest) -> int:
 
 
 def most_epochs(run: Recipe | Manifest, train_characters: int) -> int:
-    """The most epochs on a text or on pairs: MOST_EPOCHS, and more on few pairs; of a run, no more
-    than its dropout is for.
+    """How many epochs a training may have: MOST_EPOCHS, and more on few pairs. A run that exists
+    gets more than MOST_EPOCHS only as far as its dropout allows.
     """
     if not run.mean_length:
         return MOST_EPOCHS

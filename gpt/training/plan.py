@@ -63,8 +63,8 @@ class Plan:
     baseline: Baseline
     train_characters: int
     val_characters: int
-    rare: Symbols  # what is rare in the training split; of a very long text, in all of it
-    only_in_val: Symbols  # what is missing in the training split; not counted in a very long text
+    rare: Symbols  # rare in the training split; in a very long text, rare in all of it
+    only_in_val: Symbols  # missing in the training split; empty for a very long text
     pairs: tuple[int, int] | None = None  # lines to train on and to validate on
     warnings: tuple[str, ...] = ()
     why: tuple[str, ...] = ()  # reasons for the chosen defaults

@@ -193,6 +193,17 @@ def test_a_killed_timed_run_resumes_from_its_last_save(tmp_path: Path) -> None:
     assert weights(again.run, step) == weights(unbroken.run, step)
 
 
+def expect_equal(first: Run, second: Run) -> None:
+    """Both runs have the same weights at the end, and the same losses."""
+    last = first.last().manifest.step
+    assert weights(second, last) == weights(first, last)
+    metrics = [
+        [(each["step"], each["val_loss"]) for each in run.records("metrics")]
+        for run in (first, second)
+    ]
+    assert metrics[0] == metrics[1]
+
+
 def test_the_recorded_plan_of_steps_repeats_the_weights(tmp_path: Path) -> None:
     first = timed(tmp_path / "first", Clock(late))
     finish(first)
@@ -201,12 +212,7 @@ def test_the_recorded_plan_of_steps_repeats_the_weights(tmp_path: Path) -> None:
     start = replace(manifest_of(first.corpus), train=manifest.train)
     again = Trainer(new_run(tmp_path / "again", "x"), first.corpus, start, "cpu")
     finish(again)
-    assert weights(again.run, manifest.step) == weights(first.run, manifest.step)
-    metrics = [
-        [(each["step"], each["val_loss"]) for each in run.records("metrics")]
-        for run in (first.run, again.run)
-    ]
-    assert metrics[0] == metrics[1]
+    expect_equal(first.run, again.run)
 
 
 def prolonged(trainer: Trainer, clock: Clock, minutes: float = 1 / 6) -> Trainer:
@@ -242,12 +248,7 @@ def test_a_run_gets_more_time_in_a_new_cycle_that_repeats_bit_for_bit(
     start = replace(manifest_of(first.corpus), train=manifest.train)
     again = Trainer(new_run(tmp_path / "again", "x"), first.corpus, start, "cpu")
     finish(again)
-    assert weights(again.run, manifest.step) == weights(longer.run, manifest.step)
-    metrics = [
-        [(each["step"], each["val_loss"]) for each in run.records("metrics")]
-        for run in (longer.run, again.run)
-    ]
-    assert metrics[0] == metrics[1]
+    expect_equal(longer.run, again.run)
 
 
 @pytest.mark.parametrize("more", [0, 1, 40])

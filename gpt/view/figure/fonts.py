@@ -106,7 +106,7 @@ def warning(missing: Sequence[str]) -> str:
 
 
 def _remedy(character: str) -> str:
-    character = max(character)  # of a symbol, most likely the one that fonts lack
+    character = max(character)  # of a symbol, the character that fonts lack most often
     name = unicodedata.name(character, "")
     if re.match("CJK|HIRAGANA|KATAKANA|HANGUL|IDEOGRAPHIC|FULLWIDTH|BOPOMOFO", name):
         return "Noto Sans CJK"
