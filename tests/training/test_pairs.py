@@ -243,3 +243,11 @@ def test_dates_keep_their_split_with_any_preset(tmp_path: Path) -> None:
     assert run.training.split == "last"
     assert run.config.n_layer == 3  # of the preset, not of the corpus
     assert run.config.dropout > 0
+
+
+@pytest.mark.parametrize(("dropout", "most"), [(0.0, 25), (0.1, 32), (0.2, 64), (0.3, 128)])
+def test_a_run_gets_no_more_epochs_than_its_dropout_allows(
+    tmp_path: Path, dropout: float, most: int
+) -> None:
+    start = manifest_of(read(tmp_path, TEXT), {"batch_size": 64}, dropout=dropout)
+    assert most_epochs(replace(start, mean_length=8.0), 64_000) == most
