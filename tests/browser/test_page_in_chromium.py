@@ -350,7 +350,8 @@ def test_page_shows_predictions_and_the_logit_lens(open_page: Open, subject: Sub
         assert values[:4] == [float(value) for value in expected]
         assert math.isclose(sum(values), 1, abs_tol=1e-5)
         for n in range(4):
-            assert near(guesses.nth(n).locator(".number").inner_text(), expected[n])
+            # not inner_text, which is empty while the browser does not draw the card
+            assert near(guesses.nth(n).locator(".number").text_content() or "", expected[n])
     depths = page.locator("#lens tbody tr")
     depths.nth(1).locator("td").nth(3).hover()
     title = depths.nth(1).locator("td").nth(3).get_attribute("title")
