@@ -112,11 +112,24 @@ def loss_of(page: Page, column: int) -> float:
 
 
 def next_of(page: Page) -> dict[str, float]:
-    """The next characters of "Change the model", as B expects them."""
-    rows = page.locator("#effect tbody tr:has([data-value])")
-    labels = map(character_of, rows.locator("th").all_inner_texts())
-    values = rows.evaluate_all("all => all.map(e => Number(e.children[2].dataset.value))")
-    return dict(zip(labels, values, strict=True))
+    """The likeliest next characters in the chart, as B expects them."""
+    rows = page.locator(ROWS)
+    labels = map(character_of, rows.locator(".term").all_inner_texts())
+    return dict(zip(labels, values_of(rows), strict=True))
+
+
+#: The chart's rows, without the rest.
+ROWS = "#next li:not([hidden], .rest)"
+
+
+def values_of(rows: Any, name: str = "value") -> list[float]:
+    """Numbers of the chart's rows."""
+    return list(rows.evaluate_all(f"all => all.map(e => Number(e.dataset.{name}))"))
+
+
+def switch(page: Page, layer: int, head: int) -> Any:
+    """The switch of a head."""
+    return page.locator(f'#heads [data-switch="{layer}.{head}"]')
 
 
 def character_of(label: str) -> str:
@@ -124,14 +137,16 @@ def character_of(label: str) -> str:
 
 
 def expect_effect(page: Page, run: TrainedGPT, hook: Hook) -> None:
-    """ "Change the model" shows the loss and the next characters with and without the hook."""
+    """The chart shows the loss and the next characters with and without the hook."""
     before, after = nats_of(run, SHORT), nats_of(run, SHORT, hook)
     assert abs(before[1] - after[1]).max() > 1e-3
     assert loss_of(page, 0) == pytest.approx(before[0], abs=6e-4)
     assert loss_of(page, 1) == pytest.approx(after[0], abs=6e-4)
-    for character, chance in next_of(page).items():
+    olds = values_of(page.locator(ROWS), "before")
+    for (character, chance), old in zip(next_of(page).items(), olds, strict=True):
         place = run.vocabulary.encode(character)[0]
         assert chance == pytest.approx(float(after[1][place]), rel=1e-3, abs=1e-6)
+        assert old == pytest.approx(float(before[1][place]), rel=1e-3, abs=1e-6)
 
 
 def set_weight(page: Page) -> None:
@@ -177,7 +192,7 @@ def test_typed_and_edited_texts_have_pythons_numbers(
 def test_the_page_states_its_proof_and_has_pythons_next_characters_and_surprisals(
     open_file: OpenFile, run: TrainedGPT, file: Path
 ) -> None:
-    page = ready(open_file(file), SHORT)
+    page = ready(open_file(file, hash="temperature=1"), SHORT)
     proof = page.locator("#checks li").first.inner_text()
     found = re.match(r"✓ logits = numpy's, .* (\S+) ≤ (\S+)$", proof.replace("\n", " "))
     assert found, proof
@@ -185,12 +200,10 @@ def test_the_page_states_its_proof_and_has_pythons_next_characters_and_surprisal
     assert "float32, as trained" in page.locator("#precision").inner_text()
     experts = run.experts(SHORT)
     assert experts is not None
-    for name in ("gpt", "counting", "both"):
-        cells = page.locator(f"#next tbody tr:not(.rest) .{name}")
-        shown = cells.evaluate_all("all => all.map(e => Number(e.dataset.value))")
-        labels = page.locator("#next tbody tr:not(.rest) .term").all_inner_texts()
-        ids = run.vocabulary.encode("".join(map(character_of, labels)))
-        np.testing.assert_allclose(shown, getattr(experts.at(-1), name)[ids], rtol=1e-4, atol=1e-6)
+    ids = run.vocabulary.encode("".join(next_of(page)))
+    for name, data in (("gpt", "gpt"), ("counting", "counting"), ("both", "value")):
+        shown, wanted = values_of(page.locator(ROWS), data), getattr(experts.at(-1), name)[ids]
+        np.testing.assert_allclose(shown, wanted, rtol=1e-4, atol=1e-6)
     page.locator("#direction button", has_text="surprisal").click()
     mean = page.locator("#text-said").inner_text().split("mean ")[1].split()[0]
     expected = run.eval(SHORT).nats
@@ -226,14 +239,14 @@ def test_a_text_beyond_the_context_has_the_window_of_sample(
     assert len(window) < len(text)
     expect_stages(page, run, window)
     assert f"sees the last {len(window)}" in page.locator("#input-said").inner_text()
-    page.locator("#switches button").first.click()
-    page.locator("#loss", has_text=f"loss of the last {len(window)} characters").wait_for()
+    switch(page, 0, 0).click()
+    page.locator("#loss").wait_for()
     page.locator("#all-on").click()
     page.locator("#loss").wait_for(state="detached")
     found = run.next(text, temperature=1.0)
     page.locator("#option-temperature").fill("1")
     settled(page)
-    shown = page.locator("#draw li .number").first.inner_text()
+    shown = page.locator("#next li .number").first.inner_text()
     assert number(shown) == pytest.approx(found.expected.max(), abs=6e-4)
 
 
@@ -241,10 +254,10 @@ def test_heads_that_are_off_and_a_weight_set_by_hand_change_predictions_as_in_py
     open_file: OpenFile, alone: TrainedGPT, file_alone: Path
 ) -> None:
     query, key = len(SHORT) - 1, 3
-    page = open_file(file_alone, hash=f"layer=0&head=1&cell={query},{key}")
+    page = open_file(file_alone, hash=f"layer=0&head=1&cell={query},{key}&temperature=1")
     ready(page, SHORT)
-    page.locator("#switches button", has_text="L0 H1").click()
-    page.locator("#switches button", has_text="L1 H0").click()
+    switch(page, 0, 1).click()
+    switch(page, 1, 0).click()
     record = means_record(alone)
     assert record is not None
     for how in ("zero", "mean"):
@@ -278,7 +291,7 @@ def test_heads_that_are_off_and_a_weight_set_by_hand_change_predictions_as_in_py
     # The loss ends with the last character; the row of that one predicts only the next.
     assert loss_of(page, 0) == loss_of(page, 1)
     said = page.locator("#next-said").inner_text()
-    assert said == "probability of the next character, which that loss does not contain"
+    assert said.endswith("The loss does not contain this next character.")
     assert "0.75" not in page.url.partition("#")[2]  # weights set by hand are not in the address
     line = [each for each in lines_of(saved(page))[1:] if each[2:5:2] == [str(query), str(key)]]
     assert float(line[0][-1]) == pytest.approx(0.75)
@@ -362,9 +375,9 @@ def test_a_seed_writes_the_text_of_sample_and_filters_show_what_they_removed(
     left = int((found.filtered > 0).sum())
     drawable = f" {left} of {len(run.vocabulary)} characters can be drawn"
     page.locator("#draw-said", has_text=drawable).wait_for()
-    reasons = page.locator("#draw .out .number").all_inner_texts()
+    reasons = page.locator("#next .out .number").all_inner_texts()
     assert {"top-k", "min-p"} == set(reasons)
-    kept = page.locator("#draw li:not(.out) .number").all_inner_texts()
+    kept = page.locator("#next li:not(.out, .rest, [hidden]) .number").all_inner_texts()
     chances = np.sort(found.filtered[found.filtered > 0])[::-1]
     np.testing.assert_allclose([number(each) for each in kept], chances, atol=6e-4)
     page.locator("#option-top_p").fill("7")
@@ -421,7 +434,7 @@ def test_the_address_restores_all_but_the_text_on_a_narrow_dark_screen(
 ) -> None:
     page = ready(open_file(file), SHORT)
     typed(page, "a rat on cat")
-    page.locator("#switches button", has_text="L1 H1").click()
+    switch(page, 1, 1).click()
     page.locator("#how button", has_text="mean").click()
     page.locator("#option-top_k").fill("4")
     page.locator("#only button", has_text="GPT").click()
@@ -430,7 +443,8 @@ def test_the_address_restores_all_but_the_text_on_a_narrow_dark_screen(
     assert "rat" not in shown
     again = ready(open_file(file, hash=shown, width=360, scheme="dark"), SHORT)
     again.locator("#loss").wait_for()
-    assert again.locator('#switches [aria-checked="false"]').all_inner_texts() == ["L1 H1"]
+    off = again.locator('#heads [aria-checked="false"]')
+    assert [each.get_attribute("data-switch") for each in off.all()] == ["1.1"]
     assert again.locator('#how [aria-pressed="true"]').inner_text() == "mean"
     assert again.locator("#option-top_k").input_value() == "4"
     assert again.locator('#only [aria-pressed="true"]').inner_text() == "GPT"
@@ -444,14 +458,14 @@ def test_back_restores_the_settings_and_a_link_the_whole_view(
     open_file: OpenFile, file: Path
 ) -> None:
     page = ready(open_file(file), SHORT)
-    page.locator("#switches button", has_text="L0 H1").click()
+    switch(page, 0, 1).click()
     page.locator("#loss").wait_for()
     page.locator('#heads [data-layer="1"][data-head="1"]').click()
     page.evaluate("location.hash = location.hash.replace('off=0.1', 'off=1.0') + '&top_k=3'")
-    page.locator('#switches [aria-checked="false"]', has_text="L1 H0").wait_for()
+    page.locator('[data-switch="1.0"][aria-checked="false"]').wait_for()
     assert page.locator("#option-top_k").input_value() == "3"
     page.go_back()
-    page.locator('#switches [aria-checked="false"]', has_text="L0 H1").wait_for()
+    page.locator('[data-switch="0.1"][aria-checked="false"]').wait_for()
     assert page.locator("#option-top_k").input_value() == ""
     text = "the cat sat on"
     link = f"of=diff&layer=1&head=0&cell=9,4&pins=12&off=0.0&text={text.replace(' ', '%20')}"
@@ -466,7 +480,7 @@ def test_the_demo_opens_and_follows_the_text(open_file: OpenFile) -> None:
     page.locator("main:not([hidden])").wait_for()
     page.locator("#input").fill("The value of the argument is the valu")
     page.locator('#text .character[data-position="36"]').wait_for()
-    page.locator("#draw-said", has_text="likeliest next character is 'e'").wait_for()
+    page.locator("#next li:first-child .term", has_text="e").wait_for()
 
 
 def changed_in(html: str, name: str, change: Any) -> str:
@@ -551,24 +565,20 @@ part => new Promise((done) => {
 """
 
 
-@pytest.mark.parametrize(("in_window", "outside"), [("text", "lens"), ("lens", "text")])
-def test_what_is_in_the_window_is_drawn_first(
-    open_file: OpenFile, file: Path, in_window: str, outside: str
-) -> None:
+def test_what_is_in_the_window_is_drawn_first(open_file: OpenFile, file: Path) -> None:
     page = ready(open_file(file), SHORT)
     settled(page)
-    page.locator(f"#{in_window}").scroll_into_view_if_needed()
-    page.locator(f"#{outside}").evaluate(OUTSIDE)
+    page.locator("#lens").evaluate(OUTSIDE)
     page.evaluate(RECORD)
     page.locator("#input").evaluate(
         "input => { input.value += ' a'; input.dispatchEvent(new Event('input')); }"
     )
-    for name in (in_window, outside):
+    for name in ("text", "lens"):
         added = f"#{name} [data-position='{len(SHORT) + 1}']"
         page.locator(added).first.wait_for(state="attached")
     drawn = page.evaluate("drawn")
     first, second = (
-        min(n for n, names in enumerate(drawn) if name in names) for name in (in_window, outside)
+        min(n for n, names in enumerate(drawn) if name in names) for name in ("text", "lens")
     )
     assert first < second
 
@@ -581,15 +591,15 @@ def test_keyboard_reaches_the_tools_and_letters_stay_in_the_text(
     page.keyboard.press("Control+End")
     page.keyboard.type(" on x")
     settled(page)
-    assert page.locator('#switches [aria-checked="false"]').count() == 0
+    assert page.locator('#heads [aria-checked="false"]').count() == 0
     page.keyboard.press("Control+Shift+Enter")
     page.locator("#step:enabled").wait_for()
     assert len(page.locator("#input").input_value()) == len(SHORT) + 6
     page.locator("#heads button").first.click()
     page.keyboard.press("x")
-    page.locator('#switches [aria-checked="false"]').wait_for()
-    assert page.locator('#switches [aria-checked="false"]').inner_text() == "L0 H0"
-    for control in ("#input", "#write", "#pin", "#share", "#option-seed", "#switches button"):
+    page.locator('[data-switch="0.0"][aria-checked="false"]').wait_for()
+    assert page.locator('#heads [aria-checked="false"]').count() == 1
+    for control in ("#input", "#write", "#pin", "#share", "#option-seed", "#heads .switch"):
         assert page.locator(control).first.evaluate("each => each.tabIndex") == 0, control
         name = page.locator(control).first.evaluate(
             "each => each.labels?.[0]?.textContent || each.textContent || each.ariaLabel"

@@ -172,8 +172,12 @@ def test_heads_of_every_kind_can_be_off_and_a_weight_can_be_set(
     page = open_file(file, hash=f"text={SOURCE}%09{TARGET}&cell=1,2&layer=0&head=0&view=head")
     ready(page, SOURCE, f"\t{TARGET}\n")
     chosen = [("cross", 0, 1), ("encoder", 2, 0), ("decoder", 1, 1)]
-    for kind, layer, head in chosen:
-        page.locator(f'#switches [aria-label="{kind} L{layer} H{head}"]').click()
+    for n, (kind, layer, head) in enumerate(chosen):
+        page.locator("#kind button").nth(n).click()
+        page.locator("#heads-title", has_text=kind).wait_for()
+        page.locator(f'#heads [data-switch="{layer}.{head}"]').click()
+    page.locator("#kind button").first.click()
+    assert page.locator("#changes-said").inner_text().startswith("cross L0 H1, encoder L2 H0")
     pairs = spread_pairs(
         pair_ids(run.vocabulary, run.stored.excerpt_lines, run.config.block_size), 32
     )
@@ -189,6 +193,7 @@ def test_heads_of_every_kind_can_be_off_and_a_weight_can_be_set(
         assert loss_shown(page, 0) == pytest.approx(losses(run, {}), abs=6e-4)
         assert loss_shown(page, 1) == pytest.approx(losses(run, off), abs=6e-4)
     page.locator("#all-on").click()
+    page.evaluate("location.hash += '&cell=1,2&layer=0&head=0'")
     page.locator("#weight").evaluate(
         "slider => { slider.value = '0.75'; slider.dispatchEvent(new Event('input')); }"
     )

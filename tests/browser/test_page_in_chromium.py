@@ -99,9 +99,9 @@ def matrix_of(page: Page) -> Array:
     return values
 
 
-def values_of(found: Locator) -> list[float]:
+def values_of(found: Locator, name: str = "value") -> list[float]:
     """The numbers behind the shown elements."""
-    return [float(each) for each in found.evaluate_all("all => all.map(e => e.dataset.value)")]
+    return [float(each) for each in found.evaluate_all(f"all => all.map(e => e.dataset.{name})")]
 
 
 def labels_of(found: Locator) -> list[str]:
@@ -248,7 +248,7 @@ def test_url_and_back_button_restore_a_view(open_page: Open, subject: Subject) -
     )
     assert page.locator('#text [aria-selected="true"]').count() == 2
     assert near(parts(said(page))["scaled"], subject.attention.layers[1].scaled[1, 3, 6])
-    page.locator("#stages button").nth(4).click()
+    page.locator("#stages [data-stage=context]").click()
     assert (chosen(page, "stages"), "cell=" in address(page)) == ("context", True)
     page.locator("#heads button").first.click()
     assert here(page) == "L0 H0"
@@ -282,7 +282,7 @@ def test_heads_sort_by_a_measure_and_have_a_mean_and_a_rollout(
     page.locator("#view button").nth(2).click()
     rolled = subject.attention.rollout(1)
     np.testing.assert_allclose(matrix_of(page)[below], rolled[below], rtol=0, atol=1e-6)
-    assert page.locator("#stages button").first.is_disabled()
+    assert page.locator("#stages [data-stage=scores]").is_disabled()
     sink = subject.measures[0].values
     order = [f"L{i} H{j}" for i, j in sorted(np.ndindex(2, 2), key=lambda place: -sink[place])]
     page.locator("#order").select_option(label="sink")
@@ -341,7 +341,7 @@ def test_the_text_shows_attention_from_and_to_characters_and_their_surprisal(
 def test_page_shows_predictions_and_the_logit_lens(open_page: Open, subject: Subject) -> None:
     page = open_page([subject])
     lens = subject.lens
-    guesses = page.locator("#next li")
+    guesses = page.locator("#next li:not([hidden])")
     for position in (T - 1, 2):
         if position != T - 1:
             page.locator("#lens td").nth(position).click()
@@ -370,30 +370,31 @@ def test_page_shows_the_gpt_counting_and_both_side_by_side(
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     experts = one.experts
     assert experts is not None
-    table = page.locator("#next .experts")
+    rows = page.locator("#next li:not([hidden], .rest)")
     for position in (T - 1, 2, 0):
         page.locator("#lens tbody tr").nth(0).locator("td").nth(position).click()
-        *shown, rest = np.reshape(values_of(table.locator("td")), (-1, 3))
-        labels = labels_of(table.locator(".term"))
-        assert labels.pop() == "rest"
+        shown = np.transpose([values_of(rows, name) for name in ("gpt", "counting", "value")])
+        labels = labels_of(rows.locator(".term"))
         at = experts.at(position)
         by_label = {drawn_label(each): id for id, each in enumerate(one.characters)}
         for each, line in zip(labels, shown, strict=True):
             id = by_label[each]
             expected = [at.gpt[id], at.counting[id], at.both[id]]
             np.testing.assert_allclose(line, expected, rtol=0, atol=1e-7)
-        np.testing.assert_allclose(np.sum(shown, axis=0) + rest, 1, atol=1e-6)
-        # The page's weights make the product of its first two columns the third one, but for Z.
-        gpt, counting = (
-            float(text.removeprefix("weight "))
-            for text in table.locator("thead small").all_inner_texts()[:2]
-        )
+        rest = values_of(page.locator("#next .rest"))
+        np.testing.assert_allclose(np.sum(shown[:, 2]) + rest, 1, atol=1e-6)
+        # The page's weights make the product of both the third one, but for Z.
+        gpt, counting = map(float, page.locator("#next .mixed sup").all_inner_texts())
         np.testing.assert_allclose([gpt, counting], at.weights, rtol=0, atol=0.0051)
         logs = np.log(shown)
         odds = logs[:, 2] - logs[:, :2] @ at.weights
         np.testing.assert_allclose(odds, odds[0], rtol=0, atol=1e-5)
         following = [drawn_label(each) for each in TEXT[position + 1 : position + 2]]
-        assert labels_of(table.locator("tr.right .term")) == following
+        assert labels_of(page.locator("#next .right .term")) == following
+    for name, chances in (("GPT", experts.gpt), ("counting", experts.counting)):
+        page.locator("#only button", has_text=name).click()
+        assert values_of(rows)[0] == pytest.approx(float(chances[0].max()), abs=1e-7)
+    page.locator("#only button", has_text="together").click()
     page.locator("#lens td").nth(2).click()  # after "the"
     used = page.locator("#next .used").inner_text()
     assert used == (
@@ -410,7 +411,11 @@ def test_page_shows_the_gpt_counting_and_both_side_by_side(
         largest = chances.max(axis=1)  # of which there may be two in float32
         np.testing.assert_allclose(chances[np.arange(T), ids], largest, rtol=1e-6)
     both = open_page([subject, one])
-    assert both.locator("#next .experts").count() == both.locator("#next .guesses").count() == 1
+    for n, likeliest in ((0, subject.lens.probabilities[-1, -1, 0]), (1, experts.both[-1].max())):
+        both.locator("#of button").nth(n).click()
+        bars = both.locator("#next li:not([hidden])")
+        assert values_of(bars)[0] == pytest.approx(float(likeliest), abs=1e-7)
+        assert bars.first.get_attribute("data-gpt") == ""  # the only mark is the other one's
     alone = open_page([subject])
     assert not alone.locator("#gpt-alone").is_visible()
     assert not alone.locator("#lens-experts").is_visible()
@@ -552,7 +557,7 @@ def test_fit_shows_the_whole_matrix(open_page: Open) -> None:
             assert space["x"] + space["width"] <= width
             assert space["y"] + space["height"] <= height
             if stage == "weights":
-                assert space["width"] > 0.75 * min(width, height), "and it is not tiny"
+                assert space["width"] > 0.4 * min(width, height), "and it is not tiny"
             buttons = page.locator("#zoom-fit").bounding_box()
             assert buttons
             assert buttons["y"] + buttons["height"] <= height, "the button does not run away"
@@ -621,7 +626,7 @@ def test_page_shows_two_checkpoints_and_their_difference(
     assert page.locator(".matrix-box:visible").count() == 2
     saved(page)
     assert page.evaluate("window.saved.length") == 2
-    page.locator("#stages button").nth(4).click()
+    page.locator("#stages [data-stage=context]").click()
     choices.nth(2).click()
     assert "no difference" in page.locator(".refusal").first.inner_text()
 

@@ -35,9 +35,9 @@ def joined(scripts: Sequence[str]) -> str:
 class Kind:
     """What a page is made of, as names of files in ASSETS; scripts in the order of their imports.
 
-    name: of the kind, for its title. fragments: placeholders of page.html and files, one or several
-    for each. worker: scripts that compute in a thread of their own. hidden: main and footer, until
-    a script shows them.
+    name: of the kind, for its title. fragments: placeholders of page.html and their files.
+    worker: scripts that compute in a thread of their own. hidden: main and footer, until a script
+    shows them.
     """
 
     name: str
@@ -68,9 +68,8 @@ def template(kind: Kind) -> Callable[[str, str], str]:
             "form-action 'none'",
         ]
     )
-    fragments = dict.fromkeys(("notice", "editor", "cards"), "")
-    for name, file in kind.fragments:
-        fragments[name] = "\n      ".join(filter(None, (fragments[name], _read(file).strip())))
+    fragments = dict.fromkeys(("notice", "editor", "cards", "changes", "drawing"), "")
+    fragments |= {name: _read(file).strip() for name, file in kind.fragments}
     fixed = {
         **fragments,
         "name": kind.name,

@@ -65,12 +65,12 @@ OWN = (
     "live/ask.js",
     "live/start.js",
 )
-FRAGMENTS = (("notice", "live/notice.html"), ("cards", "live/ask.html"))
+FRAGMENTS = tuple((name, f"live/{name}.html") for name in ("notice", "changes", "drawing"))
 LIVE = Kind(
     "live",
     (*OWN, "live/editor.js", "live/live.js"),
     ("page.css", "live/live.css"),
-    (("editor", "live/editor.html"), ("cards", "live/write.html"), *FRAGMENTS),
+    (("editor", "live/editor.html"), *FRAGMENTS),
     (*BOTH, *MODEL, "model/analysis.js", "model/worker.js"),
     hidden=True,
 )

@@ -47,6 +47,7 @@ SHARED = (
     "measures.js",
     "save.js",
     "matrices.js",
+    "map.js",
     "keys.js",
     "about.js",
     "schedule.js",

@@ -23,6 +23,8 @@ export function makeHeads(app) {
   let shape = ""; // what the buttons are
   /** @type {HTMLButtonElement[]} */
   let buttons = [];
+  /** @type {HTMLButtonElement[]} Of the same heads, on a page that computes. */
+  let switches = [];
   /** @type {{scales: Scale[], places: Place[]}} */
   let shown = { scales: [], places: [] };
   /** @type {{x: number, y: number, side: number}[] | null} */
@@ -46,6 +48,10 @@ export function makeHeads(app) {
         ? 0
         : -1;
     }
+    switches.forEach((button, n) => {
+      const { layer, head } = shown.places[n];
+      button.setAttribute("aria-checked", String(!app.switches?.off(layer, head)));
+    });
   }
 
   /** Offers the measures, which depend on the kind of attention. */
@@ -68,7 +74,11 @@ export function makeHeads(app) {
     const made = JSON.stringify([order.value, app.state.of === "diff", places]);
     if (made !== shape) {
       buttons = places.map((place) => thumbnail(app, place, order.value));
-      grid.replaceChildren(sheet, ...buttons);
+      switches = app.switches ? places.map(switchOf) : [];
+      const tiles = buttons.map((button, n) =>
+        make("div", { class: "head" }, button, ...switches.slice(n, n + 1))
+      );
+      grid.replaceChildren(sheet, ...tiles);
       frames = null;
     }
     shape = made;
@@ -116,7 +126,10 @@ export function makeHeads(app) {
 
   grid.addEventListener("click", (event) => {
     const button = /** @type {HTMLElement} */ (event.target).closest("button");
-    if (button) choose(button);
+    if (!button) return;
+    const { layer, head } = shown.places[switches.indexOf(button)] ?? {};
+    if (layer === undefined) choose(button);
+    else app.switches?.toggle(layer, head);
   });
   grid.addEventListener("keydown", (event) => {
     const at = buttons.indexOf(/** @type {HTMLButtonElement} */ (event.target));
@@ -170,9 +183,23 @@ function measured(app, n, layer, head) {
   return first === null || second === null ? null : second - first;
 }
 
+/** A head's switch, beside its picture. @param {Place} place */
+function switchOf({ layer, head }) {
+  const label = `L${layer} H${head} is on: click to switch it`;
+  return make("button", {
+    type: "button",
+    role: "switch",
+    class: "switch",
+    "aria-label": label,
+    title: label,
+    "data-switch": `${layer}.${head}`,
+  });
+}
+
 /** @param {App} app @param {Place} place @param {string} order */
 function thumbnail(app, { layer, head, value, off }, order) {
   const name = `L${layer} H${head}`;
+  const kind = pictured(app, layer, head).payload.kinds?.[layer]?.[head] ?? "";
   const button = make(
     "button",
     {
@@ -180,10 +207,10 @@ function thumbnail(app, { layer, head, value, off }, order) {
       class: off ? "off" : "",
       "data-layer": layer,
       "data-head": head,
-      "aria-label": off ? `${name}, switched off` : name,
+      "aria-label": [name, kind, off && "switched off"].filter(Boolean).join(", "),
     },
     make("span", { class: "picture" }),
-    make("span", { class: "name" }, name),
+    make("span", { class: "name" }, name, ...kind ? [make("small", null, kind)] : []),
   );
   if (order) {
     const measure = pictured(app, layer, head).measures[Number(order)];

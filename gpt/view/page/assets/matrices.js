@@ -3,7 +3,6 @@
 // and a line with the numbers of the cell under the mouse, or of the pinned one.
 
 import { Scale } from "./colours.js";
-import { STAGES } from "./data.js";
 import { matrixOf } from "./derive.js";
 import { MatrixView } from "./matrix.js";
 import { short, signed } from "./numbers.js";
@@ -35,11 +34,6 @@ export function makeMatrices(app) {
     ["mean", "mean of heads", "The mean of the layer's heads"],
     ["rollout", "rollout", "Π ½(mean of heads + I) up to the layer: a heuristic"],
   ], (view) => app.change({ view: /** @type {State["view"]} */ (view) }));
-  const showStage = segments(
-    part("stages"),
-    STAGES.map(([name, title], n) => [name, title, `${name}: key ${n + 1}`]),
-    (stage) => app.change({ stage }),
-  );
   const showScale = segments(part("scale"), [
     ["fixed", "even", "Weights: from 0 to 1, evenly"],
     ["root", "√", "By the square root: small ones show"],
@@ -80,13 +74,24 @@ export function makeMatrices(app) {
     host.classList.toggle("two", panels.length > 1);
     showView(state.view, (view) => view === "rollout" && app.subjects[0].crossed);
     showScale(state.scale);
-    showStage(state.stage, (stage) => state.view === "rollout" && stage !== "weights");
     const [{ matrix }] = panels;
     const keys = typeof matrix === "string" || matrix.keys;
     const { sides: [query, key], crossed } = app.subjects[0];
     const reads = crossed ? "; a row predicts the character after it" : "";
     say(part("axes"), `rows = ${query}, columns = ${keys ? key : "dimension"}${reads}`);
     describe(app);
+    mark();
+  }
+
+  /** Tells the style sheet where the pinned cell ends: #by-hand stands there. */
+  function mark() {
+    const at = app.state.cell && views[app.panels.length - 1].endOf(...app.state.cell);
+    for (const [n, name] of ["x", "y"].entries()) {
+      host.parentElement?.style.setProperty(
+        `--cell-${name}`,
+        at ? `${at[n] - origin(host)[n]}px` : "0",
+      );
+    }
   }
 
   /** Draws the crosshair and the line of numbers again. */
@@ -96,7 +101,15 @@ export function makeMatrices(app) {
     });
     describe(app);
   }
+  host.addEventListener("scroll", mark, true);
+  new ResizeObserver(mark).observe(host);
   return { host, render, follow };
+}
+
+/** Where an element begins in the window. @param {Element} element */
+function origin(element) {
+  const { left, top } = element.getBoundingClientRect();
+  return [left, top];
 }
 
 /** The line that describes the cell under the mouse, or the pinned one. @param {App} app */

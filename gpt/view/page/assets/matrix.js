@@ -221,6 +221,15 @@ export class MatrixView {
     return inside && !(matrix.causal && column > row) ? [row, column] : null;
   }
 
+  /** Where a cell ends in the window, at its lower right. @param {number} row @param {number} column */
+  endOf(row, column) {
+    const { left, top } = this.box.getBoundingClientRect();
+    return [
+      left + this.left + (column + 1) * this.width - this.box.scrollLeft,
+      top + this.top + (row + 1) * this.height - this.box.scrollTop,
+    ];
+  }
+
   /** The cell that the keyboard selects. @returns {[number, number]} */
   #cursor() {
     return this.app.pointed ?? this.app.state.cell ?? [(this.matrix?.rows ?? 1) - 1, 0];

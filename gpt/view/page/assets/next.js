@@ -1,10 +1,9 @@
 // @ts-check
-// The next character as bars: what the model expects; of a model with counting, what the GPT, counting
-// and both together expect, side by side, and how the gate mixed them.
+// The next character as one chart: a bar for each likely character; where two are compared, the change;
+// where counting predicts beside the GPT, a mark for each of both. Below it, what belongs to the bars.
 
-import { decimals, short } from "./numbers.js";
+import { decimals, short, signed } from "./numbers.js";
 import {
-  bar,
   count,
   lead,
   make,
@@ -14,110 +13,201 @@ import {
   named,
   part,
   positionOf,
-  shownSubjects,
+  say,
+  segments,
 } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Subject} Subject */
-/** @typedef {import("./guesses.js").Guess} Guess */
 /** @typedef {import("./guesses.js").Experts} Experts */
+/** @typedef {import("./state.js").State} State */
+/** A next character. out: the filter that removes it, or nothing. gpt, counting: what each of both
+ * expects, where both predict together.
+ * @typedef {{character: string, label: string, share: number, out: string, gpt?: number,
+ *   counting?: number}} Next */
+/** The likeliest characters at a position, the share of any (null: not known), and what else is to say;
+ * right: of pairs, the label of the character that comes there.
+ * @typedef {{first: Next[], shareOf: (character: string) => number | null, said: string,
+ *   right?: string}} Expected */
 
-const EXPERTS = /** @type {const} */ (["gpt", "counting", "both"]);
+export const MOST_BARS = 10;
 const LEAST = 1e-6; // a smaller rest is rounding
+const MARKS = /** @type {const} */ (["before", "gpt", "counting"]);
+
+/** A bar of the chart, whose elements stay while its numbers change. @param {(item: Element) => void} choose */
+function makeBar(choose) {
+  const term = make("button", { type: "button", class: "term" });
+  const fill = make("span", { class: "fill" });
+  const marks = MARKS.map((name) => make("span", { class: `mark ${name}` }));
+  const track = make("span", { class: "bar", "aria-hidden": "true" }, fill, ...marks);
+  const [number, change] = ["number", "change"].map((name) => make("span", { class: name }));
+  const item = make("li", null, term, track, number, change);
+  term.addEventListener("click", () => choose(item));
+  return { item, term, fill, marks, number, change };
+}
 
 /** @param {App} app */
 export function makeNext(app) {
   const host = part("next");
-  let drawn = "";
+  /** @type {(Next | null)[]} */
+  let shown = [];
+  const bars = Array.from({ length: MOST_BARS + 1 }, (_, n) =>
+    makeBar(() => {
+      const next = shown[n]?.character ?? "";
+      app.change({ next: app.state.next === next ? "" : next });
+    }));
+  const below = make("div", { class: "below" });
+  host.replaceChildren(
+    make("ol", { class: "guesses" }, ...bars.map(({ item }) => item)),
+    below,
+  );
+  const counts = app.subjects.some(({ experts }) => experts);
+  const showOnly = segments(
+    part("only"),
+    counts
+      ? [
+        ["", "together", "The GPT and counting"],
+        ["gpt", "GPT", "The GPT alone"],
+        ["counting", "counting", "Counting alone"],
+      ]
+      : [],
+    (only) => app.change({ only: /** @type {State["only"]} */ (only) }),
+  );
+
   function render() {
     const subject = lead(app);
     const position = positionOf(app);
-    const now = `${app.changes} ${position} ${app.state.of}`;
-    if (now === drawn) return;
-    drawn = now;
-    const following = subject.labels[position + 1];
-    part("next-of").textContent = `after ${named(subject, position)}` +
-      (following === undefined ? "" : `; the text goes on with '${following}'`);
-    host.replaceChildren(
-      ...shownSubjects(app).map((subject) => {
-        const position = positionOf(app, subject);
-        const title = app.subjects.length > 1 ? [make("h3", null, subject.name)] : [];
-        const { experts, layers } = subject;
-        const shown = experts
-          ? sideBySide(subject, experts, position)
-          : [guessList(app, subject, subject.lens?.at(layers, position, Infinity) ?? [], position)];
-        return make("div", null, ...title, ...shown);
-      }),
+    const { only, next } = app.state;
+    showOnly(only);
+    const found = expectedAt(app, subject, position);
+    if (!found) return;
+    const other = app.subjects.find((each) => each !== subject);
+    const before = other && expectedAt(app, other, positionOf(app, other));
+    const follows = subject.labels[position + 1];
+    const right = found.right ?? follows;
+    say(
+      part("next-of"),
+      app.after?.(subject) ?? `after ${named(subject, position)}` +
+          (follows === undefined ? "" : `; the text goes on with '${follows}'`),
+    );
+    const rest = 1 - found.first.reduce((sum, { share, out }) => out ? sum : sum + share, 0);
+    /** @type {Next[]} */
+    const lines = [...found.first];
+    if (rest > LEAST) lines.push({ character: "", label: "rest", share: rest, out: "" });
+    shown = lines;
+    bars.forEach(({ item, term, fill, marks, number, change }, n) => {
+      const line = lines[n];
+      item.hidden = !line;
+      if (!line) return;
+      const { character, label, share, out } = line;
+      const isRest = character === "";
+      item.className = out ? "out" : isRest ? "rest" : label === right ? "right" : "";
+      item.title = out && `removed by ${out}`;
+      item.dataset.value = String(share);
+      say(term, label);
+      term.disabled = isRest;
+      term.setAttribute("aria-pressed", String(!isRest && character === next));
+      fill.style.width = `${100 * Math.min(1, share)}%`;
+      const old = isRest ? null : before?.shareOf(character) ?? null;
+      const places = { before: old, gpt: line.gpt ?? null, counting: line.counting ?? null };
+      MARKS.forEach((name, m) => {
+        const place = name === "before" || !other ? places[name] : null;
+        marks[m].hidden = place === null;
+        item.dataset[name] = String(place ?? "");
+        marks[m].style.left = `${100 * Math.min(1, place ?? 0)}%`;
+      });
+      say(number, out || short(share, app.digits));
+      say(change, old === null ? "" : signed(share - old, 3));
+    });
+    host.classList.toggle("compared", Boolean(before));
+    below.replaceChildren(
+      ...found.said ? [make("p", { class: "hint", id: "draw-said" }, found.said)] : [],
+      ...effect(app),
+      ...subject.experts && !other ? mixed(subject, subject.experts, position) : [],
     );
   }
   return { host, render };
 }
 
-/** @param {App} app @param {Subject} subject @param {Guess[]} guesses @param {number} position */
-function guessList({ digits }, { characters }, guesses, position) {
-  const rest = 1 - guesses.reduce((sum, { probability }) => sum + probability, 0);
-  const items = guesses.map(({ label, character, probability }) =>
-    row(label, probability, character === characters[position + 1], digits)
-  );
-  if (rest > LEAST) items.push(row("rest", rest, false, digits));
-  return make("ol", { class: "guesses" }, ...items);
+/**
+ * What is expected at a position: on a page that computes also with temperature and filters.
+ * @param {App} app
+ * @param {Subject} subject
+ * @param {number} position
+ * @returns {Expected | null}
+ */
+function expectedAt(app, subject, position) {
+  const drawn = app.drawing?.(subject, position);
+  if (drawn) return drawn;
+  const { experts, lens, layers } = subject;
+  const only = app.state.only || "both";
+  /** @type {Next[]} */
+  const first = experts
+    ? experts.at(position).map(({ gpt, counting, [only]: share, ...each }) => {
+      return { ...each, share, out: "", ...only === "both" ? { gpt, counting } : {} };
+    }).sort((a, b) => b.share - a.share)
+    : lens?.at(layers, position, MOST_BARS).map(({ probability, ...each }) => {
+      return { ...each, share: probability, out: "" };
+    }) ?? [];
+  const said = app.drawing ? "Temperature and filters apply at the end of the text." : "";
+  const shareOf = (/** @type {string} */ character) =>
+    first.find((each) => each.character === character)?.share ?? null;
+  return first.length ? { first, shareOf, said } : null;
 }
 
-/** @param {string} label @param {number} share @param {boolean} right @param {number} digits */
-function row(label, share, right, digits) {
-  return make(
-    "li",
-    { class: right ? "right" : "", "data-value": share },
-    make("span", { class: label === "rest" ? "term rest" : "term" }, label),
-    bar(share),
-    make("span", { class: "number" }, short(share, digits)),
+/** The losses of two that are compared. @param {App} app @returns {Element[]} */
+function effect(app) {
+  if (app.subjects.length < 2) return [];
+  const [before, after] = app.subjects;
+  const what = makeColumn(make("span", { class: "unseen" }, "what"));
+  const compared = [makeColumn("A", before.name), makeColumn("B", after.name)];
+  const rows = (app.compared ?? lossRows)(before, after);
+  const legend = make(
+    "p",
+    { class: "hint", id: "next-said" },
+    make("span", { class: "mark" }),
+    " A; the number at the end is B − A. The loss does not contain this next character.",
   );
+  return [legend, makeTable("effect", [what, ...compared, makeColumn("B − A")], rows)];
+}
+
+/** @param {Subject} before @param {Subject} after */
+function lossRows(before, after) {
+  const same = before.labels.join() === after.labels.join();
+  return [lossRow("loss of the text", before, after, same)];
 }
 
 /**
- * A table of characters × (GPT, counting, together), and how the three go together.
+ * The mean surprisals of both, and their difference if the text is the same.
+ * @param {string} name
+ * @param {Subject} before
+ * @param {Subject} after
+ * @param {boolean} same
+ */
+export function lossRow(name, before, after, same) {
+  const difference = after.loss - before.loss;
+  const change = same && !isNaN(difference) ? `${signed(difference, 3)} nats/char` : "";
+  const cells = [before, after].map(({ loss }) => isNaN(loss) ? "–" : decimals(loss, 3));
+  return makeRow({ id: "loss" }, name, ...[...cells, change].map((text) => make("td", null, text)));
+}
+
+/**
+ * How the GPT and counting go together at a position.
  * @param {Subject} subject
  * @param {Experts} experts
  * @param {number} position
  */
-function sideBySide({ characters, labels }, experts, position) {
+function mixed({ labels }, experts, position) {
   const { weights, length, total, kinds, pairs } = experts.used(position);
   const [gpt, counting] = weights.map((weight) => decimals(weight, 2));
-  const columns = [
-    makeColumn(make("span", { class: "unseen" }, "character")),
-    makeColumn("GPT", `weight ${gpt}`),
-    makeColumn("counting", `weight ${counting}`),
-    makeColumn("together", "their product"),
-  ];
-  const line = (
-    /** @type {string} */ label,
-    /** @type {readonly number[]} */ shares,
-    /** @type {string} */ kind,
-  ) =>
-    makeRow(
-      { class: kind },
-      make("span", { class: "term" }, label),
-      ...shares.map((share, n) => {
-        const number = make("span", { class: "number" }, decimals(share, 3));
-        const inside = make("div", null, bar(share), number);
-        return make("td", { class: EXPERTS[n], "data-value": share }, inside);
-      }),
-    );
-  const candidates = experts.at(position);
-  const lines = candidates.map((candidate) => {
-    const right = candidate.character === characters[position + 1];
-    return line(candidate.label, EXPERTS.map((name) => candidate[name]), right ? "right" : "");
-  });
-  const rest = EXPERTS.map((name) =>
-    Math.max(0, 1 - candidates.reduce((sum, each) => sum + each[name], 0))
-  );
-  if (rest.some((share) => share > LEAST)) lines.push(line("rest", rest, "rest"));
-  const table = makeTable("experts", columns, lines);
   const history = labels.slice(position + 1 - length, position + 1).join("");
   const formula = make(
     "p",
     { class: "hint mixed" },
-    "together = GPT",
+    make("span", { class: "mark gpt" }),
+    " GPT ",
+    make("span", { class: "mark counting" }),
+    " counting; together = GPT",
     make("sup", null, gpt),
     " × counting",
     make("sup", null, counting),
@@ -133,5 +223,5 @@ function sideBySide({ characters, labels }, experts, position) {
       kinds > 1 ? `${kinds} different characters followed.` : "always the same character followed.",
     );
   } else used.append("no character before it: only how common each character is.");
-  return [table, formula, used];
+  return [formula, used];
 }

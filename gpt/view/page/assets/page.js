@@ -9,6 +9,9 @@ import { makeView } from "./view.js";
 const data = JSON.parse(part("data").textContent ?? "");
 makeView(data, data.subjects.map((subject) => new Subject(subject, data)), "diff", {
   settings: [],
+  opening:
+    "What every head of this model reads of the text. Point at a character, or click one to keep it; " +
+    "click a head, a cell.",
   parts: () => [],
   keys: [],
 });

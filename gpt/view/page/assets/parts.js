@@ -27,11 +27,19 @@ import { short } from "./numbers.js";
  * @property {[number, number] | null} pointed the matrix's cell under the mouse or the keyboard
  * @property {number | null} reading the text's character under the mouse or the keyboard
  * @property {boolean} dark
+ * @property {number} type how much larger than usual the letters are
+ * @property {((subject: Subject, position: number) => import("./next.js").Expected | null)} [drawing]
+ *   of a page that computes: what the next character is drawn from, where it knows all of it
+ * @property {((subject: Subject) => string)} [after] of pairs: where the next character stands
+ * @property {((before: Subject, after: Subject) => HTMLElement[])} [compared] of pairs: what two write
+ * @property {{toggle: (layer: number, head: number) => void,
+ *   off: (layer: number, head: number) => boolean}} [switches] of heads, on a page that computes
  * @property {(name: string) => string} colour of the theme
  * @property {number} digits that the numbers carry
  * @property {(patch: Partial<State>) => void} change
  * @property {(cell: [number, number] | null) => void} point
  * @property {(position: number | null) => void} read
+ * @property {() => void} follow draws what depends on the mouse
  */
 
 const THOUSANDS = new Intl.NumberFormat("en");
@@ -156,12 +164,6 @@ export function bar(share, both = false) {
   fill.style.width = `${size}%`;
   fill.style.left = both ? `${share < 0 ? 50 - size : 50}%` : "0";
   return make("span", { class: both ? "bar both" : "bar", "aria-hidden": "true" }, fill);
-}
-
-/** Gives a bar without negative shares another length. @param {Element} bar @param {number} share */
-export function lengthen(bar, share) {
-  const [fill] = /** @type {Iterable<HTMLElement>} */ (/** @type {any} */ (bar.children));
-  fill.style.width = `${100 * Math.min(1, share)}%`;
 }
 
 /**

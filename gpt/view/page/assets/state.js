@@ -14,6 +14,8 @@ import { LAYER_STAGES, STAGES } from "./data.js";
  * @property {import("./colours.js").Mode} scale
  * @property {[number, number] | null} cell pinned row and column
  * @property {number[]} pins positions of the text
+ * @property {"" | "gpt" | "counting"} only what alone predicts, of a model with counting
+ * @property {string} next the next character whose logit is taken apart, or nothing: the likeliest
  * @property {Record<string, string>} more of a page that computes: its own settings, by name
  */
 
@@ -22,18 +24,16 @@ const CHOICES = {
   view: ["head", "mean", "rollout"],
   stage: STAGES.map(([name]) => /** @type {string} */ (name)),
   scale: ["fixed", "root", "row"],
+  only: ["", "gpt", "counting"],
 };
 
 /** @param {State} state */
 export function toHash({ more, ...state }) {
-  const parts = Object.entries(state).map(([name, value]) => {
-    if (value === null || (Array.isArray(value) && !value.length)) return "";
-    return `${name}=${value}`;
+  const parts = Object.entries({ ...state, ...more }).map(([name, value]) => {
+    const text = String(value ?? "");
+    return text && `${name}=${Array.isArray(value) ? text : encodeURIComponent(text)}`;
   });
-  const own = Object.entries(more).map(([name, value]) =>
-    value && `${name}=${encodeURIComponent(value)}`
-  );
-  return [...parts, ...own].filter(Boolean).join("&");
+  return parts.filter(Boolean).join("&");
 }
 
 /**
@@ -68,6 +68,8 @@ export function fromHash(hash, start, subjects) {
     scale: choice("scale"),
     cell: cell.length === 2 ? cell : null,
     pins: [...new Set(numbers("pins"))],
+    only: choice("only"),
+    next: said.get("next") ?? "",
     more: Object.fromEntries(Object.keys(start.more).map((name) => [name, said.get(name) ?? ""])),
   });
   return settled(state, subjects);

@@ -8,11 +8,12 @@ import { Scale } from "./colours.js";
 import { panelsOf } from "./derive.js";
 import { makeHeads } from "./heads.js";
 import { listen } from "./keys.js";
+import { makeMap } from "./map.js";
 import { makeLens } from "./lens.js";
 import { makeMatrices } from "./matrices.js";
 import { makeMeasures } from "./measures.js";
 import { makeNext } from "./next.js";
-import { part, segments } from "./parts.js";
+import { part, say, segments } from "./parts.js";
 import { makeSave } from "./save.js";
 import { Schedule } from "./schedule.js";
 import { fromHash, settled, toHash } from "./state.js";
@@ -25,10 +26,13 @@ import { makeText } from "./text.js";
 /** @typedef {import("./parts.js").Part} Part */
 /** @typedef {import("./state.js").State} State */
 
+const PROJECTED = 1.35; // times the usual size of letters, as in page.css
+
 /**
  * What a page that computes adds. settings: the names of its settings in the address.
  * @typedef {object} Additions
  * @property {string[]} settings
+ * @property {string} opening what to do with the page, and whose model it is
  * @property {(app: App) => Part[]} parts
  * @property {import("./keys.js").Key[]} keys
  */
@@ -59,6 +63,8 @@ export function makeView(data, subjects, compared, additions) {
     scale: "fixed",
     cell: null,
     pins: [],
+    only: "",
+    next: "",
     more: Object.fromEntries(additions.settings.map((name) => [name, ""])),
   };
 
@@ -74,6 +80,7 @@ export function makeView(data, subjects, compared, additions) {
     pointed: null,
     reading: null,
     dark: system.matches,
+    type: 1,
     colour(name) {
       return colours[name] ??= getComputedStyle(document.documentElement).getPropertyValue(
         `--${name}`,
@@ -101,26 +108,33 @@ export function makeView(data, subjects, compared, additions) {
       app.reading = position;
       follow();
     },
+    follow: () => follow(),
   };
 
+  const own = additions.parts(app);
   const [text, next, cell, lens] = [makeText(app), makeNext(app), makeCell(app), makeLens(app)];
   // A model with an encoder has no lens, and of two texts none is the one to read.
-  const predicts = subjects.every((subject) => subject.lens);
-  for (const id of ["text", "lens"]) {
-    part(id).closest(".card")?.toggleAttribute("hidden", !predicts);
-  }
-  const own = additions.parts(app);
-  const moving = own.filter(({ follows }) => follows);
-  const pointable = predicts ? [text, next, lens, ...moving] : moving; // depend on the mouse
+  const reads = subjects.every((subject) => subject.lens);
+  const predicts = reads || app.drawing !== undefined;
+  for (const id of ["text", "lens"]) part(`${id}-card`).hidden = !reads;
+  part("next-card").hidden = !predicts;
+  const moving = [
+    ...reads ? [text, lens] : [],
+    ...predicts ? [next] : [],
+    ...own.filter(({ follows }) => follows),
+  ]; // depend on the mouse
   const matrices = makeMatrices(app);
   const schedule = new Schedule([
     makeTitle(app),
-    ...predicts ? [text, next] : [],
-    ...own,
+    ...reads ? [text] : [],
+    ...own.filter(({ follows }) => follows),
+    ...predicts ? [next] : [],
+    makeMap(app),
     makeHeads(app),
     matrices,
+    ...own.filter(({ follows }) => !follows),
     cell,
-    ...predicts ? [lens] : [],
+    ...reads ? [lens] : [],
     makeMeasures(app),
     makeSave(app),
     makeChecks(app),
@@ -149,7 +163,7 @@ export function makeView(data, subjects, compared, additions) {
   /** Draws the parts that depend on the mouse. */
   function follow() {
     matrices.follow();
-    for (const each of pointable) each.render();
+    for (const each of moving) each.render();
     if (!app.state.cell) cell.render();
   }
 
@@ -164,7 +178,16 @@ export function makeView(data, subjects, compared, additions) {
   const asOpened = app.state.view === "head" && app.state.layer === first &&
     app.state.head === second;
   part("heads-why").textContent = why && asOpened ? `Opened on L${first} H${second}: ${why}.` : "";
+  say(part("opening"), additions.opening);
   darken();
+  /** Larger type and fewer words, or as before. */
+  function project() {
+    const on = document.documentElement.toggleAttribute("data-projector");
+    part("projector").setAttribute("aria-pressed", String(on));
+    app.type = on ? PROJECTED : 1;
+    render();
+  }
+  part("projector").addEventListener("click", project);
   part("theme").addEventListener("click", () => {
     theme = { auto: "light", light: "dark", dark: "auto" }[theme] ?? "auto";
     darken();
@@ -174,7 +197,8 @@ export function makeView(data, subjects, compared, additions) {
     darken();
     render();
   });
-  listen(app, additions.keys);
+  const keys = [{ key: "p", name: "p", does: "larger type, for a projector", act: project }];
+  listen(app, [...additions.keys, ...keys]);
   addEventListener("hashchange", () => {
     if (location.hash.slice(1) === toHash(app.state)) return;
     app.state = fromHash(location.hash, start, app.subjects);

@@ -1,14 +1,25 @@
 // @ts-check
 // The page of a model without an encoder.
 
-import { makeAsk } from "./ask.js";
+import { makeAsk, makeByHand } from "./ask.js";
 import { Editor } from "./editor.js";
 import { Session } from "./session.js";
 import { start } from "./start.js";
-import { makeWrite } from "./write.js";
+import { drawnNext } from "./write.js";
 
 start({
+  opening:
+    "Type in the text, or press write: the model continues it, and everything below follows. " +
+    "Click a head, a character, a cell.",
   session: (data, client, show) => new Session(data, client, show),
   editor: (session, typed) => new Editor(session, typed),
-  parts: (app, session) => [makeAsk(app, session), makeWrite(app, session)],
+  parts(app, session) {
+    app.drawing = (subject, position) => {
+      const { options } = session;
+      const scores = position === subject.length - 1 ? subject.nextOf(options.only()) : null;
+      const both = options.only() ? null : subject.payload.next ?? null;
+      return scores && drawnNext(session, scores, options.drawing, both);
+    };
+    return [makeAsk(app, session), makeByHand(app, session)];
+  },
 });

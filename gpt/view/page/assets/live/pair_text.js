@@ -6,7 +6,7 @@ import { css, ink, Scale } from "../colours.js";
 import { short, signed } from "../numbers.js";
 import { followCharacters, lead, make, part, say, segments, showLegend } from "../parts.js";
 import { KINDS } from "./pair_session.js";
-import { makeDrawn } from "./pair_write.js";
+import { drawnTarget } from "./pair_write.js";
 
 /** @typedef {import("../parts.js").App} App */
 /** @typedef {import("../data.js").Matrix} Matrix */
@@ -92,8 +92,7 @@ export function makePair(app, session) {
     const point = (/** @type {number | null} */ place) => {
       if (place === (pointed?.side === side ? pointed.place : null)) return;
       pointed = place === null ? null : { side, place };
-      render();
-      renderDraw();
+      app.follow();
     };
     followCharacters(host, () => tiles, point, (place) => keep({ side, place }));
   }
@@ -102,8 +101,7 @@ export function makePair(app, session) {
   function keep({ side, place }) {
     if (side !== "target" || !place) return;
     session.row = session.row === place - 1 ? null : place - 1;
-    render();
-    renderDraw();
+    app.follow();
   }
 
   /** The row of the decoder whose character is described. @param {Pair} pair */
@@ -145,12 +143,15 @@ export function makePair(app, session) {
     say(part("pair-said"), sentence(app, subject, pair, row, found));
   }
 
-  const draw = makeDrawn(session);
-  const renderDraw = () => draw(lead(app), rowOf);
-  return [
-    { host, render, follows: true },
-    { host: part("draw"), render: renderDraw, follows: true },
-  ];
+  app.drawing = ({ payload: { pair } }) => pair ? drawnTarget(session, pair, rowOf(pair)) : null;
+  app.after = ({ payload: { pair } }) => {
+    if (!pair) return "";
+    const row = rowOf(pair);
+    const before = pair.read.labels.slice(Math.max(0, row - 9), row + 1);
+    const goesOn = pair.expected[row] === undefined ? "" : `; here comes '${pair.expected[row]}'`;
+    return `after ${session.spell("target", before)}${goesOn}`;
+  };
+  return { host, render, follows: true };
 }
 
 /** @param {Subject} subject @returns {Matrix} */

@@ -2,49 +2,42 @@
 // What the next character of a target is drawn from, and what two models write.
 
 import { SHAPING } from "../model/sampler.js";
-import { make, makeRow, part, say } from "../parts.js";
-import { lossRow } from "./ask.js";
+import { lossRow } from "../next.js";
+import { make, makeRow } from "../parts.js";
 import { BEFORE_TARGET } from "./pair_session.js";
-import { drawList } from "./write.js";
+import { drawnNext } from "./write.js";
 
 /** @typedef {import("../data.js").Subject} Subject */
 /** @typedef {import("../payload.js").Pair} Pair */
 /** @typedef {import("./pair_session.js").PairSession} PairSession */
 
-/** The card "How it writes". @param {PairSession} session */
-export function makeDrawn(session) {
-  const showList = drawList();
-  /** @param {Subject} subject @param {(pair: Pair) => number} rowOf */
-  return (subject, rowOf) => {
-    const { pair } = subject.payload;
-    if (!pair) return;
-    const row = rowOf(pair);
-    const size = session.data.vocabulary.length;
-    const scores = Float64Array.from(pair.logits.subarray(row * size, (row + 1) * size));
-    const { options } = session;
-    const drawing = { ...options.drawing };
-    const greedy = drawing.temperature === 0;
-    if (greedy) { // the model's own probabilities, of which the largest is taken
-      for (const name of SHAPING) Object.assign(drawing, { [name]: null });
-      drawing.temperature = 1;
-    } else { // these are never drawn
-      for (const each of [BEFORE_TARGET, ...session.data.unwritten]) {
-        scores[session.ids.get(each) ?? -1] = -Infinity;
-      }
+/**
+ * What a character of a target is drawn from.
+ * @param {PairSession} session
+ * @param {Pair} pair
+ * @param {number} row of the decoder
+ */
+export function drawnTarget(session, pair, row) {
+  const size = session.data.vocabulary.length;
+  const scores = Float64Array.from(pair.logits.subarray(row * size, (row + 1) * size));
+  const drawing = { ...session.options.drawing };
+  const right = pair.expected[row];
+  if (drawing.temperature !== 0) { // these are never drawn
+    for (const each of [BEFORE_TARGET, ...session.data.unwritten]) {
+      scores[session.ids.get(each) ?? -1] = -Infinity;
     }
-    const labels = session.data.vocabulary_labels;
-    const { first, drawable } = showList(labels, scores, drawing);
-    const before = session.spell("target", pair.read.labels.slice(Math.max(0, row - 9), row + 1));
-    const shaping = greedy
-      ? "temperature 0 takes the likeliest; filters have no effect."
-      : `at temperature ${options.values.temperature}, ${drawable}.`;
-    say(part("draw-said"), `After ${before} the likeliest is '${labels[first]}'; ${shaping}`);
-  };
+    return { ...drawnNext(session, scores, drawing, null), right };
+  }
+  // The model's own probabilities, of which the largest is taken.
+  for (const name of SHAPING) Object.assign(drawing, { [name]: null });
+  drawing.temperature = 1;
+  const said = "Temperature 0 takes the likeliest; filters have no effect.";
+  return { ...drawnNext(session, scores, drawing, null), said, right };
 }
 
-/** The comparison of two subjects. @param {PairSession} session @returns {import("./ask.js").Rows} */
+/** The comparison of two subjects. @param {PairSession} session */
 export function rowsOfPairs(session) {
-  return (before, after) => {
+  return (/** @type {Subject} */ before, /** @type {Subject} */ after) => {
     const pairs = [before, after].map(({ payload: { pair } }) => pair);
     const written = pairs.map((pair) => session.spell("target", pair?.expected ?? []));
     const sources = pairs.map((pair) => session.spell("source", pair?.source.labels ?? []));

@@ -1,7 +1,7 @@
 // @ts-check
 // The page of a model with an encoder.
 
-import { makeAsk } from "./ask.js";
+import { makeAsk, makeByHand } from "./ask.js";
 import { PairEditor } from "./pair_editor.js";
 import { PairSession } from "./pair_session.js";
 import { makePair } from "./pair_text.js";
@@ -10,11 +10,14 @@ import { start } from "./start.js";
 
 /** @type {import("./start.js").Pieces<PairSession>} */
 const pieces = {
+  opening:
+    "Type a source: the model writes its target, and everything below follows. Click a head, a " +
+    "character of the target, a cell.",
   session: (data, client, show) => new PairSession(/** @type {any} */ (data), client, show),
   editor: (session, typed) => new PairEditor(session, typed),
-  parts: (app, session) => [
-    ...makePair(app, session),
-    makeAsk(app, session, rowsOfPairs(session)),
-  ],
+  parts(app, session) {
+    app.compared = rowsOfPairs(session);
+    return [makePair(app, session), makeAsk(app, session), makeByHand(app, session)];
+  },
 };
 start(pieces);

@@ -210,7 +210,6 @@ export class Session {
       off: [...model.off.keys()].join(),
       how: model.how === "zero" ? "" : model.how,
       step: model.step === data.models.length - 1 ? "" : String(data.models[model.step].step),
-      only: options.only ?? "",
       text: share ? this.text : "",
     };
     for (const { name } of data.options) {
@@ -232,9 +231,6 @@ export class Session {
     const step = data.models.findIndex(({ step }) => String(step) === more.step);
     model.step = step < 0 ? data.models.length - 1 : step;
     model.how = more.how === "mean" && model.knowsMeans ? "mean" : "zero";
-    options.only = data.counts && (more.only === "gpt" || more.only === "counting")
-      ? more.only
-      : null;
     for (const { name } of data.options) {
       const text = more[name] === "none" ? "" : more[name];
       if (more[name] === "" || !options.take(name, text)) options.set(name, options.defaults[name]);

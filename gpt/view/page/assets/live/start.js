@@ -13,6 +13,7 @@ import { Client } from "./client.js";
  * What a page of a kind has. editor: of the text, which calls the function when it is another one.
  * @template {Session} S
  * @typedef {object} Pieces
+ * @property {string} opening
  * @property {(data: Payload & Own, client: Client,
  *   show: (subjects: import("../data.js").Subject[]) => void) => S} session
  * @property {(session: S, typed: () => void) => {render: () => void, fill: () => void}} editor
@@ -76,7 +77,9 @@ function openPage(data, pieces) {
     editor.render();
   });
   const editor = pieces.editor(session, () => session.changed());
+  session.options.only = () => data.counts && view?.app.state.only || null;
   const additions = {
+    opening: pieces.opening,
     settings: Object.keys(session.toSettings(false)),
     parts: (/** @type {import("../parts.js").App} */ app) => pieces.parts(app, session),
     keys: [{
@@ -84,10 +87,8 @@ function openPage(data, pieces) {
       name: "x",
       does: "switch the shown head off or on",
       act() {
-        const state = view?.app.state;
-        if (state?.view !== "head") return;
-        session.model.toggle(session.place(state.layer, state.head));
-        session.changed();
+        const { app } = view ?? {};
+        if (app?.state.view === "head") app.switches?.toggle(app.state.layer, app.state.head);
       },
     }],
   };

@@ -3,19 +3,16 @@
 // distribution.
 
 import { FILTERS, probabilities } from "../model/sampler.js";
+import { MOST_BARS } from "../next.js";
 import { decimals } from "../numbers.js";
-import { bar, lengthen, make, part, say, segments } from "../parts.js";
+import { make, part } from "../parts.js";
 
-/** @typedef {import("../parts.js").App} App */
 /** @typedef {import("../model/sampler.js").SampleOptions} SampleOptions */
-/** @typedef {import("./session.js").Session} Session */
+/** @typedef {import("../next.js").Expected} Expected */
 /** An option of `gptx sample`: its field, its help, its default, and the numbers that it takes: whole
  * ones or all, from `least` or above `above`, up to `most` or below `below`, where these are not null.
  * @typedef {{name: string, help: string, default: number | null, whole: boolean, least: number | null,
  *  most: number | null, above: number | null, below: number | null}} Option */
-
-const MOST_DRAWN = 10; // characters of the list
-
 /** Whether an option takes a number. @param {Option} option @param {number} value */
 export function optionTakes({ whole, least, most, above, below }, value) {
   return (whole ? Number.isSafeInteger(value) : Number.isFinite(value)) &&
@@ -41,8 +38,8 @@ export class Options {
   constructor(options, changed) {
     /** @type {Record<string, number | null>} */
     this.values = {};
-    /** @type {"gpt" | "counting" | null} */
-    this.only = null;
+    /** What alone predicts. @type {() => "gpt" | "counting" | null} */
+    this.only = () => null;
     this.options = Object.fromEntries(options.map((option) => [option.name, option]));
     this.defaults = Object.fromEntries(options.map((option) => [option.name, option.default]));
     const said = make("p", { class: "refused", role: "alert", hidden: true });
@@ -106,81 +103,41 @@ export class Options {
   /** @returns {SampleOptions} */
   get drawing() {
     const { length: _, ...drawing } = this.values;
-    return /** @type {any} */ ({ ...drawing, only: this.only });
+    return /** @type {any} */ ({ ...drawing, only: this.only() });
   }
-}
-
-/** @param {App} app @param {Session} session */
-export function makeWrite(app, session) {
-  const { options, data } = session;
-  const showOnly = segments(
-    part("only"),
-    data.counts
-      ? [
-        ["", "together", "The GPT and counting"],
-        ["gpt", "GPT", "The GPT alone"],
-        ["counting", "counting", "Counting alone"],
-      ]
-      : [],
-    (only) => {
-      options.only = /** @type {"gpt" | "counting"} */ (only) || null;
-      session.drawn();
-    },
-  );
-  const showList = drawList();
-  function render() {
-    showOnly(options.only ?? "");
-    const subject = app.subjects[app.subjects.length - 1];
-    const chances = subject.nextOf(options.only);
-    if (!chances) return;
-    const labels = subject.payload.lens?.labels ?? [];
-    const { first, chance, drawable } = showList(labels, chances, options.drawing);
-    part("draw-said").textContent =
-      `At temperature ${options.values.temperature} the likeliest next character is ` +
-      `'${labels[first]}': ${decimals(chance, 3)}. ${drawable}.`;
-  }
-  return { host: part("draw"), render };
 }
 
 /**
- * A list of what sampling makes of the distribution of the next character. The function shows another
- * one: labels of the vocabulary, log-probabilities, options. It returns the likeliest id and its
- * probability at this temperature, and says how many characters can be drawn and what the filters
- * removed. It keeps the list's elements, as new ones would take the browser longer.
+ * What sampling makes of the distribution of the next character.
+ * @param {import("./session.js").Session} session
+ * @param {Float64Array} scores (V,) log-probabilities of the vocabulary
+ * @param {SampleOptions} options
+ * @param {{gpt: Float64Array, counting: Float64Array | null} | null} both what both expect, if
+ *   they predict together
+ * @returns {Expected}
  */
-export function drawList() {
-  const items = Array.from({ length: MOST_DRAWN }, () => {
-    const [term, number] = ["term", "number"].map((name) => make("span", { class: name }));
-    const share = bar(0);
-    return { item: make("li", null, term, share, number), term, share, number };
+export function drawnNext({ all, ids, data }, scores, options, both) {
+  const { before, chances, removed } = probabilities(scores, options);
+  const names = ["temperature", ...Object.keys(FILTERS)].map((name) => name.replace("_", "-"));
+  const order = Array.from(before.keys()).sort((a, b) => before[b] - before[a] || a - b);
+  const first = order.slice(0, MOST_BARS).map((id) => {
+    const drawn = chances[id] > 0;
+    const counting = both?.counting;
+    return {
+      character: all[id],
+      label: data.vocabulary_labels[id],
+      share: drawn ? chances[id] : before[id],
+      out: drawn ? "" : names[removed[id]],
+      ...counting ? { gpt: Math.exp(both.gpt[id]), counting: Math.exp(counting[id]) } : {},
+    };
   });
-  part("draw").replaceChildren(
-    make("ol", { class: "guesses" }, ...items.map(({ item }) => item)),
-  );
-  return (
-    /** @type {string[]} */ labels,
-    /** @type {Float64Array} */ scores,
-    /** @type {SampleOptions} */ options,
-  ) => {
-    const { before, chances, removed } = probabilities(scores, options);
-    const names = ["temperature", ...Object.keys(FILTERS)].map((name) => name.replace("_", "-"));
-    const left = chances.reduce((count, chance) => count + Number(chance > 0), 0);
-    const taken = before.reduce((sum, chance, id) => chances[id] > 0 ? sum : sum + chance, 0);
-    const order = Array.from(before.keys()).sort((a, b) => before[b] - before[a] || a - b);
-    const [first] = order;
-    items.forEach(({ item, term, share, number }, n) => {
-      const id = order[n];
-      item.hidden = id === undefined;
-      if (item.hidden) return;
-      const out = !(chances[id] > 0);
-      item.className = out ? "out" : "";
-      item.title = out ? `removed by ${names[removed[id]]}` : "";
-      say(term, labels[id]);
-      lengthen(share, out ? before[id] : chances[id]);
-      say(number, out ? names[removed[id]] : decimals(chances[id], 3));
-    });
-    const removes = `; the filters removed ${decimals(100 * taken, 1) || "0"} % of the probability`;
-    const drawable = `${left} of ${labels.length} characters can be drawn`;
-    return { first, chance: before[first], drawable: drawable + (taken > 0 ? removes : "") };
+  const left = chances.reduce((count, chance) => count + Number(chance > 0), 0);
+  const taken = before.reduce((sum, chance, id) => chances[id] > 0 ? sum : sum + chance, 0);
+  const removes = `; the filters removed ${decimals(100 * taken, 1) || "0"} % of the probability`;
+  return {
+    first,
+    shareOf: (character) => chances[ids.get(character) ?? -1] ?? null,
+    said: `At temperature ${options.temperature} ${left} of ${all.length} characters can be drawn` +
+      `${taken > 0 ? removes : ""}.`,
   };
 }
