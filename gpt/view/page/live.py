@@ -48,6 +48,7 @@ MODEL = (
     "model/attention.js",
     "model/gpt.js",
     "model/reading.js",
+    "model/contributions.js",
     "model/counting.js",
     "model/tables.js",
     "model/weights.js",

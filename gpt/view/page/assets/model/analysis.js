@@ -2,11 +2,14 @@
 // One text under one model: everything that the page shows of it. What earlier positions gave is kept
 // while the text changes at its end. T positions, V vocab_size, K characters of a list.
 
+import { contributionsOf } from "./contributions.js";
 import { logSoftmax } from "./gate.js";
 import { asPayload, common, Reading } from "./reading.js";
 import { windowStart } from "./sampler.js";
 
 /** @typedef {import("./attention.js").Changes} Changes */
+/** @typedef {import("./contributions.js").AskedLogit} AskedLogit */
+/** @typedef {import("./contributions.js").Contributions} Contributions */
 /** @typedef {import("./gate.js").Expected} Expected */
 /** @typedef {import("./gate.js").Mixture} Mixture */
 /** @typedef {import("./gpt.js").Gpt} Gpt */
@@ -28,6 +31,7 @@ import { windowStart } from "./sampler.js";
  *   weights: Float32Array, history: Uint32Array} | null} experts
  * @property {Float32Array} surprisals
  * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} next
+ * @property {Contributions | null} contributions to the asked logit
  */
 
 export const MOST_SHOWN = 8; // characters of a list
@@ -54,8 +58,12 @@ export class Analysis {
     this.candidates = [];
   }
 
-  /** Everything about a text of one or more characters. @param {{ids: number[]}} ask @returns {Findings} */
-  read({ ids }) {
+  /**
+   * Everything about a text of one or more characters.
+   * @param {{ids: number[], logit?: AskedLogit | null}} ask
+   * @returns {Findings}
+   */
+  read({ ids, logit }) {
     const { reading, gpt, lens } = this;
     const begin = windowStart(ids.length, gpt.config.block_size);
     const window = ids.slice(begin);
@@ -77,6 +85,7 @@ export class Analysis {
       experts: this.mixture && this.#experts(window),
       surprisals: Float32Array.from(window.slice(1), (id, at) => -this.#together(at)[id]),
       next: this.#next(window.length - 1),
+      contributions: contributionsOf(reading, logit),
     };
   }
 

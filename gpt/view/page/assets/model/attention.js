@@ -53,7 +53,6 @@ export class Attention {
     this.v = new Float32Array(0);
     this.resid_pre = new Float32Array(0); // what enters
     this.proj = new Float32Array(0);
-    this.resid_mid = new Float32Array(0); // with post_norm
     this.weights = new Float32Array(0); // of each query: (H, keys)
     this.scores = new Float32Array(0);
     this.sums = new Float64Array(gpt.config.head_size);
@@ -105,19 +104,34 @@ export class Attention {
         this.mix(head, first + n, row, context, n * n_embd);
       }
     }
-    const { proj, after1 } = this.sublayer;
-    const start = first * n_embd;
-    proj.apply(context, 0, count, this.proj, start);
-    const resid_mid = new Float32Array(count * n_embd);
-    for (let i = 0; i < resid_mid.length; i++) {
-      resid_mid[i] = resid_pre[start + i] + this.proj[start + i];
-    }
-    if (after1) {
-      for (let at = 0; at < resid_mid.length; at += n_embd) after1(resid_mid, at, resid_mid, at);
-      this.resid_mid = extended(this.resid_mid, resid_mid, start);
-    }
+    this.sublayer.proj.apply(context, 0, count, this.proj, first * n_embd);
     this.resid_pre = resid_pre;
+    return this.result(first, count);
+  }
+
+  /** (count, C) resid_pre + proj, with post_norm normalised. @param {number} first @param {number} count */
+  result(first, count) {
+    const { n_embd } = this.gpt.config;
+    const { resid_pre, proj, sublayer } = this;
+    const resid_mid = new Float32Array(count * n_embd);
+    for (let i = 0, from = first * n_embd; i < resid_mid.length; i++, from++) {
+      resid_mid[i] = resid_pre[from] + proj[from];
+    }
+    for (let at = 0; sublayer.after1 && at < resid_mid.length; at += n_embd) {
+      sublayer.after1(resid_mid, at, resid_mid, at);
+    }
     return resid_mid;
+  }
+
+  /** (count, C) what queries are computed from, and in self-attention keys and values.
+   * @param {Float32Array} resid_pre @param {number} first @param {number} count */
+  normed(resid_pre, first, count) {
+    const { n_embd } = this.gpt.config;
+    const normed = new Float32Array(count * n_embd);
+    for (let at = 0; at < normed.length; at += n_embd) {
+      this.sublayer.norm1(resid_pre, first * n_embd + at, normed, at);
+    }
+    return normed;
   }
 
   /**
@@ -127,15 +141,11 @@ export class Attention {
    * @param {number} count
    */
   project(resid_pre, first, count) {
-    const { gpt, sublayer } = this;
+    const { gpt } = this;
     const { n_embd } = gpt.config;
     const { qkv } = gpt.layers[this.number];
-    const normed = new Float32Array(count * n_embd);
     const packed = new Float32Array(count * 3 * n_embd);
-    for (let n = 0; n < count; n++) {
-      sublayer.norm1(resid_pre, (first + n) * n_embd, normed, n * n_embd);
-    }
-    qkv.apply(normed, 0, count, packed, 0);
+    qkv.apply(this.normed(resid_pre, first, count), 0, count, packed, 0);
     for (let n = 0; n < count; n++) {
       const to = (first + n) * n_embd;
       const part = (/** @type {number} */ number) =>
@@ -245,7 +255,7 @@ export class Attention {
       weights: this.#headAfterHead(length),
       resid_pre: rows(this.resid_pre),
       proj: rows(this.proj),
-      ...(this.sublayer.after1 ? { resid_mid: rows(this.resid_mid) } : {}),
+      ...(this.sublayer.after1 ? { resid_mid: this.result(0, length) } : {}),
     };
   }
 

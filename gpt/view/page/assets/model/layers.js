@@ -2,7 +2,7 @@
 // The parts of a block that compute each position by itself: gpt/reading/layers.py in JavaScript.
 // Arrays are Float32Array, sums are in double precision. C n_embd.
 
-const EPSILON = 1e-5;
+export const EPSILON = 1e-5;
 const TAIL = [1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592];
 
 /**

@@ -93,12 +93,8 @@ class CrossAttention extends Attention {
 
   /** @override @param {Float32Array} resid_pre @param {number} first @param {number} count */
   project(resid_pre, first, count) {
-    const { n_embd } = this.gpt.config;
-    const normed = new Float32Array(count * n_embd);
-    for (let at = 0; at < normed.length; at += n_embd) {
-      this.sublayer.norm1(resid_pre, first * n_embd + at, normed, at);
-    }
-    this.query.apply(normed, 0, count, this.q, first * n_embd);
+    const normed = this.normed(resid_pre, first, count);
+    this.query.apply(normed, 0, count, this.q, first * this.gpt.config.n_embd);
   }
 }
 
@@ -123,6 +119,11 @@ export class PairReading extends Reading {
     const own = super.attend(layer, first, count);
     this.between[layer] = extended(this.between[layer], own, first * this.gpt.config.n_embd);
     return this.cross[layer].extend(this.between[layer], first, count);
+  }
+
+  /** @override @param {number} layer */
+  sublayers(layer) {
+    return [this.attention[layer], this.cross[layer]];
   }
 
   /** The stages of cross-attention. */

@@ -3,6 +3,7 @@
 // everything that the page shows of it. What a source gave is kept while the target changes.
 // S characters of the source, T of what the decoder reads (a TAB and the target), V vocab_size.
 
+import { contributionsOf } from "./contributions.js";
 import { logSoftmax } from "./gate.js";
 import { PairReading, Source } from "./pair.js";
 import { Uniforms } from "./random.js";
@@ -25,6 +26,7 @@ import { draw, probabilities } from "./sampler.js";
  * @property {Marks} marks
  * @property {number} step
  * @property {PairChanges | null} changes
+ * @property {import("./contributions.js").AskedLogit | null} [logit] whose contributions are wanted
  */
 /**
  * The arrays of a subject, see SubjectPayload. target: (T − 1,) its ids. ended: whether the model
@@ -38,6 +40,7 @@ import { draw, probabilities } from "./sampler.js";
  * @property {number} sums
  * @property {Float32Array[]} weights
  * @property {Record<string, any>} details
+ * @property {import("./contributions.js").Contributions | null} contributions
  */
 
 export class PairAnalysis {
@@ -54,7 +57,7 @@ export class PairAnalysis {
   }
 
   /** @param {PairAsk} ask @returns {PairFindings} */
-  read({ source, target, kind, options, marks }) {
+  read({ source, target, kind, options, marks, logit }) {
     const { gpt, changes } = this;
     if (!this.source || !this.reading || source.join() !== this.ids.join()) {
       this.source = new Source(gpt, source, changes?.encoder ?? null);
@@ -67,6 +70,7 @@ export class PairAnalysis {
       : write(reading, options, marks, gpt.config.block_size);
     follow(reading, [marks.first, ...found.target]);
     const expected = found.ended ? [...found.target, marks.last] : found.target;
+    const own = kind === "encoder" ? this.source.reading : reading;
     const { vocab_size } = gpt.config;
     const logits = new Float32Array(reading.length * vocab_size);
     for (let at = 0; at < reading.length; at++) logits.set(reading.logits(at), at * vocab_size);
@@ -74,7 +78,8 @@ export class PairAnalysis {
       ...found,
       nats: Float32Array.from(expected, (id, at) => -logSoftmax(reading.logits(at))[id]),
       logits,
-      ...this.#stages(this.source, reading, kind),
+      ...this.#stages(this.source, reading, own, kind),
+      contributions: contributionsOf(reading, logit),
     };
   }
 
@@ -83,10 +88,10 @@ export class PairAnalysis {
    * kinds.
    * @param {Source} source
    * @param {PairReading} reading
+   * @param {import("./reading.js").Reading} own of this kind
    * @param {AttentionKind} kind
    */
-  #stages(source, reading, kind) {
-    const own = kind === "encoder" ? source.reading : reading;
+  #stages(source, reading, own, kind) {
     const rows = [
       ...source.reading.attention.map((each) => each.excess(source.length)),
       ...[...reading.attention, ...reading.cross].map((each) => each.excess(reading.length)),

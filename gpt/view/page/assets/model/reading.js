@@ -93,28 +93,48 @@ export class Reading {
    * @param {number} count
    */
   block(layer, first, count) {
-    const { n_embd, ffn_up, ffn_hidden } = this.gpt.config;
-    const { norm2, up, down, after2 } = this.gpt.layers[layer];
-    const { activation } = this.gpt;
+    const { n_embd } = this.gpt.config;
+    const { after2 } = this.gpt.layers[layer];
     const next = this.streams[layer + 1];
     const start = first * n_embd;
     const resid_mid = this.attend(layer, first, count);
-    const normed = new Float32Array(count * n_embd);
-    const wide = new Float32Array(count * ffn_up);
-    const active = new Float32Array(count * ffn_hidden);
-    for (let n = 0; n < count; n++) norm2(resid_mid, n * n_embd, normed, n * n_embd);
-    up.apply(normed, 0, count, wide, 0);
-    const half = ffn_up - ffn_hidden; // where a gated activation's second half begins, else 0
-    for (let n = 0; n < count; n++) {
-      for (let i = 0, from = n * ffn_up; i < ffn_hidden; i++, from++) {
-        active[n * ffn_hidden + i] = activation(wide[from], wide[from + half]);
-      }
-    }
-    down.apply(active, 0, count, next, start);
-    for (let i = 0; i < resid_mid.length; i++) next[start + i] += resid_mid[i];
+    const { ffn } = this.feedForward(layer, resid_mid, count);
+    for (let i = 0; i < resid_mid.length; i++) next[start + i] = resid_mid[i] + ffn[i];
     for (let at = start; after2 && at < start + resid_mid.length; at += n_embd) {
       after2(next, at, next, at);
     }
+  }
+
+  /**
+   * What the feed-forward of a layer computes: norm2, what enters; ffn_hidden, after the activation;
+   * ffn, its result. (count, columns) each.
+   * @param {number} layer
+   * @param {Float32Array} resid_mid (count, C)
+   * @param {number} count
+   */
+  feedForward(layer, resid_mid, count) {
+    const { n_embd, ffn_up, ffn_hidden: width } = this.gpt.config;
+    const { norm2: norm, up, down } = this.gpt.layers[layer];
+    const { activation } = this.gpt;
+    const norm2 = new Float32Array(count * n_embd);
+    const wide = new Float32Array(count * ffn_up);
+    const ffn_hidden = new Float32Array(count * width);
+    const ffn = new Float32Array(count * n_embd);
+    for (let n = 0; n < count; n++) norm(resid_mid, n * n_embd, norm2, n * n_embd);
+    up.apply(norm2, 0, count, wide, 0);
+    const half = ffn_up - width; // where a gated activation's second half begins, else 0
+    for (let n = 0; n < count; n++) {
+      for (let i = 0, from = n * ffn_up; i < width; i++, from++) {
+        ffn_hidden[n * width + i] = activation(wide[from], wide[from + half]);
+      }
+    }
+    down.apply(ffn_hidden, 0, count, ffn, 0);
+    return { norm2, ffn_hidden, ffn };
+  }
+
+  /** The attentions of a layer, in order. @param {number} layer */
+  sublayers(layer) {
+    return [this.attention[layer]];
   }
 
   /**

@@ -13,7 +13,12 @@ import { Writer } from "./sampler.js";
 /** @typedef {import("./attention.js").Changes} Changes */
 /** @typedef {import("./computation.js").Proof} Proof */
 /** @typedef {import("./sampler.js").SampleOptions} SampleOptions */
-/** A text for one of the file's models. @typedef {{ids: number[], step: number, changes: Changes | null}} Ask */
+/**
+ * A text for one of the file's models. logit: whose contributions are wanted, after a position of the
+ * window.
+ * @typedef {{ids: number[], step: number, changes: Changes | null,
+ *   logit?: import("./contributions.js").AskedLogit | null}} Ask
+ */
 /** @typedef {Findings & {proof: Proof}} Answer */
 /** `more`: continues the writing before, if the text, the model and the options are still the same.
  * @typedef {{kind: "write", ids: number[], step: number, changes: Changes | null,
