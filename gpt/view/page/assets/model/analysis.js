@@ -14,6 +14,8 @@ import { windowStart } from "./sampler.js";
 /** @typedef {import("./gate.js").Mixture} Mixture */
 /** @typedef {import("./gpt.js").Gpt} Gpt */
 /** @typedef {import("../guesses.js").Guess} Guess */
+/** @typedef {import("./reading.js").Inspect} Inspect */
+/** @typedef {import("./reading.js").Inspected} Inspected */
 /** Ids with their probabilities, the likeliest first. @typedef {{ids: number[], chances: number[]}} Likeliest */
 /** Ids with three probabilities each, of a position that `next` follows in the text.
  * @typedef {{next: number | undefined, ids: number[], chances: number[]}} Candidates */
@@ -32,6 +34,7 @@ import { windowStart } from "./sampler.js";
  * @property {Float32Array} surprisals
  * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} next
  * @property {Contributions | null} contributions to the asked logit
+ * @property {Inspected | null} inspected the asked stage
  */
 
 export const MOST_SHOWN = 8; // characters of a list
@@ -60,10 +63,10 @@ export class Analysis {
 
   /**
    * Everything about a text of one or more characters.
-   * @param {{ids: number[], logit?: AskedLogit | null}} ask
+   * @param {{ids: number[], logit?: AskedLogit | null, inspect?: Inspect | null}} ask
    * @returns {Findings}
    */
-  read({ ids, logit }) {
+  read({ ids, logit, inspect }) {
     const { reading, gpt, lens } = this;
     const begin = windowStart(ids.length, gpt.config.block_size);
     const window = ids.slice(begin);
@@ -86,6 +89,7 @@ export class Analysis {
       surprisals: Float32Array.from(window.slice(1), (id, at) => -this.#together(at)[id]),
       next: this.#next(window.length - 1),
       contributions: contributionsOf(reading, logit),
+      inspected: reading.inspect(inspect),
     };
   }
 

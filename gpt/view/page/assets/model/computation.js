@@ -165,10 +165,11 @@ export function reply(message, moved = []) {
 
 /** The buffers of the arrays of all stages, and of what a page lists by position. @param {any[]} answers */
 function buffersOf(answers) {
-  return answers.flatMap(({ weights, details, lens, logits }) => {
+  return answers.flatMap(({ weights, details, lens, logits, inspected }) => {
     const arrays = [...weights, ...Object.values(details).flatMap((layer) => Object.values(layer))];
     if (lens) arrays.push(lens.ids, lens.probabilities);
     if (logits) arrays.push(logits);
+    if (inspected) arrays.push(inspected.values);
     return arrays.map(({ buffer }) => buffer);
   });
 }

@@ -27,6 +27,7 @@ import { draw, probabilities } from "./sampler.js";
  * @property {number} step
  * @property {PairChanges | null} changes
  * @property {import("./contributions.js").AskedLogit | null} [logit] whose contributions are wanted
+ * @property {import("./reading.js").Inspect | null} [inspect] a stage of the kind that is wanted, too
  */
 /**
  * The arrays of a subject, see SubjectPayload. target: (T − 1,) its ids. ended: whether the model
@@ -41,6 +42,7 @@ import { draw, probabilities } from "./sampler.js";
  * @property {Float32Array[]} weights
  * @property {Record<string, any>} details
  * @property {import("./contributions.js").Contributions | null} contributions
+ * @property {import("./reading.js").Inspected | null} inspected
  */
 
 export class PairAnalysis {
@@ -57,7 +59,7 @@ export class PairAnalysis {
   }
 
   /** @param {PairAsk} ask @returns {PairFindings} */
-  read({ source, target, kind, options, marks, logit }) {
+  read({ source, target, kind, options, marks, logit, inspect }) {
     const { gpt, changes } = this;
     if (!this.source || !this.reading || source.join() !== this.ids.join()) {
       this.source = new Source(gpt, source, changes?.encoder ?? null);
@@ -80,6 +82,7 @@ export class PairAnalysis {
       logits,
       ...this.#stages(this.source, reading, own, kind),
       contributions: contributionsOf(reading, logit),
+      inspected: own.inspect(inspect, kind === "cross" ? 1 : 0),
     };
   }
 

@@ -8,6 +8,13 @@ import { Attention, withRoom } from "./attention.js";
 /** @typedef {import("./gpt.js").Gpt} Gpt */
 /** @typedef {import("./attention.js").Changes} Changes */
 /** @typedef {import("./attention.js").Stages} Stages */
+/**
+ * resid_pre: what enters a layer; norm1: what its q, k, v are computed from; norm2: what enters its
+ * feed-forward; ffn_hidden: that after the activation; ffn: its result; resid_post: what leaves the layer.
+ * @typedef {"resid_pre" | "norm1" | "norm2" | "ffn_hidden" | "ffn" | "resid_post"} MoreStage
+ */
+/** @typedef {{layer: number, stage: MoreStage}} Inspect */
+/** values: (T, columns). @typedef {Inspect & {columns: number, values: Float32Array}} Inspected */
 
 const AT_ONCE = 16; // positions whose activations fit in a core's cache
 
@@ -135,6 +142,30 @@ export class Reading {
   /** The attentions of a layer, in order. @param {number} layer */
   sublayers(layer) {
     return [this.attention[layer]];
+  }
+
+  /**
+   * One of a layer's stages at all positions; null if none is asked for, or of a layer that there is not.
+   * @param {Inspect | null} [asked]
+   * @param {number} sublayer the attention that has this resid_pre and norm1
+   * @returns {Inspected | null}
+   */
+  inspect(asked, sublayer = 0) {
+    const { length, gpt } = this;
+    if (!asked || asked.layer >= gpt.config.n_layer) return null;
+    const { layer, stage } = asked;
+    const attentions = this.sublayers(layer);
+    const { resid_pre } = attentions[sublayer];
+    let values;
+    if (stage === "norm1") values = attentions[sublayer].normed(resid_pre, 0, length);
+    else if (stage === "resid_pre" || stage === "resid_post") {
+      const stream = stage === "resid_pre" ? resid_pre : this.streams[layer + 1];
+      values = stream.slice(0, length * gpt.config.n_embd);
+    } else {
+      const resid_mid = attentions[attentions.length - 1].result(0, length);
+      values = this.feedForward(layer, resid_mid, length)[stage];
+    }
+    return { layer, stage, columns: values.length / length, values };
   }
 
   /**

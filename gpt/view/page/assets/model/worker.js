@@ -15,9 +15,10 @@ import { Writer } from "./sampler.js";
 /** @typedef {import("./sampler.js").SampleOptions} SampleOptions */
 /**
  * A text for one of the file's models. logit: whose contributions are wanted, after a position of the
- * window.
+ * window. inspect: a stage that is wanted, too.
  * @typedef {{ids: number[], step: number, changes: Changes | null,
- *   logit?: import("./contributions.js").AskedLogit | null}} Ask
+ *   logit?: import("./contributions.js").AskedLogit | null,
+ *   inspect?: import("./reading.js").Inspect | null}} Ask
  */
 /** @typedef {Findings & {proof: Proof}} Answer */
 /** `more`: continues the writing before, if the text, the model and the options are still the same.
