@@ -151,20 +151,20 @@ export class Reading {
    * @returns {Inspected | null}
    */
   inspect(asked, sublayer = 0) {
-    const { length, gpt } = this;
-    if (!asked || asked.layer >= gpt.config.n_layer) return null;
+    const { length } = this;
+    if (!asked || asked.layer >= this.attention.length) return null;
     const { layer, stage } = asked;
     const attentions = this.sublayers(layer);
     const { resid_pre } = attentions[sublayer];
-    let values;
-    if (stage === "norm1") values = attentions[sublayer].normed(resid_pre, 0, length);
-    else if (stage === "resid_pre" || stage === "resid_post") {
-      const stream = stage === "resid_pre" ? resid_pre : this.streams[layer + 1];
-      values = stream.slice(0, length * gpt.config.n_embd);
-    } else {
-      const resid_mid = attentions[attentions.length - 1].result(0, length);
-      values = this.feedForward(layer, resid_mid, length)[stage];
-    }
+    const resid_mid = () => attentions[attentions.length - 1].result(0, length);
+    const values = stage === "norm1"
+      ? attentions[sublayer].normed(resid_pre, 0, length)
+      : stage === "resid_pre" || stage === "resid_post"
+      ? (stage === "resid_pre" ? resid_pre : this.streams[layer + 1]).slice(
+        0,
+        length * this.normed.length,
+      )
+      : this.feedForward(layer, resid_mid(), length)[stage];
     return { layer, stage, columns: values.length / length, values };
   }
 
