@@ -41,7 +41,16 @@
  * @property {Packed} surprisals of each character after the first: −ln of its probability, in nats; on
  *   a page that computes, of a model with an encoder, of the target's characters and its end
  * @property {Pair} [pair] on a page that computes, of a model with an encoder
+ * @property {PackedContributions | import("./model/contributions.js").Contributions | null}
+ *   [contributions] to the logits of the characters that experts lists, or else the last depth of the
+ *   lens; on a page that computes, to the logit that was asked for; null: they do not fit, or none was
+ * @property {Record<string, Record<string, Packed>>} [more] by layer, where they fit, the stages that
+ *   Inspect names, but for resid_pre
+ * @property {import("./model/reading.js").Inspected | null} [inspected] on a page that computes
  */
+/** values: (T, characters of a position, parts), float32.
+ * @typedef {{parts: Omit<import("./model/contributions.js").Part, "value">[], values: Packed}}
+ * PackedContributions */
 /**
  * A source, what the decoder reads, and what it is expected to write after each of these characters:
  * the target and its end; logits: of the vocabulary, there. kind: whose attention the subject has.

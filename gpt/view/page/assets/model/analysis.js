@@ -8,14 +8,10 @@ import { asPayload, common, Reading } from "./reading.js";
 import { windowStart } from "./sampler.js";
 
 /** @typedef {import("./attention.js").Changes} Changes */
-/** @typedef {import("./contributions.js").AskedLogit} AskedLogit */
-/** @typedef {import("./contributions.js").Contributions} Contributions */
 /** @typedef {import("./gate.js").Expected} Expected */
 /** @typedef {import("./gate.js").Mixture} Mixture */
 /** @typedef {import("./gpt.js").Gpt} Gpt */
 /** @typedef {import("../guesses.js").Guess} Guess */
-/** @typedef {import("./reading.js").Inspect} Inspect */
-/** @typedef {import("./reading.js").Inspected} Inspected */
 /** Ids with their probabilities, the likeliest first. @typedef {{ids: number[], chances: number[]}} Likeliest */
 /** Ids with three probabilities each, of a position that `next` follows in the text.
  * @typedef {{next: number | undefined, ids: number[], chances: number[]}} Candidates */
@@ -33,8 +29,8 @@ import { windowStart } from "./sampler.js";
  *   weights: Float32Array, history: Uint32Array} | null} experts
  * @property {Float32Array} surprisals
  * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} next
- * @property {Contributions | null} contributions to the asked logit
- * @property {Inspected | null} inspected the asked stage
+ * @property {import("./contributions.js").Contributions | null} contributions to the asked logit
+ * @property {import("./reading.js").Inspected | null} inspected the asked stage
  */
 
 export const MOST_SHOWN = 8; // characters of a list
@@ -61,11 +57,8 @@ export class Analysis {
     this.candidates = [];
   }
 
-  /**
-   * Everything about a text of one or more characters.
-   * @param {{ids: number[], logit?: AskedLogit | null, inspect?: Inspect | null}} ask
-   * @returns {Findings}
-   */
+  /** Everything about a text of one or more characters.
+   * @param {Pick<import("./worker.js").Ask, "ids" | "logit" | "inspect">} ask @returns {Findings} */
   read({ ids, logit, inspect }) {
     const { reading, gpt, lens } = this;
     const begin = windowStart(ids.length, gpt.config.block_size);

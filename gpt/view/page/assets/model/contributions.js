@@ -5,13 +5,8 @@
 import { EPSILON } from "./layers.js";
 
 /** Numbers of one position. @typedef {Float32Array | Float64Array} Row */
-/**
- * embedding: of the token and its position; head: its output through its columns of the projection;
- * bias: of this projection, or without a layer the shifts of norms; ffn: the feed-forward. attention:
- * whose head or bias it is, in a model with an encoder.
- * @typedef {{kind: "embedding" | "head" | "bias" | "ffn", layer: number | null, head: number | null,
- *   attention?: "decoder" | "cross", value: number}} Part
- */
+/** See Part there. @typedef {{kind: "embedding" | "head" | "bias" | "ffn", layer: number | null,
+ *   head: number | null, attention: "decoder" | "cross" | null, value: number}} Part */
 /** position: in the window; id: null for the likeliest one. @typedef {{position: number, id: number | null}} AskedLogit */
 /** parts: in the order of computation; their sum is the logit.
  * @typedef {{position: number, id: number, logit: number, parts: Part[]}} Contributions */
@@ -34,11 +29,10 @@ export function contributionsOf(reading, asked) {
   /** @type {Part[]} */
   const parts = [];
   let [vector, shifts] = [row(gpt.output.weight, id), 0];
+  const nowhere = { layer: null, head: null, attention: null };
   /** @type {(kind: Part["kind"], part: Row, where?: Partial<Part>) => void} */
-  const add = (kind, part, where) => {
-    const value = sumOfProducts(part, vector);
-    parts.unshift({ kind, layer: null, head: null, ...where, value });
-  };
+  const add = (kind, part, where) =>
+    void parts.unshift({ kind, ...nowhere, ...where, value: sumOfProducts(part, vector) });
   /** Passes the frozen norm of the sum of some rows. @param {string} name @param {Row[]} rows */
   const through = (name, ...rows) => {
     shifts += sumOfProducts(gpt.tensors.get(`${name}.bias`) ?? new Float32Array(n_embd), vector);
@@ -58,19 +52,16 @@ export function contributionsOf(reading, asked) {
       const { resid_pre, proj, sublayer } = attentions[n];
       const norm = `blocks.${layer}.${n ? "cross_norm" : "norm1"}`;
       if (post_norm) through(norm, row(resid_pre), row(proj));
-      /** @type {Partial<Part>} */
-      const where = attentions.length > 1
-        ? { layer, attention: n ? "cross" : "decoder" }
-        : { layer };
-      if (sublayer.proj.bias) add("bias", sublayer.proj.bias, where);
+      const attention = attentions.length < 2 ? null : n ? "cross" : "decoder";
+      if (sublayer.proj.bias) add("bias", sublayer.proj.bias, { layer, attention });
       outputsOf(attentions[n], position).forEach((each, n, { length }) =>
-        add("head", each, { ...where, head: length - 1 - n })
+        add("head", each, { layer, attention, head: length - 1 - n })
       );
     }
   }
   add("embedding", row(streams[0]));
-  const last = { layer: null, head: null, value: shifts };
-  if (gpt.tensors.has("blocks.0.norm1.bias")) parts.push({ kind: "bias", ...last });
+  const shifted = gpt.tensors.has("blocks.0.norm1.bias");
+  if (shifted) parts.push({ kind: "bias", ...nowhere, value: shifts });
   return { position, id, logit: logits[id], parts };
 }
 

@@ -151,20 +151,20 @@ export class Reading {
    * @returns {Inspected | null}
    */
   inspect(asked, sublayer = 0) {
-    const { length } = this;
     if (!asked || asked.layer >= this.attention.length) return null;
     const { layer, stage } = asked;
+    const { length } = this;
+    const end = length * this.gpt.config.n_embd;
     const attentions = this.sublayers(layer);
-    const { resid_pre } = attentions[sublayer];
-    const resid_mid = () => attentions[attentions.length - 1].result(0, length);
-    const values = stage === "norm1"
-      ? attentions[sublayer].normed(resid_pre, 0, length)
-      : stage === "resid_pre" || stage === "resid_post"
-      ? (stage === "resid_pre" ? resid_pre : this.streams[layer + 1]).slice(
-        0,
-        length * this.normed.length,
-      )
-      : this.feedForward(layer, resid_mid(), length)[stage];
+    const own = attentions[sublayer];
+    let values;
+    if (stage === "resid_pre") values = own.resid_pre.slice(0, end);
+    else if (stage === "norm1") values = own.normed(own.resid_pre, 0, length);
+    else if (stage === "resid_post") values = this.streams[layer + 1].slice(0, end);
+    else {
+      const resid_mid = attentions[attentions.length - 1].result(0, length);
+      values = this.feedForward(layer, resid_mid, length)[stage];
+    }
     return { layer, stage, columns: values.length / length, values };
   }
 
