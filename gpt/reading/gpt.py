@@ -223,12 +223,19 @@ class Reader:
             found |= self.attend(self.before(resid_mid, norm), layer, hook, *read)
             resid_mid = self.add(resid_mid, found[CROSS + "proj"], norm)
             resid_mid = found[CROSS + "resid_mid"] = hook(CROSS + "resid_mid", layer, resid_mid)
-        normed = self.before(resid_mid, block + "norm2")
-        up = self.apply(normed, block + "feed_forward.up")
-        hidden = hook("ffn_hidden", layer, ACTIVATIONS[self.config.activation](up))
-        down = hook("ffn_out", layer, self.apply(hidden, block + "feed_forward.down"))
+        *_, down = self.feed_forward(resid_mid, layer, hook)
         found["resid_post"] = hook("resid_post", layer, self.add(resid_mid, down, block + "norm2"))
         return found
+
+    def feed_forward(
+        self, x: Array, layer: int, hook: Hook = unchanged
+    ) -> tuple[Array, Array, Array]:
+        """(…, T, C), resid_mid -> what enters a layer's feed-forward, ffn_hidden and ffn_out."""
+        normed = self.before(x, f"blocks.{layer}.norm2")
+        up = self.apply(normed, f"blocks.{layer}.feed_forward.up")
+        hidden = hook("ffn_hidden", layer, ACTIVATIONS[self.config.activation](up))
+        out = hook("ffn_out", layer, self.apply(hidden, f"blocks.{layer}.feed_forward.down"))
+        return normed, hidden, out
 
     def attend(
         self,

@@ -1,0 +1,117 @@
+"""What each part of a GPT adds to a logit (direct logit attribution, Elhage et al. 2021).
+
+The residual stream is a sum of parts: the embedding, and what heads, biases and feed-forwards add.
+A logit is linear in it while the mean and the scale of each norm stay as they are ("frozen"). So
+the logit's row of the output weights goes backwards through the norms, and its product with a part
+at the part's place is what the part adds. What a part changes in later parts is not in its number.
+Tensor names: T time, K ids of a position, P parts, C n_embd, D head_size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.checks import Check, Result
+from gpt.reading.gpt import Reader, Stages
+from gpt.reading.layers import EPSILON, Array
+from gpt.reading.proof import held
+
+Numbers = npt.NDArray[np.integer[Any]]
+
+
+class Part(NamedTuple):
+    """embedding: of the token and its position; head: its output through its columns of the
+    projection; bias: of this projection, or without a layer the shifts of norms; ffn: the
+    feed-forward. attention: "decoder" or "cross", whose head or bias it is, with an encoder.
+    """
+
+    kind: Literal["embedding", "head", "bias", "ffn"]
+    layer: int | None = None
+    head: int | None = None
+    attention: str | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Contributions(Result):
+    """values: (T, K, P), what each of the P parts, in the order of computation, adds to the (T, K)
+    logits. check: they sum to the logits.
+    """
+
+    parts: tuple[Part, ...]
+    values: Array
+    logits: Array
+    check: Check
+
+
+def contributions(
+    reader: Reader, layers: Sequence[Sequence[Stages]], ids: Numbers
+) -> Contributions:
+    """What the parts add to the logits of (T, K) ids, in float64.
+
+    layers: the stages of each layer: of its attention, and of cross-attention if it has one.
+    """
+    back, last = _Backwards(reader.in_float64(), ids), layers[-1][-1].resid_post
+    if not reader.config.post_norm:
+        back.through("norm", last.astype(np.float64))
+    for layer in reversed(range(len(layers))):
+        back.layer(layer, layers[layer])
+    back.add(Part("embedding"), layers[0][0].resid_pre)
+    found = back.found[::-1]
+    if "blocks.0.norm1.bias" in reader.tensors:
+        found.append((Part("bias"), back.shifts))
+    parts, values = zip(*found, strict=True)
+    logits = np.take_along_axis(reader.logits(reader.final_norm(last)), ids, axis=-1)
+    rows = (each[..., None] for each in (logits, sum(values), back.reach))
+    check = Check("parts sum to the logits", *held(*rows))
+    return Contributions(parts, np.stack(values, axis=-1), logits, check)
+
+
+class _Backwards:
+    """From the logits back to the embedding. vectors: (T, K, C), what a part is multiplied by."""
+
+    def __init__(self, exact: Reader, ids: Numbers) -> None:
+        output = "token_embedding" if exact.config.tied else "lm_head"
+        self.exact, self.vectors = exact, exact.tensors[f"{output}.weight"][ids]
+        self.found = list[tuple[Part, Array]]()  # from the last part to the first one
+        self.shifts, self.reach = np.zeros((2, *ids.shape))
+
+    def add(self, part: Part, x: Array) -> None:
+        """x: the part, (T, C) or (1, C)."""
+        self.found.append((part, np.einsum("...c,...kc->...k", x, self.vectors)))
+        lengths = [np.linalg.norm(each, axis=-1) for each in (x[:, None], self.vectors)]
+        self.reach += lengths[0] * lengths[1]
+
+    def through(self, norm: str, x: Array) -> None:
+        """Passes the frozen norm of (T, C) x."""
+        gain, shift = (self.exact.tensors.get(f"{norm}.{name}") for name in ("weight", "bias"))
+        self.shifts += 0 if shift is None else self.vectors @ shift
+        scale = 1 / np.sqrt((self._centred(x) ** 2).mean(axis=-1) + EPSILON)  # (T,)
+        scaled = self.vectors * scale[:, None, None]
+        self.vectors = self._centred(scaled if gain is None else scaled * gain)
+
+    def _centred(self, x: Array) -> Array:
+        return x - x.mean(axis=-1, keepdims=True) if self.exact.config.norm == "layer" else x
+
+    def layer(self, layer: int, attentions: Sequence[Stages]) -> None:
+        exact, block = self.exact, f"blocks.{layer}."
+        resid_mid = attentions[-1].resid_mid.astype(np.float64)
+        *_, out = exact.feed_forward(resid_mid, layer)
+        if exact.config.post_norm:
+            self.through(f"{block}norm2", resid_mid + out)
+        self.add(Part("ffn", layer), out)
+        kinds = [("attention", "norm1", "decoder"), ("cross", "cross_norm", "cross")]
+        for stages, (name, norm, kind) in reversed([*zip(attentions, kinds, strict=False)]):
+            if exact.config.post_norm:
+                self.through(block + norm, stages.resid_pre.astype(np.float64) + stages.proj)
+            of = kind if len(attentions) > 1 else None
+            weight, bias = exact.linear(f"{block}{name}.proj")
+            if bias is not None:
+                self.add(Part("bias", layer, None, of), bias[None])
+            columns = np.split(weight, len(stages.context), axis=1)  # (C, D) of each head
+            for head in reversed(range(len(columns))):
+                self.add(Part("head", layer, head, of), stages.context[head] @ columns[head].T)
