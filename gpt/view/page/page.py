@@ -5,27 +5,27 @@ The page's style and scripts are in assets/; document.py joins them, packing.py 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.characters import drawn_label, drawn_legend, escape
 from gpt.heads.attention_map import AttentionMap
+from gpt.heads.contributions import contributions
 from gpt.heads.measures import Measure, Start, kinds
 from gpt.heads.next_character import Experts, Lens
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import surprisal_of_each
 from gpt.version import __version__
 from gpt.view.page.document import Kind, template, to_json
-from gpt.view.page.packing import detail_names, fit, in_base64, of_allowed, pack
+from gpt.view.page.packing import Bits, detail_names, fit, in_base64, of_allowed, pack
 from gpt.view.records import measures_record, rounded
 from gpt.vocabulary import Ids, Symbols
-
-if TYPE_CHECKING:
-    pass
 
 SCHEMA = 1
 #: The scripts that every page has.
@@ -117,8 +117,8 @@ def build_page(
 
     Numbers are float32 if all fit, else float16. If these do not fit either, layers lose their
     DETAILS. The weights of every layer and the details of the start's layer always stay, even
-    beyond the limit. measured: the name of the measured text. Raises ValueError for more than two
-    subjects, none, or different texts.
+    beyond the limit. What is left of it takes further numbers, see `_further`. measured: the name
+    of the measured text. Raises ValueError for more than two subjects, none, or different texts.
     """
     if not 1 <= len(subjects) <= 2:
         raise ValueError(f"{len(subjects)} subjects: a page compares one or two")
@@ -149,11 +149,56 @@ def build_page(
             for n, layer in enumerate(layers)
             if n in detailed
         }
+    room = limit - len(page(escape(title), to_json(document | {"bits": bits})).encode())
+    order = sorted(detailed, key=lambda n: n != start.layer)
+    for part, name, value in _further(document["subjects"], subjects, order, bits):
+        room -= len(to_json({name: value}))
+        if room < 0:
+            break
+        part[name] = value
     return page(escape(title), to_json(document | {"bits": bits}))
 
 
+def _further(
+    described: Sequence[dict[str, Any]], subjects: Sequence[Subject], order: list[int], bits: Bits
+) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
+    """What the page has of known models if it fits, the most important first: a part of the
+    document, a name in it and the value: contributions, and stages of the layers in this order.
+    """
+    pairs = [*zip(described, subjects, strict=True)]
+    known = [(part, each.attention, each) for part, each in pairs if each.attention.model]
+    for part, attention, subject in known:
+        if subject.lens is not None:
+            ids, layers = subject.lens.ids[-1], [[stages] for stages in attention.layers]
+            if subject.experts is not None:
+                ids = likeliest(_chances(subject.experts), attention.ids[1:])
+            found = contributions(attention.model.reader, layers, ids)
+            part["checks"].append(rounded(found.check.record))
+            parts = [each._asdict() for each in found.parts]
+            yield part, "contributions", {"parts": parts, "values": pack(found.values, 32)}
+    for n, (part, attention, _) in product(order, known):
+        if n < len(attention.layers):
+            stages = more_stages(attention.model.reader, attention, n).items()
+            yield part["more"], str(n), {name: pack(stage, bits) for name, stage in stages}
+
+
+def more_stages(reader: Reader, attention: AttentionMap, layer: int) -> dict[str, Array]:
+    """(T, columns) stages of a layer that the map does not have, as those of Inspect in
+    assets/model/reading.js. The map of a decoder beside an encoder does not give all of them.
+    """
+    stages, kind = attention.layers[layer], attention.kind
+    reader = (kind == "encoder" and reader.encoder) or reader
+    norm = f"blocks.{layer}.{'cross_norm' if kind == 'cross' else 'norm1'}"
+    found = {"norm1": reader.before(stages.resid_pre, norm)}
+    if kind == "decoder" and attention.source:
+        return found
+    norm2, hidden, out = reader.feed_forward(stages.resid_mid, layer)
+    later = {"norm2": norm2, "ffn_hidden": hidden, "ffn": out, "resid_post": stages.resid_post}
+    return found | later
+
+
 def _described(subject: Subject) -> dict[str, Any]:
-    """A subject without its weights and details."""
+    """A subject without its weights and details, and without what `_further` adds."""
     attention = subject.attention
     heads, _, head_size = attention.layers[0].q.shape
     return {
@@ -172,6 +217,8 @@ def _described(subject: Subject) -> dict[str, Any]:
         "experts": None
         if subject.experts is None
         else experts_record(subject.experts, attention.ids, subject.characters),
+        "contributions": None,
+        "more": {},
     }
 
 
@@ -201,7 +248,7 @@ def experts_record(experts: Experts, text: Ids, characters: Symbols) -> dict[str
     """Of each position of the (T,) text: the characters that one of the three expects most and the
     one that comes next, with their three probabilities; the gate's weights; counting's history.
     """
-    chances = np.stack([experts.gpt, experts.counting, experts.both])  # (3, T, V)
+    chances = _chances(experts)
     ids = likeliest(chances, text[1:])
     # (T, K, 3): the GPT, counting, both
     shown = np.take_along_axis(chances, ids[None], axis=2).transpose(1, 2, 0)
@@ -213,6 +260,10 @@ def experts_record(experts: Experts, text: Ids, characters: Symbols) -> dict[str
         "weights": in_base64(experts.weights.astype("<f4")),
         "history": in_base64(history.astype("<u4")),
     }
+
+
+def _chances(experts: Experts) -> npt.NDArray[np.float64]:
+    return np.stack([experts.gpt, experts.counting, experts.both])  # (3, T, V)
 
 
 def likeliest(chances: npt.NDArray[np.float64], following: Ids) -> npt.NDArray[np.int64]:

@@ -8,6 +8,7 @@ import io
 import json
 import posixpath
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -17,14 +18,19 @@ from pages import HOSTILE, Document, payload_of, random_subject, unpack
 
 from gpt.characters import drawn_label
 from gpt.checks import Check
+from gpt.counting.mixture import FEATURES
+from gpt.counting.tables import count
 from gpt.heads.measures import Measure, Start, kinds, opening
 from gpt.heads.survey import survey
+from gpt.interface.trained import TrainedGPT
+from gpt.storage.model_file import StoredModel
+from gpt.storage.run import Checkpoint
 from gpt.view.exports import to_npz
 from gpt.view.page import page as page_module
 from gpt.view.page.document import ASSETS, joined
 from gpt.view.page.live import LIVE, LIVE_PAIRS
 from gpt.view.page.packing import DETAILS
-from gpt.view.page.page import PAGE, Subject, build_page, likeliest
+from gpt.view.page.page import PAGE, Subject, build_page, likeliest, more_stages, subject_of
 
 TEXT = "the cat sat"
 T = len(TEXT)
@@ -113,6 +119,65 @@ def test_page_stays_below_its_size_limit_and_keeps_the_first_layer_shown(subject
             seen.append((document["bits"], details))
     every = ["0", "1", "2"]
     assert seen == [(16, ["1"]), (16, ["0", "1"]), (16, every), (32, every)]
+
+
+def counted(stored: StoredModel) -> TrainedGPT:
+    """The model with the counts of another text beside it."""
+    trie = count(stored.vocabulary.encode("the rat sat on the mat"), len(stored.vocabulary), 4)
+    counting = {**trie.packed(), "gate": 0.5 * np.eye(2, len(FEATURES)) + 0.05}
+    config = replace(stored.config, counting=4)
+    return TrainedGPT(replace(stored, config=config, counting=counting))
+
+
+@pytest.mark.parametrize("opened", [TrainedGPT, counted])
+def test_the_page_says_what_each_part_adds_to_the_logits_of_the_characters_it_lists(
+    tiny: Checkpoint, opened: Callable[[StoredModel], TrainedGPT]
+) -> None:
+    model = opened(tiny.model())
+    seen = model.attn("the cat")
+    (read,) = payload_of(build_page([subject_of(seen)], Start(), TEXT))["subjects"]
+    listed = read["experts"] or read["lens"]
+    ids = np.frombuffer(base64.b64decode(listed["ids"]), "<u4").reshape(-1, 7, listed["most"])[-1]
+    labels = np.array([model.vocabulary.characters.index(each) for each in listed["characters"]])
+    logits = model.reader.logits(model.reader.forward(seen.ids[None]))[0]
+    added, parts = unpack(read["contributions"]["values"]), read["contributions"]["parts"]
+    found = added.reshape(*ids.shape, len(parts))
+    expected = np.take_along_axis(logits, labels[ids], axis=1)
+    np.testing.assert_allclose(found.sum(axis=-1), expected, atol=1e-4)
+    layers, heads = range(model.config.n_layer), range(model.config.n_head)
+    each = [("head", n, head) for n in layers for head in heads]
+    every = {("embedding", None, None), *each, *(("ffn", n, None) for n in layers)}
+    assert {(it["kind"], it["layer"], it["head"]) for it in parts} == every
+    assert read["checks"][-1]["name"] == "parts sum to the logits"
+    assert read["checks"][-1]["passed"]
+
+
+def test_what_is_left_of_the_limit_takes_contributions_then_stages_the_first_layer_first(
+    tiny: Checkpoint,
+) -> None:
+    model = TrainedGPT(tiny.model())
+    seen = model.attn("the cat")
+    subject = subject_of(seen)
+    whole = build_page([subject], Start(layer=1), TEXT)
+    size = len(whole.encode()) + 100
+    (read,) = payload_of(whole)["subjects"]
+    assert list(read["more"]) == ["1", "0"]
+    for n, stages in read["more"].items():
+        expected = more_stages(model.reader, seen, int(n))
+        assert list(stages) == ["norm1", "norm2", "ffn_hidden", "ffn", "resid_post"]
+        for name, packed in stages.items():
+            assert np.array_equal(unpack(packed), expected[name].ravel())
+    np.testing.assert_array_equal(expected["resid_post"], seen.layers[0].resid_post)
+    found = []
+    for limit in range(size, size - 40_000, -250):
+        page = build_page([subject], Start(layer=1), TEXT, limit)
+        document = payload_of(page)
+        (read,) = document["subjects"]
+        assert len(page.encode()) <= limit or document["bits"] == 16
+        state = read["contributions"] is not None, "".join(read["more"])
+        if document["bits"] == 32 and state not in found:
+            found.append(state)
+    assert found == [(True, "10"), (True, "1"), (True, ""), (False, "")]
 
 
 def test_page_of_6_layers_6_heads_256_characters_fits_5_mb() -> None:
