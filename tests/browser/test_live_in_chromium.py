@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
@@ -13,12 +14,14 @@ from conftest import train_tiny
 from pages import HOSTILE, unpack
 
 import gpt
+from gpt.heads.contributions import contributions
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Hook, unchanged
 from gpt.reading.layers import Array
 from gpt.reading.sampler import window_start
 from gpt.reading.score import surprisals
 from gpt.view.exports import to_csv
+from gpt.view.page.page import more_stages
 from gpt.view.page.shipping import means_record
 from gpt.view.selection import select
 
@@ -384,6 +387,44 @@ def test_a_seed_writes_the_text_of_sample_and_filters_show_what_they_removed(
     assert (
         "top-p: a number more than 0, at most 1" in page.locator("#options .refused").inner_text()
     )
+
+
+@pytest.mark.parametrize("which", ["counted", "alone"])
+def test_the_map_has_pythons_parts_of_a_logit_and_every_stage_of_a_layer(
+    open_file: OpenFile, request: pytest.FixtureRequest, which: str
+) -> None:
+    run = request.getfixturevalue("run" if which == "counted" else "alone")
+    page = open_file(request.getfixturevalue("file" if which == "counted" else "file_alone"))
+    ready(page, SHORT)
+    attention = run.attn(SHORT)
+    layers = [[stages] for stages in attention.layers]
+    every = np.tile(np.arange(len(run.vocabulary)), (len(SHORT), 1))
+    found = contributions(run.reader, layers, every)
+    logits = run.logits(SHORT)[0]
+    last, third = len(SHORT) - 1, page.locator("#next li:nth-child(3) .term")
+    for position, id in ((last, int(logits[last].argmax())), (last, None), (4, None)):
+        if position == 4:  # the same character, elsewhere
+            page.locator('#text .character[data-position="4"]').click()
+        elif id is None:
+            third.click()
+        settled(page)
+        if id is None:
+            id = int(run.vocabulary.encode(parse_qs(address(page))["next"][0])[0])
+        shown = values_of(page.locator("#stream .part"))
+        np.testing.assert_allclose(shown, found.values[position, id], rtol=1e-3, atol=1e-4)
+        logit = page.locator("#stream strong").inner_text().split("= ")[1]
+        assert number(logit) == pytest.approx(logits[position, id], abs=2e-3)
+    assert "✓ the parts of a logit sum to it" in page.locator("#checks").inner_text()
+    more = more_stages(run.reader, attention, 1)
+    page.locator("#stream .layer").nth(1).click()
+    for stage, values in {**more, "q": attention.layers[1].q[0]}.items():
+        page.locator(f"#stages [data-stage={stage}]").click()
+        settled(page)
+        page.locator(".matrix-box").wait_for()
+        numbers = [float(line[-1]) for line in lines_of(saved(page))[1:]]
+        np.testing.assert_allclose(numbers, values.ravel(), rtol=1e-4, atol=1e-4)
+    page.locator("#stream .part", has_text="H1").first.click()
+    assert "layer=0&head=1" in address(page)
 
 
 def test_a_slider_moves_over_the_steps_of_training_and_drops_weights_set_by_hand(

@@ -13,6 +13,7 @@ from encoded import SPOKEN, SYMBOLS, encoded_file, hooked_logits
 import gpt
 from gpt.config import AttentionKind
 from gpt.heads.ablation import Texts, mean_contexts
+from gpt.heads.contributions import contributions
 from gpt.heads.pair_measures import spread_pairs
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import Array
@@ -209,6 +210,23 @@ def test_heads_of_every_kind_can_be_off_and_a_weight_can_be_set(
     page.locator("#written td").first.wait_for()
     page.locator("#of button", has_text="A | B").click()
     assert page.locator(".matrix-box").count() == 2
+
+
+def test_the_map_has_pythons_parts_of_the_logit_of_a_kept_character(
+    open_file: OpenFile, run: TrainedGPT, file: Path
+) -> None:
+    page = open_file(file, hash=f"text={SOURCE}%09{TARGET}&layer=0&head=0&view=head")
+    ready(page, SOURCE, f"\t{TARGET}\n")
+    maps = [run.attn(f"{SOURCE}\t{TARGET}", attention=kind) for kind in ("decoder", "cross")]
+    layers = [list(each) for each in zip(*(each.layers for each in maps), strict=True)]
+    page.locator("#pair-target .character").nth(2).click()  # the "-" after row 1
+    page.locator("#next .term", has_text="1").click()
+    settled(page)
+    ids = np.full((4, 1), run.vocabulary.encode("1")[0])
+    found = contributions(run.reader, layers, ids)
+    shown = page.locator("#stream .part").evaluate_all("all => all.map(e => +e.dataset.value)")
+    np.testing.assert_allclose(shown, found.values[1, 0], rtol=1e-3, atol=1e-4)
+    assert page.locator("#stream strong").inner_text().startswith("logit of '1' = ")
 
 
 def test_a_seed_writes_the_target_of_sample_and_the_address_restores_the_view(

@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from browsing import address, expect_csv, lines_of, saved, wait_until
+from conftest import train_tiny
 from encoded import encoded_file
 from pages import HOSTILE, random_subject
 
@@ -21,10 +22,11 @@ from gpt.characters import drawn_label
 from gpt.checks import Check
 from gpt.config import DrawnStage
 from gpt.config.model import OF_HEADS
+from gpt.heads.contributions import contributions
 from gpt.heads.measures import Start
 from gpt.reading.layers import Array
 from gpt.view.exports import to_csv
-from gpt.view.page.page import Subject, build_page, subject_of
+from gpt.view.page.page import Subject, build_page, more_stages, subject_of
 from gpt.view.selection import select
 
 if TYPE_CHECKING:
@@ -83,7 +85,8 @@ def parts(readout: str) -> dict[str, str]:
 
 
 def chosen(page: Page, group: str) -> str:
-    return page.locator(f'#{group} [aria-pressed="true"]').inner_text()
+    """The title of the pressed button of a group."""
+    return page.locator(f'#{group} [aria-pressed="true"]').inner_text().split("\n")[0]
 
 
 def here(page: Page) -> str:
@@ -396,7 +399,7 @@ def test_page_shows_the_gpt_counting_and_both_side_by_side(
         assert values_of(rows)[0] == pytest.approx(float(chances[0].max()), abs=1e-7)
     page.locator("#only button", has_text="together").click()
     page.locator("#lens td").nth(2).click()  # after "the"
-    used = page.locator("#next .used").inner_text()
+    used = page.locator("#next .used").text_content()  # also while the card is not drawn
     assert used == (
         "Counting used the last 3 characters the, seen 3 times; always the same character followed."
     )
@@ -672,6 +675,33 @@ def test_security_policy_blocks_requests_and_foreign_scripts(
     page.close()
     assert {address for address in answered if not address.startswith("data:")} == {path.as_uri()}
     assert blocked == [("https://example.org/a.png", "csp")]
+
+
+def test_the_map_of_a_fixed_text_has_the_parts_and_stages_that_fit(
+    open_page: Open, tmp_path: Path
+) -> None:
+    found = load(train_tiny(tmp_path).path).attn(TEXT)
+    one = subject_of(found)
+    page = open_page([one])
+    lens = one.lens
+    assert lens is not None
+    parts = contributions(found.model.reader, [[each] for each in found.layers], lens.ids[-1])
+    for position in (T - 1, 2):
+        page.locator("#lens tbody tr").nth(0).locator("td").nth(position).click()
+        page.locator("#next li:nth-child(2) .term").click()
+        shown = values_of(page.locator("#stream .part"))
+        np.testing.assert_allclose(shown, parts.values[position, 1], rtol=1e-5, atol=1e-6)
+        page.locator("#next li:nth-child(2) .term").click()
+    page.locator("#stream .part", has_text="ff").nth(1).click()
+    assert (chosen(page, "stages"), "layer=1" in address(page)) == ("feed-forward", True)
+    values = [float(line[-1]) for line in lines_of(saved(page))[1:]]
+    stages = more_stages(found.model.reader, found, 1)
+    np.testing.assert_allclose(values, stages["ffn"].ravel(), rtol=1e-6)
+    vector = values_of(page.locator(".terms li"))  # of the kept character
+    np.testing.assert_allclose(vector, stages["ffn"][2], rtol=1e-6)
+    small = open_page([one], limit=0)
+    assert small.locator("#stages [data-stage=ffn]").is_disabled()
+    assert small.locator("#stream .part small").count() == 0
 
 
 def test_cross_attention_shows_the_characters_of_both_texts(

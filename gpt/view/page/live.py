@@ -238,6 +238,7 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
         **of_kinds,
         "schema": SCHEMA,
         "version": __version__,
+        "about": escape(_about(model)),
         "start": vars(opening(surveys[0].measures)),
         "text": text,
         "vocabulary": [*characters],
@@ -261,6 +262,13 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
             for name in names
         ],
     }
+
+
+def _about(model: TrainedGPT) -> str:
+    """Whose model the page contains, for someone who was sent the file."""
+    manifest = getattr(model, "manifest", None)  # a model file may have no run
+    sources = "" if manifest is None else ", ".join(manifest.corpus.sources[:2])
+    return f"The model {model.stored.name}" + (f" was trained on {sources}." if sources else ".")
 
 
 def _measured(survey: Survey) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 // Shows one number as the sum of its terms, and the next step of the computation.
 
 import { LAYER_STAGES } from "./data.js";
-import { termsOf } from "./derive.js";
+import { matrixOf, termsOf } from "./derive.js";
 import { short } from "./numbers.js";
-import { bar, make, named, part } from "./parts.js";
+import { bar, keptPosition, make, named, part } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Subject} Subject */
@@ -18,7 +18,7 @@ export function makeCell(app) {
 
   function render() {
     const shown = app.panels.filter(({ matrix }) => typeof matrix !== "string");
-    const at = app.state.cell ?? app.pointed ?? strongest(shown[0]?.matrix);
+    const at = app.state.cell ?? app.pointed ?? strongest(shown[0]?.matrix, keptPosition(app));
     host.replaceChildren();
     if (!at) return;
     if (!app.state.cell) host.append(make("p", { class: "hint" }, "Click a cell to keep it here."));
@@ -29,14 +29,16 @@ export function makeCell(app) {
 }
 
 /**
- * The largest cell of the last row, to begin with.
+ * The largest cell of a row, to begin with.
  * @param {import("./data.js").Matrix | string | undefined} matrix
+ * @param {number} kept the row
  * @returns {[number, number] | null}
  */
-function strongest(matrix) {
+function strongest(matrix, kept) {
   if (!matrix || typeof matrix === "string") return null;
-  const last = matrix.values.subarray((matrix.rows - 1) * matrix.columns);
-  return [matrix.rows - 1, last.indexOf(last.reduce((a, b) => Math.max(a, b)))];
+  const row = Math.min(kept, matrix.rows - 1);
+  const values = matrix.values.subarray(row * matrix.columns, (row + 1) * matrix.columns);
+  return [row, values.indexOf(values.reduce((a, b) => Math.max(a, b)))];
 }
 
 /**
@@ -51,7 +53,8 @@ function explained(app, subject, [row, column], order) {
   const title = app.subjects.length > 1 ? [make("h3", null, subject.name)] : [];
   const alone = state.view === "head" || LAYER_STAGES.includes(state.stage);
   const sum = alone && subject.has(state.layer, state.head)
-    ? termsOf(subject, state, row, column, (key) => named(subject.columns, key), written)
+    ? termsOf(subject, state, row, column, (key) => named(subject.columns, key), written) ??
+      vectorOf(subject, state, row)
     : null;
   if (!sum) return [...title, make("p", { class: "hint" }, reason(app, subject))];
   const total = sum.terms.reduce((all, { value }) => all + value, 0);
@@ -76,7 +79,11 @@ function explained(app, subject, [row, column], order) {
     ` negative · the longest bar is ${written(largest)}`,
   );
   const list = make("ol", { class: "terms", tabindex: "0", "aria-label": sum.of }, ...items);
-  const steps = [step(`Σ ${sum.of}`, written(total), "sum")];
+  const vector = sum.of === "";
+  const length = Math.sqrt(terms.reduce((all, { value }) => all + value * value, 0));
+  const steps = vector
+    ? [step("length √Σx²", written(length), "length")]
+    : [step(`Σ ${sum.of}`, written(total), "sum")];
   if (sum.sum === "q·k") {
     const scaled = total / Math.sqrt(subject.headSize);
     steps.push(step(`/ √${subject.headSize}`, written(scaled), "scaled"));
@@ -91,7 +98,7 @@ function explained(app, subject, [row, column], order) {
   const heading = sum.sum === "q·k"
     ? `${subject.sides[0]} ${named(subject, row)} · ${subject.sides[1]} ` +
       named(subject.columns, column)
-    : `${sum.sum} of ${named(subject, row)} · dimension ${column}`;
+    : `${sum.sum} of ${named(subject, row)}${vector ? "" : ` · dimension ${column}`}`;
   return [
     ...title,
     make("p", { class: "cell-name" }, heading),
@@ -101,6 +108,22 @@ function explained(app, subject, [row, column], order) {
   ];
 }
 
+/**
+ * A row of a stage whose numbers are no sums that the page can show: its vector.
+ * @param {Subject} subject
+ * @param {import("./state.js").State} state
+ * @param {number} row
+ */
+function vectorOf(subject, state, row) {
+  const matrix = matrixOf(subject, state);
+  if (typeof matrix === "string" || matrix.keys || state.view === "rollout") return null;
+  const values = matrix.values.subarray(row * matrix.columns, (row + 1) * matrix.columns);
+  const terms = Array.from(values, (value, n) => {
+    return { name: `dimension ${n}`, value, factors: `dimension ${n}` };
+  });
+  return { sum: state.stage, of: "", terms };
+}
+
 /** @param {string} name @param {string} value @param {string} kind */
 function step(name, value, kind) {
   return [make("dt", null, name), make("dd", { "data-step": kind }, value)];
@@ -108,15 +131,12 @@ function step(name, value, kind) {
 
 /** Why a number cannot be shown as a sum of terms. @param {App} app @param {Subject} subject */
 function reason(app, subject) {
-  const { view, stage, layer, head } = app.state;
+  const { view, layer, head } = app.state;
   if (!subject.has(layer, head)) return `There is no layer ${layer} head ${head}.`;
   if (view === "mean") return "A mean of heads: choose one head to see its products.";
   if (view === "rollout") return "A product of layers: choose one head to see its products.";
   if (!subject.detailed(layer)) {
     return `This file has no q and k of layer ${layer}: make a page with --layer ${layer}.`;
   }
-  if (stage === "context" || stage === "concat") return "This head is switched off.";
-  return stage === "proj"
-    ? "The projection mixes all dimensions of concat; its matrix is not here."
-    : "";
+  return "";
 }

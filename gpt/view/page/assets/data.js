@@ -6,6 +6,7 @@ import { Experts, Guesses } from "./guesses.js";
 import { recall, unpack } from "./numbers.js";
 
 /** @typedef {import("./payload.js").SubjectPayload} SubjectPayload */
+/** @typedef {import("./model/contributions.js").Part} Part */
 /** @typedef {import("./payload.js").Packed} Packed */
 /** @typedef {import("./payload.js").Text} Text */
 /**
@@ -31,9 +32,28 @@ export const STAGES = /** @type {const} */ ([
   ["resid_mid", "resid_mid"],
 ]);
 
+/** Those before and after them, which a page may not have: a live one computes them when it shows them. */
+export const BEFORE = /** @type {const} */ ([
+  ["resid_pre", "stream"],
+  ["norm1", "norm"],
+  ["q", "q"],
+  ["k", "k"],
+  ["v", "v"],
+]);
+export const AFTER = /** @type {const} */ ([
+  ["norm2", "norm"],
+  ["ffn_hidden", "hidden"],
+  ["ffn", "feed-forward"],
+  ["resid_post", "stream"],
+]);
+/** @type {string[]} */
+export const ASKED = ["norm1", "norm2", "ffn_hidden", "ffn", "resid_post"];
+
 /** Stages that all heads of a layer share. */
-export const LAYER_STAGES = ["concat", "proj", "resid_mid"];
-const SQUARE = ["scores", "scaled", "masked", "weights"];
+export const LAYER_STAGES = ["concat", "proj", "resid_mid", "resid_pre", ...ASKED];
+const OF_HEAD = ["context", "q", "k", "v"];
+/** Those whose columns are keys. */
+export const SQUARE = ["scores", "scaled", "masked", "weights"];
 const KEPT = 24; // matrices in memory
 
 export class Subject {
@@ -76,6 +96,58 @@ export class Subject {
   /** @param {number} layer */
   detailed(layer) {
     return String(layer) in this.payload.details;
+  }
+
+  /** Whether the page has a stage of a layer. @param {string} stage @param {number} layer */
+  knows(stage, layer) {
+    if (stage === "weights") return true;
+    return ASKED.includes(stage) ? this.#further(stage, layer) !== null : this.detailed(layer);
+  }
+
+  /** The rows of a stage's matrix. @param {string} stage */
+  rowsOf(stage) {
+    return stage === "k" || stage === "v" ? this.keys : this.length;
+  }
+
+  /** The columns of a stage's matrix. @param {string} stage @param {number} layer */
+  columnsOf(stage, layer) {
+    if (SQUARE.includes(stage)) return this.keys;
+    if (OF_HEAD.includes(stage)) return this.headSize;
+    const further = stage === "ffn_hidden" ? this.#further(stage, layer) : null;
+    return further ? further.length / this.length : this.width;
+  }
+
+  /** A stage that a page may not have. @param {string} stage @param {number} layer */
+  #further(stage, layer) {
+    const { more, inspected } = this.payload;
+    if (inspected?.layer === layer && inspected.stage === stage) return inspected.values;
+    const packed = more?.[layer]?.[stage];
+    return packed ? this.#array(`${stage} ${layer}`, packed) : null;
+  }
+
+  /**
+   * What each part of the model adds to the logit of a character after a position; null if the page
+   * does not know. character: "" for the likeliest one.
+   * @param {number} position
+   * @param {string} character
+   * @returns {{label: string, logit: number, parts: Part[]} | null}
+   */
+  contributions(position, character) {
+    const { contributions: found, lens, pair } = this.payload;
+    if (!found) return null;
+    if ("id" in found) {
+      const labels = lens?.labels ?? pair?.labels ?? [];
+      return found.position === position ? { ...found, label: labels[found.id] } : null;
+    }
+    const listed = this.experts?.at(position) ?? this.lens?.at(this.layers, position, Infinity) ??
+      [];
+    const at = character ? listed.findIndex((each) => each.character === character) : 0;
+    if (at < 0) return null;
+    const values = this.#array("contributions", found.values);
+    const first = (position * listed.length + at) * found.parts.length;
+    const parts = found.parts.map((each, n) => ({ ...each, value: values[first + n] }));
+    const logit = parts.reduce((sum, { value }) => sum + value, 0);
+    return { label: listed[at].label, logit, parts };
   }
 
   /** @param {number} layer @param {number | string} head */
@@ -175,11 +247,12 @@ export class Subject {
   #computed(stage, layer, head) {
     const T = this.length;
     const keys = SQUARE.includes(stage);
-    const columns = keys ? this.keys : stage === "context" ? this.headSize : this.width;
+    const columns = this.columnsOf(stage, layer);
+    const rows = this.rowsOf(stage);
     const matrix = {
-      rows: T,
+      rows,
       columns,
-      values: new Float64Array(T * columns),
+      values: new Float64Array(rows * columns),
       causal: this.causal && (stage === "weights" || stage === "masked"),
       keys,
       kind: /** @type {Matrix["kind"]} */ (stage === "weights" ? "share" : "signed"),
@@ -197,7 +270,10 @@ export class Subject {
       for (let h = 0; h < this.heads; h++) {
         this.#context(layer, h, values, columns, h * this.headSize);
       }
-    } else if (stage === "resid_mid" && this.normalised(layer)) {
+    } else if (OF_HEAD.includes(stage) || stage === "resid_pre") {
+      values.set(this.detail(stage, layer, stage === "resid_pre" ? 0 : head));
+    } else if (ASKED.includes(stage)) values.set(this.#further(stage, layer) ?? []);
+    else if (stage === "resid_mid" && this.normalised(layer)) {
       values.set(this.detail("resid_mid", layer));
     } else {
       values.set(this.detail("proj", layer));

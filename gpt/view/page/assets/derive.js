@@ -2,7 +2,7 @@
 // Computes from one or two subjects' stages: means of heads, rollout, differences, and the terms of
 // a number.
 
-import { LAYER_STAGES } from "./data.js";
+import { LAYER_STAGES, SQUARE } from "./data.js";
 
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {import("./data.js").Subject} Subject */
@@ -23,6 +23,9 @@ export function matrixOf(subject, state) {
   }
   if (view === "rollout") {
     return subject.crossed ? "Rollout exists for self-attention only." : rollout(subject, layer);
+  }
+  if (subject.detailed(layer) && !subject.knows(stage, layer)) {
+    return "This file does not have this stage; the page of gptx live computes it.";
   }
   if (stage !== "weights" && !subject.detailed(layer)) {
     return `To keep this file small, layer ${layer} has its weights only. ` +
@@ -134,7 +137,7 @@ export function difference(a, b) {
 export function termsOf(subject, state, row, column, name, written) {
   const { layer, stage } = state;
   const D = subject.headSize;
-  if (!subject.detailed(layer) || stage === "proj") return null;
+  if (!subject.detailed(layer)) return null;
   if (stage === "resid_mid" && subject.normalised(layer)) return null;
   if (stage === "resid_mid") {
     const at = row * subject.width + column;
@@ -161,6 +164,7 @@ export function termsOf(subject, state, row, column, name, written) {
     });
     return { sum: stage, of: `weight × v over ${count} keys`, terms };
   }
+  if (!SQUARE.includes(stage)) return null;
   const [q, k] = [subject.detail("q", layer, head), subject.detail("k", layer, head)];
   const terms = Array.from({ length: D }, (_, d) => {
     const [query, key] = [q[row * D + d], k[column * D + d]];

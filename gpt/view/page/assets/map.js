@@ -1,24 +1,158 @@
 // @ts-check
-// The map of the model: the stages of the shown layer, in the order of the computation. It says which
-// stage the matrix shows, and chooses another.
+// The map of the model, and the page's table of contents. Above: the residual stream from the embedding
+// to a logit, with what each part adds to that logit. Below: the stages of the shown layer, in the order
+// of the computation; the pressed one is in the matrix.
 
-import { STAGES } from "./data.js";
-import { part, segments } from "./parts.js";
+import { AFTER, BEFORE, STAGES } from "./data.js";
+import { short, signed } from "./numbers.js";
+import { keptPosition, lead, make, named, part, say } from "./parts.js";
 
-/** @param {import("./parts.js").App} app */
+/** @typedef {import("./parts.js").App} App */
+/** @typedef {import("./data.js").Part} ModelPart */
+
+/** @type {Record<string, string>} */
+const MEANS = {
+  ...Object.fromEntries(STAGES.map(([name], n) => [name, `${name}: key ${n + 1}`])),
+  resid_pre: "what enters the layer",
+  norm1: "the stream, normalised for attention",
+  ...{ q: "queries", k: "keys", v: "values" },
+  norm2: "the stream, normalised for the feed-forward layer",
+  ffn_hidden: "the feed-forward layer's numbers after its activation function",
+  ffn: "what the feed-forward layer adds",
+  resid_post: "what leaves the layer",
+};
+
+/** @param {App} app */
 export function makeMap(app) {
   const host = part("stages");
-  const show = segments(
-    host,
-    STAGES.map(([name, title], n) => [name, title, `${name}: key ${n + 1}`]),
-    (stage) => app.change({ stage }),
-  );
-  STAGES.forEach(([name], n) => host.children[n].setAttribute("data-stage", name));
-  return {
-    host,
-    render() {
-      const { stage, view } = app.state;
-      show(stage, (each) => view === "rollout" && each !== "weights");
-    },
+  const stages = [...BEFORE, ...STAGES, ...AFTER].map(([stage, title]) => {
+    const shape = make("small", null);
+    const button = make(
+      "button",
+      { type: "button", "data-stage": stage, title: MEANS[stage] },
+      title,
+      shape,
+    );
+    button.addEventListener("click", () => app.change({ stage }));
+    return { stage, button, shape };
+  });
+  host.replaceChildren(...stages.map(({ button }) => button));
+  const stream = makeStream(app);
+
+  function render() {
+    const { stage: chosen, view, layer } = app.state;
+    const subject = lead(app);
+    for (const { stage, button, shape } of stages) {
+      const rows = subject.rowsOf(stage);
+      const columns = subject.columnsOf(stage, layer);
+      const known = stage !== "ffn_hidden" || subject.knows(stage, layer);
+      say(shape, known ? `${rows}×${columns}` : `${rows}×…`);
+      button.setAttribute("aria-pressed", String(stage === chosen));
+      button.disabled = view === "rollout" && stage !== "weights" ||
+        !app.drawing && subject.detailed(layer) && !subject.knows(stage, layer);
+    }
+    stream();
+  }
+  return { host, render };
+}
+
+/** The residual stream: the function draws it again. @param {App} app */
+function makeStream(app) {
+  const host = part("stream");
+  return () => {
+    const subject = lead(app);
+    const { layer: chosen, next } = app.state;
+    const position = keptPosition(app);
+    const found = subject.contributions(position, next);
+    const parts = found?.parts ?? partsWithoutNumbers(subject);
+    const most = Math.max(...parts.map(({ value }) => Math.abs(value)), 1e-9);
+    /** @type {Map<number | null, HTMLElement[]>} */
+    const groups = new Map();
+    for (const each of parts) {
+      const group = groups.get(each.layer) ?? [];
+      group.push(partOf(app, each, most, found !== null));
+      groups.set(each.layer, group);
+    }
+    const layers = [...groups].filter(([layer]) => layer !== null).map(([layer, inside]) => {
+      const name = make("button", { type: "button", class: "layer" }, `layer ${layer}`);
+      name.setAttribute("aria-pressed", String(layer === chosen));
+      name.addEventListener("click", () => app.change({ layer: layer ?? 0, cell: null }));
+      return make("div", { class: "group" }, name, make("div", null, ...inside));
+    });
+    const [embedding, ...bias] = groups.get(null) ?? [];
+    const { characters } = subject.payload.pair?.read ?? subject;
+    const labels = subject.payload.pair?.read ?? subject;
+    const sum = found && characters[position] !== undefined
+      ? [
+        make("strong", null, `logit of '${found.label}' = ${short(found.logit, 4)}`),
+        make("small", null, `after ${named(labels, position)}: the sum of all parts`),
+      ]
+      : [make("small", null, "logits")];
+    const ends = (/** @type {(Node | string)[]} */ ...inside) =>
+      make("div", { class: "group end" }, ...inside);
+    host.replaceChildren(
+      ...embedding ? [ends(make("div", null, embedding))] : [],
+      ...layers,
+      ...bias.length ? [ends(make("div", null, ...bias))] : [],
+      ends(...sum),
+    );
   };
+}
+
+/** The parts of a model whose contributions are not known. @param {import("./data.js").Subject} subject
+ * @returns {ModelPart[]} */
+function partsWithoutNumbers({ layers, heads }) {
+  const of = (/** @type {ModelPart["kind"]} */ kind, /** @type {Partial<ModelPart>} */ where) => {
+    return { kind, layer: null, head: null, attention: null, value: 0, ...where };
+  };
+  const inLayer = (/** @type {number} */ layer) => [
+    ...Array.from({ length: heads }, (_, head) => of("head", { layer, head })),
+    of("ffn", { layer }),
+  ];
+  return [of("embedding", {}), ...Array.from({ length: layers }, (_, n) => inLayer(n)).flat()];
+}
+
+/**
+ * A part with what it adds: chooses the head, or the stage that it is.
+ * @param {App} app
+ * @param {ModelPart} part
+ * @param {number} most of all parts
+ * @param {boolean} known whether the values are
+ */
+function partOf(app, { kind, layer, head, attention, value }, most, known) {
+  const { kind: shown } = lead(app).payload.pair ?? {};
+  const name = { embedding: "embedding", head: `H${head}`, bias: "bias", ffn: "ff" }[kind];
+  const long = { head: `${attention ?? ""} head ${head}`.trim(), ffn: "feed-forward" };
+  const title = (layer === null ? "" : `layer ${layer} `) +
+    (kind === "head" || kind === "ffn" ? long[kind] : kind) +
+    (known ? `: adds ${signed(value, 4)} to the logit` : "");
+  const button = make(
+    "button",
+    { type: "button", class: value < 0 ? "part negative" : "part", title, "aria-label": title },
+    attention === "cross" ? `×${name}` : name,
+    ...known ? [make("small", null, signed(value, 2))] : [],
+  );
+  button.style.setProperty("--share", `${Math.round(60 * Math.abs(value) / most)}%`);
+  button.dataset.value = String(value);
+  const state = app.state;
+  const here = kind === "head" && state.view === "head" && head === state.head &&
+    layer === state.layer && (!attention || attention === shown);
+  button.setAttribute("aria-pressed", String(here));
+  button.disabled = kind === "bias" || (shown === "encoder" && kind !== "embedding") ||
+    (attention !== null && attention !== shown);
+  button.addEventListener("click", () => {
+    if (kind === "head") {
+      app.change({
+        layer: layer ?? 0,
+        head: head ?? 0,
+        view: "head",
+        stage: "weights",
+        cell: null,
+      });
+    } else {
+      const stage = kind === "ffn" ? "ffn" : "resid_pre";
+      app.change({ layer: layer ?? 0, stage, view: "head", cell: null });
+    }
+  });
+  return button;
 }

@@ -92,7 +92,7 @@ export class MatrixView {
    */
   show(matrix, scale, { title, subject }) {
     this.matrix = matrix;
-    this.labels = subject.labels;
+    this.labels = (matrix.rows === subject.length ? subject : subject.columns).labels;
     this.above = subject.columns.labels;
     this.scale = scale;
     this.box.setAttribute("aria-label", `${title}; arrow keys move between cells`);

@@ -40,6 +40,8 @@ import { short } from "./numbers.js";
  * @property {(cell: [number, number] | null) => void} point
  * @property {(position: number | null) => void} read
  * @property {() => void} follow draws what depends on the mouse
+ * @property {() => number} [keptRow] of pairs: the row of the decoder that is kept
+ * @property {() => void} [rendered] of a page that computes: asks for what the state needs
  */
 
 const THOUSANDS = new Intl.NumberFormat("en");
@@ -218,6 +220,12 @@ export function positionOf(app, subject = lead(app)) {
   const { state: { pins, cell }, pointed, reading } = app;
   const position = reading ?? pointed?.[0] ?? pins.at(-1) ?? cell?.[0] ?? Infinity;
   return Math.min(position, subject.length - 1);
+}
+
+/** The position whose next character is taken apart: pinned, or the last. @param {App} app */
+export function keptPosition(app) {
+  const { pins, cell } = app.state;
+  return app.keptRow?.() ?? Math.min(pins.at(-1) ?? cell?.[0] ?? Infinity, lead(app).length - 1);
 }
 
 /** @param {HTMLCanvasElement} canvas */

@@ -60,6 +60,7 @@
  * @property {Text} read
  * @property {string[]} expected
  * @property {Float32Array} logits
+ * @property {string[]} labels of the vocabulary
  */
 /**
  * @typedef {object} Payload

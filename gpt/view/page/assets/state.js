@@ -1,7 +1,7 @@
 // @ts-check
 // The state of the view as one object, stored in the address, so that links and "back" restore it.
 
-import { LAYER_STAGES, STAGES } from "./data.js";
+import { AFTER, BEFORE, STAGES } from "./data.js";
 
 /** @typedef {import("./data.js").Subject} Subject */
 /**
@@ -22,7 +22,7 @@ import { LAYER_STAGES, STAGES } from "./data.js";
 const CHOICES = {
   of: ["a", "b", "diff", "both"],
   view: ["head", "mean", "rollout"],
-  stage: STAGES.map(([name]) => /** @type {string} */ (name)),
+  stage: [...BEFORE, ...STAGES, ...AFTER].map(([name]) => /** @type {string} */ (name)),
   scale: ["fixed", "root", "row"],
   only: ["", "gpt", "counting"],
 };
@@ -86,17 +86,15 @@ export function fromHash(hash, start, subjects) {
 export function settled(state, subjects) {
   const [a, b] = subjects;
   let { of, cell } = state;
+  const layer = Math.min(state.layer, Math.max(...subjects.map(({ layers }) => layers)) - 1);
   if (!b) of = "a";
   else if (of === "diff" && (a.length !== b.length || a.keys !== b.keys)) of = "both";
   const subject = of === "a" ? a : b;
   const stage = state.view === "rollout" ? "weights" : state.stage;
-  let columns = subject.keys;
-  if (stage === "context") columns = subject.headSize;
-  if (LAYER_STAGES.includes(stage)) columns = subject.width;
   const causal = subject.causal && (stage === "weights" || stage === "masked");
-  const outside = cell && (cell[0] >= subject.length || cell[1] >= columns);
+  const outside = cell &&
+    (cell[0] >= subject.rowsOf(stage) || cell[1] >= subject.columnsOf(stage, layer));
   if (cell && (outside || (causal && cell[1] > cell[0]))) cell = null;
   const pins = state.pins.filter((pin) => pin < subject.length);
-  const layer = Math.min(state.layer, Math.max(...subjects.map(({ layers }) => layers)) - 1);
   return { ...state, of, stage, cell, pins, layer };
 }

@@ -144,6 +144,7 @@ export function makeView(data, subjects, compared, additions) {
   function render() {
     prepare();
     schedule.drawAll();
+    app.rendered?.();
   }
 
   /** Computes what several parts show. */

@@ -43,7 +43,7 @@ export function makeAsk(app, session) {
     say(
       host,
       model.title ||
-        "Switch a head off by the dot of its picture or key x, and see what the prediction loses.",
+        "Click a head’s dot to switch it off (key x).",
     );
     showTime();
   }

@@ -8,9 +8,7 @@ import { start } from "./start.js";
 import { drawnNext } from "./write.js";
 
 start({
-  opening:
-    "Type in the text, or press write: the model continues it, and everything below follows. " +
-    "Click a head, a character, a cell.",
+  opening: "Type in the text or press write, and click a head, a character or a cell.",
   session: (data, client, show) => new Session(data, client, show),
   editor: (session, typed) => new Editor(session, typed),
   parts(app, session) {

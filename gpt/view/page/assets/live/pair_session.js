@@ -185,9 +185,24 @@ export class PairSession extends Session {
         last: id(AFTER_TARGET),
         never: this.data.unwritten.map(id),
       },
+      ...this.wanted(),
       step: model.step,
       changes: all && { encoder: of("encoder"), decoder: of("decoder"), cross: of("cross") },
     };
+  }
+
+  /** @override The row of the decoder is that of the kept character. */
+  wanted() {
+    return {
+      ...super.wanted(Infinity),
+      logit: { ...super.wanted(Infinity).logit, position: this.kept },
+    };
+  }
+
+  /** The row of the decoder that is kept. */
+  get kept() {
+    const cell = this.kind === "encoder" ? null : this.state()?.cell;
+    return this.row ?? cell?.[0] ?? 0;
   }
 
   /** @override @param {PairFindings} answer */
@@ -221,12 +236,15 @@ export class PairSession extends Session {
       full: kind !== "decoder",
       columns: kind === "cross" ? source : null,
       replaced: changes?.[kind]?.heads,
+      contributions: answer.contributions,
+      inspected: answer.inspected,
       pair: {
         kind,
         source,
         read,
         expected: [...read.labels.slice(1), ...end],
         logits: answer.logits,
+        labels: data.vocabulary_labels,
       },
     }, kind === "encoder" ? source : read);
   }

@@ -102,12 +102,13 @@ export function makePair(app, session) {
     if (side !== "target" || !place) return;
     session.row = session.row === place - 1 ? null : place - 1;
     app.follow();
+    app.rendered?.();
   }
 
   /** The row of the decoder whose character is described. @param {Pair} pair */
   function rowOf({ kind, expected }) {
-    const { pointed: cell, state } = app;
-    let row = session.row ?? (kind === "encoder" ? 0 : state.cell?.[0] ?? 0);
+    const { pointed: cell } = app;
+    let row = session.kept;
     if (cell && kind !== "encoder") [row] = cell;
     if (pointed?.side === "target" && pointed.place) row = pointed.place - 1;
     return Math.max(0, Math.min(row, expected.length - 1));

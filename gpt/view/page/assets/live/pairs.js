@@ -11,12 +11,12 @@ import { start } from "./start.js";
 /** @type {import("./start.js").Pieces<PairSession>} */
 const pieces = {
   opening:
-    "Type a source: the model writes its target, and everything below follows. Click a head, a " +
-    "character of the target, a cell.",
+    "Type a source: the model writes its target. Click a head, a character of the target or a cell.",
   session: (data, client, show) => new PairSession(/** @type {any} */ (data), client, show),
   editor: (session, typed) => new PairEditor(session, typed),
   parts(app, session) {
     app.compared = rowsOfPairs(session);
+    app.keptRow = () => session.kept;
     return [makePair(app, session), makeAsk(app, session), makeByHand(app, session)];
   },
 };

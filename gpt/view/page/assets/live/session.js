@@ -2,7 +2,7 @@
 // What the user does with the model: the text, the changes, what is pinned; and the questions to the
 // worker that follow from it.
 
-import { Subject } from "../data.js";
+import { ASKED, Subject } from "../data.js";
 import { beforeAll, windowStart } from "../model/sampler.js";
 import { codesOf, unpack } from "../numbers.js";
 import { make } from "../parts.js";
@@ -18,6 +18,7 @@ import { Options } from "./write.js";
 /**
  * The data of a page that computes, beside the Payload of every page.
  * @typedef {object} Own
+ * @property {string} about whose model it is
  * @property {string} text to begin with
  * @property {string[]} vocabulary characters or symbols, by id
  * @property {string[]} spaced the sides of pairs in which spaces separate symbols
@@ -70,6 +71,8 @@ export class Session {
     this.unknown = [];
     this.folded = ""; // what the model reads for what was typed
     this.begin = 0; // of the context in the text
+    /** The state of the view, once there is one. @type {() => import("../state.js").State | null} */
+    this.state = () => null;
     /** Draws the parts that show the settings. */
     this.drawn = () => {};
     /** Writes the settings to the address. */
@@ -178,7 +181,23 @@ export class Session {
 
   /** The question about a case. @param {Case} each @returns {any} */
   asked({ characters, model }) {
-    return { ids: this.encoded(characters), step: model.step, changes: model.changes() };
+    const ids = this.encoded(characters);
+    const length = ids.length - windowStart(ids.length, this.data.block_size);
+    const wanted = this.wanted(length);
+    return { ids, step: model.step, changes: model.changes(), ...wanted };
+  }
+
+  /** What the view shows besides: a stage, and the parts of a logit. @param {number} length of the text */
+  wanted(length) {
+    const { stage, layer, pins, cell, next } = this.state() ?? {};
+    const position = Math.min(pins?.at(-1) ?? cell?.[0] ?? Infinity, length - 1);
+    const id = this.ids.get(next ?? "") ?? null;
+    return {
+      inspect: stage && ASKED.includes(stage)
+        ? /** @type {import("../model/reading.js").Inspect} */ ({ layer, stage })
+        : null,
+      logit: { position, id },
+    };
   }
 
   /** @param {number[]} ids @returns {import("../payload.js").Text} */
@@ -260,10 +279,25 @@ export class Session {
   }
 }
 
-/** The checks of an answer. @param {{proof: import("../model/computation.js").Proof, sums: number}} answer */
-export function checksOfAnswer({ proof, sums }) {
-  const passed = sums <= 1e-6;
-  return [...proof.checks, { name: "rows sum to 1", error: sums, bound: 1e-6, passed }];
+/** The checks of an answer. @param {{proof: import("../model/computation.js").Proof, sums: number,
+ *   contributions: import("../model/contributions.js").Contributions | null}} answer */
+export function checksOfAnswer({ proof, sums, contributions }) {
+  const check = (
+    /** @type {string} */ name,
+    /** @type {number} */ error,
+    /** @type {number} */ bound,
+  ) => ({ name, error, bound, passed: error <= bound });
+  /** @type {import("../model/contributions.js").Part[]} */
+  const parts = contributions?.parts ?? [];
+  const error = Math.abs(
+    parts.reduce((sum, { value }) => sum + value, 0) - (contributions?.logit ?? 0),
+  );
+  const bound = 1e-4 * Math.max(1, ...parts.map(({ value }) => Math.abs(value)));
+  return [
+    ...proof.checks,
+    check("rows sum to 1", sums, 1e-6),
+    ...contributions ? [check("the parts of a logit sum to it", error, bound)] : [],
+  ];
 }
 
 /**

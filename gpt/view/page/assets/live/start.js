@@ -20,6 +20,8 @@ import { Client } from "./client.js";
  * @property {(app: import("../parts.js").App, session: S) => import("../parts.js").Part[]} parts
  */
 
+const COUNTS = "It also counts: this file contains short pieces of its training text.";
+
 /** Shows nothing but a reason. @param {string} reason */
 function refuse(reason) {
   document.querySelector("main")?.setAttribute("hidden", "");
@@ -72,6 +74,14 @@ function openPage(data, pieces) {
       document.querySelector("main")?.removeAttribute("hidden");
       document.querySelector("footer")?.removeAttribute("hidden");
       view = makeView(data, subjects, "b", additions);
+      const { app } = view;
+      session.state = () => app.state;
+      let wanted = JSON.stringify(session.wanted(Infinity));
+      app.rendered = () => {
+        const now = JSON.stringify(session.wanted(Infinity));
+        if (now !== wanted) session.ask();
+        wanted = now;
+      };
       addEventListener("hashchange", restore); // after the view, which reads the address
     }
     editor.render();
@@ -79,7 +89,7 @@ function openPage(data, pieces) {
   const editor = pieces.editor(session, () => session.changed());
   session.options.only = () => data.counts && view?.app.state.only || null;
   const additions = {
-    opening: pieces.opening,
+    opening: [pieces.opening, data.about, data.counts ? COUNTS : ""].join(" "),
     settings: Object.keys(session.toSettings(false)),
     parts: (/** @type {import("../parts.js").App} */ app) => pieces.parts(app, session),
     keys: [{
