@@ -20,7 +20,7 @@ from gpt.heads.measures import Start
 from gpt.view.page.page import Subject, build_page
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Frame, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = (
@@ -103,7 +103,7 @@ def address(page: Page) -> str:
     return str(page.evaluate("location.hash")).removeprefix("#")
 
 
-def wait_until(page: Page, condition: str, argument: Any = None) -> None:
+def wait_until(page: Page | Frame, condition: str, argument: Any = None) -> None:
     """Waits until a function in JavaScript returns true; the page's policy forbids Playwright's own
     `wait_for_function`."""
     page.evaluate(

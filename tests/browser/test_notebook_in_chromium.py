@@ -6,8 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from browsing import OpenFile, wait_until
+
 import gpt
 from gpt.storage.run import Checkpoint
+from gpt.view.notebook.attention import HIGHEST
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -52,3 +55,33 @@ def test_outputs_work_side_by_side_in_the_colours_of_the_notebook(
     context.close()
     inside = ("data:", "blob:", "about:")
     assert [each for each in complaints if not each.startswith((path.as_uri(), *inside))] == []
+
+
+def test_a_frame_is_as_high_as_its_page(
+    open_file: OpenFile, tiny: Checkpoint, tmp_path: Path
+) -> None:
+    path, shown = tmp_path / "notebook.html", gpt.load(tiny.path).attn("the cat")._repr_html_()
+    path.write_text(f'<!doctype html><meta charset="utf-8"><body>{shown}{shown}', "utf-8")
+    page = open_file(path)
+    fits = "() => innerHeight === document.documentElement.offsetHeight"
+    frames = page.frames[1:]
+    for frame in frames:
+        frame.locator("#text").wait_for()
+        wait_until(frame, fits)
+    frame, before = frames[0], frames[0].evaluate("innerHeight")
+    assert before > 720  # the height without scripts
+    frame.locator("details summary").first.click()
+    wait_until(frame, f"() => innerHeight > {before}")
+    wait_until(frame, fits)
+    frame.evaluate("document.body.style.height = '9999px'")
+    wait_until(frame, f"() => innerHeight === {HIGHEST}")
+    page.evaluate(  # a message that is not of a frame
+        """() => new Promise((done) => {
+            addEventListener("message", done, { once: true });
+            postMessage({ gptxHeight: 77 }, "*");
+        })"""
+    )
+    assert frame.evaluate("innerHeight") == HIGHEST
+    frame.evaluate("document.body.style.height = '500px'")
+    wait_until(frame, fits)
+    assert frame.evaluate("innerHeight") < 720

@@ -126,7 +126,9 @@ def test_every_result_shows_itself_and_prints_as_one_line(run: TrainedGPT) -> No
         markup = Markup(html := each._repr_html_())
         assert len(html.encode()) <= LIMIT
         assert not any("id" in attributes for _, attributes in markup.tags)  # ids could collide
-        assert not {"script", "link"} & {tag for tag, _ in markup.tags}
+        tags = [tag for tag, _ in markup.tags]
+        assert tags.count("script") == html.count(attention.FITTING) == tags.count("iframe")
+        assert "link" not in tags
         links = [each[name] for _, each in markup.tags for name in ("href", "src") if name in each]
         assert all(link.startswith("data:image/svg+xml;base64,") for link in links)
         assert not re.search(r"https?:|//|@import|url\(", html.split("srcdoc")[0])

@@ -19,6 +19,7 @@ from gpt.view.page.page import build_page, subject_of
 MARGIN = 4_000  # bytes of LIMIT for what surrounds the page
 SAVED = 60_000  # bytes that compression saves in the page's style and scripts, at least
 ROUNDS = 12  # attempts to find a text that fits
+HIGHEST = 4_000  # pixels of a frame; a page that is higher scrolls
 
 # Unpacks the page and writes it in place of itself.
 _LOADER = (
@@ -30,6 +31,15 @@ _LOADER = (
     "</script>"
 )
 _SANDBOX = "allow-scripts allow-downloads"
+#: Makes each frame as high as its page says. One listener serves all frames, also of later cells.
+#: In a notebook that runs no scripts, card.css sets the height, and the frame scrolls.
+FITTING = (
+    "<script>window.gptxFits ||= addEventListener('message', ({source, data}) => {"
+    "for (const frame of document.querySelectorAll('.gptx iframe'))"
+    " if (frame.contentWindow === source && data?.gptxHeight > 0)"
+    f" frame.style.height = Math.min(data.gptxHeight, {HIGHEST}) + 'px';"
+    "}) ?? true;</script>"
+)
 
 
 def attention(found: AttentionMap) -> str:
@@ -47,7 +57,7 @@ def attention(found: AttentionMap) -> str:
         some = f"The page shows the first {count} of {len(found.text)} characters"
         blocks.append(Note(f'{some}; .save("attention.html") writes all.'))
     frame = f'<iframe sandbox="{_SANDBOX}" title="attention" srcdoc=\'{page}\'></iframe>'
-    return card_of(blocks, frame)
+    return card_of(blocks, FITTING + frame)
 
 
 def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:

@@ -48,7 +48,10 @@ const PROJECTED = 1.35; // times the usual size of letters, as in page.css
 export function makeView(data, subjects, compared, additions) {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const framed = parent !== window; // in a notebook, whose history and title are its own
-  document.documentElement.toggleAttribute("data-framed", framed);
+  const root = document.documentElement;
+  root.toggleAttribute("data-framed", framed);
+  const fit = () => framed && parent.postMessage({ gptxHeight: root.offsetHeight }, "*");
+  new ResizeObserver(fit).observe(root); // the notebook makes the frame as high
   let theme = "auto";
   /** @type {Record<string, string>} */
   let colours = {}; // of the theme, by their names
