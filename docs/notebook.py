@@ -32,13 +32,11 @@ def executed(folder: str | Path) -> nbformat.NotebookNode:
 
 
 def _merged(outputs: list[nbformat.NotebookNode]) -> Iterator[nbformat.NotebookNode]:
-    """The outputs with one text for each stream, without what a carriage return overwrote."""
+    """The outputs with one text for each stream."""
     for _, group in groupby(outputs, key=lambda each: each.get("name", id(each))):
         first, *more = group
         if first.output_type == "stream":
-            whole = "".join(each.text for each in (first, *more))
-            lines = whole.split("\n")
-            first.text = "\n".join(line.rstrip("\r").rpartition("\r")[2].rstrip() for line in lines)
+            first.text = "".join(each.text for each in (first, *more))
         yield first
 
 

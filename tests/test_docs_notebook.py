@@ -49,7 +49,10 @@ def test_the_notebook_runs_and_its_stored_outputs_are_of_the_same_kinds(
     assert [cell.execution_count for cell in stored] == [*range(1, len(stored) + 1)]
     assert list(shown(new)) == list(shown(stored))
     heads = next(n for n, cell in enumerate(stored) if cell.source == "run.heads()")
-    for cells in (stored, new):  # what the text around the cells says
+    for cells in (stored, new):
+        bar = cells[1].outputs[0].data["text/plain"]  # one line is left
+        assert re.fullmatch(r"500/500 loss \d\.\d{3} val \d\.\d{3} (at step \d+ )?in \d+:\d\d", bar)
+        # what the text around the cells says
         assert set(KINDS.findall(cells[heads].outputs[0].data["text/plain"])) == {
             "previous",
             "induction",

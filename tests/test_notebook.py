@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -161,11 +162,12 @@ def test_error_of_train_names_the_keyword(
 
 
 @pytest.mark.parametrize("progress", [True, False])
-def test_bar_shows_losses_unless_progress_is_false(
+def test_bar_shows_losses_and_ends_as_one_line_unless_progress_is_false(
     progress: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     gpt.train("corpus.txt", progress=progress, **SMALL)
     shown = terminal.getvalue()
-    assert ("8/8 loss " in shown and " val" in shown) if progress else shown == ""
+    line = r"8/8 loss \d\.\d{3} val \d\.\d{3} best \d\.\d{3} in 00:\d\d *\n" if progress else ""
+    assert re.fullmatch(line, shown.rpartition("\r")[2])

@@ -5,16 +5,16 @@ They train as `gptx train` does. Imports torch only once the corpus is read.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
-from io import BytesIO
+from functools import cached_property, partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, Unpack
 
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import only_fields, require
@@ -42,7 +42,7 @@ SHOWN = 60  # most characters of a wrong name that an error shows
 
 
 def _begin(
-    corpus: Corpus, text: str | None, options: TrainOptions, progress: bool = False
+    corpus: Corpus, text: str | None, options: TrainOptions, screen: TextIO | None = None
 ) -> AbstractContextManager[Start]:
     """Plans a new run. Raises ConfigError, TextError."""
     from gpt.interface.preparing import Texts, begin_run
@@ -55,12 +55,12 @@ def _begin(
     shares = by_share or "val_fraction" not in given
     require(shares, "val_fraction", "only with `split='last'`, source or group:1")
     if text is None:
-        return begin_run(run, given, Texts(names_of(corpus)), _working(progress))
+        return begin_run(run, given, Texts(names_of(corpus)), _working(screen))
     require(corpus is None, "text", "give either `corpus` or `text`")
     if text == "":
         raise TextError("text: it is empty")
-    pipe = BytesIO(text.encode("utf-8", "surrogatepass"))
-    return begin_run(run, given, Texts(("-",), pipe, "text"), _working(progress))
+    pipe = io.BytesIO(text.encode("utf-8", "surrogatepass"))
+    return begin_run(run, given, Texts(("-",), pipe, "text"), _working(screen))
 
 
 def _require_one_process(name: str) -> None:
@@ -126,7 +126,8 @@ def train(
     `gpt.resume` continues it. A second one ends at once, with what was last saved.
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
-    return _trained(_begin(corpus, text, options, progress), progress)
+    screen = _screen(progress)
+    return _trained(_begin(corpus, text, options, screen), screen)
 
 
 @takes(DEFAULTS)
@@ -166,10 +167,11 @@ def resume(
     found = Run(path) if Run(path).steps() else find_run(path)
     settings = RunConfig(**only_fields(RunConfig, options), checkpoints=path.parent)
     given, texts = only_fields(TrainConfig, options), Texts(names_of(corpus))
-    return _trained(resume_run(found, settings, given, texts, _working(progress)), progress)
+    screen = _screen(progress)
+    return _trained(resume_run(found, settings, given, texts, _working(screen)), screen)
 
 
-def _trained(preparing: AbstractContextManager[Start], progress: bool) -> TrainedGPT:
+def _trained(preparing: AbstractContextManager[Start], screen: TextIO | None) -> TrainedGPT:
     """Trains to the end, or until an interrupt. Returns the run."""
     from gpt.interface.trained import load
 
@@ -177,7 +179,7 @@ def _trained(preparing: AbstractContextManager[Start], progress: bool) -> Traine
         _note(start)
         trainer = start.trainer()
         done = trainer.manifest.step / trainer.config.steps
-        with graceful(trainer.stop, "SIGINT"), _bar(progress, initial=done) as bar:
+        with graceful(trainer.stop, "SIGINT"), _bar(screen, initial=done) as bar:
             for _ in followed(trainer, bar):
                 pass
         step, steps = trainer.manifest.step, trainer.config.steps
@@ -201,14 +203,14 @@ def _note(start: Start) -> None:
 
 
 def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
-    """Trains and yields the events; the bar, of total 1, shows steps, losses and speed. Its ETA is
-    that of the time budget, if there is one.
+    """Trains and yields the events; the bar, of total 1, shows steps, losses and speed, at the end
+    the time in place of the speed. Its ETA is that of the time budget, if there is one.
     """
     from gpt.interface.preparing import recorded
     from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Stepped
     from gpt.training.fit import step_characters
 
-    val = best = ""
+    loss = val = best = ""
     layout = "" if bar.disable else bar.bar_format
     for event in recorded(trainer):
         steps, budget = trainer.config.steps, trainer.manifest.budget
@@ -219,7 +221,8 @@ def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
             rate = bar.format_dict["rate"]  # share of the run in a second
             characters = steps * step_characters(trainer.manifest)
             speed = f" {rate * characters / 1000:.1f}k char/s" if rate else ""
-            shown = f"{event.step}/{steps} loss {event.loss:.3f}{val}{best}{speed} "
+            loss = f" loss {event.loss:.3f}"
+            shown = f"{event.step}/{steps}{loss}{val}{best}{speed} "
             bar.set_description_str(shown, refresh=False)
             bar.update(event.step / steps - bar.n)
         elif isinstance(event, Evaluated):
@@ -230,27 +233,49 @@ def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
             shown = f"{steps}/{steps} evaluating the whole split: {event.share:.0%} "
             bar.set_description_str(shown)
         elif isinstance(event, EvaluatedWhole):
-            bar.set_description_str(f"{steps}/{steps} val {event.val_loss:.3f} ")
+            val = f" val {event.val_loss:.3f}"
+            best = f" at step {event.step}" if event.step < steps else ""
         yield event
+    if layout:
+        bar.bar_format = "{desc}in {elapsed}"
+        bar.set_description_str(f"{trainer.manifest.step}/{steps}{loss}{val}{best} ")
 
 
-@contextmanager
-def _bar(progress: bool, **options: Any) -> Iterator[tqdm[Any]]:
-    """A bar in a terminal or notebook, where it is a widget if ipywidgets is there."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "IProgress not found"
-        from tqdm.auto import tqdm
-    shown = progress and (sys.stderr.isatty() or "ipykernel" in sys.modules)
-    with tqdm(disable=not shown, total=1.0, bar_format=LAYOUT, **options) as bar:
-        yield bar
+class _Line(io.StringIO):
+    """One line below a notebook's cell, which each written text replaces."""
+
+    encoding = "utf-8"  # for tqdm, which else draws in ASCII
+
+    @cached_property
+    def shown(self) -> Any:
+        return import_module("IPython.display").display({}, raw=True, display_id=True)
+
+    def write(self, text: str) -> int:
+        if line := text.strip():
+            self.shown.update({"text/plain": line}, raw=True)
+        return len(text)
 
 
-def _working(progress: bool) -> Any:
+def _screen(progress: bool) -> TextIO | None:
+    """Where bars are drawn: in a terminal or notebook; None: nowhere."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if progress and hasattr(shell, "kernel"):
+        return _Line()
+    return sys.stderr if progress and sys.stderr.isatty() else None
+
+
+def _bar(screen: TextIO | None, **options: Any) -> tqdm[Any]:
+    from tqdm import tqdm
+
+    return tqdm(file=screen, disable=screen is None, total=1.0, bar_format=LAYOUT, **options)
+
+
+def _working(screen: TextIO | None) -> Any:
     """Shows the progress of reading the corpus, if it takes more than half a second."""
 
     @contextmanager
     def working(what: str) -> Iterator[Any]:
-        with _bar(progress, desc=f"{what} ", delay=0.5, leave=False) as bar:
+        with _bar(screen, desc=f"{what} ", delay=0.5, leave=False) as bar:
             yield lambda share: bar.update(share - bar.n)
 
     return working
