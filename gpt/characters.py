@@ -125,9 +125,9 @@ def drawn_label(character: str) -> str:
     return SPACE if character == " " else label(character)
 
 
-def drawn_legend(text: Iterable[str]) -> list[str]:
+def drawn_legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
     """Explanations of the symbols in the drawn labels of `text`: ["␣ space", …]."""
-    return [each.replace(NAMED[" "][0], SPACE) for each in legend(text)]
+    return [each.replace(NAMED[" "][0], SPACE) for each in legend(text, ascii_only)]
 
 
 def pad(text: str, width: int, right: bool = False) -> str:

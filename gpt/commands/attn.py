@@ -199,12 +199,9 @@ class Attn(shared.DrawingCommand):
             (self.show and form != "html", f"--open: opens the HTML page, not {form}"),
             (view == "rollout" and head not in (None, "rollout"), f"--view rollout: {of_all}"),
             (stage not in OF_HEADS and head not in (None, "all"), f"--stage {stage}: {of_all}"),
+            (lens and form in ("csv", "npz"), f"--view lens: not for {form}; json has its numbers"),
             (
-                lens and form not in ("text", "json", "html"),
-                f"--view lens: only for text, json and html, not for {form}",
-            ),
-            (
-                lens and form == "text" and chosen,
+                lens and form not in ("json", "html") and chosen,
                 "--view lens: shows all layers and no head; leave out --layer, --head, --stage, "
                 "--key",
             ),
@@ -278,14 +275,21 @@ class Attn(shared.DrawingCommand):
         elif form == "json":
             self.write_text(exports.to_json(self._records(selections)))
         else:
-            from gpt.view.figure.figure import to_figure
+            from gpt.view.figure import figure, lens
+            from gpt.view.figure.sheet import to_bytes
 
             runs = dict.fromkeys(each.name for each in self.sides)
-            name = " and ".join(runs) if len(selections) > 1 else ""
-            drawn, warnings = to_figure(selections, form, self.scale, self.ascii_only, name)
+            name = " and ".join(runs) if len(selections) > 1 else selections[0].name
+            if self.view == "lens":
+                pairs = zip(selections, self.sides, strict=True)
+                lenses = {each.name: side.lens(each.attention) for each, side in pairs}
+                queries = selections[0].queries
+                drawn, warnings = lens.draw(lenses, queries, self.ascii_only, name)
+            else:
+                drawn, warnings = figure.draw(selections, self.scale, self.ascii_only, name)
             for warning in warnings:
                 console.say(f"warning: {warning}")
-            console.deliver(drawn, self.output)
+            console.deliver(to_bytes(drawn, form), self.output)
 
     def _lines(self, selections: Sequence[Selection]) -> list[Text]:
         """The lines of text output."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt import showing
 from gpt.blocks import Block, Cell, Column, Legend, Note, Records, Table, Title, Tone, number
 from gpt.characters import label
 from gpt.checks import TableResult, numbered
@@ -370,6 +372,13 @@ class Lens(TableResult):
         )
         facts = [counted(len(places), "position"), "rows = position, columns = depth"]
         return [Title("logit lens", facts), Table(columns, rows), Note(meaning), Legend(self.text)]
+
+    def save(self, path: str | Path) -> Path:
+        """Draws the likeliest character of each depth and position into a .svg, .pdf or .png file;
+        needs matplotlib. Raises ConfigError for another ending, StorageError.
+        """
+        found: Path = showing.renderer().save_lens(self, path)
+        return found
 
     def records(self) -> Records:
         """A row for each depth, position and rank."""

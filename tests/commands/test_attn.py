@@ -89,6 +89,9 @@ def test_attn_view_accepts_lens_and_rollout(gptx: Gptx) -> None:
     lens = gptx("attn", "the cat", "--view", "lens")
     assert (lens.code, lens.out.split(" · ")[0]) == (0, "logit lens")
     assert "lens" in json.loads(gptx("attn", "the cat", "--view", "lens", "--format", "json").out)
+    drawn = gptx("attn", "the cat", "--view", "lens", "--query", "2:5", "--format", "svg")
+    assert (drawn.code, drawn.err) == (0, "")
+    assert "<title>logit lens: " in drawn.out.replace("dc:", "")
     rollout = gptx("attn", "the cat", "--view", "rollout")
     assert rollout.out.startswith("rollout through layer 1, a heuristic")
     assert gptx("attn", "the cat", "--head", "rollout").out == rollout.out
@@ -104,7 +107,8 @@ def test_attn_view_accepts_lens_and_rollout(gptx: Gptx) -> None:
     [
         ("--view rollout --head 1", "--view rollout: combines all heads"),
         ("--stage proj --head 1", "--stage proj: combines all heads"),
-        ("--view lens -o lens.csv", "--view lens: only for text, json and html, not for csv"),
+        ("--view lens -o lens.csv", "--view lens: not for csv; json has its numbers"),
+        ("--view lens --head 1 -o lens.svg", "--view lens: shows all layers and no head"),
         ("--view lens --layer 1", "--view lens: shows all layers and no head"),
         ("--view lens --stage scores", "--view lens: shows all layers and no head"),
         ("--query 3:1", "--query: '3:1' is empty"),

@@ -105,8 +105,9 @@ def draw(
                 axes.set_title(_name_of(panel, len(every), len(panels)), size=6.5, pad=2.5)
             for row, texts in enumerate(numbers):
                 for column, text in enumerate(texts):
-                    ink = _ink(image.to_rgba(shades[place][row : row + 1, column : column + 1]))
-                    written = axes.text(column, row, text, size=plan.digits, color=ink)
+                    cell = shades[place][row : row + 1, column : column + 1]
+                    colour = ink(image.to_rgba(cell))
+                    written = axes.text(column, row, text, size=plan.digits, color=colour)
                     written.set(ha="center", va="center_baseline")
         sheet.bar(_meaning(selection, scale), paint)
         attention = selection.attention
@@ -161,16 +162,20 @@ def _shades(panel: Panel, scale: Scale) -> Array:
 
 def _paint(selection: Selection, shades: Sequence[Array], scale: Scale) -> dict[str, Any]:
     """Colours and their limits, the same for all panels; signed values lie around 0."""
-    from matplotlib.colors import LinearSegmentedColormap
-
     weights = selection.stage == "weights"
-    ramp = LinearSegmentedColormap.from_list("gptx", _RAMP if weights else _SIGNED_RAMP)
-    colours = ramp.with_extremes(bad="white" if weights else _MASKED)
     largest = max(float(np.nan_to_num(np.abs(part)).max()) for part in shades)
     limit = 1.0 if weights or scale == "row" else largest or 1.0
+    return colours(limit, signed=not weights)
+
+
+def colours(limit: float = 1.0, signed: bool = False) -> dict[str, Any]:
+    """The colours of values in 0 … limit, or −limit … limit; of NaN, white or grey."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    ramp = LinearSegmentedColormap.from_list("gptx", _SIGNED_RAMP if signed else _RAMP)
     return {
-        "cmap": colours,
-        "vmin": 0.0 if weights else -limit,
+        "cmap": ramp.with_extremes(bad=_MASKED if signed else "white"),
+        "vmin": -limit if signed else 0.0,
         "vmax": limit,
         "aspect": "auto",
         "interpolation": "nearest",
@@ -184,7 +189,7 @@ def _staircase(selection: Selection) -> tuple[Array, Array]:
     return np.repeat(allowed - 0.5, 2), np.repeat(edges, 2)[1:-1]
 
 
-def _ink(colour: Any) -> str:
+def ink(colour: Any) -> str:
     """The text colour on a cell: dark or white, whichever has more contrast (WCAG 2)."""
     red, green, blue = np.asarray(colour)[..., :3].ravel() ** 2.2
     return INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.21 else "white"

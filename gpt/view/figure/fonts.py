@@ -29,6 +29,19 @@ def drawable(character: str, ascii_only: bool) -> str:
     return undrawn(character) if name in PICTURES else name
 
 
+def labelled(
+    characters: Iterable[str], ascii_only: bool
+) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """The label of each character, the file of a font for it, and the characters that no font
+    draws.
+    """
+    names = {each: drawable(each, ascii_only) for each in characters}
+    fonts = files_for(frozenset(names.values()))
+    missing = [each for each in names if names[each] not in fonts]
+    names.update((each, undrawn(each)) for each in missing)
+    return names, {each: fonts.get(name, fonts[""]) for each, name in names.items()}, missing
+
+
 def undrawn(character: str) -> str:
     """A label for a character that no font draws."""
     return f"U+{ord(character):04X}" if len(character) == 1 else ascii(character)[1:-1]

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from gpt.characters import NAMED, PICTURES, SPACE, legend
 from gpt.config.model import OF_HEADS
-from gpt.view.figure.fonts import drawable, files_for, undrawn
+from gpt.view.figure.fonts import drawable, labelled
 from gpt.view.selection import Panel
 from gpt.view.terminal.attention import names_of
 from gpt.vocabulary import Symbols, spelled
@@ -134,17 +134,14 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
     lettered += [[selection.columns[at] for at in selection.keys]] if selection.square else []
     lettered = lettered if _legible(plan.cell[0]) else []  # square: rows and columns
     shown = [*dict.fromkeys(each for side in lettered for each in side)]
-    names = {character: drawable(character, ascii_only) for character in shown}
-    fonts = files_for(frozenset(names.values()))
-    missing = [character for character in shown if names[character] not in fonts]
-    names.update((character, undrawn(character)) for character in missing)
+    names, fonts, missing = labelled(shown, ascii_only)
     sides = []
     for axis, positions in enumerate((selection.queries, panel.columns)):
         title = names_of(selection)[axis]
         single, pitch = plan.panels == 1, plan.cell[axis] * 72 / DPI
         if axis < len(lettered):
             texts = [names[each] for each in lettered[axis]]
-            files = [fonts.get(name, fonts[""]) for name in texts]
+            files = [fonts[each] for each in lettered[axis]]
             size, places = min(8.0 if single else 6.5, 0.8 * pitch), list(range(len(texts)))
         else:
             size, files = 6.0 if single else 5.5, []

@@ -96,16 +96,21 @@ GREY = "#707070"
 class Sheet:
     """A figure to which panels, the colour bar and words are added."""
 
-    def __init__(self, plan: Plan, query: Side, key: Side, explained: str) -> None:
-        """Raises ConfigError for a figure that would be too large."""
+    def __init__(
+        self, plan: Plan, query: Side, key: Side, explained: str, each: bool = False
+    ) -> None:
+        """each: all panels have labels below, not only the lowest. Raises ConfigError for a figure
+        that would be too large.
+        """
         from matplotlib import figure
 
         self.plan, self.query, self.key = plan, query, key
         (rows, columns), (high, wide) = plan.shape, plan.cell
         self.size = columns * wide, rows * high
         head, gap = points(10) if plan.panels > 1 else 0, points(8)
-        self.step = max(self.size[0], points(54)) + gap, self.size[1] + head + gap
-        inner = plan.across * self.step[0] - gap, plan.down * self.step[1] - gap
+        below = key.deepest + points(3) if each else gap
+        self.step = max(self.size[0], points(54)) + gap, self.size[1] + head + below
+        inner = plan.across * self.step[0] - gap, plan.down * self.step[1] - below
         left, top, right = query.longest + points(18), points(29), points(54)
         self.middle = max(inner[1], round(0.9 * DPI))  # the colour bar needs some height
         self.width = max(COLUMN, left + inner[0] + right)
@@ -134,13 +139,14 @@ class Sheet:
             spine.set_position(("outward", 72 / DPI))
         return axes
 
-    def panel(self, place: int) -> Axes:
-        """The axes of the n-th panel; only the outer ones have labels."""
+    def panel(self, place: int, key: Side | None = None) -> Axes:
+        """The axes of the n-th panel. Only the outer ones have labels, but for those of `key`."""
         row, column = divmod(place, self.plan.across)
         x, y = self.corner[0] + column * self.step[0], self.corner[1] + row * self.step[1]
         axes = self._axes(x, y, *self.size)
         _label(axes.yaxis, self.query, outer=column == 0)
-        _label(axes.xaxis, self.key, outer=place + self.plan.across >= self.plan.panels)
+        lowest = place + self.plan.across >= self.plan.panels
+        _label(axes.xaxis, key or self.key, outer=lowest or key is not None)
         return axes
 
     def bar(self, meaning: str, paint: Mapping[str, Any]) -> None:

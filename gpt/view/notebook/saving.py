@@ -12,14 +12,16 @@ from gpt.config import DrawnStage, LiveConfig, Scale
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
 from gpt.heads.measures import opening
+from gpt.heads.next_character import Lens
 from gpt.heads.survey import Development
 from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
 from gpt.storage.runs import Steps
 from gpt.view import exports
 from gpt.view.exports import Figure as Form
-from gpt.view.figure import development
+from gpt.view.figure import development, lens
 from gpt.view.figure.figure import to_figure
+from gpt.view.figure.sheet import to_bytes
 from gpt.view.page.page import build_page, subject_of
 from gpt.view.selection import Selection, select
 from gpt.view.terminal.lines import Page
@@ -63,6 +65,11 @@ def save(
         lines = render(selection, "auto" if single else "heads", Page())
         text = "".join(f"{line.plain}\n" for line in lines)
     return _write(target, text.encode())
+
+
+def save_lens(found: Lens, path: str | Path) -> Path:
+    """See Lens.save."""
+    return _write(path, to_bytes(lens.draw({"": found})[0], _form(path)))
 
 
 def save_live(

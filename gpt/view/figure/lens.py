@@ -1,0 +1,96 @@
+"""The logit lens as a figure: a row for each depth, a column for each character of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from rich.cells import cell_len
+
+from gpt.characters import PICTURES, drawn_legend
+from gpt.heads.next_character import Lens
+from gpt.view.figure.figure import colours, ink
+from gpt.view.figure.fonts import labelled, warning
+from gpt.view.figure.layout import Plan, Side, points
+from gpt.view.figure.sheet import Sheet, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LINE = 32  # most characters side by side; a longer text goes on in the panel below
+WIDE, LARGEST = 390, 18.0  # points: all cells of a full line, and the largest cell
+Names = Mapping[str, str]  # character -> its label, or the file of a font for it
+MEANING = "underlined: the text goes on with it · last row: the model"
+
+
+def draw(
+    lenses: Mapping[str, Lens],
+    positions: Sequence[int] | None = None,
+    ascii_only: bool = False,
+    name: str = "",
+) -> tuple[Figure, list[str]]:
+    """The figure, and warnings (a font that lacks characters): an Axes for each line of the text,
+    for one checkpoint after the other, then one for the colour bar.
+
+    lenses: a checkpoint's name -> its lens, all of the same text. positions: the columns; None:
+    all. name: stands under the title. Raises ConfigError if matplotlib is not installed, and if the
+    figure would be too large.
+    """
+    first, *_ = every = list(lenses.values())
+    columns = range(first.ids.shape[1]) if positions is None else positions
+    lines = [columns[start : start + LINE] for start in range(0, len(columns), LINE)]
+    panels = [(title, lens, line) for title, lens in lenses.items() for line in lines]
+    rows = ["embedding", *(f"layer {n}" for n in range(max(len(lens.ids) for lens in every) - 1))]
+    text = [*first.text] or [str(place) for place in range(first.ids.shape[1])]
+    with style():
+        guessed = (each for lens in every for each in _guesses(lens, columns).ravel())
+        labels, fonts, missing = labelled([*text, *guessed], ascii_only)
+        cell, size = min(LARGEST, WIDE / len(lines[0])), 6.5
+        plan = Plan((len(rows), len(lines[0])), len(panels), 1, (points(cell),) * 2, cell / 2)
+
+        def below(line: Sequence[int], title: str = "") -> Side:
+            texts, files = zip(*((labels[text[at]], fonts[text[at]]) for at in line), strict=True)
+            return Side(title, range(len(line)), texts, files, size, cell)
+
+        side = Side("", range(len(rows)), rows, [], size, cell)
+        sheet = Sheet(plan, side, below(columns), MEANING, each=True)
+        for place, (title, lens, line) in enumerate(panels):
+            last = "after this character of the text" * (place == len(panels) - 1)
+            axes = sheet.panel(place, below(line, last))
+            part = [f"characters {line[0]} to {line[-1]}"] * (len(lines) > 1)
+            axes.set_title(" · ".join([title] * (len(every) > 1) + part), size=size, pad=2.5)
+            _fill(axes, plan, lens, line, labels, fonts)
+        sheet.bar("probability", colours())
+        signs = [each for each in drawn_legend(labels, ascii_only) if each[0] not in PICTURES]
+        facts = [*filter(None, [name]), f"T={len(text)}", *signs]
+        title = "logit lens: the likeliest next character at each depth"
+        sheet.words(title, " · ".join(facts), MEANING)
+        return sheet.figure, [warning(missing)] if missing else []
+
+
+def _guesses(lens: Lens, line: Sequence[int]) -> npt.NDArray[np.object_]:
+    """The likeliest character of each depth and position; without a vocabulary, its id."""
+    known = [*lens.characters] or [str(token) for token in range(lens.ids.max() + 1)]
+    return np.array(known, object)[lens.ids[:, list(line), 0]]
+
+
+def _fill(
+    axes: Axes, plan: Plan, lens: Lens, line: Sequence[int], labels: Names, fonts: Names
+) -> None:
+    """The cells of a panel; those of a shorter line or a smaller model stay white."""
+    from matplotlib.font_manager import FontProperties
+
+    chances = np.full(plan.shape, np.nan)
+    chances[: len(lens.ids), : len(line)] = lens.probabilities[:, list(line), 0]
+    shades = axes.imshow(chances, **colours()).to_rgba(chances)
+    for (row, column), guess in np.ndenumerate(_guesses(lens, line)):
+        label, colour = labels[guess], ink(shades[row, column])
+        font = FontProperties(fname=fonts[guess], size=plan.digits * min(1, 2 / cell_len(label)))
+        written = axes.text(column, row, label, color=colour, fontproperties=font)
+        written.set(ha="center", va="center_baseline")
+        if [*lens.text[line[column] + 1 :][:1]] == [guess]:
+            ends = [column - 0.3, column + 0.3]
+            axes.plot(ends, [row + 0.36] * 2, color=colour, lw=0.7, scalex=False, scaley=False)
