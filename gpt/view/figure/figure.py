@@ -17,10 +17,9 @@ from gpt.config import DrawnStage, Scale
 from gpt.config.model import OF_HEADS
 from gpt.errors import ConfigError
 from gpt.reading.layers import Array
-from gpt.view.exports import Figure as Form
 from gpt.view.figure.fonts import warning
 from gpt.view.figure.layout import plan_of, points, sides
-from gpt.view.figure.sheet import GREY, INK, Sheet, style, to_bytes
+from gpt.view.figure.sheet import GREY, INK, Sheet, style
 from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.attention import cells_of, kind_of
 from gpt.view.terminal.lines import Page
@@ -51,14 +50,14 @@ _MEANINGS: dict[DrawnStage, str] = {
 }
 
 
-def to_figure(
+def draw(
     selections: Selection | Sequence[Selection],
-    form: Form,
     scale: Scale = "fixed",
     ascii_only: bool = False,
     name: str = "",
-) -> tuple[bytes, list[str]]:
-    """The selected matrices as one figure, and warnings (a font that lacks characters).
+) -> tuple[Figure, list[str]]:
+    """The selected matrices as one figure: an Axes for each panel in their order, then one for the
+    colour bar; and warnings (a font that lacks characters).
 
     With selections of several checkpoints, of the same text, each matrix that all of them have is a
     row with a panel for each checkpoint; a single matrix is a strip. ascii_only: labels of
@@ -66,18 +65,6 @@ def to_figure(
     Raises ConfigError if matplotlib is not installed, if the figure would be too large, and if
     matrices of several checkpoints differ in shape.
     """
-    with style():
-        figure, missing = draw(selections, scale, ascii_only, name)
-        return to_bytes(figure, form), missing
-
-
-def draw(
-    selections: Selection | Sequence[Selection],
-    scale: Scale = "fixed",
-    ascii_only: bool = False,
-    name: str = "",
-) -> tuple[Figure, list[str]]:
-    """The figure itself: an Axes for each panel in their order, then one for the colour bar."""
     with style():
         every = [selections] if isinstance(selections, Selection) else selections
         panels = [panel for group in shared_panels(every) for panel in group]

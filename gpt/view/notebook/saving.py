@@ -19,8 +19,7 @@ from gpt.storage import files
 from gpt.storage.runs import Steps
 from gpt.view import exports
 from gpt.view.exports import Figure as Form
-from gpt.view.figure import development, lens
-from gpt.view.figure.figure import to_figure
+from gpt.view.figure import development, figure, lens
 from gpt.view.figure.sheet import to_bytes
 from gpt.view.page.page import build_page, subject_of
 from gpt.view.selection import Selection, select
@@ -52,7 +51,7 @@ def save(
     if form == "npz":
         return _write(target, exports.to_npz([attention]))
     if form in ("svg", "png", "pdf"):
-        return _write(target, to_figure(selection, form)[0])
+        return _write(target, to_bytes(figure.draw(selection)[0], form))
     if form == "csv":
         text = exports.to_csv([selection])
     elif form == "json":
@@ -121,8 +120,8 @@ def save_strip(
         raise ConfigError("attentions", "give one map or more, all of the same text")
     chosen: dict[str, Any] = {"layer": str(layer), "head": str(head), "stage": stage}
     selections = [select(each, **chosen, name=title) for title, each in attentions.items()]
-    drawn, _ = to_figure(selections, _form(path), scale, name=name)
-    return _write(path, drawn)
+    drawn, _ = figure.draw(selections, scale, name=name)
+    return _write(path, to_bytes(drawn, _form(path)))
 
 
 def _form(path: str | Path) -> Form:

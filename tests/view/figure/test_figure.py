@@ -30,9 +30,9 @@ from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
 from gpt.view.figure import fonts
-from gpt.view.figure.figure import draw, to_figure
+from gpt.view.figure.figure import draw
 from gpt.view.figure.layout import DPI
-from gpt.view.figure.sheet import Form
+from gpt.view.figure.sheet import Form, to_bytes
 from gpt.view.notebook.saving import save_strip
 from gpt.view.selection import select
 from gpt.view.terminal.attention import numbers
@@ -75,7 +75,7 @@ def made(
     text: str, form: Form = "png", scale: Any = "fixed", ascii_only: bool = False, **options: Any
 ) -> bytes:
     attention = map_of(text)
-    return to_figure(select(attention, **options), form, scale, ascii_only)[0]
+    return to_bytes(draw(select(attention, **options), scale, ascii_only)[0], form)
 
 
 def labels(axes: Axes) -> tuple[list[str], list[str]]:
@@ -145,7 +145,7 @@ def test_each_pixel_of_a_cell_has_the_colour_of_its_value(
     attention = map_of("abcdefghij" * (length // 10), layers=2, heads=2)
     selection = select(attention, **options)
     figure, _ = draw(selection)
-    pixels = imread(io.BytesIO(to_figure(selection, "png")[0]))[..., :3]
+    pixels = imread(io.BytesIO(to_bytes(draw(selection)[0], "png")))[..., :3]
     assert pixels.shape[:2] == tuple(round(side * DPI) for side in figure.get_size_inches()[::-1])
     panels = selection.panels()
     assert len(figure.axes) == len(panels) + 1
@@ -333,7 +333,8 @@ def test_any_text_gives_a_figure_without_other_output(
     starts: dict[Form, bytes] = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF"}
     selection = select(map_of(text), name="$a_b$")
     for form in get_args(Form) if text == TEXTS["others"] else ("svg",):
-        data, warnings = to_figure(selection, form)
+        figure, warnings = draw(selection)
+        data = to_bytes(figure, form)
         assert data.startswith(starts[form])
         assert len(warnings) <= 1
     figure, warnings = draw(selection, ascii_only=True)
@@ -378,7 +379,9 @@ def test_fonts_with_the_characters_are_found(few_fonts: Path) -> None:
     ours = font_manager.findfont("DejaVu Sans")
     assert files == [ours, most, most, most, rest, rest]
     for form in get_args(Form):  # a missing glyph would cause a warning, which fails the test
-        assert to_figure(select(attention), form)[1] == []
+        figure, warnings = draw(select(attention))
+        assert to_bytes(figure, form)
+        assert warnings == []
 
 
 def test_other_fonts_are_searched_only_if_the_default_lacks_a_character(
@@ -464,10 +467,10 @@ def test_a_figure_that_cannot_be_drawn_is_refused_with_advice(
     attention = map_of("a" * 1000)
     huge = AttentionMap(attention.text, attention.ids, attention.layers * 120, ())
     with pytest.raises(ConfigError, match="choose fewer matrices with --layer"):
-        to_figure(select(huge, layer="all"), "png")
+        draw(select(huge, layer="all"))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=re.escape("pip install matplotlib")):
-        to_figure(select(attention), "svg")
+        draw(select(attention))
 
 
 def test_heads_of_several_checkpoints_are_a_strip_with_a_row_for_each_head(tmp_path: Path) -> None:
@@ -485,7 +488,7 @@ def test_heads_of_several_checkpoints_are_a_strip_with_a_row_for_each_head(tmp_p
         drawn = np.ma.filled(axes.images[0].get_array(), 0)
         assert np.array_equal(drawn, np.nan_to_num(selection.panels()[0].visible))
     path = save_strip(steps, tmp_path / "strip.svg", head=1, name="a-run")
-    assert path.read_bytes() == to_figure(selections, "svg", name="a-run")[0]
+    assert path.read_bytes() == to_bytes(draw(selections, name="a-run")[0], "svg")
     assert bar.get_ylabel() == "attention weight"
     every = [select(each, layer="all", head="all", name=name) for name, each in steps.items()]
     *panels, _ = draw(every)[0].axes
