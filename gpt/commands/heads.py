@@ -47,6 +47,11 @@ class Heads(shared.DrawingCommand):
         bool,
         typer.Option("--all", help="All measures."),
     ] = False
+    measure: Annotated[
+        list[str] | None,
+        "Draw this measure in a figure; repeatable.",
+        "ablation and those that name heads, at most 4",
+    ] = None
     device: OnDevice = "auto"
     output: Annotated[
         Path | None,
@@ -70,6 +75,7 @@ class Heads(shared.DrawingCommand):
                 "--output: a figure shows measures over training; give several steps, as in "
                 "--step all",
             ),
+            (bool(self.measure) and not figure, "--measure: chooses what a figure draws; give -o"),
         )
         model.prove()
         if self.asked.ablate and model.device != "cpu":
@@ -87,10 +93,15 @@ class Heads(shared.DrawingCommand):
         elif isinstance(found, Survey):
             self._write_page(found, text)
         elif form != "html":  # a page shows one step
-            from gpt.view.figure.development import to_figure
+            from gpt.view.figure.development import draw
+            from gpt.view.figure.sheet import to_bytes
 
-            drawn = to_figure(found, form, model.name, self.every, self.sort, self.top)
-            console.deliver(drawn, self.output)
+            names = self.measure or ()
+            if not self.every and not names:
+                these = ", ".join(each.name for each in found.telling())
+                console.say(f"note: draws {these}; --measure NAME draws another, --all all")
+            drawn = draw(found, model.name, self.every, self.sort, self.top, names)
+            console.deliver(to_bytes(drawn, form), self.output)
 
     @cached_property
     def opened(self) -> TrainedGPT:

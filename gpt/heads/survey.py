@@ -30,6 +30,7 @@ from gpt.heads.measures import (
     induction,
     kinds,
     measure,
+    measure_of,
     places,
     strengths,
 )
@@ -50,6 +51,7 @@ CAVEAT = "weights show where a head looks, not what that causes"
 CURVE = "curve: all steps, from 0 to the highest value in its table"
 MOST_STEPS = 12  # columns of values over a training
 MOST_POINTS = 32  # values of a curve
+MOST_PANELS = 4  # measures of a figure, if none are chosen
 ADVICE = "give a text of at most"
 SHORTEST = 3  # characters of a text: a query with two keys, and the next character
 
@@ -298,6 +300,17 @@ class Development(TableResult):
         """The measures that tables and figures show; see Survey.shown."""
         return self.surveys[-1].shown(every)
 
+    def telling(self) -> list[Measure]:
+        """At most four measures: ablation, if measured, and those that name a head at some step,
+        synthetic induction last; if no head has a name, the first ones that tables show.
+        """
+        kinds = np.unique(self.kinds[self.kinds != ""]).tolist()
+        named = {"ablation", *(measure_of(kind, self.measures).name for kind in kinds)}
+        named |= {"induction_synthetic"} if "induction" in named else set()
+        rank = {"ablation": 0, "induction_synthetic": 2}
+        shown = sorted(self.shown(), key=lambda each: rank.get(each.name, 1))
+        return [each for each in shown if not kinds or each.name in named][:MOST_PANELS]
+
     def ranking(self, sort: str) -> list[tuple[int, int]]:
         """(layer, head) of every head, the one whose measure changed most first.
 
@@ -366,12 +379,13 @@ class Development(TableResult):
         steps = {"step": np.repeat(self.steps, self.kinds[0].size)}
         return Records(steps | columns, self.surveys[-1].facts)
 
-    def save(self, path: str | Path, *, every: bool = False) -> Path:
-        """Draws each measure over the steps into a .svg, .pdf or .png file; needs matplotlib.
+    def save(self, path: str | Path, *, every: bool = False, measures: Sequence[str] = ()) -> Path:
+        """Draws measures over the steps into a .svg, .pdf or .png file; needs matplotlib.
 
-        every: all measures. Raises ConfigError for another ending, StorageError.
+        measures: their names; by default those of `telling`. every: all measures. Raises
+        ConfigError for another ending and for an unknown measure, StorageError.
         """
-        found: Path = showing.renderer().save_development(self, path, every=every)
+        found: Path = showing.renderer().save_development(self, path, every=every, names=measures)
         return found
 
     def _number(self, name: str) -> int:

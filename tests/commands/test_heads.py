@@ -130,6 +130,8 @@ def test_heads_over_training_agree_in_every_format(gptx: Gptx, home: Path, kept:
     [
         ("--step 0:8 -o x.html", 2, "--output: a page shows one step, not several"),
         ("--step 8 -o x.svg", 2, "give several steps, as in --step all"),
+        ("--step all --measure sink", 2, "--measure: chooses what a figure draws; give -o"),
+        ("--step all --measure x -o x.svg", 2, "--measure: 'x' is not one of back, previous"),
         ("--step 8:8", 2, "--step: all of these are step 8; kept keeps 0, 4, 8"),
         ("--step best:last", 2, "--step: all of these are step 8; kept keeps 0, 4, 8"),
         ("--step 0:5", 4, "kept has no step 5; it keeps 0, 4, 8"),
@@ -145,6 +147,24 @@ def test_steps_that_cannot_be_shown_are_refused(
     assert (answer.code, answer.out) == (code, "")
     assert problem in answer.err
     assert not list(home.glob("x.*"))
+
+
+def test_a_figure_of_measures_says_what_it_draws_and_how_to_draw_others(
+    gptx: Gptx, home: Path, kept: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    of_run = ("heads", "--run", kept, "--step", "0:8", "-o", "x.svg")
+    answer = gptx(*of_run)
+    note = r"note: draws (\w+, ){0,3}\w+; --measure NAME draws another, --all all\n"
+    assert (answer.code, answer.out) == (0, "")
+    assert re.fullmatch(note, answer.err)
+    drawn = (home / "x.svg").read_bytes()
+    names = answer.err.removeprefix("note: draws ").partition(";")[0].split(", ")
+    chosen = gptx(*of_run, *(f"--measure={name}" for name in names))
+    assert (chosen.code, chosen.err) == (0, "")
+    assert (home / "x.svg").read_bytes() == drawn
+    assert gptx(*of_run, "--measure", "sink").code == 0
+    assert (home / "x.svg").read_bytes() != drawn
 
 
 def test_one_head_at_several_steps_is_a_strip(gptx: Gptx, home: Path, kept: str) -> None:

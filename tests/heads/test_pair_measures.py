@@ -277,8 +277,9 @@ def by_name(measures: Any) -> dict[str, Measure]:
 def test_measures_of_cross_attention_over_training_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from gpt.heads.survey import development
-    from gpt.view.figure.development import to_figure
+    from gpt.view.figure.development import draw
 
     runs = [load(encoded_file(tmp_path / f"{n}.safetensors", n_embd=16)) for n in (1, 2)]
     found = development([1, 2], iter([run.heads() for run in runs]))
-    assert to_figure(found, "svg").startswith(b"<?xml")
+    titles = [axes.get_title() for axes in draw(found).axes]
+    assert titles == [each.title for each in found.telling()]

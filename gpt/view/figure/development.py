@@ -7,6 +7,7 @@ show which is which. The same input gives the same bytes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,9 +15,8 @@ import numpy as np
 from gpt.errors import ConfigError
 from gpt.heads.measures import KINDS
 from gpt.heads.survey import Development
-from gpt.view.exports import Figure as Form
 from gpt.view.figure.layout import DPI
-from gpt.view.figure.sheet import GREY, INK, plain, small, style, to_bytes
+from gpt.view.figure.sheet import GREY, INK, plain, small, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,22 +28,10 @@ STYLES = (
     *(("#009e73", "v"), ("#e69f00", "P"), ("#cc79a7", "X"), ("#7a5c00", "p")),
 )
 WIDTH, ROW, TOP, LEGEND = 7.0, 1.7, 0.4, 0.7  # inches
+SLIDE = WIDTH * 9 / 16  # height of up to two rows of panels
 LEAST = 0.25  # a weight's axis goes at least so far, so that noise does not look like a change
 MARKS = 12  # most marks on a line
 DECADES = 100  # largest step divided by the smallest: from here on, the axis is logarithmic
-
-
-def to_figure(
-    found: Development,
-    form: Form,
-    name: str = "",
-    every: bool = False,
-    sort: str | None = None,
-    top: int | None = None,
-) -> bytes:
-    """The figure as a file; the arguments are those of `draw`."""
-    with style():
-        return to_bytes(draw(found, name, every, sort, top), form)
 
 
 def draw(
@@ -52,24 +40,28 @@ def draw(
     every: bool = False,
     sort: str | None = None,
     top: int | None = None,
+    names: Sequence[str] = (),
 ) -> Figure:
-    """A panel for each measure that `gptx heads` shows; for all measures with `every`.
+    """A panel for each measure of `names`, for all measures with `every`; by default, for at most
+    four (`Development.telling`), so that the texts are legible on a slide.
 
     At most eight heads, or `top`, have colours and marks: those whose measure `sort` changed most,
     by default those whose measures of KINDS changed most. The lines of the others are thin and
     grey. name: the run's, above the legend. Raises ConfigError if matplotlib is not installed and
     for an unknown measure.
     """
-    if sort is not None and sort not in found.names:
-        raise ConfigError("sort", f"{sort!r} is not one of {', '.join(found.names)}")
+    for option, given in [("sort", sort or found.names[0]), *(("measure", it) for it in names)]:
+        if given not in found.names:
+            raise ConfigError(option, f"{given!r} is not one of {', '.join(found.names)}")
     with style():
         from matplotlib.figure import Figure
 
-        shown = found.shown(every)
+        shown = found.shown(every) if every else found.telling()
+        shown = [each for each in found.measures if each.name in names] or shown
         heads = _chosen(found, sort, min(len(STYLES), top or len(STYLES)))
-        across = min(3, len(shown))
+        across = 2 if len(shown) == 4 else min(3, len(shown))
         down = math.ceil(len(shown) / across)
-        height = TOP + down * ROW + LEGEND  # inches
+        height = SLIDE if down <= 2 else TOP + down * ROW + LEGEND
         figure = Figure(figsize=(WIDTH, height), dpi=DPI, layout="constrained")
         panels = figure.subplots(down, across, squeeze=False).ravel()
         for axes in panels[len(shown) :]:

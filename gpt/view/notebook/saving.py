@@ -4,7 +4,7 @@ live`, and figures over training.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex, get_args
 
@@ -92,13 +92,14 @@ def save_development(
     every: bool = False,
     sort: str | None = None,
     top: int | None = None,
+    names: Sequence[str] = (),
 ) -> Path:
     """Draws `run.heads(steps=…)` into a .svg, .png or .pdf file; see figure.development.draw.
 
     Raises ConfigError, StorageError.
     """
-    drawn = development.to_figure(found, _form(path), name, every, sort, top)
-    return _write(path, drawn)
+    drawn = development.draw(found, name, every, sort, top, names)
+    return _write(path, to_bytes(drawn, _form(path)))
 
 
 def save_strip(

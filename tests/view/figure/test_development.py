@@ -12,11 +12,14 @@ pytest.importorskip("matplotlib")
 
 from hand_built import SIZE, hand_built
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from gpt.errors import ConfigError
 from gpt.heads.measures import Measure
 from gpt.heads.survey import FIRST, Development, Survey, development, survey
-from gpt.view.figure.development import STYLES, draw, to_figure
+from gpt.view.figure.development import STYLES, draw
+from gpt.view.figure.sheet import to_bytes
 from gpt.view.notebook.saving import save_development
 
 
@@ -35,8 +38,8 @@ def random(steps: list[int], layers: int, heads: int) -> Development:
 
 
 def test_each_measure_has_a_panel_with_a_line_for_each_head(found: Development) -> None:
-    panels = draw(found, "a-run").axes
     shown = [each for each in found.measures if each.name in FIRST]
+    panels = draw(found, "a-run", names=FIRST).axes
     assert [axes.get_title() for axes in panels] == [each.title for each in shown]
     for axes, measure in zip(panels, shown, strict=True):
         lines, uniform = axes.lines[:8], axes.lines[8]
@@ -56,6 +59,46 @@ def test_each_measure_has_a_panel_with_a_line_for_each_head(found: Development) 
         assert band == pytest.approx(expected, nan_ok=True)
         low, high = axes.get_ylim()
         assert low <= min(0, np.nanmin(drawn)) <= np.nanmax(drawn) <= high
+
+
+def titles(figure: Figure) -> list[str]:
+    return [axes.get_title() for axes in figure.axes]
+
+
+def test_at_most_four_measures_are_drawn_ablation_and_those_that_name_heads(
+    found: Development,
+) -> None:
+    assert titles(draw(found)) == ["Δloss", "n back", "duplicate", "induction in text"]
+    expected = {  # the name of all heads at the last step -> the titles
+        "induction": ["Δloss", "induction in text", "induction, synthetic"],
+        "3 back": ["Δloss", "n back"],
+        "sink": ["Δloss", "sink"],
+        "": ["Δloss", "n back", "duplicate", "induction in text"],
+    }
+    for name, measures in expected.items():
+        kinds = np.full_like(found.kinds, "", dtype="<U9")
+        kinds[-1] = name
+        assert titles(draw(replace(found, kinds=kinds))) == measures
+
+
+def test_chosen_measures_are_drawn_and_unknown_ones_refused(
+    found: Development, tmp_path: Path
+) -> None:
+    assert titles(draw(found, names=["sink", "entropy"])) == ["sink", "entropy"]
+    assert len(draw(found, every=True).axes) == len(found.names)
+    with pytest.raises(ConfigError, match=r"^measure: 'size' is not one of back, previous"):
+        found.save(tmp_path / "heads.svg", measures=["size"])
+
+
+def test_texts_are_legible_on_a_slide(found: Development) -> None:
+    for names in ([], ["sink"], ["sink", "entropy"], ["sink", "back", "entropy"], FIRST[:6]):
+        figure = draw(found, "a-run", names=names)
+        figure.draw_without_rendering()
+        width, height = figure.get_size_inches()
+        scale = min(1280 / width, 720 / height)  # pixels of an inch
+        texts = [each for each in figure.findobj(Text) if each.get_text() and each.get_visible()]
+        assert len(texts) > 20
+        assert min(each.get_fontsize() for each in texts) / 72 * scale >= 15
 
 
 def test_heads_differ_in_lightness_or_mark_and_have_names(found: Development) -> None:
@@ -127,7 +170,7 @@ def test_unknown_values_are_left_out() -> None:
 def test_the_same_measures_give_the_same_file(found: Development, tmp_path: Path) -> None:
     few = development(found.steps[:2].tolist(), found.surveys[:2])
     path = save_development(few, tmp_path / "heads.pdf")
-    assert path.read_bytes() == to_figure(few, "pdf")
+    assert path.read_bytes() == to_bytes(draw(few), "pdf")
     assert path.read_bytes().startswith(b"%PDF")
     with pytest.raises(ConfigError, match=r"^path: heads.gif does not end in .svg, .pdf or .png"):
         save_development(found, tmp_path / "heads.gif")
