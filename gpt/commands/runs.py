@@ -121,9 +121,10 @@ class Runs(shared.Writing):
         elif form == "csv":
             self.write_text(to_csv(found.records()))
         else:
-            from gpt.view.figure.curves import to_figure
+            from gpt.view.figure.curves import draw
+            from gpt.view.figure.sheet import to_bytes
 
-            console.deliver(to_figure(found, form), self.output)
+            console.deliver(to_bytes(draw(found), form), self.output)
 
     def _log(self, run: Run, log: str) -> list[dict[str, object]]:
         """The valid lines of a log; a warning if others are damaged."""

@@ -19,11 +19,10 @@ from gpt.storage.comparison import (
     validation_text,
 )
 from gpt.storage.curves import UNSEEN
-from gpt.view.exports import Figure as Form
 from gpt.view.figure.development import STYLES
 from gpt.view.figure.fonts import files_for
 from gpt.view.figure.layout import DPI
-from gpt.view.figure.sheet import GREY, plain, small, style, to_bytes
+from gpt.view.figure.sheet import GREY, plain, small, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,14 +33,10 @@ MARKS = 12  # most marks on a line
 LONGEST = 60  # characters of a name in the legend
 
 
-def to_figure(found: Comparison, form: Form) -> bytes:
-    """The figure as a file. Raises ConfigError if matplotlib is not installed."""
-    with style():
-        return to_bytes(draw(found), form)
-
-
 def draw(found: Comparison) -> Figure:
-    """The figure itself: an Axes for each validation text, its legend below it."""
+    """An Axes for each validation text, its legend below it. Raises ConfigError if matplotlib is
+    not installed.
+    """
     with style():
         from matplotlib.figure import Figure
 
