@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
-from gpt.lessons import gradients
 from gpt.lessons.catalogue import lesson, material
 from gpt.lessons.lesson import Lesson, Step
 from gpt.lessons.tutorials import learning
@@ -32,14 +31,14 @@ class Played:
 
     def __init__(self, words: tuple[str, ...] | None = None, **given: Any) -> None:
         asked: list[Any] = []
-        real = gradients.run_backward
+        real = learning.run_backward
 
         def record(*arguments: Any) -> Any:
             asked.extend(arguments)
             return real(*arguments)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(gradients, "run_backward", record)
+            patch.setattr(learning, "run_backward", record)
             self.lesson: Lesson = lesson("learning", material("learning", words, **given))
         weights, ids, self.target, _ = asked
         self.weights = {name: each.detach().numpy().copy() for name, each in weights.items()}
@@ -103,13 +102,13 @@ def slopes_by(name: str, own: Played) -> Any:
 
 
 def flat(named: dict[str, Any]) -> Any:
-    return np.concatenate([named[name].ravel() for name in gradients.WEIGHTS])
+    return np.concatenate([named[name].ravel() for name in learning.WEIGHTS])
 
 
 def loss_of(row: Any, own: Played) -> Any:
     """The loss of a lesson with other weights, which are given as one row."""
     weights, start = {}, 0
-    for name in gradients.WEIGHTS:
+    for name in learning.WEIGHTS:
         matrix = own.weights[name]
         weights[name] = row[start : start + matrix.size].reshape(matrix.shape)
         start += matrix.size
@@ -117,7 +116,7 @@ def loss_of(row: Any, own: Played) -> Any:
 
 
 def gradient_of(own: Played) -> Any:
-    return flat({name: slopes_by(name, own) for name in gradients.WEIGHTS})
+    return flat({name: slopes_by(name, own) for name in learning.WEIGHTS})
 
 
 def close(one: Any, other: Any, bound: float = 1e-12) -> None:
@@ -153,7 +152,7 @@ def test_gradients_of_the_tables_are_exact_slopes(words: tuple[str, ...] | None)
     close(own.table("∂values"), slopes_by("values", own))
     close(own.table("∂scores")[:, 1], slopes_by("a", own))
     close(own.table("∂scores")[:, 2], slopes_by("scores", own))
-    for name in gradients.WEIGHTS:
+    for name in learning.WEIGHTS:
         close(own.table(f"∂{name}"), slopes_by(name, own))
 
 
@@ -178,7 +177,7 @@ def test_embedding_adds_up_places_of_a_word_and_leaves_out_unread_words() -> Non
 
 def test_finite_differences_equal_those_of_numpy() -> None:
     own, w, g = played(), flat(played().weights), gradient_of(played())
-    sizes = [own.weights[name].size for name in gradients.WEIGHTS]
+    sizes = [own.weights[name].size for name in learning.WEIGHTS]
     parts = np.split(g, np.cumsum(sizes)[:-1])
     largest = [part[np.abs(part).argmax()] for part in parts]
     shown = own.table("slopes, h = 1e-05")
@@ -268,8 +267,8 @@ def test_adamw_equals_sums_of_all_gradients(
             terms = [share * g**power for share, g in zip(shares, steps, strict=False)]
             means.append(sum(terms) / sum(shares))
         expected -= rate * (means[0] / (means[1] ** 0.5 + 1e-8) + decay * expected)
-        ours = gradients.step_adamw(*ours, zero + steps[t - 1], t, config)
-        theirs = gradients.step_torch(*theirs, zero + steps[t - 1], t, config)
+        ours = learning.step_adamw(*ours, zero + steps[t - 1], t, config)
+        theirs = learning.step_torch(*theirs, zero + steps[t - 1], t, config)
     bound = 1e-9 * max(1, abs(w))
     close(ours[0].item(), expected, bound)
     close(theirs[0].item(), expected, bound)
@@ -285,7 +284,7 @@ def test_adamw_is_the_optimizer_that_trains() -> None:
         gradient = torch.randn(2, 3, dtype=torch.float64)
         module.weight.grad = gradient.clone()
         optimizer.step(step)
-        state = gradients.step_adamw(*state, gradient, step + 1, config)
+        state = learning.step_adamw(*state, gradient, step + 1, config)
         close(module.weight.detach().numpy(), state[0].numpy())
     moments = optimizer.state(module.weight)
     close(moments["exp_avg"].numpy(), state[1].numpy())
@@ -307,14 +306,14 @@ def test_forward_and_backward_equal_numpy_for_any_text(
     target = data.draw(st.integers(0, words - 1))
     rng = np.random.default_rng(seed)
     shapes = ((words, width), *[(size, width)] * 3, (words, size))
-    weights = {n: rng.normal(size=s) for n, s in zip(gradients.WEIGHTS, shapes, strict=True)}
+    weights = {n: rng.normal(size=s) for n, s in zip(learning.WEIGHTS, shapes, strict=True)}
     weights["W_query"] *= np.sqrt(2 / size)  # numbers_of divides by √2, the lesson's √D
     tensors = {name: torch.from_numpy(each) for name, each in weights.items()}
     tensors["W_query"] = tensors["W_query"] / (2 / size) ** 0.5
-    seen = gradients.run_forward(tensors, torch.tensor(ids), target)
-    found = gradients.run_backward(tensors, torch.tensor(ids), target, seen)
+    seen = learning.run_forward(tensors, torch.tensor(ids), target)
+    found = learning.run_backward(tensors, torch.tensor(ids), target, seen)
     close(seen["loss"], numbers_of(weights, ids, target)["loss"], 1e-10)
-    for name in gradients.WEIGHTS:
+    for name in learning.WEIGHTS:
         exact = exact_slopes(
             lambda moved, name=name: numbers_of({**weights, name: moved}, ids, target)["loss"],
             weights[name],
@@ -325,12 +324,12 @@ def test_forward_and_backward_equal_numpy_for_any_text(
 
 def test_split_is_the_inverse_of_join() -> None:
     shapes = ((4, 3), (2, 3), (2, 3), (2, 3), (4, 2))
-    named = {n: torch.randn(s) for n, s in zip(gradients.WEIGHTS, shapes, strict=True)}
-    row = gradients.join(named)
-    again = gradients.split(row, named)
-    assert all(torch.equal(again[name], named[name]) for name in gradients.WEIGHTS)
-    places = gradients.find_largest(named)
-    for name, place in zip(gradients.WEIGHTS, places, strict=True):
+    named = {n: torch.randn(s) for n, s in zip(learning.WEIGHTS, shapes, strict=True)}
+    row = learning.join(named)
+    again = learning.split(row, named)
+    assert all(torch.equal(again[name], named[name]) for name in learning.WEIGHTS)
+    places = learning.find_largest(named)
+    for name, place in zip(learning.WEIGHTS, places, strict=True):
         assert row[place].abs() == named[name].abs().max()
 
 
@@ -339,11 +338,11 @@ def test_split_is_the_inverse_of_join() -> None:
 def test_slopes_of_a_cubic_are_off_by_h_squared(at: list[float], data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(at) - 1))
     row = torch.tensor(at, dtype=torch.float64)
-    (slope,) = gradients.measure_slopes(lambda x: (x**3).sum(), row, [place], 1e-3)
+    (slope,) = learning.measure_slopes(lambda x: (x**3).sum(), row, [place], 1e-3)
     close(slope, 3 * at[place] ** 2 + 1e-6, 1e-10)
 
 
-#: Slips in gpt/lessons/gradients.py: what is there, and what is planted.
+#: Slips in gpt/lessons/tutorials/learning.py: what is there, and what is planted.
 SLIPS = {
     "p without − 1[target]": ("    d_logits[target] -= 1\n", ""),
     "softmax without the other weights": ("a.diag() - a.outer(a)", "a.diag()"),
@@ -374,25 +373,24 @@ SLIPS = {
 
 @pytest.mark.parametrize("name", SLIPS)
 def test_a_slip_fails_a_check(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = Path(gradients.__file__).read_text(encoding="utf-8")
+    source = Path(learning.__file__).read_text(encoding="utf-8")
     right, wrong = SLIPS[name]
     assert source.count(right) == 1
-    slipped: dict[str, Any] = {"__name__": gradients.__name__}
+    slipped: dict[str, Any] = {"__name__": learning.__name__}
     exec(compile(source.replace(right, wrong), name, "exec"), slipped)
     for function in ("run_forward", "run_backward", "measure_slopes", "step_adamw"):
-        monkeypatch.setattr(gradients, function, slipped[function])
-    monkeypatch.setattr(learning, "run_forward", slipped["run_forward"])
+        monkeypatch.setattr(learning, function, slipped[function])
     assert lesson("learning", material("learning", ["the", "the", "cat", "dog"])).failed
 
 
 def test_a_gradient_off_by_a_hundred_millionth_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = gradients.run_backward
+    real = learning.run_backward
 
     def slip(*arguments: Any) -> dict[str, torch.Tensor]:
         found = real(*arguments)
         return {**found, "W_query": found["W_query"] + 1e-8}
 
-    monkeypatch.setattr(gradients, "run_backward", slip)
+    monkeypatch.setattr(learning, "run_backward", slip)
     assert lesson("learning").failed == ["slopes = gradients"]
 
 

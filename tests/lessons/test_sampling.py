@@ -17,7 +17,6 @@ from torch import Tensor
 
 from gpt.config import ModelConfig, SampleConfig
 from gpt.config.sample import SHAPING
-from gpt.lessons import distribution
 from gpt.lessons.catalogue import JOURNEY, lesson, material
 from gpt.lessons.lesson import Lesson, Table
 from gpt.lessons.tutorials import sampling
@@ -216,7 +215,7 @@ def test_intervals_lie_side_by_side_and_are_as_long_as_the_probabilities() -> No
 @given(row=logit_rows, config=configs)
 def test_shape_is_the_samplers_distribution(row: list[float], config: SampleConfig) -> None:
     expected = sampler.probabilities(np.array([row]), config)[0]
-    found = distribution.shape(torch.tensor(row, dtype=torch.float64), config)
+    found = sampling.shape(torch.tensor(row, dtype=torch.float64), config)
     np.testing.assert_allclose(found[-1], expected, atol=1e-9)
 
 
@@ -227,22 +226,22 @@ def test_each_filter_keeps_what_the_samplers_filter_keeps(
 ) -> None:
     ranked = np.sort(sampler.probabilities(np.array([row]), SampleConfig(temperature=1)))[:, ::-1]
     value = k if name == "top_k" else p
-    found = distribution.FILTERS[name](torch.from_numpy(ranked[0].copy()), value)
+    found = sampling.FILTERS[name](torch.from_numpy(ranked[0].copy()), value)
     np.testing.assert_array_equal(found, sampler.FILTERS[name](ranked, value)[0])
 
 
 def test_filters_are_the_samplers_in_the_same_order() -> None:
-    assert list(distribution.FILTERS) == list(sampler.FILTERS) == list(SHAPING[1:])
+    assert list(sampling.FILTERS) == list(sampler.FILTERS) == list(SHAPING[1:])
 
 
 @fast
 @given(row=logit_rows, seed=st.integers(0, 2**63 - 1))
 def test_draws_and_random_numbers_are_the_samplers(row: list[float], seed: int) -> None:
-    u = distribution.uniforms(seed, 300)
+    u = sampling.uniforms(seed, 300)
     assert u.tolist() == list(islice(sampler.uniforms(seed, 0), 300))
     p = sampler.probabilities(np.array([row]), SampleConfig(temperature=1, top_k=3))
     expected = sampler.draw(np.repeat(p, 300, axis=0), u.numpy())
-    np.testing.assert_array_equal(distribution.draw(torch.from_numpy(p[0]), u), expected)
+    np.testing.assert_array_equal(sampling.draw(torch.from_numpy(p[0]), u), expected)
 
 
 @pytest.mark.parametrize(
@@ -256,13 +255,13 @@ def test_draws_and_random_numbers_are_the_samplers(row: list[float], seed: int) 
 def test_a_random_number_draws_by_its_interval(
     p: list[float], u: list[float], ids: list[int]
 ) -> None:
-    found = distribution.draw(*(torch.tensor(each, dtype=torch.float64) for each in (p, u)))
+    found = sampling.draw(*(torch.tensor(each, dtype=torch.float64) for each in (p, u)))
     assert found.tolist() == ids == sampler.draw(np.array([p] * len(u)), np.array(u)).tolist()
 
 
 def test_of_equally_typical_words_the_likeliest_is_first() -> None:
     p = torch.tensor([1 / 8, 1 / 2, 1 / 8, 1 / 8, 1 / 8])  # the entropy is 2 bits, each 1 bit away
-    kept = distribution.FILTERS["typical_p"](p.double(), 0.5)
+    kept = sampling.FILTERS["typical_p"](p.double(), 0.5)
     assert kept.tolist() == [False, True, False, False, False]
     config = SampleConfig(temperature=1, typical_p=0.5)
     np.testing.assert_array_equal(sampler.probabilities(p.log()[None].numpy(), config)[0] > 0, kept)
@@ -286,7 +285,7 @@ def test_one_word_equal_words_and_repeated_words(
         assert "entropy is -" not in told.steps[0].notice
 
 
-uniforms, draw, shape = distribution.uniforms, distribution.draw, distribution.shape
+uniforms, draw, shape = sampling.uniforms, sampling.draw, sampling.shape
 
 
 def halved(*given: Any) -> list[Tensor]:
@@ -320,9 +319,8 @@ def test_a_slip_in_a_function_fails_a_check(
     functions: dict[str, Any], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for function, wrong in functions.items():
-        if function in distribution.FILTERS:
-            monkeypatch.setitem(distribution.FILTERS, function, wrong)
+        if function in sampling.FILTERS:
+            monkeypatch.setitem(sampling.FILTERS, function, wrong)
         else:
-            monkeypatch.setattr(distribution, function, wrong)
             monkeypatch.setattr(sampling, function, wrong)
     assert name in lesson("sampling").failed
