@@ -70,6 +70,8 @@ def test_explain_accepts_own_words_and_embeddings(gptx: Gptx, home: Path) -> Non
         ("simple --text - --embeddings -", 2, "only one of them can read standard input"),
         ("simple --text", 2, "requires an argument"),
         ("simple --seed 3", 2, "--seed: simple uses random numbers only for --text"),
+        ("induction --seed 3", 2, "--seed: the lesson induction uses no random numbers"),
+        ("depth --embeddings two.csv", 2, "depth generates its own; leave it out"),
         ("trainable --seed 9223372036854775808", 2, "is not in [0, 2^63)"),
         ("trainable --run tiny", 2, "--run: only changes the lesson mine"),
         ("all --checkpoints x", 2, "--checkpoints: only changes the lesson mine"),

@@ -131,6 +131,10 @@ class Explain(shared.DrawingCommand):
                 f"--embeddings: the lesson {lesson} generates its own; leave it out",
             ),
             (
+                lesson == "induction" and "seed" in given,
+                "--seed: the lesson induction uses no random numbers; leave it out",
+            ),
+            (
                 lesson in ("simple", "shiny") and "seed" in given and not drawn,
                 f"--seed: {lesson} uses random numbers only for --text without --embeddings",
             ),

@@ -22,13 +22,15 @@ ABOUT = {
     "mistakes": "Two mistakes in a head of attention that are easy to overlook.",
     "positions": "Without positions, order has no effect; three ways to add them.",
     "learning": "The loss of one word, its gradient by hand, and steps of learning.",
+    "induction": "Two heads in two layers find a word again and copy the one after it.",
+    "depth": "What each layer adds to the stream, and what one layer cannot do.",
     "cross": "Attention to another text, a mask for padding, and two slips.",
     "encoder-decoder": "The model of two texts, its numbers, and what five slips break.",
     "sampling": "From probabilities to a character: temperature, filters, one draw.",
 }
 LESSONS = tuple(ABOUT)
 #: Lessons that use the given words, but generate their rows.
-OWN_ROWS = ("mistakes", "positions", "encoder-decoder")
+OWN_ROWS = ("mistakes", "positions", "induction", "depth", "encoder-decoder")
 ABOUT_OWN_SHINY = "Scores, softmax and a mean for your own words, by hand."
 ABOUT_MINE = "The same steps in your own model, with all numbers and weights."
 

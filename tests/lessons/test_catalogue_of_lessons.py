@@ -73,6 +73,7 @@ def test_seed_changes_only_random_numbers() -> None:
         ("multi-head", "contexts side by side"),
         ("mistakes", "weights, repaired"),
         ("learning", "∂W_output"),
+        ("depth", "scores of b"),
         ("cross", "target"),
         ("encoder-decoder", "memory"),
     ):
