@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,15 @@ from gpt.blocks import Block, Fold
 from gpt.commands import console, shared
 from gpt.config.fields import Range
 from gpt.errors import ConfigError, TextError
-from gpt.lessons.catalogue import ABOUT, ABOUT_MINE, LESSONS, OWN_ROWS, chosen_lesson
+from gpt.lessons.catalogue import (
+    ABOUT,
+    ABOUT_MINE,
+    IN_OWN_MODEL,
+    LESSONS,
+    OWN_ROWS,
+    WITH_HEAD,
+    chosen_lesson,
+)
 
 if TYPE_CHECKING:
     from gpt.lessons.lesson import Lesson
@@ -29,6 +38,8 @@ Every number on this page is computed by `gptx explain`, and `gptx explain mine`
 steps in a model that you trained. Written by `make lessons` from `gpt/lessons/tutorials/`:
 change the lessons, not the page.
 """
+
+MODELS = f"lesson mine, or with --run {' and '.join(WITH_HEAD)}"
 
 #: Options that only some lessons use.
 OF_MINE = ("run", "layer", "head", "unknown", "checkpoints")
@@ -54,7 +65,8 @@ class Explain(shared.DrawingCommand):
     lesson: Annotated[
         str | None,
         typer.Argument(
-            help=f"{', '.join(LESSONS)}; mine: your newest run; all: every lesson but mine.",
+            help=f"{', '.join(LESSONS)}; mine: your newest run; all: every lesson but mine. "
+            f"With --run NAME, {', '.join(IN_OWN_MODEL)} continue in that run.",
             show_default="their list",
             autocompletion=offered_lessons,
         ),
@@ -76,8 +88,8 @@ class Explain(shared.DrawingCommand):
         "Lesson mine: best, last, or a kept step's number of the run. Another lesson: the number "
         "of its only step to show.",
     ] = "best"
-    layer: Annotated[int, "Layer to explain (lesson mine).", Range(0)] = 0
-    head: Annotated[int, "Head to explain (lesson mine).", Range(0)] = 0
+    layer: Annotated[int | None, f"Layer to explain ({MODELS}).", "the lesson's", Range(0)] = None
+    head: Annotated[int | None, f"Head to explain ({MODELS}).", "the lesson's", Range(0)] = None
     full: Annotated[bool, "All rows and columns of long tables, as in JSON."] = False
     digits: shared.Digits = 4
     output: Annotated[Path | None, shared.output_option("A file: .txt, .json, or .md, a page.")] = (
@@ -97,8 +109,8 @@ class Explain(shared.DrawingCommand):
             self._list(form)
             return
         made_by: dict[str, Any] = {}
-        if name == "mine":
-            lesson, made_by = self._own_model()
+        if name == "mine" or (name in IN_OWN_MODEL and self.run is not None):
+            lesson, made_by = self._own_model(name)
             lessons = [lesson]
         else:
             lessons = self._tutorials(LESSONS if name == "all" else (name,))
@@ -109,12 +121,17 @@ class Explain(shared.DrawingCommand):
         """Raises ConfigError for options that have no effect on the lesson."""
         given = self.typed()
         unused: tuple[str, ...] = OF_MINE
-        advice = "only changes the lesson mine; leave it out"
+        advice = f"only changes the lessons mine, {', '.join(IN_OWN_MODEL)}; leave it out"
         if lesson is None:
             unused = ("text", *OF_LESSONS, *OF_MINE, "digits", "full")
             advice = "name a lesson with it, as in: gptx explain simple"
         elif lesson == "mine":
             unused, advice = OF_LESSONS, "does not change the lesson mine; leave it out"
+        elif lesson in IN_OWN_MODEL and self.run is not None:
+            unused = () if lesson in WITH_HEAD else ("layer", "head")
+            advice = f"does not change the lesson {lesson}; leave it out"
+        elif lesson in IN_OWN_MODEL:
+            advice = "has an effect only with your own model: add --run NAME"
         drawn = self.text is not None and "embeddings" not in given
         shared.refuse(
             *((name in given, f"--{name}: {advice}") for name in unused),
@@ -140,26 +157,37 @@ class Explain(shared.DrawingCommand):
             ),
         )
 
-    def _own_model(self) -> tuple[Lesson, dict[str, Any]]:
-        """The lesson `mine`, and the checkpoint it is about. Raises GptxError before any note is
-        printed.
+    @cached_property
+    def _given_text(self) -> str | None:
+        return shared.one_text({"--text": self.text})
+
+    def _own_model(self, name: str) -> tuple[Lesson, dict[str, Any]]:
+        """A lesson in the user's own model, and the checkpoint it is about. Raises GptxError before
+        any note is printed.
         """
         from gpt.heads.attention_map import require_decoder_only
         from gpt.interface.trained import find
         from gpt.lessons.own_model import must_be_there, must_fit
 
-        opened = find(self.checkpoints, self.run, self.step)
-        stored = opened.stored
-        require_decoder_only(stored.config, "the lesson mine")
-        must_be_there(stored.config, self.layer, self.head)
-        text = shared.one_text({"--text": self.text})
+        opened = find(self.checkpoints, self.run, self.step if name == "mine" else "best")
+        stored, layer, head = opened.stored, self.layer or 0, self.head or 0
+        require_decoder_only(stored.config, "the lesson mine", f"the lesson {name}")
+        must_be_there(stored.config, layer, head)
+        text = self._given_text
         if text is not None:
             must_fit(stored.config, len(stored.vocabulary.encode(text, self.unknown)))
         self.announced(opened, self.run)
-        text = self.text_for(opened, text)
-        lesson = opened.explain(text, self.layer, self.head)
-        place = {"layer": self.layer, "head": self.head}
-        return lesson, {"text": text, **place, **opened.origin}
+        if name == "mine":
+            text = self.text_for(opened, text)
+            made_by = {"text": text, "layer": layer, "head": head, **opened.origin}
+            return opened.explain(text, layer, head), made_by
+        from gpt.lessons.in_own_model import example, extended
+
+        (told,) = self._tutorials((name,))
+        text = self.text_for(opened, example(name, opened) if text is None else text)
+        place = {"layer": self.layer, "head": self.head} if name in WITH_HEAD else {}
+        told = extended(told, opened, text, self.layer, self.head, self.seed)
+        return told, {"text": text, **place, **opened.origin}
 
     def _tutorials(self, lessons: Sequence[str]) -> list[Lesson]:
         """The lessons. Raises ConfigError for words and embeddings that do not match."""
@@ -169,7 +197,7 @@ class Explain(shared.DrawingCommand):
         if self.text == self.embeddings == "-":
             raise ConfigError("--text and --embeddings: only one of them can read standard input")
         words = rows = None
-        text = shared.one_text({"--text": self.text})
+        text = self._given_text
         if text is not None:
             try:
                 text.encode()
@@ -209,7 +237,7 @@ class Explain(shared.DrawingCommand):
         """Shows a step, and the next one after a key; after q no more, after a all of the rest."""
         steps = [each for each in blocks if isinstance(each, Fold)]
         self.write_blocks(blocks[: blocks.index(steps[0]) + 1])
-        key = ""
+        key, end = "", blocks[blocks.index(steps[-1]) + 1 :]
         for shown, step in enumerate(steps[1:], 1):
             if key != "a":
                 said = f"step {shown} of {len(steps)} · any key: the next one · a: all · q: end"
@@ -218,7 +246,7 @@ class Explain(shared.DrawingCommand):
             if key in ("q", "\x1b"):
                 return
             self.write_text("\n")
-            self.write_blocks([step])
+            self.write_blocks([step, *(end if step is steps[-1] else [])])
 
     def _write(self, lessons: list[Lesson], made_by: dict[str, Any], form: str) -> None:
         """Writes the lessons in a format; all of them in Markdown are one page with a title."""
@@ -226,7 +254,7 @@ class Explain(shared.DrawingCommand):
         from gpt.view.records import to_record
 
         blocks = [block for each in lessons for block in each.blocks(self.digits, self.full)]
-        if "step" in self.typed() and not made_by:
+        if "step" in self.typed() and lessons[0].name != "mine":
             blocks = self._only_step(lessons[0], blocks)
         if form == "text" and self.output is None and at_terminal():
             self._show_in_turns(blocks)

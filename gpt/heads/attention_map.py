@@ -49,10 +49,10 @@ DECODER_ONLY = {
 }
 
 
-def require_decoder_only(config: ModelConfig, what: str) -> None:
-    """Raises ConfigError if a model has an encoder. what: a key of DECODER_ONLY."""
+def require_decoder_only(config: ModelConfig, what: str, name: str = "") -> None:
+    """Raises ConfigError if a model has an encoder. what: a key of DECODER_ONLY. name: instead."""
     if config.encoder_layers:
-        raise ConfigError(f"{what}: not for a model with an encoder; {DECODER_ONLY[what]}")
+        raise ConfigError(f"{name or what}: not for a model with an encoder; {DECODER_ONLY[what]}")
 
 
 def require_kind(config: ModelConfig, kind: AttentionKind | None) -> None:

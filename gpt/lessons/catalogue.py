@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gpt.config.fields import require
 from gpt.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ ABOUT = {
 LESSONS = tuple(ABOUT)
 #: Lessons that use the given words, but generate their rows.
 OWN_ROWS = ("mistakes", "positions", "induction", "depth", "encoder-decoder")
+#: Lessons that continue in a user's model; those that show a layer and a head of it.
+IN_OWN_MODEL = ("positions", "learning", "induction", "depth", "sampling")
+WITH_HEAD = ("positions", "induction")
+IN_YOURS = "in your own model: gptx explain {name} --run NAME"
 ABOUT_OWN_SHINY = "Scores, softmax and a mean for your own words, by hand."
 ABOUT_MINE = "The same steps in your own model, with all numbers and weights."
 
@@ -88,20 +93,36 @@ def explain(
     *,
     embeddings: Sequence[Sequence[float]] | None = None,
     seed: int | None = None,
+    run: Any = None,
+    layer: int | None = None,
+    head: int | None = None,
 ) -> Lesson:
     """A lesson, as `gptx explain NAME` shows it: a card in a notebook. Imports torch.
 
     text: your own words; a single one is split into characters. embeddings: a row of numbers for
-    each word; None: random ones, if there is a text. seed: of random numbers. Raises ConfigError
-    for an unknown lesson, which names the nearest one, and like Material.
+    each word; None: random ones, if there is a text. seed: of random numbers. run: a TrainedGPT, in
+    which the lessons IN_OWN_MODEL continue: it reads the text, or an example; layer, head: what
+    those WITH_HEAD show of it. Raises ConfigError for an unknown lesson, which names the nearest
+    one, for what does not change the lesson, and like Material; errors of a run: see `extended`.
     """
     from gpt.lessons.embeddings import words_of
 
     known = chosen_lesson(name, LESSONS)
     if embeddings is not None and known in OWN_ROWS:
         raise ConfigError("embeddings", f"the lesson {known} generates its own; leave it out")
+    for option, value in (("layer", layer), ("head", head), ("run", run)):
+        shows = run is not None and known in (IN_OWN_MODEL if option == "run" else WITH_HEAD)
+        require(
+            value is None or shows, option, f"does not change the lesson {known} here; leave it out"
+        )
     words = None if text is None else words_of(text)
-    return lesson(known, material(known, words, embeddings, seed))
+    told = lesson(known, material(known, words, embeddings, seed))
+    if run is None:
+        return told
+    own: Lesson = import_module("gpt.lessons.in_own_model").extended(
+        told, run, text, layer, head, seed
+    )
+    return own
 
 
 def chosen_lesson(name: str, choices: Sequence[str]) -> str:
@@ -124,4 +145,5 @@ def lesson(name: str, given: Material | None = None) -> Lesson:
         about = ABOUT_OWN_SHINY
     if given.drawn is not None and name not in OWN_ROWS:
         note = DRAWN.format(seed=given.drawn)
-    return Lesson(name, about, tuple(tutorial.steps(given)), note)
+    end = IN_YOURS.format(name=name) if name in IN_OWN_MODEL else ""
+    return Lesson(name, about, tuple(tutorial.steps(given)), note, end)

@@ -168,13 +168,14 @@ class Step:
 class Lesson(Result):
     """A lesson's name, its subject in one line, and its steps.
 
-    note: a remark on all of its numbers.
+    note: a remark on all of its numbers. end: what to do after it.
     """
 
     name: str
     about: str
     steps: tuple[Step, ...]
     note: str = ""
+    end: str = ""
 
     def __repr__(self) -> str:
         checks = sum(len(step.checks) for step in self.steps)
@@ -202,6 +203,7 @@ class Lesson(Result):
             *[Paragraph(failed, "gone")] * bool(self.failed),
             *[Paragraph(self.note)] * bool(self.note),
             *steps,
+            *[Note(self.end)] * bool(self.end),
         ]
 
     def records(self) -> Records:

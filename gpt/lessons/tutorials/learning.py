@@ -269,7 +269,7 @@ def steps(material: Material) -> Iterator[Step]:
     if learns:
         large = [max(1.0, float(seen[n].detach().abs().max())) for n in ("scores", "logits")]
         yield _differences(loss_at, weights, by_hand, noise=16 * EPSILON / H * math.prod(large))
-        yield _sgd(loss_at, join(weights), join(by_hand))
+        yield step_sgd(loss_at, join(weights), join(by_hand))
         yield _adamw(weights, by_hand, vocabulary)
 
 
@@ -299,7 +299,7 @@ def _differences(loss_at: Function, weights: Named, by_hand: Named, noise: float
     )
 
 
-def _sgd(loss_at: Function, w: Tensor, g: Tensor) -> Step:
+def step_sgd(loss_at: Function, w: Tensor, g: Tensor) -> Step:
     """Falls of the loss after two steps of SGD, predicted and real."""
     loss, square = loss_at(w), g.square().sum()
     along = torch.autograd.functional.jvp(loss_at, w, g)[1]  # type: ignore[no-untyped-call]

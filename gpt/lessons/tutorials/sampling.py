@@ -134,10 +134,15 @@ def steps(material: Material) -> Iterator[Step]:
             same("entropy = (ln Σ exp − Σ p × logit) / ln 2", by_logits / log(2), entropy),
         ),
     )
+    yield from steps_of(logits, words, material.seed)
+
+
+def steps_of(logits: Tensor, words: Sequence[str], seed: int | None) -> Iterator[Step]:
+    """From (V,) logits, the largest first, to the shares of many draws."""
     yield _temperature(logits, words)
     yield from _filters(logits, words)
     yield _together(logits, words)
-    yield from _draws(logits, words, DEFAULT.seed if material.seed is None else material.seed)
+    yield from _draws(logits, words, DEFAULT.seed if seed is None else seed)
 
 
 def _columns(name: str, words: Sequence[str], **columns: Tensor) -> Table:
