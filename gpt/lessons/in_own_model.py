@@ -73,6 +73,7 @@ def extended(told: Lesson, run: Any, text: str | None = None, *place: int | None
     Raises ConfigError for a model with an encoder and for a layer or head that it does not have,
     TextError for a text that is empty or too long and for unknown characters.
     """
+    require(hasattr(run, "vocabulary"), "run", "expected a model that gpt.load has opened")
     layer, head, seed = (*place, None, None, None)[:3]
     require_decoder_only(run.config, "the lesson mine", f"the lesson {told.name}")
     must_be_there(run.config, layer or 0, head or 0)
@@ -241,8 +242,7 @@ def _depth(own: Own) -> Iterator[Step]:
     best = np.argsort(-lens[-1], kind="stable")[:SHOWN]
     found = own.run.logits(own.text)[0, -1]
     given = exact.logits(parts)[:, best], softmax(lens)[:, best], lens[-1, best]
-    labels = tuple(names), tuple(names[: len(stream)]), own.named(best)
-    step = depth.show_shares(*labels, *map(torch.from_numpy, given))
+    step = depth.show_shares(tuple(names), own.named(best), *map(torch.from_numpy, given))
     yield replace(step, checks=(*step.checks, _equal("= the reader’s", found, lens[-1], ROUNDED)))
 
 

@@ -307,6 +307,8 @@ def test_what_a_lesson_cannot_show_of_a_run_is_refused(grown: TrainedGPT) -> Non
     ):
         with pytest.raises(ConfigError, match=problem):
             gpt.explain(name, run=grown, **more)
+    with pytest.raises(ConfigError, match=r"^run: expected a model that gpt\.load has opened"):
+        gpt.explain("depth", run=grown.path)
     with pytest.raises(ConfigError, match=r"^layer: does not change the lesson positions"):
         gpt.explain("positions", layer=0)
     for text, problem in (("zebra", "'z'"), ("cat" * 6, "give at most 16")):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gpt.checks import Check
-from gpt.lessons.lesson import Material, Step
+from gpt.lessons.lesson import Material, Step, name_of
 from gpt.lessons.tables import same, seeded, table
 from gpt.lessons.tutorials.induction import LOGIT, SCORE, TEXT, TwoLayers
 
@@ -46,21 +46,15 @@ def steps(material: Material) -> Iterator[Step]:
         (same("sum = torch’s attention", sums[2], stream),),
     )
     logits = LOGIT * torch.cat((rows[:3], stream[None]))[:, parts["next"]]
-    yield show_shares(DEPTHS, DEPTHS, names, logits[:3], model.predict(sums), logits[3])
+    yield show_shares(DEPTHS, names, logits[:3], model.predict(sums), logits[3])
     yield from _compare(SEED if material.seed is None else material.seed)
 
 
 def show_shares(
-    parts: tuple[str, ...],
-    depths: tuple[str, ...],
-    names: tuple[str, ...],
-    shares: Tensor,
-    lens: Tensor,
-    logits: Tensor,
+    parts: tuple[str, ...], names: tuple[str, ...], shares: Tensor, lens: Tensor, logits: Tensor
 ) -> Step:
-    """What P parts of the stream add to logits, (P, V), and the predictions at depths, (depths, V).
-
-    names, logits: of V words or characters, which need not be all.
+    """What P parts of the stream add to logits, (P, V), and the predictions after each of them, or
+    of the first ones, (≤ P, V). names, logits: of V words or characters, which need not be all.
     """
     total, best = shares.sum(dim=0), int(logits.argmax())
     return Step(
@@ -73,10 +67,11 @@ def show_shares(
         "logits = W · stream = Σ W · part    lens = softmax(W · stream so far)",
         (
             table("shares", torch.vstack((shares, total)), rows=(*parts, "sum"), columns=names),
-            table("lens", lens, rows=depths, columns=names),
+            table("lens", lens, rows=parts[: len(lens)], columns=names),
         ),
-        f"The largest share of “{names[best]}” is that of {parts[int(shares[:, best].argmax())]}. "
-        "A share does not show what a layer does for later ones.",
+        f"The largest share of “{name_of(names[best])}” is that of "
+        f"{parts[int(shares[:, best].argmax())]}. A share does not show what a layer does for "
+        "later ones.",
         (
             same("sum of shares = logits", total, logits),
             same(
