@@ -1,0 +1,1 @@
+"""Exercises that a student fills in, and what compares them with the right numbers."""
