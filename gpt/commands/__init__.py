@@ -47,6 +47,7 @@ COMMANDS = {
     "export": "Write a model for other programs: a folder that Hugging Face's transformers opens.",
     "import": "Make a run of a character model that nanoGPT has trained.",
     "explain": "Attention one idea at a time: worked examples, every number shown and checked.",
+    "exercise": "Exercises that check themselves: a file with gaps to fill; slips are named.",
 }
 #: Commands whose modules have other names.
 MODULES = {"eval": "evaluate", "import": "import_model"}

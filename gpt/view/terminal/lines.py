@@ -154,7 +154,7 @@ def in_ascii(text: str) -> str:
 _IN_ASCII = str.maketrans(
     {"–": "-", "…": "..", "±": "+-", "·": "*", "−": "-", "×": "x", "√": "sqrt ", "∞": "inf"}
     | {"ᵀ": "^T", "Σ": "sum ", "²": "^2", "“": '"', "”": '"', "’": "'", "→": "->", "≤": "<="}
-    | {"Δ": "d", "‖": "|", "●": "o", "◌": ""}
+    | {"Δ": "d", "‖": "|", "●": "o", "◌": "", "✓": "ok", "✗": "x"}
     | {sign: ascii(chr(n))[1:-1] for n, sign in enumerate(map(chr, range(0x2400, 0x2420)))}
     | {"␡": "\\x7f"}
     | {sign: NAMED_ASCII[each][0] for each, (sign, _) in NAMED.items()}
