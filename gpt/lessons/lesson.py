@@ -7,6 +7,7 @@ them.
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,8 @@ class Table(TableResult):
     an axis, words or characters; without labels, indices are shown. numbered: rows are positions of
     a text and also show their number, as do columns of the same characters. source: the weights
     that the numbers come from. digits: number of decimals instead of --digits (ids, masks).
+    rule: an expression in numpy's notation that gives the numbers from earlier tables of the
+    lesson, which it calls by their keys; empty if they do not follow from these.
     """
 
     name: str
@@ -48,9 +51,15 @@ class Table(TableResult):
     numbered: bool = False
     source: str = ""
     digits: int | None = None
+    rule: str = ""
 
     def __repr__(self) -> str:
         return f"<Table {self.name} {self.values.shape}>"
+
+    @property
+    def key(self) -> str:
+        """ "weights" of the name "weights of “journey”": what rules of later tables call it."""
+        return re.sub(r"\W+", "_", self.name.partition(" of ")[0]).strip("_")
 
     @property
     def shape(self) -> str:

@@ -39,9 +39,9 @@ def complaint(call: Callable[[], object]) -> str:
     return "nothing"
 
 
-def table(name: str, tensor: Tensor, **labels: Any) -> Table:
-    """A Table of the tensor's numbers; `labels` are its other fields."""
-    return Table(name, tensor.detach().numpy(), **labels)
+def table(name: str, tensor: Tensor, rule: str = "", /, **labels: Any) -> Table:
+    """A Table of the tensor's numbers and their rule; `labels` are its other fields."""
+    return Table(name, tensor.detach().numpy(), rule=rule, **labels)
 
 
 def same(name: str, one: Tensor, other: Tensor, bound: float = EQUAL) -> Check:

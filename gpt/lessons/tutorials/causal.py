@@ -41,18 +41,21 @@ def steps(material: Material) -> Iterator[Step]:
     T, both = len(words), {"rows": words, "columns": words}
     attention = _attention(material)
     scores = attention.query(x) @ attention.key(x).T
-    weights = F.softmax(scores / D_OUT**0.5, dim=-1)
+    weights, root = F.softmax(scores / D_OUT**0.5, dim=-1), f"sqrt({D_OUT})"
     yield Step(
         "What must not be seen",
         "A GPT learns to predict the next word. If a word could attend to later words, the model "
-        "would copy the answer. Here are the weights of `SelfAttention` from the lesson "
+        "would copy the answer. Here are scores and weights of `SelfAttention` from the lesson "
         "“trainable”: weights above the diagonal belong to later words.",
-        tables=(table("weights", weights, **both),),
+        tables=(
+            table("scores", scores, **both),
+            table("weights", weights, f"softmax(scores / {root})", **both),
+        ),
     )
     allowed = torch.ones(T, T).tril().double()
     masked = weights * allowed
     first = masked / masked.sum(dim=-1, keepdim=True)
-    kept = bool((masked.sum(dim=-1) > LEAST).all())
+    kept, divided = bool((masked.sum(dim=-1) > LEAST).all()), "{0} / sum({0})[:, None]"
     yield Step(
         "First way: erase, then divide again",
         "Multiply by a triangle of ones: the weights of later words become 0. The rows no longer "
@@ -60,8 +63,8 @@ def steps(material: Material) -> Iterator[Step]:
         "w = softmax(scores / √D) × tril    weights = w / row sums of w",
         (
             table("tril", allowed, **both, digits=0),
-            table("weights × tril", masked, **both),
-            table("renormalised", first, **both),
+            table("weights × tril", masked, "weights * tril", **both),
+            table("renormalised", first, divided.format("weights_tril") * kept, **both),
         ),
         "The first word can only attend to itself: its weight is 1." if kept else LOST,
         (same("rows sum to 1", first.sum(dim=-1), torch.ones(T)),) if kept else (),
@@ -70,6 +73,7 @@ def steps(material: Material) -> Iterator[Step]:
     erased = early * allowed
     second = erased / erased.sum(dim=-1, keepdim=True)
     erased_kept = bool((erased.sum(dim=-1) > LEAST).all())
+    rule = f"softmax(scores * tril / {root})"
     yield Step(
         "Second way: erase the scores too",
         "Set the scores of later words to 0 before softmax. That alone hides nothing, as exp(0) is "
@@ -77,8 +81,13 @@ def steps(material: Material) -> Iterator[Step]:
         "its sum, the result is the same, as the other weights keep their proportions.",
         "w = softmax(scores × tril / √D) × tril    weights = w / row sums of w",
         (
-            table("softmax(scores × tril / √D)", early, **both),
-            table("erased, renormalised", second, **both),
+            table("softmax(scores × tril / √D)", early, rule, **both),
+            table(
+                "erased, renormalised",
+                second,
+                divided.format(f"({rule} * tril)") * erased_kept,
+                **both,
+            ),
         ),
         notice="" if erased_kept else LOST,
         checks=(same("= the first way", second, first),) if kept and erased_kept else (),
@@ -90,7 +99,10 @@ def steps(material: Material) -> Iterator[Step]:
         "exp(−∞) is exactly 0. One softmax is enough, and each row sums to 1 by itself. This is "
         "what models do.",
         "weights = softmax(masked / √D), masked[i, j] = −∞ for j > i",
-        (table("masked", hidden, **both), table("causal weights", third, **both)),
+        (
+            table("masked", hidden, "where(tril == 0, -inf, scores)", **both),
+            table("causal weights", third, f"softmax(masked / {root})", **both),
+        ),
         checks=(
             *([same("three ways, one result", third, first)] if kept and erased_kept else []),
             same("each row sums to 1", third.sum(dim=-1), torch.ones(T)),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
-from gpt.lessons.ladder import CausalAttention, CrossAttention, SelfAttention, causal
+from gpt.lessons.ladder import PARTS, CausalAttention, CrossAttention, SelfAttention, causal
 from gpt.lessons.lesson import Material, Step
 from gpt.lessons.tables import complaint, inputs_of, same, second_text, seeded, table
 from gpt.model.attention import ATTENTION
@@ -75,9 +75,9 @@ def _by_hand(pair: Pair) -> Iterator[Step]:
         "weighted mean of the source words.",
         "score[j] = target[i] · source[j]    context = Σ weight[j] × source[j]",
         (
-            table(f"scores of “{target[1]}”", scores, columns=words),
-            table(f"weights of “{target[1]}”", one, columns=words),
-            table(f"context of “{target[1]}”", one @ source),
+            table(f"scores of “{target[1]}”", scores, "source @ target[1]", columns=words),
+            table(f"weights of “{target[1]}”", one, "softmax(scores)", columns=words),
+            table(f"context of “{target[1]}”", one @ source, "weights @ source"),
         ),
         checks=(same("sum = 1", one.sum(), torch.ones(())),),
     )
@@ -88,8 +88,8 @@ def _by_hand(pair: Pair) -> Iterator[Step]:
         "one for each source word. In self-attention this matrix is square.",
         "weights = softmax(target · sourceᵀ)    contexts = weights · source",
         (
-            table("weights", weights, rows=target, columns=words),
-            table("contexts", weights @ source, rows=target),
+            table("weights", weights, "softmax(target @ source.T)", rows=target, columns=words),
+            table("contexts", weights @ source, "weights @ source", rows=target),
         ),
         checks=(
             same(f"row of “{target[1]}” = above", (weights @ source)[1], one @ source),
@@ -114,11 +114,20 @@ def _trained(pair: Pair) -> Iterator[Step]:
         "queries = target · W_queryᵀ    keys = source · W_keyᵀ    values = source · W_valueᵀ    "
         "contexts = softmax(queries · keysᵀ / √D) · values",
         (
-            table("queries", attention.query(x), rows=target),
-            table("keys", attention.key(source), rows=words),
-            table("values", attention.value(source), rows=words),
-            table("weights with matrices", weights, rows=target, columns=words),
-            table("contexts with matrices", contexts, rows=target),
+            *(table(f"W_{part}", getattr(attention, part).weight) for part in PARTS),
+            table("queries", attention.query(x), "target @ W_query.T", rows=target),
+            table("keys", attention.key(source), "source @ W_key.T", rows=words),
+            table("values", attention.value(source), "source @ W_value.T", rows=words),
+            table(
+                "weights with matrices",
+                weights,
+                f"softmax(queries @ keys.T / sqrt({width}))",
+                rows=target,
+                columns=words,
+            ),
+            table(
+                "contexts with matrices", contexts, "weights_with_matrices @ values", rows=target
+            ),
         ),
         checks=(same("rows sum to 1", weights.sum(dim=-1), torch.ones(T)),),
     )
@@ -133,12 +142,13 @@ def _trained(pair: Pair) -> Iterator[Step]:
     itself, masked = SelfAttention(width, width).double(), CausalAttention(width, width, S).double()
     for module in (itself, masked):
         module.load_state_dict(attention.state_dict())
+    rule = f"softmax(source @ W_query.T @ keys.T / sqrt({width})) @ values"
     yield Step(
         "Self-attention is a special case",
         "If queries, keys and values all come from the source, this is self-attention, as in an "
         "encoder. With the mask of the lesson “causal” it is the self-attention of a GPT.",
         "self-attention(X) = cross-attention(X, X)",
-        (table("self-attention of the source", attention(source, source), rows=words),),
+        (table("self-attention of the source", attention(source, source), rule, rows=words),),
         checks=(
             same("= SelfAttention", attention(source, source), itself(source)),
             same(
@@ -156,6 +166,7 @@ def _padded(pair: Pair) -> Step:
     padded, allowed = torch.cat((pair.source, pair.padding)), _real(size, size + 1)
     weights = attention.weights(x, padded, allowed)
     labels = {"rows": pair.target, "columns": (*pair.words, "padding")}
+    scores = f"queries @ above(keys, padding @ W_key.T).T / sqrt({x.shape[1]})"
     return Step(
         "A mask for padding",
         "The texts of a batch have different lengths, so shorter ones are filled up with padding, "
@@ -163,8 +174,19 @@ def _padded(pair: Pair) -> Step:
         "a score of −∞, its weight is exactly 0. The mask has a column for each key.",
         "masked[i, j] = −∞ where source[j] is padding",
         (
-            table("weights without a mask", attention.weights(x, padded), **labels),
-            table("weights with the mask", weights, **labels),
+            table("padding", pair.padding, rows=("padding",)),
+            table(
+                "weights without a mask",
+                attention.weights(x, padded),
+                f"softmax({scores})",
+                **labels,
+            ),
+            table(
+                "weights with the mask",
+                weights,
+                f"softmax(where(range({size + 1}) < {size}, {scores}, -inf))",
+                **labels,
+            ),
         ),
         checks=(
             same("padding has weight 0", weights[:, size:], torch.zeros(len(x), 1), 0),

@@ -38,8 +38,13 @@ def steps(material: Material) -> Iterator[Step]:
         "row may lose all its weights, and its context is then 0 in this step.",
         tables=(
             table("causal weights", weights, **both),
-            table("weights after dropout", weights * mask, **both),
-            table("row sums", (weights * mask).sum(dim=-1), columns=words),
+            table("weights after dropout", weights * mask, "causal_weights * dropout", **both),
+            table(
+                "row sums",
+                (weights * mask).sum(dim=-1),
+                "sum(weights_after_dropout)",
+                columns=words,
+            ),
         ),
     )
     masks = dropout_mask((DRAWS, T, T), P, seed)

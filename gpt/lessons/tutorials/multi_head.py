@@ -48,7 +48,10 @@ def steps(material: Material) -> Iterator[Step]:
         f"runs {HEADS} heads one after the other and puts their columns side by side. The seed is "
         f"{seed}, and the batch has the text twice.",
         "contexts = concat(head 0(X), head 1(X))",
-        (table("contexts side by side", joined, rows=words, columns=names),),
+        (
+            table("inputs", x, rows=words),
+            table("contexts side by side", joined, rows=words, columns=names),
+        ),
         "The heads share nothing and could run at the same time.",
         (
             same("left half = head 0 alone", left, side_by_side.heads[0](batch), 0),
@@ -65,8 +68,8 @@ def steps(material: Material) -> Iterator[Step]:
         "scores = a · transpose(a, 2, 3)",
         (
             table("a", stack[0]),
-            table("a turned over", turned[0]),
-            table("a · a turned over", (stack @ turned)[0]),
+            table("a turned over", turned[0], "a.T"),
+            table("a · a turned over", (stack @ turned)[0], "a @ a.T"),
         ),
         checks=(
             same("each head’s own product", (stack @ turned)[0, 1], stack[0, 1] @ stack[0, 1].T),
@@ -85,7 +88,11 @@ def steps(material: Material) -> Iterator[Step]:
                 for part in PARTS
             ),
             table(
-                "contexts before the projection", split.join(batch)[0], rows=words, columns=names
+                "contexts before the projection",
+                split.join(batch)[0],
+                _joined("W_query", "W_key", "W_value", HEAD_SIZE),
+                rows=words,
+                columns=names,
             ),
         ),
         "Head 0 and head 1 are rows 0–1 and 2–3. Your own model stores them in the same way: see "
@@ -96,6 +103,7 @@ def steps(material: Material) -> Iterator[Step]:
         projected = SplitAttention(width, D_OUT, T, HEADS).double()
     outputs = projected(batch)
     by_one = tuple(f"head {head}" for head in range(HEADS))  # a column each
+    row = "concat @ proj_weight.T + proj_bias"  # of the batch
     yield Step(
         "A projection mixes the heads",
         "So far, columns of different heads have not been combined. A final Linear mixes them. "
@@ -108,10 +116,16 @@ def steps(material: Material) -> Iterator[Step]:
         "output = concat(contexts) · W_projᵀ + b",
         (
             *(table(f"{part}.weight", getattr(projected, part).weight) for part in PARTS),
-            table("concat", projected.join(batch)[0], rows=words, columns=by_one),
+            table(
+                "concat",
+                projected.join(batch)[0],
+                _joined("query_weight", "key_weight", "value_weight", D_OUT // HEADS),
+                rows=words,
+                columns=by_one,
+            ),
             table("proj.weight", projected.proj.weight),
             table("proj.bias", projected.proj.bias),
-            table("output of SplitAttention", outputs, rows=words),
+            table("output of SplitAttention", outputs, f"stack({row}, {row})", rows=words),
         ),
     )
     yield _in_the_model(joined.detach(), words, seed)
@@ -124,6 +138,16 @@ def steps(material: Material) -> Iterator[Step]:
         f"values, has {sum(map(prod, attention.values())):,} numbers: the same module as the one "
         "above, with larger matrices.",
     )
+
+
+def _joined(query: str, key: str, value: str, size: int) -> str:
+    """The rule of all heads' contexts; query, key, value: keys of the tables of weights."""
+    rules = []
+    for head in range(HEADS):
+        rows = f"[{head * size}:{(head + 1) * size}].T"
+        scores = f"inputs @ {query}{rows} @ (inputs @ {key}{rows}).T / sqrt({size})"
+        rules.append(f"softmax(causal({scores})) @ (inputs @ {value}{rows})")
+    return f"concat({', '.join(rules)})"
 
 
 def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:

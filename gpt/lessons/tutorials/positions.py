@@ -21,6 +21,7 @@ from gpt.model.positions import POSITIONS, ROTARY_BASE, Position, Rotary, Sinuso
 
 SEED, WIDTH, SHIFT = 123, 4, 3  # SHIFT: places by which a text moves
 ROUNDED = 1e-5  # bound for scores of the model's Rotary, whose constants are rounded to float32
+PAIRS = tuple(f"pair {pair}" for pair in range(WIDTH // 2))
 GPT2 = ModelConfig(vocab_size=1, block_size=1024, n_layer=12, n_head=12, n_embd=768)
 
 
@@ -102,8 +103,9 @@ def _add(text: Text) -> Iterator[Step]:
         "to the front, with each kind of positions.",
         "input[t] = word row + position row[t]",
         (
+            table(f"row of “{words[0]}”", x[0]),
             table("learned positions", learned),
-            table(f"“{words[0]}” at each place", x[0] + learned),
+            table(f"“{words[0]}” at each place", x[0] + learned, "row + learned_positions"),
             table("change of each context", changes.roll(-1, 1), rows=tuple(kinds), columns=words),
         ),
         "Without positions (none), the contexts stay the same.",
@@ -112,6 +114,7 @@ def _add(text: Text) -> Iterator[Step]:
             same("rows moved with positions: = P · contexts", moved, before["learned"][order]),
         ),
     )
+    turns = f"range({T})[:, None] * frequencies_ω"
     waves = torch.stack((text.angles.sin(), text.angles.cos()), dim=-1).flatten(-2)  # (T, C)
     yield Step(
         "Sinusoidal positions: a computed row for each place",
@@ -121,7 +124,15 @@ def _add(text: Text) -> Iterator[Step]:
         "not: W_query and W_key change the rows first, and words are also multiplied by positions.",
         "row[t, 2i] = sin(t · ω[i])    row[t, 2i + 1] = cos(t · ω[i])    ω[i] = "
         f"{ROTARY_BASE:.0f}^(−2i / C)    row[s] · row[t] = Σ cos((s − t) · ω[i])",
-        (table("sinusoidal positions", waves), table("products of position rows", waves @ waves.T)),
+        (
+            table("frequencies ω", text.speeds, columns=PAIRS),
+            table("sinusoidal positions", waves, f"interleave(sin({turns}), cos({turns}))"),
+            table(
+                "products of position rows",
+                waves @ waves.T,
+                "sinusoidal_positions @ sinusoidal_positions.T",
+            ),
+        ),
         "In the second table, the numbers on each diagonal are equal.",
         (
             same("= Sinusoidal", x + waves, kinds["sinusoidal"].embed(x, slice(T))),
@@ -135,6 +146,7 @@ def _rotate(text: Text, asked: int) -> Iterator[Step]:
     words, x, T, angles, speeds = text.words, text.x, len(text.x), text.angles, text.speeds
     plain, model = (text.attend(kind, x) for kind in ("none", "rotary"))
     q, k, turned = plain["q"], plain["k"], turn(plain["q"], angles)
+    even, odd = "queries[:, ::2]", "queries[:, 1::2]"
     products = torch.view_as_complex(q.view(T, -1, 2)) * torch.exp(1j * angles)  # (T, D/2)
     yield Step(
         "Rotary positions: queries and keys are turned",
@@ -144,9 +156,17 @@ def _rotate(text: Text, asked: int) -> Iterator[Step]:
         "q′[2i] = q[2i] · cos a − q[2i + 1] · sin a    "
         "q′[2i + 1] = q[2i] · sin a + q[2i + 1] · cos a    a = t · ω[i]",
         (
-            table("angles", angles, rows=words, columns=("pair 0", "pair 1")),
+            table(
+                "angles", angles, f"range({T})[:, None] * frequencies_ω", rows=words, columns=PAIRS
+            ),
             table("queries", q, rows=words),
-            table("turned queries", turned, rows=words),
+            table(
+                "turned queries",
+                turned,
+                f"interleave({even} * cos(angles) - {odd} * sin(angles), "
+                f"{even} * sin(angles) + {odd} * cos(angles))",
+                rows=words,
+            ),
         ),
         "The angle of the first place is 0, so its query stays. Pair 1 turns slowly.",
         (

@@ -34,7 +34,7 @@ def steps(material: Material) -> Iterator[Step]:
         "score[j] = x[query] · x[j]",
         (
             table("inputs", x, rows=words),
-            table(f"scores of “{word}”", scores, columns=words),
+            table(f"scores of “{word}”", scores, f"inputs @ inputs[{query}]", columns=words),
         ),
     )
     exponentials = scores.exp()
@@ -45,8 +45,8 @@ def steps(material: Material) -> Iterator[Step]:
         "The exponential of each score is divided by the sum of all exponentials.",
         "weight[j] = exp(score[j]) / Σ exp(score[k])",
         (
-            table("exp(score)", exponentials, columns=words),
-            table(f"weights of “{word}”", weights, columns=words),
+            table("exp(score)", exponentials, "exp(scores)", columns=words),
+            table(f"weights of “{word}”", weights, "softmax(scores)", columns=words),
         ),
         checks=(same("by hand = softmax", exponentials / exponentials.sum(), weights),)
         if plain
@@ -59,8 +59,8 @@ def steps(material: Material) -> Iterator[Step]:
         f"The context of “{word}” is the mean of the rows with these weights.",
         "context = Σ weight[j] × x[j]",
         (
-            table("weight × row", parts, rows=words),
-            table(f"context of “{word}”", context),
+            table("weight × row", parts, "weights[:, None] * inputs", rows=words),
+            table(f"context of “{word}”", context, "weights @ inputs"),
         ),
         checks=(same("sum of the parts = weights · inputs", context, weights @ x),),
     )

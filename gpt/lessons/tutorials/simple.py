@@ -31,7 +31,7 @@ def steps(material: Material) -> Iterator[Step]:
         "product: multiply the rows number by number and add the products. Rows that point the "
         "same way score high, and long rows score higher than short ones.",
         "score[j] = x[query] · x[j]",
-        (table(f"scores of “{word}”", scores, columns=words),),
+        (table(f"scores of “{word}”", scores, f"inputs @ inputs[{query}]", columns=words),),
         _first_score(x, words, query),
     )
 
@@ -45,8 +45,10 @@ def steps(material: Material) -> Iterator[Step]:
         f"exponential is divided by their sum. The result can be read as probabilities. {prose}",
         "weight[j] = exp(score[j]) / Σ exp(score[k])",
         (
-            table("weights by exp and sum", by_hand, columns=words),
-            table(f"weights of “{word}”", weights, columns=words),
+            table(
+                "weights by exp and sum", by_hand, "exp(scores) / sum(exp(scores))", columns=words
+            ),
+            table(f"weights of “{word}”", weights, "softmax(scores)", columns=words),
         ),
         ""
         if by_hand.isfinite().all()
@@ -68,8 +70,8 @@ def steps(material: Material) -> Iterator[Step]:
         f"“{word}”.",
         "context = Σ weight[j] × x[j]",
         (
-            table("weight × row", parts, rows=words),
-            table(f"context of “{word}”", context),
+            table("weight × row", parts, "weights[:, None] * inputs", rows=words),
+            table(f"context of “{word}”", context, "weights @ inputs"),
         ),
         checks=(same("added one by one = weights · inputs", context, weights @ x),),
     )
@@ -81,7 +83,7 @@ def steps(material: Material) -> Iterator[Step]:
         "Two loops over the words compute every score. One matrix product computes the same, "
         "faster. Rows are queries; columns are the words they are compared with.",
         "scores = X · Xᵀ",
-        (table("scores", all_scores, rows=words, columns=words),),
+        (table("scores", all_scores, "inputs @ inputs.T", rows=words, columns=words),),
         "The matrix is symmetric: two words have the same score in both directions. With trained "
         "matrices (lesson “trainable”) it is not symmetric.",
         (same("two loops = one product", one_by_one, all_scores),),
@@ -92,8 +94,8 @@ def steps(material: Material) -> Iterator[Step]:
         "Softmax is applied to each row, so each row sums to 1.",
         "weights = softmax(scores), row by row",
         (
-            table("weights", all_weights, rows=words, columns=words),
-            table("row sums", all_weights.sum(dim=-1), columns=words),
+            table("weights", all_weights, "softmax(scores)", rows=words, columns=words),
+            table("row sums", all_weights.sum(dim=-1), "sum(weights)", columns=words),
         ),
         "The weights are not symmetric: each row was divided by its own sum.",
         (same("rows sum to 1", all_weights.sum(dim=-1), torch.ones(T)),),
@@ -103,7 +105,7 @@ def steps(material: Material) -> Iterator[Step]:
         "One more product mixes all words. The result has a row for each word, which now depends "
         "on the other words. Nothing here was learned; learning is the next lesson.",
         "contexts = weights · X",
-        (table("contexts", all_weights @ x, rows=words),),
+        (table("contexts", all_weights @ x, "weights @ inputs", rows=words),),
         checks=(
             same(f"row of “{word}” = its context above", (all_weights @ x)[query], context),
             same("= attend(X) of the library", attend(x), all_weights @ x),
@@ -136,7 +138,9 @@ def _shares(scores: Tensor, word: str, words: tuple[str, ...]) -> Step:
         f"To mix words by their scores, “{word}” needs weights that sum to 1. The simplest way is "
         "to divide by the sum.",
         "weight[j] = score[j] / Σ score[k]",
-        () if none else (table("scores / their sum", scores / total, columns=words),),
+        ()
+        if none
+        else (table("scores / their sum", scores / total, "scores / sum(scores)", columns=words),),
         notice,
         (same("sum = 1", (scores / total).sum(), torch.ones(())),) if positive else (),
     )

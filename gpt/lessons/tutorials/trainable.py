@@ -36,7 +36,10 @@ def steps(material: Material) -> Iterator[Step]:
         f"one the value that goes into the mean. Each turns {width} numbers into {D_OUT}. They "
         f"start as random numbers between 0 and 1, seed {seed}.",
         "queries = X · W_query    keys = X · W_key    values = X · W_value",
-        tuple(table(f"W_{part}", getattr(attention, part)) for part in PARTS),
+        (
+            table("inputs", x, rows=words),
+            *(table(f"W_{part}", getattr(attention, part)) for part in PARTS),
+        ),
         "Usually output and input are equally wide; here the output is narrower, to tell them "
         "apart.",
     )
@@ -47,12 +50,12 @@ def steps(material: Material) -> Iterator[Step]:
         "values here.",
         f"query = x[{query}] · W_query",
         (
-            table(f"x of “{word}”", x[query]),
-            table(f"query of “{word}”", queries[query]),
-            table(f"key of “{word}”", keys[query]),
-            table(f"value of “{word}”", values[query]),
-            table("keys", keys, rows=words),
-            table("values", values, rows=words),
+            table(f"x of “{word}”", x[query], f"inputs[{query}]"),
+            table(f"query of “{word}”", queries[query], "x @ W_query"),
+            table(f"key of “{word}”", keys[query], "x @ W_key"),
+            table(f"value of “{word}”", values[query], "x @ W_value"),
+            table("keys", keys, "inputs @ W_key", rows=words),
+            table("values", values, "inputs @ W_value", rows=words),
         ),
     )
     scores = keys @ queries[query]
@@ -62,8 +65,8 @@ def steps(material: Material) -> Iterator[Step]:
         "As in the lesson “simple”, but the query is now compared with keys.",
         "score[j] = query · key[j]",
         (
-            table("score with itself", with_itself[None]),
-            table(f"scores of “{word}”", scores, columns=words),
+            table("score with itself", with_itself[None], "query @ key"),
+            table(f"scores of “{word}”", scores, "keys @ query", columns=words),
         ),
         checks=(same("one product = that of all", with_itself, scores[query]),),
     )
@@ -76,8 +79,8 @@ def steps(material: Material) -> Iterator[Step]:
         "word only and hardly learns. This is scaled dot-product attention (Vaswani et al. 2017).",
         f"weights = softmax(scores / √{D_OUT})",
         (
-            table("scaled", scaled, columns=words),
-            table(f"weights of “{word}”", weights, columns=words),
+            table("scaled", scaled, f"scores / sqrt({D_OUT})", columns=words),
+            table(f"weights of “{word}”", weights, "softmax(scaled)", columns=words),
         ),
     )
     context = weights @ values
@@ -85,14 +88,15 @@ def steps(material: Material) -> Iterator[Step]:
         "Context",
         "The context is now a mean of the values, not of the rows themselves.",
         "context = weights · values",
-        (table(f"context of “{word}”", context),),
+        (table(f"context of “{word}”", context, "weights @ values"),),
     )
     outputs = attention(x)
+    rule = f"softmax(inputs @ W_query @ keys.T / sqrt({D_OUT})) @ values"
     yield Step(
         "As a module",
         "`ParameterAttention` in `gpt/lessons/ladder.py` holds the three matrices and computes all "
         "of this for every word.",
-        tables=(table("contexts of ParameterAttention", outputs, rows=words),),
+        tables=(table("contexts of ParameterAttention", outputs, rule, rows=words),),
         checks=(
             same(f"row of “{word}” = by hand", outputs[query], context),
             same(
