@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ASSETS = Path(__file__).parent / "assets"
+STYLES = ("tokens.css", "page.css")  # of pages that show attention
 
 
 def to_json(document: Mapping[str, Any]) -> str:
@@ -37,21 +38,23 @@ class Kind:
 
     name: of the kind, for its title. fragments: placeholders of page.html and their files.
     worker: scripts that compute in a thread of their own. hidden: main and footer, until a script
-    shows them.
+    shows them. source: the document with its placeholders.
     """
 
     name: str
     scripts: tuple[str, ...]
-    styles: tuple[str, ...] = ("page.css",)
+    styles: tuple[str, ...] = STYLES
     fragments: tuple[tuple[str, str], ...] = ()
     worker: tuple[str, ...] = ()
     hidden: bool = False
+    source: str = "page.html"
 
 
 @cache
-def template(kind: Kind) -> Callable[[str, str], str]:
-    """(title, payload) -> document. Its policy permits this script and this style, by their
-    hashes, and no network address."""
+def template(kind: Kind) -> Callable[..., str]:
+    """(title, payload, content = "") -> document. Its policy permits this script and this style, by
+    their hashes, and no network address.
+    """
     style = "".join(map(_read, kind.styles))
     script = joined(kind.scripts)
     if kind.worker:
@@ -79,11 +82,11 @@ def template(kind: Kind) -> Callable[[str, str], str]:
         "style": style,
         "script": script,
     }
-    source = _read("page.html")
+    source = _read(kind.source)
 
-    def page(title: str, payload: str) -> str:
+    def page(title: str, payload: str, content: str = "") -> str:
         # One pass, so that inserted text is not searched for placeholders.
-        parts = {**fixed, "title": html.escape(title), "payload": payload}
+        parts = {**fixed, "title": html.escape(title), "payload": payload, "content": content}
         return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], source)
 
     return page

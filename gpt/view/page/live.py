@@ -26,7 +26,7 @@ from gpt.reading.targets import split_pair
 from gpt.storage.runs import Steps, run_of, step_numbers
 from gpt.version import __version__
 from gpt.view.page.counted import counting_record
-from gpt.view.page.document import Kind, template, to_json
+from gpt.view.page.document import STYLES, Kind, template, to_json
 from gpt.view.page.packing import Bits
 from gpt.view.page.page import SCHEMA, SHARED
 from gpt.view.page.shipping import means_record, model_record, proof_record
@@ -70,7 +70,7 @@ FRAGMENTS = tuple((name, f"live/{name}.html") for name in ("notice", "changes", 
 LIVE = Kind(
     "live",
     (*OWN, "live/editor.js", "live/live.js"),
-    ("page.css", "live/live.css"),
+    (*STYLES, "live/live.css"),
     (("editor", "live/editor.html"), *FRAGMENTS),
     (*BOTH, *MODEL, "model/analysis.js", "model/worker.js"),
     hidden=True,
@@ -81,7 +81,7 @@ PAIR_OWN = tuple(f"live/pair{name}.js" for name in ("_session", "_write", "_text
 LIVE_PAIRS = Kind(
     "live",
     (*OWN, *PAIR_OWN),
-    ("page.css", "live/live.css", "live/pairs.css"),
+    (*STYLES, "live/live.css", "live/pairs.css"),
     (("cards", "live/pairs.html"), *FRAGMENTS),
     (*BOTH, *MODEL, *PAIR_MODEL),
     hidden=True,
