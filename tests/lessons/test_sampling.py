@@ -87,7 +87,7 @@ def close(found: dict[str, float], expected: dict[str, float]) -> None:
 def test_probabilities_and_entropy_follow_from_the_embeddings() -> None:
     p, last = by_hand(), JOURNEY["step"]
     products = {w: sum(a * b for a, b in zip(row, last, strict=True)) for w, row in JOURNEY.items()}
-    close(column("likeliest first", "product"), products)
+    close(column("products", "product"), products)
     scale = 5 / max(products.values())
     close(column("likeliest first", "logit"), {word: scale * products[word] for word in p})
     close(column("likeliest first", "p"), p)
@@ -280,7 +280,7 @@ def test_one_word_equal_words_and_repeated_words(
     assert sorted(shown.rows) == sorted(set(words))
     assert len(shown.rows) == left
     if rows:
-        np.testing.assert_allclose(shown.values[:, 2], 1 / left)
+        np.testing.assert_allclose(shown.values[:, 1], 1 / left)
         assert f"= {left}.00 equally likely" in told.steps[0].notice
         assert "entropy is -" not in told.steps[0].notice
 

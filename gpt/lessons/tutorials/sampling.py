@@ -27,6 +27,7 @@ DEFAULT = SampleConfig()  # of `gptx sample`: a temperature, but no filter
 K, P, SHARE, NEAR = 3, 0.9, 0.1, 0.5  # top-k, top-p, min-p, typical-p
 FILTERED = SampleConfig(top_k=K, top_p=P, min_p=SHARE, typical_p=NEAR)
 DRAWS, SHOWN = 1_000, 5
+LOGIT_OF, P_OF = "likeliest_first[:, 0]", "likeliest_first[:, 1]"  # in rules
 FAR = 6  # standard errors; a share that differs more is a fault
 
 
@@ -114,6 +115,8 @@ def steps(material: Material) -> Iterator[Step]:
     p = soften(logits, 1)
     entropy = torch.special.entr(p).sum() / log(2)
     by_logits = logits.logsumexp(dim=0) - p @ logits
+    scaled = f"{LARGEST:g} * products[:, 0] / max(abs(products[:, 0]))"
+    rule = f"columns({scaled}, softmax({scaled}), -log2(softmax({scaled})))" * bool(products.any())
     yield Step(
         "Logits become probabilities",
         "A GPT multiplies the row of the last position by a row for each character that it knows "
@@ -125,7 +128,8 @@ def steps(material: Material) -> Iterator[Step]:
         "p = exp(logit) / Σ exp(logits)    entropy = −Σ p × log₂ p",
         (
             table("inputs", x, rows=material.words),
-            _columns("likeliest first", words, product=products, logit=logits, p=p, bits=-p.log2()),
+            _columns("products", words, product=products),
+            _columns("likeliest first", words, rule, logit=logits, p=p, bits=-p.log2()),
         ),
         f"The entropy is {entropy:.4f} bits: the next word is as uncertain as a choice among "
         f"2^{entropy:.4f} = {2**entropy:.2f} equally likely words.",
@@ -145,9 +149,10 @@ def steps_of(logits: Tensor, words: Sequence[str], seed: int | None) -> Iterator
     yield from _draws(logits, words, DEFAULT.seed if seed is None else seed)
 
 
-def _columns(name: str, words: Sequence[str], **columns: Tensor) -> Table:
+def _columns(name: str, words: Sequence[str], rule: str = "", /, **columns: Tensor) -> Table:
     """A table with a row for each word."""
-    return table(name, torch.stack([*columns.values()], 1), rows=tuple(words), columns=(*columns,))
+    stacked = torch.stack([*columns.values()], 1)
+    return table(name, stacked, rule, rows=tuple(words), columns=(*columns,))
 
 
 def _temperature(logits: Tensor, words: Sequence[str]) -> Step:
@@ -155,6 +160,8 @@ def _temperature(logits: Tensor, words: Sequence[str]) -> Step:
     softened = {f"T = {T:g}": soften(logits, T) for T in (0, SHARP, 1, FLAT)}
     greedy, sharp, p, flat = softened.values()
     bits = torch.special.entr(torch.stack([*softened.values()])).sum(dim=1) / log(2)
+    rules = [f"where(before({P_OF}, {P_OF}) == 0, 1, 0)"]
+    rules += [f"softmax({LOGIT_OF} / {T:g})" for T in (SHARP, 1, FLAT)]
     gap = float(logits[0] - logits[1]) if len(words) > 1 else 0.0
     return Step(
         "Temperature",
@@ -163,8 +170,13 @@ def _temperature(logits: Tensor, words: Sequence[str]) -> Step:
         f"the largest logit, the first of equal ones. gptx’s default is {DEFAULT.temperature:g}.",
         "p = softmax(logits / T)    p[i] / p[j] = (p[i] / p[j] at T = 1) ^ (1 / T)",
         (
-            _columns("temperatures", words, **softened),
-            table("entropy in bits", bits, columns=tuple(softened)),
+            _columns("temperatures", words, f"columns({', '.join(rules)})", **softened),
+            table(
+                "entropy in bits",
+                bits,
+                "sum(where(temperatures.T == 0, 0, -temperatures.T * log2(temperatures.T)))",
+                columns=tuple(softened),
+            ),
         ),
         f"The first word is {float(p[0] / p[-1]):,.2f} times as likely as the last one at T = 1, "
         f"{float(sharp[0] / sharp[-1]):,.2f} times at T = {SHARP:g}, and "
@@ -185,10 +197,15 @@ def _filters(logits: Tensor, words: Sequence[str]) -> Iterator[Step]:
     p = soften(logits, 1)
     nearest = rank_typical(p)
 
-    def step(title: str, text: str, after: Tensor, *checks: Check, **more: Tensor) -> Step:
+    def step(
+        title: str, text: str, after: Tensor, keeps: str, *checks: Check, **more: Tensor
+    ) -> Step:
         order = nearest if after is typical else torch.arange(len(p))
         columns = {"p": p[order], **more, "sum": p[order].cumsum(dim=0), "after": after[order]}
-        shown = _columns(title.split(":")[0], [words[n] for n in order], **columns)
+        after_p = f"where({keeps}, {P_OF}, 0)"
+        rule = f"columns({P_OF}, {f'{P_OF} / max({P_OF}), ' * bool(more)}cumsum({P_OF}), "
+        rule = f"{rule}{after_p} / sum({after_p}))" if keeps else ""
+        shown = _columns(title.split(":")[0], [words[n] for n in order], rule, **columns)
         kept = after > 0
         removed = F.softmax(logits.masked_fill(~kept, -inf), dim=0)
         notice = f"“after” is above 0 for {int(kept.sum())} of {len(p)} words. Their p sum to "
@@ -202,6 +219,7 @@ def _filters(logits: Tensor, words: Sequence[str]) -> Iterator[Step]:
         "probability 0. Each kept probability is divided by the sum of the kept ones. The column "
         "“sum” adds p from the first row on.",
         top_k,
+        f"before({P_OF}, 0 * {P_OF} + 1) < {K}",
         same("kept = torch.topk", p[top_k > 0].sum(), p.topk(min(K, len(p))).values.sum()),
     )
     fewer, enough = (float(p.topk(int((top_p > 0).sum()) - n).values.sum()) for n in (1, 0))
@@ -211,6 +229,7 @@ def _filters(logits: Tensor, words: Sequence[str]) -> Iterator[Step]:
         "is not. Top-p keeps the nucleus: the fewest words whose sum reaches a number, here "
         f"{P:g} (Holtzman et al. 2020).",
         top_p,
+        f"before({P_OF}, {P_OF}) < {P:g}",
         Check("one word fewer is too few", max(0.0, fewer - P, P - enough), EQUAL),
     )
     above = (logits - logits[0] - log(SHARE)) * torch.where(min_p > 0, 1, -1)
@@ -219,6 +238,7 @@ def _filters(logits: Tensor, words: Sequence[str]) -> Iterator[Step]:
         f"Min-p keeps words with at least {SHARE:g} times the largest probability (Nguyen et al. "
         "2024). Where the model is sure, few words reach that; where it is not, many do.",
         min_p,
+        f"{P_OF} >= {SHARE:g} * max({P_OF})",
         Check("logit ≥ largest + ln min_p", max(0.0, -float(above.min())), EQUAL),
         ratio=p / p[0],
     )
@@ -231,6 +251,7 @@ def _filters(logits: Tensor, words: Sequence[str]) -> Iterator[Step]:
         f"nats, and keeps the fewest whose sum reaches {NEAR:g}, the nearest first. So it may "
         "remove the likeliest word.",
         typical,
+        "",
         same("distance = |logit − Σ p × logit|", distance, away),
         Check("no removed word is nearer", max(0.0, float(nearer)), EQUAL),
         distance=distance[nearest],
@@ -268,6 +289,8 @@ def _draws(logits: Tensor, words: Sequence[str], seed: int) -> Iterator[Step]:
     starts = F.pad(ends, (1, 0))[:-1]
     outside = torch.maximum(starts[drawn] - u, u - ends[drawn]).clamp(min=0)
     generator = np.random.Generator(np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)))
+    q = f"softmax({LOGIT_OF} / {DEFAULT.temperature:g})"
+    rule = f"columns({q}, cumsum({q}) - {q}, cumsum({q}))"
     n, shown = int(drawn[0]), tuple(words[n] for n in drawn[:SHOWN])
     yield Step(
         "One draw",
@@ -280,7 +303,7 @@ def _draws(logits: Tensor, words: Sequence[str], seed: int) -> Iterator[Step]:
         f"{DEFAULT.temperature:g} and no filter.",
         "start ≤ u < end",
         (
-            _columns("intervals", words, p=p, start=starts, end=ends),
+            _columns("intervals", words, rule, p=p, start=starts, end=ends),
             table("first u and their words", u[:SHOWN, None], rows=shown, columns=("u",)),
         ),
         f"The first u, {float(u[0]):.4f}, is in the interval from {float(starts[n]):.4f} to "
