@@ -50,7 +50,7 @@ MOST_MARKED = 100  # points that show their numbers under the mouse
 
 def card_of(blocks: Iterable[Block], more: str = "") -> str:
     """The blocks below each other in one card. more: HTML that stands below them."""
-    return f'<div class="gptx"><style>{style()}</style>{"".join(map(_html, blocks))}{more}</div>'
+    return f'<div class="gptx"><style>{style()}</style>{"".join(map(html_of, blocks))}{more}</div>'
 
 
 @cache
@@ -65,7 +65,8 @@ def safe(text: object) -> str:
     return html.escape(shown)
 
 
-def _html(block: Block) -> str:
+def html_of(block: Block) -> str:
+    """One block as HTML, without the style of a card."""
     match block:
         case Title(name, facts):
             head = safe(name[:1].upper() + name[1:])
@@ -90,7 +91,10 @@ def _html(block: Block) -> str:
         case Note(text):
             return _note(text)
         case Fold(title, inner, opened):
-            inside, start = "".join(map(_html, inner)), "<details open>" if opened else "<details>"
+            inside, start = (
+                "".join(map(html_of, inner)),
+                "<details open>" if opened else "<details>",
+            )
             return f"{start}<summary>{safe(title)}</summary>{inside}</details>"
 
 

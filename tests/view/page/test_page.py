@@ -28,6 +28,7 @@ from gpt.storage.run import Checkpoint
 from gpt.view.exports import to_npz
 from gpt.view.page import page as page_module
 from gpt.view.page.document import ASSETS, joined
+from gpt.view.page.lesson import LESSON
 from gpt.view.page.live import LIVE, LIVE_PAIRS
 from gpt.view.page.packing import DETAILS
 from gpt.view.page.page import PAGE, Subject, build_page, likeliest, more_stages, subject_of
@@ -248,6 +249,7 @@ def test_security_policy_allows_only_the_pages_script_and_style(
 
 
 BUNDLES = (PAGE.scripts, LIVE.scripts, LIVE.worker, LIVE_PAIRS.scripts, LIVE_PAIRS.worker)
+BUNDLES += (LESSON.scripts,)
 
 
 def test_every_script_is_in_a_page_after_its_imports_and_without_duplicate_names() -> None:

@@ -1,0 +1,134 @@
+"""Lessons as a page to teach from: one step at a time, results to guess, numbers to change.
+
+The numbers that a table's rule gives are hidden until one has guessed them. The page computes them
+again when it opens, and after a change of the numbers that they follow from.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from gpt.blocks import Checks, Note
+from gpt.blocks import Table as Grid
+from gpt.lessons.lesson import DIGITS, Lesson, Step, Table
+from gpt.view.html import html_of, safe
+from gpt.view.mathml import mathml_of
+from gpt.view.page.document import Kind, template, to_json
+from gpt.view.page.packing import in_base64
+
+LESSON = Kind(
+    "lesson",
+    ("numbers.js", "lesson/rules.js", "lesson/guess.js", "lesson/lesson.js"),
+    ("tokens.css", "lesson/lesson.css"),
+    source="lesson/lesson.html",
+)
+#: What a text cites, as in "Vaswani et al. 2017".
+SOURCE = r"(?:de )?[A-Z][\w’-]+(?: et al\.|(?:, [A-Z][\w’-]+)* & [A-Z][\w’-]+)? (?:1[6-9]|20)\d\d"
+#: Number of a table in the page -> the table, and the numbers of the tables that its rule names.
+Tables = Mapping[int, tuple[Table, Mapping[str, int]]]
+
+
+def lesson_page(
+    lessons: Sequence[Lesson],
+    digits: int = DIGITS,
+    full: bool = False,
+    answers: bool = False,
+    start: int = 1,
+) -> str:
+    """One lesson or more as an HTML page. full: tables with all rows and columns. answers: shows
+    all results. start: the step of the first lesson that the page shows first.
+    """
+    content, records, numbers = [], dict[int, dict[str, Any]](), count()
+    for lesson in lessons:
+        known, steps = dict[str, int](), list[str]()
+        tables: dict[int, tuple[Table, Mapping[str, int]]] = {}
+        for step in lesson.steps:
+            own = []
+            for table in step.tables:
+                own.append(number := next(numbers))
+                names = re.findall(r"[^\W\d]\w*", table.rule)
+                tables[number] = table, {each: known[each] for each in names if each in known}
+                known[table.key] = number
+            steps.append(_step(step, own, tables, digits, full))
+        content.append(_article(lesson, steps))
+        used = {each for _, uses in tables.values() for each in uses.values()}
+        for number, (table, uses) in tables.items():
+            if table.rule or number in used:
+                values = table.values.astype("<f8")
+                records[number] = {
+                    "shape": values.shape,
+                    "base64": in_base64(values),
+                    "digits": digits if table.digits is None else table.digits,
+                    "rule": table.rule,
+                    "uses": uses,
+                }
+    title = lessons[0].name if len(lessons) == 1 else "lessons"
+    payload = to_json({"tables": records, "answers": answers, "start": start})
+    return template(LESSON)(title, payload, "\n".join(content))
+
+
+def _article(lesson: Lesson, steps: Sequence[str]) -> str:
+    """A lesson with the sources that it cites."""
+    texts = " ".join(f"{step.text} {step.notice}" for step in lesson.steps)
+    sources = " · ".join(sorted(set(re.findall(SOURCE, texts))))
+    failed = f"A check failed: {', '.join(lesson.failed)}. Do not trust these numbers."
+    return (
+        f'<article data-lesson="{safe(lesson.name)}"><h1>{safe(lesson.name)}</h1>'
+        f"<p>{safe(lesson.about)}</p><p>{safe(lesson.note)}</p>"
+        f"{f'<p class=alarm role=alert>{safe(failed)}</p>' if lesson.failed else ''}"
+        f"{''.join(steps)}<p class=sources>{safe(f'Sources: {sources}') if sources else ''}</p>"
+        "</article>"
+    )
+
+
+def _step(step: Step, own: Sequence[int], tables: Tables, digits: int, full: bool) -> str:
+    """A step: its text, formulas, the earlier tables that its rules use, and its own tables."""
+    used = {number for each in own for number in tables[each][1].values()}
+    shown = [(n, "given") for n in sorted(used - {*own})]
+    shown += [(n, "result" if tables[n][0].rule else "given") for n in own]
+    formulas = "".join(f"<div>{each}</div>" for each in mathml_of(step.formula))
+    text = re.sub("`([^`]+)`", r"<code>\1</code>", safe(step.text))
+    figures = "".join(_figure(n, tables[n][0], role, digits, full) for n, role in shown)
+    notice = f"<p class=notice>{safe(step.notice)}</p>" if step.notice else ""
+    return (
+        f'<section><h2 tabindex="-1">{safe(step.title)}</h2><p>{text}</p>'
+        f'<div class="formulas">{formulas}</div><div class="tables">{figures}</div>{notice}'
+        f'<div class="checks">{html_of(Checks(step.checks))}</div></section>'
+    )
+
+
+def _figure(number: int, table: Table, role: str, digits: int, full: bool) -> str:
+    """A table whose cells name their places among all of its numbers."""
+    order = np.arange(table.values.size).reshape(table.values.shape)
+    blocks = table.blocks(digits, full)[1:]
+    places = replace(table, values=order, digits=0).blocks(0, full)[1:]
+    parts = []
+    for block, place in zip(blocks, places, strict=True):
+        if isinstance(block, Note):
+            parts.append(html_of(block))
+        elif isinstance(block, Grid) and isinstance(place, Grid):
+            heads = "".join(
+                f'<th scope="col"><bdi>{safe(c.title)}</bdi></th>' for c in block.columns
+            )
+            rows = "".join(
+                f'<tr><th scope="row"><bdi>{safe(row[0].text)}</bdi></th>'
+                + "".join(
+                    f'<td data-at="{at.text}">{safe(cell.text)}</td>'
+                    for cell, at in zip(row[1:], at_row[1:], strict=True)
+                )
+                + "</tr>"
+                for row, at_row in zip(block.rows, place.rows, strict=True)
+            )
+            parts.append(f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>")
+    title = f"{safe(table.name)} <small>{table.shape}</small>"
+    rule = f"<code>= {safe(table.rule)}</code>" if table.rule and role == "result" else ""
+    return (
+        f'<figure class="{role}" data-table="{number}" aria-label="{safe(table.name)}">'
+        f'<figcaption>{title}{rule}</figcaption><div class="scroll">{"".join(parts)}</div></figure>'
+    )
