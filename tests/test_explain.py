@@ -78,7 +78,7 @@ def test_explain_accepts_own_words_and_embeddings(gptx: Gptx, home: Path) -> Non
         ("mine --seed 3", 2, "--seed: does not change the lesson mine"),
         ("mine --embeddings two.csv", 2, "--embeddings: does not change the lesson mine"),
         ("--text x", 2, "--text: name a lesson with it"),
-        ("-o page.md", 2, "--output: a Markdown page needs a lesson"),
+        ("-o page.md", 2, "--output: a page needs a lesson"),
         ("simple -o simple.csv", 2, "--output: .csv is not one of .txt, .json, .md"),
         ("mine --layer 2", 2, "--layer: 2 is not in 0 … 1"),
         ("mine --head 9", 2, "--head: 9 is not in 0 … 1"),

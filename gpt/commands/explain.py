@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from gpt.lessons.lesson import Lesson
 
 CHOICES = (*LESSONS, "mine", "all")
-FORMS = {"": "text", ".txt": "text", ".json": "json", ".md": "md"}
+FORMS = {"": "text", ".txt": "text", ".json": "json", ".md": "md", ".html": "html"}
+OURS = b"gptx lesson</title>"
 
 LAST_SEED = 2**63 - 1
 INTRODUCTION = """# Attention, one idea at a time
@@ -92,14 +93,21 @@ class Explain(shared.DrawingCommand):
     head: Annotated[int | None, f"Head to explain ({MODELS}).", "the lesson's", Range(0)] = None
     full: Annotated[bool, "All rows and columns of long tables, as in JSON."] = False
     digits: shared.Digits = 4
-    output: Annotated[Path | None, shared.output_option("A file: .txt, .json, or .md, a page.")] = (
-        None
-    )
+    output: Annotated[
+        Path | None,
+        shared.output_option("A file: .txt, .json, .md, or .html, a page to teach from."),
+    ] = None
+    show: Annotated[
+        bool, typer.Option("--open", help="Write the HTML page and open it in the browser.")
+    ] = False
+    answers: Annotated[bool, "The HTML page with all results, for teachers."] = False
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON on stdout: a line for each lesson.")
     ] = False
 
     def execute(self) -> None:
+        if self.show and self.output is None and self.lesson is not None:
+            self.output = shared.own_file(f"{self.lesson}.html", OURS, "--open")
         form = self.form(FORMS)
         if self.seed is not None and self.seed > LAST_SEED:
             raise ConfigError(f"--seed: {self.seed} is not in [0, 2^63)")
@@ -115,6 +123,8 @@ class Explain(shared.DrawingCommand):
         else:
             lessons = self._tutorials(LESSONS if name == "all" else (name,))
         self._write(lessons, made_by, form)
+        if self.show and self.output:
+            shared.open_in_browser(self.output)
         shared.require_passed(check for each in lessons for check in each.failed)
 
     def _check_options(self, lesson: str | None, form: str) -> None:
@@ -140,8 +150,13 @@ class Explain(shared.DrawingCommand):
                 "--step: name one lesson with it, as in: gptx explain simple --step 2",
             ),
             (
-                lesson is None and form == "md",
-                "--output: a Markdown page needs a lesson; name one, or all",
+                lesson is None and (form in ("md", "html") or self.show),
+                "--output: a page needs a lesson; name one, or all",
+            ),
+            (self.show and form != "html", f"--open: opens the HTML page, not {form}"),
+            (
+                self.answers and form != "html",
+                "--answers: only for the HTML page; add --open or -o FILE.html",
             ),
             (
                 lesson in OWN_ROWS and "embeddings" in given,
@@ -253,13 +268,20 @@ class Explain(shared.DrawingCommand):
         from gpt.view.markdown import markdown_of
         from gpt.view.records import to_record
 
+        of_step = "step" in self.typed() and lessons[0].name != "mine"
         blocks = [block for each in lessons for block in each.blocks(self.digits, self.full)]
-        if "step" in self.typed() and lessons[0].name != "mine":
+        if of_step:
             blocks = self._only_step(lessons[0], blocks)
         if form == "text" and self.output is None and at_terminal():
             self._show_in_turns(blocks)
         elif form == "text":
             self.write_blocks(blocks)
+        elif form == "html":
+            from gpt.view.page.lesson import lesson_page
+
+            start = int(self.step) if of_step else 1
+            shown = self.digits, self.full, self.answers, start
+            self.write_text(lesson_page(lessons, *shown))
         elif form == "json":
             self.write_json(*(to_record(each.records(), made_by) for each in lessons))
         else:

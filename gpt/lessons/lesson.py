@@ -10,11 +10,13 @@ import math
 import re
 import unicodedata
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gpt import showing
 from gpt.blocks import Block, Cell, Checks, Column, Fold, Formula, Note, Paragraph, Records, Title
 from gpt.blocks import Table as Grid
 from gpt.characters import cut, label
@@ -214,6 +216,14 @@ class Lesson(Result):
             *steps,
             *[Note(self.end)] * bool(self.end),
         ]
+
+    def save(self, path: str | Path, answers: bool = False) -> Path:
+        """Writes the lesson as a page to teach from, as `gptx explain -o lesson.html` does.
+
+        answers: with all results shown. Raises ConfigError for another ending, StorageError.
+        """
+        found: Path = showing.renderer().save_lesson(self, path, answers)
+        return found
 
     def records(self) -> Records:
         """For programs: every step with all numbers in full; null if not finite (masked)."""
