@@ -83,25 +83,21 @@ function draw({ table, at, result, element, name }) {
   const text = shown(table.values[at], table.digits);
   element.classList.toggle("changed", text !== shown(table.stored[at], table.digits));
   if (result && !table.known.has(at)) {
-    const button = make(
-      "button",
-      { type: "button", "aria-label": `${name}: hidden, guess it` },
-      "?",
-    );
+    const button = make("button", { "aria-label": `${name}: hidden, guess it` }, "?");
     button.addEventListener("click", () => ask(element));
     element.replaceChildren(button);
   } else if (table.rule || !editable) element.textContent = text;
   else {
     const field = element.querySelector("input") ?? makeField(element, name);
-    if (document.activeElement !== field || !field.ariaInvalid) field.value = text;
+    if (!field.onchange) field.onchange = () => edit(element, field);
+    if (!field.ariaInvalid) field.value = text; // a wrong number stays, to be corrected
     field.size = Math.max(text.length, table.digits + 2);
   }
 }
 
-/** @param {Element} element @param {string} name */
+/** A field in place of a cell's text. @param {Element} element @param {string} name */
 function makeField(element, name) {
   const field = make("input", { inputmode: "decimal", autocomplete: "off", "aria-label": name });
-  field.addEventListener("change", () => edit(element, field));
   element.replaceChildren(field);
   return field;
 }
@@ -110,16 +106,14 @@ function makeField(element, name) {
 function ask(element) {
   const cell = /** @type {Cell} */ (cells.get(element));
   const { table, at, name } = cell;
-  const field = make("input", {
-    class: "guess",
-    inputmode: "decimal",
-    "aria-label": `guess: ${name}`,
-  });
+  const field = makeField(element, `guess: ${name}`);
+  field.className = "guess";
   field.size = table.digits + 3;
   field.addEventListener("blur", () => field.value.trim() || draw(cell));
   field.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
     if (event.key === "Escape") draw(cell);
     if (event.key !== "Enter") return;
+    event.preventDefault(); // or it would press the button that gets the focus
     const [right, message] = judged(field.value, table.values[at], table.digits);
     say(message);
     field.setAttribute("aria-invalid", String(!right));
@@ -130,7 +124,6 @@ function ask(element) {
     /** @type {any} */ (element.closest("section")?.querySelector("td button"))?.focus();
     offer();
   });
-  element.replaceChildren(field);
   field.focus();
 }
 
@@ -138,7 +131,7 @@ function ask(element) {
 function edit(element, field) {
   const { table, at, name } = /** @type {Cell} */ (cells.get(element));
   const value = entered(field.value);
-  const wrong = Number.isNaN(value) || Number.isFinite(value) && Math.abs(value) > LARGEST;
+  const wrong = !(Math.abs(value) <= LARGEST);
   field.ariaInvalid = wrong ? "true" : null;
   const kept = `${name} stays ${shown(table.values[at], table.digits)}`;
   if (wrong) return say(`“${field.value}” is not a number from −1,000 to 1,000; ${kept}.`);
@@ -164,7 +157,7 @@ function recompute() {
     }
   }
   part("changed").hidden = !changed.size;
-  for (const cell of cells.values()) draw(cell);
+  for (const cell of cells.values()) if (!cell.element.querySelector(".guess")) draw(cell);
 }
 
 /** @param {string} text */
@@ -174,29 +167,26 @@ function say(text) {
 
 const all = () => part("all").ariaPressed === "true";
 
-/** The cells of results in what is shown. */
+/** The cells of results in what is shown, and whether one is hidden. */
 function results() {
-  const sections = [...lessons[here.lesson].querySelectorAll("section")];
-  const open = all() ? sections : [sections[here.step]];
-  return [...cells.values()].filter((cell) => {
-    return cell.result && open.some((section) => section.contains(cell.element));
+  const found = [...cells.values()].filter((cell) => {
+    return cell.result && !cell.element.closest("[hidden]");
   });
+  return { found, hidden: found.some(({ table, at }) => !table.known.has(at)) };
 }
 
 /** Says what the button for results would do. */
 function offer() {
-  const cells = results();
-  const hidden = cells.some(({ table, at }) => !table.known.has(at));
-  part("show").hidden = !cells.length || data.answers;
+  const { found, hidden } = results();
+  part("show").hidden = !found.length || data.answers;
   part("show").textContent = hidden ? "Show results" : "Hide results";
   if (hidden && !part("said").textContent) say("Choose a “?” to guess its number.");
 }
 
 /** Shows all results of the step, or hides them again. */
 function toggleResults() {
-  const cells = results();
-  const hidden = cells.some(({ table, at }) => !table.known.has(at));
-  for (const cell of data.answers ? [] : cells) {
+  const { found, hidden } = results();
+  for (const cell of data.answers ? [] : found) {
     cell.table.known[hidden ? "add" : "delete"](cell.at);
     cell.element.classList.remove("found");
     draw(cell);
@@ -205,6 +195,8 @@ function toggleResults() {
   offer();
 }
 
+const address = () => `${lessons[here.lesson].dataset.lesson}/${here.step + 1}`;
+
 /** Goes to a step, of the next lesson after the last one. @param {number} lesson @param {number} step */
 function go(lesson, step) {
   const stepsOf = (/** @type {number} */ n) => lessons[n]?.querySelectorAll("section").length ?? 0;
@@ -212,8 +204,7 @@ function go(lesson, step) {
   else if (step < 0) [lesson, step] = [lesson - 1, stepsOf(lesson - 1) - 1];
   if (!lessons[lesson]) return;
   here = { lesson, step };
-  const address = `${lessons[lesson].dataset.lesson}/${step + 1}`;
-  if (location.hash.slice(1) !== address) location.hash = address;
+  if (location.hash.slice(1) !== address()) location.hash = address();
   render();
   if (!all()) {
     scrollTo(0, 0);
@@ -230,7 +221,7 @@ function render() {
   part("lesson").value = String(here.lesson);
   part("place").textContent = `Step ${here.step + 1} of ${sections.length}`;
   part("steps").replaceChildren(...titles.map((title, n) => {
-    const button = make("button", { type: "button" }, `${n + 1}. ${title}`);
+    const button = make("button", {}, `${n + 1}. ${title}`);
     if (n === here.step) button.setAttribute("aria-current", "step");
     button.addEventListener("click", () => {
       part("list").open = false;
@@ -255,8 +246,7 @@ function follow() {
   const [name, number] = location.hash.slice(1).split("/");
   const lesson = lessons.findIndex((each) => each.dataset.lesson === name);
   const step = Number(number ?? 1) - 1;
-  const known = lessons[lesson]?.querySelectorAll("section")[step];
-  if (known && (lesson !== here.lesson || step !== here.step)) here = { lesson, step };
+  if (lessons[lesson]?.querySelectorAll("section")[step]) here = { lesson, step };
   render();
 }
 
@@ -325,11 +315,15 @@ part("all").addEventListener("click", () => {
 });
 part("back").addEventListener("click", () => {
   for (const table of tables.values()) table.values = [...table.stored];
+  for (const field of document.querySelectorAll("td input")) field.ariaInvalid = null;
   recompute();
 });
 here.step = data.start - 1;
 makeTheme();
-addEventListener("hashchange", follow);
+addEventListener("hashchange", () => {
+  if (location.hash.slice(1) !== address()) follow();
+});
 addEventListener("keydown", onKey);
 for (const each of document.querySelectorAll("header, #bar")) each.removeAttribute("hidden");
 follow();
+location.replace(`#${address()}`);
