@@ -13,6 +13,7 @@ WORD = "[^\\W\\d_ᵀᵗ²₁₂](?:[^\\Wᵀᵗ²₁₂]|-(?=\\w))*′?"
 TOKEN = re.compile(f"( *)({WORD}|\\d[\\d.]*|\\+=|\\S)")
 GAP = '<mspace width="0.28em"></mspace>'
 CLOSING = {"(": ")", "[": "]", "|": "|"}
+REMARKS = ("at", "for", "where")  # words after a product that are no part of it
 PRODUCTS, OPERATORS = "·×⊗/", {*"+−±=←≤<>,:", "+="}
 
 
@@ -107,7 +108,7 @@ class _Reader:
                 found = _element("msup", found, self.inside.get(power, power))
             elif token == "(" and not space:
                 found = _element("mrow", found, self.bracket(self.take()))
-            elif token == "∂" or re.fullmatch(WORD, token):
+            elif token not in REMARKS and (token == "∂" or re.fullmatch(WORD, token)):
                 return found + GAP * bool(space) + self.factor()
             else:
                 return found

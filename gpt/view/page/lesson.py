@@ -90,7 +90,7 @@ def _article(lesson: Lesson, steps: Sequence[str]) -> str:
 def _step(step: Step, own: Sequence[int], tables: Tables, digits: int, full: bool) -> str:
     """A step: its text, formulas, the earlier tables that its rules use, and its own tables."""
     used = {number for each in own for number in tables[each][1].values()}
-    shown = [(n, "given") for n in sorted(used - {*own})]
+    shown = [(n, "earlier") for n in sorted(used - {*own})]
     shown += [(n, "result" if tables[n][0].rule else "given") for n in own]
     formulas = "".join(f"<div>{each}</div>" for each in mathml_of(step.formula))
     text = re.sub("`([^`]+)`", r"<code>\1</code>", safe(step.text))

@@ -169,6 +169,12 @@ def test_formulas_of_all_lessons_are_well_formed_and_only_code_stays_text() -> N
         ("head_size", "<mi>head_size</mi>"),
         ("e^(2i)", "<msup><mi>e</mi><mrow><mn>2</mn><mi>i</mi></mrow></msup>"),
         ("Σ x²", "<mo>Σ</mo><msup><mi>x</mi><mi>2</mi></msup>"),
+        (
+            "t / s at t = 1",
+            "<mfrac><mrow><mi>t</mi></mrow><mrow><mi>s</mi></mrow></mfrac>"
+            '<mspace width="0.28em"></mspace><mi>at</mi><mspace width="0.28em"></mspace><mi>t</mi>'
+            "<mo>=</mo><mn>1</mn>",
+        ),
         ("t > s", "<mi>t</mi><mo>&gt;</mo><mi>s</mi>"),
     ],
 )
@@ -194,9 +200,9 @@ def test_a_step_has_its_tables_and_the_earlier_ones_that_its_rules_use() -> None
     lesson = played("simple")
     steps = tables_of(lesson_page([lesson]))
     assert steps[0] == [("inputs", "given")]
-    assert steps[1] == [("inputs", "given"), ("scores of “journey”", "result")]
-    assert steps[4][:2] == [("inputs", "given"), ("weights of “journey”", "given")]
-    assert steps[6] == [("scores", "given"), ("weights", "result"), ("row sums", "result")]
+    assert steps[1] == [("inputs", "earlier"), ("scores of “journey”", "result")]
+    assert steps[4][:2] == [("inputs", "earlier"), ("weights of “journey”", "earlier")]
+    assert steps[6] == [("scores", "earlier"), ("weights", "result"), ("row sums", "result")]
 
 
 def test_the_page_has_the_numbers_of_tables_in_rules_and_every_text() -> None:

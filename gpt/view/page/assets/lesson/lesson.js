@@ -233,6 +233,7 @@ function render() {
     return item;
   }));
   part("progress").firstElementChild.style.width = `${100 * (here.step + 1) / sections.length}%`;
+  document.body.toggleAttribute("data-all", all());
   part("previous").hidden = part("next").hidden = all();
   part("previous").disabled = !here.lesson && !here.step;
   part("next").disabled = here.lesson === lessons.length - 1 && here.step === sections.length - 1;
