@@ -93,6 +93,7 @@ def test_results_are_hidden_until_they_are_guessed_or_shown(
     page.get_by_role("button", name=f"{name}, Your").click()
     page.keyboard.type("0.95441")
     page.keyboard.press("ArrowLeft")  # moves in the field, not to another step
+    assert title(page) == played("simple").steps[1].title
     page.keyboard.press("Enter")
     assert page.locator("#said").inner_text() == "✓ Right: 0.9544"
     assert numbers(page, name) == [expected[0], *["?"] * 5]
@@ -103,6 +104,10 @@ def test_results_are_hidden_until_they_are_guessed_or_shown(
     assert page.locator("td input.guess").get_attribute("aria-invalid") == "true"
     page.keyboard.press("Escape")
     assert numbers(page, name) == [expected[0], *["?"] * 5]
+    page.get_by_role("button", name=f"{name}, step").focus()
+    page.keyboard.press("ArrowRight")  # from a hidden number to the next step, and back
+    page.keyboard.press("ArrowLeft")
+    assert title(page) == played("simple").steps[1].title
     page.locator("#show").click()
     assert numbers(page, name) == expected
     page.locator("#show").click()

@@ -254,7 +254,7 @@ function follow() {
 /** @param {KeyboardEvent} event */
 function onKey(event) {
   const target = /** @type {Element} */ (event.target);
-  const busy = target.closest?.("input, select, .scroll");
+  const busy = target.matches?.("input, select, .scroll"); // .scroll: moves a wide table
   if (event.ctrlKey || event.altKey || event.metaKey || busy) return;
   if (event.key === " " && target.closest?.("button, summary")) return;
   const back = ["ArrowLeft", "PageUp"].includes(event.key) || event.key === " " && event.shiftKey;
