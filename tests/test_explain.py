@@ -6,8 +6,10 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pages import payload_of
 from program import Gptx
 from rich.cells import cell_len
 
@@ -80,6 +82,11 @@ def test_explain_accepts_own_words_and_embeddings(gptx: Gptx, home: Path) -> Non
         ("--text x", 2, "--text: name a lesson with it"),
         ("-o page.md", 2, "--output: a page needs a lesson"),
         ("simple -o simple.csv", 2, "--output: .csv is not one of .txt, .json, .md"),
+        ("--open", 2, "--output: a page needs a lesson"),
+        ("simple --open --json", 2, "--open: opens the HTML page, not json"),
+        ("simple --open -o simple.md", 2, "--open: opens the HTML page, not md"),
+        ("simple --answers", 2, "--answers: only for the HTML page; add --open or -o FILE.html"),
+        ("simple --answers -o simple.json", 2, "--answers: only for the HTML page"),
         ("mine --layer 2", 2, "--layer: 2 is not in 0 … 1"),
         ("mine --head 9", 2, "--head: 9 is not in 0 … 1"),
         ("mine --text -", 3, "no text: there is nothing to explain"),
@@ -172,6 +179,37 @@ def test_explain_all_prints_every_lesson_and_writes_one_page(gptx: Gptx, home: P
     assert chapters == list(LESSONS)
     assert gptx("explain", "shiny", "-o", "shiny.txt").code == 0
     assert (home / "shiny.txt").read_text(encoding="utf-8") == gptx("explain", "shiny").out
+
+
+def test_a_page_to_teach_from_is_written_and_opened(
+    gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = list[str]()
+    monkeypatch.setattr("webbrowser.open", lambda address: bool(opened.append(address)) or True)
+
+    def page(*arguments: str, file: str) -> tuple[list[str], dict[str, Any]]:
+        """Its lessons and its data."""
+        assert gptx("explain", *arguments).code == 0
+        html = (home / file).read_text(encoding="utf-8")
+        assert " gptx lesson</title>" in html
+        return re.findall('data-lesson="(.*?)"', html), payload_of(html)
+
+    lessons, data = page("simple", "--open", file="simple.html")
+    assert (lessons, opened) == (["simple"], [(home / "simple.html").as_uri()])
+    assert (data["answers"], data["start"]) == (False, 1)
+    again = page(
+        "simple", "--open", "--answers", "--step", "3", "--digits", "2", file="simple.html"
+    )
+    assert (again[1]["answers"], again[1]["start"]) == (True, 3)
+    assert {record["digits"] for record in again[1]["tables"].values()} == {2}
+    assert page("all", "-o", "lessons.html", file="lessons.html")[0] == list(LESSONS)
+    mine = ("mine", "--text", "the cat", "-o", "mine.HTML")
+    assert page(*mine, file="mine.HTML")[0] == ["mine"]
+    assert len(opened) == 2
+    (home / "shiny.html").write_text("a page of mine", encoding="utf-8")
+    refused = gptx("explain", "shiny", "--open")
+    assert (refused.code, "shiny.html is not a page of gptx" in refused.err) == (2, True)
+    assert (home / "shiny.html").read_text(encoding="utf-8") == "a page of mine"
 
 
 def test_docs_attention_equals_the_lessons(gptx: Gptx, home: Path) -> None:

@@ -105,9 +105,9 @@ def test_results_are_hidden_until_they_are_guessed_or_shown(
     page.keyboard.press("Escape")
     assert numbers(page, name) == [expected[0], *["?"] * 5]
     page.get_by_role("button", name=f"{name}, step").focus()
-    page.keyboard.press("ArrowRight")  # from a hidden number to the next step, and back
+    page.keyboard.press("ArrowRight")  # from a hidden number to the next step
+    assert title(page) == played("simple").steps[2].title
     page.keyboard.press("ArrowLeft")
-    assert title(page) == played("simple").steps[1].title
     page.locator("#show").click()
     assert numbers(page, name) == expected
     page.locator("#show").click()
