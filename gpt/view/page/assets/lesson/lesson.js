@@ -266,22 +266,11 @@ function onKey(event) {
   event.preventDefault();
 }
 
-/** Light or dark: as the system, or as chosen. */
-function makeTheme() {
-  const system = matchMedia("(prefers-color-scheme: dark)");
-  const names = ["◐ auto", "○ light", "● dark"];
-  let chosen = 0;
-  const apply = () => {
-    const dark = chosen ? chosen === 2 : system.matches;
-    document.documentElement.dataset.theme = dark ? "dark" : "light";
-    part("theme").textContent = names[chosen];
-  };
-  part("theme").addEventListener("click", () => {
-    chosen = (chosen + 1) % names.length;
-    apply();
-  });
-  system.addEventListener("change", apply);
-  apply();
+/** Light or dark. @param {boolean} dark */
+function colour(dark) {
+  document.documentElement.dataset.theme = dark ? "dark" : "light";
+  part("theme").textContent = dark ? "○ light" : "● dark";
+  part("theme").onclick = () => colour(!dark);
 }
 
 for (const [number, record] of Object.entries(data.tables)) {
@@ -320,7 +309,9 @@ part("back").addEventListener("click", () => {
   recompute();
 });
 here.step = data.start - 1;
-makeTheme();
+const system = matchMedia("(prefers-color-scheme: dark)");
+colour(system.matches);
+system.addEventListener("change", () => colour(system.matches));
 addEventListener("hashchange", () => {
   if (location.hash.slice(1) !== address()) follow();
 });
