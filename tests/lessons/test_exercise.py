@@ -208,7 +208,7 @@ def test_slip_is_named(place: str, old: str, new: str, slip: str) -> None:
 IMPORTS = """
 from math import inf
 from gpt.config import SampleConfig
-from gpt.lessons.distribution import shape
+from gpt.lessons.tutorials.sampling import shape
 from gpt.lessons.ladder import causal
 """
 

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from gpt.checks import Check
 from gpt.config import SampleConfig
-from gpt.lessons.distribution import shape
 from gpt.lessons.exercises.report import STAGES, Stage
 from gpt.lessons.ladder import causal
+from gpt.lessons.tutorials.sampling import shape
 
 NAME = "<exercise>"  # of the student's file in tracebacks
 SHAPE = (11, 8, 2, 3, 12, 0.25)  # of the checked GPT: V, T at most, layers, heads, C, p
