@@ -68,7 +68,7 @@ notebook: $(INSTALLED)
 page: $(INSTALLED)
 	$(BIN)/python docs/demo.py --train
 
-# docs/page-*.png and docs/live.png, of a new run of repeats.
+# docs/page-*.png, of a new run of repeats.
 pictures: $(INSTALLED)
 	$(BIN)/python docs/pictures.py
 

@@ -1,4 +1,4 @@
-"""Trains on repeats and draws docs/page-*.png and docs/live.png: `make pictures`. Needs Chromium.
+"""Trains on repeats and draws docs/page-*.png: `make pictures`. Needs Chromium.
 
 docs/dates.svg needs an idle machine, as a busy one makes fewer steps in the two minutes:
 `gptx train dates` and `gptx attn "24 December 2026" -o docs/dates.svg`.
@@ -19,27 +19,25 @@ import gpt
 
 DOCS = Path(__file__).parent
 INDUCTION = "layer=1&head=2"
-#: Picture -> its page, width and height in pixels, colour scheme, and the state in the address.
-PICTURES: dict[str, tuple[str, int, int, Any, str]] = {
-    "page-light": ("attn.html", 1000, 1000, "light", INDUCTION),
-    "page-dark": ("attn.html", 1000, 1000, "dark", INDUCTION),
-    "page-narrow": ("attn.html", 360, 1000, "light", INDUCTION),
-    "live": ("live.html", 1280, 1010, "light", f"of=b&{INDUCTION}&off=1.0,1.1,1.2,1.3"),
+#: Picture -> width and height in pixels, colour scheme, and the state in the address.
+PICTURES: dict[str, tuple[int, int, Any, str]] = {
+    "page-light": (1280, 800, "light", INDUCTION),
+    "page-dark": (1280, 800, "dark", f"of=b&{INDUCTION}&off=1.0,1.1,1.2,1.3"),
+    "page-narrow": (390, 844, "light", INDUCTION),
 }
 
 
 def draw(folder: Path) -> None:
-    """Draws the pages of an induction head: in the live page, all induction heads are off."""
+    """Draws the page of an induction head; in the dark one, all induction heads are off."""
     run = gpt.train("repeats", checkpoints=folder)
-    run.attn("qwerty qwerty").save(folder / "attn.html")
     run.live(folder / "live.html", text="qwerty asdf qwerty asd")
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        for name, (html, width, height, scheme, state) in PICTURES.items():
+        for name, (width, height, scheme, state) in PICTURES.items():
             size: Any = {"width": width, "height": height}
             page = browser.new_page(viewport=size, color_scheme=scheme)
-            page.goto(f"{(folder / html).as_uri()}#{state}")
+            page.goto(f"{(folder / 'live.html').as_uri()}#{state}")
             page.locator("main:not([hidden])").wait_for()
             page.wait_for_timeout(2000)  # parts of the page are drawn later
             drawn = Image.open(io.BytesIO(page.screenshot())).convert("RGB")

@@ -213,7 +213,7 @@ from gpt.lessons.ladder import causal
 """
 
 
-@pytest.mark.parametrize("place", GAPS.keys() & CODE.keys())
+@pytest.mark.parametrize("place", sorted(GAPS.keys() & CODE.keys()))
 def test_every_slip_of_the_table_is_told_from_the_others(place: str) -> None:
     indent = " " * (8 if "." in place else 4)
     for slip, advice, code in [*GAPS[place]["slips"], ["", "", GAPS[place]["right"]]]:

@@ -9,15 +9,15 @@ import { count, lead, make, part, say } from "./parts.js";
 export function introduce(app) {
   const { data, subjects } = app;
   say(part("title"), data.title);
-  const shapes = subjects.map((subject) =>
-    `${count(subject.layers, "layer")} × ${count(subject.heads, "head")} × ${subject.headSize}`
+  const shapes = new Set(
+    subjects.map((subject) =>
+      `${count(subject.layers, "layer")} × ${count(subject.heads, "head")} × ${subject.headSize}`
+    ),
   );
-  const lines = subjects.length > 1 // the title names a single one
-    ? shapes.map((shape, n) => `${"AB"[n]}  ${subjects[n].name} · ${shape}`)
-    : shapes;
-  if (part("subjects").textContent !== lines.join("")) {
-    part("subjects").replaceChildren(...lines.map((line) => make("p", null, line)));
-  }
+  const names = subjects.length > 1 // the title names a single one
+    ? subjects.map(({ name }, n) => `${"AB"[n]} ${name}`)
+    : [];
+  say(part("subjects"), [...names, ...shapes].join(" · "));
   say(part("symbols"), data.legend.join(" · "));
   const written = data.stored ??
     `numbers are float${data.bits}${data.bits === 16 ? " (about three digits)" : ""}`;

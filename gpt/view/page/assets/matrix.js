@@ -111,11 +111,14 @@ export class MatrixView {
     if (!room) return;
     const ratio = globalThis.devicePixelRatio || 1;
     const pen = context(this.canvas);
-    pen.font = `12px ${MONO}`;
+    pen.font = `${12 * this.app.type}px ${MONO}`;
     const widest = (/** @type {string[]} */ labels) =>
       Math.max(...new Set(labels.map((text) => widthOfLabel(pen, text))));
-    this.left = Math.ceil(String(matrix.rows - 1).length * 7 + widest(this.labels) + 18);
-    this.top = matrix.keys ? Math.min(46, Math.ceil(Math.max(widest(this.above), 12)) + 24) : 22;
+    const { type } = this.app;
+    this.left = Math.ceil(String(matrix.rows - 1).length * 7 * type + widest(this.labels) + 18);
+    this.top = matrix.keys
+      ? Math.min(46 * type, Math.ceil(Math.max(widest(this.above), 12)) + 24 * type)
+      : 22 * type;
     const whole = (/** @type {number} */ size) => Math.max(1, Math.floor(size * ratio) / ratio);
     const across = (room - this.left - 2) / matrix.columns;
     this.tallest ??= parseFloat(getComputedStyle(box).maxHeight);
@@ -275,8 +278,9 @@ const widths = new Map(); // of labels, in CSS pixels
 
 /** @param {CanvasRenderingContext2D} pen @param {string} label */
 function widthOfLabel(pen, label) {
-  const known = widths.get(label) ?? pen.measureText(label).width;
-  widths.set(label, known);
+  const key = pen.font + label;
+  const known = widths.get(key) ?? pen.measureText(label).width;
+  widths.set(key, known);
   return known;
 }
 
@@ -321,9 +325,9 @@ function drawEdges({ width, height }, { pen, x, y, matrix, colour }) {
 }
 
 /** @param {MatrixView} view @param {Frame} frame */
-function drawNumbers({ width, height }, { pen, x, y, seen, matrix, scale }) {
+function drawNumbers({ app, width, height }, { pen, x, y, seen, matrix, scale }) {
   const [top, bottom, left, right] = seen;
-  pen.font = `${width >= 42 ? 12 : 11}px ${MONO}`;
+  pen.font = `${Math.min(12 * app.type, width / 3.5)}px ${MONO}`;
   pen.textAlign = "center";
   pen.textBaseline = "middle";
   for (let row = top; row < bottom; row++) {
@@ -374,7 +378,7 @@ function drawLabels(view, { pen, x, y, seen, matrix, colour }) {
     if (next === style) return; // another font takes longer than a label
     style = next;
     pen.fillStyle = strong ? colour("accent") : colour(dim ? "faint" : "ink");
-    pen.font = `${strong ? "bold " : ""}${dim ? 10 : 12}px ${MONO}`;
+    pen.font = `${strong ? "bold " : ""}${(dim ? 10 : 12) * app.type}px ${MONO}`;
   };
   const every = (/** @type {number} */ size, /** @type {number} */ room) =>
     TICKS.find((step) => step * size >= room) ?? 1000;
@@ -382,17 +386,18 @@ function drawLabels(view, { pen, x, y, seen, matrix, colour }) {
   const columns = range(left, right).filter((j) => x + (j + 0.5) * width >= view.left);
   pen.textBaseline = "middle";
   pen.textAlign = "right";
-  const written = height >= 11;
+  const { type } = app;
+  const written = height >= 11 * type;
   for (const i of rows) {
     if (!written && i !== row) continue;
     paint(i === row, false);
     pen.fillText(written ? labels[i] : `${i} ${labels[i]}`, view.left - 6, y + (i + 0.5) * height);
   }
   for (const i of rows) {
-    const near = row >= 0 && Math.abs(i - row) * height < 12;
-    if (!written && (near || i % every(height, 11))) continue;
+    const near = row >= 0 && Math.abs(i - row) * height < 12 * type;
+    if (!written && (near || i % every(height, 11 * type))) continue;
     paint(written && i === row, true);
-    const end = written ? 4 + numberWidth(matrix.rows) : view.left - 6;
+    const end = written ? 4 + type * numberWidth(matrix.rows) : view.left - 6;
     pen.fillText(String(i), end, y + (i + 0.5) * height);
   }
   pen.textAlign = "center";
@@ -400,14 +405,14 @@ function drawLabels(view, { pen, x, y, seen, matrix, colour }) {
     const label = matrix.keys ? fitting(pen, above[j], width) : "";
     if (!label && j !== column) continue;
     paint(j === column, false);
-    pen.fillText(label || above[j], x + (j + 0.5) * width, view.top - 11);
+    pen.fillText(label || above[j], x + (j + 0.5) * width, view.top - 11 * type);
   }
-  const step = every(width, numberWidth(matrix.columns) + 8);
+  const step = every(width, type * (numberWidth(matrix.columns) + 8));
   for (const j of columns) {
-    const far = Math.abs(j - column) * width > 24;
+    const far = Math.abs(j - column) * width > 24 * type;
     if (j !== column && (j % step || !far)) continue;
     paint(j === column, true);
-    pen.fillText(String(j), x + (j + 0.5) * width, 10);
+    pen.fillText(String(j), x + (j + 0.5) * width, 10 * type);
   }
 }
 

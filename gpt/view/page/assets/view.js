@@ -190,6 +190,7 @@ export function makeView(data, subjects, compared, additions) {
     part("projector").setAttribute("aria-pressed", String(on));
     app.type = on ? PROJECTED : 1;
     render();
+    dispatchEvent(new Event("resize")); // the window has room for other sizes
   }
   part("projector").addEventListener("click", project);
   part("theme").addEventListener("click", () => {
