@@ -109,7 +109,7 @@ def values_of(found: Locator, name: str = "value") -> list[float]:
 
 def labels_of(found: Locator) -> list[str]:
     """The shown characters."""
-    return found.all_inner_texts()
+    return found.all_text_contents()
 
 
 def test_hovering_and_the_saved_csv_have_the_numbers_of_the_map(

@@ -38,6 +38,7 @@ export function makeMap(app) {
   });
   host.replaceChildren(...stages.map(({ button }) => button));
   const stream = makeStream(app);
+  let shown = "";
 
   function render() {
     const { stage: chosen, view, layer } = app.state;
@@ -52,6 +53,10 @@ export function makeMap(app) {
         !app.drawing && subject.detailed(layer) && !subject.knows(stage, layer);
     }
     stream();
+    if (shown === chosen) return;
+    shown = chosen; // a narrow window has not room for all: the pressed one stands in the middle
+    const pressed = stages.find(({ stage }) => stage === chosen)?.button;
+    host.scrollLeft = (pressed?.offsetLeft ?? 0) - host.offsetLeft - host.clientWidth / 2;
   }
   return { host, render };
 }
