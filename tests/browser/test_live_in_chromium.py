@@ -486,7 +486,7 @@ def test_the_address_restores_all_but_the_text_on_a_narrow_dark_screen(
     again.locator("#loss").wait_for()
     off = again.locator('#heads [aria-checked="false"]')
     assert [each.get_attribute("data-switch") for each in off.all()] == ["1.1"]
-    assert again.locator('#how [aria-pressed="true"]').inner_text() == "mean"
+    assert again.locator('#how [aria-pressed="true"]').text_content() == "mean"
     assert again.locator("#option-top_k").input_value() == "4"
     assert again.locator('#only [aria-pressed="true"]').inner_text() == "GPT"
     assert again.evaluate("document.documentElement.scrollWidth") <= 360

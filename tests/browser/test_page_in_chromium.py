@@ -108,7 +108,7 @@ def values_of(found: Locator, name: str = "value") -> list[float]:
 
 
 def labels_of(found: Locator) -> list[str]:
-    """The shown characters."""
+    """The shown characters, also of a card so far from the window that it is not drawn."""
     return found.all_text_contents()
 
 
@@ -387,7 +387,7 @@ def test_page_shows_the_gpt_counting_and_both_side_by_side(
         rest = values_of(page.locator("#next .rest"))
         np.testing.assert_allclose(np.sum(shown[:, 2]) + rest, 1, atol=1e-6)
         # The page's weights make the product of both the third one, but for Z.
-        gpt, counting = map(float, page.locator("#next .mixed sup").all_inner_texts())
+        gpt, counting = map(float, page.locator("#next .mixed sup").all_text_contents())
         np.testing.assert_allclose([gpt, counting], at.weights, rtol=0, atol=0.0051)
         logs = np.log(shown)
         odds = logs[:, 2] - logs[:, :2] @ at.weights
@@ -399,7 +399,7 @@ def test_page_shows_the_gpt_counting_and_both_side_by_side(
         assert values_of(rows)[0] == pytest.approx(float(chances[0].max()), abs=1e-7)
     page.locator("#only button", has_text="together").click()
     page.locator("#lens td").nth(2).click()  # after "the"
-    used = page.locator("#next .used").text_content()  # also while the card is not drawn
+    used = page.locator("#next .used").text_content()
     assert used == (
         "Counting used the last 3 characters the, seen 3 times; always the same character followed."
     )

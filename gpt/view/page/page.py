@@ -46,6 +46,7 @@ SHARED = (
     "lens.js",
     "measures.js",
     "save.js",
+    "lines.js",
     "map.js",
     "matrices.js",
     "keys.js",

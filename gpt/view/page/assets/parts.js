@@ -142,7 +142,10 @@ export function followCharacters(host, characters, point, pick) {
   host.addEventListener("keydown", (event) => {
     const position = positionAt(event);
     if (position === null || event.ctrlKey || event.altKey || event.metaKey) return;
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const along = host.ariaOrientation === "vertical"
+      ? { ArrowUp: -1, ArrowDown: 1 }
+      : { ArrowLeft: -1, ArrowRight: 1 };
+    const step = along[/** @type {keyof typeof along} */ (event.key)];
     if (event.key === "Enter" || event.key === " ") pick(position);
     else if (step) {
       const all = characters();

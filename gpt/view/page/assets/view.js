@@ -8,6 +8,7 @@ import { Scale } from "./colours.js";
 import { panelsOf } from "./derive.js";
 import { makeHeads } from "./heads.js";
 import { listen } from "./keys.js";
+import { makeLines } from "./lines.js";
 import { makeMap } from "./map.js";
 import { makeLens } from "./lens.js";
 import { makeMatrices } from "./matrices.js";
@@ -126,7 +127,7 @@ export function makeView(data, subjects, compared, additions) {
     ...predicts ? [next] : [],
     ...own.filter(({ follows }) => follows),
   ]; // depend on the mouse
-  const matrices = makeMatrices(app);
+  const [matrices, lines] = [makeMatrices(app), makeLines(app)];
   const schedule = new Schedule([
     makeTitle(app),
     ...reads ? [text] : [],
@@ -135,6 +136,7 @@ export function makeView(data, subjects, compared, additions) {
     makeMap(app),
     makeHeads(app),
     matrices,
+    lines,
     ...own.filter(({ follows }) => !follows),
     cell,
     ...reads ? [lens] : [],
@@ -167,6 +169,7 @@ export function makeView(data, subjects, compared, additions) {
   /** Draws the parts that depend on the mouse. */
   function follow() {
     matrices.follow();
+    lines.render();
     for (const each of moving) each.render();
     if (!app.state.cell) cell.render();
   }
