@@ -5,6 +5,7 @@ predicts a text, and its page.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from gpt.config.fields import Range, check_fields
@@ -79,6 +80,11 @@ class LiveConfig:
         WeightPrecision, "Weights in the file; auto: float32 if all fits, else float16."
     ] = "auto"
     limit: Annotated[float, "Largest file, in MB.", Range(0.1, 2000)] = 8.0
+    tour: Annotated[
+        Path | None,
+        "A text with captioned stops that the page leads through; none: without.",
+        "built-in for repeats and dates",
+    ] = None
 
     def __post_init__(self) -> None:
         check_fields(self)

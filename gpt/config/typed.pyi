@@ -42,6 +42,7 @@ class EvalOptions(TypedDict, total=False):
 class LiveOptions(TypedDict, total=False):
     precision: Literal["auto", "float32", "float16"]
     limit: float
+    tour: str | PathLike[str] | None
 
 class TrainOptions(TypedDict, total=False):
     preset: Literal["default", "best", "classic"] | None

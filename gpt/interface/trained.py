@@ -24,7 +24,7 @@ from gpt.config import (
     TrainConfig,
     Unknown,
 )
-from gpt.config.fields import require
+from gpt.config.fields import only_fields, require
 from gpt.config.keywords import takes
 from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
@@ -739,7 +739,8 @@ class TrainedGPT(Shown):
         fit, TextError for a text with unknown characters and for a pair that the model cannot read,
         CheckpointError for a step that the run does not keep, StorageError.
         """
-        found: Path = showing.renderer().save_live(self, path, text, steps, LiveConfig(**options))
+        config = LiveConfig(**only_fields(LiveConfig, options))
+        found: Path = showing.renderer().save_live(self, path, text, steps, config)
         return found
 
 

@@ -295,11 +295,18 @@ def test_heads_that_are_off_and_a_weight_set_by_hand_change_predictions_as_in_py
     assert loss_of(page, 0) == loss_of(page, 1)
     said = page.locator("#next-said").inner_text()
     assert said.endswith("The loss does not contain this next character.")
-    assert "0.75" not in page.url.partition("#")[2]  # weights set by hand are not in the address
+    link = address(page)
+    assert f"rows=0.1%3A{query}%3A{key}%3D0.75" in link
     line = [each for each in lines_of(saved(page))[1:] if each[2:5:2] == [str(query), str(key)]]
     assert float(line[0][-1]) == pytest.approx(0.75)
+    again = ready(open_file(file_alone, hash=link), SHORT)
+    again.locator("#loss").wait_for()
+    expect_effect(again, alone, by_hand)
+    again.locator("#option-top_k").fill("5")
+    assert f"rows=0.1%3A{query}%3A{key}%3D0.75" in address(again)
     page.locator("#row-reset").click()
     page.locator("#loss").wait_for(state="detached")
+    assert "rows" not in address(page)
 
 
 def test_two_pinned_texts_are_compared_and_the_small_heads_are_those_of_the_text(

@@ -203,6 +203,18 @@ def test_heads_of_every_kind_can_be_off_and_a_weight_can_be_set(
     assert page.locator("#by-hand label").inner_text().startswith("cross L0 H0: target 1 '2'")
     line = [each for each in lines_of(saved(page))[1:] if each[2:5:2] == ["1", "2"]]
     assert float(line[0][-1]) == pytest.approx(0.75)
+    page.locator("#kind button").nth(1).click()
+    page.locator("#share").check()
+    settled(page)
+    again = open_file(file, hash=address(page))  # shows the encoder; the row is of the decoder
+    again.locator("#loss").wait_for()
+    settled(again)
+    assert "kind=encoder" in address(again)
+    assert "rows=cross.0.0%3A1%3A2%3D0.75" in address(again)
+    assert loss_shown(again, 1) == loss_shown(page, 1) != loss_shown(page, 0)
+    page.locator("#kind button").first.click()
+    page.locator("#heads-title", has_text="cross").wait_for()
+    page.evaluate("location.hash += '&cell=1,2&layer=0&head=0'")
     page.locator("#row-reset").click()
     page.locator("#loss").wait_for(state="detached")
     page.locator("#pin").click()

@@ -71,7 +71,7 @@ def template(kind: Kind) -> Callable[..., str]:
             "form-action 'none'",
         ]
     )
-    fragments = dict.fromkeys(("notice", "editor", "cards", "changes", "drawing"), "")
+    fragments = dict.fromkeys(("notice", "editor", "cards", "changes", "drawing", "tour"), "")
     fragments |= {name: _read(file).strip() for name, file in kind.fragments}
     fixed = {
         **fragments,

@@ -30,6 +30,7 @@ from gpt.view.page.document import STYLES, Kind, template, to_json
 from gpt.view.page.packing import Bits
 from gpt.view.page.page import SCHEMA, SHARED
 from gpt.view.page.shipping import means_record, model_record, proof_record
+from gpt.view.page.tour import tour_of
 from gpt.view.records import measures_record
 from gpt.vocabulary import FIRST, Ids, known_text, log_note
 
@@ -64,9 +65,11 @@ OWN = (
     "live/fold.js",
     "live/session.js",
     "live/ask.js",
+    "live/tour.js",
+    "live/tour_bar.js",
     "live/start.js",
 )
-FRAGMENTS = tuple((name, f"live/{name}.html") for name in ("notice", "changes", "drawing"))
+FRAGMENTS = tuple((name, f"live/{name}.html") for name in ("notice", "changes", "drawing", "tour"))
 LIVE = Kind(
     "live",
     (*OWN, "live/editor.js", "live/live.js"),
@@ -132,13 +135,15 @@ def live_page(
     text = None if text is None else beginning(model, text)
     if text == "":
         note("note: the text is empty; the page shows what follows a line break")
+    tour = tour_of(model, options.tour, PAIR_OPTIONS if model.has_encoder else OPTIONS)
     models = [model]
     if steps is not None:
         numbers = step_numbers(run_of(model.stored), steps)
         models = [model.at(number) for number in numbers]
     ids, name = (None, "") if model.has_encoder else models[-1].default_text(data, note)
     surveys = surveys_of(models[-1], ids, name, done)
-    return build_live(models, surveys, text, ids, options.precision, int(options.limit * 1e6))
+    how = options.precision, int(options.limit * 1e6), tour
+    return build_live(models, surveys, text, ids, *how)
 
 
 def surveys_of(
@@ -167,6 +172,7 @@ def build_live(
     ids: Ids | None = None,
     precision: WeightPrecision = "auto",
     limit: int = LIMIT,
+    tour: str = "",
 ) -> LivePage:
     """The page of a run's models, oldest first; it opens with the last one.
 
@@ -175,8 +181,8 @@ def build_live(
     what the model file contains of the validation split. limit: bytes. float32 weights are written
     if all fits, else float16; if that does not fit either, only some models, evenly spread, and
     always the last; if one with counting does not fit, counting is left out. precision: writes only
-    these weights. Raises ConfigError if one model does not fit, and for a model that a page cannot
-    compute.
+    these weights. tour: its text, from `tour_of`. Raises ConfigError if one model does not fit, and
+    for a model that a page cannot compute.
     """
     last = models[-1]
     counting = counting_record(last.stored)
@@ -184,7 +190,7 @@ def build_live(
     title = escape(last.stored.title if len(models) == 1 else last.stored.name)
     if text is None:
         text = last.example().split(FIRST)[0] if last.has_encoder else last.example()
-    common = _common(last, surveys, text) | {"title": title}
+    common = _common(last, surveys, text) | {"title": title, "tour": tour}
     room = limit - len(page(title, to_json(common))) - NOTES
     sizes: dict[Bits, int] = {
         bits: len(to_json(_record(last, bits, ids)))

@@ -134,10 +134,11 @@ export function makeNext(app) {
  * @param {App} app
  * @param {Subject} subject
  * @param {number} position
+ * @param {number} [row] of the target of a pair; else that which the page describes
  * @returns {Expected | null}
  */
-function expectedAt(app, subject, position) {
-  const drawn = app.drawing?.(subject, position);
+export function expectedAt(app, subject, position, row) {
+  const drawn = app.drawing?.(subject, position, row);
   if (drawn) return drawn;
   const { experts, lens, layers } = subject;
   const only = app.state.only || "both";

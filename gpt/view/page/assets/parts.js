@@ -28,7 +28,7 @@ import { short } from "./numbers.js";
  * @property {number | null} reading the text's character under the mouse or the keyboard
  * @property {boolean} dark
  * @property {number} type how much larger than usual the letters are
- * @property {((subject: Subject, position: number) => import("./next.js").Expected | null)} [drawing]
+ * @property {((subject: Subject, position: number, row?: number) => import("./next.js").Expected | null)} [drawing]
  *   of a page that computes: what the next character is drawn from, where it knows all of it
  * @property {((subject: Subject) => string)} [after] of pairs: where the next character stands
  * @property {((before: Subject, after: Subject) => HTMLElement[])} [compared] of pairs: what two write
@@ -39,6 +39,7 @@ import { short } from "./numbers.js";
  * @property {(patch: Partial<State>) => void} change
  * @property {(cell: [number, number] | null) => void} point
  * @property {(position: number | null) => void} read
+ * @property {(hash: string) => State} stateOf an address, as the page would open it
  * @property {() => void} follow draws what depends on the mouse
  * @property {() => number} [keptRow] of pairs: the row of the decoder that is kept
  * @property {() => void} [rendered] of a page that computes: asks for what the state needs

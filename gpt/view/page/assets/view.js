@@ -113,6 +113,10 @@ export function makeView(data, subjects, compared, additions) {
       follow();
     },
     follow: () => follow(),
+    stateOf(hash) {
+      const of = app.subjects.length > 1 ? compared : "a";
+      return fromHash(hash, { ...start, of }, app.subjects);
+    },
   };
 
   const own = additions.parts(app);
@@ -192,6 +196,7 @@ export function makeView(data, subjects, compared, additions) {
     const on = document.documentElement.toggleAttribute("data-projector");
     part("projector").setAttribute("aria-pressed", String(on));
     app.type = on ? PROJECTED : 1;
+    dispatchEvent(new Event("resize")); // the matrix has another height
     render();
     dispatchEvent(new Event("resize")); // the window has room for other sizes
   }

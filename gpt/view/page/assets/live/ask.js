@@ -4,7 +4,7 @@
 
 import { decimals, short } from "../numbers.js";
 import { make, named, part, say, segments } from "../parts.js";
-import { nameOf, titleOf, withWeight } from "./changes.js";
+import { nameOf, titleOf } from "./changes.js";
 
 /** @typedef {import("../parts.js").App} App */
 /** @typedef {import("./changes.js").How} How */
@@ -63,13 +63,13 @@ export function makeByHand(app, session) {
     if (!cell) return;
     const [query, key] = cell;
     const place = session.place(layer, head);
-    const known = session.model.rowOf(place, query);
-    const subject = app.subjects[app.subjects.length - 1];
-    const first = subject.begin(query);
-    const computed = known?.computed ??
-      subject.weights(layer, head).slice(first, first + subject.allowed(query));
-    const weights = withWeight(computed, key, Number(slider.value));
-    session.model.setRow({ ...place, query, weights, computed, text: session.upTo(query) });
+    session.setByHand(
+      app.subjects[app.subjects.length - 1],
+      place,
+      query,
+      key,
+      Number(slider.value),
+    );
     session.changed();
   });
   reset.addEventListener("click", () => {

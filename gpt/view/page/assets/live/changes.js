@@ -4,9 +4,9 @@
 
 /** kind: of attention, in a model with an encoder. @typedef {{kind?: string, layer: number, head: number}} Head */
 /** The heads of a kind of attention. @typedef {{kind?: string, layers: number, heads: number}} Group */
-/** A row of weights that the user has set: of a query of a head, from key 0 on; `computed` is the row
- * before that, `text` the text up to the query.
- * @typedef {Head & {query: number, weights: Float32Array, computed: Float32Array, text: string}} HandSet */
+/** A row of weights that the user has set: of a query of a head, from key 0 on; `key` has the `weight` that
+ * the user chose, `computed` is the row before that, `text` the text up to the query.
+ * @typedef {Head & {query: number, key: number, weight: number, weights: Float32Array, computed: Float32Array, text: string}} HandSet */
 /** As Changes of model/attention.js, with the kinds of attention.
  * @typedef {{heads: (Head & {value: Float32Array | null})[], rows: HandSet[]}} AllChanges */
 /** What a head's output becomes: zeros, or its mean. @typedef {"zero" | "mean"} How */

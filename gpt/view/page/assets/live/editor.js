@@ -41,6 +41,7 @@ export class Editor {
 
   /** Shows the text that the session has read. */
   fill() {
+    this.before = [];
     this.input.value = this.session.text;
   }
 

@@ -63,6 +63,11 @@ export class PairSession extends Session {
     return Object.keys(KINDS).map((kind) => ({ kind, layers: attentions[kind].layers, heads }));
   }
 
+  /** @override @param {import("./changes.js").Group} group */
+  measured({ kind }) {
+    return this.pairs.attentions[/** @type {AttentionKind} */ (kind)];
+  }
+
   /** @override @param {any} means by the kind */
   meansOf(means) {
     const all = this.groups.map((group) =>
@@ -86,9 +91,9 @@ export class PairSession extends Session {
     return this.pinned ? "Weights can be set by hand while no pair is pinned." : "";
   }
 
-  /** @override @param {number} query */
-  upTo(query) {
-    return this.#before(this.kind, query);
+  /** @override @param {number} query @param {string} [kind] of attention */
+  upTo(query, kind = this.kind) {
+    return this.#before(kind, query);
   }
 
   /** What a row of weights belongs to. @param {string | undefined} kind @param {number} query */
@@ -106,12 +111,15 @@ export class PairSession extends Session {
 
   /** @override @param {string} text */
   open(text) {
+    this.pinned = null;
+    this.row = null;
     this.read(text || this.data.text);
     if (this.problem) this.read(this.data.text);
   }
 
   /** @param {string} source @param {string | null} target null: the model writes it */
   take(source, target) {
+    this.pending = [];
     this.source = this.#side("source", source);
     this.own = target !== null;
     if (target !== null) this.target = this.#side("target", target);
@@ -178,7 +186,7 @@ export class PairSession extends Session {
     return {
       source: source.map(id),
       target: target && target.map(id),
-      kind: this.kind,
+      kind: this.#asked,
       options: this.options.drawing,
       marks: {
         first: id(BEFORE_TARGET),
@@ -203,6 +211,12 @@ export class PairSession extends Session {
   get kept() {
     const cell = this.kind === "encoder" ? null : this.state()?.cell;
     return this.row ?? cell?.[0] ?? 0;
+  }
+
+  /** The attention to ask for: that of the row that waits to be set by hand, or the shown one. */
+  get #asked() {
+    const [kind] = (this.pending[0] ?? this.kind).split(".");
+    return kind in KINDS ? /** @type {AttentionKind} */ (kind) : this.kind;
   }
 
   /** @override @param {PairFindings} answer */

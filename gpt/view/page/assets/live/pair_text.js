@@ -144,7 +144,8 @@ export function makePair(app, session) {
     say(part("pair-said"), sentence(app, subject, pair, row, found));
   }
 
-  app.drawing = ({ payload: { pair } }) => pair ? drawnTarget(session, pair, rowOf(pair)) : null;
+  app.drawing = ({ payload: { pair } }, _, row) =>
+    pair ? drawnTarget(session, pair, row ?? rowOf(pair)) : null;
   app.after = ({ payload: { pair } }) => {
     if (!pair) return "";
     const row = rowOf(pair);

@@ -6,7 +6,7 @@ import { ASKED, Subject } from "../data.js";
 import { beforeAll, windowStart } from "../model/sampler.js";
 import { codesOf, unpack } from "../numbers.js";
 import { make } from "../parts.js";
-import { headsOf, Model, nameOf } from "./changes.js";
+import { headsOf, Model, nameOf, withWeight } from "./changes.js";
 import { foldedNote, symbolsOf, unitsOf } from "./fold.js";
 import { Options } from "./write.js";
 
@@ -37,6 +37,7 @@ import { Options } from "./write.js";
  * @property {ModelRecord[]} models
  * @property {string[]} left_out what does not fit into the file
  * @property {boolean} counts
+ * @property {string} [tour] its text, see tour.js
  */
 /** @typedef {import("./changes.js").Group} Group */
 /** A text, and the model that reads it. In a model with an encoder, the characters only name the pair;
@@ -45,6 +46,8 @@ import { Options } from "./write.js";
 
 const MOST_MARKED = 400; // characters of a text with marks
 const MOST_NAMED = 4; // unknown characters that are named
+const LONGEST_TOUR = 100_000; // characters; as in tour.py
+const ROW = /^(.+):(\d{1,7}):(\d{1,7})=([\d.]{1,9})$/; // head, query, key, weight
 
 export class Session {
   /**
@@ -73,6 +76,13 @@ export class Session {
     this.begin = 0; // of the context in the text
     /** The state of the view, once there is one. @type {() => import("../state.js").State | null} */
     this.state = () => null;
+    /** Rows of weights to set by hand when the numbers have arrived, as in the address.
+     * @type {string[]} */
+    this.pending = [];
+    this.tour = ""; // that of the address, instead of the file's
+    this.stop = ""; // of the tour: "3", "3!" if its answer is shown
+    /** What to do once, when the answer to the next question is shown. */
+    this.after = () => {};
     /** Draws the parts that show the settings. */
     this.drawn = () => {};
     /** Writes the settings to the address. */
@@ -82,6 +92,12 @@ export class Session {
   /** @param {Own} data @returns {Group[]} */
   groupsOf({ layers, heads }) {
     return [{ layers, heads }];
+  }
+
+  /** What the page shows of the heads of a group. @param {Group} _group
+   * @returns {Pick<Own, "measures" | "kinds">} */
+  measured(_group) {
+    return this.data;
   }
 
   /** The mean output of each head, by its name. @param {any} means (L, H, D), packed */
@@ -107,14 +123,40 @@ export class Session {
       : "Weights can be set by hand while the text fits into the context and none is pinned.";
   }
 
-  /** The text up to a query. @param {number} query */
-  upTo(query) {
+  /** The text up to a query. @param {number} query @param {string} [_kind] of attention */
+  upTo(query, _kind) {
     return this.characters.slice(0, query + 1).join("");
+  }
+
+  /** Sets a weight by hand; the others of its row share the rest as the model computed them.
+   * @param {Subject} subject
+   * @param {import("./changes.js").Head} place
+   * @param {number} query
+   * @param {number} key
+   * @param {number} weight 0 … 1
+   */
+  setByHand(subject, place, query, key, weight) {
+    const first = subject.begin(query);
+    const computed = this.model.rowOf(place, query)?.computed ??
+      subject.weights(place.layer, place.head).slice(first, first + subject.allowed(query));
+    const weights = withWeight(computed, key, weight);
+    const text = this.upTo(query, place.kind);
+    this.model.setRow({ ...place, query, key, weight, weights, computed, text });
+  }
+
+  /** Sets the next pending row, if the answer has its place. @param {Subject} subject of the answer */
+  #setNext(subject) {
+    const [, name, ...numbers] = ROW.exec(this.pending.shift() ?? "") ?? [];
+    const [query, key, weight] = numbers.map(Number);
+    const place = this.groups.flatMap(headsOf).find((each) => nameOf(each) === name);
+    const inside = query < subject.length && key < subject.allowed(query) && weight <= 1;
+    if (place && inside && !this.fixed) this.setByHand(subject, place, query, key, weight);
   }
 
   /** @param {string} text */
   read(text) {
     this.text = text;
+    this.pending = [];
     Object.assign(this, this.readable(text, this.ids, this.data.folds));
     const begin = windowStart(this.characters.length, this.data.block_size);
     this.begin = begin;
@@ -172,7 +214,16 @@ export class Session {
     const names = namesOf(cases, this.pinned !== null, this.data);
     this.client.read(asks, (answers) => {
       this.answered(answers[answers.length - 1]);
-      this.show(answers.map((answer, n) => this.subjectOf(answer, asks[n], names[n])));
+      const subjects = answers.map((answer, n) => this.subjectOf(answer, asks[n], names[n]));
+      if (this.pending.length) {
+        this.#setNext(subjects[subjects.length - 1]);
+        this.ask();
+        return;
+      }
+      this.show(subjects);
+      const { after } = this;
+      this.after = () => {};
+      after();
     });
   }
 
@@ -208,6 +259,7 @@ export class Session {
 
   /** Begins with a text from the address, or with that of the file. @param {string} text */
   open(text) {
+    this.pinned = null;
     this.read(text || this.data.text);
   }
 
@@ -226,10 +278,13 @@ export class Session {
     const { model, options, data } = this;
     /** @type {Record<string, string>} */
     const more = {
+      tour: this.tour,
+      stop: this.stop,
       off: [...model.off.keys()].join(),
       how: model.how === "zero" ? "" : model.how,
       step: model.step === data.models.length - 1 ? "" : String(data.models[model.step].step),
       text: share ? this.text : "",
+      rows: [...model.rows.map(rowName), ...this.pending].join(),
     };
     for (const { name } of data.options) {
       const value = options.values[name];
@@ -242,6 +297,10 @@ export class Session {
   fromSettings(more) {
     const { model, options, data } = this;
     const every = this.groups.flatMap(headsOf);
+    this.tour = more.tour.length > LONGEST_TOUR ? "" : more.tour;
+    this.stop = more.stop;
+    model.rows = [];
+    this.pending = more.rows.split(",").filter(Boolean);
     model.off = new Map();
     for (const name of more.off.split(",")) {
       const head = every.find((each) => nameOf(each) === name);
@@ -277,6 +336,11 @@ export class Session {
       replaced: changes?.heads,
     }, this.textOf(ids.slice(answer.begin)));
   }
+}
+
+/** "1.2:19:7=0.75": a head, a query, a key, its weight. @param {import("./changes.js").HandSet} row */
+function rowName(row) {
+  return `${nameOf(row)}:${row.query}:${row.key}=${row.weight}`;
 }
 
 /** The checks of an answer. @param {{proof: import("../model/computation.js").Proof, sums: number,

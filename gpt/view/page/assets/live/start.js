@@ -5,6 +5,7 @@
 import { make, part } from "../parts.js";
 import { makeView } from "../view.js";
 import { Client } from "./client.js";
+import { makeTour } from "./tour_bar.js";
 
 /** @typedef {import("../payload.js").Payload} Payload */
 /** @typedef {import("./session.js").Own} Own */
@@ -68,8 +69,11 @@ function openPage(data, pieces) {
   const client = new Client(/** @type {any} */ (globalThis).WORKER, refuse);
   const session = pieces.session(data, client, (subjects) => {
     data.legend = session.legendOf(subjects);
-    if (view) view.show(subjects);
-    else {
+    if (view) {
+      const { of, more } = view.app.state;
+      view.show(subjects);
+      if (view.app.state.of !== of) view.app.change({ more }); // the address says what is shown
+    } else {
       part("notice").hidden = true;
       document.querySelector("main")?.removeAttribute("hidden");
       document.querySelector("footer")?.removeAttribute("hidden");
@@ -87,12 +91,17 @@ function openPage(data, pieces) {
     editor.render();
   });
   const editor = pieces.editor(session, () => session.changed());
+  const share = /** @type {HTMLInputElement} */ (part("share"));
+  const tour = makeTour(session, share, () => editor.fill());
   session.options.only = () => data.counts && view?.app.state.only || null;
   const additions = {
     opening: [pieces.opening, data.about, data.counts ? COUNTS : ""].join(" "),
     settings: Object.keys(session.toSettings(false)),
-    parts: (/** @type {import("../parts.js").App} */ app) => pieces.parts(app, session),
-    keys: [{
+    parts: (/** @type {import("../parts.js").App} */ app) => [
+      ...pieces.parts(app, session),
+      tour.show(app),
+    ],
+    keys: [tour.key, {
       key: "x",
       name: "x",
       does: "switch the shown head off or on",
@@ -102,7 +111,6 @@ function openPage(data, pieces) {
       },
     }],
   };
-  const share = /** @type {HTMLInputElement} */ (part("share"));
   const write = () => {
     const app = view?.app;
     const more = session.toSettings(share.checked);
@@ -123,16 +131,19 @@ function openPage(data, pieces) {
     if (!more || JSON.stringify(more) === JSON.stringify(session.toSettings(share.checked))) {
       return;
     }
+    const other = more.stop !== session.stop || more.tour !== session.tour;
     client.stop();
     session.fromSettings(more);
+    if (other) tour.begin();
     session.ask();
   }
   client.open(data.model).then(() => {
     const said = new URLSearchParams(location.hash.slice(1));
     const more = Object.fromEntries(additions.settings.map((name) => [name, said.get(name) ?? ""]));
+    session.open(more.text);
     session.fromSettings(more);
     share.checked = more.text !== "";
-    session.open(more.text);
+    tour.begin();
     editor.fill();
     session.ask();
   });

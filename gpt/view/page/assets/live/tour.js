@@ -1,0 +1,100 @@
+// @ts-check
+// A tour: captioned stops, from a short text that a file, a link and the page's editor share, and that
+// gpt/view/page/tour.py checks. Knows no elements of the page.
+
+import { headsOf, nameOf } from "./changes.js";
+
+/** @typedef {import("./session.js").Session} Session */
+/** see: settings, as in the address. then, answer: what follows when the learner has guessed.
+ * @typedef {Record<"title" | "see" | "text" | "question" | "then" | "answer", string[]>} Stop */
+
+const LINE = /^(##|#|see:|\?|!)? ?(.*)$/s;
+
+/**
+ * @param {string} text
+ * @param {string[]} settings that it may have
+ * @returns {{stops: Stop[], problem: string}} problem: what is wrong with the text, or nothing
+ */
+export function parseTour(text, settings) {
+  const begin = (/** @type {string} */ title) => {
+    return { title: [title], see: [""], text: [""], question: [""], then: [""], answer: [""] };
+  };
+  const all = begin(""); // what stands before the first stop: settings of every stop
+  const stops = [];
+  let [stop, problem] = [all, ""];
+  /** @type {"text" | "question" | "answer"} */
+  let said = "text";
+  for (const [n, line] of text.split(/\r\n?|\n/).entries()) {
+    const [, mark, rest] = LINE.exec(line) ?? [];
+    if (mark === "##") {
+      stops.push(stop = begin(rest));
+      said = "text";
+    } else if (mark === "see:") {
+      const unknown = Object.keys(settingsIn([rest])).find((name) => !settings.includes(name));
+      if (unknown !== undefined) problem ||= `line ${n + 1}: there is no setting '${unknown}'`;
+      stop[said === "text" ? "see" : "then"].push(rest);
+    } else if (mark !== "#") {
+      if (mark) said = mark === "?" ? "question" : "answer";
+      stop[said].push(rest);
+    }
+  }
+  for (const each of stops) each.see.unshift(...all.see);
+  if (!stops.length) {
+    problem ||= "there is no stop: begin one with a line such as ## The first stop";
+  }
+  return { stops, problem };
+}
+
+/** The settings of lines; of two with one name, the second. @param {string[]} lines */
+export function settingsIn(lines) {
+  const said = lines.filter(Boolean).join("&").replaceAll("+", "%2B");
+  return Object.fromEntries(new URLSearchParams(said));
+}
+
+/**
+ * The settings for this model: its heads instead of kinds of heads, one of its steps.
+ * @param {Record<string, string>} said
+ * @param {Session} session
+ */
+export function settingsFor(said, session) {
+  const { groups, data: { models } } = session;
+  const shown = groups.find(({ kind }) => kind === said.kind) ?? groups[0];
+  const [place] = said.head ? headsNamed(said.head, session, [shown]) : [];
+  const { layer = said.layer, head = said.head } = place ?? {};
+  const named = (/** @type {string} */ name) => headsNamed(name, session).map(nameOf);
+  const list = (/** @type {string | undefined} */ text) => text ? text.split(",") : [];
+  const rows = list(said.rows).flatMap((row) => {
+    const [name, ...rest] = row.split(":");
+    return named(name).map((each) => [each, ...rest].join(":"));
+  });
+  const far = models.map(({ step }) => Math.abs(step - Number(said.step)));
+  const step = said.step ? models[far.indexOf(Math.min(...far))]?.step : "";
+  const off = list(said.off).flatMap(named);
+  return { ...said, layer, head, off: off.join(), rows: rows.join(), step };
+}
+
+/**
+ * Heads by their name ("1.2"), their attention ("encoder") or their kind ("induction"): the strongest
+ * first; only that one if no head is named after the kind.
+ * @param {string} name
+ * @param {Session} session
+ */
+function headsNamed(name, session, groups = session.groups) {
+  return groups.flatMap((group) => {
+    const { measures, kinds } = session.measured(group);
+    const [own, back] = [name, "back"].map((each) => measures.find((of) => of.name === each));
+    const every = headsOf(group).map((each) => {
+      const { kind, layer, head } = each;
+      const value = (own ?? back)?.values[layer][head] ?? -1;
+      return {
+        each,
+        value,
+        exact: [nameOf(each), kind].includes(name),
+        kind: kinds?.[layer][head],
+      };
+    }).sort((a, b) => b.value - a.value);
+    const exact = every.filter(({ exact }) => exact);
+    const of = exact.length ? exact : every.filter(({ kind }) => kind === name);
+    return (of.length || !own ? of : every.slice(0, 1)).map(({ each }) => each);
+  });
+}

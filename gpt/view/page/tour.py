@@ -1,0 +1,69 @@
+"""The tour of a live page: captioned stops, as a short text.
+
+`## title` begins a stop; `see: head=induction&off=1.2` has settings as in the page's address; other
+lines are its caption. `?` asks; the `see:` after it, and the lines from `!` on, follow when the
+learner has guessed. What stands before the first stop sets all of them. The page reads the text in
+assets/live/tour.js.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qsl
+
+from gpt.errors import ConfigError
+from gpt.interface.trained import TrainedGPT
+from gpt.words import printable, shown
+
+TOURS = Path(__file__).parent / "tours"
+#: The corpus, and whether the model has an encoder -> a file of TOURS.
+BUILT_IN = {("repeats", False): "repeats.md", ("dates", True): "dates.md"}
+LONGEST = 100_000  # characters, as in assets/live/session.js
+#: What an address has besides the options of sampling.
+SETTINGS = (
+    *("text", "kind", "of", "view", "layer", "head", "stage", "scale", "cell", "pins", "only"),
+    *("next", "step", "off", "how", "rows"),
+)
+
+
+def tour_of(model: TrainedGPT, file: Path | None, options: tuple[str, ...]) -> str:
+    """The text of a page's tour: that of a file, or "" for "none"; None: that of the model's
+    corpus, or "" if there is none. options: of sampling, that the page has. Raises ConfigError.
+    """
+    if file is None:
+        manifest = getattr(model, "manifest", None)  # a model file may have no run
+        corpus = ",".join(manifest.corpus.sources) if manifest else ""
+        name = BUILT_IN.get((corpus, model.has_encoder))
+        return (TOURS / name).read_text("utf-8") if name else ""
+    if str(file) == "none":
+        return ""
+    name = printable(str(file))
+    try:
+        with open(file, "rb") as opened:
+            text = opened.read(4 * LONGEST + 1).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        reason = f"{name} is not UTF-8, from byte {error.start} on: save it as UTF-8"
+        raise ConfigError("tour", reason) from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError("tour", f"cannot read {name}: {reason}") from None
+    if problem := problem_of(text, (*SETTINGS, *options)):
+        raise ConfigError("tour", f"{name}: {problem}")
+    return text
+
+
+def problem_of(text: str, settings: tuple[str, ...]) -> str:
+    """What is wrong with the text of a tour that may have these settings, or ""."""
+    if len(text) > LONGEST:
+        return f"it has more than {LONGEST:,} characters: shorten it"
+    lines = re.split(r"\r\n?|\n", text)
+    for number, line in enumerate(lines, 1):
+        said = line.removeprefix("see:").removeprefix(" ") if line.startswith("see:") else ""
+        for name, _ in parse_qsl(said, keep_blank_values=True):
+            if name not in settings:
+                known = ", ".join(settings)
+                return f"line {number}: there is no setting {shown(name)}; there are {known}"
+    if not any(line.startswith("##") for line in lines):
+        return "it has no stop: begin one with a line such as ## The first stop"
+    return ""
