@@ -99,6 +99,7 @@ def test_every_stop_of_the_built_in_tours_can_be_shown(
         assert said(page, "title")
         assert said(page, "question")
         assert not said(page, "answer")
+        assert not re.search("(^|&)(off|rows)=", address(page))
         page.locator("#tour-show").click()
         at(page, f"{number}!").locator("#tour-answer:not(:empty)").wait_for()
         shown = " ".join(said(page, part) for part in ("text", "question", "answer"))
@@ -168,6 +169,12 @@ def test_a_stop_begins_as_the_tour_says_whatever_was_done_before(
     assert page.locator('#heads [aria-checked="false"]').count() == 0
     page.go_back()
     at(page, "2")
+    assert page.locator("#input").input_value() == TEXT
+    page.locator("#option-length").fill("100000")
+    page.locator("#write").click()
+    page.locator("#input-said", has_text="written").wait_for()
+    page.locator("#tour-next").click()
+    at(page, "3")
     assert page.locator("#input").input_value() == TEXT
     page.locator("#tour-close").click()
     page.locator("#input").fill("qwe qw")
@@ -261,7 +268,7 @@ def test_a_stop_of_the_present_view_is_added_and_its_link_opens_it(
     assert said(page, "said").startswith("there is no stop")
     source.fill("# Mine\n## A\nsee: layr=1")
     page.locator("#tour-apply").click()
-    assert said(page, "said") == "line 3: there is no setting 'layr'"
+    assert said(page, "said") == "line 3: no setting 'layr'"
     source.fill("# Mine\n")
     page.locator("#tour-add").click()
     written = source.input_value()

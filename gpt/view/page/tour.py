@@ -42,13 +42,12 @@ def tour_of(model: TrainedGPT, file: Path | None, options: tuple[str, ...]) -> s
     try:
         with open(file, "rb") as opened:
             text = opened.read(4 * LONGEST + 1).decode("utf-8-sig")
+        problem = problem_of(text, (*SETTINGS, *options))
     except UnicodeDecodeError as error:
-        reason = f"{name} is not UTF-8, from byte {error.start} on: save it as UTF-8"
-        raise ConfigError("tour", reason) from None
+        problem = f"not UTF-8, from byte {error.start} on: save it as UTF-8"
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError("tour", f"cannot read {name}: {reason}") from None
-    if problem := problem_of(text, (*SETTINGS, *options)):
+        problem = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+    if problem:
         raise ConfigError("tour", f"{name}: {problem}")
     return text
 
@@ -62,8 +61,7 @@ def problem_of(text: str, settings: tuple[str, ...]) -> str:
         said = line.removeprefix("see:").removeprefix(" ") if line.startswith("see:") else ""
         for name, _ in parse_qsl(said, keep_blank_values=True):
             if name not in settings:
-                known = ", ".join(settings)
-                return f"line {number}: there is no setting {shown(name)}; there are {known}"
+                return f"line {number}: no setting {shown(name)}; there are {', '.join(settings)}"
     if not any(line.startswith("##") for line in lines):
         return "it has no stop: begin one with a line such as ## The first stop"
     return ""

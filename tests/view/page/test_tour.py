@@ -65,10 +65,10 @@ def test_the_built_in_tours_are_right_and_contain_no_measured_number(
         ("", "it has no stop"),
         (
             "## A\r\nsee: layer=1\r\nsee: hed=2",
-            "line 3: there is no setting 'hed'; there are",
+            "line 3: no setting 'hed'; there are text, ",
         ),
-        ("## A\nsee:\nsee: stop=2", "line 3: there is no setting 'stop'"),
-        ("## A\nsee: <b>", "line 2: there is no setting '<b>'"),
+        ("## A\nsee:\nsee: stop=2", "line 3: no setting 'stop'"),
+        ("## A\nsee: <b>", "line 2: no setting '<b>'"),
         ("## A" + "a" * LONGEST, "it has more than 100,000 characters: shorten it"),
     ],
 )
@@ -96,11 +96,11 @@ def test_a_file_that_cannot_be_a_tour_is_refused_in_one_line(
     file, page = tmp_path / "tour.md", tmp_path / "page.html"
     file.write_bytes(b"## caf\xe9\n")
     for tour, reason in (
-        (file, "is not UTF-8, from byte 6 on: save it as UTF-8"),
-        (str(file), "is not UTF-8, from byte 6 on: save it as UTF-8"),
-        (tmp_path, "cannot read "),
+        (file, "not UTF-8, from byte 6 on: save it as UTF-8"),
+        (str(file), "not UTF-8, from byte 6 on: save it as UTF-8"),
+        (tmp_path, "cannot be read: "),
         (tmp_path / "missing.md", "No such file or directory"),
-        ("a\0b", "cannot read "),
+        ("a\0b", "cannot be read: "),
         (os.devnull, "it has no stop"),
     ):
         with pytest.raises(ConfigError) as caught:
@@ -109,6 +109,6 @@ def test_a_file_that_cannot_be_a_tour_is_refused_in_one_line(
         assert reason in str(caught.value)
         assert "\n" not in str(caught.value)
     file.write_text("## A\nsee: heads=1\n", "utf-8")
-    with pytest.raises(ConfigError, match=r"tour.md: line 2: there is no setting 'heads'"):
+    with pytest.raises(ConfigError, match=r"tour.md: line 2: no setting 'heads'"):
         run.live(page, tour=file)
     assert not page.exists()

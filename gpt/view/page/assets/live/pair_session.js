@@ -63,11 +63,6 @@ export class PairSession extends Session {
     return Object.keys(KINDS).map((kind) => ({ kind, layers: attentions[kind].layers, heads }));
   }
 
-  /** @override @param {import("./changes.js").Group} group */
-  measured({ kind }) {
-    return this.pairs.attentions[/** @type {AttentionKind} */ (kind)];
-  }
-
   /** @override @param {any} means by the kind */
   meansOf(means) {
     const all = this.groups.map((group) =>

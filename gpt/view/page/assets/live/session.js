@@ -94,12 +94,6 @@ export class Session {
     return [{ layers, heads }];
   }
 
-  /** What the page shows of the heads of a group. @param {Group} _group
-   * @returns {Pick<Own, "measures" | "kinds">} */
-  measured(_group) {
-    return this.data;
-  }
-
   /** The mean output of each head, by its name. @param {any} means (L, H, D), packed */
   meansOf(means) {
     const [group] = this.groups;

@@ -4,6 +4,7 @@
 
 import { headsOf, nameOf } from "./changes.js";
 
+/** @typedef {import("./changes.js").Head} Head */
 /** @typedef {import("./session.js").Session} Session */
 /** see: settings, as in the address. then, answer: what follows when the learner has guessed.
  * @typedef {Record<"title" | "see" | "text" | "question" | "then" | "answer", string[]>} Stop */
@@ -31,7 +32,7 @@ export function parseTour(text, settings) {
       said = "text";
     } else if (mark === "see:") {
       const unknown = Object.keys(settingsIn([rest])).find((name) => !settings.includes(name));
-      if (unknown !== undefined) problem ||= `line ${n + 1}: there is no setting '${unknown}'`;
+      if (unknown !== undefined) problem ||= `line ${n + 1}: no setting '${unknown}'`;
       stop[said === "text" ? "see" : "then"].push(rest);
     } else if (mark !== "#") {
       if (mark) said = mark === "?" ? "question" : "answer";
@@ -58,19 +59,19 @@ export function settingsIn(lines) {
  */
 export function settingsFor(said, session) {
   const { groups, data: { models } } = session;
-  const shown = groups.find(({ kind }) => kind === said.kind) ?? groups[0];
-  const [place] = said.head ? headsNamed(said.head, session, [shown]) : [];
-  const { layer = said.layer, head = said.head } = place ?? {};
-  const named = (/** @type {string} */ name) => headsNamed(name, session).map(nameOf);
-  const list = (/** @type {string | undefined} */ text) => text ? text.split(",") : [];
+  const named = (/** @type {string} */ name) => headsNamed(name, session, groups).map(nameOf);
+  const list = (/** @type {string} */ text) => text ? text.split(",") : [];
   const rows = list(said.rows).flatMap((row) => {
     const [name, ...rest] = row.split(":");
     return named(name).map((each) => [each, ...rest].join(":"));
   });
+  const shown = groups.find(({ kind }) => kind === said.kind) ?? groups[0];
+  const [{ layer = said.layer, head = said.head } = {}] = headsNamed(said.head, session, [shown]);
   const far = models.map(({ step }) => Math.abs(step - Number(said.step)));
-  const step = said.step ? models[far.indexOf(Math.min(...far))]?.step : "";
+  const step = said.step && models[far.indexOf(Math.min(...far))]?.step;
   const off = list(said.off).flatMap(named);
-  return { ...said, layer, head, off: off.join(), rows: rows.join(), step };
+  const found = { ...said, layer, head, step, off: off.join(), rows: rows.join() };
+  return Object.fromEntries(Object.entries(found).map(([name, value]) => [name, `${value ?? ""}`]));
 }
 
 /**
@@ -78,23 +79,18 @@ export function settingsFor(said, session) {
  * first; only that one if no head is named after the kind.
  * @param {string} name
  * @param {Session} session
+ * @param {import("./changes.js").Group[]} groups
  */
-function headsNamed(name, session, groups = session.groups) {
+function headsNamed(name, session, groups) {
   return groups.flatMap((group) => {
-    const { measures, kinds } = session.measured(group);
-    const [own, back] = [name, "back"].map((each) => measures.find((of) => of.name === each));
-    const every = headsOf(group).map((each) => {
-      const { kind, layer, head } = each;
-      const value = (own ?? back)?.values[layer][head] ?? -1;
-      return {
-        each,
-        value,
-        exact: [nameOf(each), kind].includes(name),
-        kind: kinds?.[layer][head],
-      };
-    }).sort((a, b) => b.value - a.value);
-    const exact = every.filter(({ exact }) => exact);
-    const of = exact.length ? exact : every.filter(({ kind }) => kind === name);
-    return (of.length || !own ? of : every.slice(0, 1)).map(({ each }) => each);
+    const { data } = /** @type {any} */ (session);
+    /** @type {import("./session.js").Own} */
+    const { measures, kinds } = data.attentions?.[group.kind ?? ""] ?? data;
+    const values = measures.find((each) => each.name === name)?.values;
+    const value = (/** @type {Head} */ { layer, head }) => values?.[layer][head] ?? 0;
+    const every = headsOf(group).sort((a, b) => value(b) - value(a));
+    const exact = every.filter((each) => [nameOf(each), each.kind].includes(name));
+    const called = every.filter(({ layer, head }) => name && kinds?.[layer][head] === name);
+    return [exact, called].find(({ length }) => length) ?? every.slice(0, values ? 1 : 0);
   });
 }

@@ -58,11 +58,10 @@ export function makeTour(session, share, fill) {
       return;
     }
     const said = settingsIn([...stop.see, ...shown ? stop.then : []]);
-    const here = { tour: session.tour, stop: session.stop };
-    const settings = Object.entries(settingsFor({ ...blank, ...said, ...here }, session))
-      .map(([name, value]) => [name, String(value ?? "")]);
-    session.open(said.text ?? "");
-    session.fromSettings(Object.fromEntries(settings));
+    const { tour, stop: place } = session;
+    const settings = settingsFor({ ...blank, ...said, tour, stop: place }, session);
+    session.open(settings.text);
+    session.fromSettings(settings);
     fill();
     session.after = () => {
       app.state = app.stateOf(String(new URLSearchParams(settings)));
@@ -73,7 +72,11 @@ export function makeTour(session, share, fill) {
   /** @param {number} n @param {string} [shown] "!" with its answer */
   function go(n, shown = "") {
     if (!stops[n]) return;
-    session.client.stop();
+    if (session.client.writing) { // what it writes belongs to the text before
+      session.client.stop();
+      setTimeout(() => go(n, shown), 20);
+      return;
+    }
     session.stop = `${n + 1}${shown}`;
     begin();
     app.change({ cell: null, pins: [], more: session.toSettings(share.checked) });
@@ -101,9 +104,7 @@ export function makeTour(session, share, fill) {
   function here() {
     const opening = toHash(app.stateOf("")).split("&");
     const more = { ...session.toSettings(true), tour: "", stop: "" };
-    const said = toHash({ ...app.state, more }).split("&").filter((each) =>
-      !opening.includes(each)
-    );
+    const said = toHash({ ...app.state, more }).split("&").filter((s) => !opening.includes(s));
     const plain = said.map(decodeURIComponent);
     return said.map((each, n) => CODED.test(plain[n]) ? each : plain[n]).join("&");
   }
@@ -121,7 +122,7 @@ export function makeTour(session, share, fill) {
     },
     edit() {
       part("tour-editor").hidden = !part("tour-editor").hidden;
-      box.value = read || "# A tour\n";
+      box.value ||= read || "# A tour\n";
       render();
     },
     add() {
@@ -155,14 +156,19 @@ export function makeTour(session, share, fill) {
   function valueOf(when, what) {
     const { state: { layer, head, cell }, subjects, digits } = app;
     const { step } = session.data.models[session.model.step];
-    if (!when) return { head: titleOf({ layer, head }), step: step.toLocaleString("en") }[what];
+    if (!when) {
+      return what === "step"
+        ? step.toLocaleString("en")
+        : what === "head"
+        ? titleOf({ layer, head })
+        : null;
+    }
     const subject = subjects[when === "now" ? subjects.length - 1 : 0];
     const [query, key] = cell ?? [0, 0];
     const { pair } = subject.payload;
     if (what === "loss") return short(subject.loss, digits);
-    if (what === "target") {
-      return pair?.read.labels.slice(1).join(session.data.spaced.includes("target") ? " " : "");
-    }
+    const space = session.data.spaced.includes("target") ? " " : "";
+    if (what === "target") return pair?.read.labels.slice(1).join(space);
     if (what === "weight") {
       const inside = query < subject.length && key < subject.allowed(query);
       return inside ? short(subject.weights(layer, head)[subject.begin(query) + key], 3) : "–";
