@@ -83,9 +83,13 @@ export function makeMatrices(app) {
     mark();
   }
 
-  /** Tells the style sheet where the pinned cell ends: #by-hand stands there. */
+  /** Tells the style sheet where the row of the pinned cell ends: #by-hand stands there. */
   function mark() {
-    const at = app.state.cell && views[app.panels.length - 1].endOf(...app.state.cell);
+    const [row, column] = app.state.cell ?? [];
+    const { matrix } = app.panels[app.panels.length - 1];
+    const last = typeof matrix !== "string" && matrix.causal ? row : column; // covers no number
+    const at = row !== undefined && last !== undefined &&
+      views[app.panels.length - 1].endOf(row, last);
     for (const [n, name] of ["x", "y"].entries()) {
       host.parentElement?.style.setProperty(
         `--cell-${name}`,
