@@ -33,6 +33,7 @@ from gpt.reading.gpt import Reader
 from gpt.reading.layers import EPSILON, Array, softmax
 from gpt.reading.positions import Position
 from gpt.reading.proof import summands
+from gpt.reading.score import surprisals
 from gpt.vocabulary import Ids
 
 MOST_STEPS, LIKELIEST, SHOWN = 40, 10, 5  # kept steps; characters; weights or columns
@@ -55,10 +56,6 @@ class Own(NamedTuple):
         """The beginning of a sentence."""
         return "Your model reads “" + self.text.replace("\n", "⏎").replace("\t", "⇥") + "”"
 
-    def named(self, ids: Ids) -> tuple[str, ...]:
-        """The characters of ids."""
-        return tuple(self.run.vocabulary.characters[each] for each in ids.tolist())
-
 
 def example(lesson: str, run: Any) -> str:
     """A text for a model; of the lesson induction, one that repeats."""
@@ -79,12 +76,11 @@ def extended(told: Lesson, run: Any, text: str | None = None, *place: int | None
     must_be_there(run.config, layer or 0, head or 0)
     text = example(told.name, run) if text is None else text
     must_fit(run.config, len(ids := run.vocabulary.encode(text)))
-    own = Own(run, text, ids, run.reader.in_float64(), layer, head, seed)
     steps = list(told.steps)
-    for step in STEPS[told.name](own):
+    for step in STEPS[told.name](Own(run, text, ids, run.reader.in_float64(), layer, head, seed)):
         title = f"In your own model: {step.title[0].lower()}{step.title[1:]}"
-        tables = (replace(each, name=f"{each.name}, your model") for each in step.tables)
-        steps.append(replace(step, title=title, tables=tuple(tables)))
+        tables = tuple(replace(each, name=f"{each.name}, your model") for each in step.tables)
+        steps.append(replace(step, title=title, tables=tables))
     return replace(told, steps=tuple(steps), end="")
 
 
@@ -96,13 +92,13 @@ def _equal(name: str, one: Array | float, other: Array | float, bound: float = N
 
 def _positions(own: Own) -> Iterator[Step]:
     exact, ids, config, T = own.exact, own.ids, own.exact.config, len(own.ids)
-    without, moved = copy(exact), np.append(ids[: T - 1][::-1], ids[-1:])
+    without = copy(exact)
     without.position = Position(config, exact.tensors, exact.dtype)
-    changes = np.zeros((config.n_layer, 2))
-    for column, reader in enumerate((exact, without)):
-        for layer, pair in enumerate(zip(reader.stages(ids), reader.stages(moved), strict=True)):
-            one, other = (stages.context[:, -1] for stages in pair)
-            changes[layer, column] = np.linalg.norm(one - other) / np.linalg.norm(one)
+    texts = ids, np.roll(ids[::-1], -1)  # the last character stays at its place
+    found = [[reader.stages(each) for each in texts] for reader in (exact, without)]
+    contexts = np.array([[[n.context[:, -1] for n in it] for it in pair] for pair in found])
+    difference = np.linalg.norm(contexts[:, 0] - contexts[:, 1], axis=(2, 3))  # (2, L)
+    changes = difference / np.linalg.norm(contexts[:, 0], axis=(2, 3))
     layers = tuple(f"layer {layer}" for layer in range(config.n_layer))
     yield Step(
         "another order",
@@ -110,17 +106,18 @@ def _positions(own: Own) -> Iterator[Step]:
         "table has the change of the last character’s contexts, relative to their length, with the "
         f"model’s {config.position} positions and without them.",
         "change = |contexts − contexts in the other order| / |contexts|",
-        (Table("change of contexts", changes, layers, ("with", "without")),),
+        (Table("change of contexts", changes.T, layers, ("with", "without")),),
         "Without positions, the order has no effect in layer 0. In later layers it has one: by the "
         "causal mask, each of their rows has taken from the characters before it only.",
-        (Check("layer 0 without positions: no change", float(changes[0, 1]), NEAR),),
+        (Check("layer 0 without positions: no change", float(changes[1, 0]), NEAR),),
     )
-    layer, head, D, C = own.layer or 0, own.head or 0, config.head_size, config.n_embd
-    if config.position == "rotary":
-        stages, block = exact.stages(ids)[layer], f"blocks.{layer}."
-        x = exact.before(stages.resid_pre[None], block + "norm1")
+    rotary, layer, head = config.position == "rotary", own.layer or 0, own.head or 0
+    width = config.head_size if rotary else config.n_embd
+    angles = np.outer(np.arange(T), 10_000.0 ** (-np.arange(0, width, 2) / width))
+    if rotary:
+        stages = found[0][0][layer]
+        x = exact.before(stages.resid_pre[None], f"blocks.{layer}.norm1")
         q, turned = exact.heads(x, layer, "attention")[0][0, head], stages.q[head]
-        angles = np.outer(np.arange(T), 10_000.0 ** (-np.arange(0, D, 2) / D))
         points, turns = (each[:, ::2] + 1j * each[:, 1::2] for each in (q, turned))
         shown = np.column_stack((angles[-1], q[-1].reshape(-1, 2), turned[-1].reshape(-1, 2)))
         columns = ("angle", "q[2i]", "q[2i + 1]", "q′[2i]", "q′[2i + 1]")
@@ -128,12 +125,9 @@ def _positions(own: Own) -> Iterator[Step]:
         text = "Positions turn queries and keys. Row i of the table is the pair i of columns."
         check = _equal("q′ = q · e^(i · angle)", turns, points * np.exp(1j * angles))
     else:
-        (tokens, rows), at = summands(exact, ids), np.arange(C)
-        angles = np.outer(np.arange(T), 10_000.0 ** (-(at - at % 2) / C))
-        expected = np.where(at % 2, np.cos(angles), np.sin(angles))
-        expected = (
-            expected if config.position == "sinusoidal" else exact.tensors["position.weight"][:T]
-        )
+        tokens, rows = summands(exact, ids)
+        expected = np.stack((np.sin(angles), np.cos(angles)), axis=2).reshape(T, -1)[:, :width]
+        expected = exact.tensors.get("position.weight", expected)[:T]
         lengths = np.linalg.norm((tokens, rows), axis=-1).T
         tables = [
             by_character(own.text, "position rows", rows),
@@ -155,8 +149,8 @@ def _learning(own: Own) -> Iterator[Step]:
     ids, sizes = torch.tensor(own.ids.tolist()), [each.numel() for each in weights.values()]
 
     def loss_at(row: Tensor) -> Tensor:
-        parts = zip(weights.items(), torch.split(row, sizes), strict=True)
-        named = {name: part.view_as(each) for (name, each), part in parts}
+        parts = zip(weights, torch.split(row, sizes), strict=True)
+        named = {name: part.view_as(weights[name]) for name, part in parts}
         return F.cross_entropy(functional_call(model, named, (ids[None, :-1],))[0], ids[1:])
 
     w = torch.cat([each.detach().flatten() for each in weights.values()]).requires_grad_()
@@ -164,16 +158,14 @@ def _learning(own: Own) -> Iterator[Step]:
     (g,), w = torch.autograd.grad(loss, w), w.detach()
     config = own.run.recorded.train if own.run.recorded else TrainConfig()
     rate, adamw = config.learning_rate, learning.step_adamw(w, 0 * w, 0 * w, g, 1, config)[0]
-    numbers = (torch.split(each, sizes) for each in (w, g, w - rate * g, adamw))
-    named = sorted(zip(weights, *numbers, strict=True), key=lambda n: -float(n[2].abs().max()))
+    numbers = torch.split(torch.stack((w, g, w - rate * g, adamw), dim=1), sizes)
+    named = sorted(zip(weights, numbers, strict=True), key=lambda n: -float(n[1][:, 1].abs().max()))
     tables, columns = [], ("before", "gradient", "by SGD", "by AdamW")
-    for name, *parts in named[:SHOWN]:
-        at = int(parts[1].abs().argmax())
+    for name, matrix in named[:SHOWN]:
+        at = int(matrix[:, 1].abs().argmax())
         place = ", ".join(map(str, np.unravel_index(at, weights[name].shape)))
-        row = torch.stack([each[at] for each in parts]).numpy()
-        tables.append(Table(f"{name}[{place}]", row, (), columns, digits=6))
-    p = softmax(own.exact.logits(own.exact.forward(own.ids[None, :-1]))[0])
-    expected = float(-np.log(p[np.arange(len(ids) - 1), own.ids[1:]]).mean())
+        tables.append(Table(f"{name}[{place}]", matrix[at].numpy(), (), columns, digits=6))
+    logits = own.exact.logits(own.exact.forward(own.ids[None, :-1]))[0]
     yield Step(
         "weight by weight",
         f"{own.reads} and predicts each next character. The loss is the mean of −ln p: "
@@ -184,7 +176,7 @@ def _learning(own: Own) -> Iterator[Step]:
         "w ← w − rate × ∂w",
         tuple(tables),
         f"After the step of AdamW, the loss is {float(loss_at(adamw)):.4f}.",
-        (_equal("loss = numpy’s", loss.item(), expected, ROUNDED),),
+        (_equal("loss = numpy’s", loss.item(), surprisals(logits, own.ids[1:]).mean(), ROUNDED),),
     )
     yield learning.step_sgd(loss_at, w, g)
 
@@ -192,7 +184,8 @@ def _learning(own: Own) -> Iterator[Step]:
 def _sampling(own: Own) -> Iterator[Step]:
     logits = own.run.logits(own.text)[0, -1].astype(np.float64)
     order, checks = np.argsort(-logits, kind="stable")[:LIKELIEST], []
-    names, p, top = own.named(order), softmax(logits), torch.from_numpy(logits[order])
+    names, p = tuple(own.run.vocabulary.symbols(order)), softmax(logits)
+    top = torch.from_numpy(logits[order])
     for name, config in (("T", sampling.DEFAULT), ("filters", sampling.FILTERED)):
         limited = replace(config, top_k=min(config.top_k or LIKELIEST, LIKELIEST))
         expected = sampler.probabilities(logits[None], limited)[0, order]
@@ -204,7 +197,7 @@ def _sampling(own: Own) -> Iterator[Step]:
         f"GPT alone. The others have {1 - p[order].sum():.4f} together. The next steps have only "
         f"these characters, in place of words, as if top-k = {LIKELIEST} came first.",
         "p = softmax(logits)",
-        (Table("likeliest", np.stack((logits[order], p[order]), 1), names, ("logit", "p")),),
+        (Table("likeliest", np.stack((logits, p), 1)[order], names, ("logit", "p")),),
         checks=tuple(checks),
     )
     yield from sampling.steps_of(top, names, own.seed)
@@ -212,38 +205,34 @@ def _sampling(own: Own) -> Iterator[Step]:
 
 def _depth(own: Own) -> Iterator[Step]:
     exact, config, stages = own.exact, own.exact.config, own.exact.stages(own.ids)
-    rows, names = [stages[0].resid_pre[-1]], ["embedding"]
-    for layer, stage in enumerate(stages):
-        rows += [stage.resid_mid[-1], stage.resid_post[-1]]
-        names += [f"{layer} attn", f"{layer} ffn"]
-    stream = np.stack(rows)  # (2L + 1, C)
-    added, proj = (
-        np.diff(stream, axis=0, prepend=0 * stream[:1]),
-        np.stack([each.proj[-1] for each in stages]),
-    )
-    lengths = np.linalg.norm((added, stream), axis=-1).T
-    yield Step(
-        "the stream is a sum",
+    rows = [row[-1] for each in stages for row in (each.resid_mid, each.resid_post)]
+    stream = np.stack([stages[0].resid_pre[-1], *rows])  # (2L + 1, C)
+    names = ["embedding", *(f"{n} {part}" for n in range(len(stages)) for part in ("attn", "ffn"))]
+    parts = added = np.diff(stream, axis=0, prepend=0 * stream[:1])
+    lengths, row, checks = np.linalg.norm((added, stream), axis=-1).T, stream[-1], list[Check]()
+    table = Table("lengths", lengths, tuple(names), ("added", "stream"))
+    text = (
         f"{own.reads}. The table has the length of what the attention and the feed-forward of each "
         "layer add to the row of the last character, and the length of the row after that."
-        + " A norm follows each of them; what it changes is counted, too."
-        * config.post_norm,
-        tables=(Table("lengths", lengths, tuple(names), ("added", "stream")),),
-        checks=() if config.post_norm else (_equal("attention = proj", added[1::2], proj),),
     )
-    parts, row = added, stream[-1]
-    if not config.post_norm:
+    if config.post_norm:
+        text += " A norm follows each of them; what it changes is counted, too."
+    else:
+        proj = np.array([each.proj[-1] for each in stages])
+        checks.append(_equal("attention = proj", added[1::2], proj))
         if config.norm == "layer":
             parts, row = added - added.mean(axis=1, keepdims=True), row - row.mean()
         parts = parts / np.sqrt((row**2).mean() + EPSILON) * exact.tensors.get("norm.weight", 1.0)
         if "norm.bias" in exact.tensors:
             parts, names = np.vstack((parts, exact.tensors["norm.bias"])), [*names, "norm bias"]
+    yield Step("the stream is a sum", text, tables=(table,), checks=tuple(checks))
     lens = exact.logits(exact.final_norm(stream))  # (2L + 1, V)
     best = np.argsort(-lens[-1], kind="stable")[:SHOWN]
-    found = own.run.logits(own.text)[0, -1]
     given = exact.logits(parts)[:, best], softmax(lens)[:, best], lens[-1, best]
-    step = depth.show_shares(tuple(names), own.named(best), *map(torch.from_numpy, given))
-    yield replace(step, checks=(*step.checks, _equal("= the reader’s", found, lens[-1], ROUNDED)))
+    characters = tuple(own.run.vocabulary.symbols(best))
+    step = depth.show_shares(tuple(names), characters, *map(torch.from_numpy, given))
+    same = _equal("= the reader’s", own.run.logits(own.text)[0, -1], lens[-1], ROUNDED)
+    yield replace(step, checks=(*step.checks, same))
 
 
 def _induction(own: Own) -> Iterator[Step]:
@@ -253,18 +242,12 @@ def _induction(own: Own) -> Iterator[Step]:
         yield Step("one layer", "Your model has one layer, so it has no induction head.")
         return
     survey = run.heads(run.stored.excerpt, name=run.excerpt_name)
-    known = {each.name: each.values for each in survey.measures}
+    known, named = survey.to_numpy(), np.array(kinds(survey.measures))
     measure = "induction_synthetic" if "induction_synthetic" in known else "induction"
-    layers, heads = np.indices(known[measure].shape)
-    chosen = layers == own.layer if own.layer else layers > 0
-    chosen = chosen & (heads == own.head if own.head is not None else True)
-    values = np.where(chosen, np.nan_to_num(known[measure], nan=-1.0), -np.inf)
-    layer, head = divmod(int(values.argmax()), config.n_head)
-    named, previous = np.array(kinds(survey.measures)), known["previous"]
-    before = [
-        divmod(n, config.n_head) for n in np.flatnonzero(named[:layer] == "previous").tolist()
-    ]
-    before = before or [divmod(int(previous[:layer].argmax()), config.n_head)]
+    later = [at for at in survey.ranking(measure) if at[0] and own.layer in (None, at[0])]
+    layer, head = next(at for at in later if own.head in (None, at[1]))
+    earlier = [at for at in survey.ranking("previous") if at[0] < layer]
+    before = sorted(at for at in earlier if named[at] == "previous") or earlier[:1]
     whose, others = head_name(layer, head), ", ".join(head_name(*at) for at in before)
     rows = tuple(f"layer {each}" for each in range(config.n_layer))
     table = partial(Table, columns=tuple(f"head {each}" for each in range(config.n_head)))
@@ -276,8 +259,7 @@ def _induction(own: Own) -> Iterator[Step]:
         f"Matrices that have nothing in common have about 1 / √C = {config.n_embd**-0.5:.4f}.",
         "K-composition = |W_QK · W_OV| / (|W_QK| × |W_OV|)",
         (
-            table("previous", previous, rows),
-            table(measure, known[measure], rows),
+            *(table(each, known[each], rows) for each in ("previous", measure)),
             table(f"K-composition with {whose}", _compose(own.exact, layer, head), rows[:layer]),
         ),
         f"The next steps have {whose}, with and without {others}."
@@ -292,37 +274,32 @@ def _induction(own: Own) -> Iterator[Step]:
     kept = [kept[n] for n in evenly(len(kept), MOST_STEPS)]
     grown = run.heads(run.stored.excerpt, steps=kept)
     since, kind = int(grown.named_since()[layer, head]), grown.kinds[-1, layer, head]
-    shown = grown.of("previous")[:, *before[0]], grown.of(measure)[:, layer, head]
+    shown = np.stack((grown.of("previous")[:, *before[0]], grown.of(measure)[:, layer, head]))
     names = head_name(*before[0]), whose
     yield Step(
         "its birth",
         f"The same measures at {len(kept)} steps of the training: previous of {names[0]}, and "
         f"{measure} of {whose}. In many models, the second rises soon after the first (Olsson et "
         "al. 2022).",
-        tables=(Table("measures by step", np.stack(shown), names, tuple(f"{n:,}" for n in kept)),),
+        tables=(Table("measures by step", shown, names, tuple(f"{n:,}" for n in kept)),),
         notice=f"{whose} has the name {kind} since step {since:,}." * bool(kind),
     )
 
 
 def _compose(exact: Reader, layer: int, head: int) -> Array:
     """(layer, H) K-composition scores of a head with all heads of earlier layers."""
-    config, scores = exact.config, []
-    shape = config.n_head, config.head_size, config.n_embd
-
-    def parts(layer: int) -> tuple[Array, Array, Array, Array]:
-        """Queries, keys, values and outputs, (H, D, C) each."""
-        block = f"blocks.{layer}."
+    config, scores = exact.config, list[Array]()
+    for n in (layer, *range(layer)):
+        block, shape = f"blocks.{n}.", (config.n_head, config.head_size, config.n_embd)
         gain = 1.0 if config.post_norm else exact.tensors.get(f"{block}norm1.weight", 1.0)
         q, k, v = exact.tensors[f"{block}attention.qkv.weight"].reshape(3, *shape) * gain
-        return q, k, v, exact.tensors[f"{block}attention.proj.weight"].T.reshape(shape)
-
-    query, key, *_ = parts(layer)
-    qk = query[head].T @ key[head]  # (C, C)
-    for earlier in range(layer):
-        *_, value, output = parts(earlier)
-        ov = output.swapaxes(1, 2) @ value  # (H, C, C)
-        whole = np.linalg.norm(qk @ ov, axis=(1, 2))
-        scores.append(whole / np.linalg.norm(ov, axis=(1, 2)) / np.linalg.norm(qk))
+        if n == layer:
+            qk = q[head].T @ k[head]  # (C, C)
+            continue
+        output = exact.tensors[f"{block}attention.proj.weight"].reshape(-1, *shape[:2])
+        ov = output.swapaxes(0, 1) @ v  # (H, C, C)
+        composed, alone = (np.linalg.norm(each, axis=(1, 2)) for each in (qk @ ov, ov))
+        scores.append(composed / alone / np.linalg.norm(qk))
     return np.stack(scores)
 
 
@@ -332,45 +309,33 @@ def _copy(own: Own, layer: int, head: int, before: list[tuple[int, int]], others
     again = {n: [m + 1 for m in range(n) if pairs[m] == pair] for n, pair in enumerate(pairs)}
     places = [n for n, keys in again.items() if keys]
     if not places:
-        return Step(
-            "a copy",
-            f"{own.reads}, in which no two characters come again in a row: there "
-            "is nothing to copy. Give a text that repeats with --text.",
-        )
-    shown, logits = list[Array](), own.run.logits(own.text)
+        text = "in which no two characters come again in a row: there is nothing to copy."
+        return Step("a copy", f"{own.reads}, {text} Give a text that repeats with --text.")
+    shown = list[Array]()
     for patch in ({}, {("context", *at): 0 for at in before}):
         found = own.run.activations(own.text, ["weights", "logits"], patch=patch)
         weights, logits = found["weights", layer, head][0], found["logits"][0]
         p = softmax(logits.astype(np.float64))
         shown.append(np.array([weights[n, again[n]].sum() for n in places]))
-        shown.append(p[places, own.ids[np.array(places) + 1]])
+        shown.append(p[places, own.ids[1:][places]])
 
     def hook(name: str, at: int, stage: Array) -> Array:
         stage[:, [h for n, h in before if (name, at) == ("context", n)]] = 0
         return stage
 
-    stream = own.exact.blocks(own.exact.embed(own.ids[None]), range(own.exact.config.n_layer), hook)
-    exact, means = (
-        own.exact.logits(own.exact.final_norm(stream))[0],
-        [each.mean() for each in shown],
-    )
+    exact, means = own.exact, [each.mean() for each in shown]
+    stream = exact.blocks(exact.embed(own.ids[None]), range(exact.config.n_layer), hook)
+    expected = exact.logits(exact.final_norm(stream))[0]
+    rows, columns = (f"{n} {own.text[n]}" for n in places), ("weight", "p", "w/o weight", "w/o p")
     return Step(
         "a copy",
         f"{own.reads}. The rows are the characters that came before with the same next one. The "
         f"columns have {head_name(layer, head)}’s weight on that next one there, and p of the "
         f"right next character; then the same without (w/o) {others}, whose output becomes 0.",
-        "",
-        (
-            Table(
-                "copies",
-                np.stack(shown, axis=1),
-                tuple(f"{n} {own.text[n]}" for n in places),
-                ("weight", "p", "w/o weight", "w/o p"),
-            ),
-        ),
-        f"Without {others}, the mean weight changes from {means[0]:.4f} to {means[2]:.4f}, and the "
-        f"mean p from {means[1]:.4f} to {means[3]:.4f}.",
-        (_equal("without: logits = in float64", logits, exact, ROUNDED),),
+        tables=(Table("copies", np.stack(shown, axis=1), tuple(rows), columns),),
+        notice=f"Without {others}, the mean weight changes from {means[0]:.4f} to {means[2]:.4f}, "
+        f"and the mean p from {means[1]:.4f} to {means[3]:.4f}.",
+        checks=(_equal("without: logits = in float64", logits, expected, ROUNDED),),
     )
 
 
