@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,9 +13,6 @@ from gpt.commands import console, shared
 from gpt.config.fields import Range, flag_of
 from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.lessons import exercises
-
-if TYPE_CHECKING:
-    from gpt.lessons.exercises.report import Trained
 
 ABOUT = {"attention": "From one head to a GPT that learns and writes, in seven stages."}
 LEAST, MOST = 1000, 2**22  # characters of a text to learn
@@ -69,6 +66,8 @@ class Exercise(shared.Writing):
     def _check(self, path: Path) -> None:
         """Shows the stages of a file. Raises TextError, and NumericsError unless all are right."""
         from gpt.lessons.exercises.report import blocks_of, check
+        from gpt.view.selection import select
+        from gpt.view.terminal.attention import render
 
         source, text = console.read_text(str(path), MOST), None
         if self.train is not None:
@@ -82,26 +81,8 @@ class Exercise(shared.Writing):
             self.write_json({"schema": 1, "exercise": self.exercise, "file": label, **found})
         else:
             self.write_blocks(blocks_of(stages, label))
-            for each in stages:
-                if each.trained:
-                    self._show_heads(each.trained)
+            if trained := stages[-1].trained:
+                chosen = select(trained.heads, "all", "all")
+                self.write_lines(render(chosen, "heads", self.page()))
         if right < len(stages):
             raise NumericsError(f"{label}: {right} of {len(stages)} stages are right")
-
-    def _show_heads(self, trained: Trained) -> None:
-        """Draws the weights of all heads on a line."""
-        import numpy as np
-
-        from gpt.checks import Check
-        from gpt.heads.attention_map import AttentionMap
-        from gpt.reading.gpt import Stages
-        from gpt.view.selection import select
-        from gpt.view.terminal.attention import render
-
-        weights = np.array(trained.weights)
-        layers = [Stages(**dict.fromkeys(Stages.__annotations__, each)) for each in weights]
-        sums = Check("rows sum to 1", float(np.abs(weights.sum(axis=-1) - 1).max()), 1e-5)
-        later = Check("no weight on the future", float(np.triu(weights, 1).max()), 0)
-        ids = np.arange(len(trained.line))
-        seen = AttentionMap(trained.line, ids, tuple(layers), (sums, later))
-        self.write_lines(render(select(seen, "all", "all"), "heads", self.page()))

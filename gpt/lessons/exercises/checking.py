@@ -9,6 +9,7 @@ from __future__ import annotations
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -20,18 +21,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gpt.checks import Check
-from gpt.config import SampleConfig
 from gpt.lessons.exercises.report import STAGES, Stage
 from gpt.lessons.ladder import causal
-from gpt.lessons.tutorials.sampling import shape
 
 NAME = "<exercise>"  # of the student's file in tracebacks
 SHAPE = (11, 8, 2, 3, 12, 0.25)  # of the checked GPT: V, T at most, layers, heads, C, p
 CASES = list(product((False, True), (4, 7)))  # training or not; T = D, and T ≠ D
+WRONG_GRADIENTS = "right values, wrong gradients: do not use detach, .data, item or no_grad here"
 EQUAL, NEAR = 1e-4, 0.03  # largest error of a number, and of an id's share of the draws
 FAR = 1e9  # the error of NaN, or of another shape
-CODE: dict[str, Any] = {"torch": torch, "F": F, "inf": torch.inf, "causal": causal, "shape": shape}
-CODE |= {"SampleConfig": SampleConfig, "floats": partial(torch.randn, requires_grad=True)}
+CODE: dict[str, Any] = {"torch": torch, "F": F, "inf": torch.inf, "causal": causal}
+CODE["floats"] = partial(torch.randn, requires_grad=True)
 
 
 def stages(file: ModuleType) -> Iterator[Stage]:
@@ -43,9 +43,8 @@ def stages(file: ModuleType) -> Iterator[Stage]:
             parts = [Trial(file, gap, gaps).stage() for gap in gaps if gap["stage"] == name]
         except (Exception, SystemExit) as error:  # a class is missing or is not made
             parts = [Stage(name, "failed", "", problem_of(error))]
-        first = next((each for each in parts if each.status != "passed"), parts[0])
-        checks = tuple(check for each in parts for check in each.checks)
-        yield Stage(name, first.status, first.slip, first.message, checks)
+        first = min(parts, key=lambda each: each.status == "passed")  # the first that is not right
+        yield replace(first, checks=tuple(check for each in parts for check in each.checks))
 
 
 def loaded(source: str) -> ModuleType:
@@ -91,9 +90,11 @@ class Trial:
         raised = {str(each) for each in found if isinstance(each, NotImplementedError)}
         if {"", self.gap["stage"]} & raised or any(it is None or it is ... for it in found):
             return stage("missing", "", f"not yet written: {self.place}")
-        halves = [max(map(self.apart, found[at], expected[at])) for at in (slice(2), slice(2, 4))]
-        errors = {"values": halves[0], "values in training, with dropout": halves[1]}
-        if self.target is not None and max(halves) < FAR:
+        whens = "", "", *[" in training, where dropout draws"] * 2
+        pairs = [*map(self.compared, found, expected, whens)]
+        values, dropped = max(pairs[:2])[0], max(pairs[2:])[0]
+        errors = {"values": values, "values in training, with dropout": dropped}
+        if self.target is not None and max(values, dropped) < FAR:
             errors |= self.leaks()
         if max(errors.values()) <= EQUAL:
             difference = self.gradients(self.own) - self.gradients(self.right)
@@ -101,7 +102,8 @@ class Trial:
         checks = tuple(Check(name, error, EQUAL, self.place) for name, error in errors.items())
         if max(errors.values()) <= EQUAL:
             return stage("passed", checks=checks)
-        slip, advice = self.slip(found) or ("", self.difference(found, expected))
+        wrong = (words for error, words in pairs if error > EQUAL)
+        slip, advice = self.slip(found) or ("", next(wrong, WRONG_GRADIENTS))
         return stage("failed", slip, f"{self.place}: {advice}", checks)
 
     def call(self, function: Callable[..., Any], training: bool, given: tuple[Any, ...]) -> Any:
@@ -124,34 +126,36 @@ class Trial:
             result = (result == ids).double().mean(0) * EQUAL / NEAR
         return result.detach().double().nan_to_num(FAR, FAR, -FAR)
 
-    def apart(self, found: Any, expected: Any) -> float:
-        """The largest difference of two results, 0 of two errors."""
-        if isinstance(found, BaseException) and isinstance(expected, BaseException):
-            return 0.0
-        if not isinstance(found, Tensor) or found.shape != getattr(expected, "shape", None):
-            return FAR
-        return float((self.numbers(found) - self.numbers(expected)).abs().max().clamp(max=FAR))
+    def compared(self, found: Any, expected: Any, when: str = "") -> tuple[float, str]:
+        """The largest difference of two results, 0 of two errors, and the first one in words."""
+        if isinstance(found, BaseException):
+            return FAR * (not isinstance(expected, BaseException)), problem_of(found)
+        shape = getattr(expected, "shape", None)
+        if not isinstance(found, Tensor) or found.shape != shape:
+            kind = getattr(found, "shape", type(found).__name__)
+            return FAR, f"expected the shape {tuple(shape or ())}, found {kind}"
+        apart = (self.numbers(found) - self.numbers(expected)).abs().clamp(max=FAR)
+        words, wrong = "the ids are not drawn with their probabilities", apart > EQUAL
+        for at in wrong.nonzero().tolist()[: self.place != "draw"]:
+            one, other = found[tuple(at)], expected[tuple(at)]
+            words = f"first difference at {at}{when}: {one:.4f}, expected {other:.4f}"
+        return float(apart.max()), words
 
     def gradients(self, function: Callable[..., Any]) -> Tensor:
         """The gradients of the arguments and of all weights, one after the other."""
         leaves = [each for each in self.cases[0][1] if getattr(each, "requires_grad", False)]
         leaves += self.model.parameters()
-        output = self.call(function, *self.cases[0])
-        torch.manual_seed(1)
-        total = (output * torch.randn(output.shape)).sum() + sum(0 * each.sum() for each in leaves)
-        flat = [each.flatten() for each in torch.autograd.grad(total, leaves)]
-        return torch.cat(flat).nan_to_num(FAR)
+        return slopes(self.call(function, *self.cases[0]), leaves)
 
     def leaks(self) -> dict[str, float]:
         """How much the last character changes earlier outputs, and its gradient from them."""
-        ids, rows = torch.randint(SHAPE[0], (2, 7)), torch.randn(2, 7, SHAPE[4], requires_grad=True)
-        x = ids if self.target is self.model else rows
+        x = torch.randn(2, 7, SHAPE[4], requires_grad=True)
+        x = torch.randint(SHAPE[0], (2, 7)) if self.target is self.model else x
         other = torch.cat((x[:, :-1], x.flip(0)[:, -1:]), dim=1)  # that of the other text
         early, changed = (self.call(self.target, False, (it,))[:, :-1] for it in (x, other))
-        errors = {"change by a later character": self.apart(early, changed)}
-        if x is rows:
-            total = (early * torch.randn(early.shape)).sum() + 0 * x.sum()
-            gradient = torch.autograd.grad(total, x)[0][:, -1].nan_to_num(FAR)
+        errors = {"change by a later character": self.compared(early, changed)[0]}
+        if x.requires_grad:
+            gradient = slopes(early, [x]).view_as(x)[:, -1]
             errors["gradient of a later character"] = float(gradient.abs().max())
         return errors
 
@@ -159,26 +163,17 @@ class Trial:
         """The slip whose code gives the results found, and what to do; None if there is none."""
         for slip, advice, code in self.gap["slips"] * any(isinstance(it, Tensor) for it in found):
             computed = self.results(function_of(self.gap, code, self.target))
-            if max(map(self.apart, found, computed)) <= EQUAL:
+            if max(map(self.compared, found, computed))[0] <= EQUAL:
                 return slip, advice
         return None
 
-    def difference(self, found: list[Any], expected: list[Any]) -> str:
-        """The first result that is wrong, and how."""
-        for (training, _), one, right in zip(self.cases, found, expected, strict=True):
-            if isinstance(one, BaseException):
-                return problem_of(one)
-            if not isinstance(one, Tensor) or one.shape != right.shape:
-                kind = getattr(one, "shape", type(one).__name__)
-                return f"expected the shape {tuple(right.shape)}, found {kind}"
-            wrong = ((self.numbers(one) - self.numbers(right)).abs() > EQUAL).nonzero().tolist()
-            if wrong and self.place == "draw":
-                return "the ids are not drawn with their probabilities"
-            if wrong:
-                at, when = wrong[0], " in training, where dropout draws" * training
-                number, other = (float(each.detach()[tuple(at)]) for each in (one, right))
-                return f"first difference at {at}{when}: {number:.4f}, expected {other:.4f}"
-        return "right values, wrong gradients: do not use detach, .data, item or no_grad here"
+
+def slopes(output: Tensor, leaves: list[Tensor]) -> Tensor:
+    """The gradients of a sum of the outputs, with random factors, one after the other."""
+    torch.manual_seed(1)
+    total = (output * torch.randn(output.shape)).sum() + sum(0 * each.sum() for each in leaves)
+    flat = [each.flatten() for each in torch.autograd.grad(total, leaves)]
+    return torch.cat(flat).nan_to_num(FAR)
 
 
 def function_of(gap: Any, code: str, target: Any) -> Callable[..., Any]:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from gpt.lessons.exercises.checking import loaded, problem_of, stages
-from gpt.lessons.exercises.report import STAGES, Stage, Trained
+from gpt.lessons.exercises.report import STAGES, TRAINED, Stage, Trained, unfinished
+from gpt.vocabulary import Vocabulary
 
 MEMORY, FILE_SIZE = 2**32, 2**24  # bytes that the file may use beside torch's, and write to a file
 STEPS, BATCH, BLOCK, RATE, SHAPE = 200, 16, 32, 3e-3, (2, 4, 64, 0.1)  # layers, heads, C, p
@@ -42,29 +43,26 @@ def main() -> None:
 
 def done(source: str, text: str | None, seed: int) -> Iterator[Stage]:
     """All stages of a file, and its training on a text if they are right."""
-    left, problem = [*STAGES, *["training"] * (text is not None)], "trains once all are right"
+    left, right = list(STAGES if text is None else TRAINED), True
     try:
-        file, wrong = loaded(source), 0
+        file = loaded(source)
         for stage in stages(file):
-            wrong += stage.status != "passed"
+            right &= stage.status == "passed"
             yield stage
             left.remove(stage.name)
-        if text is not None and not wrong:
-            yield trained(file, text, seed)
-            left = []
+        if text is not None:
+            later = Stage("training", "missing", "", "trains once all are right")
+            yield trained(file, text, seed) if right else later
     except BaseException as error:
-        yield Stage(left.pop(0), "failed", "", problem_of(error))
-        problem = "not checked"
-    yield from (Stage(name, "missing", "", problem) for name in left)
+        yield from unfinished(left, problem_of(error))
 
 
 def trained(file: ModuleType, text: str, seed: int) -> Stage:
     """Trains the file's GPT on the first 90 % of a text of at least 1,000 characters."""
     torch.manual_seed(seed)
-    letters, cut = sorted(set(text)), len(text) * 9 // 10
-    id_of = {letter: n for n, letter in enumerate(letters)}
-    ids = torch.tensor([id_of[letter] for letter in text])
-    model, losses = file.GPT(len(letters), BLOCK, *SHAPE), list[float]()
+    vocabulary, cut = Vocabulary.from_text(text), len(text) * 9 // 10
+    ids = torch.from_numpy(vocabulary.encode(text)).long()
+    model, losses = file.GPT(len(vocabulary), BLOCK, *SHAPE), list[float]()
     optimizer = torch.optim.AdamW(model.parameters(), RATE)
     before = validation(file, model, ids[cut:])
     for _ in range(STEPS):
@@ -81,11 +79,10 @@ def trained(file: ModuleType, text: str, seed: int) -> Stage:
     )
     if not after < before:
         return Stage("training", "failed", "", f"the loss does not fall: {message}")
-    sample = file.generate(model, ids[None, cut : cut + 1], WRITTEN, 0.8, 20)[0].tolist()
+    sample = file.generate(model, ids[None, cut : cut + 1], WRITTEN, 0.8, 20)[0].numpy()
     line = max(text[cut:].split("\n"), key=len)[:SHOWN]
-    weights = seen(model, torch.tensor([[id_of[letter] for letter in line]]))
-    written = "".join(letters[n] for n in sample)
-    made = Trained((losses[0], last), (before, after), written, line, weights)
+    weights = seen(model, torch.from_numpy(vocabulary.encode(line)).long()[None])
+    made = Trained((losses[0], last), (before, after), vocabulary.decode(sample), line, weights)
     return Stage("training", "passed", "", message, trained=made)
 
 

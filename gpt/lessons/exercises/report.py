@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +18,14 @@ import numpy as np
 
 from gpt.blocks import Block, Cell, Column, Paragraph, Passage, Table, Title
 from gpt.checks import Check
+from gpt.heads.attention_map import AttentionMap
+from gpt.reading.gpt import Stages
 from gpt.storage.json_values import loads, parsed
 
 STAGES = ("head", "mask", "multi-head", "block", "position", "loss", "sampling")
-SIGNS = {"passed": "✓", "failed": "✗", "missing": "·"}
+TRAINED = (*STAGES, "training")  # of a file that learns a text, too
+SIGNS = {"passed": Cell("✓"), "failed": Cell("✗", tone="gone"), "missing": Cell("·")}
 LARGEST = 2**22  # bytes of the results
-BOOT = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
-    "from gpt.lessons.exercises.child import main; main()"
-)
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,17 @@ class Trained:
     weights: tuple[tuple[tuple[tuple[float, ...], ...], ...], ...]
 
     def __post_init__(self) -> None:
-        shape = np.shape(self.weights)  # ValueError for lists of different lengths
-        if len(shape) != 4 or 0 in shape or shape[2:] != (len(self.line),) * 2:
-            raise ValueError(f"weights of the shape {shape}")
+        if np.shape(self.weights)[2:] != (len(self.line),) * 2:  # ValueError for ragged lists, too
+            raise ValueError("weights of another shape")
+
+    @property
+    def heads(self) -> AttentionMap:
+        """Its weights on the line; only they of all stages are known."""
+        weights, ids = np.array(self.weights), np.arange(len(self.line))
+        layers = (Stages(**dict.fromkeys(Stages.__annotations__, each)) for each in weights)
+        sums = Check("rows sum to 1", float(np.abs(weights.sum(axis=-1) - 1).max()), 1e-5)
+        later = Check("no weight on the future", float(np.triu(weights, 1).max()), 0)
+        return AttentionMap(self.line, ids, tuple(layers), (sums, later))
 
 
 @dataclass(frozen=True)
@@ -64,13 +72,12 @@ def blocks_of(stages: list[Stage], file: str) -> list[Block]:
     """A line for each stage, then what the trained GPT writes."""
     rows = []
     for each in stages:
-        sign = Cell(SIGNS[each.status], tone="gone" if each.status == "failed" else "")
         text = " – ".join(filter(None, (each.slip, each.message)))
-        rows.append([sign, Cell(each.name, tone="name"), Cell(text)])
+        rows.append([SIGNS[each.status], Cell(each.name, tone="name"), Cell(text)])
     blocks: list[Block] = [Title("attention", [file]), Table([Column(left=True)] * 3, rows)]
-    for it in (each.trained for each in stages if each.trained):
-        blocks += [Paragraph("It writes:", "strong"), Passage(it.sample)]
-        blocks.append(Paragraph(f"Its heads on “{it.line}”:", "strong"))
+    if made := stages[-1].trained:
+        blocks += [Paragraph("It writes:", "strong"), Passage(made.sample)]
+        blocks.append(Paragraph(f"Its heads on “{made.line}”:", "strong"))
     return blocks
 
 
@@ -82,10 +89,11 @@ def check(source: str, seconds: int, text: str | None = None, seed: int = 1) -> 
     """
     here = os.getcwd()
     paths = [str(Path(__file__).parents[3]), *(each for each in sys.path if each not in ("", here))]
+    code = f"import sys; sys.path[:] = {paths}; import gpt.lessons.exercises.child as it; it.main()"
     job = json.dumps({"source": source, "text": text, "seed": seed}).encode()
-    command = [sys.executable, "-I", "-c", BOOT, json.dumps(paths)]
     streams: Any = {"stdin": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with TemporaryFile() as results:
+        command = [sys.executable, "-I", "-c", code]
         process = subprocess.Popen(command, stdout=results, start_new_session=True, **streams)
         try:
             process.communicate(job, seconds)
@@ -98,18 +106,21 @@ def check(source: str, seconds: int, text: str | None = None, seed: int = 1) -> 
             process.kill()
             process.wait()
         results.seek(0)
-        return read(results.read(LARGEST), [*STAGES, *["training"] * (text is not None)], end)
+        return read(results.read(LARGEST), STAGES if text is None else TRAINED, end)
 
 
-def read(lines: bytes, names: list[str], end: str) -> list[Stage]:
+def unfinished(names: Sequence[str], problem: str) -> list[Stage]:
+    """The stages that are left when the first of them has a problem."""
+    missing = [Stage(name, "missing", "", "not checked") for name in names[1:]]
+    return [*(Stage(name, "failed", "", problem) for name in names[:1]), *missing]
+
+
+def read(lines: bytes, names: Sequence[str], end: str) -> list[Stage]:
     """The stages in the lines of a process, which the file may have forged. end: why it ended."""
     try:
         stages = [parsed(Stage, loads(line), "result") for line in lines.splitlines()]
-        forged = [each.name for each in stages] != names[: len(stages)]
+        if [each.name for each in stages] != [*names[: len(stages)]]:
+            raise ValueError("other stages")
     except (ValueError, TypeError, RecursionError):
-        forged = True
-    if forged:
         stages, end = [], "the file has written into the results of its check"
-    if left := names[len(stages) :]:
-        stages.append(Stage(left[0], "failed", "", end))
-    return stages + [Stage(name, "missing", "", "not checked") for name in left[1:]]
+    return stages + unfinished(names[len(stages) :], end)
