@@ -26,12 +26,13 @@ from gpt.lessons.ladder import causal
 
 NAME = "<exercise>"  # of the student's file in tracebacks
 SHAPE = (11, 8, 2, 3, 12, 0.25)  # of the checked GPT: V, T at most, layers, heads, C, p
-CASES = list(product((False, True), (4, 7)))  # training or not; T = D, and T ≠ D
+MODES = "", " in training, where dropout draws"
+CASES = list(product(MODES, (4, 7)))  # the mode; T = D, and T ≠ D
 WRONG_GRADIENTS = "right values, wrong gradients: do not use detach, .data, item or no_grad here"
 EQUAL, NEAR = 1e-4, 0.03  # largest error of a number, and of an id's share of the draws
 FAR = 1e9  # the error of NaN, or of another shape
 CODE: dict[str, Any] = {"torch": torch, "F": F, "inf": torch.inf, "causal": causal}
-CODE["floats"] = partial(torch.randn, requires_grad=True)
+CODE["floats"] = floats = partial(torch.randn, requires_grad=True)
 
 
 def stages(file: ModuleType) -> Iterator[Stage]:
@@ -90,8 +91,7 @@ class Trial:
         raised = {str(each) for each in found if isinstance(each, NotImplementedError)}
         if {"", self.gap["stage"]} & raised or any(it is None or it is ... for it in found):
             return stage("missing", "", f"not yet written: {self.place}")
-        whens = "", "", *[" in training, where dropout draws"] * 2
-        pairs = [*map(self.compared, found, expected, whens)]
+        pairs = [*map(self.compared, found, expected, (mode for mode, _ in self.cases))]
         values, dropped = max(pairs[:2])[0], max(pairs[2:])[0]
         errors = {"values": values, "values in training, with dropout": dropped}
         if self.target is not None and max(values, dropped) < FAR:
@@ -106,9 +106,9 @@ class Trial:
         slip, advice = self.slip(found) or ("", next(wrong, WRONG_GRADIENTS))
         return stage("failed", slip, f"{self.place}: {advice}", checks)
 
-    def call(self, function: Callable[..., Any], training: bool, given: tuple[Any, ...]) -> Any:
+    def call(self, function: Callable[..., Any], mode: str, given: tuple[Any, ...]) -> Any:
         """The result of a function, which may write in its arguments, or the error it raises."""
-        self.model.train(training)
+        self.model.train(mode != MODES[0])
         torch.manual_seed(1)  # dropout at the same place drops the same numbers
         try:
             return function(*(it.clone() if isinstance(it, Tensor) else it for it in given))
@@ -126,7 +126,7 @@ class Trial:
             result = (result == ids).double().mean(0) * EQUAL / NEAR
         return result.detach().double().nan_to_num(FAR, FAR, -FAR)
 
-    def compared(self, found: Any, expected: Any, when: str = "") -> tuple[float, str]:
+    def compared(self, found: Any, expected: Any, mode: str = "") -> tuple[float, str]:
         """The largest difference of two results, 0 of two errors, and the first one in words."""
         if isinstance(found, BaseException):
             return FAR * (not isinstance(expected, BaseException)), problem_of(found)
@@ -138,7 +138,7 @@ class Trial:
         words, wrong = "the ids are not drawn with their probabilities", apart > EQUAL
         for at in wrong.nonzero().tolist()[: self.place != "draw"]:
             one, other = found[tuple(at)], expected[tuple(at)]
-            words = f"first difference at {at}{when}: {one:.4f}, expected {other:.4f}"
+            words = f"first difference at {at}{mode}: {one:.4f}, expected {other:.4f}"
         return float(apart.max()), words
 
     def gradients(self, function: Callable[..., Any]) -> Tensor:
@@ -149,10 +149,9 @@ class Trial:
 
     def leaks(self) -> dict[str, float]:
         """How much the last character changes earlier outputs, and its gradient from them."""
-        x = torch.randn(2, 7, SHAPE[4], requires_grad=True)
-        x = torch.randint(SHAPE[0], (2, 7)) if self.target is self.model else x
+        x = torch.randint(11, (2, 7)) if self.target is self.model else floats(2, 7, 12)
         other = torch.cat((x[:, :-1], x.flip(0)[:, -1:]), dim=1)  # that of the other text
-        early, changed = (self.call(self.target, False, (it,))[:, :-1] for it in (x, other))
+        early, changed = (self.call(self.target, MODES[0], (it,))[:, :-1] for it in (x, other))
         errors = {"change by a later character": self.compared(early, changed)[0]}
         if x.requires_grad:
             gradient = slopes(early, [x]).view_as(x)[:, -1]
