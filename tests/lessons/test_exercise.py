@@ -12,11 +12,12 @@ import torch
 from solved import CODE, UNFILLED, changed, filled
 
 import gpt
-from gpt.config import ModelConfig
+from gpt.config import ModelConfig, SampleConfig
 from gpt.lessons.exercises import child
-from gpt.lessons.exercises.checking import Trial, loaded, stages
+from gpt.lessons.exercises.checking import Trial, function_of, loaded, stages
 from gpt.lessons.exercises.report import STAGES, Stage, check, read
 from gpt.model.gpt import GPT
+from gpt.reading import sampler
 
 TABLE = Path(gpt.__file__).parent / "lessons/exercises/attention.toml"
 GAPS = {each["place"]: each for each in tomllib.loads(TABLE.read_text("utf-8"))["gap"]}
@@ -70,6 +71,15 @@ def test_right_file_is_the_model_of_gptx() -> None:
     model.load_state_dict({n: each for n, each in state.items() if not n.endswith("tril")})
     ids = torch.randint(11, (2, 8))
     torch.testing.assert_close(own(ids), model(ids))
+
+
+@pytest.mark.parametrize(("temperature", "top_k"), [(0.5, None), (0.9, 3), (2, 11)])
+def test_right_probabilities_are_those_of_the_sampler(temperature: float, top_k: int) -> None:
+    gap, logits = GAPS["probabilities"], torch.randn(3, 11).double()
+    found = function_of(gap, gap["right"], None)(logits, temperature, top_k)
+    config = SampleConfig(temperature=temperature, top_k=top_k)
+    expected = sampler.probabilities(logits.numpy(), config)
+    torch.testing.assert_close(found, torch.from_numpy(expected))
 
 
 SLIPS = [
@@ -207,8 +217,6 @@ def test_slip_is_named(place: str, old: str, new: str, slip: str) -> None:
 
 IMPORTS = """
 from math import inf
-from gpt.config import SampleConfig
-from gpt.lessons.tutorials.sampling import shape
 from gpt.lessons.ladder import causal
 """
 
