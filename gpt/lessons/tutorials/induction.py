@@ -81,7 +81,7 @@ def steps(material: Material) -> Iterator[Step]:
         "x_query · W_QK · x_key, where W_QK = W_Qᵀ · W_K / √D. Layer 0 reads only the places: the "
         f"place just before gets the score {SCORE:g}, others get 0. W_OV = W_O · W_V writes the "
         "word that the head attends to into the columns “before”.",
-        "stream = [word | before | next | place]    before = softmax(masked scores) · words",
+        "stream = [word, before, next, place]    before = softmax(masked scores) · words",
         (
             by_word("words", x, rows=rows),
             table("W_QK of layer 0, by places", model.W[0, 0, place, place]),

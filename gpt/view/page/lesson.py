@@ -6,6 +6,7 @@ again when it opens, and after a change of the numbers that they follow from.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpt.blocks import Checks, Note
+from gpt.blocks import Checks
 from gpt.blocks import Table as Grid
 from gpt.lessons.lesson import DIGITS, Lesson, Step, Table
 from gpt.view.html import html_of, safe
@@ -30,6 +31,11 @@ LESSON = Kind(
 )
 #: What a text cites, as in "Vaswani et al. 2017".
 SOURCE = r"(?:de )?[A-Z][\w’-]+(?: et al\.|(?:, [A-Z][\w’-]+)* & [A-Z][\w’-]+)? (?:1[6-9]|20)\d\d"
+#: Operators of rules -> the names of their functions in rules.js.
+OPERATORS: dict[type[ast.AST], str] = {
+    **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@"},
+    **{ast.Lt: "<", ast.GtE: ">=", ast.Eq: "=="},
+}
 #: Number of a table in the page -> the table, and the numbers of the tables that its rule names.
 Tables = Mapping[int, tuple[Table, Mapping[str, int]]]
 
@@ -65,12 +71,43 @@ def lesson_page(
                     "shape": values.shape,
                     "base64": in_base64(values),
                     "digits": digits if table.digits is None else table.digits,
-                    "rule": table.rule,
+                    "rule": tree_of(table.rule) if table.rule else None,
                     "uses": uses,
                 }
     title = lessons[0].name if len(lessons) == 1 else "lessons"
     payload = to_json({"tables": records, "answers": answers, "start": start})
     return template(LESSON)(title, payload, "\n".join(content))
+
+
+def tree_of(rule: str | ast.AST) -> Any:
+    """A rule as rules.js computes it: a number, the key of a table, or a list of a function's name
+    and its operands. Raises SyntaxError, or ValueError for what Python has and rules do not.
+    """
+    match ast.parse(rule, mode="eval").body if isinstance(rule, str) else rule:
+        case ast.Constant(value):
+            return value
+        case ast.Name("inf"):
+            return ["inf"]
+        case ast.Name(key):
+            return key
+        case ast.UnaryOp(ast.USub(), operand):
+            return ["*", -1, tree_of(operand)]
+        case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]) if (
+            type(operator) in OPERATORS
+        ):
+            return [OPERATORS[type(operator)], tree_of(left), tree_of(right)]
+        case ast.Call(ast.Name(name), operands):
+            return [name, *map(tree_of, operands)]
+        case ast.Attribute(operand, "T"):
+            return ["T", tree_of(operand)]
+        case ast.Subscript(operand, index):
+            indices = index.elts if isinstance(index, ast.Tuple) else [index]
+            return ["part", tree_of(operand), *map(tree_of, indices)]
+        case ast.Slice(lower, upper, step):
+            bounds = {"start": lower, "stop": upper, "step": step}
+            return {name: ast.literal_eval(each) for name, each in bounds.items() if each}
+        case unknown:
+            raise ValueError(f"{ast.unparse(unknown)} is no rule")
 
 
 def _article(lesson: Lesson, steps: Sequence[str]) -> str:
@@ -108,27 +145,28 @@ def _figure(number: int, table: Table, role: str, digits: int, full: bool) -> st
     order = np.arange(table.values.size).reshape(table.values.shape)
     blocks = table.blocks(digits, full)[1:]
     places = replace(table, values=order, digits=0).blocks(0, full)[1:]
-    parts = []
-    for block, place in zip(blocks, places, strict=True):
-        if isinstance(block, Note):
-            parts.append(html_of(block))
-        elif isinstance(block, Grid) and isinstance(place, Grid):
-            heads = "".join(
-                f'<th scope="col"><bdi>{safe(c.title)}</bdi></th>' for c in block.columns
-            )
-            rows = "".join(
-                f'<tr><th scope="row"><bdi>{safe(row[0].text)}</bdi></th>'
-                + "".join(
-                    f'<td data-at="{at.text}">{safe(cell.text)}</td>'
-                    for cell, at in zip(row[1:], at_row[1:], strict=True)
-                )
-                + "</tr>"
-                for row, at_row in zip(block.rows, place.rows, strict=True)
-            )
-            parts.append(f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>")
+    parts = [
+        _grid(block, place)
+        if isinstance(block, Grid) and isinstance(place, Grid)
+        else html_of(block)
+        for block, place in zip(blocks, places, strict=True)
+    ]
     title = f"{safe(table.name)} <small>{table.shape}</small>"
     rule = f"<code>= {safe(table.rule)}</code>" if table.rule and role == "result" else ""
     return (
         f'<figure class="{role}" data-table="{number}" aria-label="{safe(table.name)}">'
         f'<figcaption>{title}{rule}</figcaption><div class="scroll">{"".join(parts)}</div></figure>'
     )
+
+
+def _grid(grid: Grid, places: Grid) -> str:
+    """Rows of cells; those for rows that are left out have no place."""
+    heads = "".join(f'<th scope="col"><bdi>{safe(c.title)}</bdi></th>' for c in grid.columns)
+    rows = ""
+    for (name, *cells), (_, *at) in zip(grid.rows, places.rows, strict=True):
+        rows += f'<tr><th scope="row"><bdi>{safe(name.text)}</bdi></th>'
+        for cell, place in zip(cells, at, strict=True):
+            rows += f'<td data-at="{place.text}">' if place.text.isdigit() else "<td>"
+            rows += f"{safe(cell.text)}</td>"
+        rows += "</tr>"
+    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"

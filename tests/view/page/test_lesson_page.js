@@ -4,7 +4,7 @@
 import { judged, shown } from "../../../gpt/view/page/assets/lesson/guess.js";
 import { evaluate, nested } from "../../../gpt/view/page/assets/lesson/rules.js";
 
-/** The numbers of a rule, one after the other. @param {string} rule
+/** The numbers of a rule, one after the other. @param {any} rule
  * @param {Record<string, {shape: number[], values: Float64Array}>} tables */
 export function ruled(rule, tables) {
   const value = evaluate(rule, (key) => nested([...tables[key].values], tables[key].shape));

@@ -21,7 +21,7 @@ from gpt.lessons import catalogue
 from gpt.lessons.catalogue import LESSONS
 from gpt.lessons.lesson import Lesson, Step, Table, digits_of
 from gpt.view.mathml import mathml_of
-from gpt.view.page.lesson import lesson_page
+from gpt.view.page.lesson import lesson_page, tree_of
 
 RULED = ("simple", "shiny", "trainable", "causal", "dropout", "multi-head", "positions", "cross")
 RULED += ("sampling",)
@@ -44,7 +44,7 @@ def test_every_rule_gives_the_numbers_of_its_table_in_python_and_in_javascript(
         expected = table.values.ravel()
         by_python = np.array(evaluate(table.rule, before), np.float64).ravel()
         records = {key: {"shape": v.shape, "values": v.ravel() * 1.0} for key, v in before.items()}
-        by_script = script("ruled", table.rule, records)
+        by_script = script("ruled", tree_of(table.rule), records)
         for numbers in (by_python, by_script):
             np.testing.assert_allclose(
                 numbers, expected, rtol=1e-12, atol=1e-12, err_msg=table.name
@@ -76,14 +76,14 @@ def test_rules_have_pythons_precedence_slices_and_broadcasting(
     records = {key: {"shape": v.shape, "values": v.ravel()} for key, v in tables.items()}
     with np.errstate(all="ignore"):
         expected = np.ravel(evaluate(rule, tables))
-    np.testing.assert_allclose(script("ruled", rule, records), expected * 1.0, rtol=1e-14)
+    np.testing.assert_allclose(script("ruled", tree_of(rule), records), expected * 1.0, rtol=1e-14)
 
 
 def test_what_is_no_rule_is_an_error(script: JavaScript) -> None:
     records = {"x": {"shape": (2,), "values": np.ones(2)}}
     for wrong in ("x +", "x y", "x[0", "(x", "x.S", "unknown", "hack(x)", "x @ range(3)", "x ** 2"):
-        with pytest.raises(JavaScriptError):
-            script("ruled", wrong, records)
+        with pytest.raises((SyntaxError, ValueError, JavaScriptError)):
+            script("ruled", tree_of(wrong), records)
 
 
 def test_the_page_writes_numbers_as_python_does(script: JavaScript) -> None:
@@ -203,6 +203,14 @@ def test_a_step_has_its_tables_and_the_earlier_ones_that_its_rules_use() -> None
     assert steps[1] == [("inputs", "earlier"), ("scores of “journey”", "result")]
     assert steps[4][:2] == [("inputs", "earlier"), ("weights of “journey”", "earlier")]
     assert steps[6] == [("scores", "earlier"), ("weights", "result"), ("row sums", "result")]
+
+
+def test_a_row_that_stands_for_others_has_nothing_to_guess() -> None:
+    page = lesson_page([played("simple", tuple("abcdefghijklmn"))])
+    assert '<th scope="row"><bdi>…</bdi></th><td>…</td>' in page
+    places = re.findall('data-at="([^"]*)"', page)
+    assert places
+    assert all(place.isdigit() for place in places)
 
 
 def test_the_page_has_the_numbers_of_tables_in_rules_and_every_text() -> None:

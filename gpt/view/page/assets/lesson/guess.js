@@ -11,14 +11,9 @@ export function shown(value, digits) {
   const [exact, short] = [size.toFixed(Math.min(100, digits + 60)), size.toFixed(digits)];
   const cut = exact.slice(0, exact.indexOf(".") + (digits && digits + 1));
   const half = /^\.?50*$/.test(exact.slice(cut.length)) && /[02468]$/.test(cut);
-  const text = size >= 1e6 ? scientific(size) : half ? cut : short;
+  const large = size.toExponential(1).replace(/\+(\d)$/, "+0$1");
+  const text = size >= 1e6 ? large : half ? cut : short;
   return (value < 0 && /[1-9]/.test(text) ? "−" : "") + text;
-}
-
-/** @param {number} size */
-function scientific(size) {
-  const [digits, power] = size.toExponential(1).split("e+");
-  return `${digits}e+${power.padStart(2, "0")}`;
 }
 
 /** What one entered as a number, with a comma or a point; NaN for anything else. @param {string} text */
@@ -28,11 +23,8 @@ export function entered(text) {
   return /^[-+]?(\d+\.?\d*|\.\d+)$/.test(plain) ? Number(plain) : NaN;
 }
 
-/**
- * Whether a guess is right to its own digits or those of the table, and what to say of it.
- * @param {string} text @param {number} value @param {number} digits
- * @returns {[boolean, string]}
- */
+/** Whether a guess is right to its own digits or those of the table, and what to say of it.
+ * @param {string} text @param {number} value @param {number} digits @returns {[boolean, string]} */
 export function judged(text, value, digits) {
   const guess = entered(text);
   if (Number.isNaN(guess)) return [false, `“${text}” is not a number.`];
