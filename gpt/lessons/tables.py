@@ -5,7 +5,7 @@ numbers, which are the same on all machines.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,9 +39,13 @@ def complaint(call: Callable[[], object]) -> str:
     return "nothing"
 
 
-def table(name: str, tensor: Tensor, rule: str = "", /, **labels: Any) -> Table:
-    """A Table of the tensor's numbers and their rule; `labels` are its other fields."""
-    return Table(name, tensor.detach().numpy(), rule=rule, **labels)
+def table(
+    name: str, numbers: Tensor | Mapping[str, Tensor], rule: str = "", /, **labels: Any
+) -> Table:
+    """A Table of a tensor, or of columns by their names; `labels` are its other fields."""
+    if not isinstance(numbers, Tensor):
+        labels["columns"], numbers = tuple(numbers), torch.stack([*numbers.values()], dim=-1)
+    return Table(name, numbers.detach().numpy(), rule=rule, **labels)
 
 
 def same(name: str, one: Tensor, other: Tensor, bound: float = EQUAL) -> Check:

@@ -57,6 +57,7 @@ def show_shares(
     of the first ones, (≤ P, V). names, logits: of V words or characters, which need not be all.
     """
     total, best = shares.sum(dim=0), int(logits.argmax())
+    ratios = (logits - logits[best]).exp()
     return Step(
         "Shares of a logit, and the logit lens",
         "A logit is a product with the stream. As the stream is a sum, so is the logit: each part "
@@ -74,9 +75,7 @@ def show_shares(
         "later ones.",
         (
             same("sum of shares = logits", total, logits),
-            same(
-                "last lens = e^logit / Σ", lens[-1] / lens[-1, best], (logits - logits[best]).exp()
-            ),
+            same("last lens = e^logit / Σ", lens[-1] / lens[-1, best], ratios),
         ),
     )
 
@@ -104,11 +103,9 @@ def _compare(seed: int) -> Iterator[Step]:
     right = (difference * signs[:, None] > 0).sum(dim=0)
     counts, nth = right.bincount(minlength=len(TEXTS) + 1), int(right.argmax())
     one = torch.stack([scores[n, nth, text.index("b")] for n, text in enumerate(TEXTS)])
-    keys = [model.words.index("b") for model in models]
-    two = torch.stack([m.scores[1][-1, at] for m, at in zip(models, keys, strict=True)])
-    weights = [m.weights[0][at] for m, at in zip(models, keys, strict=True)]
-    on_a = [row @ m.added[0] @ m.added[0, -1] for m, row in zip(models, weights, strict=True)]
-    both = torch.stack((one, two), dim=1)
+    keys = [(model, model.words.index("b")) for model in models]
+    two = torch.stack([m.scores[1][-1, at] for m, at in keys])
+    on_a = [m.weights[0][at] @ m.added[0] @ m.added[0, -1] for m, at in keys]
     yield Step(
         "What a score can depend on",
         f"After the texts {', '.join(TEXTS)}, an induction head predicts {', '.join(ANSWERS)}. In "
@@ -117,7 +114,7 @@ def _compare(seed: int) -> Iterator[Step]:
         "only in the first of them. Layer 1 also reads what layer 0 wrote, so its scores differ. "
         f"The table has one layer with random weights, seed {seed}, and layer 1 from above.",
         "score = query(last a) · key(b)",
-        (table("scores of b", both, rows=TEXTS, columns=("one layer", "two layers")),),
+        (table("scores of b", {"one layer": one, "two layers": two}, rows=TEXTS),),
         "With one layer, the first and the last number are equal.",
         (
             same("one layer: equal", one[0], one[3]),
@@ -126,7 +123,8 @@ def _compare(seed: int) -> Iterator[Step]:
     )
     p = torch.stack([m.p[-1, [m.vocabulary.index(each) for each in "bd"]] for m in models])
     solved = int(((p[:, 0] - p[:, 1]) * signs > 0).sum())
-    shown = torch.stack((difference[:, nth], sums[:, nth], *p.T), dim=1)
+    found = {"difference": difference[:, nth], "Z × diff.": sums[:, nth]}
+    found |= {"p of b": p[:, 0], "p of d": p[:, 1]}
     yield Step(
         "One head cannot, two layers can",
         "Let Z be the sum of one head’s exponentials. Then Z times the difference of two logits is "
@@ -139,12 +137,7 @@ def _compare(seed: int) -> Iterator[Step]:
         "Z × (logit b − logit d) = Σ exp(score) × (logit b − logit d with all weight there)",
         (
             table("models by right answers", counts, columns=tuple("01234"), digits=0),
-            table(
-                "one head; p of the two layers",
-                shown,
-                rows=TEXTS,
-                columns=("difference", "Z × diff.", "p of b", "p of d"),
-            ),
+            table("one head; p of the two layers", found, rows=TEXTS),
         ),
         f"One head is right {int(right.max())} times at most, the two layers {solved} times. "
         "With several heads, each has its own Z: this proof is for one.",

@@ -129,7 +129,7 @@ def steps(material: Material) -> Iterator[Step]:
             same("p = its softmax", model.p, model.predict(stream)),
         ),
     )
-    shown = torch.stack((model.p[-1], without.p[-1]), dim=1)
+    p, changed = model.p[-1], without.p[-1]
     yield Step(
         "Without the first head",
         "Now layer 0’s head writes 0, and layer 1 is computed again. “before” is 0, so all scores "
@@ -137,9 +137,9 @@ def steps(material: Material) -> Iterator[Step]:
         "before = 0    weights[t, s] = 1 / (t + 1)",
         (
             by_query("weights without layer 0", without.weights[1][1:]),
-            table("p with and without", shown, rows=names, columns=("with", "without")),
+            table("p with and without", {"with": p, "without": changed}, rows=names),
         ),
-        f"p of “{names[best]}” was {float(shown[best, 0]):.4f} and is {float(shown[best, 1]):.4f}.",
+        f"p of “{names[best]}” was {float(p[best]):.4f} and is {float(changed[best]):.4f}.",
         (
             same("p = torch’s attention", without.p, without.predict(without.run_at_once())),
             same("weights = 1 / (t + 1)", without.weights[1], flat / flat.sum(dim=1)[:, None]),

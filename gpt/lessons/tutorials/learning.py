@@ -24,6 +24,7 @@ from gpt.lessons.lesson import Material, Step
 from gpt.lessons.tables import inputs_of, same, seeded, table
 
 Named = dict[str, Tensor]
+Moved = tuple[Tensor, Tensor, Tensor]
 Function = Callable[[Tensor], Tensor]
 WEIGHTS = ("embedding", "W_query", "W_key", "W_value", "W_output")
 EPS = 1e-8  # AdamW's, in torch and in gptx
@@ -63,16 +64,9 @@ def run_backward(weights: Named, ids: Tensor, target: int, seen: Named) -> Named
     d_query, d_keys = seen["keys"].T @ d_scores / root, d_scores.outer(query) / root
     d_x = d_keys @ weights["W_key"] + d_values @ weights["W_value"]
     d_x[-1] += d_query @ weights["W_query"]
-    return {
-        "logits": d_logits,
-        "context": d_context,
-        "values": d_values,
-        "a": d_a,
-        "J": jacobian,
-        "scores": d_scores,
-        "query": d_query,
-        "keys": d_keys,
-        "x": d_x,
+    seen_by = {"x": d_x, "query": d_query, "keys": d_keys, "values": d_values, "scores": d_scores}
+    seen_by |= {"J": jacobian, "a": d_a, "context": d_context, "logits": d_logits}
+    return seen_by | {
         "embedding": torch.zeros_like(weights["embedding"]).index_add(0, ids, d_x),
         "W_query": d_query.outer(seen["x"][-1]),
         "W_key": d_keys.T @ seen["x"],
@@ -114,9 +108,7 @@ def measure_slopes(function: Function, at: Tensor, places: list[int], h: float) 
     return torch.stack([(function(up) - function(down)) / (up - down).sum() for up, down in pairs])
 
 
-def step_adamw(
-    w: Tensor, m: Tensor, v: Tensor, g: Tensor, step: int, config: TrainConfig
-) -> tuple[Tensor, Tensor, Tensor]:
+def step_adamw(w: Tensor, m: Tensor, v: Tensor, g: Tensor, step: int, config: TrainConfig) -> Moved:
     """Weights w and moments m and v after step 1, 2 … of AdamW, from those before and gradients g.
 
     Kingma & Ba 2015; Loshchilov & Hutter 2019 for the decay of the weights.
@@ -128,9 +120,7 @@ def step_adamw(
     return w - config.learning_rate * move, m, v
 
 
-def step_torch(
-    w: Tensor, m: Tensor, v: Tensor, g: Tensor, step: int, config: TrainConfig
-) -> tuple[Tensor, Tensor, Tensor]:
+def step_torch(w: Tensor, m: Tensor, v: Tensor, g: Tensor, step: int, config: TrainConfig) -> Moved:
     """The same by the function that torch.optim.AdamW calls.
 
     The class itself imports torch's compiler, which takes two seconds.
@@ -168,7 +158,7 @@ def steps(material: Material) -> Iterator[Step]:
     logits = output(head(embedding(ids)[None])[0, -1])
     loss, p = F.cross_entropy(logits, torch.tensor(target)), F.softmax(logits, dim=0)
     seen = run_forward(weights, ids, target)
-    shown = torch.stack((logits, p, -F.log_softmax(logits, dim=0)), dim=1)
+    predictions = {"logit": logits, "p": p, "−ln p": -F.log_softmax(logits, dim=0)}
     yield Step(
         "From words to a loss",
         f"A GPT learns to predict the next word. Here a very small one reads “{' '.join(reads)}” "
@@ -180,7 +170,7 @@ def steps(material: Material) -> Iterator[Step]:
         "logits = W_output · context    loss = −ln softmax(logits)[target]",
         (
             table("inputs", embedding(all_ids), rows=words),
-            table("predictions", shown, rows=vocabulary, columns=("logit", "p", "−ln p")),
+            table("predictions", predictions, rows=vocabulary),
         ),
         f"The loss is {loss.item():.4f}. If all p were equal: ln {size} = {math.log(size):.4f}.",
         (
@@ -188,26 +178,26 @@ def steps(material: Material) -> Iterator[Step]:
             same("loss = F.cross_entropy", seen["loss"], loss),
         ),
     )
-    by_hand = run_backward(weights, ids, target, seen)
+    d = run_backward(weights, ids, target, seen)
     by_torch = dict(zip(seen, torch.autograd.grad(seen["loss"], [*seen.values()]), strict=True))
     by_torch |= dict(zip(WEIGHTS, torch.autograd.grad(loss, matrices), strict=True))
 
     def agree(*names: str) -> Check:
-        one, other = (torch.cat([g[n].flatten() for n in names]) for g in (by_hand, by_torch))
+        one, other = (torch.cat([g[n].flatten() for n in names]) for g in (d, by_torch))
         return same(f"{', '.join(f'∂{name}' for name in names)} = autograd", one, other)
 
-    shown = torch.stack((p, (torch.arange(size) == target).double(), by_hand["logits"]), dim=1)
+    right = torch.eye(size, dtype=p.dtype)[target]
     yield Step(
         "The gradient of the logits",
         "The gradient says for each number how fast the loss rises if this number rises: a slope. "
         "For −ln p of a softmax, the gradient of a logit is its p, minus 1 at the right word "
         "(Bridle 1990). From here on, ∂y is short for ∂loss / ∂y.",
         "∂logits = p − 1[target]",
-        (table("∂logits", shown, rows=vocabulary, columns=("p", "1[target]", "∂logits")),),
+        (table("∂logits", {"p": p, "1[target]": right, "∂logits": d["logits"]}, rows=vocabulary),),
         f"Only {answer} can have a gradient below 0: if its logit rises, the loss falls.",
-        (agree("logits"), same("sum = 0", by_hand["logits"].sum(), torch.zeros(()))),
+        (agree("logits"), same("sum = 0", d["logits"].sum(), torch.zeros(()))),
     )
-    shown = torch.stack((seen["context"], by_hand["context"]))
+    shown = torch.stack((seen["context"], d["context"]))
     yield Step(
         "Through the output matrix",
         "Backpropagation (Rumelhart, Hinton & Williams 1986) goes from the loss back to the words "
@@ -217,12 +207,11 @@ def steps(material: Material) -> Iterator[Step]:
         "∂W_output = ∂logits ⊗ context    ∂context = W_outputᵀ · ∂logits",
         (
             table("context and its gradient", shown, rows=("context", "∂context")),
-            table("∂W_output", by_hand["W_output"], rows=vocabulary),
+            table("∂W_output", d["W_output"], rows=vocabulary),
         ),
         "Each row of ∂W_output is the context times one number.",
         (agree("W_output"), agree("context")),
     )
-    shown = torch.stack((seen["a"], by_hand["a"], by_hand["scores"]), dim=1)
     yield Step(
         "Through the attention weights",
         "The context is the sum of attention weight a[j] × values[j]. So ∂values[j] is a[j] × "
@@ -231,9 +220,9 @@ def steps(material: Material) -> Iterator[Step]:
         "weight rises and the others fall.",
         "∂values = a ⊗ ∂context    ∂a = values · ∂context    J = diag(a) − aaᵀ    ∂scores = J · ∂a",
         (
-            table("∂values", by_hand["values"], rows=reads),
-            table("J", by_hand["J"], rows=reads, columns=reads),
-            table("∂scores", shown, rows=reads, columns=("a", "∂a", "∂scores")),
+            table("∂values", d["values"], rows=reads),
+            table("J", d["J"], rows=reads, columns=reads),
+            table("∂scores", {"a": seen["a"], "∂a": d["a"], "∂scores": d["scores"]}, rows=reads),
         ),
         "∂scores sum to 0: if all scores rise by the same number, no weight changes.",
         (agree("values"), agree("a", "scores")),
@@ -245,11 +234,11 @@ def steps(material: Material) -> Iterator[Step]:
         "each matrix is an outer product again, summed over the words.",
         "∂query = keysᵀ · ∂scores / √D    ∂keys = ∂scores ⊗ query / √D    "
         "∂W_query = ∂query ⊗ x[last]    ∂W_key = ∂keysᵀ · x    ∂W_value = ∂valuesᵀ · x",
-        tuple(table(f"∂{name}", by_hand[name]) for name in WEIGHTS[1:4]),
+        tuple(table(f"∂{name}", d[name]) for name in WEIGHTS[1:4]),
         "" if len(reads) > 1 else "A single word has weight 1 with any score, so ∂scores are 0.",
         (agree("query", "keys"), agree(*WEIGHTS[1:4])),
     )
-    learns = bool(join(by_hand).abs().max() > NEAR)
+    learns = bool(join(d).abs().max() > NEAR)
     unread = "" if target in ids else f"{answer} is predicted, but not read: its row is 0."
     yield Step(
         "To the embedding",
@@ -258,7 +247,7 @@ def steps(material: Material) -> Iterator[Step]:
         "of ∂embedding is the sum of two rows of ∂x. With tied weights (--tied; Press & Wolf "
         "2017), W_output is the embedding itself, and every row gets a gradient from its logit.",
         "∂x = ∂keys · W_key + ∂values · W_value    ∂x[last] += ∂query · W_query",
-        (table("∂embedding", by_hand["embedding"], rows=vocabulary),),
+        (table("∂embedding", d["embedding"], rows=vocabulary),),
         unread if learns else "All gradients are nearly 0 here, so the lesson ends.",
         (agree("embedding"),),
     )
@@ -268,9 +257,9 @@ def steps(material: Material) -> Iterator[Step]:
 
     if learns:
         large = [max(1.0, float(seen[n].detach().abs().max())) for n in ("scores", "logits")]
-        yield _differences(loss_at, weights, by_hand, noise=16 * EPSILON / H * math.prod(large))
-        yield step_sgd(loss_at, join(weights), join(by_hand))
-        yield _adamw(weights, by_hand, vocabulary)
+        yield _differences(loss_at, weights, d, noise=16 * EPSILON / H * math.prod(large))
+        yield step_sgd(loss_at, join(weights), join(d))
+        yield _adamw(weights, d, vocabulary)
 
 
 def _differences(loss_at: Function, weights: Named, by_hand: Named, noise: float) -> Step:
@@ -281,7 +270,7 @@ def _differences(loss_at: Function, weights: Named, by_hand: Named, noise: float
     errors = (torch.stack(other) - g[at]).square().mean(dim=1).sqrt() / largest
     digits = -errors.clamp(EPSILON, 1).log10()
     bound = float((wider - slopes).abs().max()) / 2 + noise  # the error is a third of it
-    clear, both = bound < NEAR * largest, torch.stack((g[at], slopes), dim=1)
+    clear = bound < NEAR * largest
     return Step(
         "A test with finite differences",
         "A gradient can be tested without calculus: compute the loss with one number larger by h, "
@@ -291,7 +280,7 @@ def _differences(loss_at: Function, weights: Named, by_hand: Named, noise: float
         "With a small h, only the last digits of the two losses differ (Press et al. 2007).",
         "slope = (loss(w + h) − loss(w − h)) / 2h",
         (
-            table(f"slopes, h = {H:g}", both, rows=WEIGHTS, columns=("∂w", "slope"), digits=7),
+            table(f"slopes, h = {H:g}", {"∂w": g[at], "slope": slopes}, rows=WEIGHTS, digits=7),
             table("right digits", digits, columns=tuple(f"{h:g}" for h in HS), digits=0),
         ),
         "" if clear else "Here the loss is too steep or too curved for such a test.",
@@ -305,8 +294,8 @@ def step_sgd(loss_at: Function, w: Tensor, g: Tensor) -> Step:
     along = torch.autograd.functional.jvp(loss_at, w, g)[1]  # type: ignore[no-untyped-call]
     rates = torch.tensor(SHARES, dtype=w.dtype) * loss / square
     predicted, real = rates * square, torch.stack([loss - loss_at(w - r * g) for r in rates])
-    shown = torch.stack((rates, predicted, real, real / predicted.clamp(EPSILON)), dim=1)
-    names = ("rate", "predicted", "real", "real/pred.")
+    ratio = real / predicted.clamp(EPSILON)
+    falls = {"rate": rates, "predicted": predicted, "real": real, "real/pred.": ratio}
     return Step(
         "One step of SGD",
         "Gradient descent subtracts the gradient times a learning rate from all weights at once. "
@@ -315,9 +304,9 @@ def step_sgd(loss_at: Function, w: Tensor, g: Tensor) -> Step:
         f"the sum of all squared gradients, is {float(square):.4f}. Then the small rate removes "
         f"{SHARES[0]:.0%} of the loss, and the large one {SHARES[1]:.0%}, which is impossible.",
         "w ← w − rate × ∂w    predicted fall = rate × |g|²",
-        (table("falls", shown, rows=("small", "large"), columns=names),),
+        (table("falls", falls, rows=("small", "large")),),
         "The gradient is the slope at one point: it predicts the fall of small steps only."
-        if abs(shown[0, 3] - 1) < 0.05
+        if abs(ratio[0] - 1) < 0.05
         else "Here even the small step is too large for this prediction.",
         (same("|g|² = autograd’s slope along g", along, square),),
     )
@@ -332,7 +321,8 @@ def _adamw(weights: Named, by_hand: Named, vocabulary: tuple[str, ...]) -> Step:
         ours.append(step_adamw(*ours[-1], g, step, config))
         theirs.append(step_torch(*theirs[-1], g, step, config))
     moves, expected = ([(s[0] - w) / rate for s in each[1:]] for each in (ours, theirs))
-    shown = torch.stack((g, *ours[1][1:], moves[0]), dim=1)[find_largest(by_hand)]
+    m, v, at = *ours[1][1:], find_largest(by_hand)
+    shown = {"∂w": g[at], "m": m[at], "v": v[at], "move/rate": moves[0][at]}
     first = -g / (g.abs() + EPS) - decay * w
     return Step(
         "One step of AdamW",
@@ -344,7 +334,7 @@ def _adamw(weights: Named, by_hand: Named, vocabulary: tuple[str, ...]) -> Step:
         "m ← β₁ m + (1 − β₁) ∂w    v ← β₂ v + (1 − β₂) ∂w²    "
         "w ← w − rate × (m / (1 − β₁ᵗ) / (√(v / (1 − β₂ᵗ)) + ε) + decay × w)",
         (
-            table("first step", shown, rows=WEIGHTS, columns=("∂w", "m", "v", "move/rate")),
+            table("first step", shown, rows=WEIGHTS),
             table("W_output’s move/rate", split(moves[0], weights)["W_output"], rows=vocabulary),
         ),
         "Divided by 1 − β, the first m and v are ∂w and ∂w². So their quotient m / √v is 1 or −1: "

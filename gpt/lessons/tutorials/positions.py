@@ -21,6 +21,7 @@ from gpt.model.positions import POSITIONS, ROTARY_BASE, Position, Rotary, Sinuso
 
 SEED, WIDTH, SHIFT = 123, 4, 3  # SHIFT: places by which a text moves
 ROUNDED = 1e-5  # bound for scores of the model's Rotary, whose constants are rounded to float32
+TURNS = "range({})[:, None] * frequencies_ω"  # rule of the angles of so many places
 PAIRS = tuple(f"pair {pair}" for pair in range(WIDTH // 2))
 GPT2 = ModelConfig(vocab_size=1, block_size=1024, n_layer=12, n_head=12, n_embd=768)
 
@@ -114,7 +115,7 @@ def _add(text: Text) -> Iterator[Step]:
             same("rows moved with positions: = P · contexts", moved, before["learned"][order]),
         ),
     )
-    turns = f"range({T})[:, None] * frequencies_ω"
+    turns, products = TURNS.format(T), "sinusoidal_positions @ sinusoidal_positions.T"
     waves = torch.stack((text.angles.sin(), text.angles.cos()), dim=-1).flatten(-2)  # (T, C)
     yield Step(
         "Sinusoidal positions: a computed row for each place",
@@ -127,11 +128,7 @@ def _add(text: Text) -> Iterator[Step]:
         (
             table("frequencies ω", text.speeds, columns=PAIRS),
             table("sinusoidal positions", waves, f"interleave(sin({turns}), cos({turns}))"),
-            table(
-                "products of position rows",
-                waves @ waves.T,
-                "sinusoidal_positions @ sinusoidal_positions.T",
-            ),
+            table("products of position rows", waves @ waves.T, products),
         ),
         "In the second table, the numbers on each diagonal are equal.",
         (
@@ -146,7 +143,9 @@ def _rotate(text: Text, asked: int) -> Iterator[Step]:
     words, x, T, angles, speeds = text.words, text.x, len(text.x), text.angles, text.speeds
     plain, model = (text.attend(kind, x) for kind in ("none", "rotary"))
     q, k, turned = plain["q"], plain["k"], turn(plain["q"], angles)
-    even, odd = "queries[:, ::2]", "queries[:, 1::2]"
+    even, odd, turns = "queries[:, ::2]", "queries[:, 1::2]", TURNS.format(T)
+    x_axis = f"{even} * cos(angles) - {odd} * sin(angles)"
+    y_axis = f"{even} * sin(angles) + {odd} * cos(angles)"
     products = torch.view_as_complex(q.view(T, -1, 2)) * torch.exp(1j * angles)  # (T, D/2)
     yield Step(
         "Rotary positions: queries and keys are turned",
@@ -156,17 +155,9 @@ def _rotate(text: Text, asked: int) -> Iterator[Step]:
         "q′[2i] = q[2i] · cos a − q[2i + 1] · sin a    "
         "q′[2i + 1] = q[2i] · sin a + q[2i + 1] · cos a    a = t · ω[i]",
         (
-            table(
-                "angles", angles, f"range({T})[:, None] * frequencies_ω", rows=words, columns=PAIRS
-            ),
+            table("angles", angles, turns, rows=words, columns=PAIRS),
             table("queries", q, rows=words),
-            table(
-                "turned queries",
-                turned,
-                f"interleave({even} * cos(angles) - {odd} * sin(angles), "
-                f"{even} * sin(angles) + {odd} * cos(angles))",
-                rows=words,
-            ),
+            table("turned queries", turned, f"interleave({x_axis}, {y_axis})", rows=words),
         ),
         "The angle of the first place is 0, so its query stays. Pair 1 turns slowly.",
         (

@@ -151,8 +151,7 @@ def steps_of(logits: Tensor, words: Sequence[str], seed: int | None) -> Iterator
 
 def _columns(name: str, words: Sequence[str], rule: str = "", /, **columns: Tensor) -> Table:
     """A table with a row for each word."""
-    stacked = torch.stack([*columns.values()], 1)
-    return table(name, stacked, rule, rows=tuple(words), columns=(*columns,))
+    return table(name, columns, rule, rows=tuple(words))
 
 
 def _temperature(logits: Tensor, words: Sequence[str]) -> Step:
@@ -160,6 +159,7 @@ def _temperature(logits: Tensor, words: Sequence[str]) -> Step:
     softened = {f"T = {T:g}": soften(logits, T) for T in (0, SHARP, 1, FLAT)}
     greedy, sharp, p, flat = softened.values()
     bits = torch.special.entr(torch.stack([*softened.values()])).sum(dim=1) / log(2)
+    summands = "where(temperatures.T == 0, 0, -temperatures.T * log2(temperatures.T))"
     rules = [f"where(before({P_OF}, {P_OF}) == 0, 1, 0)"]
     rules += [f"softmax({LOGIT_OF} / {T:g})" for T in (SHARP, 1, FLAT)]
     gap = float(logits[0] - logits[1]) if len(words) > 1 else 0.0
@@ -171,12 +171,7 @@ def _temperature(logits: Tensor, words: Sequence[str]) -> Step:
         "p = softmax(logits / T)    p[i] / p[j] = (p[i] / p[j] at T = 1) ^ (1 / T)",
         (
             _columns("temperatures", words, f"columns({', '.join(rules)})", **softened),
-            table(
-                "entropy in bits",
-                bits,
-                "sum(where(temperatures.T == 0, 0, -temperatures.T * log2(temperatures.T)))",
-                columns=tuple(softened),
-            ),
+            table("entropy in bits", bits, f"sum({summands})", columns=tuple(softened)),
         ),
         f"The first word is {float(p[0] / p[-1]):,.2f} times as likely as the last one at T = 1, "
         f"{float(sharp[0] / sharp[-1]):,.2f} times at T = {SHARP:g}, and "
