@@ -74,6 +74,7 @@ def steps(material: Material) -> Iterator[Step]:
     second = erased / erased.sum(dim=-1, keepdim=True)
     erased_kept = bool((erased.sum(dim=-1) > LEAST).all())
     rule = f"softmax(scores * tril / {root})"
+    again = divided.format(f"({rule} * tril)")
     yield Step(
         "Second way: erase the scores too",
         "Set the scores of later words to 0 before softmax. That alone hides nothing, as exp(0) is "
@@ -82,12 +83,7 @@ def steps(material: Material) -> Iterator[Step]:
         "w = softmax(scores × tril / √D) × tril    weights = w / row sums of w",
         (
             table("softmax(scores × tril / √D)", early, rule, **both),
-            table(
-                "erased, renormalised",
-                second,
-                divided.format(f"({rule} * tril)") * erased_kept,
-                **both,
-            ),
+            table("erased, renormalised", second, again * erased_kept, **both),
         ),
         notice="" if erased_kept else LOST,
         checks=(same("= the first way", second, first),) if kept and erased_kept else (),

@@ -104,6 +104,10 @@ def _trained(pair: Pair) -> Iterator[Step]:
     target, words = pair.target, pair.words
     T, S, width = len(x), *source.shape
     weights, contexts = attention.weights(x, source), attention(x, source)
+    by_keys, by_weights = (
+        f"softmax(queries @ keys.T / sqrt({width}))",
+        "weights_with_matrices @ values",
+    )
     yield Step(
         "With three matrices",
         "`CrossAttention` has the same three matrices as `SelfAttention`, here with random "
@@ -118,16 +122,8 @@ def _trained(pair: Pair) -> Iterator[Step]:
             table("queries", attention.query(x), "target @ W_query.T", rows=target),
             table("keys", attention.key(source), "source @ W_key.T", rows=words),
             table("values", attention.value(source), "source @ W_value.T", rows=words),
-            table(
-                "weights with matrices",
-                weights,
-                f"softmax(queries @ keys.T / sqrt({width}))",
-                rows=target,
-                columns=words,
-            ),
-            table(
-                "contexts with matrices", contexts, "weights_with_matrices @ values", rows=target
-            ),
+            table("weights with matrices", weights, by_keys, rows=target, columns=words),
+            table("contexts with matrices", contexts, by_weights, rows=target),
         ),
         checks=(same("rows sum to 1", weights.sum(dim=-1), torch.ones(T)),),
     )
@@ -142,6 +138,7 @@ def _trained(pair: Pair) -> Iterator[Step]:
     itself, masked = SelfAttention(width, width).double(), CausalAttention(width, width, S).double()
     for module in (itself, masked):
         module.load_state_dict(attention.state_dict())
+    hidden = attention(source, source, causal(S))
     rule = f"softmax(source @ W_query.T @ keys.T / sqrt({width})) @ values"
     yield Step(
         "Self-attention is a special case",
@@ -151,11 +148,7 @@ def _trained(pair: Pair) -> Iterator[Step]:
         (table("self-attention of the source", attention(source, source), rule, rows=words),),
         checks=(
             same("= SelfAttention", attention(source, source), itself(source)),
-            same(
-                "with the mask = CausalAttention",
-                attention(source, source, causal(S)),
-                masked(source),
-            ),
+            same("with the mask = CausalAttention", hidden, masked(source)),
         ),
     )
 
@@ -164,9 +157,10 @@ def _padded(pair: Pair) -> Step:
     """Padding, without a mask and with it."""
     x, attention, size = pair.x, pair.attention, len(pair.source)
     padded, allowed = torch.cat((pair.source, pair.padding)), _real(size, size + 1)
-    weights = attention.weights(x, padded, allowed)
+    unmasked, weights = attention.weights(x, padded), attention.weights(x, padded, allowed)
     labels = {"rows": pair.target, "columns": (*pair.words, "padding")}
     scores = f"queries @ above(keys, padding @ W_key.T).T / sqrt({x.shape[1]})"
+    masked = f"where(range({size + 1}) < {size}, {scores}, -inf)"
     return Step(
         "A mask for padding",
         "The texts of a batch have different lengths, so shorter ones are filled up with padding, "
@@ -175,18 +169,8 @@ def _padded(pair: Pair) -> Step:
         "masked[i, j] = −∞ where source[j] is padding",
         (
             table("padding", pair.padding, rows=("padding",)),
-            table(
-                "weights without a mask",
-                attention.weights(x, padded),
-                f"softmax({scores})",
-                **labels,
-            ),
-            table(
-                "weights with the mask",
-                weights,
-                f"softmax(where(range({size + 1}) < {size}, {scores}, -inf))",
-                **labels,
-            ),
+            table("weights without a mask", unmasked, f"softmax({scores})", **labels),
+            table("weights with the mask", weights, f"softmax({masked})", **labels),
         ),
         checks=(
             same("padding has weight 0", weights[:, size:], torch.zeros(len(x), 1), 0),

@@ -32,19 +32,15 @@ def steps(material: Material) -> Iterator[Step]:
         checks=(same("only 0 and 2", mask * (mask - 2), torch.zeros(T, T), 0),),
     )
     weights = causal_weights(material)
+    dropped = weights * mask
     yield Step(
         "Weights under the mask",
         "The causal weights of the lesson “causal”, with the same mask. Rows no longer sum to 1; a "
         "row may lose all its weights, and its context is then 0 in this step.",
         tables=(
             table("causal weights", weights, **both),
-            table("weights after dropout", weights * mask, "causal_weights * dropout", **both),
-            table(
-                "row sums",
-                (weights * mask).sum(dim=-1),
-                "sum(weights_after_dropout)",
-                columns=words,
-            ),
+            table("weights after dropout", dropped, "causal_weights * dropout", **both),
+            table("row sums", dropped.sum(dim=-1), "sum(weights_after_dropout)", columns=words),
         ),
     )
     masks = dropout_mask((DRAWS, T, T), P, seed)

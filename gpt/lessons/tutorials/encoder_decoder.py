@@ -254,6 +254,9 @@ def _norms(texts: Texts) -> Step:
     x = torch.randn(9, 512, generator=generator, dtype=torch.float64)
     their = (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6)
     factor = (511 / 512) ** 0.5
+    as_torch = factor * F.layer_norm(x, (512,))
+    orders = "post-norm", "pre-norm"
+    places = "input", *(f"block {number}" for number in range(DEPTH))
     return Step(
         "Norms after or before",
         "The paper normalises the sum after each sublayer (post-norm). GPT-2 normalises the input "
@@ -263,24 +266,12 @@ def _norms(texts: Texts) -> Step:
         "first block unchanged, so training needs no slow start (Xiong et al. 2020). Pre-norm is "
         "the default of gptx.",
         "post-norm: x = norm(x + sublayer(x))    pre-norm: x = x + sublayer(norm(x))",
-        (
-            table(
-                "size of the stream",
-                torch.stack(sizes),
-                rows=("post-norm", "pre-norm"),
-                columns=("input", *(f"block {number}" for number in range(DEPTH))),
-            ),
-        ),
+        (table("size of the stream", torch.stack(sizes), rows=orders, columns=places),),
         "The LayerNorm in the tutorial divides by the standard deviation with n − 1; torch’s "
         f"with n. At n = 512 the outputs differ by a factor of {factor:.4f}.",
         (
             Check("post-norm: size 1", float((sizes[0][1:] - 1).abs().max()), 1e-3),
-            same(
-                "tutorial’s norm = factor × LayerNorm",
-                their,
-                factor * F.layer_norm(x, (512,)),
-                1e-4,
-            ),
+            same("tutorial’s norm = factor × LayerNorm", their, as_torch, 1e-4),
         ),
     )
 
@@ -290,11 +281,9 @@ def _size() -> Step:
     config = ModelConfig(**LARGE)
     assert config.encoder
     with torch.device("meta"):  # shapes without numbers
-        counts = [
-            count(nn.Embedding(config.vocab_size, config.n_embd)),
-            count(Block(config.encoder)),
-            count(Block(config)),
-        ]
+        embedding = nn.Embedding(config.vocab_size, config.n_embd)
+        parts = {"embedding": embedding, "encoder": Block(config.encoder), "decoder": Block(config)}
+    counts = [*map(count, parts.values())]
     whole = counts[0] + config.encoder_layers * counts[1] + config.n_layer * counts[2]
     return Step(
         "At the paper’s size",
@@ -305,14 +294,7 @@ def _size() -> Step:
         f"because of cross-attention and its norm; an embedding has {counts[0]:,}. "
         f"All blocks and one embedding have {whole:,}.",
         "",
-        (
-            table(
-                "parameters",
-                torch.tensor(counts),
-                columns=("embedding", "encoder", "decoder"),
-                digits=0,
-            ),
-        ),
+        (table("parameters", torch.tensor(counts), columns=tuple(parts), digits=0),),
         checks=(
             Check("encoder block: 3,150,848", float(abs(counts[1] - 3_150_848)), 0.0),
             Check("embedding: 524,288", float(abs(counts[0] - 524_288)), 0.0),
@@ -329,6 +311,7 @@ def _padding(texts: Texts) -> Step:
     source = torch.where(seen, F.pad(texts.source, (0, 1)), padding)
     logits = texts.model(texts.ids.expand(words + 1, -1), source=source, seen=seen)
     alone = texts.model(texts.ids, source=texts.source[:, :short])[0]
+    labels = {"rows": texts.reads, "columns": texts.vocabulary}
     return Step(
         "Padding changes no logit",
         f"A batch has two sources, of {S} and {short} words, both filled up to {S + 1}. The mask "
@@ -339,9 +322,7 @@ def _padding(texts: Texts) -> Step:
         "logits = model(ids, source=source, seen=seen)",
         (
             table("seen", seen[:2].long(), digits=0),
-            table(
-                f"logits of {short} words", logits[1], rows=texts.reads, columns=texts.vocabulary
-            ),
+            table(f"logits of {short} words", logits[1], **labels),
         ),
         checks=(
             same(f"{words} ids as padding: equal logits", logits[1:], logits[1]),
@@ -407,6 +388,8 @@ def _reset(seed: int) -> Step:
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten())
         spreads = embedded.std(), model.position.table.std(), logits.std(), loss
         found.append(torch.stack([each.detach() for each in spreads]).double())
+    columns = "embedding", "positions", "logits", "loss"
+    labels = {"rows": ("as it is", "tied", "repaired"), "columns": columns}
     expected = (2 * SIZE / (3 * SIZE)) ** 0.5
     _, _, deviation, loss = torch.stack(found[::2]).T
     guess = float((loss - math.log(2 * SIZE) - deviation**2 / 2).abs().max())
@@ -425,14 +408,7 @@ def _reset(seed: int) -> Step:
         "Xavier’s weights spread logits a little wider. The repair lets positions count from the "
         "start, and tied weights begin near a uniform guess.",
         "Xavier: ±√(6 / (rows + columns))    their standard deviation × √d = √(2d / (words + d))",
-        (
-            table(
-                "standard deviations at the start",
-                torch.stack(found),
-                rows=("as it is", "tied", "repaired"),
-                columns=("embedding", "positions", "logits", "loss"),
-            ),
-        ),
+        (table("standard deviations at the start", torch.stack(found), **labels),),
         checks=(
             Check("Xavier: √(2d / (words + d))", abs(float(found[2][0]) - expected), 0.02),
             Check("untied, repaired: ln words + variance / 2", guess, 0.3),
@@ -474,13 +450,14 @@ def _dropout(texts: Texts) -> Step:
         for slip in (False, True):
             if slip:  # what a dropout that forward does not call amounts to
                 block.attention.dropout = block.cross.dropout = nn.Identity()
-            outputs = (
-                block.attention(x, unturned),
-                block.cross(x, unturned, memory=memory),
-                block.feed_forward(x),
-            )
-            shares.append(torch.stack([(each == 0).double().mean() for each in outputs]))
+            outputs = {
+                "attention": block.attention(x, unturned),
+                "cross": block.cross(x, unturned, memory=memory),
+                "feed-fwd": block.feed_forward(x),
+            }
+            shares.append(torch.stack([(each == 0).double().mean() for each in outputs.values()]))
     repaired, slipped = shares
+    shown = torch.stack((slipped, repaired))
     return Step(
         "Slip 4: a dropout that is never applied",
         "DecoderBlock in the tutorial makes self.dropout, but forward does not use it. There "
@@ -489,14 +466,7 @@ def _dropout(texts: Texts) -> Step:
         "than intended, a model overfits sooner. The table shows the share of zeros in the "
         f"outputs in training, with a dropout of {DROPOUT}.",
         "x = norm(x + dropout(sublayer(x)))",
-        (
-            table(
-                "share of zeros",
-                torch.stack((slipped, repaired)),
-                rows=("slip", "Block"),
-                columns=("attention", "cross", "feed-fwd"),
-            ),
-        ),
+        (table("share of zeros", shown, rows=("slip", "Block"), columns=tuple(outputs)),),
         checks=(
             Check("Block drops in each sublayer", float((repaired - DROPOUT).abs().max()), 0.02),
             Check("the slip drops nothing in attention", float(slipped[:2].max()), 1e-3),

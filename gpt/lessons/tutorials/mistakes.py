@@ -69,13 +69,7 @@ def steps(material: Material) -> Iterator[Step]:
         f"standard deviation of about √{size} = {size**0.5:.2f}; divided by √{size}, of 1, which "
         f"suits softmax; divided by √{N_EMBD}, of half that.",
         "scale = 1 / √head_size, not 1 / √n_embd",
-        (
-            table(
-                "spread of the scores",
-                spreads,
-                columns=("raw", f"/ √{size}", f"/ √{N_EMBD}"),
-            ),
-        ),
+        (table("spread of the scores", spreads, columns=("raw", f"/ √{size}", f"/ √{N_EMBD}")),),
         "Queries and keys can grow to compensate, so the model still trains. But its heads start "
         "by distinguishing words only half as well.",
         (Check("√head_size spreads by 1", abs(float(spreads[1]) - 1), 0.05),),
@@ -86,6 +80,7 @@ def steps(material: Material) -> Iterator[Step]:
     weights = weights_of(head.query(x), head.key(x), head.tril)
     output = head(x[None], lambda queries, keys: (queries, keys))[0]
     even = 1 / torch.arange(1, T + 1, dtype=torch.float64)
+    rows = "even share", "slip", "repaired"
     largest = torch.stack((even, hasty_weights.amax(dim=-1), weights.amax(dim=-1)))
     falls = float((largest[:-1] - largest[1:]).max().detach())  # above 0: a row exceeds the next
     yield Step(
@@ -97,12 +92,7 @@ def steps(material: Material) -> Iterator[Step]:
         tables=(
             table("weights with the slip", hasty_weights, **both),
             table("weights, repaired", weights, **both),
-            table(
-                "largest weight of each word’s row",
-                largest,
-                rows=("even share", "slip", "repaired"),
-                columns=words,
-            ),
+            table("largest weight of each word’s row", largest, rows=rows, columns=words),
         ),
         notice="A larger spread is not better: the lesson “trainable” explains why scores that "
         "spread too widely hardly learn. √head_size gives the right spread.",

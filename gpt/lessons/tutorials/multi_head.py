@@ -76,6 +76,7 @@ def steps(material: Material) -> Iterator[Step]:
         ),
     )
     split = to_split(side_by_side)
+    contexts, rule = split.join(batch)[0], _joined("W_query", "W_key", "W_value", HEAD_SIZE)
     yield Step(
         "The same weights, split instead of looped",
         "`SplitAttention` has one large matrix for all queries, one for keys, one for values. Each "
@@ -87,13 +88,7 @@ def steps(material: Material) -> Iterator[Step]:
                 table(f"W_{part} of SplitAttention", getattr(split, part).weight, rows=names)
                 for part in PARTS
             ),
-            table(
-                "contexts before the projection",
-                split.join(batch)[0],
-                _joined("W_query", "W_key", "W_value", HEAD_SIZE),
-                rows=words,
-                columns=names,
-            ),
+            table("contexts before the projection", contexts, rule, rows=words, columns=names),
         ),
         "Head 0 and head 1 are rows 0–1 and 2–3. Your own model stores them in the same way: see "
         "gptx explain mine.",
@@ -103,6 +98,7 @@ def steps(material: Material) -> Iterator[Step]:
         projected = SplitAttention(width, D_OUT, T, HEADS).double()
     outputs = projected(batch)
     by_one = tuple(f"head {head}" for head in range(HEADS))  # a column each
+    rule = _joined("query_weight", "key_weight", "value_weight", D_OUT // HEADS)
     row = "concat @ proj_weight.T + proj_bias"  # of the batch
     yield Step(
         "A projection mixes the heads",
@@ -116,13 +112,7 @@ def steps(material: Material) -> Iterator[Step]:
         "output = concat(contexts) · W_projᵀ + b",
         (
             *(table(f"{part}.weight", getattr(projected, part).weight) for part in PARTS),
-            table(
-                "concat",
-                projected.join(batch)[0],
-                _joined("query_weight", "key_weight", "value_weight", D_OUT // HEADS),
-                rows=words,
-                columns=by_one,
-            ),
+            table("concat", projected.join(batch)[0], rule, rows=words, columns=by_one),
             table("proj.weight", projected.proj.weight),
             table("proj.bias", projected.proj.bias),
             table("output of SplitAttention", outputs, f"stack({row}, {row})", rows=words),

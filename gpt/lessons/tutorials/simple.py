@@ -37,7 +37,7 @@ def steps(material: Material) -> Iterator[Step]:
 
     yield _shares(scores, word, words)
     weights = F.softmax(scores, dim=0)
-    by_hand = scores.exp() / scores.exp().sum()
+    by_hand, rule = scores.exp() / scores.exp().sum(), "exp(scores) / sum(exp(scores))"
     prose = "A library first subtracts the largest score, which only prevents overflow."
     yield Step(
         "Softmax",
@@ -45,9 +45,7 @@ def steps(material: Material) -> Iterator[Step]:
         f"exponential is divided by their sum. The result can be read as probabilities. {prose}",
         "weight[j] = exp(score[j]) / Σ exp(score[k])",
         (
-            table(
-                "weights by exp and sum", by_hand, "exp(scores) / sum(exp(scores))", columns=words
-            ),
+            table("weights by exp and sum", by_hand, rule, columns=words),
             table(f"weights of “{word}”", weights, "softmax(scores)", columns=words),
         ),
         ""

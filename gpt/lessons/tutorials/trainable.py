@@ -90,7 +90,7 @@ def steps(material: Material) -> Iterator[Step]:
         "context = weights · values",
         (table(f"context of “{word}”", context, "weights @ values"),),
     )
-    outputs = attention(x)
+    outputs, plain = attention(x), from_nothing(width)(x)
     rule = f"softmax(inputs @ W_query @ keys.T / sqrt({D_OUT})) @ values"
     yield Step(
         "As a module",
@@ -99,11 +99,7 @@ def steps(material: Material) -> Iterator[Step]:
         tables=(table("contexts of ParameterAttention", outputs, rule, rows=words),),
         checks=(
             same(f"row of “{word}” = by hand", outputs[query], context),
-            same(
-                "W = 1, queries × √d: the lesson “simple” again",
-                from_nothing(width)(x),
-                attend(x),
-            ),
+            same("W = 1, queries × √d: the lesson “simple” again", plain, attend(x)),
         ),
     )
     with seeded(linear_seed):
