@@ -161,8 +161,8 @@ def test_a_rule_with_other_numbers_is_named_and_nothing_can_be_changed(
 ) -> None:
     page = lesson_page([played("simple")])
     path = tmp_path / "wrong.html"
-    product = '["@","weights","inputs"]'
-    path.write_text(page.replace(f'"rule":{product}', f'"rule":["*",1.001,{product}]'))
+    product = '["MatMult","weights","inputs"]'
+    path.write_text(page.replace(f'"rule":{product}', f'"rule":["Mult",1.001,{product}]'))
     opened = open_file(path)
     assert "do not trust" in opened.get_by_role("alert").inner_text()
     assert opened.locator("td input").count() == 0

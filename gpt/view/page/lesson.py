@@ -10,7 +10,6 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -31,13 +30,8 @@ LESSON = Kind(
 )
 #: What a text cites, as in "Vaswani et al. 2017".
 SOURCE = r"(?:de )?[A-Z][\w’-]+(?: et al\.|(?:, [A-Z][\w’-]+)* & [A-Z][\w’-]+)? (?:1[6-9]|20)\d\d"
-#: Operators of rules -> the names of their functions in rules.js.
-OPERATORS: dict[type[ast.AST], str] = {
-    **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.MatMult: "@"},
-    **{ast.Lt: "<", ast.GtE: ">=", ast.Eq: "=="},
-}
-#: Number of a table in the page -> the table, and the numbers of the tables that its rule names.
-Tables = Mapping[int, tuple[Table, Mapping[str, int]]]
+#: Tables by their numbers in the page, with the numbers of the tables that their rules name.
+Tables = Sequence[tuple[Table, Mapping[str, int]]]
 
 
 def lesson_page(
@@ -50,30 +44,29 @@ def lesson_page(
     """One lesson or more as an HTML page. full: tables with all rows and columns. answers: shows
     all results. start: the step of the first lesson that the page shows first.
     """
-    content, records, numbers = [], dict[int, dict[str, Any]](), count()
+    content, tables = list[str](), list[tuple[Table, Mapping[str, int]]]()
     for lesson in lessons:
         known, steps = dict[str, int](), list[str]()
-        tables: dict[int, tuple[Table, Mapping[str, int]]] = {}
         for step in lesson.steps:
-            own = []
-            for table in step.tables:
-                own.append(number := next(numbers))
+            own = range(len(tables), len(tables) + len(step.tables))
+            for number, table in zip(own, step.tables, strict=True):
                 names = re.findall(r"[^\W\d]\w*", table.rule)
-                tables[number] = table, {each: known[each] for each in names if each in known}
+                tables.append((table, {each: known[each] for each in names if each in known}))
                 known[table.key] = number
             steps.append(_step(step, own, tables, digits, full))
         content.append(_article(lesson, steps))
-        used = {each for _, uses in tables.values() for each in uses.values()}
-        for number, (table, uses) in tables.items():
-            if table.rule or number in used:
-                values = table.values.astype("<f8")
-                records[number] = {
-                    "shape": values.shape,
-                    "base64": in_base64(values),
-                    "digits": digits if table.digits is None else table.digits,
-                    "rule": tree_of(table.rule) if table.rule else None,
-                    "uses": uses,
-                }
+    used = {number for _, uses in tables for number in uses.values()}
+    records = {
+        number: {
+            "shape": table.values.shape,
+            "base64": in_base64(table.values.astype("<f8")),
+            "digits": digits if table.digits is None else table.digits,
+            "rule": tree_of(table.rule) if table.rule else None,
+            "uses": uses,
+        }
+        for number, (table, uses) in enumerate(tables)
+        if table.rule or number in used
+    }
     title = lessons[0].name if len(lessons) == 1 else "lessons"
     payload = to_json({"tables": records, "answers": answers, "start": start})
     return template(LESSON)(title, payload, "\n".join(content))
@@ -81,7 +74,8 @@ def lesson_page(
 
 def tree_of(rule: str | ast.AST) -> Any:
     """A rule as rules.js computes it: a number, the key of a table, or a list of a function's name
-    and its operands. Raises SyntaxError, or ValueError for what Python has and rules do not.
+    and its operands; operators have Python's names. Raises SyntaxError, or ValueError for what
+    rules do not have.
     """
     match ast.parse(rule, mode="eval").body if isinstance(rule, str) else rule:
         case ast.Constant(value):
@@ -90,12 +84,10 @@ def tree_of(rule: str | ast.AST) -> Any:
             return ["inf"]
         case ast.Name(key):
             return key
-        case ast.UnaryOp(ast.USub(), operand):
-            return ["*", -1, tree_of(operand)]
-        case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]) if (
-            type(operator) in OPERATORS
-        ):
-            return [OPERATORS[type(operator)], tree_of(left), tree_of(right)]
+        case ast.UnaryOp(operator, operand):
+            return [type(operator).__name__, tree_of(operand)]
+        case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
+            return [type(operator).__name__, tree_of(left), tree_of(right)]
         case ast.Call(ast.Name(name), operands):
             return [name, *map(tree_of, operands)]
         case ast.Attribute(operand, "T"):

@@ -1,5 +1,6 @@
 // @ts-check
-// Computes the rules of a lesson's tables, in float64. Functions take the last axis.
+// Computes the rules of a lesson's tables, in float64. Functions take the last axis. Operators have
+// the names of Python's ast.
 
 /** A number, a row of numbers, rows of rows … @typedef {any} Tensor */
 /** A number, the key of a table, or a list: a function's name and its operands. Of `part`, also a
@@ -12,13 +13,14 @@ const cumsum = (/** @type {number[]} */ row) => row.map((_, n) => total(row.slic
 /** @type {Functions} */
 const FUNCTIONS = {
   ...along(0, {
-    "<": (a, b) => +(a < b),
-    ">=": (a, b) => +(a >= b),
-    "==": (a, b) => +(a === b),
-    "+": (a, b) => a + b,
-    "-": (a, b) => a - b,
-    "*": (a, b) => a * b,
-    "/": (a, b) => a / b,
+    Lt: (a, b) => +(a < b),
+    GtE: (a, b) => +(a >= b),
+    Eq: (a, b) => +(a === b),
+    Add: (a, b) => a + b,
+    Sub: (a, b) => a - b,
+    USub: (a) => -a,
+    Mult: (a, b) => a * b,
+    Div: (a, b) => a / b,
     where: (condition, a, b) => condition ? a : b,
     exp: Math.exp,
     log: Math.log,
@@ -47,7 +49,7 @@ const FUNCTIONS = {
     interleave: (...rows) => transposed(rows).flat(),
   }),
   ...along(2, {
-    "@": product,
+    MatMult: product,
     T: transposed,
     above: (...matrices) => matrices.flat(),
     causal: (/** @type {number[][]} */ x) =>
