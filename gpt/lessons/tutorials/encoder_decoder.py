@@ -95,9 +95,8 @@ class Texts:
     def inputs(self) -> Tensor:
         """(1, S, C): the input of the encoder's first block."""
         found: list[Tensor] = []
-        hook = self.encoder_blocks[0].register_forward_pre_hook(
-            lambda _, arguments: found.append(arguments[0])
-        )
+        first = self.encoder_blocks[0]
+        hook = first.register_forward_pre_hook(lambda _, arguments: found.append(arguments[0]))
         self.model.encode(self.source)
         hook.remove()
         return found[0]
@@ -245,9 +244,8 @@ def _norms(texts: Texts) -> Step:
             stack = Stack(replace(config, n_layer=DEPTH, post_norm=post_norm))
         stack.double().requires_grad_(False)
         stack.token_embedding.weight.data.copy_(texts.model.token_embedding.weight)
-        x = stack.position.embed(
-            WIDTH**0.5 * stack.token_embedding(texts.source), slice(len(texts.words))
-        )
+        x = WIDTH**0.5 * stack.token_embedding(texts.source)
+        x = stack.position.embed(x, slice(len(texts.words)))
         streams = [x, *(x := block(x, unturned) for block in stack.blocks)]
         sizes.append(torch.stack([each.square().mean().sqrt() for each in streams]))
     generator = torch.Generator().manual_seed(texts.seed)

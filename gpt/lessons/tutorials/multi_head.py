@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import prod
 
 import torch
@@ -75,7 +76,7 @@ def steps(material: Material) -> Iterator[Step]:
             same("each head’s own product", (stack @ turned)[0, 1], stack[0, 1] @ stack[0, 1].T),
         ),
     )
-    split = to_split(side_by_side)
+    split, matrix = to_split(side_by_side), partial(table, rows=names)
     contexts, rule = split.join(batch)[0], _joined("W_query", "W_key", "W_value", HEAD_SIZE)
     yield Step(
         "The same weights, split instead of looped",
@@ -84,10 +85,7 @@ def steps(material: Material) -> Iterator[Step]:
         "With the weights from above, it gives the same numbers.",
         "W_query = W_query of head 0 above W_query of head 1",
         (
-            *(
-                table(f"W_{part} of SplitAttention", getattr(split, part).weight, rows=names)
-                for part in PARTS
-            ),
+            *(matrix(f"W_{n} of SplitAttention", getattr(split, n).weight) for n in PARTS),
             table("contexts before the projection", contexts, rule, rows=words, columns=names),
         ),
         "Head 0 and head 1 are rows 0–1 and 2–3. Your own model stores them in the same way: see "

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gpt.blocks import Checks
+from gpt.blocks import Block, Checks
 from gpt.blocks import Table as Grid
 from gpt.lessons.lesson import DIGITS, Lesson, Step, Table
 from gpt.view.html import html_of, safe
@@ -135,14 +135,8 @@ def _step(step: Step, own: Sequence[int], tables: Tables, digits: int, full: boo
 def _figure(number: int, table: Table, role: str, digits: int, full: bool) -> str:
     """A table whose cells name their places among all of its numbers."""
     order = np.arange(table.values.size).reshape(table.values.shape)
-    blocks = table.blocks(digits, full)[1:]
     places = replace(table, values=order, digits=0).blocks(0, full)[1:]
-    parts = [
-        _grid(block, place)
-        if isinstance(block, Grid) and isinstance(place, Grid)
-        else html_of(block)
-        for block, place in zip(blocks, places, strict=True)
-    ]
+    parts = map(_block, table.blocks(digits, full)[1:], places)
     title = f"{safe(table.name)} <small>{table.shape}</small>"
     rule = f"<code>= {safe(table.rule)}</code>" if table.rule and role == "result" else ""
     return (
@@ -151,8 +145,10 @@ def _figure(number: int, table: Table, role: str, digits: int, full: bool) -> st
     )
 
 
-def _grid(grid: Grid, places: Grid) -> str:
-    """Rows of cells; those for rows that are left out have no place."""
+def _block(grid: Block, places: Block) -> str:
+    """A note, or rows of cells; those for rows that are left out have no place."""
+    if not (isinstance(grid, Grid) and isinstance(places, Grid)):
+        return html_of(grid)
     heads = "".join(f'<th scope="col"><bdi>{safe(c.title)}</bdi></th>' for c in grid.columns)
     rows = ""
     for (name, *cells), (_, *at) in zip(grid.rows, places.rows, strict=True):
