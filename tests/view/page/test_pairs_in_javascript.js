@@ -19,6 +19,8 @@ const START = {
   scale: "fixed",
   cell: null,
   pins: [],
+  only: /** @type {const} */ (""),
+  next: "",
   more: {},
 };
 
