@@ -183,9 +183,10 @@ def test_commands_in_readme_and_docs_work(
         arguments += [*small, *(["--dry-run"] if "--dry-run" not in arguments else [])]
     answer = gptx(*arguments)
     assert answer.code == 0, answer.err
-    writes = arguments[0] in ("train", "live", "export", "import") or {"-o", "--open"} & {
-        *arguments
-    }
+    writes = arguments[0] in ("train", "live", "export", "import", "exercise") or {
+        "-o",
+        "--open",
+    } & {*arguments}
     assert answer.out or writes
 
 

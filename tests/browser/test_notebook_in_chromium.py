@@ -41,7 +41,7 @@ def test_outputs_work_side_by_side_in_the_colours_of_the_notebook(
     page.goto(path.as_uri())
     for number, text in enumerate(["thecat", "</if'\""]):
         frame = page.frame_locator("iframe").nth(number)
-        frame.locator("#view button", has_text="mean of heads").click()
+        frame.locator("#view button", has_text="all heads").click()
         assert frame.locator("#readout").is_visible()
         assert not frame.locator("h1").is_visible()
         labels = frame.locator("#text").inner_text()

@@ -50,7 +50,7 @@ def test_the_built_in_tours_are_right_and_contain_no_measured_number(
 ) -> None:
     text = (TOURS / f"{name}.md").read_text("utf-8")
     assert problem_of(text, (*SETTINGS, *options)) == ""
-    assert text.count("\n## ") in (8, 9)
+    assert 8 <= text.count("\n## ") <= 10
     assert text.count("\n? ") == text.count("\n! ") == text.count("\n## ")
     captions = [line for line in text.splitlines() if not line.startswith(("see:", "#"))]
     assert not [line for line in captions if "0." in line or "%" in line or "H1" in line]

@@ -29,7 +29,7 @@ export const STAGES = /** @type {const} */ ([
   ["context", "context"],
   ["concat", "concat"],
   ["proj", "projection"],
-  ["resid_mid", "resid_mid"],
+  ["resid_mid", "stream"],
 ]);
 
 /** Those before and after them, which a page may not have: a live one computes them when it shows them. */

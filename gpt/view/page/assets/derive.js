@@ -49,8 +49,10 @@ export function panelsOf(subjects, state) {
   const title = view === "rollout"
     ? `rollout of layers 0 … ${layer}`
     : `layer ${layer} · ${which} · ${stage}`;
+  const off = (/** @type {Subject} */ subject) =>
+    view === "head" && !shared && subject.replacement(layer, Number(head)) ? " · switched off" : "";
   const single = (/** @type {Subject} */ subject) => ({
-    title: subjects.length > 1 ? `${subject.name} · ${title}` : title,
+    title: (subjects.length > 1 ? `${subject.name} · ` : "") + title + off(subject),
     subject,
     matrix: matrixOf(subject, state),
   });

@@ -14,7 +14,7 @@ const KEYS = [
   ["Escape", "let go of all that is pinned"],
   ["[ ]", "head before, next head"],
   ["{ }", "layer before, next layer; in the matrix also Page Up, Page Down"],
-  ["1 – 8", "stages, from q·k to resid_mid"],
+  ["1 – 8", "stages, from q·k to the stream after attention"],
   ["?", "this list"],
 ];
 

@@ -12,10 +12,17 @@ import { keptPosition, lead, make, named, part, say } from "./parts.js";
 
 /** @type {Record<string, string>} */
 const MEANS = {
-  ...Object.fromEntries(STAGES.map(([name], n) => [name, `${name}: key ${n + 1}`])),
   resid_pre: "what enters the layer",
   norm1: "the stream, normalised for attention",
   ...{ q: "queries", k: "keys", v: "values" },
+  scores: "queries times keys",
+  scaled: "the same, divided by √ of the head's size",
+  masked: "no later character",
+  weights: "shares that sum to 1",
+  context: "the values, mixed by the weights: what the head writes",
+  concat: "all heads side by side",
+  proj: "what attention adds to the stream",
+  resid_mid: "the stream after attention",
   norm2: "the stream, normalised for the feed-forward layer",
   ffn_hidden: "the feed-forward layer's numbers after its activation function",
   ffn: "what the feed-forward layer adds",
@@ -27,27 +34,31 @@ export function makeMap(app) {
   const host = part("stages");
   const stages = [...BEFORE, ...STAGES, ...AFTER].map(([stage, title]) => {
     const shape = make("small", null);
+    const n = STAGES.findIndex(([name]) => name === stage) + 1;
+    const means = MEANS[stage] + (n ? ` (key ${n})` : "");
     const button = make(
       "button",
-      { type: "button", "data-stage": stage, title: MEANS[stage] },
+      { type: "button", "data-stage": stage, title: means },
       title,
       shape,
     );
     button.addEventListener("click", () => app.change({ stage }));
     return { stage, button, shape };
   });
-  host.replaceChildren(...stages.map(({ button }) => button));
+  const name = make("span", { class: "hint" });
+  host.replaceChildren(name, ...stages.map(({ button }) => button));
   const stream = makeStream(app);
   let shown = "";
 
   function render() {
     const { stage: chosen, view, layer } = app.state;
     const subject = lead(app);
+    say(name, `layer ${layer}:`);
     for (const { stage, button, shape } of stages) {
       const rows = subject.rowsOf(stage);
       const columns = subject.columnsOf(stage, layer);
       const known = stage !== "ffn_hidden" || subject.knows(stage, layer);
-      say(shape, known ? `${rows}×${columns}` : `${rows}×…`);
+      say(shape, known ? `${rows}×${columns}` : "\u00a0");
       button.setAttribute("aria-pressed", String(stage === chosen));
       button.disabled = view === "rollout" && stage !== "weights" ||
         !app.drawing && subject.detailed(layer) && !subject.knows(stage, layer);
@@ -79,7 +90,9 @@ function makeStream(app) {
       groups.set(each.layer, group);
     }
     const layers = [...groups].filter(([layer]) => layer !== null).map(([layer, inside]) => {
-      const name = make("button", { type: "button", class: "layer" }, `layer ${layer}`);
+      const means = "its stages, in the row below";
+      const how = { type: "button", class: "layer", title: means };
+      const name = make("button", how, `layer ${layer}`);
       name.setAttribute("aria-pressed", String(layer === chosen));
       name.addEventListener("click", () => app.change({ layer: layer ?? 0, cell: null }));
       return make("div", { class: "group" }, name, make("div", null, ...inside));
@@ -90,12 +103,13 @@ function makeStream(app) {
     const sum = found && characters[position] !== undefined
       ? [
         make("strong", null, `logit of '${found.label}' = ${short(found.logit, 4)}`),
-        make("small", null, `after ${named(labels, position)}: the sum of all parts`),
+        make("small", null, `after ${named(labels, position)}; the parts sum to it`),
       ]
       : [make("small", null, "logits")];
     const ends = (/** @type {(Node | string)[]} */ ...inside) =>
       make("div", { class: "group end" }, ...inside);
     host.replaceChildren(
+      make("span", { class: "hint" }, found ? "each adds:" : "the model:"),
       ...embedding ? [ends(make("div", null, embedding))] : [],
       ...layers,
       ...bias.length ? [ends(make("div", null, ...bias))] : [],

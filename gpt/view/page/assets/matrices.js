@@ -31,7 +31,7 @@ export function makeMatrices(app) {
   );
   const showView = segments(part("view"), [
     ["head", "head", "One head"],
-    ["mean", "mean of heads", "The mean of the layer's heads"],
+    ["mean", "all heads", "The mean of the layer's heads, and the lines of all of them"],
     ["rollout", "rollout", "Π ½(mean of heads + I) up to the layer: a heuristic"],
   ], (view) => app.change({ view: /** @type {State["view"]} */ (view) }));
   const showScale = segments(part("scale"), [
@@ -132,9 +132,9 @@ function describe(app) {
   const pieces = [];
   if (first.matrix.keys) {
     const { subject } = first;
-    const [query, key] = subject.sides;
+    const [query, key] = subject.crossed ? subject.sides.map((side) => `${side} `) : ["", ""];
     pieces.push(
-      `${query} ${named(subject, row)} → ${key} ${named(subject.columns, column)}`,
+      `${query}${named(subject, row)} → ${key}${named(subject.columns, column)}`,
     );
   } else pieces.push(`${named(first.subject, row)} · dimension ${column}`);
   if (state.of === "diff") {

@@ -90,9 +90,8 @@ export function makeNext(app) {
       app.after?.(subject) ?? `after ${named(subject, position)}` +
           (follows === undefined ? "" : `; the text goes on with '${follows}'`),
     );
-    const rest = 1 - found.first.reduce((sum, { share, out }) => out ? sum : sum + share, 0);
-    /** @type {Next[]} */
-    const lines = [...found.first];
+    const lines = before ? both(found, before) : [...found.first];
+    const rest = 1 - lines.reduce((sum, { share, out }) => out ? sum : sum + share, 0);
     if (rest > LEAST) lines.push({ character: "", label: "rest", share: rest, out: "" });
     shown = lines;
     bars.forEach(({ item, term, fill, marks, number, change }, n) => {
@@ -127,6 +126,24 @@ export function makeNext(app) {
     );
   }
   return { host, render };
+}
+
+/** The likeliest characters of two: what was likely before stays in the chart.
+ * @param {Expected} now @param {Expected} before @returns {Next[]} */
+function both({ first, shareOf }, before) {
+  const most = (/** @type {Next} */ { character, share }) =>
+    Math.max(share, before.shareOf(character) ?? 0);
+  const gone = before.first.filter(({ character }) =>
+    shareOf(character) !== null && first.every((each) => each.character !== character)
+  );
+  const all = [
+    ...first,
+    ...gone.map((each) => ({
+      ...{ character: each.character, label: each.label, out: "" },
+      share: shareOf(each.character) ?? 0,
+    })),
+  ];
+  return all.sort((a, b) => most(b) - most(a)).slice(0, MOST_BARS);
 }
 
 /**

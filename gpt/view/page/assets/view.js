@@ -152,6 +152,10 @@ export function makeView(data, subjects, compared, additions) {
   /** Draws everything for the state. */
   function render() {
     prepare();
+    const { layer, head, why } = data.start;
+    const { view, ...now } = app.state;
+    const asOpened = why && view === "head" && now.layer === layer && now.head === head;
+    say(part("heads-why"), asOpened ? `Opened on L${layer} H${head}: ${why}.` : "");
     schedule.drawAll();
     app.rendered?.();
   }
@@ -185,10 +189,6 @@ export function makeView(data, subjects, compared, additions) {
     part("theme").textContent = { auto: "◐ auto", light: "○ light", dark: "● dark" }[theme] ?? "";
   }
 
-  const { layer: first, head: second, why } = data.start;
-  const asOpened = app.state.view === "head" && app.state.layer === first &&
-    app.state.head === second;
-  part("heads-why").textContent = why && asOpened ? `Opened on L${first} H${second}: ${why}.` : "";
   say(part("opening"), additions.opening);
   darken();
   /** Larger type and fewer words, or as before. */

@@ -39,11 +39,11 @@ export function makeAsk(app, session) {
 
   function render() {
     showHow(model.how, (how) => how === "mean" && !model.knowsMeans);
-    all.hidden = part("how").hidden = !model.changed;
+    all.disabled = !model.changed;
     say(
       host,
       model.title ||
-        "Click a head’s dot to switch it off (key x).",
+        "A dot, or key x, switches its head off.",
     );
     showTime();
   }

@@ -137,7 +137,8 @@ export function drawnNext({ all, ids, data }, scores, options, both) {
   return {
     first,
     shareOf: (character) => chances[ids.get(character) ?? -1] ?? null,
-    said: `At temperature ${options.temperature} ${left} of ${all.length} characters can be drawn` +
+    said:
+      `At temperature ${options.temperature}, ${left} of ${all.length} characters can be drawn` +
       `${taken > 0 ? removes : ""}.`,
   };
 }
