@@ -152,7 +152,7 @@ export function makeLines(app) {
   }).observe(canvas);
   addEventListener("contentvisibilityautostatechange", render, true);
   addEventListener("resize", render);
-  return { host, render, follows: true };
+  return { host, render, follows: true, late: true };
 }
 
 /** @param {number} n */

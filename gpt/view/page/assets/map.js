@@ -69,7 +69,7 @@ export function makeMap(app) {
     const pressed = stages.find(({ stage }) => stage === chosen)?.button;
     host.scrollLeft = (pressed?.offsetLeft ?? 0) - host.offsetLeft - host.clientWidth / 2;
   }
-  return { host, render };
+  return { host, render, late: true };
 }
 
 /** The residual stream: the function draws it again. @param {App} app */

@@ -13,8 +13,9 @@ import { short } from "./numbers.js";
 /** subject: the text of the rows and columns. @typedef {{title: string, subject: Subject, matrix: Matrix | string}} Panel */
 /** A head, with its value of the measure that orders them.
  * @typedef {{layer: number, head: number, value: number | null}} HeadPlace */
-/** Something that the page shows, in one of its cards; follows: whether it depends on the mouse.
- * @typedef {{host: Element, render: () => void, follows?: boolean}} Part */
+/** Something that the page shows, in one of its cards; follows: whether it depends on the mouse; late:
+ * whether it waits for a pause between two keys.
+ * @typedef {{host: Element, render: () => void, follows?: boolean, late?: boolean}} Part */
 /**
  * @typedef {object} App
  * @property {Payload} data

@@ -1,6 +1,6 @@
 // @ts-check
 // When the parts of the page are drawn. Another state draws all of them at once. Another text draws
-// those in the window at once, and the others when no further text has come for a while.
+// those in the window at once, and the others, and what may be late, when no further text has come.
 
 import { inWindow, watchCards } from "./cards.js";
 
@@ -37,7 +37,7 @@ export class Schedule {
   }
 
   #drawSeen() {
-    for (const each of this.waiting) if (inWindow(each.host)) this.#draw(each);
+    for (const each of this.waiting) if (!each.late && inWindow(each.host)) this.#draw(each);
   }
 
   /** Draws one waiting part after the other; keys come between them. */
