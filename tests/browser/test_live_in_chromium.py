@@ -396,13 +396,10 @@ def test_a_seed_writes_the_text_of_sample_and_filters_show_what_they_removed(
     )
 
 
-@pytest.mark.parametrize("which", ["counted", "alone"])
 def test_the_map_has_pythons_parts_of_a_logit_and_every_stage_of_a_layer(
-    open_file: OpenFile, request: pytest.FixtureRequest, which: str
+    open_file: OpenFile, alone: TrainedGPT, file_alone: Path
 ) -> None:
-    run = request.getfixturevalue("run" if which == "counted" else "alone")
-    page = open_file(request.getfixturevalue("file" if which == "counted" else "file_alone"))
-    ready(page, SHORT)
+    run, page = alone, ready(open_file(file_alone), SHORT)
     attention = run.attn(SHORT)
     layers = [[stages] for stages in attention.layers]
     every = np.tile(np.arange(len(run.vocabulary)), (len(SHORT), 1))

@@ -49,10 +49,12 @@ export function panelsOf(subjects, state) {
   const title = view === "rollout"
     ? `rollout of layers 0 … ${layer}`
     : `layer ${layer} · ${which} · ${stage}`;
-  const off = (/** @type {Subject} */ subject) =>
-    view === "head" && !shared && subject.replacement(layer, Number(head)) ? " · switched off" : "";
+  const of = (/** @type {Subject} */ subject) => {
+    const off = view === "head" && !shared && subject.replacement(layer, Number(head));
+    return off ? title.replace(which, `${which}, switched off`) : title;
+  };
   const single = (/** @type {Subject} */ subject) => ({
-    title: (subjects.length > 1 ? `${subject.name} · ` : "") + title + off(subject),
+    title: (subjects.length > 1 ? `${subject.name} · ` : "") + of(subject),
     subject,
     matrix: matrixOf(subject, state),
   });
