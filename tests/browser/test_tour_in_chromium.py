@@ -149,7 +149,7 @@ def test_the_numbers_of_captions_are_pythons(
     assert said(page, "text").startswith(f"L{layer} H{head} ")
     previous = strongest(run, "previous")
     page.evaluate("location.hash = 'stop=5!'")
-    at(page, "5!").locator("#tour-answer", has_text="No: its weight").wait_for()
+    at(page, "5!").locator("#tour-answer", has_text="Much less: its weight").wait_for()
     assert f"off={previous[0]}.{previous[1]}" in address(page)
 
 
