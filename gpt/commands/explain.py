@@ -196,13 +196,13 @@ class Explain(shared.DrawingCommand):
             text = self.text_for(opened, text)
             made_by = {"text": text, "layer": layer, "head": head, **opened.origin}
             return opened.explain(text, layer, head), made_by
-        from gpt.lessons.in_own_model import example, extended
+        from gpt.lessons.in_own_model import add_own_steps, example
 
-        (told,) = self._tutorials((name,))
+        (tutorial,) = self._tutorials((name,))
         text = self.text_for(opened, example(name, opened) if text is None else text)
         place = {"layer": self.layer, "head": self.head} if name in WITH_HEAD else {}
-        told = extended(told, opened, text, self.layer, self.head, self.seed)
-        return told, {"text": text, **place, **opened.origin}
+        tutorial = add_own_steps(tutorial, opened, text, self.layer, self.head, self.seed)
+        return tutorial, {"text": text, **place, **opened.origin}
 
     def _tutorials(self, lessons: Sequence[str]) -> list[Lesson]:
         """The lessons. Raises ConfigError for words and embeddings that do not match."""

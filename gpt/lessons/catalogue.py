@@ -103,7 +103,7 @@ def explain(
     each word; None: random ones, if there is a text. seed: of random numbers. run: a TrainedGPT, in
     which the lessons IN_OWN_MODEL continue: it reads the text, or an example; layer, head: what
     those WITH_HEAD show of it. Raises ConfigError for an unknown lesson, which names the nearest
-    one, for what does not change the lesson, and like Material; errors of a run: see `extended`.
+    one, for what does not change the lesson, and like Material; errors of a run: `add_own_steps`.
     """
     from gpt.lessons.embeddings import words_of
 
@@ -116,11 +116,11 @@ def explain(
             value is None or shows, option, f"does not change the lesson {known} here; leave it out"
         )
     words = None if text is None else words_of(text)
-    told = lesson(known, material(known, words, embeddings, seed))
+    tutorial = lesson(known, material(known, words, embeddings, seed))
     if run is None:
-        return told
-    own: Lesson = import_module("gpt.lessons.in_own_model").extended(
-        told, run, text, layer, head, seed
+        return tutorial
+    own: Lesson = import_module("gpt.lessons.in_own_model").add_own_steps(
+        tutorial, run, text, layer, head, seed
     )
     return own
 

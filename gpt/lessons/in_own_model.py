@@ -63,24 +63,24 @@ def example(lesson: str, run: Any) -> str:
     return str(text[: most // 2] * 2 if lesson == "induction" else text[:most])
 
 
-def extended(told: Lesson, run: Any, text: str | None, *place: int | None) -> Lesson:
-    """The lesson, and its steps in the user's model. run: a TrainedGPT. text: None for an example.
+def add_own_steps(tutorial: Lesson, run: Any, text: str | None, *place: int | None) -> Lesson:
+    """Adds the steps in the user’s model to a lesson. run: a TrainedGPT. text: None for an example.
     place: layer, head and seed; None for the lesson's choice.
 
     Raises ConfigError for a model with an encoder and for a layer or head that it does not have,
     TextError for a text that is empty or too long and for unknown characters.
     """
     require(hasattr(run, "vocabulary"), "run", "expected a model that gpt.load has opened")
-    require_decoder_only(run.config, "the lesson mine", f"the lesson {told.name}")
+    require_decoder_only(run.config, "the lesson mine", f"the lesson {tutorial.name}")
     must_be_there(run.config, *(each or 0 for each in place[:2]))
-    text = example(told.name, run) if text is None else text
+    text = example(tutorial.name, run) if text is None else text
     must_fit(run.config, len(ids := run.vocabulary.encode(text)))
-    steps = list(told.steps)
-    for step in STEPS[told.name](Own(run, text, ids, run.reader.in_float64(), *place)):
+    steps = list(tutorial.steps)
+    for step in STEPS[tutorial.name](Own(run, text, ids, run.reader.in_float64(), *place)):
         title = f"In your own model: {step.title[0].lower()}{step.title[1:]}"
         tables = tuple(replace(each, name=f"{each.name}, your model") for each in step.tables)
         steps.append(replace(step, title=title, tables=tables))
-    return replace(told, steps=tuple(steps), end="")
+    return replace(tutorial, steps=tuple(steps), end="")
 
 
 def _equal(name: str, one: Array | float, other: Array | float, bound: float = NEAR) -> Check:

@@ -56,8 +56,9 @@ class Trained:
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of the file, or its training. slip: the one that gives the file's numbers, if it is
-    known. message: where it is, and what to do.
+    """The result of one stage of the student's file, or of its training. slip: the name of a known
+    mistake whose code gives the same numbers as the file, or "". message: where the mistake is, and
+    what the student can do.
     """
 
     name: str
