@@ -41,6 +41,7 @@ COMMANDS = {
     "attn": "Show what attention heads do with a text: every stage, every number checked.",
     "heads": "Rank every head by what it does, compared with a head of uniform attention.",
     "next": "Show what the model expects next, and what temperature and filters change.",
+    "why": "Show what each part of the model adds to the next character's logit: the exact sum.",
     "eval": "How well a model predicts a text: nats and bits per character, perplexity.",
     "live": "Write the model into one HTML file: type in it, and every head follows.",
     "runs": "List the runs, show one run's options, loss curve and samples, or compare several.",

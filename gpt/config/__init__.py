@@ -19,6 +19,7 @@ from gpt.config.questions import (
     HeadsConfig,
     LiveConfig,
     Unknown,
+    WhyConfig,
 )
 from gpt.config.sample import SampleConfig
 from gpt.config.train import RunConfig, Side, TrainConfig
@@ -41,6 +42,7 @@ __all__ = [
     "TrainConfig",
     "Unknown",
     "View",
+    "WhyConfig",
 ]
 
 Drawing = Literal["auto", "numbers", "heat", "top", "heads"]

@@ -26,6 +26,7 @@ from gpt.config import (
     RunConfig,
     SampleConfig,
     TrainConfig,
+    WhyConfig,
 )
 from gpt.config.fields import field_help, field_types
 from gpt.config.sample import SHAPING
@@ -40,6 +41,7 @@ KEYWORDS: Mapping[str, Mapping[type, Collection[str]]] = {
     "ShapingOptions": {SampleConfig: (*SHAPING, "only")},
     "AttnOptions": {AttnConfig: ALL},
     "HeadsOptions": {HeadsConfig: ALL},
+    "WhyOptions": {WhyConfig: ALL},
     "EvalOptions": {EvalConfig: ALL},
     "LiveOptions": {LiveConfig: ALL},
     "TrainOptions": {RunConfig: ALL, ModelConfig: ALL, TrainConfig: ALL},

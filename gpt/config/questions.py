@@ -52,6 +52,20 @@ class HeadsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WhyConfig:
+    """Which logit to explain, and whether also by which paths."""
+
+    char: Annotated[str | None, "The next character to explain.", "the likeliest"] = None
+    against: Annotated[
+        str | None, "Explain the difference from this character's logit.", "none"
+    ] = None
+    truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvalConfig:
     """What to tell of a text beside its loss."""
 

@@ -33,6 +33,11 @@ class HeadsOptions(TypedDict, total=False):
     attention: Literal["encoder", "decoder", "cross"] | None
     ablate: Literal["mean", "zero", "resample"] | None
 
+class WhyOptions(TypedDict, total=False):
+    char: str | None
+    against: str | None
+    truncate: bool
+
 class EvalOptions(TypedDict, total=False):
     chars: bool
     pairs: bool

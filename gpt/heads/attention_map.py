@@ -257,11 +257,7 @@ def inspect(
     """
     if not len(ids):
         raise TextError("no text: there is nothing to attend to; give at least one character")
-    if len(ids) > reader.config.block_size:
-        raise TextError(
-            f"the text has {len(ids)} characters, the model's context {reader.config.block_size}; "
-            "shorten it, or use `truncate`"
-        )
+    require_fits(reader.config, len(ids))
     require_room(reader.config, len(ids), len(source[1]) if source else 0)
     stages = stages_of(reader, ids, source[1] if source else None)
     weights = [layer.weights for layers in stages.values() for layer in layers]
@@ -301,6 +297,15 @@ def inspect_text(
         return inspect(reader, vocabulary.written(ids, "target"), ids, *chosen)
     text = text[-config.block_size :] if truncate else text
     return inspect(reader, text, vocabulary.encode(text), proof, model)
+
+
+def require_fits(config: ModelConfig, T: int) -> None:
+    """Raises TextError if T characters are more than the context."""
+    if config.block_size < T:
+        raise TextError(
+            f"the text has {T} characters, the model's context {config.block_size}; "
+            "shorten it, or use `truncate`"
+        )
 
 
 def require_room(config: ModelConfig, T: int, S: int = 0) -> None:

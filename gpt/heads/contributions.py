@@ -4,7 +4,8 @@ The residual stream is a sum of parts: the embedding, and what heads, biases and
 A logit is linear in it while the mean and the scale of each norm stay as they are ("frozen"). So
 the logit's row of the output weights goes backwards through the norms, and its product with a part
 at the part's place is what the part adds. What a part changes in later parts is not in its number.
-Tensor names: T time, K ids of a position, P parts, C n_embd, D head_size.
+A head's output is a sum over the characters that it attends to, so its part is one, too.
+Tensor names: T time, K ids of a position, P parts, S keys, C n_embd, D head_size.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ Numbers = npt.NDArray[np.integer[Any]]
 
 
 class Part(NamedTuple):
-    """embedding: of the token and its position; head: its output through its columns of the
-    projection; bias: of this projection, or without a layer the shifts of norms; ffn: the
-    feed-forward. attention: "decoder" or "cross", whose head or bias it is, with an encoder.
+    """embedding: of the token and its position; head: its output, with the biases of its values,
+    through its columns of the projection; bias: of this projection, or without a layer the shifts
+    of norms; ffn: the feed-forward; ffn_bias: of its output. attention: "decoder" or "cross", whose
+    head or bias it is, with an encoder.
     """
 
-    kind: Literal["embedding", "head", "bias", "ffn"]
+    kind: Literal["embedding", "head", "bias", "ffn", "ffn_bias"]
     layer: int | None = None
     head: int | None = None
     attention: str | None = None
@@ -39,13 +41,17 @@ class Part(NamedTuple):
 @dataclass(frozen=True, repr=False)
 class Contributions(Result):
     """values: (T, K, P), what each of the P parts, in the order of computation, adds to the (T, K)
-    logits. check: they sum to the logits.
+    logits. check: they sum to the logits. sources: for each part that is a head, (K, S): what each
+    character that the last position attends to adds through it. scale: what the last norm divides
+    the last position by; None with post_norm, which has no such norm.
     """
 
     parts: tuple[Part, ...]
     values: Array
     logits: Array
     check: Check
+    sources: tuple[Array, ...] = ()
+    scale: float | None = None
 
 
 def contributions(
@@ -68,7 +74,8 @@ def contributions(
     logits = np.take_along_axis(reader.logits(reader.final_norm(last)), ids, axis=-1)
     rows = (each[..., None] for each in (logits, sum(values), back.reach))
     check = Check("parts sum to the logits", *held(*rows))
-    return Contributions(parts, np.stack(values, axis=-1), logits, check)
+    sources = tuple(back.sources[part] for part in parts if part.kind == "head")
+    return Contributions(parts, np.stack(values, axis=-1), logits, check, sources, back.scale)
 
 
 class _Backwards:
@@ -79,6 +86,8 @@ class _Backwards:
         self.exact, self.vectors = exact, exact.tensors[f"{output}.weight"][ids]
         self.found = list[tuple[Part, Array]]()  # from the last part to the first one
         self.shifts, self.reach = np.zeros((2, *ids.shape))
+        self.scale: float | None = None
+        self.sources = dict[Part, Array]()  # (K, S) of each head, for the last position
 
     def add(self, part: Part, x: Array) -> None:
         """x: the part, (T, C) or (1, C)."""
@@ -91,6 +100,8 @@ class _Backwards:
         gain, shift = (self.exact.tensors.get(f"{norm}.{name}") for name in ("weight", "bias"))
         self.shifts += 0 if shift is None else self.vectors @ shift
         scale = 1 / np.sqrt((self._centred(x) ** 2).mean(axis=-1) + EPSILON)  # (T,)
+        if norm == "norm":
+            self.scale = float(1 / scale[-1])
         scaled = self.vectors * scale[:, None, None]
         self.vectors = self._centred(scaled if gain is None else scaled * gain)
 
@@ -103,7 +114,10 @@ class _Backwards:
         *_, out = exact.feed_forward(resid_mid, layer)
         if exact.config.post_norm:
             self.through(f"{block}norm2", resid_mid + out)
-        self.add(Part("ffn", layer), out)
+        _, bias = exact.linear(f"{block}feed_forward.down")
+        if bias is not None:
+            self.add(Part("ffn_bias", layer), bias[None])
+        self.add(Part("ffn", layer), out if bias is None else out - bias)
         kinds = [("attention", "norm1", "decoder"), ("cross", "cross_norm", "cross")]
         for stages, (name, norm, kind) in reversed([*zip(attentions, kinds, strict=False)]):
             if exact.config.post_norm:
@@ -114,4 +128,7 @@ class _Backwards:
                 self.add(Part("bias", layer, None, of), bias[None])
             columns = np.split(weight, len(stages.context), axis=1)  # (C, D) of each head
             for head in reversed(range(len(columns))):
-                self.add(Part("head", layer, head, of), stages.context[head] @ columns[head].T)
+                part = Part("head", layer, head, of)
+                self.add(part, stages.context[head] @ columns[head].T)
+                written = self.vectors[-1] @ columns[head] @ stages.v[head].T  # (K, S)
+                self.sources[part] = stages.weights[head, -1] * written

@@ -203,16 +203,11 @@ class NextCharacter(TableResult):
         notes = [*(self.experts.mixed if self.experts is not None else [])]
         notes += [" · ".join(left_over)] * bool(rest.size)
         return [
-            Title("next character", [*self._quoted(), *self._settings()]),
+            Title("next character", [*quoted(self.text), *self._settings()]),
             Table(columns, rows),
             *map(Note, [*notes, " · ".join(facts)]),
             Legend([self.characters[token] for token in shown if self.characters]),
         ]
-
-    def _quoted(self) -> list[str]:
-        """ "after “…the end of the text”", if the text is known."""
-        end = spelled(self.text[-END:], lambda each: label(each) if each in "\n\t\r" else each)
-        return [f"after “{'…' * (len(self.text) > END)}{end}”"] * bool(self.text)
 
     def _settings(self) -> list[str]:
         """ "temperature 0.8", "top-k 5"; "temperature 1", "no change"."""
@@ -245,6 +240,12 @@ class NextCharacter(TableResult):
             used = {"length": experts.lengths, "counted": experts.totals, "kinds": experts.kinds}
             facts["history"] = {name: int(each) for name, each in used.items()}
         return Records(columns, facts)
+
+
+def quoted(text: Symbols) -> list[str]:
+    """ "after “…the end of the text”", if the text is known."""
+    end = spelled(text[-END:], lambda each: label(each) if each in "\n\t\r" else each)
+    return [f"after “{'…' * (len(text) > END)}{end}”"] * bool(text)
 
 
 def next_character(

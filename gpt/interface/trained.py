@@ -23,6 +23,7 @@ from gpt.config import (
     Stage,
     TrainConfig,
     Unknown,
+    WhyConfig,
 )
 from gpt.config.fields import only_fields, require
 from gpt.config.keywords import takes
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         LiveOptions,
         SampleOptions,
         ShapingOptions,
+        WhyOptions,
     )
     from gpt.corpus.overlap import Learned
     from gpt.counting.mixture import Mixture
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from gpt.heads.measures import Measure
     from gpt.heads.next_character import Experts, Lens, NextCharacter
     from gpt.heads.survey import Development, Survey
+    from gpt.heads.why import Why
     from gpt.interface.evaluating import Evaluation
     from gpt.lessons.lesson import Lesson
     from gpt.model import GPT
@@ -70,7 +73,7 @@ if TYPE_CHECKING:
 PUBLIC = (
     *("activation_batches", "activations", "answers", "at", "attn", "config", "curve", "eval"),
     *("experts", "explain", "heads", "lens", "live", "logits", "manifest", "next", "novelty"),
-    *("path", "sample", "steps", "torch", "training", "training_curve", "vocabulary"),
+    *("path", "sample", "steps", "torch", "training", "training_curve", "vocabulary", "why"),
 )
 
 
@@ -395,6 +398,20 @@ class TrainedGPT(Shown):
 
         chosen = self._known(text, unknown), SampleConfig(**options), self.mixture
         return next_of_text(self.reader, self.vocabulary, *chosen)
+
+    @takes()
+    def why(self, text: str, *, unknown: Unknown = "fold", **options: Unpack[WhyOptions]) -> Why:
+        """What the embedding, each head, each feed-forward layer and each bias add to the logit of
+        the next character, in float64; the sum is exact. With counting, also what counting adds.
+
+        For a model with an encoder: text as for `next`. Raises TextError for a text that is longer
+        than the context and for a character that the model does not know, ConfigError if `char` or
+        `against` is not one character, and for `truncate` with an encoder.
+        """
+        from gpt.heads.why import why
+
+        known = self._known(text, unknown)
+        return why(self.reader, self.vocabulary, known, WhyConfig(**options), self.mixture)
 
     def explain(
         self, text: str, layer: int = 0, head: int = 0, *, unknown: Unknown = "fold"

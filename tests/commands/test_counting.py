@@ -129,3 +129,21 @@ def test_the_pages_last_position_equals_next(counted: Gptx, home: Path) -> None:
         np.testing.assert_allclose(share, expected, rtol=0, atol=1e-6)
     assert last("weights", "<f4", 2) == pytest.approx(record["weights"], abs=1e-5)
     assert last("history", "<u4", 4)[:3] == list(record["history"].values())
+
+
+def test_why_adds_countings_share_to_the_parts_of_the_gpt(counted: Gptx) -> None:
+    record = json.loads(counted("why", "the c", "--run", "counted", "--char", "a", "--json").out)
+    model = gpt.load("checkpoints/counted")
+    expected = model.next("the c", temperature=1.0)
+    experts, a = expected.experts, model.vocabulary.id_of("a")
+    assert experts is not None
+    assert sum(row["adds"] for row in record["rows"]) == pytest.approx(record["logit"], abs=1e-6)
+    (on_gpt, on_counts), (counting,) = record["weights"], record["ln_counting"]
+    assert (on_gpt, on_counts) == pytest.approx(tuple(experts.weights), rel=1e-6)
+    assert counting == pytest.approx(np.log(experts.counting[a]), rel=1e-6)
+    total = on_gpt * record["logit"] + on_counts * counting + record["same_for_every_character"]
+    assert np.exp(total) == pytest.approx(expected.expected[a], rel=1e-4)
+    shown = counted("why", "the c", "--run", "counted", "--char", "t", "--against", "a").out
+    assert f"GPT: {on_gpt:.2f} × the sum above".replace(" 0.", " .") in shown
+    assert "the same for every character" not in shown  # it cancels in a difference
+    assert counted("why", "the c", "--run", "counted", "--char", "xy").code == 2

@@ -60,6 +60,7 @@ class Removable:
 
     def __init__(self, model: GPT) -> None:
         self.model, self.entered = model, dict[nn.Module, Tensor]()
+        self.heads = dict[Part, Callable[[], Tensor]]()
         self.parts = dict[Part, Tensor]()
         self.shifted = True
         crossed = model.encoder is not None
@@ -70,11 +71,16 @@ class Removable:
                 for head, module in enumerate(attention.heads):
                     part = Part("head", layer, head, kind if crossed else None)
                     module.register_forward_hook(self.output(part, columns[head]))
+                    again = self.rerun(part, columns[head])
+                    module.register_forward_hook(again, with_kwargs=True)
                 if attention.proj.bias is not None:
                     part = Part("bias", layer, None, kind if crossed else None)
                     self.keep(part, attention.proj.bias[None].expand(1, len(IDS), -1))
-            keep = self.output(Part("ffn", layer))
-            block.feed_forward.register_forward_hook(keep)
+            down = block.feed_forward.down
+            down.register_forward_hook(self.output(Part("ffn", layer), bias=down.bias))
+            if down.bias is not None:
+                bias = down.bias[None].expand(1, len(IDS), -1)
+                self.keep(Part("ffn_bias", layer), bias)
         for name, norm in model.named_modules():
             if "norm" in name.split(".")[-1] and not name.startswith("encoder."):
                 norm.register_forward_pre_hook(self.enter)
@@ -92,11 +98,39 @@ class Removable:
     def enter(self, norm: nn.Module, x: tuple[Tensor, ...]) -> None:
         self.entered[norm] = x[0][0].detach()
 
-    def output(self, part: Part, columns: Tensor | None = None) -> Callable[..., None]:
-        """A hook that keeps a result, multiplied by a matrix if there is one."""
+    def output(
+        self, part: Part, columns: Tensor | None = None, bias: Tensor | None = None
+    ) -> Callable[..., None]:
+        """A hook that keeps a result, multiplied by a matrix if there is one, without a bias."""
         return lambda module, given, result: self.keep(
-            part, result if columns is None else result @ columns.T
+            part,
+            (result if columns is None else result @ columns.T) - (0 if bias is None else bias),
         )
+
+    def rerun(self, part: Part, columns: Tensor) -> Callable[..., None]:
+        """A hook that keeps how to compute a head's part once more."""
+
+        def keep(module: nn.Module, given: Any, keywords: Any, result: Tensor) -> None:
+            if part not in self.heads:
+                self.heads[part] = lambda: (module(*given, **keywords) @ columns.T)[0].detach()
+
+        return keep
+
+    def lost(self, part: Part, source: int) -> Array:
+        """(V,) what the last logits lose without one of the characters that a head attends to,
+        while its weights stay as they are.
+        """
+        block = self.model.blocks[part.layer or 0]
+        attention: Any = block.cross if part.attention == "cross" else block.attention
+        hook = attention.heads[part.head].value.register_forward_hook(
+            lambda module, given, result: result.index_fill(1, torch.tensor([source]), 0)
+        )
+        whole, before = self.without(None), self.parts[part]
+        self.parts[part] = self.heads[part]()
+        hook.remove()
+        lost: Array = (whole - self.without(None))[-1]
+        self.parts[part] = before
+        return lost
 
     def frozen(self, norm: Any, x: Tensor) -> Tensor:
         """The norm of (T, C) x, with the mean of x and the scale of what entered."""
@@ -127,7 +161,7 @@ class Removable:
                     if (p.layer, p.attention) == (layer, of) and p.kind in ("head", "bias")
                 )
                 x = self.frozen(norm, x) if model.config.post_norm else x
-            x = x + parts[Part("ffn", layer)]
+            x = x + sum(parts.get(Part(kind, layer), 0) for kind in ("ffn", "ffn_bias"))
             x = self.frozen(block.norm2, x) if model.config.post_norm else x
         logits: Array = model.lm_head(self.frozen(model.norm, x)).detach().numpy()
         return logits
@@ -152,6 +186,15 @@ def test_a_part_adds_what_the_logits_of_torch_lose_without_it(config: ModelConfi
         lost = whole - torchs.without(part)
         np.testing.assert_allclose(found.values[..., n], lost, atol=1e-9, err_msg=str(part))
         assert np.abs(lost).max() > 1e-5
+    for part, sources in zip(
+        (part for part in found.parts if part.kind == "head"), found.sources, strict=True
+    ):
+        for source in (0, sources.shape[1] - 1):
+            np.testing.assert_allclose(
+                sources[:, source], torchs.lost(part, source), atol=1e-9, err_msg=str(part)
+            )
+        of_part = found.values[-1, :, found.parts.index(part)]
+        np.testing.assert_allclose(sources.sum(axis=-1), of_part, atol=1e-12)
     assert found.check.passed
 
 

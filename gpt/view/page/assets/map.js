@@ -140,10 +140,15 @@ function partsWithoutNumbers({ layers, heads }) {
  */
 function partOf(app, { kind, layer, head, attention, value }, most, known) {
   const { kind: shown } = lead(app).payload.pair ?? {};
-  const name = { embedding: "embedding", head: `H${head}`, bias: "bias", ffn: "ff" }[kind];
-  const long = { head: `${attention ?? ""} head ${head}`.trim(), ffn: "feed-forward" };
+  const [name, long] = {
+    embedding: ["embedding", "embedding"],
+    head: [`H${head}`, `${attention ?? ""} head ${head}`.trim()],
+    bias: ["bias", "bias"],
+    ffn: ["ff", "feed-forward"],
+    ffn_bias: ["bias", "bias of feed-forward"],
+  }[kind];
   const title = (layer === null ? "" : `layer ${layer} `) +
-    (kind === "head" || kind === "ffn" ? long[kind] : kind) +
+    long +
     (known ? `: adds ${signed(value, 4)} to the logit` : "");
   const button = make(
     "button",
@@ -157,7 +162,7 @@ function partOf(app, { kind, layer, head, attention, value }, most, known) {
   const here = kind === "head" && state.view === "head" && head === state.head &&
     layer === state.layer && (!attention || attention === shown);
   button.setAttribute("aria-pressed", String(here));
-  button.disabled = kind === "bias" || (shown === "encoder" && kind !== "embedding") ||
+  button.disabled = kind.endsWith("bias") || (shown === "encoder" && kind !== "embedding") ||
     (attention !== null && attention !== shown);
   button.addEventListener("click", () => {
     if (kind === "head") {

@@ -5,7 +5,7 @@
 import { EPSILON } from "./layers.js";
 
 /** Numbers of one position. @typedef {Float32Array | Float64Array} Row */
-/** See Part there. @typedef {{kind: "embedding" | "head" | "bias" | "ffn", layer: number | null,
+/** See Part there. @typedef {{kind: "embedding" | "head" | "bias" | "ffn" | "ffn_bias", layer: number | null,
  *   head: number | null, attention: "decoder" | "cross" | null, value: number}} Part */
 /** position: in the window; id: null for the likeliest one. @typedef {{position: number, id: number | null}} AskedLogit */
 /** parts: in the order of computation; their sum is the logit.
@@ -47,7 +47,9 @@ export function contributionsOf(reading, asked) {
     const resid_mid = attentions[attentions.length - 1].result(position, 1);
     const { ffn } = reading.feedForward(layer, resid_mid, 1);
     if (post_norm) through(`blocks.${layer}.norm2`, resid_mid, ffn);
-    add("ffn", ffn, { layer });
+    const bias = gpt.tensors.get(`blocks.${layer}.feed_forward.down.bias`);
+    if (bias) add("ffn_bias", bias, { layer });
+    add("ffn", bias ? ffn.map((each, i) => each - bias[i]) : ffn, { layer });
     for (let n = attentions.length - 1; n >= 0; n--) {
       const { resid_pre, proj, sublayer } = attentions[n];
       const norm = `blocks.${layer}.${n ? "cross_norm" : "norm1"}`;

@@ -1,0 +1,38 @@
+"""`gptx why`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from gpt.commands import shared
+from gpt.commands.options import options_of
+from gpt.config import WhyConfig
+from gpt.config.fields import Range
+
+
+class Why(shared.DrawingCommand):
+    """Show what each part of the model adds to the next character's logit: the exact sum."""
+
+    text: Annotated[
+        str | None,
+        typer.Argument(help="Preceding text; - reads stdin.", show_default="from validation"),
+    ] = None
+    file: shared.TextFile = None
+    asked: Annotated[dict[str, Any], options_of(WhyConfig)]
+    show: Annotated[int, "Parts to show.", Range(1)] = 16
+    checks: Annotated[bool, "Name every check of the numbers, with its error."] = False
+
+    def execute(self) -> None:
+        from gpt.view.records import to_record
+        from gpt.view.terminal.blocks import lines_of
+
+        given = shared.one_text({"TEXT": self.text, "--file": self.file})
+        text = self.text_for(self.opened, given)
+        found = self.opened.why(text, **self.asked)
+        if self.as_json:
+            self.write_json(to_record(found.records(), {"text": text, **self.opened.origin}))
+        else:
+            self.write_lines(lines_of(found.blocks(self.show), self.page(checks=self.checks)))
+        shared.require_passed(each.name for each in found.checks if not each.passed)

@@ -1,0 +1,283 @@
+"""Why a model expects a character: its logit, or the difference of two, as an exact sum of parts.
+
+`contributions` computes the parts (direct logit attribution, Elhage et al. 2021). With counting,
+the model multiplies powers of the GPT's and of counting's probabilities, so the logarithm of its
+prediction is a sum, too.
+Tensor names: P parts, S characters that a head attends to, K one or two characters, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gpt.blocks import (
+    Block,
+    Cell,
+    Checks,
+    Column,
+    Legend,
+    Note,
+    Records,
+    Table,
+    Title,
+    number,
+)
+from gpt.characters import label
+from gpt.checks import Check, TableResult
+from gpt.config import SampleConfig, WhyConfig
+from gpt.config.fields import require
+from gpt.counting.mixture import Mixture
+from gpt.errors import TextError
+from gpt.heads.attention_map import require_fits
+from gpt.heads.contributions import Part, contributions
+from gpt.heads.next_character import next_character, quoted
+from gpt.heads.survey import head_name
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
+from gpt.reading.sampler import before_all
+from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary, unknown_message
+
+MOST_SOURCES = 3  # characters that a row of the table names
+TOLERANCE = 1e-5  # of logarithms of probabilities that are computed in float32
+KINDS = {"embedding": "embedding", "ffn": "feed-forward", "ffn_bias": "feed-forward bias"}
+
+
+@dataclass(frozen=True, repr=False)
+class Why(TableResult):
+    """What each of P parts adds to a character's logit, or to the difference of two logits.
+
+    parts: in the order of computation. values: (P,), computed in float64; they sum to `logit`.
+    sources: for each part that is a head, (S,) what each character that it attends to adds; they
+    sum to the part. scale: what the last norm divides by; it is held. None with post_norm.
+    characters: the K = 1 or 2 that are compared. probabilities: (K,), as the model predicts them.
+    counted: (K,) natural logarithms of counting's probabilities, and weights: (2,), the powers of
+    the GPT's and of counting's probabilities; None without counting. same: the logarithm that makes
+    the probabilities of all characters sum to 1, which all of them share. text: what the model has
+    read; source: its source, for a model with an encoder. checks: of the sums.
+    """
+
+    parts: tuple[Part, ...]
+    values: Array
+    sources: tuple[Array, ...]
+    logit: float
+    scale: float | None
+    characters: tuple[str, ...]
+    probabilities: Array
+    same: float
+    checks: tuple[Check, ...]
+    text: Symbols
+    source: Symbols = ""
+    weights: Array | None = None
+    counted: Array | None = None
+
+    def __repr__(self) -> str:
+        largest = name_of_part(self.parts[int(np.abs(self.values).argmax())])
+        return f"<Why {self._logits} = {self.logit:.4f}: {len(self.parts)} parts, most {largest}>"
+
+    @property
+    def _logits(self) -> str:
+        """ "logit of 'e' − logit of 'a'"."""
+        return " − ".join(f"logit of '{label(each)}'" for each in self.characters)
+
+    def blocks(self, most: int = 16) -> list[Block]:
+        """The `most` parts that add or take away most, their sum, and with counting its share."""
+        order = np.argsort(-np.abs(self.values), kind="stable")
+        shown, rest = order[:most].tolist(), order[most:]
+        rows = [self._row(part) for part in shown]
+        if rest.size:
+            others = Cell(f"{rest.size} other parts", tone="dim")
+            rows.append([others, Cell(signed(self.values[rest].sum())), Cell("")])
+        logit = Cell(f"{self._logits} = {number(self.logit, 4)}", tone="dim")
+        rows.append([Cell("sum", tone="strong"), Cell(signed(self.values.sum())), logit])
+        columns = [Column("part", left=True), Column("adds"), Column("from", left=True)]
+        held = f"the last norm divides by {self.scale:.4f}" if self.scale else "each norm's scale"
+        return [
+            Title("why", [*quoted(self.text), *self._chances()]),
+            Table(columns, rows),
+            *self._mixed(),
+            Note(f"{held}, held as it is for this text · from: what single characters add"),
+            Checks(self.checks),
+            Legend([*self.text, *self.source, *self.characters]),
+        ]
+
+    def _chances(self) -> list[str]:
+        each = zip(self.characters, self.probabilities.tolist(), strict=True)
+        return [f"'{label(character)}' {number(chance, 3)}" for character, chance in each]
+
+    def _row(self, part: int) -> list[Cell]:
+        """A part, what it adds, and the characters from which a head takes most of it."""
+        share = float(np.abs(self.values[part]) / np.abs(self.values).max())
+        adds = Cell(signed(self.values[part]), share)
+        heads = [n for n, each in enumerate(self.parts) if each.kind == "head"]
+        if part not in heads:
+            return [Cell(name_of_part(self.parts[part])), adds, Cell("")]
+        values, text = self.sources[heads.index(part)], self._read(self.parts[part])
+        order = np.argsort(-np.abs(values), kind="stable").tolist()
+        named = [f"{at} '{label(text[at])}' {signed(values[at])}" for at in order]
+        left = "" if len(order) <= MOST_SOURCES else f" · rest {signed(values[order[3:]].sum())}"
+        sources = Cell(" · ".join(named[:MOST_SOURCES]) + left, hint="  ".join(named[:24]))
+        return [Cell(name_of_part(self.parts[part])), adds, sources]
+
+    def _read(self, part: Part) -> Symbols:
+        """The characters that a head attends to."""
+        return self.source if part.attention == "cross" else self.text
+
+    def _mixed(self) -> list[Block]:
+        """How logit and counting give the logarithm of the probability, or of the ratio of two."""
+        if self.weights is None or self.counted is None:
+            return []
+        (gpt, counting), counted = self.weights.tolist(), float(_difference(self.counted))
+        logs = " − ".join(f"ln {number(p, 4)}" for p in np.exp(self.counted).tolist())
+        terms = {
+            f"GPT: {number(gpt)} × the sum above": gpt * self.logit,
+            f"counting: {number(counting)} × ({logs})": counting * counted,
+            "the same for every character": self.same,
+        }
+        if len(self.characters) > 1:
+            terms.popitem()
+        found = " / ".join(number(each, 4) for each in self.probabilities.tolist())
+        rows = [[Cell(name), Cell(signed(value))] for name, value in terms.items()]
+        total = [Cell(f"ln {found}", tone="strong"), Cell(signed(sum(terms.values())))]
+        return [Table([Column("with counting", left=True), Column("adds")], [*rows, total])]
+
+    def records(self) -> Records:
+        """A row for each part, or for each character that a head attends to: `adds` sums to the
+        logit.
+        """
+        columns: dict[str, list[Any]] = {
+            name: [] for name in (*Part._fields, "position", "character", "adds")
+        }
+        heads = iter(self.sources)
+        for part, value in zip(self.parts, self.values.tolist(), strict=True):
+            rows: list[tuple[Any, ...]] = [(None, None, value)]
+            if part.kind == "head":
+                found = next(heads).tolist()
+                rows = [*zip(range(len(found)), self._read(part), found, strict=True)]
+            for row in rows:
+                for name, each in zip(columns, (*part, *row), strict=True):
+                    columns[name].append(each)
+        facts = {
+            "characters": self.characters,
+            "logit": self.logit,
+            "last_norm_divides_by": self.scale,
+            "probabilities": self.probabilities,
+            "same_for_every_character": self.same,
+            "weights": self.weights,
+            "ln_counting": self.counted,
+            "checks": [each.record for each in self.checks],
+        }
+        return Records(columns, facts)
+
+
+def why(
+    reader: Reader,
+    vocabulary: Vocabulary,
+    text: str,
+    config: WhyConfig,
+    mixture: Mixture | None = None,
+) -> Why:
+    """What each part adds to the next character's logit; see TrainedGPT.why, whose errors it
+    raises.
+    """
+    source, ids = _ids_of(reader, vocabulary, text, config.truncate)
+    exact, memory, known = reader.in_float64(), None, None
+    if source is not None:
+        memory, known = (each.encode(source[None]) for each in (exact, reader))
+    expected = next_character(reader, ids, SampleConfig(), mixture, vocabulary, known)
+    asked = _asked(vocabulary, config, int(expected.expected.argmax()))
+    stages = exact.sublayers(ids, memory=memory)
+    layers = [*zip(*stages.values(), strict=True)]
+    found = contributions(exact, layers, np.tile(asked, (len(ids), 1)))
+    scores, weights, counted = (
+        exact.logits(exact.final_norm(layers[-1][-1].resid_post))[-1],
+        None,
+        None,
+    )
+    if (experts := expected.experts) is not None:
+        logs, weights = np.log(experts.counting), experts.weights
+        scores, counted = weights @ np.stack([scores, logs]), logs[asked]
+    same = -float(np.logaddexp.reduce(scores))
+    heads = [n for n, part in enumerate(found.parts) if part.kind == "head"]
+    summed = np.stack([each.sum(axis=-1) for each in found.sources], axis=-1)  # (K, heads)
+    apart = float(np.abs(summed - found.values[-1][:, heads]).max())
+    wrong = np.abs(scores[asked] + same - np.log(expected.expected[asked])).max()
+    checks = (
+        found.check,
+        Check("single characters sum to their head", apart, found.check.bound),
+        Check(
+            "sums give the probability", float(wrong), TOLERANCE * float(1 + np.abs(scores).max())
+        ),
+    )
+    return Why(
+        found.parts,
+        _difference(found.values[-1]),
+        tuple(map(_difference, found.sources)),
+        float(_difference(found.logits[-1])),
+        found.scale,
+        tuple(vocabulary.characters[each] for each in asked),
+        expected.expected[asked],
+        same,
+        checks,
+        expected.text,
+        "" if source is None else vocabulary.written(source, "source"),
+        weights,
+        counted,
+    )
+
+
+def _ids_of(
+    reader: Reader, vocabulary: Vocabulary, text: str, truncate: bool
+) -> tuple[Ids | None, Ids]:
+    """The ids of the source, of a model with an encoder, and of the text that is continued. Raises
+    TextError, ConfigError.
+    """
+    if reader.encoder:
+        from gpt.reading.targets import split_pair
+
+        require(not truncate, "truncate", "a source is read as a whole; shorten the text")
+        return split_pair(reader, vocabulary, text if FIRST in text else text + FIRST)
+    ids = vocabulary.encode(text or before_all(vocabulary))
+    ids = ids[-reader.config.block_size :] if truncate else ids
+    require_fits(reader.config, len(ids))
+    return None, ids
+
+
+def _asked(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[int]:
+    """The ids of the one or two characters. Raises ConfigError, TextError."""
+    asked = []
+    for name, symbol in (("char", config.char), ("against", config.against)):
+        if symbol is None:
+            asked += [likeliest] * (name == "char")
+            continue
+        token = vocabulary.id_of(symbol)
+        require(token >= 0 or len(symbol) == 1, name, f"{symbol!r} is not one character")
+        if token < 0:
+            raise TextError(unknown_message(symbol, 0, vocabulary))
+        asked.append(token)
+    require(len({*asked}) == len(asked), "against", "this is `char` itself; name another one")
+    return asked
+
+
+def _difference(values: Array) -> Array:
+    """(K, …) -> (…): the first row, less the second one if there is one."""
+    found: Array = values[0] - values[1] if len(values) > 1 else values[0]
+    return found
+
+
+def name_of_part(part: Part) -> str:
+    """ "L1H2", "L0 feed-forward", "embedding"; with an encoder also "L1H2 cross"."""
+    if part.kind == "head":
+        return f"{head_name(part.layer or 0, part.head or 0)} {part.attention or ''}".strip()
+    if part.kind == "bias":
+        name = "biases of norms" if part.layer is None else f"{part.attention or ''} bias"
+    else:
+        name = KINDS[part.kind]
+    return name if part.layer is None else f"L{part.layer} {name.strip()}"
+
+
+def signed(value: float) -> str:
+    """ "+1.25", "−.03"."""
+    return number(value, 3) if value < 0 else f"+{number(value, 3)}"

@@ -1,0 +1,94 @@
+"""Why a model expects a character: sums of what its parts add, in float64, with counting, too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from drawn import shown
+from variants import VARIANTS, name_of, random_weights, reader_of
+
+from gpt.blocks import number
+from gpt.config import ModelConfig, WhyConfig
+from gpt.errors import ConfigError, TextError
+from gpt.heads.why import name_of_part, why
+from gpt.interface.trained import TrainedGPT
+from gpt.storage.run import Checkpoint
+from gpt.view.terminal.lines import Page
+from gpt.vocabulary import Vocabulary
+
+TAB_FIRST = Vocabulary("\t\nabcdefghi")
+SOURCE, TARGET = "cab", "\tfad"
+
+
+@pytest.fixture
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    return TrainedGPT(tiny.model())
+
+
+@pytest.mark.parametrize("config", VARIANTS, ids=name_of)
+def test_parts_sum_to_the_logit_in_every_variant(config: ModelConfig) -> None:
+    reader = reader_of(config, random_weights(config))
+    text = SOURCE + TARGET if config.encoder_layers else "cabfad"
+    found = why(reader, TAB_FIRST, text, WhyConfig(char="b", against="i"))
+    ids = TAB_FIRST.encode(TARGET if config.encoder_layers else text)
+    memory = reader.encode(TAB_FIRST.encode(SOURCE)[None]) if config.encoder_layers else None
+    logits = reader.logits(reader.forward(ids[None], memory))[0, -1]
+    apart = float(logits[TAB_FIRST.id_of("b")] - logits[TAB_FIRST.id_of("i")])
+    largest = float(np.abs(logits).max())
+    assert found.logit == pytest.approx(apart, abs=1e-5 * largest)
+    assert found.values.sum() == pytest.approx(found.logit, abs=1e-12 * largest)
+    assert found.values.dtype == np.float64
+    adds = found.records().columns["adds"]
+    assert sum(adds) == pytest.approx(found.logit, abs=1e-12 * largest)
+    assert all(check.passed for check in found.checks)
+
+
+def test_the_likeliest_character_is_explained_unless_another_is_named(trained: TrainedGPT) -> None:
+    expected = trained.next("the c", temperature=1.0).expected
+    found = trained.why("the c")
+    assert found.characters == (trained.vocabulary.characters[int(expected.argmax())],)
+    assert found.probabilities[0] == expected.max()
+    logits = trained.logits("the c")[0, -1]
+    assert found.logit == pytest.approx(logits.max(), abs=1e-5)
+    likeliest = expected.max() / np.exp(found.logit + found.same)
+    assert likeliest == pytest.approx(1, abs=1e-5)
+    other = trained.why("the c", char="a", against="t")
+    a, t = trained.vocabulary.encode("at")
+    assert other.logit == pytest.approx(logits[a] - logits[t], abs=1e-5)
+    np.testing.assert_array_equal(other.probabilities, expected[[a, t]])
+    np.testing.assert_allclose(
+        other.values, trained.why("the c", char="a").values - trained.why("the c", char="t").values
+    )
+
+
+def test_a_table_has_the_largest_parts_and_the_sum(trained: TrainedGPT) -> None:
+    found = trained.why("the c", char="a")
+    lines = shown(found.blocks(2), Page(None))
+    assert lines[0].startswith("why · after “the c” · 'a' .")
+    order = np.argsort(-np.abs(found.values))
+    assert [line.split("  ")[0] for line in lines[3:7]] == [
+        *(name_of_part(found.parts[n]) for n in order[:2]),
+        f"{len(order) - 2} other parts",
+        "sum",
+    ]
+    assert lines[6].endswith(f"logit of 'a' = {number(found.logit, 4)}")
+    assert "last norm divides by" in "".join(lines)
+    assert repr(found).startswith("<Why logit of 'a' = ")
+
+
+def test_a_text_that_does_not_fit_and_characters_that_are_none_are_errors(
+    trained: TrainedGPT,
+) -> None:
+    long = "the cat sat on the mat"
+    with pytest.raises(TextError, match="22 characters, the model's context 16; shorten it"):
+        trained.why(long)
+    assert trained.why(long, truncate=True).logit == trained.why(long[-16:]).logit
+    with pytest.raises(TextError, match=r"'é' .* is not in this model's vocabulary"):
+        trained.why("the c", char="é")
+    with pytest.raises(ConfigError, match="char: 'at' is not one character"):
+        trained.why("the c", char="at")
+    with pytest.raises(ConfigError, match="against: '' is not one character"):
+        trained.why("the c", against="")
+    with pytest.raises(ConfigError, match="against: this is `char` itself"):
+        trained.why("the c", char="a", against="a")
+    assert trained.why("").logit == trained.why("\n").logit
