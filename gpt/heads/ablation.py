@@ -1,4 +1,5 @@
-"""The effect of a head: how much the loss rises without its output (Michel et al. 2019).
+"""The effect of a head: how much the loss rises without its output (Michel et al. 2019), and its
+Shapley value, the mean of that rise over all orders in which the heads can be taken away.
 
 The head's output is replaced, and its layer and the later ones are computed again; with an encoder
 whose head it is, also the decoder.
@@ -17,7 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpt.blocks import number
 from gpt.config import Ablation, AttentionKind
+from gpt.config.fields import require
 from gpt.devices import cores
 from gpt.errors import ConfigError, TextError
 from gpt.heads.measures import Measure, standard_errors
@@ -27,6 +30,7 @@ from gpt.reading.layers import Array
 from gpt.reading.pairs import padded
 from gpt.reading.score import surprisals, windows_at_once
 from gpt.vocabulary import Ids
+from gpt.words import counted
 
 #: What each replaces a head's output by.
 REPLACED_BY = {
@@ -35,6 +39,9 @@ REPLACED_BY = {
     "resample": "that of another window, drawn at random",
 }
 Mask = npt.NDArray[np.bool_]
+MOST_SHAPLEY = 12  # heads of which all 2¹² subsets are taken away
+SHAPLEY_WORK = 1.5e11  # multiplications: they choose the number of texts, at most SHAPLEY_TEXTS
+SHAPLEY_TEXTS = 16
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,28 @@ class Texts:
         return replace(self, **arrays)
 
 
+def effects(
+    reader: Reader,
+    texts: Texts,
+    how: Ablation,
+    kind: AttentionKind = "decoder",
+    done: Callable[[float], object] = lambda share: None,
+) -> list[Measure]:
+    """The rise of the loss by each head alone, and its Shapley value unless there are too many
+    heads; see `ablate` and `shapley`. done: receives the share of the work that is done.
+    """
+    config = (kind == "encoder" and reader.config.encoder) or reader.config
+    n = config.n_layer * config.n_head
+    work = n + 2**n / 4 * (n <= MOST_SHAPLEY)  # in forwards that a head's ablation takes
+    found = [ablate(reader, texts, how, kind, lambda heads: done(heads / work))]
+    if n <= MOST_SHAPLEY:
+        alone = n / work
+        found.append(
+            shapley(reader, texts, how, kind, lambda share: done(alone + share * (1 - alone)))
+        )
+    return found
+
+
 def ablate(
     reader: Reader,
     texts: Texts,
@@ -91,29 +120,70 @@ def ablate(
     for all heads. done: receives the number of heads that are done. Raises TextError if there is
     one window only to resample from, ConfigError to resample pairs, as their lengths differ.
     """
-    others = None
-    if how == "resample":
-        if texts.sources is not None:
-            raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
-        others = other_windows(len(texts), seed)
-    parts = list(_parts(reader, texts, kind, others is not None))
-    means = _mean(parts)
-    layers, heads, _ = means.shape
+    parts = _replacing(reader, texts, how, kind, seed)
+    layers, heads = len(parts[0].replaced), parts[0].replaced[0].shape[-3]
     rises = np.zeros((len(texts), layers, heads))
     for layer, head in np.ndindex(layers, heads):
-        outputs: list[Any] = [means[layer, head] if how == "mean" else 0.0] * len(parts)
-        if others is not None:
-            drawn = np.concatenate([part.contexts[layer][:, head] for part in parts])[others]
-            outputs = np.split(drawn, np.cumsum([len(part.texts) for part in parts])[:-1])
-        works = [
-            partial(part.rise, layer, head, output)
-            for part, output in zip(parts, outputs, strict=True)
-        ]
+        works = [partial(part.rise, layer, head) for part in parts]
         rises[:, layer, head] = np.concatenate(on_cores(call, works))
         done(layer * heads + head + 1)
     explained = f"rise of the loss without the head (its output: {REPLACED_BY[how]}), nats/char"
     means, errors = rises.mean(axis=0), standard_errors(rises)
     return Measure("ablation", "Δloss", explained, means, errors, 0.0, len(rises))
+
+
+def shapley(
+    reader: Reader,
+    texts: Texts,
+    how: Ablation,
+    kind: AttentionKind = "decoder",
+    done: Callable[[float], object] = lambda share: None,
+    seed: int = 0,
+) -> Measure:
+    """Each head's Shapley value (Shapley 1953): the mean, over all orders in which the n heads can
+    be taken away one after the other, of the rise of the loss when it is this head's turn.
+
+    Exact: from the losses without each of the 2ⁿ subsets. The values of all heads sum to the rise
+    without all of them. Only some of the texts are used, at least two, if all were much work.
+    Units, errors and arguments: see `ablate`; done: receives the share of the work. Raises
+    ConfigError for more than MOST_SHAPLEY heads.
+    """
+    config = (kind == "encoder" and reader.config.encoder) or reader.config
+    n = config.n_layer * config.n_head
+    require(n <= MOST_SHAPLEY, "shapley", f"2^{n} subsets of {n} heads are too many")
+    layer = config.parameters() / config.n_layer * texts.ids.shape[1]
+    most = min(SHAPLEY_TEXTS, max(2, int(SHAPLEY_WORK / (2**n * layer))))
+    texts = texts.part(slice(0, None, math.ceil(len(texts) / most)))
+    parts, first = _replacing(reader, texts, how, kind, seed), 2**config.n_head
+    losses = np.empty((first, 2**n // first, len(texts)))
+    for subset in range(first):  # of layer 0
+        works = [partial(part.losses_without, subset) for part in parts]
+        losses[subset] = np.concatenate(on_cores(call, works), axis=-1)
+        done((subset + 1) / first)
+    # later layers' subsets come first in a number of all: its bit l·H + h is that of head (l, h)
+    values = shapley_values(losses.swapaxes(0, 1).reshape(2**n, -1))  # (n, N)
+    rises = values.T.reshape(-1, config.n_layer, config.n_head)
+    explained = (
+        "Shapley value of Δloss: the mean rise over all orders in which heads are taken away, "
+        f"nats/char; on {counted(len(rises), 'text')}, all heads together "
+        f"{number(float(rises.sum(axis=(1, 2)).mean()), 4)}"
+    )
+    means, errors = rises.mean(axis=0), standard_errors(rises)
+    return Measure("shapley", "Shapley", explained, means, errors, 0.0, len(rises))
+
+
+def shapley_values(worth: Array) -> Array:
+    """(2ⁿ, …), the worth of each subset of n players, whose bits are its number -> (n, …)."""
+    n = len(worth).bit_length() - 1
+    subsets = np.arange(len(worth))
+    sizes = np.array([subset.bit_count() for subset in range(len(worth))])
+    found = []
+    for player in range(n):
+        without = subsets[(subsets >> player) & 1 == 0]
+        orders = np.array([1 / (n * math.comb(n - 1, size)) for size in range(n)])
+        gained = worth[without | 1 << player] - worth[without]
+        found.append(np.tensordot(orders[sizes[without]], gained, 1))
+    return np.stack(found)
 
 
 def other_windows(N: int, seed: int) -> Ids:
@@ -127,6 +197,25 @@ def other_windows(N: int, seed: int) -> Ids:
     others = np.empty_like(order)
     others[order] = np.roll(order, 1)
     return others
+
+
+def _replacing(
+    reader: Reader, texts: Texts, how: Ablation, kind: AttentionKind, seed: int
+) -> list[_Part]:
+    """All texts in parts, which know what replaces the output of each head; see `ablate`."""
+    if how == "resample" and texts.sources is not None:
+        raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
+    others = other_windows(len(texts), seed) if how == "resample" else None
+    parts = list(_parts(reader, texts, kind, others is not None))
+    means = _mean(parts)[:, :, None]  # (L, H, 1, D)
+    ends = np.cumsum([len(part.texts) for part in parts])[:-1]
+    for layer, mean in enumerate(means):
+        outputs: list[Array] = [mean if how == "mean" else np.zeros_like(mean)] * len(parts)
+        if others is not None:
+            outputs = np.split(np.concatenate([p.contexts[layer] for p in parts])[others], ends)
+        for part, output in zip(parts, outputs, strict=True):
+            part.replaced.append(output)
+    return parts
 
 
 def mean_contexts(reader: Reader, texts: Texts, kind: AttentionKind = "decoder") -> Array:
@@ -154,6 +243,7 @@ class _Part:
 
     rows: (B, T), or (B, S) for the encoder, False for padding. sums: of each layer's heads, (H, D),
     their outputs added over all rows. contexts: their outputs, (B, H, T, D), if they are needed.
+    replaced: what replaces them in each layer, which broadcasts to that.
     """
 
     def __init__(self, reader: Reader, texts: Texts, kind: AttentionKind, needed: bool) -> None:
@@ -168,6 +258,7 @@ class _Part:
             else:
                 self._more = {"memory": reader.encode(texts.sources, texts.seen)}
         self.sums, self.contexts, self._streams = list[Array](), list[Array](), list[Array]()
+        self.replaced = list[Array]()
         x = self._stack.embed(ids)
         for layer in range(self._stack.config.n_layer):
             self._streams.append(x)
@@ -178,17 +269,42 @@ class _Part:
                 self.contexts.append(context)
         self._losses = self._loss(x)
 
-    def rise(self, layer: int, head: int, output: Any) -> Array:
+    def rise(self, layer: int, head: int) -> Array:
         """(B,) rise of each text's loss, nats a character, with a head's output replaced."""
+        later = range(layer, self._stack.config.n_layer)
+        x = self._without(self._streams[layer], layer, 1 << head, later)
+        return self._loss(x) - self._losses
+
+    def losses_without(self, subset: int) -> Array:
+        """(M, B) losses without a subset of layer 0's heads and each of the M subsets of all later
+        layers' heads. Bits of a subset's number are heads.
+        """
+        depth, heads = self._stack.config.n_layer, self._stack.config.n_head
+        found = np.empty((2 ** (heads * (depth - 1)), len(self.texts)))
+
+        def go_on(x: Array, layer: int, number: int) -> None:
+            if layer == depth:
+                found[number] = self._loss(x)
+                return
+            for each in range(2**heads):
+                later = self._without(x, layer, each, range(layer, layer + 1))
+                go_on(later, layer + 1, number | each << heads * (layer - 1))
+
+        go_on(self._without(self._streams[0], 0, subset, range(1)), 1, 0)
+        return found
+
+    def _without(self, x: Array, layer: int, subset: int, layers: range) -> Array:
+        """The input of the first of these layers -> the output of the last, with the outputs of a
+        subset of a layer's heads replaced.
+        """
+        heads = [head for head in range(self._stack.config.n_head) if subset >> head & 1]
 
         def hook(name: str, at: int, stage: Array) -> Array:
             if (name, at) == (self._context, layer):
-                stage[:, head] = output
+                stage[:, heads] = self.replaced[layer][..., heads, :, :]
             return stage
 
-        later = range(layer, self._stack.config.n_layer)
-        x = self._stack.blocks(self._streams[layer], later, hook, **self._more)
-        return self._loss(x) - self._losses
+        return self._stack.blocks(x, layers, hook, **self._more)
 
     def _loss(self, x: Array) -> Array:
         """(B, …, C), what leaves the last layer -> (B,) mean nats of each text's targets."""

@@ -26,7 +26,8 @@ from gpt.words import counted, layers_and_heads
 PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters of a text
 SEQUENCES = 12  # random texts of each period
 #: Measures that are not shares of a row's weights.
-NO_SHARES = ("distance", "distance_later", "ablation")
+EFFECTS = ("ablation", "shapley")  # rises of the loss
+NO_SHARES = ("distance", "distance_later", *EFFECTS)
 SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near to other keys
 FARTHEST = 8  # most characters back of the measure `back`
 
@@ -77,7 +78,7 @@ class Measure(TableResult):
     @property
     def digits(self) -> int:
         """Digits after the point: differences of losses are small."""
-        return 4 if self.name == "ablation" else 2
+        return 4 if self.name in EFFECTS else 2
 
     def cell(self, layer: int, head: int, errors: bool = True) -> Cell:
         """A head's value with its standard error; of `back`, "6: .06±.01/.04": how many characters

@@ -14,7 +14,7 @@ import numpy as np
 from gpt.config import Ablation, AttentionKind
 from gpt.devices import require_memory
 from gpt.errors import TextError
-from gpt.heads.ablation import Texts, ablate
+from gpt.heads.ablation import Texts, effects
 from gpt.heads.alignment import alignments, correlations
 from gpt.heads.attention_map import AttentionMap, stages_of
 from gpt.heads.measures import Measure, averaged, entropies, mean, measure
@@ -122,10 +122,10 @@ def survey_pairs(
         raise TextError("the pairs are too short for measures: both sides need two characters")
     if ablation:
 
-        def ablated(number: int) -> None:
-            done((1 + number) * len(chosen) / work)
+        def ablated(share: float) -> None:
+            done(1 - (1 - share) * (1 - len(chosen) / work))
 
-        measures.append(ablate(reader, Texts.of_pairs(chosen, last), ablation, kind, ablated))
+        measures += effects(reader, Texts.of_pairs(chosen, last), ablation, kind, ablated)
     longest = max(len(side) for pair in chosen for side in pair)
     return Survey(tuple(measures), len(chosen), longest, text, kind)
 

@@ -21,9 +21,10 @@ from gpt.checks import TableResult
 from gpt.config import Ablation, AttentionKind
 from gpt.devices import cores, require_memory
 from gpt.errors import ConfigError, TextError
-from gpt.heads.ablation import Texts, ablate
+from gpt.heads.ablation import MOST_SHAPLEY, Texts, effects
 from gpt.heads.attention_map import KIND_TITLES, AttentionMap
 from gpt.heads.measures import (
+    EFFECTS,
     RULE,
     RULE_OF_ALL,
     Measure,
@@ -42,7 +43,7 @@ from gpt.words import counted, layers_and_heads
 #: Measures that are shown without --all.
 FIRST = (
     *("back", "duplicate", "induction", "induction_synthetic"),
-    *("sink", "entropy", "distance", "ablation"),
+    *("sink", "entropy", "distance", *EFFECTS),
 )
 NO_INDUCTION = (
     "no head gets the name induction; to train a model that has one, to its end: gptx train repeats"
@@ -117,8 +118,8 @@ class Survey(TableResult):
         """
         known = {measure.name: measure.values for measure in self.measures}
         if sort is not None and sort not in known:
-            if sort == "ablation":
-                raise ConfigError("sort", "ablation is measured only with `ablate=mean`")
+            if sort in EFFECTS:
+                raise ConfigError("sort", f"{sort} is measured only with `ablate=mean`")
             raise ConfigError("sort", f"{sort!r} is not one of {', '.join(known)}")
         values = known.get(sort or "ablation")
         values = strengths(self.measures) if values is None else values
@@ -144,6 +145,8 @@ class Survey(TableResult):
         notes += ["±: standard error" if self.windows > 1 else "one window: little evidence"]
         ablated = any(each.name == "ablation" for each in shown)
         remarks = [self.rule, CAVEAT + ("" if ablated else "; --ablate mean measures the effect")]
+        if ablated and not any(each.name == "shapley" for each in self.measures):
+            remarks.append(f"Shapley values need at most {MOST_SHAPLEY} heads")
         if not self.kind and not any("induction" in row for row in named):
             remarks.insert(1, NO_INDUCTION)
         return [
@@ -221,8 +224,9 @@ def survey(
         measures.insert(after, found)
     if ablation:
         texts = Texts.of_windows(windows)
-        measures.append(
-            ablate(reader, texts, ablation, done=lambda number: done((2 + number / 2) / work))
+        measured = 2 / work
+        measures += effects(
+            reader, texts, ablation, done=lambda share: done(measured + share * (1 - measured))
         )
     return Survey(tuple(measures), len(windows), windows.shape[1] - 1, text)
 

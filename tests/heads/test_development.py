@@ -90,7 +90,7 @@ def test_a_run_is_measured_at_its_steps_as_each_step_alone(trained: Checkpoint) 
         assert found.measured == alone.measured
         for place, each in enumerate(alone.measures):
             assert np.array_equal(found.values[number, place], each.values, equal_nan=True)
-    assert found.names[-1] == "ablation"
+    assert found.names[-2:] == ("ablation", "shapley")
     some = last.heads("the cat sat on the mat", steps=["last", 4, "4"], name="it")
     assert (some.steps.tolist(), some.surveys[0].text) == ([4, 12], "it")
 

@@ -13,7 +13,7 @@ from drawn import shown
 from hand_built import SIZE, hand_built
 
 from gpt.errors import ConfigError, TextError
-from gpt.heads.measures import RULE, Measure
+from gpt.heads.measures import EFFECTS, RULE, Measure
 from gpt.heads.survey import FIRST, NO_INDUCTION, Survey, spread, survey
 from gpt.view.records import to_record
 from gpt.view.terminal.lines import Page
@@ -42,7 +42,8 @@ def test_naming_a_measure_ranks_heads_by_it(found: Survey) -> None:
 
 
 def test_heads_with_names_come_first_without_ablation(found: Survey) -> None:
-    without = Survey(found.measures[:-1], found.windows, found.characters)
+    assert [each.name for each in found.measures[-2:]] == ["ablation", "shapley"]
+    without = Survey(found.measures[:-2], found.windows, found.characters)
     assert set(without.ranking()[:4]) == {(0, 0), (0, 1), (0, 3), (1, 0)}
 
 
@@ -51,14 +52,14 @@ def test_table_has_a_row_per_head_and_the_uniform_head_last(found: Survey) -> No
     first = [measure for measure in found.measures if measure.name in FIRST]
     titles = [each.title for measure in first for each in measure.every]
     assert lines[0].split() == " ".join(["head", "kind", *titles]).split()
-    assert {"induction", "synthetic", "Δloss"} < set(lines[0].split())
+    assert {"induction", "synthetic", "Δloss", "Shapley"} < set(lines[0].split())
     assert re.match(r"L0H0 +previous +1: 1\.00±\.00/\.16 ", lines[1])
     last = lines.index("") - 1
     assert last == 9
     uniform = next(each.uniform for each in found.measures if each.name == "duplicate")
     assert lines[last].split()[:3] == ["uniform", "/", f"{uniform:.2f}"[1:]]
     assert lines[-1] == "weights show where a head looks, not what that causes"
-    looks = replace(found, measures=[m for m in found.measures if m.name != "ablation"])
+    looks = replace(found, measures=[m for m in found.measures if m.name not in EFFECTS])
     assert rows(looks, Page())[-1].endswith("; --ablate mean measures the effect")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpt.errors import ConfigError
-from gpt.heads.measures import KINDS
+from gpt.heads.measures import EFFECTS, KINDS
 from gpt.heads.survey import Development
 from gpt.view.figure.layout import DPI
 from gpt.view.figure.sheet import GREY, INK, plain, small, style
@@ -118,7 +118,7 @@ def _lines(axes: Axes, found: Development, name: str, heads: list[tuple[int, int
     if not by_head:
         axes.axhline(float(uniform.flat[0]), color=INK, **even)
     low, high = axes.get_ylim()
-    axes.set_ylim(*((0, max(high, LEAST)) if name != "ablation" else (low, high)))
+    axes.set_ylim(*((0, max(high, LEAST)) if name not in EFFECTS else (low, high)))
 
 
 def _steps_axis(axes: Axes, found: Development, labelled: bool) -> None:
