@@ -25,12 +25,14 @@ class Why(shared.DrawingCommand):
     checks: Annotated[bool, "Name every check of the numbers, with its error."] = False
 
     def execute(self) -> None:
+        from gpt.commands.progress import working
         from gpt.view.records import to_record
         from gpt.view.terminal.blocks import lines_of
 
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         text = self.text_for(self.opened, given)
-        found = self.opened.why(text, **self.asked)
+        with working() as done:
+            found = self.opened.why(text, done=done, **self.asked)
         if self.as_json:
             self.write_json(to_record(found.records(), {"text": text, **self.opened.origin}))
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from gpt.config.fields import Range, check_fields
+from gpt.config.fields import Range, check_fields, require
 
 #: Kinds of attention; a model without an encoder has only the decoder's self-attention.
 AttentionKind = Literal["encoder", "decoder", "cross"]
@@ -46,9 +46,13 @@ class HeadsConfig:
         Ablation | None,
         "Rise of the loss if a head's output becomes its mean, 0, or that of another window.",
     ] = None
+    paths: Annotated[
+        bool, "With `ablate`: also the rise along each path from a head to a later one."
+    ] = False
 
     def __post_init__(self) -> None:
         check_fields(self)
+        require(bool(self.ablate) or not self.paths, "paths", "needs `ablate`, as in `ablate=mean`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +64,13 @@ class WhyConfig:
         str | None, "Explain the difference from this character's logit.", "none"
     ] = None
     truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
+    paths: Annotated[
+        bool, "Also the effect of each head along each path: on a later head, on the logit."
+    ] = False
+    ablate: Annotated[
+        Literal["mean", "zero"],
+        "What replaces a head's output on a path: its mean over the validation split, or 0.",
+    ] = "mean"
 
     def __post_init__(self) -> None:
         check_fields(self)

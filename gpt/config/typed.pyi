@@ -32,11 +32,14 @@ class HeadsOptions(TypedDict, total=False):
     windows: int
     attention: Literal["encoder", "decoder", "cross"] | None
     ablate: Literal["mean", "zero", "resample"] | None
+    paths: bool
 
 class WhyOptions(TypedDict, total=False):
     char: str | None
     against: str | None
     truncate: bool
+    paths: bool
+    ablate: Literal["mean", "zero"]
 
 class EvalOptions(TypedDict, total=False):
     chars: bool

@@ -34,8 +34,8 @@ from gpt.words import counted
 
 #: What each replaces a head's output by.
 REPLACED_BY = {
-    "mean": "mean",
-    "zero": "zero",
+    "mean": "its mean",
+    "zero": "0",
     "resample": "that of another window, drawn at random",
 }
 Mask = npt.NDArray[np.bool_]
@@ -120,14 +120,16 @@ def ablate(
     for all heads. done: receives the number of heads that are done. Raises TextError if there is
     one window only to resample from, ConfigError to resample pairs, as their lengths differ.
     """
-    parts = _replacing(reader, texts, how, kind, seed)
+    parts = replacing(reader, texts, how, kind, seed)
     layers, heads = len(parts[0].replaced), parts[0].replaced[0].shape[-3]
     rises = np.zeros((len(texts), layers, heads))
     for layer, head in np.ndindex(layers, heads):
         works = [partial(part.rise, layer, head) for part in parts]
         rises[:, layer, head] = np.concatenate(on_cores(call, works))
         done(layer * heads + head + 1)
-    explained = f"rise of the loss without the head (its output: {REPLACED_BY[how]}), nats/char"
+    explained = (
+        f"rise of the loss without the head (its output replaced by {REPLACED_BY[how]}), nats/char"
+    )
     means, errors = rises.mean(axis=0), standard_errors(rises)
     return Measure("ablation", "Δloss", explained, means, errors, 0.0, len(rises))
 
@@ -154,7 +156,7 @@ def shapley(
     layer = config.parameters() / config.n_layer * texts.ids.shape[1]
     most = min(SHAPLEY_TEXTS, max(2, int(SHAPLEY_WORK / (2**n * layer))))
     texts = texts.part(slice(0, None, math.ceil(len(texts) / most)))
-    parts, first = _replacing(reader, texts, how, kind, seed), 2**config.n_head
+    parts, first = replacing(reader, texts, how, kind, seed), 2**config.n_head
     losses = np.empty((first, 2**n // first, len(texts)))
     for subset in range(first):  # of layer 0
         works = [partial(part.losses_without, subset) for part in parts]
@@ -199,8 +201,12 @@ def other_windows(N: int, seed: int) -> Ids:
     return others
 
 
-def _replacing(
-    reader: Reader, texts: Texts, how: Ablation, kind: AttentionKind, seed: int
+def replacing(
+    reader: Reader,
+    texts: Texts,
+    how: Ablation,
+    kind: AttentionKind = "decoder",
+    seed: int = 0,
 ) -> list[_Part]:
     """All texts in parts, which know what replaces the output of each head; see `ablate`."""
     if how == "resample" and texts.sources is not None:
@@ -216,6 +222,12 @@ def _replacing(
         for part, output in zip(parts, outputs, strict=True):
             part.replaced.append(output)
     return parts
+
+
+def losses_of(reader: Reader, texts: Texts, x: Array) -> Array:
+    """(B, T, C), what leaves the last layer -> (B,) mean nats of each text's targets."""
+    nats = surprisals(reader.logits(reader.final_norm(x)), texts.targets).astype(np.float64)
+    return (nats * texts.read).sum(axis=-1) / texts.read.sum(axis=-1)  # type: ignore[no-any-return]
 
 
 def mean_contexts(reader: Reader, texts: Texts, kind: AttentionKind = "decoder") -> Array:
@@ -312,5 +324,4 @@ class _Part:
         if self._stack is not reader:
             memory = Memory(self._stack.final_norm(x), self._more["allowed"])
             x = reader.blocks(reader.embed(texts.ids), range(reader.config.n_layer), memory=memory)
-        nats = surprisals(reader.logits(reader.final_norm(x)), texts.targets).astype(np.float64)
-        return (nats * texts.read).sum(axis=-1) / texts.read.sum(axis=-1)  # type: ignore[no-any-return]
+        return losses_of(reader, texts, x)

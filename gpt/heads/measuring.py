@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from gpt.config import HeadsConfig
+from gpt.config.fields import require
 from gpt.heads.attention_map import require_kind
 from gpt.heads.pair_measures import survey_pairs
-from gpt.heads.survey import Development, Survey, development, survey
+from gpt.heads.survey import Development, Survey, development, loss_paths, survey
 from gpt.reading.gpt import Reader
 from gpt.reading.proof import OpenDevice, proven
 from gpt.reading.targets import pair_ids
@@ -34,6 +36,7 @@ def surveyor(
     windows, ablate = asked.windows, asked.ablate
     require_kind(reader.config, asked.attention)
     if reader.encoder:
+        require(not asked.paths, "paths", "works for models without an encoder")
         lines = text if isinstance(text, str) else vocabulary.decode(text)
         pairs = pair_ids(vocabulary, lines, reader.config.block_size)
         chosen = asked.attention or "cross", windows, ablate, int(vocabulary.encode(LAST)[0])
@@ -41,7 +44,18 @@ def surveyor(
     ids = vocabulary.encode(text) if isinstance(text, str) else vocabulary.row_of(text, "text")
     words = [n for n, each in enumerate(vocabulary.characters) if each.isalnum()]
     letters = np.array(words, int)
-    return lambda reader, done: survey(reader, ids, windows, ablate, done, name, letters)
+
+    def measured(reader: Reader, done: Done) -> Survey:
+        paths = asked.paths and ablate  # then they are the second half of the work
+        found = survey(
+            reader, ids, windows, ablate, lambda s: done(s / 2 if paths else s), name, letters
+        )
+        if not paths:
+            return found
+        of_paths = loss_paths(reader, ids, windows, paths, lambda s: done((1 + s) / 2))
+        return replace(found, paths=of_paths)
+
+    return measured
 
 
 def survey_steps(

@@ -73,3 +73,8 @@ def parse(
         length = shapes[name][-2]
         position = numbered("position", position, length, -length if from_end else 0)
     return Place(name, layer, head, position)
+
+
+def head_name(layer: int, head: int) -> str:
+    """ "L1H0" """
+    return f"L{layer}H{head}"

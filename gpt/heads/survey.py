@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,14 @@ from gpt.checks import TableResult
 from gpt.config import Ablation, AttentionKind
 from gpt.devices import cores, require_memory
 from gpt.errors import ConfigError, TextError
-from gpt.heads.ablation import MOST_SHAPLEY, Texts, effects
+from gpt.heads.ablation import (
+    MOST_SHAPLEY,
+    REPLACED_BY,
+    Texts,
+    effects,
+    losses_of,
+    replacing,
+)
 from gpt.heads.attention_map import KIND_TITLES, AttentionMap
 from gpt.heads.measures import (
     EFFECTS,
@@ -35,6 +43,8 @@ from gpt.heads.measures import (
     places,
     strengths,
 )
+from gpt.heads.paths import Paths, Sent, path_effects
+from gpt.heads.places import head_name
 from gpt.reading.gpt import MATRICES, Reader
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
@@ -50,6 +60,7 @@ NO_INDUCTION = (
 )
 CAVEAT = "weights show where a head looks, not what that causes"
 CURVE = "curve: all steps, from 0 to the highest value in its table"
+MOST_PATHS = 16  # that a table shows
 MOST_STEPS = 12  # columns of values over a training
 MOST_POINTS = 32  # values of a curve
 MOST_PANELS = 4  # measures of a figure, if none are chosen
@@ -63,7 +74,8 @@ class Survey(TableResult):
 
     text: the name of the text. For the same text and windows, the command and Python give equal
     surveys. kind: of a model with an encoder, which attention the heads belong to; windows are then
-    pairs, of at most `characters` characters a side.
+    pairs, of at most `characters` characters a side. paths: the effects of heads along paths, if
+    they were asked for.
     """
 
     measures: tuple[Measure, ...]
@@ -71,6 +83,7 @@ class Survey(TableResult):
     characters: int
     text: str = "a text"
     kind: AttentionKind | None = None
+    paths: Paths | None = None
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
         """Measure -> (L, H) values."""
@@ -154,6 +167,7 @@ class Survey(TableResult):
             Table(columns, [*rows, uniform], labels=2),
             Fold("what the columns mean", [Note(each) for each in notes]),
             *(Note(each) for each in remarks),
+            *(self.paths.blocks(top or MOST_PATHS) if self.paths else []),
         ]
 
     def records(self, sort: str | None = None) -> Records:
@@ -183,6 +197,7 @@ class Survey(TableResult):
             "characters": self.characters,
             "rule": self.rule,
             "measures": about,
+            **({"paths": self.paths.rows} if self.paths else {}),
         }
 
 
@@ -229,6 +244,18 @@ def survey(
             reader, texts, ablation, done=lambda share: done(measured + share * (1 - measured))
         )
     return Survey(tuple(measures), len(windows), windows.shape[1] - 1, text)
+
+
+def loss_paths(
+    reader: Reader, ids: Ids, most: int, how: Ablation, done: Callable[[float], object]
+) -> Paths:
+    """The effects of heads along paths, on the loss over the windows of `survey`."""
+    texts = Texts.of_windows(spread(ids, reader.config.block_size, most))
+    parts = [
+        Sent(reader, part.texts.ids, part.replaced, partial(losses_of, reader, part.texts))
+        for part in replacing(reader, texts, how)
+    ]
+    return path_effects(parts, "the loss, in nats/char,", REPLACED_BY[how], done)
 
 
 def spread(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[Any]]:
@@ -402,11 +429,6 @@ def sorted_places(values: Array) -> list[tuple[int, int]]:
     """(layer, head) of (L, H) values, the largest first."""
     order = np.argsort(-values, axis=None, kind="stable")
     return [divmod(place, values.shape[1]) for place in order.tolist()]
-
-
-def head_name(layer: int, head: int) -> str:
-    """ "L1H0" """
-    return f"L{layer}H{head}"
 
 
 def evenly(count: int, most: int) -> list[int]:

@@ -8,6 +8,7 @@ Tensor names: P parts, S characters that a head attends to, K one or two charact
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,16 +32,21 @@ from gpt.config import SampleConfig, WhyConfig
 from gpt.config.fields import require
 from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
-from gpt.heads.attention_map import require_fits
+from gpt.heads.ablation import Texts, mean_contexts
+from gpt.heads.attention_map import require_decoder_only, require_fits
 from gpt.heads.contributions import Part, contributions
 from gpt.heads.next_character import next_character, quoted
-from gpt.heads.survey import head_name
+from gpt.heads.paths import Paths, Sent, path_effects
+from gpt.heads.places import head_name
+from gpt.heads.survey import spread
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import before_all
 from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary, unknown_message
+from gpt.words import counted
 
 MOST_SOURCES = 3  # characters that a row of the table names
+WINDOWS = 32  # of the text over which heads have their mean outputs
 TOLERANCE = 1e-5  # of logarithms of probabilities that are computed in float32
 KINDS = {"embedding": "embedding", "ffn": "feed-forward", "ffn_bias": "feed-forward bias"}
 
@@ -53,10 +59,11 @@ class Why(TableResult):
     sources: for each part that is a head, (S,) what each character that it attends to adds; they
     sum to the part. scale: what the last norm divides by; it is held. None with post_norm.
     characters: the K = 1 or 2 that are compared. probabilities: (K,), as the model predicts them.
-    counted: (K,) natural logarithms of counting's probabilities, and weights: (2,), the powers of
+    counting: (K,) natural logarithms of counting's probabilities, and weights: (2,), the powers of
     the GPT's and of counting's probabilities; None without counting. same: the logarithm that makes
     the probabilities of all characters sum to 1, which all of them share. text: what the model has
-    read; source: its source, for a model with an encoder. checks: of the sums.
+    read; source: its source, for a model with an encoder. checks: of the sums. paths: the effects
+    of heads along paths, if they were asked for.
     """
 
     parts: tuple[Part, ...]
@@ -71,7 +78,8 @@ class Why(TableResult):
     text: Symbols
     source: Symbols = ""
     weights: Array | None = None
-    counted: Array | None = None
+    counting: Array | None = None
+    paths: Paths | None = None
 
     def __repr__(self) -> str:
         largest = name_of_part(self.parts[int(np.abs(self.values).argmax())])
@@ -88,7 +96,7 @@ class Why(TableResult):
         shown, rest = order[:most].tolist(), order[most:]
         rows = [self._row(part) for part in shown]
         if rest.size:
-            others = Cell(f"{rest.size} other parts", tone="dim")
+            others = Cell(counted(rest.size, "other part"), tone="dim")
             rows.append([others, Cell(signed(self.values[rest].sum())), Cell("")])
         logit = Cell(f"{self._logits} = {number(self.logit, 4)}", tone="dim")
         rows.append([Cell("sum", tone="strong"), Cell(signed(self.values.sum())), logit])
@@ -101,6 +109,7 @@ class Why(TableResult):
             Note(f"{held}, held as it is for this text · from: what single characters add"),
             Checks(self.checks),
             Legend([*self.text, *self.source, *self.characters]),
+            *(self.paths.blocks(most) if self.paths else []),
         ]
 
     def _chances(self) -> list[str]:
@@ -127,13 +136,13 @@ class Why(TableResult):
 
     def _mixed(self) -> list[Block]:
         """How logit and counting give the logarithm of the probability, or of the ratio of two."""
-        if self.weights is None or self.counted is None:
+        if self.weights is None or self.counting is None:
             return []
-        (gpt, counting), counted = self.weights.tolist(), float(_difference(self.counted))
-        logs = " − ".join(f"ln {number(p, 4)}" for p in np.exp(self.counted).tolist())
+        gpt, weight = self.weights.tolist()
+        logs = " − ".join(f"ln {number(p, 4)}" for p in np.exp(self.counting).tolist())
         terms = {
             f"GPT: {number(gpt)} × the sum above": gpt * self.logit,
-            f"counting: {number(counting)} × ({logs})": counting * counted,
+            f"counting: {number(weight)} × ({logs})": weight * float(_difference(self.counting)),
             "the same for every character": self.same,
         }
         if len(self.characters) > 1:
@@ -166,8 +175,9 @@ class Why(TableResult):
             "probabilities": self.probabilities,
             "same_for_every_character": self.same,
             "weights": self.weights,
-            "ln_counting": self.counted,
+            "ln_counting": self.counting,
             "checks": [each.record for each in self.checks],
+            "paths": self.paths and self.paths.rows,
         }
         return Records(columns, facts)
 
@@ -178,9 +188,11 @@ def why(
     text: str,
     config: WhyConfig,
     mixture: Mixture | None = None,
+    usual: Callable[[], tuple[Ids, str]] | None = None,
+    done: Callable[[float], object] = lambda share: None,
 ) -> Why:
     """What each part adds to the next character's logit; see TrainedGPT.why, whose errors it
-    raises.
+    raises. usual: gives the text over which heads have their mean outputs, and its name.
     """
     source, ids = _ids_of(reader, vocabulary, text, config.truncate)
     exact, memory, known = reader.in_float64(), None, None
@@ -191,14 +203,14 @@ def why(
     stages = exact.sublayers(ids, memory=memory)
     layers = [*zip(*stages.values(), strict=True)]
     found = contributions(exact, layers, np.tile(asked, (len(ids), 1)))
-    scores, weights, counted = (
+    scores, weights, counting = (
         exact.logits(exact.final_norm(layers[-1][-1].resid_post))[-1],
         None,
         None,
     )
     if (experts := expected.experts) is not None:
         logs, weights = np.log(experts.counting), experts.weights
-        scores, counted = weights @ np.stack([scores, logs]), logs[asked]
+        scores, counting = weights @ np.stack([scores, logs]), logs[asked]
     same = -float(np.logaddexp.reduce(scores))
     heads = [n for n, part in enumerate(found.parts) if part.kind == "head"]
     summed = np.stack([each.sum(axis=-1) for each in found.sources], axis=-1)  # (K, heads)
@@ -224,8 +236,34 @@ def why(
         expected.text,
         "" if source is None else vocabulary.written(source, "source"),
         weights,
-        counted,
+        counting,
+        _paths(exact, ids, asked, config, usual, done) if config.paths else None,
     )
+
+
+def _paths(
+    exact: Reader,
+    ids: Ids,
+    asked: list[int],
+    config: WhyConfig,
+    usual: Callable[[], tuple[Ids, str]] | None,
+    done: Callable[[float], object],
+) -> Paths:
+    """The effects of paths on the logit, or the difference, after the last character."""
+    require_decoder_only(exact.config, "paths")
+    H, D = exact.config.n_head, exact.config.head_size
+    means: Array = np.zeros((exact.config.n_layer, H, D))
+    name = "0"
+    if config.ablate == "mean" and usual:
+        text, name = usual()
+        windows = spread(text, exact.config.block_size, WINDOWS)
+        means, name = mean_contexts(exact, Texts.of_windows(windows)), f"its mean over {name}"
+
+    def logit(x: Array) -> Array:
+        return _difference(exact.logits(exact.final_norm(x[:, -1]))[:, asked].T)  # (B,)
+
+    sent = Sent(exact, ids[None], [*means[:, :, None]], logit)
+    return path_effects([sent], "the logit" if len(asked) == 1 else "the difference", name, done)
 
 
 def _ids_of(

@@ -400,18 +400,27 @@ class TrainedGPT(Shown):
         return next_of_text(self.reader, self.vocabulary, *chosen)
 
     @takes()
-    def why(self, text: str, *, unknown: Unknown = "fold", **options: Unpack[WhyOptions]) -> Why:
+    def why(
+        self,
+        text: str,
+        *,
+        unknown: Unknown = "fold",
+        done: Callable[[float], object] = lambda share: None,
+        **options: Unpack[WhyOptions],
+    ) -> Why:
         """What the embedding, each head, each feed-forward layer and each bias add to the logit of
         the next character, in float64; the sum is exact. With counting, also what counting adds.
+        With `paths`, the effects of heads along single paths; done: called with the share of these.
 
         For a model with an encoder: text as for `next`. Raises TextError for a text that is longer
         than the context and for a character that the model does not know, ConfigError if `char` or
-        `against` is not one character, and for `truncate` with an encoder.
+        `against` is not one character, and for `truncate` and `paths` with an encoder.
         """
         from gpt.heads.why import why
 
         known = self._known(text, unknown)
-        return why(self.reader, self.vocabulary, known, WhyConfig(**options), self.mixture)
+        chosen = WhyConfig(**options), self.mixture, self.default_text, done
+        return why(self.reader, self.vocabulary, known, *chosen)
 
     def explain(
         self, text: str, layer: int = 0, head: int = 0, *, unknown: Unknown = "fold"
@@ -544,7 +553,9 @@ class TrainedGPT(Shown):
             name = name or found
         text = text if isinstance(text, str) else self.vocabulary.row_of(text, "text")
         name = name or f"a text of {len(text):,} characters"
-        measured = surveyor(self.reader, self.vocabulary, text, HeadsConfig(**options), name)
+        asked = HeadsConfig(**options)
+        require(not asked.paths or steps is None, "paths", "of one step, not of several")
+        measured = surveyor(self.reader, self.vocabulary, text, asked, name)
         if steps is None:
             return measured(self.reader, done)
         return survey_steps(self.stored, self._open_device, steps, measured, done)

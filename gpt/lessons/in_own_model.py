@@ -23,7 +23,8 @@ from gpt.config import TrainConfig
 from gpt.config.fields import require
 from gpt.heads.attention_map import require_decoder_only
 from gpt.heads.measures import kinds
-from gpt.heads.survey import NO_INDUCTION, evenly, head_name
+from gpt.heads.places import head_name
+from gpt.heads.survey import NO_INDUCTION, evenly
 from gpt.lessons.lesson import MOST_ROWS, Lesson, Step, Table
 from gpt.lessons.own_model import by_character, must_be_there, must_fit
 from gpt.lessons.tutorials import depth, learning, sampling

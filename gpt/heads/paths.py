@@ -1,0 +1,186 @@
+"""The effects of heads along single paths: path patching (Wang et al. 2023, Goldowsky-Dill et al.
+2023), computed for every pair of heads.
+
+A head's output is replaced, while all other heads and feed-forward layers keep theirs; what a later
+head's queries, keys or values become by this is put into the model, and everything after it is
+computed again. So the effect is exact: no gradient approximates it.
+Tensor names: B texts, T time, C n_embd, H heads, D head_size, R paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import call
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from gpt.blocks import Block, Cell, Column, Note, Records, Table, Title, number
+from gpt.checks import TableResult
+from gpt.heads.measures import standard_errors
+from gpt.heads.places import head_name
+from gpt.reading.decode import on_cores
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
+from gpt.vocabulary import Ids
+
+Read = Literal["q", "k", "v"]
+READ: dict[Read, str] = {"q": "queries", "k": "keys", "v": "values"}
+
+
+class Route(NamedTuple):
+    """From a head to what a later head reads; read None: from the last layer's output, and then
+    `to` is the head itself.
+    """
+
+    sender: tuple[int, int]
+    to: tuple[int, int]
+    read: Read | None
+
+
+@dataclass(frozen=True, repr=False)
+class Paths(TableResult):
+    """The effect of every path from a head, over `texts` texts.
+
+    routes: the R paths. effects (R,): how much `unit` changes if the path alone carries the
+    replaced output, errors (R,): their standard errors, NaN for one text. replaced: by what, as
+    text.
+    """
+
+    routes: tuple[Route, ...]
+    effects: Array
+    errors: Array
+    unit: str
+    replaced: str
+    texts: int = 1
+
+    def __repr__(self) -> str:
+        return f"<Paths: {len(self.routes)}, strongest {self._names(self.order[0])}>"
+
+    @property
+    def order(self) -> list[int]:
+        """The paths' numbers, the one with the largest effect first."""
+        return [int(path) for path in np.argsort(-np.abs(self.effects), kind="stable")]
+
+    def _names(self, path: int) -> str:
+        sender, to, read = self.routes[path]
+        end = f"{head_name(*to)} {READ[read]}" if read else "logits"
+        return f"{head_name(*sender)} → {end}"
+
+    def blocks(self, most: int = 16) -> list[Block]:
+        """The `most` paths with the largest effects."""
+        largest, rows = float(np.abs(self.effects).max()) or 1.0, []
+        for path in self.order[:most]:
+            value, error = float(self.effects[path]), float(self.errors[path])
+            text = number(value, 4) + ("" if np.isnan(error) else f"±{number(error, 4)}")
+            rows.append([Cell(self._names(path)), Cell(text, abs(value) / largest)])
+        shown = min(most, len(self.routes))
+        note = (
+            f"change of {self.unit} if one path alone carries the head's output replaced by "
+            f"{self.replaced} · all other heads and feed-forward layers keep their outputs up to "
+            "the end of the path; after it, everything is computed again"
+        )
+        columns = [Column("path", left=True), Column("change")]
+        return [
+            Title("paths", [f"{shown} of {len(self.routes)}, the strongest"]),
+            Table(columns, rows),
+            Note(note),
+        ]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The records, a dictionary each."""
+        columns = self.records().columns
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+    def records(self) -> Records:
+        """A row for each path, the strongest first."""
+        routes = [self.routes[path] for path in self.order]
+        columns: dict[str, Any] = {"path": [self._names(path) for path in self.order]}
+        for n, name in enumerate(("layer", "head")):
+            columns[f"from_{name}"] = [route.sender[n] for route in routes]
+            columns[f"to_{name}"] = [route.to[n] if route.read else None for route in routes]
+        columns["read"] = [route.read for route in routes]
+        columns |= {"change": self.effects[self.order], "error": self.errors[self.order]}
+        facts = {"unit": self.unit, "replaced_by": self.replaced, "texts": self.texts}
+        return Records(columns, facts)
+
+
+class Sent:
+    """Some (B, T) texts under the whole model, and what its heads send along single paths.
+
+    replaced: for each layer, what replaces its heads' outputs, an array that broadcasts to
+    (B, H, T, D). value: (B, T, C), what leaves the last layer -> (B,), whose change is measured.
+    """
+
+    def __init__(
+        self, reader: Reader, ids: Ids, replaced: Sequence[Array], value: Callable[[Array], Array]
+    ) -> None:
+        self.reader, self._replaced, self._value = reader, replaced, value
+        self._kept = dict[tuple[str, int], Array]()
+
+        def keep(name: str, layer: int, stage: Array) -> Array:
+            if name in ("resid_pre", "context", "ffn_out"):
+                self._kept[name, layer] = stage
+            return stage
+
+        x = reader.blocks(reader.embed(ids), range(reader.config.n_layer), keep)
+        self._before = value(x)
+
+    def paths_from(self, layer: int, head: int) -> dict[Route, Callable[[], Array]]:
+        """Each path from a head, and what computes its (B,) effect."""
+        sender, depth = (layer, head), self.reader.config.n_layer
+        found = dict[tuple[str, int], Array]()
+
+        def freeze(name: str, at: int, stage: Array) -> Array:
+            if name in READ and at > layer:
+                found[name, at] = stage
+            if name in ("context", "ffn_out"):
+                stage = self._kept[name, at]
+            if (name, at) == ("context", layer):
+                stage = stage.copy()
+                stage[:, head] = self._replaced[layer][..., head, :, :]
+            return stage
+
+        x = self.reader.blocks(self._kept["resid_pre", layer], range(layer, depth), freeze)
+        direct = self._value(x) - self._before
+        paths: dict[Route, Callable[[], Array]] = {Route(sender, sender, None): lambda: direct}
+        for at in range(layer + 1, depth):
+            for to in range(self.reader.config.n_head):
+                for read in READ:
+                    new = found[read, at][:, to]
+                    paths[Route(sender, (at, to), read)] = partial(self._effect, at, to, read, new)
+        return paths
+
+    def _effect(self, layer: int, head: int, read: str, new: Array) -> Array:
+        """(B,) the effect of new queries, keys or values of a head, (B, T, D)."""
+
+        def hook(name: str, at: int, stage: Array) -> Array:
+            if (name, at) == (read, layer):
+                stage[:, head] = new
+            return stage
+
+        layers = range(layer, self.reader.config.n_layer)
+        x = self.reader.blocks(self._kept["resid_pre", layer], layers, hook)
+        return self._value(x) - self._before
+
+
+def path_effects(
+    parts: Sequence[Sent], unit: str, replaced: str, done: Callable[[float], object]
+) -> Paths:
+    """Every path's effect over the texts of all parts. done: receives the share of the work."""
+    config = parts[0].reader.config
+    effects = dict[Route, Array]()
+    senders = [*np.ndindex(config.n_layer, config.n_head)]
+    for number_of, sender in enumerate(senders):
+        each = [part.paths_from(*sender) for part in parts]
+        works = [work for paths in each for work in paths.values()]
+        results = on_cores(call, works)
+        columns = [results[n :: len(each[0])] for n in range(len(each[0]))]
+        effects |= {r: np.concatenate(c) for r, c in zip(each[0], columns, strict=True)}
+        done((number_of + 1) / len(senders))
+    rises = np.stack([*effects.values()], axis=-1)  # (N, R)
+    errors = standard_errors(rises)
+    return Paths(tuple(effects), rises.mean(axis=0), errors, unit, replaced, len(rises))
