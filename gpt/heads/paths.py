@@ -131,12 +131,25 @@ class Sent:
 
     def paths_from(self, layer: int, head: int) -> dict[Route, Callable[[], Array]]:
         """Each path from a head, and what computes its (B,) effect."""
-        sender, depth = (layer, head), self.reader.config.n_layer
-        found = dict[tuple[str, int], Array]()
+        found, x = self._sent(layer, head)
+        direct, sender = self._value(x) - self._before, (layer, head)
+        paths = {route: partial(self._effect, route, new) for route, new in found.items()}
+        return {Route(sender, sender, None): lambda: direct, **paths}
+
+    def reads(self, layer: int, head: int) -> dict[Route, Array]:
+        """Each path from a head to a later one, and what that one then reads, (B, T, D)."""
+        return self._sent(layer, head)[0]
+
+    def _sent(self, layer: int, head: int) -> tuple[dict[Route, Array], Array]:
+        """What the later heads read, and (B, T, C), what leaves the last layer, if a head's output
+        is replaced and all other outputs stay.
+        """
+        found = dict[Route, Array]()
 
         def freeze(name: str, at: int, stage: Array) -> Array:
             if name in READ and at > layer:
-                found[name, at] = stage
+                for to in range(self.reader.config.n_head):
+                    found[Route((layer, head), (at, to), name)] = stage[:, to]
             if name in ("context", "ffn_out"):
                 stage = self._kept[name, at]
             if (name, at) == ("context", layer):
@@ -144,21 +157,15 @@ class Sent:
                 stage[:, head] = self._replaced[layer][..., head, :, :]
             return stage
 
-        x = self.reader.blocks(self._kept["resid_pre", layer], range(layer, depth), freeze)
-        direct = self._value(x) - self._before
-        paths: dict[Route, Callable[[], Array]] = {Route(sender, sender, None): lambda: direct}
-        for at in range(layer + 1, depth):
-            for to in range(self.reader.config.n_head):
-                for read in READ:
-                    new = found[read, at][:, to]
-                    paths[Route(sender, (at, to), read)] = partial(self._effect, at, to, read, new)
-        return paths
+        layers = range(layer, self.reader.config.n_layer)
+        return found, self.reader.blocks(self._kept["resid_pre", layer], layers, freeze)
 
-    def _effect(self, layer: int, head: int, read: str, new: Array) -> Array:
-        """(B,) the effect of new queries, keys or values of a head, (B, T, D)."""
+    def _effect(self, route: Route, new: Array) -> Array:
+        """(B,) the effect of new queries, keys or values of the path's end, (B, T, D)."""
+        layer, head = route.to
 
         def hook(name: str, at: int, stage: Array) -> Array:
-            if (name, at) == (read, layer):
+            if (name, at) == (route.read, layer):
                 stage[:, head] = new
             return stage
 
