@@ -14,7 +14,9 @@ from conftest import train_tiny
 from pages import HOSTILE, unpack
 
 import gpt
-from gpt.heads.contributions import contributions
+from gpt.characters import label
+from gpt.heads.contributions import Part, contributions
+from gpt.heads.why import signed
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Hook, unchanged
 from gpt.reading.layers import Array
@@ -418,6 +420,30 @@ def test_the_map_has_pythons_parts_of_a_logit_and_every_stage_of_a_layer(
         np.testing.assert_allclose(shown, found.values[position, id], rtol=1e-3, atol=1e-4)
         logit = page.locator("#stream strong").inner_text().split("= ")[1]
         assert number(logit) == pytest.approx(logits[position, id], abs=2e-3)
+    other = page.locator("#stream select option").nth(2).get_attribute("value") or ""
+    page.locator("#stream select").select_option(other)
+    settled(page)
+    assert parse_qs(address(page))["against"] == [other]
+    values = found.values[4, id] - found.values[4, run.vocabulary.id_of(other)]
+    shown = values_of(page.locator("#stream .part"))
+    np.testing.assert_allclose(shown, values, rtol=1e-3, atol=1e-4)
+    character = run.vocabulary.characters[id]
+    why = run.why(SHORT[:5], char=character, against=other)
+    assert (
+        page.locator("#stream strong")
+        .inner_text()
+        .startswith(f"logit of '{label(character)}' − logit of '{label(other)}' = ")
+    )
+    head, heads = Part("head", 1, 0), [part for part in why.parts if part.kind == "head"]
+    sources = why.sources[heads.index(head)]
+    most = int(np.abs(sources).argmax())
+    title = page.locator("#stream .part").nth(why.parts.index(head)).get_attribute("title") or ""
+    assert f"; {most} '{label(SHORT[most])}' {signed(sources[most])}" in title.replace("0.", ".")
+    shared = page.locator("#stream strong").inner_text()
+    again = ready(open_file(file_alone, hash=address(page)), SHORT)  # as the address says
+    again.locator("#stream strong", has_text=shared).wait_for()
+    page.locator("#stream select").select_option("")
+    settled(page)
     assert "✓ the parts of a logit sum to it" in page.locator("#checks").inner_text()
     more = more_stages(run.reader, attention, 1)
     page.locator("#stream .layer").nth(1).click()

@@ -215,9 +215,11 @@ def in_the_page(script: JavaScript, reader: Reader, changes: Any = None) -> Cont
     logits = np.array([[it["logit"] for it in row] for row in found])
     for position, row in enumerate(found):
         assert [(it["position"], it["id"]) for it in row] == [(position, n) for n in range(11)]
-    parts = ({name: it for name, it in p.items() if name != "value"} for p in found[0][0]["parts"])
+    parts = ({name: p[name] for name in Part._fields} for p in found[0][0]["parts"])
     check = found_by_numpy(reader).check
-    return Contributions(tuple(Part(**each) for each in parts), values, logits, check)
+    of_heads = [[p["sources"] for p in each["parts"] if "sources" in p] for each in found[-1]]
+    sources = tuple(np.array(of_head) for of_head in zip(*of_heads, strict=True))
+    return Contributions(tuple(Part(**each) for each in parts), values, logits, check, sources)
 
 
 @each_variant
@@ -229,6 +231,9 @@ def test_the_page_computes_the_contributions_of_numpy(
     assert found.parts == expected.parts
     same(found.values, expected.values)
     same(found.values.sum(axis=-1), found.logits)
+    assert len(found.sources) == len(expected.sources) > 0
+    for of_page, of_numpy in zip(found.sources, expected.sources, strict=True):
+        same(of_page, of_numpy)
     assert expected.check.passed
     assert expected.check.error > 0
 
@@ -356,6 +361,23 @@ def test_of_a_long_text_the_position_is_one_of_the_window(script: JavaScript) ->
     assert len(window) <= 12
     expected = reader.logits(reader.forward(window[None]))[0, 2, 7]
     assert answer["contributions"]["logit"] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("config", [PLAIN, CROSSED], ids=["text", "pair"])
+def test_parts_of_a_difference_are_the_differences_of_parts(
+    config: ModelConfig, script: JavaScript
+) -> None:
+    reader = reader_for(config)
+    asked = [{"position": 3, "id": 5, "against": against} for against in (7, 5, None)]
+    asks = [asks_of(reader, "cross", logit=logit) for logit in asked]
+    found = script("answers", config_record(config), dict(reader.tensors), asks)
+    apart, same_id, alone = (each["contributions"] for each in found)
+    expected = found_by_numpy(reader)
+    values = expected.values[3, 5] - expected.values[3, 7]
+    same(np.array([part["value"] for part in apart["parts"]]), values)
+    assert apart["logit"] == pytest.approx(values.sum(), abs=1e-4)
+    assert (apart["against"], same_id["against"]) == (7, None)
+    assert same_id["logit"] == alone["logit"]
 
 
 def test_the_check_finds_a_stage_that_the_others_do_not_give() -> None:

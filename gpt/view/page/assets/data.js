@@ -127,27 +127,36 @@ export class Subject {
 
   /**
    * What each part of the model adds to the logit of a character after a position; null if the page
-   * does not know. character: "" for the likeliest one.
+   * does not know. character: "" for the likeliest one. against: the one whose logit is taken away, or "".
    * @param {number} position
    * @param {string} character
-   * @returns {{label: string, logit: number, parts: Part[]} | null}
+   * @param {string} [against]
+   * @returns {{label: string, less: string, logit: number, parts: Part[]} | null}
    */
-  contributions(position, character) {
+  contributions(position, character, against = "") {
     const { contributions: found, lens, pair } = this.payload;
     if (!found) return null;
     if ("id" in found) {
       const labels = lens?.labels ?? pair?.labels ?? [];
-      return found.position === position ? { ...found, label: labels[found.id] } : null;
+      const less = found.against === null ? "" : labels[found.against];
+      return found.position === position ? { ...found, label: labels[found.id], less } : null;
     }
     const listed = this.experts?.at(position) ?? this.lens?.at(this.layers, position, Infinity) ??
       [];
-    const at = character ? listed.findIndex((each) => each.character === character) : 0;
+    const placeOf = (/** @type {string} */ sought) =>
+      listed.findIndex((each) => each.character === sought);
+    const [at, other] = [character ? placeOf(character) : 0, placeOf(against)];
     if (at < 0) return null;
+    const less = other < 0 || other === at ? "" : listed[other].label;
     const values = this.#array("contributions", found.values);
-    const first = (position * listed.length + at) * found.parts.length;
-    const parts = found.parts.map((each, n) => ({ ...each, value: values[first + n] }));
+    const first = (/** @type {number} */ of) =>
+      (position * listed.length + of) * found.parts.length;
+    const parts = found.parts.map((each, n) => {
+      const value = values[first(at) + n] - (less ? values[first(other) + n] : 0);
+      return { ...each, value };
+    });
     const logit = parts.reduce((sum, { value }) => sum + value, 0);
-    return { label: listed[at].label, logit, parts };
+    return { label: listed[at].label, less, logit, parts };
   }
 
   /** @param {number} layer @param {number | string} head */

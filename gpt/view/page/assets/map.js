@@ -4,6 +4,7 @@
 // of the computation; the pressed one is in the matrix.
 
 import { AFTER, BEFORE, STAGES } from "./data.js";
+import { expectedAt } from "./next.js";
 import { short, signed } from "./numbers.js";
 import { keptPosition, lead, make, named, part, say } from "./parts.js";
 
@@ -77,16 +78,16 @@ function makeStream(app) {
   const host = part("stream");
   return () => {
     const subject = lead(app);
-    const { layer: chosen, next } = app.state;
+    const { layer: chosen, next, against } = app.state;
     const position = keptPosition(app);
-    const found = subject.contributions(position, next);
+    const found = subject.contributions(position, next, against);
     const parts = found?.parts ?? partsWithoutNumbers(subject);
     const most = Math.max(...parts.map(({ value }) => Math.abs(value)), 1e-9);
     /** @type {Map<number | null, HTMLElement[]>} */
     const groups = new Map();
     for (const each of parts) {
       const group = groups.get(each.layer) ?? [];
-      group.push(partOf(app, each, most, found !== null));
+      group.push(partOf(app, each, most, found ? logitOf(found) : ""));
       groups.set(each.layer, group);
     }
     const layers = [...groups].filter(([layer]) => layer !== null).map(([layer, inside]) => {
@@ -102,8 +103,18 @@ function makeStream(app) {
     const labels = subject.payload.pair?.read ?? subject;
     const sum = found && characters[position] !== undefined
       ? [
-        make("strong", null, `logit of '${found.label}' = ${short(found.logit, 4)}`),
-        make("small", null, `after ${named(labels, position)}; the parts sum to it`),
+        make(
+          "div",
+          null,
+          make("strong", null, `${logitOf(found)} = ${short(found.logit, 4)}`),
+          lessThan(app, subject, position, found.less),
+        ),
+        make(
+          "small",
+          null,
+          `after ${named(labels, position)}; the parts sum to it` +
+            shareOfCounting(subject, position, found.label),
+        ),
       ]
       : [make("small", null, "logits")];
     const ends = (/** @type {(Node | string)[]} */ ...inside) =>
@@ -116,6 +127,54 @@ function makeStream(app) {
       ends(...sum),
     );
   };
+}
+
+/** "logit of 'e' − logit of 'a'" @param {{label: string, less: string}} found */
+function logitOf({ label, less }) {
+  return `logit of '${label}'` + (less && ` − logit of '${less}'`);
+}
+
+/** Chooses the character whose logit is taken away. @param {App} app
+ * @param {import("./data.js").Subject} subject @param {number} position
+ * @param {string} less its label, if there is one */
+function lessThan(app, subject, position, less) {
+  const { next, against } = app.state;
+  const likely = expectedAt(app, subject, position)?.first ?? [];
+  /** @type {{character: string, label: string}[]} */
+  const others = likely.filter(({ character }, n) => next ? character !== next : n);
+  if (less && others.every(({ character }) => character !== against)) {
+    others.push({ character: against, label: less });
+  }
+  const options = [{ character: "", label: "" }, ...others].map(({ character, label }) => {
+    const option = make("option", { value: character }, label && `less that of '${label}'`);
+    option.selected = character === against;
+    return option;
+  });
+  const select = make("select", { "aria-label": "less the logit of" }, ...options);
+  options[0].textContent = "less that of …";
+  select.addEventListener("change", () => app.change({ against: select.value }));
+  return select;
+}
+
+/** With counting: what the sum becomes in the prediction. @param {import("./data.js").Subject} subject
+ * @param {number} position @param {string} label of the character */
+function shareOfCounting({ experts }, position, label) {
+  const expected = experts?.at(position).find((each) => each.label === label);
+  if (!experts || !expected) return "";
+  const [gpt, counting] = experts.used(position).weights.map((weight) => short(weight, 2));
+  const log = `ln ${short(expected.counting, 3)}`;
+  return ` · together: ${gpt} × this + ${counting} × ${log} of counting`;
+}
+
+/** "5 'y' +1.770 · …": the characters from which a head takes most. @param {Float64Array} sources
+ * @param {ModelPart["attention"]} attention @param {import("./data.js").Subject} subject */
+function mostOf(sources, attention, { payload, labels }) {
+  const { pair } = payload;
+  const names = attention === "cross" ? pair?.source.labels : pair?.read.labels ?? labels;
+  const order = [...sources.keys()].sort((a, b) => Math.abs(sources[b]) - Math.abs(sources[a]));
+  return order.slice(0, 3).map((at) => `${at} '${names?.[at]}' ${signed(sources[at], 3)}`).join(
+    " · ",
+  );
 }
 
 /** The parts of a model whose contributions are not known. @param {import("./data.js").Subject} subject
@@ -136,9 +195,9 @@ function partsWithoutNumbers({ layers, heads }) {
  * @param {App} app
  * @param {ModelPart} part
  * @param {number} most of all parts
- * @param {boolean} known whether the values are
+ * @param {string} logit to which it adds; "" if the values are not known
  */
-function partOf(app, { kind, layer, head, attention, value }, most, known) {
+function partOf(app, { kind, layer, head, attention, value, sources }, most, logit) {
   const { kind: shown } = lead(app).payload.pair ?? {};
   const [name, long] = {
     embedding: ["embedding", "embedding"],
@@ -149,12 +208,13 @@ function partOf(app, { kind, layer, head, attention, value }, most, known) {
   }[kind];
   const title = (layer === null ? "" : `layer ${layer} `) +
     long +
-    (known ? `: adds ${signed(value, 4)} to the logit` : "");
+    (logit ? `: adds ${signed(value, 4)} to the ${logit}` : "") +
+    (sources ? `; ${mostOf(sources, attention, lead(app))}` : "");
   const button = make(
     "button",
     { type: "button", class: value < 0 ? "part negative" : "part", title, "aria-label": title },
     attention === "cross" ? `×${name}` : name,
-    ...known ? [make("small", null, signed(value, 2))] : [],
+    ...logit ? [make("small", null, signed(value, 2))] : [],
   );
   button.style.setProperty("--share", `${Math.round(60 * Math.abs(value) / most)}%`);
   button.dataset.value = String(value);

@@ -16,6 +16,7 @@ import { AFTER, BEFORE, STAGES } from "./data.js";
  * @property {number[]} pins positions of the text
  * @property {"" | "gpt" | "counting"} only what alone predicts, of a model with counting
  * @property {string} next the next character whose logit is taken apart, or nothing: the likeliest
+ * @property {string} against the one whose logit is taken away from that, or nothing
  * @property {Record<string, string>} more of a page that computes: its own settings, by name
  */
 
@@ -70,6 +71,7 @@ export function fromHash(hash, start, subjects) {
     pins: [...new Set(numbers("pins"))],
     only: choice("only"),
     next: said.get("next") ?? "",
+    against: said.get("against") ?? "",
     more: Object.fromEntries(Object.keys(start.more).map((name) => [name, said.get(name) ?? ""])),
   });
   return settled(state, subjects);

@@ -69,6 +69,7 @@ export function makeView(data, subjects, compared, additions) {
     pins: [],
     only: "",
     next: "",
+    against: "",
     more: Object.fromEntries(additions.settings.map((name) => [name, ""])),
   };
 

@@ -234,14 +234,14 @@ export class Session {
 
   /** What the view shows besides: a stage, and the parts of a logit. @param {number} length of the text */
   wanted(length) {
-    const { stage, layer, pins, cell, next } = this.state() ?? {};
+    const { stage, layer, pins, cell, next, against } = this.state() ?? {};
     const position = Math.min(pins?.at(-1) ?? cell?.[0] ?? Infinity, length - 1);
-    const id = this.ids.get(next ?? "") ?? null;
+    const id = (/** @type {string | undefined} */ each) => this.ids.get(each ?? "") ?? null;
     return {
       inspect: stage && ASKED.includes(stage)
         ? /** @type {import("../model/reading.js").Inspect} */ ({ layer, stage })
         : null,
-      logit: { position, id },
+      logit: { position, id: id(next), against: id(against) },
     };
   }
 

@@ -79,13 +79,14 @@ function openPage(data, pieces) {
       document.querySelector("footer")?.removeAttribute("hidden");
       view = makeView(data, subjects, "b", additions);
       const { app } = view;
+      let wanted = JSON.stringify(session.wanted(Infinity)); // without the address
       session.state = () => app.state;
-      let wanted = JSON.stringify(session.wanted(Infinity));
       app.rendered = () => {
         const now = JSON.stringify(session.wanted(Infinity));
         if (now !== wanted) session.ask();
         wanted = now;
       };
+      app.rendered();
       addEventListener("hashchange", restore); // after the view, which reads the address
     }
     editor.render();

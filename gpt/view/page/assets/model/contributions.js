@@ -5,11 +5,13 @@
 import { EPSILON } from "./layers.js";
 
 /** Numbers of one position. @typedef {Float32Array | Float64Array} Row */
-/** See Part there. @typedef {{kind: "embedding" | "head" | "bias" | "ffn" | "ffn_bias", layer: number | null,
- *   head: number | null, attention: "decoder" | "cross" | null, value: number}} Part */
-/** position: in the window; id: null for the likeliest one. @typedef {{position: number, id: number | null}} AskedLogit */
-/** parts: in the order of computation; their sum is the logit.
- * @typedef {{position: number, id: number, logit: number, parts: Part[]}} Contributions */
+/** See Part there; sources: what each character that a head attends to adds, if its output is not
+ * replaced. @typedef {{kind: "embedding" | "head" | "bias" | "ffn" | "ffn_bias", layer: number | null,
+ *   head: number | null, attention: "decoder" | "cross" | null, value: number, sources?: Float64Array}} Part */
+/** position: in the window; id: null for the likeliest one; against: the id whose logit is taken away.
+ * @typedef {{position: number, id: number | null, against?: number | null}} AskedLogit */
+/** parts: in the order of computation; their sum is the logit, or the difference of two.
+ * @typedef {{position: number, id: number, against: number | null, logit: number, parts: Part[]}} Contributions */
 
 /**
  * null if no logit is asked for, or one of a position that the text does not have.
@@ -24,11 +26,17 @@ export function contributionsOf(reading, asked) {
   const { n_embd, n_layer, post_norm } = gpt.config;
   const logits = reading.logits(position);
   const id = asked.id ?? logits.reduce((best, each, at) => each > logits[best] ? at : best, 0);
+  const against = asked.against === id ? null : asked.against ?? null;
   const row = (/** @type {Row} */ rows, at = position) =>
     rows.subarray(at * n_embd, (at + 1) * n_embd);
   /** @type {Part[]} */
   const parts = [];
+  /** @type {[Row, number]} */
   let [vector, shifts] = [row(gpt.output.weight, id), 0];
+  if (against !== null) {
+    const other = row(gpt.output.weight, against);
+    vector = Float64Array.from(vector, (each, i) => each - other[i]);
+  }
   const nowhere = { layer: null, head: null, attention: null };
   /** @type {(kind: Part["kind"], part: Row, where?: Partial<Part>) => void} */
   const add = (kind, part, where) =>
@@ -56,15 +64,18 @@ export function contributionsOf(reading, asked) {
       if (post_norm) through(norm, row(resid_pre), row(proj));
       const attention = attentions.length < 2 ? null : n ? "cross" : "decoder";
       if (sublayer.proj.bias) add("bias", sublayer.proj.bias, { layer, attention });
-      outputsOf(attentions[n], position).forEach((each, n, { length }) =>
-        add("head", each, { layer, attention, head: length - 1 - n })
-      );
+      outputsOf(attentions[n], position).forEach((each, h, { length }) => {
+        const head = length - 1 - h;
+        const sources = sourcesOf(attentions[n], position, head, vector);
+        add("head", each, { layer, attention, head, ...sources && { sources } });
+      });
     }
   }
   add("embedding", row(streams[0]));
   const shifted = gpt.tensors.has("blocks.0.norm1.bias");
   if (shifted) parts.push({ kind: "bias", ...nowhere, value: shifts });
-  return { position, id, logit: logits[id], parts };
+  const logit = logits[id] - (against === null ? 0 : logits[against]);
+  return { position, id, against, logit, parts };
 }
 
 /** (C,) each head's output through its columns of the projection, the last one first.
@@ -82,6 +93,26 @@ function outputsOf(attention, position) {
       (_, i) => sumOfProducts(context.subarray(from, end), weight.subarray(i * n_embd + from)),
     );
   }).reverse();
+}
+
+/** What each character that a head attends to adds; null if the head's output is replaced.
+ * @param {import("./attention.js").Attention} attention @param {number} position @param {number} head
+ * @param {Row} vector */
+function sourcesOf(attention, position, head, vector) {
+  const { gpt: { config: { n_embd, head_size } }, sublayer, v, weights } = attention;
+  if (attention.outputs.has(head)) return null;
+  const from = head * head_size;
+  const read = new Float64Array(head_size); // the vector, seen from the head's output
+  for (let i = 0; i < n_embd; i++) {
+    const row = i * n_embd + from;
+    for (let d = 0; d < head_size; d++) read[d] += vector[i] * sublayer.proj.weight[row + d];
+  }
+  const keys = attention.allowed(position);
+  const first = attention.begin(position) + head * keys;
+  return Float64Array.from({ length: keys }, (_, key) => {
+    const at = key * n_embd + from;
+    return weights[first + key] * sumOfProducts(read, v.subarray(at, at + head_size));
+  });
 }
 
 /** Less the mean, if the norm removes it. @param {import("./gpt.js").Gpt} gpt @param {Float64Array} x */
