@@ -1,8 +1,8 @@
 """The birth of induction: 40 checkpoints of 5 trainings on `repeats` that differ in their seed.
 
-Olsson et al. (2022) saw heads that copy appear suddenly, together with a fall of the loss. Here: the
-largest weight of any head on the previous character, the largest synthetic induction of any head,
-and the loss, over training; and the step at which each is half of the way to its last value.
+Olsson et al. (2022) saw heads that copy appear suddenly, together with a fall of the loss. Here:
+the largest weight of any head on the previous character, the largest synthetic induction of any
+head, and the loss, over training; and the step at which each is half of the way to its last value.
 
     python docs/studies/induction.py [FOLDER] [--seeds 5] [--steps 800]
 
@@ -12,6 +12,7 @@ Writes induction.svg into the folder (needs matplotlib); six minutes on one core
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -33,11 +34,9 @@ def of_training(folder: Path, seed: int, steps: int) -> dict[str, Numbers]:
     kept = {"keep_all": True, "eval_interval": max(1, steps // 40), "steps": steps}
     run = gpt.train("repeats", run=f"seed-{seed}", checkpoints=folder, seed=seed, **kept)
     found = run.heads(steps="all", windows=8)
-    back = np.stack([each.measures[0].values for each in found.surveys])  # (S, L, H)
-    first = np.stack([each.measures[0].offsets == 1 for each in found.surveys])
     values = {
         "steps": found.steps.astype(float),
-        "previous": np.where(first, back, 0).max(axis=(1, 2)),
+        "previous": found.of("previous").max(axis=(1, 2)),
         "induction": found.of("induction_synthetic").max(axis=(1, 2)),
     }
     evaluated = np.isin(found.steps, run.curve.steps)  # not step 0
@@ -60,12 +59,12 @@ def draw(trainings: list[dict[str, Numbers]], path: Path) -> None:
     figure.savefig(path)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", type=Path, default=Path("checkpoints"))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=800)
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
     found = [of_training(asked.folder, seed, asked.steps) for seed in range(asked.seeds)]
     for seed, each in enumerate(found):
         halves = [f"{name} {half_way(each['steps'], each[name]):.0f}" for name in TITLES]
