@@ -11,7 +11,7 @@ from typing import Annotated, Literal, get_args
 from gpt.config.fields import Range, check_fields, require
 
 Attention = Literal["fused", "heads"]
-Position = Literal["learned", "sinusoidal", "rotary"]
+Position = Literal["none", "learned", "sinusoidal", "rotary"]
 Norm = Literal["layer", "rms"]
 Activation = Literal["gelu", "gelu_erf", "relu", "relu2", "swiglu"]
 
@@ -56,7 +56,9 @@ class ModelConfig:
     bias: Annotated[bool, "Biases in projections and norms; of q, k, v: `qkv_bias`."] = False
     qkv_bias: Annotated[bool, "Biases in queries, keys and values, as in GPT-2."] = False
     tied: Annotated[bool, "Output weights = token embedding (Press & Wolf 2017)."] = False
-    position: Annotated[Position, "How the model uses positions."] = "rotary"
+    position: Annotated[
+        Position, "How the model uses positions; none: it knows only what came before."
+    ] = "rotary"
     norm: Annotated[Norm, "Normalisation before each sublayer."] = "rms"
     activation: Annotated[Activation, "Activation function of the feed-forward layers."] = "relu2"
     attention: Annotated[Attention, "One fast kernel, or one readable module per head."] = "fused"

@@ -70,7 +70,7 @@ class TrainOptions(TypedDict, total=False):
     bias: bool
     qkv_bias: bool
     tied: bool
-    position: Literal["learned", "sinusoidal", "rotary"]
+    position: Literal["none", "learned", "sinusoidal", "rotary"]
     norm: Literal["layer", "rms"]
     activation: Literal["gelu", "gelu_erf", "relu", "relu2", "swiglu"]
     attention: Literal["fused", "heads"]

@@ -100,17 +100,23 @@ def _positions(own: Own) -> Iterator[Step]:
     difference = np.linalg.norm(contexts[:, 0] - contexts[:, 1], axis=(2, 3))  # (2, L)
     changes = difference / np.linalg.norm(contexts[:, 0], axis=(2, 3))
     layers = tuple(f"layer {layer}" for layer in range(config.n_layer))
+    how, having = f"with the model’s {config.position} positions and without them", ["with"]
+    checks = own.run.attn(own.text).checks
+    if none := config.position == "none":
+        how, having, changes = "in your model, which has no positions", [], changes[1:]
+    same = Check("layer 0 without positions: no change", float(changes[-1, 0]), NEAR)
     yield Step(
         "another order",
         f"{own.reads}, and again with the characters before the last one in reverse order. The "
-        "table has the change of the last character’s contexts, relative to their length, with the "
-        f"model’s {config.position} positions and without them.",
+        f"table has the change of the last character’s contexts, relative to their length, {how}.",
         "change = |contexts − contexts in the other order| / |contexts|",
-        (Table("change of contexts", changes.T, layers, ("with", "without")),),
+        (Table("change of contexts", changes.T, layers, (*having, "without")),),
         "Without positions, the order has no effect in layer 0. In later layers it has one: by the "
         "causal mask, each of their rows has taken from the characters before it only.",
-        (Check("layer 0 without positions: no change", float(changes[1, 0]), NEAR),),
+        (same, *checks * none),
     )
+    if none:
+        return
     rotary, layer, head = config.position == "rotary", own.layer or 0, own.head or 0
     width = config.head_size if rotary else config.n_embd
     angles = np.outer(np.arange(T), 10_000.0 ** (-np.arange(0, width, 2) / width))
@@ -135,8 +141,8 @@ def _positions(own: Own) -> Iterator[Step]:
         ]
         text = "Each position has a row, which is added to the row of the character."
         check = _equal("= the stored rows, or sines and cosines", rows, expected)
-    checks = (check, *own.run.attn(own.text).checks)
-    yield Step(f"{config.position} positions", text, "", tuple(tables), checks=checks)
+    title = f"{config.position} positions"
+    yield Step(title, text, "", tuple(tables), checks=(check, *checks))
 
 
 def _learning(own: Own) -> Iterator[Step]:

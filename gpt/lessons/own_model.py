@@ -312,7 +312,7 @@ def _embedding(exact: Reader, attention: AttentionMap) -> Step:
         rows += f", times √{config.n_embd}"
     tables = [Table("ids", ids, (), tuple(text), numbered=True, digits=0)]
     formula = "resid_pre = token"
-    if config.position != "rotary":
+    if config.position in ("learned", "sinusoidal"):
         source = "sines and cosines of the position"
         if config.position == "learned":
             source = f"position.weight, rows 0–{len(ids) - 1}"
@@ -324,9 +324,10 @@ def _embedding(exact: Reader, attention: AttentionMap) -> Step:
         formula += " + position"
     else:
         tables.append(by_character(text, "resid_pre", resid_pre, rows))
-        prose += (
-            " These rows are the stream, which goes through all layers. Positions enter later, "
-            "where queries and keys are rotated."
+        prose += " These rows are the stream, which goes through all layers. " + (
+            "Positions enter later, where queries and keys are rotated."
+            if config.position == "rotary"
+            else "This model has no positions: only the mask tells it what came before."
         )
     return Step(
         "Characters become rows",

@@ -1,8 +1,8 @@
 """How the position of a character enters the model.
 
 All kinds have `embed`, which may add to the embeddings, and `rotate`, which may turn queries and
-keys; each does one of the two (gpt/reading/positions.py has the same in numpy). at: the positions
-of their argument, a slice or (T,).
+keys; each does at most one of the two (gpt/reading/positions.py has the same in numpy). at: the
+positions of their argument, a slice or (T,).
 Tensor names: B batch, T time, C n_embd, D head_size.
 """
 
@@ -20,7 +20,9 @@ Places: TypeAlias = "slice | Tensor"
 
 
 class Position(nn.Module):
-    """Positions that do nothing; the kinds below override one method."""
+    """No positions: order has an effect by the causal mask alone (Haviv et al. 2022, Kazemnejad et
+    al. 2023). The other kinds override one method.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -103,6 +105,7 @@ class Rotary(Position):
 
 
 POSITIONS: dict[str, type[Position]] = {
+    "none": Position,
     "learned": Learned,
     "sinusoidal": Sinusoidal,
     "rotary": Rotary,

@@ -1,8 +1,8 @@
 """How positions enter a trained model: gpt/model/positions.py in numpy.
 
-All kinds inherit the two methods of Position; each kind overrides one. Their constants are computed
-for the positions of a text, not for the whole context: a small file may declare a context of a
-million characters. Tensor names: B batch, T time, C n_embd, H heads, D head_size.
+All kinds inherit the two methods of Position; all but "none" override one. Their constants are
+computed for the positions of a text, not for the whole context: a small file may declare a context
+of a million characters. Tensor names: B batch, T time, C n_embd, H heads, D head_size.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _rows_for(end: int, most: int) -> int:
 
 
 class Position:
-    """Positions that do nothing. at: the positions of a method's arguments, from start to stop."""
+    """No positions. at: the positions of a method's arguments, from start to stop."""
 
     def __init__(
         self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
@@ -135,6 +135,7 @@ def _turn(x: Array, cosines: Array, sines: Array) -> Array:
 
 
 POSITIONS: dict[str, type[Position]] = {
+    "none": Position,
     "learned": Learned,
     "sinusoidal": Sinusoidal,
     "rotary": Rotary,

@@ -227,8 +227,8 @@ def test_costs_are_counted_operations_and_parameters() -> None:
         for _ in ("query", "key"):
             positions.turn(torch.ones(1, 768), torch.ones(1, 384))
     (parameters, operations) = numbers("costs").tolist()
-    assert parameters == [1024 * 768, 0, 0]
-    assert operations == [768, 768, 12 * counting.count]
+    assert parameters == [0, 1024 * 768, 0, 0]
+    assert operations == [0, 768, 768, 12 * counting.count]
     text = played().steps[-1].text
     assert "Place 1024 has no learned row: torch raises IndexError: index 1024 is out" in text
 

@@ -17,7 +17,7 @@ from gpt.lessons.lesson import Material, Step
 from gpt.lessons.tables import complaint, same, seeded, table
 from gpt.model.attention import Head
 from gpt.model.initial import PEAK
-from gpt.model.positions import POSITIONS, ROTARY_BASE, Position, Rotary, Sinusoidal
+from gpt.model.positions import POSITIONS, ROTARY_BASE, Rotary, Sinusoidal
 
 SEED, WIDTH, SHIFT = 123, 4, 3  # SHIFT: places by which a text moves
 ROUNDED = 1e-5  # bound for scores of the model's Rotary, whose constants are rounded to float32
@@ -36,9 +36,8 @@ class Text:
     def __init__(self, words: tuple[str, ...], seed: int) -> None:
         different, size = list(dict.fromkeys(words)), len(words) + SHIFT
         config = ModelConfig(vocab_size=1, block_size=size, n_head=1, n_embd=WIDTH)
-        kinds: dict[str, type[Position]] = {"none": Position, **POSITIONS}
         self.words, self.seed, self.head = words, seed, Head(config).double()
-        self.kinds = {name: kind(config).double() for name, kind in kinds.items()}
+        self.kinds = {name: kind(config).double() for name, kind in POSITIONS.items()}
         with seeded(seed):
             rows = torch.randn(len(different), WIDTH).double()
             for matrix in (*self.head.parameters(), *self.kinds["learned"].parameters()):
@@ -83,7 +82,7 @@ def _add(text: Text) -> Iterator[Step]:
         f"and no mask. In the second table, “{words[-1]}” has moved to the front. Each word has "
         "the same context as before: attention is permutation-equivariant (Lee et al. 2019). With "
         "a causal mask, a layer knows which words come before, but not their order. A model can "
-        "derive places from the number of these words (Haviv et al. 2022).",
+        "derive places from the number of these words (Haviv et al. 2022): `--position none`.",
         "attention(P · X) = P · attention(X)    P: a permutation matrix",
         (table("contexts", contexts, rows=words), table("contexts, moved", moved, rows=other)),
         "The last row of the first table is the first row of the second.",
@@ -217,7 +216,7 @@ def _compare() -> Step:
     """Parameters and operations at GPT-2's size, and the first place after the context."""
     modules, end = {name: kind(GPT2) for name, kind in POSITIONS.items()}, GPT2.block_size
     counts = [sum(each.numel() for each in module.parameters()) for module in modules.values()]
-    operations = GPT2.n_embd, GPT2.n_embd, 6 * GPT2.n_embd * GPT2.n_layer
+    operations = 0, GPT2.n_embd, GPT2.n_embd, 6 * GPT2.n_embd * GPT2.n_layer
     labels = {"rows": ("parameters", "operations"), "columns": tuple(modules)}
     stored = math.prod(replace(GPT2, position="learned").shapes()["position.weight"])
     beyond = partial(modules["learned"].embed, torch.zeros(1), torch.tensor([end]))
@@ -229,12 +228,12 @@ def _compare() -> Step:
         "The table is for the size of the smallest GPT-2. Operations are multiplications and "
         "additions for one token: one for each column of an added row; with rotary positions, 6 "
         f"for each pair of columns, in the queries and keys of {GPT2.n_layer} layers. Place {end} "
-        f"has no learned row: torch raises {complaint(beyond)}. The other two kinds are defined "
+        f"has no learned row: torch raises {complaint(beyond)}. The other kinds are defined "
         "for all places. But a model predicts worse at places that it was not trained on (Press et "
         "al. 2022). gptx never reads more than block_size characters at once.",
         tables=(table("costs", torch.tensor((counts, operations)), **labels, digits=0),),
         checks=(
-            Check("parameters = the checkpoint’s", abs(counts[0] - stored), 0.0),
+            Check("parameters = the checkpoint’s", abs(counts[1] - stored), 0.0),
             same(f"place {end}: Sinusoidal = sin, cos", waves.view(-1, 2).flip(1), expected),
             same(f"place {end}: Rotary = e^(i · a)", turns, expected),
         ),

@@ -1,5 +1,5 @@
 // @ts-check
-// How positions enter a model: gpt/reading/positions.py in JavaScript. Each kind does one of two things.
+// How positions enter a model: gpt/reading/positions.py in JavaScript. Each kind does at most one of two things.
 // Constants are computed for the positions of a text, not for the whole context: a small file may
 // declare a context of a million characters. C n_embd, D head_size.
 
@@ -11,6 +11,8 @@
 
 /** @type {Record<string, (config: Config, tensors: Map<string, Float32Array>) => Position>} */
 export const POSITIONS = {
+  /** Nothing: the causal mask alone tells what came before (Haviv et al. 2022). */
+  none: () => ({}),
   /** A trained vector for each of the block_size positions, added (GPT-2). */
   learned: ({ n_embd }, tensors) => ({
     embed(stream, from, position) {
