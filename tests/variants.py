@@ -25,6 +25,7 @@ from gpt.reading.gpt import Reader
 SWITCHES: dict[str, tuple[Any, ...]] = {
     "activation": get_args(Activation),
     "position": get_args(Position),
+    "feed_forward": (True, False),
     "encoder_layers": (0, 1, 2),
     "norm": get_args(Norm),
     "post_norm": (False, True),

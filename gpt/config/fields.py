@@ -85,6 +85,8 @@ _OPTION = re.compile(r"`([a-z_]+)(?:='?([^`']*)'?)?`")
 
 
 def _as_flag(option: re.Match[str]) -> str:
+    if option[2] == "False":
+        return f"--no-{flag_of(option[1])[2:]}"
     return flag_of(option[1]) + (f" {option[2]}" if option[2] else "")
 
 

@@ -29,6 +29,8 @@ DrawnStage = Literal[SquareStage, "context", "concat", "proj", "resid_mid"]
 
 SQUARE, OF_HEADS, FINAL, STAGES = map(get_args, (SquareStage, HeadStage, FinalStage, Stage))
 
+NO_FEED_FORWARD = "this model has no feed-forward layers"
+
 #: Activations that multiply the two halves of their input: 2n numbers become n.
 GATED = ("swiglu",)
 
@@ -61,6 +63,9 @@ class ModelConfig:
     ] = "rotary"
     norm: Annotated[Norm, "Normalisation before each sublayer."] = "rms"
     activation: Annotated[Activation, "Activation function of the feed-forward layers."] = "relu2"
+    feed_forward: Annotated[
+        bool, "Feed-forward layers; without: attention only (Elhage et al. 2021)."
+    ] = True
     attention: Annotated[Attention, "One fast kernel, or one readable module per head."] = "fused"
     previous_heads: Annotated[
         int,
@@ -117,12 +122,19 @@ class ModelConfig:
         return self.n_embd // self.n_head
 
     @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages that the model computes, in this order."""
+        return tuple(n for n in STAGES if self.feed_forward or n not in ("ffn_hidden", "ffn_out"))
+
+    @property
     def ffn_hidden(self) -> int:
-        """Outputs of a feed-forward layer's activation: 4·n_embd.
+        """Outputs of a feed-forward layer's activation: 4·n_embd; 0 without these layers.
 
         For gated ones 8/3·n_embd, up to the next multiple of 8, so that their three matrices have
         about as many parameters as the two of the others (Shazeer 2020).
         """
+        if not self.feed_forward:
+            return 0
         return 8 * -(-self.n_embd // 3) if self.activation in GATED else 4 * self.n_embd
 
     @property
@@ -132,6 +144,11 @@ class ModelConfig:
         The first half of a gated activation's inputs is the gate.
         """
         return 2 * self.ffn_hidden if self.activation in GATED else self.ffn_hidden
+
+    @property
+    def widest(self) -> int:
+        """The most numbers that a layer has for one character: logits, ffn_up, or q, k and v."""
+        return max(self.vocab_size, self.ffn_up, 3 * self.n_embd)
 
     @property
     def drops(self) -> bool:
@@ -169,6 +186,8 @@ class ModelConfig:
         if self.encoder_layers:
             shapes |= self._norm_shapes(block + "cross_norm")
             shapes |= self._attention_shapes(block + "cross.")
+        if not self.feed_forward:
+            return shapes
         shapes |= self._norm_shapes(block + "norm2")
         up, down = block + "feed_forward.up", block + "feed_forward.down"
         shapes |= self._linear_shapes(up, self.ffn_up, embd, self.bias)

@@ -73,6 +73,7 @@ class TrainOptions(TypedDict, total=False):
     position: Literal["none", "learned", "sinusoidal", "rotary"]
     norm: Literal["layer", "rms"]
     activation: Literal["gelu", "gelu_erf", "relu", "relu2", "swiglu"]
+    feed_forward: bool
     attention: Literal["fused", "heads"]
     previous_heads: int
     counting: int

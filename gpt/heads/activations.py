@@ -10,7 +10,7 @@ Tensor names: N texts, L kept layers, T time, C n_embd, H heads, D head_size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex, TypeAlias
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from gpt.blocks import Block, Title, shapes_of
 from gpt.checks import Result, numbered
 from gpt.config import ModelConfig, Stage, Unknown
-from gpt.config.model import FINAL, OF_HEADS, SQUARE, STAGES
+from gpt.config.model import FINAL, NO_FEED_FORWARD, OF_HEADS, SQUARE, STAGES
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
 from gpt.heads.attention_map import require_decoder_only
@@ -41,13 +41,16 @@ Patch: TypeAlias = Callable[[Array], npt.ArrayLike] | npt.ArrayLike
 
 
 def shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
-    """Name -> shape of every stage for one text of T characters, in the order of computation."""
+    """Name -> shape of every stage for one text of T characters, in the order of computation;
+    without feed-forward layers, none of theirs.
+    """
     columns = {"ffn_hidden": config.ffn_hidden, "logits": config.vocab_size}
     columns |= dict.fromkeys(("q", "k", "v", "context"), config.head_size) | dict.fromkeys(
         SQUARE, T
     )
     heads = dict.fromkeys(OF_HEADS, (config.n_head,))
-    return {name: (*heads.get(name, ()), T, columns.get(name, config.n_embd)) for name in STAGES}
+    widths = {name: columns.get(name, config.n_embd) for name in config.stages}
+    return {name: (*heads.get(name, ()), T, width) for name, width in widths.items()}
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -149,8 +152,9 @@ class Plan:
         self.lengths = np.full(N, T) if lengths is None else lengths
         self.layers = _chosen_layers(layers, config.n_layer)
         known, kept = shapes(config, T), [len(self.layers)]
+        chosen = _chosen_names(names, config)
         #: Name -> shape for one text of each kept stage.
-        self._shapes = {n: (*kept * (n not in FINAL), *known[n]) for n in _chosen_names(names)}
+        self._shapes = {n: (*kept * (n not in FINAL), *known[n]) for n in chosen}
         if not isinstance(patch or {}, Mapping):
             raise TypeError(f"patch: expected a dictionary, not {type(patch).__name__}")
         changes = [self._change(key, value) for key, value in (patch or {}).items()]
@@ -179,6 +183,7 @@ class Plan:
         """Checks a replacement."""
         (N, T), config = self.ids.shape, self.reader.config
         known, depth = shapes(config, T), config.n_layer
+        _require_computed(config, key[:1] if isinstance(key, tuple) else (key,))
         place = parse(key, known, range(depth), bool((self.lengths == T).all()))
         if "head_output" in place or "mean" in place:
             raise ValueError(
@@ -298,14 +303,22 @@ def padded(
     return ids.astype(vocabulary.dtype), known.sum(axis=1)
 
 
-def _chosen_names(names: Stage | Iterable[Stage] | None) -> tuple[Stage, ...]:
+def _chosen_names(names: Stage | Iterable[Stage] | None, config: ModelConfig) -> tuple[Stage, ...]:
     """The names in the order of computation."""
     if names is None:
-        return tuple(name for name in STAGES if name != "head_output")
+        return tuple(name for name in config.stages if name != "head_output")
     asked = {names} if isinstance(names, str) else set(names)
     if unknown := asked - set(STAGES):
         raise ValueError(f"names: {min(unknown)!r} is not one of {', '.join(STAGES)}")
+    _require_computed(config, asked)
     return tuple(name for name in STAGES if name in asked)
+
+
+def _require_computed(config: ModelConfig, names: Collection[Any]) -> None:
+    """Raises ValueError for a stage that only feed-forward layers have, if there are none."""
+    for name in STAGES:
+        if name in names and name not in config.stages:
+            raise ValueError(f"{name!r}: {NO_FEED_FORWARD}")
 
 
 def _chosen_layers(

@@ -111,13 +111,14 @@ class _Backwards:
     def layer(self, layer: int, attentions: Sequence[Stages]) -> None:
         exact, block = self.exact, f"blocks.{layer}."
         resid_mid = attentions[-1].resid_mid.astype(np.float64)
-        *_, out = exact.feed_forward(resid_mid, layer)
-        if exact.config.post_norm:
-            self.through(f"{block}norm2", resid_mid + out)
-        _, bias = exact.linear(f"{block}feed_forward.down")
-        if bias is not None:
-            self.add(Part("ffn_bias", layer), bias[None])
-        self.add(Part("ffn", layer), out if bias is None else out - bias)
+        if exact.config.feed_forward:
+            *_, out = exact.feed_forward(resid_mid, layer)
+            if exact.config.post_norm:
+                self.through(f"{block}norm2", resid_mid + out)
+            _, bias = exact.linear(f"{block}feed_forward.down")
+            if bias is not None:
+                self.add(Part("ffn_bias", layer), bias[None])
+            self.add(Part("ffn", layer), out if bias is None else out - bias)
         kinds = [("attention", "norm1", "decoder"), ("cross", "cross_norm", "cross")]
         for stages, (name, norm, kind) in reversed([*zip(attentions, kinds, strict=False)]):
             if exact.config.post_norm:

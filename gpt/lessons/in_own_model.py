@@ -211,28 +211,31 @@ def _sampling(own: Own) -> Iterator[Step]:
 
 def _depth(own: Own) -> Iterator[Step]:
     exact, config, stages = own.exact, own.exact.config, own.exact.stages(own.ids)
-    rows = [row[-1] for each in stages for row in (each.resid_mid, each.resid_post)]
-    stream = np.stack([stages[0].resid_pre[-1], *rows])  # (2L + 1, C)
-    names = ["embedding", *(f"{n} {part}" for n in range(len(stages)) for part in ("attn", "ffn"))]
+    sublayers = {"attn": "resid_mid"} | ({"ffn": "resid_post"} if config.feed_forward else {})
+    rows = [getattr(each, name)[-1] for each in stages for name in sublayers.values()]
+    stream = np.stack([stages[0].resid_pre[-1], *rows])  # (S·L + 1, C), S sublayers
+    names = ["embedding", *(f"{n} {part}" for n in range(len(stages)) for part in sublayers)]
     parts = added = np.diff(stream, axis=0, prepend=0 * stream[:1])
     lengths, row, checks = np.linalg.norm((added, stream), axis=-1).T, stream[-1], list[Check]()
     table = Table("lengths", lengths, tuple(names), ("added", "stream"))
     text = (
-        f"{own.reads}. The table has the length of what the attention and the feed-forward of each "
-        "layer add to the row of the last character, and the length of the row after that."
+        f"{own.reads}. The table has the length of what the attention"
+        f"{' and the feed-forward' * config.feed_forward} of each layer add"
+        f"{'s' * (not config.feed_forward)} to the row of the last character, and the length of "
+        "the row after that."
     )
     if config.post_norm:
         text += " A norm follows each of them; what it changes is counted, too."
     else:
         proj = np.array([each.proj[-1] for each in stages])
-        checks.append(_equal("attention = proj", added[1::2], proj))
+        checks.append(_equal("attention = proj", added[1 :: len(sublayers)], proj))
         if config.norm == "layer":
             parts, row = added - added.mean(axis=1, keepdims=True), row - row.mean()
         parts = parts / np.sqrt((row**2).mean() + EPSILON) * exact.tensors.get("norm.weight", 1.0)
         if "norm.bias" in exact.tensors:
             parts, names = np.vstack((parts, exact.tensors["norm.bias"])), [*names, "norm bias"]
     yield Step("the stream is a sum", text, tables=(table,), checks=tuple(checks))
-    lens = exact.logits(exact.final_norm(stream))  # (2L + 1, V)
+    lens = exact.logits(exact.final_norm(stream))  # (S·L + 1, V)
     best = np.argsort(-lens[-1], kind="stable")[:SHOWN]
     given = exact.logits(parts)[:, best], softmax(lens)[:, best], lens[-1, best]
     characters = tuple(own.run.vocabulary.symbols(best))

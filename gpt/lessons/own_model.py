@@ -76,7 +76,8 @@ class LayerSteps:
         yield from self._queries()
         yield from self._weights()
         yield from self._join()
-        yield self._feed_forward()
+        if self.config.feed_forward:
+            yield self._feed_forward()
 
     def _rows(self, name: str, values: Array, source: str = "") -> Table:
         return by_character(self.text, name, values, source)
@@ -214,6 +215,8 @@ class LayerSteps:
         if config.post_norm:
             prose += f" Each row of the sum is scaled to the same size{self._by('norm1')}."
             formula = f"x = resid_pre + proj    resid_mid = {NORM_FORMULA[config.norm]}"
+        if not config.feed_forward:
+            prose += " This model has no feed-forward layers, so the stream leaves the layer here."
         yield self._stage("resid_mid", "Residual", prose, formula)
 
     def _by(self, norm: str) -> str:

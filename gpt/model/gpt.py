@@ -18,7 +18,8 @@ from gpt.model.positions import POSITIONS
 
 
 class Block(nn.Module):
-    """Attention, attention to an encoder's output if there is one, then feed-forward.
+    """Attention, attention to an encoder's output if there is one, then feed-forward unless the
+    model is without.
 
     Each of these sublayers is added to the stream; it reads the normalised stream, or with
     post_norm, the sum is normalised.
@@ -33,8 +34,10 @@ class Block(nn.Module):
         if config.encoder_layers:
             self.cross_norm = NORMS[config.norm](config)
             self.cross = ATTENTION[config.attention](config)
-        self.norm2 = NORMS[config.norm](config)
-        self.feed_forward = FeedForward(config)
+        self.feed_forward: nn.Module | None = None
+        if config.feed_forward:
+            self.norm2 = NORMS[config.norm](config)
+            self.feed_forward = FeedForward(config)
 
     def forward(
         self,
@@ -58,7 +61,8 @@ class Block(nn.Module):
         if self.cross is not None:
             cross = partial(self.cross, rotate=rotate, memory=memory, allowed=everywhere(seen))
             x = self._add(x, self.cross_norm, cross)
-        x = self._add(x, self.norm2, self.feed_forward)
+        if self.feed_forward is not None:
+            x = self._add(x, self.norm2, self.feed_forward)
         if keep is not None:
             keep(resid_post=x)
         return x

@@ -25,13 +25,14 @@ SLOWEST = 0.1  # radians per character; slower pairs cannot tell neighbours apar
 
 
 def initialise(model: GPT, seed: int) -> None:
-    """As GPT-2: N(0, 0.02), residual projections smaller by √(2·n_layer) (Radford 2019).
+    """As GPT-2: N(0, 0.02), residual projections smaller by √(2·n_layer) (Radford 2019), or without
+    feed-forward layers, √n_layer.
 
     `previous_heads` start on the previous characters. Scaled embeddings start as N(0, 1/√n_embd).
     Both forms of attention start from the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)
-    residual_std = STD / math.sqrt(2 * model.config.n_layer)
+    residual_std = STD / math.sqrt((1 + model.config.feed_forward) * model.config.n_layer)
     stored = {}
     for name, shape in model.config.shapes().items():
         if name.endswith(".bias"):

@@ -107,8 +107,9 @@ class CachedDecoder:
                 (queries,) = self._heads(cross.reads(self._before(x)), b)
                 source = streams.source[:, layer, group]
                 x = self._after(x, cross, _attend(queries, source, streams.padding[group]))
-            hidden = weights.activation(feed_forward.reads(self._before(x)))
-            x = self._after(x, feed_forward, hidden)
+            if feed_forward:
+                hidden = weights.activation(feed_forward.reads(self._before(x)))
+                x = self._after(x, feed_forward, hidden)
         return weights.output(self._before(x))
 
     def _before(self, x: Array) -> Array:
@@ -180,8 +181,8 @@ class _Sublayer:
 class _Weights:
     """The reader's weights, with the weights of its norms folded in unless it has post_norm.
 
-    layers: attention, cross-attention and feed-forward of each layer. turns: rows, (C,) complex or
-    (2C,), by which queries and keys are multiplied.
+    layers: attention, cross-attention and feed-forward of each layer, None where there is none.
+    turns: rows, (C,) complex or (2C,), by which queries and keys are multiplied.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -195,7 +196,9 @@ class _Weights:
                 self._sublayer(block, "cross.qkv", "cross.proj", "cross_norm")
                 if reader.encoder
                 else None,
-                self._sublayer(block, "feed_forward.up", "feed_forward.down", "norm2"),
+                self._sublayer(block, "feed_forward.up", "feed_forward.down", "norm2")
+                if config.feed_forward
+                else None,
             )
             for block in (f"blocks.{number}." for number in range(config.n_layer))
         ]

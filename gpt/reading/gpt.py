@@ -223,8 +223,12 @@ class Reader:
             found |= self.attend(self.before(resid_mid, norm), layer, hook, *read)
             resid_mid = self.add(resid_mid, found[CROSS + "proj"], norm)
             resid_mid = found[CROSS + "resid_mid"] = hook(CROSS + "resid_mid", layer, resid_mid)
-        *_, down = self.feed_forward(resid_mid, layer, hook)
-        found["resid_post"] = hook("resid_post", layer, self.add(resid_mid, down, block + "norm2"))
+        if self.config.feed_forward:
+            *_, down = self.feed_forward(resid_mid, layer, hook)
+            resid_post = self.add(resid_mid, down, block + "norm2")
+        else:
+            resid_post = resid_mid.copy()  # a hook may write into it
+        found["resid_post"] = hook("resid_post", layer, resid_post)
         return found
 
     def feed_forward(

@@ -99,7 +99,9 @@ def reaches(
     if config.post_norm:
         reach["resid_mid"] = _normalised(exact, entered + proj, summed, block + norm)
     if memory is not None or not config.encoder_layers:
-        reach["resid_post"] = _feed_forward(exact, block, found.resid_mid.astype(np.float64))
+        reach["resid_post"] = 0.0  # the same numbers
+        if config.feed_forward:
+            reach["resid_post"] = _feed_forward(exact, block, found.resid_mid.astype(np.float64))
     return reach
 
 

@@ -296,7 +296,7 @@ def _flat(mixture: Mixture, ids: Ids, logits: Array, windows: _Windows) -> tuple
 
 def windows_at_once(config: ModelConfig) -> int:
     """How many windows of block_size one forward may take, for the memory that it needs."""
-    widest = max(config.vocab_size, config.ffn_up, config.n_head * config.block_size)
+    widest = max(config.widest, config.n_head * config.block_size)
     return max(1, NUMBERS_AT_ONCE // (config.block_size * widest))
 
 

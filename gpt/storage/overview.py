@@ -312,7 +312,9 @@ def quote_some(characters: Sequence[str], most: int = MOST_CHARACTERS) -> str:
 
 def model_facts(config: ModelConfig) -> str:
     """Its size, then the kinds of its parts."""
-    parts = [f"{config.position} positions", f"{config.norm} norm", config.activation]
+    position = config.position if config.position != "none" else "no"
+    activation = config.activation if config.feed_forward else "no feed-forward"
+    parts = [f"{position} positions", f"{config.norm} norm", activation]
     if config.previous_heads:
         heads = min(config.previous_heads, config.n_head)
         starts = "start on the last characters" if heads > 1 else "starts on the last character"

@@ -34,7 +34,7 @@ Span: TypeAlias = tuple[Integers, int]
 def at_once(config: ModelConfig, device: str) -> int:
     """Number of windows that are evaluated together."""
     most = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
-    return max(1, most // (config.block_size * max(config.vocab_size, config.ffn_up)))
+    return max(1, most // (config.block_size * config.widest))
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _spans(config: ModelConfig, half: Half, device: str, most: int) -> list[Span
     sources, targets = half.pairs.source_lengths[half.lines], half.pairs.target_lengths[half.lines]
     lengths = np.maximum(sources, targets)
     ordered = half.lines[np.lexsort((sources, lengths))]
-    rows = max(1, PAIRS_AT_ONCE // (int(lengths.max()) * max(config.ffn_up, config.vocab_size)))
+    rows = max(1, PAIRS_AT_ONCE // (int(lengths.max()) * config.widest))
     return [(ordered[first : first + rows], 0) for first in range(0, len(ordered), rows)]
 
 

@@ -174,7 +174,7 @@ def estimate(run: Recipe | Manifest, rate: float, train_characters: int, ranks: 
 
 def weights(model: ModelConfig) -> int:
     """Entries of the blocks' matrices."""
-    return 12 * model.n_layer * model.n_embd**2
+    return (12 if model.feed_forward else 4) * model.n_layer * model.n_embd**2
 
 
 def fit_size(recipe: Recipe, device: str, flops: float = math.inf) -> Recipe:

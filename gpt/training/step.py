@@ -143,7 +143,7 @@ def check_memory(model: ModelConfig, config: TrainConfig, has: int, ranks: int =
     # Weights, gradients and two moments; what each sublayer keeps for its gradient; logits.
     # The ids that the whole share reads come first.
     fixed = 16 * model.parameters() + 8 * (model.block_size + 1) * share
-    layer = 8 * model.n_embd + model.ffn_up + model.ffn_hidden
+    layer = (6 + 2 * model.feed_forward) * model.n_embd + model.ffn_up + model.ffn_hidden
     kept = model.n_layer * layer + 3 * model.vocab_size
     sequence = 4 * kept * model.block_size
     if fixed + at_once * sequence <= has:

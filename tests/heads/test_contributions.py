@@ -76,11 +76,12 @@ class Removable:
                 if attention.proj.bias is not None:
                     part = Part("bias", layer, None, kind if crossed else None)
                     self.keep(part, attention.proj.bias[None].expand(1, len(IDS), -1))
-            down = block.feed_forward.down
-            down.register_forward_hook(self.output(Part("ffn", layer), bias=down.bias))
-            if down.bias is not None:
-                bias = down.bias[None].expand(1, len(IDS), -1)
-                self.keep(Part("ffn_bias", layer), bias)
+            if block.feed_forward is not None:
+                down = block.feed_forward.down
+                down.register_forward_hook(self.output(Part("ffn", layer), bias=down.bias))
+                if down.bias is not None:
+                    bias = down.bias[None].expand(1, len(IDS), -1)
+                    self.keep(Part("ffn_bias", layer), bias)
         for name, norm in model.named_modules():
             if "norm" in name.split(".")[-1] and not name.startswith("encoder."):
                 norm.register_forward_pre_hook(self.enter)
@@ -161,8 +162,9 @@ class Removable:
                     if (p.layer, p.attention) == (layer, of) and p.kind in ("head", "bias")
                 )
                 x = self.frozen(norm, x) if model.config.post_norm else x
-            x = x + sum(parts.get(Part(kind, layer), 0) for kind in ("ffn", "ffn_bias"))
-            x = self.frozen(block.norm2, x) if model.config.post_norm else x
+            if model.config.feed_forward:
+                x = x + sum(parts.get(Part(kind, layer), 0) for kind in ("ffn", "ffn_bias"))
+                x = self.frozen(block.norm2, x) if model.config.post_norm else x
         logits: Array = model.lm_head(self.frozen(model.norm, x)).detach().numpy()
         return logits
 
@@ -321,6 +323,10 @@ def test_the_worker_gives_the_further_stages_of_numpy_when_it_is_asked(
         read, attention = answer["inspected"], map_of(reader, kind)
         stages = {"resid_pre": attention.layers[0].resid_pre, **of_layer}
         stages |= more_stages(reader, attention, 0)
+        if name in ("norm2", "ffn_hidden", "ffn") and not config.feed_forward:
+            assert read is None
+            assert name not in stages
+            continue
         assert read["columns"] == stages[name].shape[1]
         same(read["values"], stages[name])
         assert answer["contributions"] is None

@@ -28,6 +28,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "rotary": {"norm": "layer", "bias": True},
     "learned": {"position": "learned", "tied": True, "attention": "heads", "n_layer": 3},
     "sinusoidal": {"position": "sinusoidal", "post_norm": True, "scaled_embedding": True},
+    "none": {"position": "none", "feed_forward": False, "norm": "layer", "bias": True},
     "one layer": {"n_layer": 1, "norm": "rms", "qkv_bias": True},
 }
 
@@ -96,11 +97,11 @@ def test_another_order_changes_the_contexts_as_the_model_computes_them(model: Tr
 def test_positions_show_what_is_added_or_turned(model: TrainedGPT) -> None:
     steps = own("positions", model, head=1)
     config, tensors = model.config, model.reader.tensors
-    assert config.position in steps[-1].title
     if config.position == "none":
         assert len(steps) == 1
         assert "in your model, which has no positions" in steps[0].text
         return
+    assert config.position in steps[-1].title
     if config.position == "rotary":
         shown = table(steps, "last query of layer 0, head 1").values
         q = model.activations(TEXT, "q")["q", 0, 1, -1][0]
@@ -223,13 +224,16 @@ def test_shares_and_lens_are_the_models(model: TrainedGPT) -> None:
         )
         for column, each in enumerate(ids):
             if each in known:
-                assert lens.values[2 * depth, column] == pytest.approx(known[each], rel=1e-4)
-    stages = model.activations(TEXT, ["proj", "ffn_out", "resid_post"])
-    lengths = table(steps, "lengths").values
-    close(lengths[2::2, 1], np.linalg.norm(stages["resid_post"][0, :, -1], axis=-1), 1e-4)
+                row = (1 + model.config.feed_forward) * depth
+                assert lens.values[row, column] == pytest.approx(known[each], rel=1e-4)
+    added = ["proj", "ffn_out"][: 1 + model.config.feed_forward]
+    stages, last = model.activations(TEXT, [*added, "resid_post"]), table(steps, "lengths")
+    lengths, each = last.values, len(added)
+    assert last.rows[1 : 1 + each] == ("0 attn", "0 ffn")[:each]
+    close(lengths[each::each, 1], np.linalg.norm(stages["resid_post"][0, :, -1], axis=-1), 1e-4)
     if not model.config.post_norm:
-        for first, stage in ((1, "proj"), (2, "ffn_out")):
-            close(lengths[first::2, 0], np.linalg.norm(stages[stage][0, :, -1], axis=-1), 1e-4)
+        for first, stage in enumerate(added, 1):
+            close(lengths[first::each, 0], np.linalg.norm(stages[stage][0, :, -1], axis=-1), 1e-4)
 
 
 def test_induction_measures_and_replaces_heads_of_the_run(grown: TrainedGPT) -> None:

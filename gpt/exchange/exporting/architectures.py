@@ -32,6 +32,7 @@ EXPORTED: dict[str, tuple[Any, ...]] = {
     "position": ("learned", "rotary"),
     "norm": ("layer",),
     "activation": tuple(ACTIVATIONS),
+    "feed_forward": (True,),
     "post_norm": (False,),
     "scaled_embedding": (False,),
 }
@@ -97,7 +98,8 @@ def architecture_of(config: ModelConfig) -> Architecture:
         named = [f"`{name}`" if it is True else f"`{name}={it}`" for name, it in differs.items()]
         raise ConfigError(
             "export: transformers opens models with learned or rotary positions, layer norm before "
-            f"each sublayer, and {', '.join(ACTIVATIONS)}; this one has {', '.join(named)}"
+            f"each sublayer, and feed-forward layers with {', '.join(ACTIVATIONS)}; this one has "
+            f"{', '.join(named)}"
         )
     return GPT2 if config.position == "learned" else GPT_NEOX
 

@@ -256,6 +256,7 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
         "vocabulary_legend": [" · ".join(drawn_legend([each])) for each in characters],
         "heads": config.n_head,
         "head_size": config.head_size,
+        "attention_only": not config.feed_forward,
         "block_size": config.block_size,
         "options": [
             {

@@ -193,9 +193,10 @@ def more_stages(reader: Reader, attention: AttentionMap, layer: int) -> dict[str
     found = {"norm1": reader.before(stages.resid_pre, norm)}
     if kind == "decoder" and attention.source:
         return found
-    norm2, hidden, out = reader.feed_forward(stages.resid_mid, layer)
-    later = {"norm2": norm2, "ffn_hidden": hidden, "ffn": out, "resid_post": stages.resid_post}
-    return found | later
+    if reader.config.feed_forward:
+        later = reader.feed_forward(stages.resid_mid, layer)
+        found |= zip(("norm2", "ffn_hidden", "ffn"), later, strict=True)
+    return found | {"resid_post": stages.resid_post}
 
 
 def _described(subject: Subject) -> dict[str, Any]:
@@ -208,6 +209,7 @@ def _described(subject: Subject) -> dict[str, Any]:
         "layers": len(attention.layers),
         "heads": heads,
         "headSize": head_size,
+        "attentionOnly": bool(model := attention.model) and not model.config.feed_forward,
         "full": attention.kind != "decoder",
         "columns": _text(attention.columns) if attention.kind == "cross" else None,
         "checks": [rounded(check.record) for check in attention.checks],

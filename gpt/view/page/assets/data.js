@@ -49,6 +49,9 @@ export const AFTER = /** @type {const} */ ([
 /** @type {string[]} */
 export const ASKED = ["norm1", "norm2", "ffn_hidden", "ffn", "resid_post"];
 
+/** Those of feed-forward layers. @type {string[]} */
+export const OF_FEED_FORWARD = ["norm2", "ffn_hidden", "ffn"];
+
 /** Stages that all heads of a layer share. */
 export const LAYER_STAGES = ["concat", "proj", "resid_mid", "resid_pre", ...ASKED];
 const OF_HEAD = ["context", "q", "k", "v"];
@@ -77,6 +80,7 @@ export class Subject {
     this.layers = payload.layers;
     this.heads = payload.heads;
     this.headSize = payload.headSize;
+    this.attentionOnly = Boolean(payload.attentionOnly);
     this.width = payload.heads * payload.headSize;
     this.measures = payload.measures;
     /** @type {Map<string, Float32Array>} */

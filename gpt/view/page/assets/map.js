@@ -3,7 +3,7 @@
 // to a logit, with what each part adds to that logit. Below: the stages of the shown layer, in the order
 // of the computation; the pressed one is in the matrix.
 
-import { AFTER, BEFORE, STAGES } from "./data.js";
+import { AFTER, BEFORE, OF_FEED_FORWARD, STAGES } from "./data.js";
 import { expectedAt } from "./next.js";
 import { short, signed } from "./numbers.js";
 import { keptPosition, lead, make, named, part, say } from "./parts.js";
@@ -61,6 +61,7 @@ export function makeMap(app) {
       const known = stage !== "ffn_hidden" || subject.knows(stage, layer);
       say(shape, known ? `${rows}×${columns}` : "\u00a0");
       button.setAttribute("aria-pressed", String(stage === chosen));
+      button.hidden = subject.attentionOnly && OF_FEED_FORWARD.includes(stage);
       button.disabled = view === "rollout" && stage !== "weights" ||
         !app.drawing && subject.detailed(layer) && !subject.knows(stage, layer);
     }
@@ -179,13 +180,13 @@ function mostOf(sources, attention, { payload, labels }) {
 
 /** The parts of a model whose contributions are not known. @param {import("./data.js").Subject} subject
  * @returns {ModelPart[]} */
-function partsWithoutNumbers({ layers, heads }) {
+function partsWithoutNumbers({ layers, heads, attentionOnly }) {
   const of = (/** @type {ModelPart["kind"]} */ kind, /** @type {Partial<ModelPart>} */ where) => {
     return { kind, layer: null, head: null, attention: null, value: 0, ...where };
   };
   const inLayer = (/** @type {number} */ layer) => [
     ...Array.from({ length: heads }, (_, head) => of("head", { layer, head })),
-    of("ffn", { layer }),
+    ...attentionOnly ? [] : [of("ffn", { layer })],
   ];
   return [of("embedding", {}), ...Array.from({ length: layers }, (_, n) => inLayer(n)).flat()];
 }

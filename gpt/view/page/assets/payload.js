@@ -24,6 +24,7 @@
  * @property {number} layers
  * @property {number} heads
  * @property {number} headSize
+ * @property {boolean} [attentionOnly] whether the model has no feed-forward layers
  * @property {Check[]} checks
  * @property {Measure[]} measures
  * @property {(string | null)[][] | null} kinds of heads by layer, where several texts show them

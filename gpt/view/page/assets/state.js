@@ -1,7 +1,7 @@
 // @ts-check
 // The state of the view as one object, stored in the address, so that links and "back" restore it.
 
-import { AFTER, BEFORE, STAGES } from "./data.js";
+import { AFTER, BEFORE, OF_FEED_FORWARD, STAGES } from "./data.js";
 
 /** @typedef {import("./data.js").Subject} Subject */
 /**
@@ -80,7 +80,7 @@ export function fromHash(hash, start, subjects) {
 /**
  * The state without contradictions: pins lie within the text, a pinned cell within the stage, the
  * layer within the model;
- * rollout needs weights, a difference needs texts of one length.
+ * the stage in the model; rollout needs weights, a difference needs texts of one length.
  * @param {State} state
  * @param {Subject[]} subjects
  * @returns {State}
@@ -92,7 +92,8 @@ export function settled(state, subjects) {
   if (!b) of = "a";
   else if (of === "diff" && (a.length !== b.length || a.keys !== b.keys)) of = "both";
   const subject = of === "a" ? a : b;
-  const stage = state.view === "rollout" ? "weights" : state.stage;
+  const lacks = subject.attentionOnly && OF_FEED_FORWARD.includes(state.stage);
+  const stage = state.view === "rollout" || lacks ? "weights" : state.stage;
   const causal = subject.causal && (stage === "weights" || stage === "masked");
   const outside = cell &&
     (cell[0] >= subject.rowsOf(stage) || cell[1] >= subject.columnsOf(stage, layer));

@@ -234,6 +234,7 @@ export class PairSession extends Session {
       layers,
       heads: data.heads,
       headSize: data.head_size,
+      attentionOnly: data.attention_only,
       measures,
       kinds,
       checks: checksOfAnswer(answer),

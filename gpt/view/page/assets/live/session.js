@@ -30,6 +30,7 @@ import { Options } from "./write.js";
  * @property {number} layers
  * @property {number} heads
  * @property {number} head_size
+ * @property {boolean} attention_only
  * @property {number} block_size
  * @property {import("../payload.js").Measure[]} measures
  * @property {(string | null)[][] | null} kinds
@@ -322,6 +323,7 @@ export class Session {
       layers: data.layers,
       heads: data.heads,
       headSize: data.head_size,
+      attentionOnly: data.attention_only,
       measures: data.measures,
       kinds: data.kinds,
       checks: checksOfAnswer(answer),

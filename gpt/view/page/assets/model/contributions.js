@@ -53,11 +53,13 @@ export function contributionsOf(reading, asked) {
   for (let layer = n_layer - 1; layer >= 0; layer--) {
     const attentions = reading.sublayers(layer);
     const resid_mid = attentions[attentions.length - 1].result(position, 1);
-    const { ffn } = reading.feedForward(layer, resid_mid, 1);
-    if (post_norm) through(`blocks.${layer}.norm2`, resid_mid, ffn);
-    const bias = gpt.tensors.get(`blocks.${layer}.feed_forward.down.bias`);
-    if (bias) add("ffn_bias", bias, { layer });
-    add("ffn", bias ? ffn.map((each, i) => each - bias[i]) : ffn, { layer });
+    const found = reading.feedForward(layer, resid_mid, 1);
+    if (found) {
+      if (post_norm) through(`blocks.${layer}.norm2`, resid_mid, found.ffn);
+      const bias = gpt.tensors.get(`blocks.${layer}.feed_forward.down.bias`);
+      if (bias) add("ffn_bias", bias, { layer });
+      add("ffn", bias ? found.ffn.map((each, i) => each - bias[i]) : found.ffn, { layer });
+    }
     for (let n = attentions.length - 1; n >= 0; n--) {
       const { resid_pre, proj, sublayer } = attentions[n];
       const norm = `blocks.${layer}.${n ? "cross_norm" : "norm1"}`;

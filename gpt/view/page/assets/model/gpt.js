@@ -18,6 +18,7 @@ import { POSITIONS } from "./positions.js";
  * @property {number} head_size
  * @property {number} ffn_up
  * @property {number} ffn_hidden
+ * @property {boolean} feed_forward
  * @property {boolean} tied
  * @property {boolean} post_norm
  * @property {boolean} scaled_embedding
@@ -39,7 +40,7 @@ export class Gpt {
     this.normalise = known(NORMS, config.norm, "norm");
     this.activation = known(ACTIVATIONS, config.activation, "activation function");
     this.position = known(POSITIONS, config.position, "kind of position")(config, tensors);
-    const { n_embd, ffn_hidden, scaled_embedding } = config;
+    const { n_embd, ffn_hidden, feed_forward, scaled_embedding } = config;
     const rows = this.tensor("token_embedding.weight");
     const factor = Math.fround(Math.sqrt(n_embd));
     this.embedding = scaled_embedding ? rows.map((each) => each * factor) : rows;
@@ -50,8 +51,8 @@ export class Gpt {
       proj: this.linear(`blocks.${number}.attention.proj`, n_embd),
       norm2: this.before(`blocks.${number}.norm2`),
       after2: this.after(`blocks.${number}.norm2`),
-      up: this.linear(`blocks.${number}.feed_forward.up`, n_embd),
-      down: this.linear(`blocks.${number}.feed_forward.down`, ffn_hidden),
+      up: feed_forward ? this.linear(`blocks.${number}.feed_forward.up`, n_embd) : null,
+      down: feed_forward ? this.linear(`blocks.${number}.feed_forward.down`, ffn_hidden) : null,
     }));
     this.finalNorm = this.before("norm");
     this.output = this.linear(config.tied ? "token_embedding" : "lm_head", n_embd);

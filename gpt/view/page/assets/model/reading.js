@@ -105,8 +105,10 @@ export class Reading {
     const next = this.streams[layer + 1];
     const start = first * n_embd;
     const resid_mid = this.attend(layer, first, count);
-    const { ffn } = this.feedForward(layer, resid_mid, count);
-    for (let i = 0; i < resid_mid.length; i++) next[start + i] = resid_mid[i] + ffn[i];
+    next.set(resid_mid, start);
+    const found = this.feedForward(layer, resid_mid, count);
+    if (!found) return;
+    for (let i = 0; i < resid_mid.length; i++) next[start + i] += found.ffn[i];
     for (let at = start; after2 && at < start + resid_mid.length; at += n_embd) {
       after2(next, at, next, at);
     }
@@ -114,7 +116,7 @@ export class Reading {
 
   /**
    * What the feed-forward of a layer computes: norm2, what enters; ffn_hidden, after the activation;
-   * ffn, its result. (count, columns) each.
+   * ffn, its result. (count, columns) each. null: the model has none.
    * @param {number} layer
    * @param {Float32Array} resid_mid (count, C)
    * @param {number} count
@@ -123,6 +125,7 @@ export class Reading {
     const { n_embd, ffn_up, ffn_hidden: width } = this.gpt.config;
     const { norm2: norm, up, down } = this.gpt.layers[layer];
     const { activation } = this.gpt;
+    if (!up || !down) return null;
     const norm2 = new Float32Array(count * n_embd);
     const wide = new Float32Array(count * ffn_up);
     const ffn_hidden = new Float32Array(count * width);
@@ -145,7 +148,7 @@ export class Reading {
   }
 
   /**
-   * One of a layer's stages at all positions; null if none is asked for, or of a layer that there is not.
+   * One of a layer's stages at all positions; null if none is asked for, or one that there is not.
    * @param {Inspect | null} [asked]
    * @param {number} sublayer the attention that has this resid_pre and norm1
    * @returns {Inspected | null}
@@ -163,8 +166,9 @@ export class Reading {
     else if (stage === "resid_post") values = this.streams[layer + 1].slice(0, end);
     else {
       const resid_mid = attentions[attentions.length - 1].result(0, length);
-      values = this.feedForward(layer, resid_mid, length)[stage];
+      values = this.feedForward(layer, resid_mid, length)?.[stage];
     }
+    if (!values) return null;
     return { layer, stage, columns: values.length / length, values };
   }
 
