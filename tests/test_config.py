@@ -227,6 +227,7 @@ def test_errors_name_keywords_in_python_and_flags_on_the_command_line() -> None:
     assert spelled(ConfigError("device", "use `device='cpu'`")) == "--device: use --device cpu"
     assert spelled(ConfigError("config a_b.toml", "no `step`")) == "--config a_b.toml: no --step"
     assert spelled(ConfigError("n", "0")) == "-n: 0"
+    assert spelled(ConfigError("n", "`feed_forward=False`")) == "-n: --no-feed-forward"
     assert spelled(TextError("use `block_size=5`")) == "use --block-size 5"
     assert field_help(TrainConfig)["eval_interval"].endswith("0 = use --evaluations.")
     assert field_help(TrainConfig, flags=False)["eval_interval"].endswith("0 = use `evaluations`.")

@@ -48,6 +48,7 @@ def child_of(parent: Any, folder: Path, text: str = HUNGARIAN, **options: Any) -
         {"position": "learned", "tied": True, "bias": True, "norm": "layer"},
         {"position": "learned"},
         {"activation": "swiglu"},
+        {"feed_forward": False, "position": "none", "norm": "layer"},
         {"encoder_layers": 1, "position": "sinusoidal", "scaled_embedding": True},
         {"encoder_layers": 1, "shared_embedding": True, "tied": True, "attention": "heads"},
     ],
@@ -140,6 +141,7 @@ def test_layout_options_that_conflict_are_refused_and_free_ones_are_not(
     tiny: Checkpoint, tmp_path: Path
 ) -> None:
     conflicts: dict[str, Any] = {"n_embd": 32, "position": "learned", "tied": True, "block_size": 8}
+    conflicts |= {"feed_forward": False}
     for name, value in conflicts.items():
         with pytest.raises(ConfigError, match=rf"^{name}: tiny, whose .* has .*, not {value}"):
             child_of(tiny.path, tmp_path, **{name: value})

@@ -95,6 +95,34 @@ def test_every_array_is_that_of_its_text(position: str, norm: str, dtype: npt.DT
             assert_right(reader, acts, text)
 
 
+def test_without_feed_forward_layers_their_stages_do_not_exist_and_the_others_do() -> None:
+    reader, ids = reader_of(feed_forward=False, norm="layer"), ids_of(2)
+    acts = Plan(reader, ids).read()
+    assert set(ALL) - set(acts) == {"head_output", "ffn_hidden", "ffn_out"}
+    assert np.array_equal(acts["resid_post"], acts["resid_mid"])
+    calls: list[Any] = [
+        lambda: Plan(reader, ids, "ffn_out"),
+        lambda: Plan(reader, ids, ["q", "ffn_out"]),
+        lambda: Plan(reader, ids, "logits", patch={"ffn_out": 0}),
+        lambda: Plan(reader, ids, "logits", patch={("ffn_out", 0, None, 2): 0}),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"^'ffn_out': this model has no feed-forward layers$"):
+            call()
+    changed = Plan(reader, ids, patch={("resid_post", 0): 0}).read()
+    assert np.array_equal(changed["resid_mid", 0], acts["resid_mid", 0])
+    assert (changed["resid_pre", 1] == 0).all()
+    stages = reader.block(reader.embed(ids), 0, lambda name, layer, stage: clear(name, stage))
+    assert (stages["resid_post"] == 0).all()
+    assert np.array_equal(stages["resid_mid"], acts["resid_mid", 0])
+
+
+def clear(name: str, stage: Any) -> Any:
+    """A hook that overwrites what leaves a layer."""
+    stage *= name != "resid_post"
+    return stage
+
+
 def test_arrays_of_one_text_equal_the_attention_maps(trained: TrainedGPT) -> None:
     seen, acts = trained.attn("the cat"), trained.activations("the cat")
     for layer, stages in enumerate(seen.layers):

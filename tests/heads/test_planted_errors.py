@@ -160,12 +160,22 @@ WITH_AN_ENCODER: dict[str, Error] = {
         lambda right: lambda self, source, *seen: right(self, source[:, ::-1], *seen),
     ),
 }
+OF_FEED_FORWARD = (
+    *("the feed-forward has no norm", "the feed-forward is of another layer"),
+    "hidden numbers are 0.1 % too large",
+)
 OF_ENCODE = ("the encoder does not read ahead", "the source is read backwards")
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Error]]] = {
     "rotary": ({}, ERRORS | WITH_POSITIONS["rotary"]),
     "learned": (
         {"position": "learned", "norm": "layer", "bias": True, "activation": "gelu"},
         ERRORS | WITH_POSITIONS["learned"],
+    ),
+    "attention only": (
+        {"feed_forward": False, "position": "none", "norm": "layer"},
+        {name: error for name, error in ERRORS.items() if name not in OF_FEED_FORWARD}
+        # Without feed-forward, resid_post equals resid_mid to the last bit: its check has no bound.
+        | {"the last position is 0.1 % off": at("resid_mid", times(SLIGHTLY, last_position))},
     ),
     "pairs": ({"encoder_layers": 3}, ERRORS | WITH_AN_ENCODER),
 }

@@ -96,6 +96,18 @@ def test_checks_of_mine_pass_for_every_activation(activation: str) -> None:
     assert walked(small(activation=activation, n_layer=1, n_head=1)).failed == []
 
 
+@pytest.mark.parametrize("post_norm", [False, True])
+def test_mine_ends_a_layer_after_attention_where_there_is_no_feed_forward(post_norm: bool) -> None:
+    reader = small(feed_forward=False, position="none", norm="layer", post_norm=post_norm)
+    lesson = walked(reader, layer=1, head=1)
+    assert lesson.failed == []
+    assert "This model has no positions" in lesson.steps[0].text
+    assert "Feed-forward" not in [step.title for step in lesson.steps]
+    (residual,) = (step for step in lesson.steps if step.title == "Residual")
+    assert residual.text.endswith("so the stream leaves the layer here.")
+    assert not any("ffn" in step.formula for step in lesson.steps)
+
+
 @pytest.mark.parametrize("position", get_args(Position))
 def test_the_stream_is_called_a_sum_only_where_positions_are_added(position: str) -> None:
     first = walked(small(position=position)).steps[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from torch import Tensor
 
 from gpt.config import ModelConfig
 from gpt.config.fields import only_fields
+from gpt.config.model import STAGES
 from gpt.config.presets import PRESETS, preset
 from gpt.errors import ConfigError
 from gpt.model import GPT, initialise
 from gpt.model.attention import ATTENTION
 from gpt.model.gpt import Block
 from gpt.model.layers import ACTIVATIONS
+from gpt.training.fit import weights
 
 SHAPE: dict[str, Any] = {"vocab_size": 11, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}
 
@@ -52,6 +55,19 @@ def test_activations_have_similar_parameters_and_operations(n_embd: int) -> None
         )
 
 
+def test_a_model_without_feed_forward_layers_has_only_the_numbers_of_attention() -> None:
+    config = ModelConfig(vocab_size=200, n_embd=24, n_layer=3, norm="layer", feed_forward=False)
+    matrices = 3 * 4 * 24**2 + 200 * 24
+    assert config.parameters() == matrices + 200 * 24 + (3 + 1) * 24
+    assert config.training_flops == 6 * matrices + 6 * 3 * 24 * config.block_size
+    assert weights(config) == 3 * 4 * 24**2
+    assert weights(replace(config, feed_forward=True)) == 3 * 12 * 24**2
+    assert (config.widest, replace(config, n_embd=96).widest) == (200, 3 * 96)
+    assert replace(config, feed_forward=True, n_embd=96).widest == 4 * 96
+    assert "ffn_out" not in config.stages
+    assert replace(config, feed_forward=True).stages == STAGES
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_new_model_predicts_the_uniform_distribution(name: str) -> None:
     config = ModelConfig(vocab_size=65, **only_fields(ModelConfig, preset(name, "cpu")))
@@ -77,8 +93,10 @@ def test_both_attentions_have_the_same_initial_weights() -> None:
     assert not torch.equal(fused["lm_head.weight"], other["lm_head.weight"])
 
 
-def test_residual_projections_have_smaller_initial_weights() -> None:
-    config = ModelConfig(vocab_size=65, n_layer=8)
+@pytest.mark.parametrize("feed_forward", [True, False])
+def test_residual_projections_have_smaller_initial_weights(feed_forward: bool) -> None:
+    layers = 8 if feed_forward else 16  # with as many residual projections
+    config = ModelConfig(vocab_size=65, n_layer=layers, feed_forward=feed_forward)
     model = GPT(config)
     initialise(model, 1)
     for name, tensor in model.stored_parameters().items():
@@ -94,6 +112,7 @@ def test_residual_projections_have_smaller_initial_weights() -> None:
         ({"encoder_layers": 1, "counting": 2}, "counting"),
         ({"shared_embedding": True}, "shared_embedding"),
         ({"position": "learned", "previous_heads": 2}, "previous_heads"),
+        ({"position": "none", "previous_heads": 2}, "previous_heads"),
     ],
 )
 def test_options_that_contradict_one_another_are_refused(

@@ -138,6 +138,8 @@ def test_a_model_in_words() -> None:
         "0.81 M parameters: 4 layers × 4 heads × 32, context 64; rotary positions, rms norm, "
         "relu2, biases, biases of q, k, v, dropout 0.2, fused attention"
     )
+    bare = model_facts(ModelConfig(vocab_size=65, position="none", feed_forward=False))
+    assert "; no positions, rms norm, no feed-forward, dropout" in bare
     for heads, words in (
         (1, "1 head starts on the last character, "),
         (3, "3 heads start on the last characters, "),

@@ -218,6 +218,24 @@ def test_memory_is_estimated_for_one_micro_batch() -> None:
         check_memory(MODEL, replace(many, micro_batch_size=10 * advised), 10**9)
 
 
+def test_memory_of_layers_without_feed_forward_is_that_of_attention() -> None:
+    shape: dict[str, Any] = {
+        "vocab_size": 2,
+        "block_size": 100,
+        "n_layer": 50,
+        "n_head": 1,
+        "n_embd": 100,
+    }
+    train = TrainConfig(batch_size=1000)
+    for feed_forward, kept in ((True, 8 + 4 + 4), (False, 6)):  # numbers for one of n_embd
+        model = ModelConfig(**shape, feed_forward=feed_forward)
+        fixed = 16 * model.parameters() + 8 * 101 * 1000
+        need = fixed + 1000 * 4 * (50 * 100 * kept + 3 * 2) * 100
+        check_memory(model, train, need)
+        with pytest.raises(OutOfMemory):
+            check_memory(model, train, need - 1)
+
+
 def test_a_batch_whose_characters_do_not_fit_is_refused() -> None:
     many = TrainConfig(batch_size=10**9, micro_batch_size=1)
     with pytest.raises(OutOfMemory, match="try `batch_size=") as refused:

@@ -91,6 +91,8 @@ def test_models_of_all_presets_are_exported(name: str, device: str) -> None:
         ({"norm": "rms", "activation": "swiglu"}, "`norm=rms`, `activation=swiglu`"),
         ({"post_norm": True}, "`post_norm`"),
         ({"scaled_embedding": True}, "`scaled_embedding`"),
+        ({"position": "none"}, "`position=none`"),
+        ({"feed_forward": False}, "`feed_forward=False`"),
     ],
 )
 def test_models_of_another_shape_are_refused_with_what_can_be_exported(
