@@ -95,6 +95,7 @@ def typed(page: Page, text: str) -> None:
     settled(page)
 
 
+OF_FFN = ("norm2", "ffn_hidden", "ffn")
 STAGES = ("scores", "scaled", "masked", "weights", "context", "concat")
 
 
@@ -455,6 +456,29 @@ def test_the_map_has_pythons_parts_of_a_logit_and_every_stage_of_a_layer(
         np.testing.assert_allclose(numbers, values.ravel(), rtol=1e-4, atol=1e-4)
     page.locator("#stream .part", has_text="H1").first.click()
     assert "layer=0&head=1" in address(page)
+
+
+def test_without_feed_forward_layers_the_map_has_neither_their_parts_nor_their_stages(
+    open_file: OpenFile, folder: Path
+) -> None:
+    shape: dict[str, Any] = {"position": "none", "feed_forward": False, "norm": "layer"}
+    run = gpt.load(train_tiny(folder / "bare", {"learning_rate": 0.02}, **shape).path.parent)
+    file = run.live(folder / "bare.html", text=SHORT)
+    page = ready(open_file(file, hash="layer=1&stage=ffn_hidden"), SHORT)  # of another model's link
+    settled(page)
+    expect_stages(page, run, SHORT)
+    layers, last = [[stages] for stages in run.attn(SHORT).layers], len(SHORT) - 1
+    id = int(run.logits(SHORT)[0, last].argmax())
+    found = contributions(run.reader, layers, np.full((len(SHORT), 1), id))
+    shown = values_of(page.locator("#stream .part"))
+    np.testing.assert_allclose(shown, found.values[last, 0], rtol=1e-3, atol=1e-4)
+    assert page.locator("#stream .part", has_text="ff").count() == 0
+    assert not any(page.locator(f"#stages [data-stage={name}]").is_visible() for name in OF_FFN)
+    page.locator("#stages [data-stage=resid_post]").click()
+    settled(page)
+    numbers = [float(line[-1]) for line in lines_of(saved(page))[1:]]
+    post = layers[int(parse_qs(address(page))["layer"][0])][0].resid_post
+    np.testing.assert_allclose(numbers, post.ravel(), rtol=1e-4, atol=1e-4)
 
 
 def test_a_slider_moves_over_the_steps_of_training_and_drops_weights_set_by_hand(

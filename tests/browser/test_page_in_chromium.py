@@ -704,6 +704,21 @@ def test_the_map_of_a_fixed_text_has_the_parts_and_stages_that_fit(
     assert small.locator("#stream .part small").count() == 0
 
 
+def test_a_page_of_a_model_without_feed_forward_layers_does_not_offer_their_stages(
+    open_page: Open, tmp_path: Path
+) -> None:
+    found = load(train_tiny(tmp_path, feed_forward=False, position="none").path).attn(TEXT)
+    page = open_page([subject_of(found)], hash="stage=ffn&layer=1")
+    assert chosen(page, "stages") == "softmax"
+    for limit in ({}, {"limit": 0}):  # also where contributions and stages do not fit
+        page = open_page([subject_of(found)], **limit)
+        for name in ("norm2", "ffn_hidden", "ffn"):
+            assert not page.locator(f"#stages [data-stage={name}]").is_visible()
+        assert page.locator("#stages [data-stage=resid_post]").is_visible()
+        assert page.locator("#stream .part", has_text="H1").count() == 2
+        assert page.locator("#stream .part", has_text="ff").count() == 0
+
+
 def test_cross_attention_shows_the_characters_of_both_texts(
     open_page: Open, tmp_path: Path
 ) -> None:
