@@ -50,7 +50,8 @@ def of_torch(model: GPT, route: Route, output: Tensor) -> Tensor:
     """
     heads: Any = [block.attention.heads for block in model.blocks]
     kept = dict[nn.Module, Tensor]()
-    modules = [*(head for each in heads for head in each), *(b.feed_forward for b in model.blocks)]
+    fed = [each.feed_forward for each in model.blocks if each.feed_forward is not None]
+    modules = [*(head for each in heads for head in each), *fed]
     before = hooked(model, {m: lambda out, m=m: kept.update({m: out}) for m in modules})  # type: ignore[misc]
     sender, found = heads[route.sender[0]][route.sender[1]], list[Tensor]()
     hooks: dict[nn.Module, Callable[[Tensor], Tensor | None]] = {
