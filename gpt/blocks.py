@@ -225,10 +225,10 @@ Block = (
 )
 
 
-def shapes_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Table:
-    """The names and shapes of arrays."""
+def shapes_of(arrays: Mapping[str, npt.NDArray[Any]], what: str = "stage") -> Table:
+    """The names and shapes of arrays. what: each is."""
     rows = [[Cell(name), Cell(" × ".join(map(str, each.shape)))] for name, each in arrays.items()]
-    return Table([Column("stage", left=True), Column("shape", left=True)], rows)
+    return Table([Column(what, left=True), Column("shape", left=True)], rows)
 
 
 def number(value: float, digits: int = 2) -> str:

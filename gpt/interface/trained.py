@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from gpt.reading.layers import Array
     from gpt.reading.novelty import Novelty
     from gpt.reading.sampler import Decoders, Samples
+    from gpt.reading.weights import Weights
     from gpt.storage.curves import Curve, TrainingCurve
     from gpt.storage.runs import Steps
     from gpt.vocabulary import Ids
@@ -73,7 +74,8 @@ if TYPE_CHECKING:
 PUBLIC = (
     *("activation_batches", "activations", "answers", "at", "attn", "config", "curve", "eval"),
     *("experts", "explain", "heads", "lens", "live", "logits", "manifest", "next", "novelty"),
-    *("path", "sample", "steps", "torch", "training", "training_curve", "vocabulary", "why"),
+    *("path", "sample", "steps", "torch", "training", "training_curve", "vocabulary"),
+    *("weights", "why"),
 )
 
 
@@ -672,6 +674,15 @@ class TrainedGPT(Shown):
 
         model = self.reader, self.vocabulary
         return plan_of(*model, texts, "logits", None, patch, unknown).read()["logits"]
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The weights by TransformerLens' names: weights["W_Q", layer, head], and with the norms
+        folded into them: weights.folded(). Raises CheckpointError.
+        """
+        from gpt.reading.weights import Weights
+
+        return Weights.of(self.reader)
 
     def torch(self) -> GPT:
         """A copy of the GPT as a torch module with trainable weights, for gradients. Imports torch.

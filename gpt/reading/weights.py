@@ -1,0 +1,220 @@
+"""A model's weights by the names that TransformerLens gives them, as stored or with norms folded.
+
+Tensor names: V vocab_size, L layers, C n_embd, H heads, D head_size, F ffn_hidden, S block_size.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, SupportsIndex, TypeAlias
+
+import numpy as np
+
+from gpt.blocks import Block, Title, shapes_of
+from gpt.checks import Result, numbered, read_only
+from gpt.config import ModelConfig
+from gpt.config.fields import require
+from gpt.config.model import GATED
+from gpt.reading.gpt import CROSS, Reader
+from gpt.reading.layers import Array
+from gpt.reading.positions import POSITIONS
+from gpt.words import layers_and_heads
+
+#: A name, or (name, layer, head), whose end may be left out. None means all.
+Key: TypeAlias = str | tuple[str, *tuple[SupportsIndex | None, ...]]
+
+#: Begins the names of an encoder's weights and stages.
+ENCODER = "encoder_"
+_STORED = re.compile(r"(encoder\.)?(?:blocks\.\d+\.)?(?:(\w+)\.)?(\w+)\.(weight|bias)")
+_OF_HEADS = re.compile(r".*(W_[QKVO]|b_[QKV])")
+_WHOLE = re.compile(rf"({ENCODER})?([Wb]_(E|U|pos)|ln_final_[wb])")  # outside layers
+#: A module outside the sublayers -> the name of its weight, or of a norm.
+_NAMES = {"token_embedding": "W_E", "position": "W_pos"}
+_NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2", "cross_norm": "cross_ln"}
+#: A module that reads the stream, and one that writes to it -> its norm.
+_READS = {"attention.qkv": "norm1", "feed_forward.up": "norm2", "lm_head": "norm"}
+_WRITES = ("proj", "down")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Weights(Result):
+    """weights["W_Q"] is (L, H, C, D), weights["W_Q", 1] layer 1 alone, weights["W_Q", 1, 2] its
+    head 2. Names and orientation are TransformerLens': x @ W, with (in, out) for each matrix.
+
+    W_E (V, C), W_pos (S, C), W_U (C, V). Of each layer: W_Q, W_K, W_V (H, C, D), W_O (H, D, C),
+    W_in (C, F), W_out (F, C), with swiglu also W_gate (C, F). Biases: b_Q, b_K, b_V (H, D), b_O
+    (C,), b_in, b_gate (F,), b_out (C,). Gains and shifts of layer norms (C,): ln1_w, ln1_b, ln2_w,
+    ln2_b, and outside layers ln_final_w, ln_final_b. Of a model with an encoder, "cross_" begins
+    the names of cross-attention (cross_W_Q, cross_ln_w), "encoder_" those of the encoder. What a
+    model does not have is missing: rotary positions have no W_pos, an RMS norm has no gain. A
+    scaled embedding adds √C·W_E to the stream.
+
+    Arrays are read-only; those of one layer are views of the model's tensors. weights[…] raises
+    ValueError for an unknown name and for a layer or head of a weight that has none, IndexError for
+    a layer or head that does not exist.
+    """
+
+    config: ModelConfig
+    tensors: dict[str, Array]
+
+    @classmethod
+    def of(cls, reader: Reader) -> Weights:
+        """A reader's weights; a table that is used twice has both names."""
+        config, table = reader.config, reader.tensors["token_embedding.weight"]
+        tensors: dict[str, Array] = {}
+        if config.shared_embedding:
+            tensors["encoder.token_embedding.weight"] = table
+        tensors |= {name: reader.tensors[name] for name in config.shapes()}
+        if config.position == "sinusoidal":
+            shape = 1, config.block_size, config.n_embd
+            rows = POSITIONS[config.position](config, {}, reader.dtype)
+            added = rows.embed(np.zeros(shape, reader.dtype), slice(0, config.block_size))[0]
+            sides = ("", "encoder.") if config.encoder else ("",)
+            tensors |= {f"{side}position.weight": added for side in sides}
+        return cls(config, {**tensors, "lm_head.weight": tensors.get("lm_head.weight", table)})
+
+    def folded(self) -> Weights:
+        """The same model, each of whose norms is x / √(mean(x²) + 1e-5), without gain and shift.
+
+        A norm's gain is multiplied into the matrices that read it, its shift becomes a bias (b_U is
+        new), and W_E has the factor of a scaled embedding. For LayerNorm, what writes to the stream
+        is centred, so that its mean is 0 and no norm subtracts it; so is what reads it, as in
+        TransformerLens' fold_ln, center_writing_weights. W_U is not centred over characters: logits
+        stay what they are. Computed in float64, rounded once.
+
+        Raises ConfigError for a model that normalises after its sublayers (`post_norm`).
+        """
+        reason = (
+            "its norms are between sublayers and the stream: there is nothing to fold them into"
+        )
+        require(not self.config.post_norm, "post_norm", reason)
+        found: dict[str, Array] = {}
+        for name in self.tensors:
+            place, _, kind = name.rpartition(".")
+            if kind == "weight" and place.rpartition(".")[2] not in _NORMS:
+                found |= {f"{place}.{kind}": each for kind, each in self._fold(place).items()}
+        return Weights(replace(self.config, scaled_embedding=False), found)
+
+    def _fold(self, place: str) -> dict[str, Array]:
+        """The weight of a module and its bias, if it has one, with the norm that it reads."""
+        exact = {
+            kind: self.tensors[f"{place}.{kind}"].astype(np.float64)
+            for kind in ("weight", "bias")
+            if f"{place}.{kind}" in self.tensors
+        }
+        C, centres, module = self.config.n_embd, self.config.norm == "layer", place.split(".")[-1]
+        if module == "token_embedding" and self.config.scaled_embedding:
+            exact["weight"] *= C**0.5
+        if centres and module in _NAMES:
+            exact["weight"] -= exact["weight"].mean(axis=-1, keepdims=True)
+        elif centres and module in _WRITES:
+            exact = {kind: each - each.mean(axis=0) for kind, each in exact.items()}
+        elif module not in (*_NAMES, *_WRITES):
+            rows, shifts = exact["weight"], np.zeros(len(exact["weight"]))
+            for norm, part in self._read_by(place):
+                gain, shift = (self.tensors.get(f"{norm}.{kind}") for kind in ("weight", "bias"))
+                shifts[part] = 0 if shift is None else rows[part] @ shift
+                rows[part] *= 1 if gain is None else gain
+                rows[part] -= rows[part].mean(axis=1, keepdims=True) if centres else 0
+            if "bias" in exact or shifts.any():
+                exact["bias"] = exact.get("bias", 0) + shifts
+        dtype = self.tensors[f"{place}.weight"].dtype
+        return {kind: each.astype(dtype) for kind, each in exact.items()}
+
+    def _read_by(self, place: str) -> Iterator[tuple[str, slice]]:
+        """The norms whose outputs a module reads, and the rows that read each."""
+        if place.endswith("cross.qkv"):  # its keys and values read the encoder's output
+            C = self.config.n_embd
+            yield place.replace("cross.qkv", "cross_norm"), slice(0, C)
+            yield "encoder.norm", slice(C, 3 * C)
+        else:
+            (norm,) = (place.replace(*pair) for pair in _READS.items() if place.endswith(pair[0]))
+            yield norm, slice(None)
+
+    @cached_property
+    def _views(self) -> dict[str, list[Array]]:
+        """Name -> the arrays of all layers, or the one array outside layers."""
+        found: dict[str, list[Array]] = {}
+        for stored, tensor in self.tensors.items():
+            for name, view in _named(stored, tensor, self.config):
+                found.setdefault(name, []).append(read_only(view))
+        return found
+
+    def __getitem__(self, key: Key) -> Array:
+        entries: tuple[Any, ...] = key if isinstance(key, tuple) and key else (key,)
+        name, layer, head = (*entries, None, None)[:3]
+        if name not in self._views:
+            raise ValueError(f"{name!r} is not one of {', '.join(self)}")
+        arrays, layered = self._views[name], not _WHOLE.fullmatch(name)
+        if len(entries) > 3 or (layer is not None and not layered):
+            allowed = f"({name!r}, layer, head)" if layered else f"{name!r}: it has no layers"
+            raise ValueError(f"{key!r}: expected {allowed}")
+        if head is not None:
+            if not _OF_HEADS.fullmatch(name):
+                raise ValueError(f"{key!r}: {name} has no heads; use ({name!r}, layer)")
+            number = numbered("head", head, self.config.n_head)
+            arrays = [each[number] for each in arrays]
+        if not layered:
+            return arrays[0]
+        if layer is not None:
+            return arrays[numbered("layer", layer, len(arrays))]
+        return read_only(np.stack(arrays))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def keys(self) -> Iterable[str]:
+        """The names, so that `dict(weights)` and `**weights` give the arrays."""
+        return self._views.keys()
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
+    def to_numpy(self) -> dict[str, Array]:
+        """The arrays by their names."""
+        return {name: self[name] for name in self}
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Name -> shape; weights of layers begin with an axis of layers."""
+        return {
+            name: (*[len(arrays)] * (not _WHOLE.fullmatch(name)), *arrays[0].shape)
+            for name, arrays in self._views.items()
+        }
+
+    def blocks(self) -> list[Block]:
+        """The names and shapes of the weights."""
+        heads = layers_and_heads(self.config.n_layer, self.config.n_head)
+        empty = {name: np.broadcast_to(0, shape) for name, shape in self.shapes.items()}
+        return [Title("weights", [heads]), shapes_of(empty, "weight")]
+
+    def __repr__(self) -> str:
+        each = ", ".join(f"{name} {shape}" for name, shape in self.shapes.items())
+        return f"<Weights of {layers_and_heads(self.config.n_layer, self.config.n_head)}: {each}>"
+
+
+def _named(stored: str, tensor: Array, config: ModelConfig) -> Iterator[tuple[str, Array]]:
+    """The names and views of the weights that a stored tensor holds."""
+    found = _STORED.fullmatch(stored)
+    assert found
+    encoder, sublayer, module, kind = found.groups()
+    prefix = ENCODER * bool(encoder) + CROSS * (sublayer == "cross")
+    letter, H, D = ("W_" if kind == "weight" else "b_"), config.n_head, config.head_size
+    if module in _NAMES:
+        yield prefix + _NAMES[module], tensor
+    elif module in _NORMS:
+        yield f"{prefix}{_NORMS[module]}_{kind[0]}", tensor
+    elif module == "qkv":
+        packed = tensor.reshape(3, H, D, *tensor.shape[1:])
+        for name, part in zip("QKV", packed, strict=True):
+            yield prefix + letter + name, part.swapaxes(1, 2) if kind == "weight" else part
+    elif module == "proj":
+        yield f"{prefix}{letter}O", tensor.T.reshape(H, D, -1) if kind == "weight" else tensor
+    elif module == "up" and config.activation in GATED:
+        for name, half in zip(("gate", "in"), np.split(tensor, 2), strict=True):
+            yield prefix + letter + name, half.T
+    else:
+        yield prefix + letter + {"up": "in", "down": "out", "lm_head": "U"}[module], tensor.T
