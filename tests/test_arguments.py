@@ -42,7 +42,7 @@ def public_calls(run: gpt.TrainedGPT, folder: Path) -> Iterator[tuple[str, Calla
     objects += [run.heads(windows=1), run.curve, run.training_curve]
     objects += [run.eval(text, against=run).paired]
     objects += [runs, runs.compare(), run.sample("the", length=2), run.stored, run.vocabulary]
-    objects += [run.measures("the cat")[0]]
+    objects += [run.measures("the cat")[0], run.weights]
     for each in objects:
         for name, _ in inspect.getmembers(type(each), inspect.isfunction):
             if not name.startswith("_") and name != "torch":
@@ -55,7 +55,7 @@ def test_wrong_argument_is_answered_or_named(
 ) -> None:
     folder = tiny.path.parent.parent
     run = gpt.load(tiny.path.parent)
-    right = {**RIGHT, "model": run, "other": run, "run": run}
+    right = {**RIGHT, "step": run.stored.step, "model": run, "other": run, "run": run}
     monkeypatch.chdir(tmp_path)
     found, calls = list[str](), 0
     for label, function in public_calls(run, folder):

@@ -186,13 +186,7 @@ class ModelCommand(CheckpointCommand):
         a note quotes. Raises TextError for an unknown character.
         """
         model.prove()  # before any note
-        if text is None:
-            text = model.example()
-            source = (
-                "a text that the model wrote" if model.wrote_excerpt else "the validation split"
-            )
-            console.say(f'no TEXT given; from {source}: "{text}"')
-        return known_text(model, text, self.unknown)
+        return known_text(model, model.given(text, console.say, "TEXT"), self.unknown)
 
 
 class DrawingCommand(Writing, ModelCommand):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from gpt.config import TrainConfig
+from gpt.corpus.batches import batch
 from gpt.corpus.corpus import Corpus, find_corpus
-from gpt.corpus.pair_batches import PairLines, split_pairs
+from gpt.corpus.pair_batches import Batch, PairLines, batch_lines, padded, split_pairs
 from gpt.errors import TextError
 from gpt.storage.manifest import Manifest
 from gpt.vocabulary import Ids
@@ -31,16 +32,16 @@ def halves(
     return corpus.split(config.val_fraction, block_size or 1)
 
 
-def splits_of_run(
+def halves_of_run(
     name: str,
     manifest: Manifest | None,
     data: Path,
     purpose: str = "",
     restore: str = "; restore it",
     no_run: str = "",
-) -> tuple[Ids, Ids]:
-    """The ids that the run with this name was trained and validated on; for pairs, the lines as a
-    text. manifest: None for a model file without its run.
+) -> tuple[Half, Half]:
+    """What the run with this name was trained and validated on. manifest: None for a model file
+    without its run.
 
     Raises TextError if there is no run or no text of it, or if the corpus has changed or cannot be
     found. If a purpose is given, the error begins with it and ends with advice: `no_run` if there
@@ -54,12 +55,28 @@ def splits_of_run(
             raise TextError(f"{name} was imported without its text (gptx import … --corpus FILE)")
         advice, pairs = restore, manifest.model.encoder_layers > 0
         corpus = find_corpus(manifest, (), data, sys.stdin.buffer, pairs=pairs)
-        both = halves(corpus, manifest.train, pairs, manifest.model.block_size)
-        return all_of(both[0]), all_of(both[1])
+        return halves(corpus, manifest.train, pairs, manifest.model.block_size)
     except TextError as error:
         if not purpose:
             raise
         raise TextError(f"{purpose} needs the corpus: {error}{advice}") from None
+
+
+def splits_of_run(*run: Any, **texts: Any) -> tuple[Ids, Ids]:
+    """The ids of `halves_of_run`, whose arguments it takes; for pairs, the lines as a text."""
+    train, val = halves_of_run(*run, **texts)
+    return all_of(train), all_of(val)
+
+
+def batch_of(half: Half, config: TrainConfig, step: int, block_size: int) -> Ids | Batch:
+    """What a training reads after `step` steps: (B, T + 1) ids, inputs with the last target; or
+    padded pairs.
+    """
+    if isinstance(half, PairLines):
+        return padded(half.pairs, batch_lines(half, config.seed, step, config.batch_size))
+    order = config.seed, step, config.batch_size, block_size, config.window_order
+    inputs, targets = batch(half, *order)
+    return np.concatenate((inputs, targets[:, -1:]), axis=1)
 
 
 def size_of(half: Half) -> int:

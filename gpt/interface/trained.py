@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, overload
 
 from gpt import showing
-from gpt.checks import Check, Shown, checks_arguments
+from gpt.checks import Check, Shown, checks_arguments, numbered
 from gpt.config import (
     AttnConfig,
     EvalConfig,
@@ -49,7 +49,9 @@ if TYPE_CHECKING:
         ShapingOptions,
         WhyOptions,
     )
+    from gpt.corpus.halves import Half
     from gpt.corpus.overlap import Learned
+    from gpt.corpus.pair_batches import Batch
     from gpt.counting.mixture import Mixture
     from gpt.heads.activations import Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
@@ -75,7 +77,7 @@ PUBLIC = (
     *("activation_batches", "activations", "answers", "at", "attn", "config", "curve", "eval"),
     *("experts", "explain", "heads", "lens", "live", "logits", "manifest", "next", "novelty"),
     *("path", "sample", "steps", "torch", "training", "training_curve", "vocabulary"),
-    *("weights", "why"),
+    *("batch", "text", "weights", "why"),
 )
 
 
@@ -105,6 +107,7 @@ class TrainedGPT(Shown):
         self.name, self.device = name or stored.name, device
         self._open_device = open_device
         self._learned: dict[Path, Learned] = {}
+        self._halves: dict[Path, tuple[Half, Half]] = {}
 
     def on(self, device: str) -> TrainedGPT:
         """The same model on "cpu", which uses numpy, or on a device, with numpy if that fails.
@@ -362,12 +365,12 @@ class TrainedGPT(Shown):
     @takes()
     def attn(
         self,
-        text: str,
+        text: str | None = None,
         *,
         unknown: Unknown = "fold",
         **options: Unpack[AttnOptions],
     ) -> AttentionMap:
-        """Every stage of every head for the text.
+        """Every stage of every head for the text; None: for the `example`, which a note quotes.
 
         For a model with an encoder: text is "source TAB target", or a source, whose target the
         model writes. Raises TextError for an empty or too long text and for unknown characters,
@@ -377,7 +380,7 @@ class TrainedGPT(Shown):
         from gpt.heads.attention_map import inspect_text
 
         asked = AttnConfig(**options)
-        reading = self.reading(text, unknown)
+        reading = self.reading(self.given(text), unknown)
         if asked.truncate and not self.has_encoder:  # what is cut off may be unknown
             reading = Reading(reading.text[-self.config.block_size :], reading.folded)
         text = known_text(self.vocabulary, reading, log_note).text
@@ -386,9 +389,14 @@ class TrainedGPT(Shown):
 
     @takes()
     def next(
-        self, text: str, *, unknown: Unknown = "fold", **options: Unpack[ShapingOptions]
+        self,
+        text: str | None = None,
+        *,
+        unknown: Unknown = "fold",
+        **options: Unpack[ShapingOptions],
     ) -> NextCharacter:
-        """The distribution of the next character, before and after temperature and filters.
+        """The distribution of the next character, before and after temperature and filters. text:
+        None for the `example`, which a note quotes.
 
         For a model with an encoder: the target's next character. The text is "source TAB target so
         far"; without a TAB, the target's first character is next.
@@ -398,13 +406,13 @@ class TrainedGPT(Shown):
         """
         from gpt.heads.next_character import next_of_text
 
-        chosen = self._known(text, unknown), SampleConfig(**options), self.mixture
+        chosen = self._known(self.given(text), unknown), SampleConfig(**options), self.mixture
         return next_of_text(self.reader, self.vocabulary, *chosen)
 
     @takes()
     def why(
         self,
-        text: str,
+        text: str | None = None,
         *,
         unknown: Unknown = "fold",
         done: Callable[[float], object] = lambda share: None,
@@ -420,14 +428,15 @@ class TrainedGPT(Shown):
         """
         from gpt.heads.why import why
 
-        known = self._known(text, unknown)
+        known = self._known(self.given(text), unknown)
         chosen = WhyConfig(**options), self.mixture, self.default_text, done
         return why(self.reader, self.vocabulary, known, *chosen)
 
     def explain(
-        self, text: str, layer: int = 0, head: int = 0, *, unknown: Unknown = "fold"
+        self, text: str | None = None, layer: int = 0, head: int = 0, *, unknown: Unknown = "fold"
     ) -> Lesson:
         """How the model computes the text's next character, through one head; a table a stage.
+        text: None for the `example`, which a note quotes.
 
         Raises ConfigError for a layer or head that does not exist and for a model with an encoder,
         TextError for an empty or too long text and for unknown characters.
@@ -439,8 +448,9 @@ class TrainedGPT(Shown):
         attention = self.attn(text, unknown=unknown)
         return walk(self.reader, attention, self.vocabulary, layer, head)
 
-    def measures(self, text: AttentionMap | str) -> list[Measure]:
-        """Each head's measures, (L, H) values each, on a text, or on that of an attention map.
+    def measures(self, text: AttentionMap | str | None = None) -> list[Measure]:
+        """Each head's measures, (L, H) values each, on a text, or on that of an attention map; on
+        the `example` without one.
 
         Raises TextError as `attn`.
         """
@@ -453,9 +463,10 @@ class TrainedGPT(Shown):
 
         return measure(self.reader, [found])
 
-    def lens(self, text: AttentionMap | str, most: int = 8) -> Lens:
+    def lens(self, text: AttentionMap | str | None = None, most: int = 8) -> Lens:
         """The `most` likeliest next characters at every depth and position of a text, or of an
-        attention map's text; for a model with an encoder, those of the target.
+        attention map's text, or without one of the `example`; for a model with an encoder, those of
+        the target.
 
         Raises ValueError if `most` is less than 1 and for a map of the encoder's or decoder's own
         attention, TextError as `attn`.
@@ -466,9 +477,10 @@ class TrainedGPT(Shown):
             raise ValueError(f"most: {most} is less than 1")
         return logit_lens(self.reader, self._map(text), most)
 
-    def experts(self, text: AttentionMap | str) -> Experts | None:
+    def experts(self, text: AttentionMap | str | None = None) -> Experts | None:
         """What the GPT, counting and both expect after each of the T characters of a text, or of an
-        attention map's text: (T, vocab_size) probabilities each. None for a model without counting.
+        attention map's text, or without one of the `example`: (T, vocab_size) probabilities each.
+        None for a model without counting.
 
         Raises TextError as `attn`, CheckpointError for damaged counts.
         """
@@ -492,8 +504,22 @@ class TrainedGPT(Shown):
         """The text as the model reads it; logs what it reads for what. Raises TextError."""
         return known_text(self.vocabulary, self.reading(text, unknown), log_note).text
 
-    def _map(self, of: AttentionMap | str) -> AttentionMap:
-        return self.attn(of) if isinstance(of, str) else of
+    def _map(self, of: AttentionMap | str | None) -> AttentionMap:
+        return self.attn(of) if of is None or isinstance(of, str) else of
+
+    def given(
+        self,
+        text: str | None,
+        note: Callable[[str], object] = log_note,
+        name: str = "text",
+    ) -> str:
+        """The text; without one the `example`, which a note quotes. name: the text's, in it."""
+        if text is not None:
+            return text
+        text = self.example()
+        source = "a text that the model wrote" if self.wrote_excerpt else "the validation split"
+        note(f'no {name} given; from {source}: "{text}"')
+        return text
 
     def example(self, length: int = 12) -> str:
         """An example text: the validation split's first long line, cut between words; for a model
@@ -551,7 +577,7 @@ class TrainedGPT(Shown):
         from gpt.heads.measuring import survey_steps, surveyor
 
         if text is None:
-            text, found = self.default_text()
+            text, found = self.default_text(note=log_note)
             name = name or found
         text = text if isinstance(text, str) else self.vocabulary.row_of(text, "text")
         name = name or f"a text of {len(text):,} characters"
@@ -582,6 +608,41 @@ class TrainedGPT(Shown):
             note(f"note: {error}; measuring on {measured}")
             return self.vocabulary.encode(self.stored.excerpt), self.excerpt_name
 
+    def text(self, split: Literal["train", "val"] = "train", *, data: str | Path = "data") -> str:
+        """The text that the run was trained on, or validated on, as the model reads it; of a model
+        with an encoder, the lines of pairs. data: the folder of the encoded corpora.
+
+        Raises TextError without a run or its text, ConfigError for another split.
+        """
+        from gpt.corpus.halves import all_of
+
+        require(split in ("train", "val"), "split", f"{split!r} is not train or val")
+        return self.vocabulary.decode(all_of(self._half(split, Path(data))))
+
+    def batch(self, step: SupportsIndex, *, data: str | Path = "data") -> Ids | Batch:
+        """What the training read in a step, counted from 1 as events and curves do: (B, T + 1) ids,
+        whose columns [:, :-1] are the inputs and [:, 1:] the targets.
+
+        Of a model with an encoder: a Batch of padded pairs, with source and seen (B, S), inputs
+        and targets (B, T). Ranks and micro-batches read its rows in order. With counting, the loss
+        leaves out the characters that its gate is fitted to. data: see `text`. Raises TextError
+        without a run or its text, IndexError for a step below 1, ConfigError for an imported run.
+        """
+        from gpt.config.train import MOST_STEPS
+        from gpt.corpus.halves import batch_of
+
+        number, half = numbered("step", step, MOST_STEPS + 1, 1), self._half("train", Path(data))
+        require(not self.manifest.imported, "batch", "gptx did not train this imported run")
+        return batch_of(half, self.training, number - 1, self.config.block_size)
+
+    def _half(self, split: Literal["train", "val"], data: Path) -> Half:
+        """A split of the run's text; the text is opened once."""
+        if data not in self._halves:
+            from gpt.corpus.halves import halves_of_run
+
+            self._halves[data] = halves_of_run(self.name, self.recorded, data)
+        return self._halves[data][split == "val"]
+
     @property
     def wrote_excerpt(self) -> bool:
         """Whether the text in the model file is the model's own: it was imported without its text,
@@ -603,7 +664,7 @@ class TrainedGPT(Shown):
 
     def activations(
         self,
-        texts: Texts,
+        texts: Texts | None = None,
         names: Stage | Iterable[Stage] | None = None,
         layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
         *,
@@ -612,8 +673,8 @@ class TrainedGPT(Shown):
     ) -> Activations:
         """The stages of N texts as named arrays: acts["weights"] is (N, L, H, T, T).
 
-        texts: texts, or (N, T) ids, of 1 to block_size characters each. names: of stages
-        (docs/heads.md); None: all but head_output. layers: None keeps all.
+        texts: texts, or (N, T) ids, of 1 to block_size characters each; None: the `example`, as in
+        `attn`. names: of stages (docs/heads.md); None: all but head_output. layers: None keeps all.
 
         patch replaces stages, and everything after them is computed from the new values. Its keys
         are those of acts[key], (stage, layer, head, position) with less meaning all; a value is a
@@ -636,11 +697,11 @@ class TrainedGPT(Shown):
         from gpt.heads.activations import plan_of
 
         chosen = names, layers, patch, unknown
-        return plan_of(self.reader, self.vocabulary, texts, *chosen).read()
+        return plan_of(self.reader, self.vocabulary, self._texts(texts), *chosen).read()
 
     def activation_batches(
         self,
-        texts: Texts,
+        texts: Texts | None = None,
         names: Stage | Iterable[Stage] | None = None,
         layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
         *,
@@ -656,11 +717,12 @@ class TrainedGPT(Shown):
         from gpt.heads.activations import batches, plan_of
 
         chosen = names, layers, patch, unknown
-        return batches(plan_of(self.reader, self.vocabulary, texts, *chosen), batch)
+        plan = plan_of(self.reader, self.vocabulary, self._texts(texts), *chosen)
+        return batches(plan, batch)
 
     def logits(
         self,
-        texts: Texts,
+        texts: Texts | None = None,
         *,
         patch: Mapping[Any, Patch] | None = None,
         unknown: Unknown = "error",
@@ -672,8 +734,12 @@ class TrainedGPT(Shown):
         """
         from gpt.heads.activations import plan_of
 
-        model = self.reader, self.vocabulary
-        return plan_of(*model, texts, "logits", None, patch, unknown).read()["logits"]
+        model = self.reader, self.vocabulary, self._texts(texts)
+        return plan_of(*model, "logits", None, patch, unknown).read()["logits"]
+
+    def _texts(self, texts: Texts | None) -> Texts:
+        """The texts; without any, that of `attn`, so that their numbers are the same."""
+        return self.given(None) if texts is None else texts
 
     @cached_property
     def weights(self) -> Weights:
