@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpt.config.model import DrawnStage, ModelConfig, Stage
+from gpt.config.model import AnyStage, DrawnStage, ModelConfig, Stage
 from gpt.config.questions import (
     Ablation,
     AttentionKind,
@@ -26,6 +26,7 @@ from gpt.config.train import RunConfig, Side, TrainConfig
 
 __all__ = [
     "Ablation",
+    "AnyStage",
     "AttentionKind",
     "AttnConfig",
     "Drawing",

@@ -24,6 +24,19 @@ FinalStage = Literal["final_norm", "logits"]
 _Later = Literal["concat", "proj", "resid_mid", "ffn_hidden", "ffn_out", "resid_post"]
 #: Every stage, in the order of computation.
 Stage = Literal["resid_pre", HeadStage, _Later, FinalStage]
+#: Stages of a decoder's cross-attention; and of an encoder, whose final_norm cross-attention reads.
+CrossStage = Literal[
+    "cross_q", "cross_k", "cross_v", "cross_scores", "cross_scaled", "cross_masked",
+    "cross_weights", "cross_context", "cross_head_output", "cross_concat", "cross_proj",
+    "cross_resid_mid",
+]  # fmt: skip
+EncoderStage = Literal[
+    "encoder_resid_pre", "encoder_q", "encoder_k", "encoder_v", "encoder_scores",
+    "encoder_scaled", "encoder_masked", "encoder_weights", "encoder_context",
+    "encoder_head_output", "encoder_concat", "encoder_proj", "encoder_resid_mid",
+    "encoder_ffn_hidden", "encoder_ffn_out", "encoder_resid_post", "encoder_final_norm",
+]  # fmt: skip
+AnyStage = Stage | CrossStage | EncoderStage
 #: Stages that `gptx attn`, its page and figures draw.
 DrawnStage = Literal[SquareStage, "context", "concat", "proj", "resid_mid"]
 

@@ -1,10 +1,12 @@
 """Every stage that a model computes for many texts, as named arrays; stages can be replaced.
 
 A forward takes some texts at a time; only the stages that are asked for are kept. Texts of
-different lengths are padded on the right: a causal model's earlier positions do not see that.
+different lengths are padded on the right: a causal model's earlier positions do not see that, and
+neither an encoder nor cross-attention reads padding.
 After a replaced stage, everything is computed from its new values: activation patching (Vig et al.
 2020, Meng et al. 2022).
-Tensor names: N texts, L kept layers, T time, C n_embd, H heads, D head_size.
+Tensor names: N texts, L kept layers, T time, S characters of a source, C n_embd, H heads, D
+head_size.
 """
 
 from __future__ import annotations
@@ -12,27 +14,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.blocks import Block, Title, shapes_of
 from gpt.checks import Result, numbered
-from gpt.config import ModelConfig, Stage, Unknown
-from gpt.config.model import FINAL, NO_FEED_FORWARD, OF_HEADS, SQUARE, STAGES
+from gpt.config import AnyStage, ModelConfig, Unknown
+from gpt.config.model import FINAL, NO_FEED_FORWARD, OF_HEADS, SQUARE, STAGES, CrossStage
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
-from gpt.heads.attention_map import require_decoder_only
-from gpt.heads.places import Key, Place, parse
+from gpt.heads.places import Key, Place, bare, parse, stage_of
 from gpt.reading import pairs
-from gpt.reading.gpt import MATRICES, Reader
+from gpt.reading.gpt import CROSS, ENCODER, MATRICES, Hook, Memory, Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 
-#: What `TrainedGPT.activations` reads: a text, several texts, or (N, T) or (T,) ids.
+#: What `TrainedGPT.activations` reads: a text, several texts, or (N, T) or (T,) ids. For a model
+#: with an encoder, each is "source TAB target", or a source, whose target the model writes.
 Texts = str | Sequence[str] | Ids
 #: What replaces a stage: an array or number that broadcasts to its shape, or a function that gets
 #: the stage's array and returns one of the same shape. Arguments are Mapping[Any, Patch], as mypy
@@ -40,38 +42,68 @@ Texts = str | Sequence[str] | Ids
 Patch: TypeAlias = Callable[[Array], npt.ArrayLike] | npt.ArrayLike
 
 
-def shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
+def shapes(config: ModelConfig, T: int, S: int = 0) -> dict[AnyStage, tuple[int, ...]]:
     """Name -> shape of every stage for one text of T characters, in the order of computation;
-    without feed-forward layers, none of theirs.
+    without feed-forward layers, none of theirs. S: of its source, in a model with an encoder.
     """
+    found = dict[Any, tuple[int, ...]]()
+    if config.encoder:
+        own = _shapes(config, S, S)
+        del own["logits"]
+        found |= {ENCODER + name: shape for name, shape in own.items()}
+    crossed = {CROSS + name: shape for name, shape in _shapes(config, T, S).items()}
+    for name, shape in _shapes(config, T, T).items():
+        found[name] = shape
+        if config.encoder and name == "resid_mid":
+            found |= {name: crossed[name] for name in get_args(CrossStage)}
+    return found
+
+
+def _shapes(config: ModelConfig, T: int, S: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of stages with T queries and S keys."""
     columns = {"ffn_hidden": config.ffn_hidden, "logits": config.vocab_size}
     columns |= dict.fromkeys(("q", "k", "v", "context"), config.head_size) | dict.fromkeys(
-        SQUARE, T
+        SQUARE, S
     )
-    heads = dict.fromkeys(OF_HEADS, (config.n_head,))
-    widths = {name: columns.get(name, config.n_embd) for name in config.stages}
-    return {name: (*heads.get(name, ()), T, width) for name, width in widths.items()}
+    heads, rows = dict.fromkeys(OF_HEADS, (config.n_head,)), {"k": S, "v": S}
+    return {
+        name: (*heads.get(name, ()), rows.get(name, T), columns.get(name, config.n_embd))
+        for name in config.stages
+    }
+
+
+def _reads_source(name: str) -> bool:
+    """Whether the rows of a stage are the source's characters."""
+    return name.startswith(ENCODER) or name in ("cross_k", "cross_v")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Activations(Result):
     """Stages of N texts: acts["weights"] is (N, L, H, T, T), acts["weights", 1] layer 1 alone,
-    acts["weights", 1, 2, 5] row 5 of its head 2, (N, T). Keys: gpt/heads/places.py.
+    acts["weights", 1, 2, 5] row 5 of its head 2, (N, T), acts["weights", 1, 2, 5, 0] that of text
+    0, (T,). Keys: gpt/heads/places.py.
 
     arrays: name -> array, (N, L, …) with an axis for the kept layers, but (N, …) for final_norm and
     logits. layers: the model's numbers of the kept layers. ids: (N, T). lengths: (N,) characters of
     each text; where a text is shorter than T, the numbers after its end are 0. `mask` selects the
     others: acts["resid_mid", 0][acts.mask] is (characters, C).
 
+    Of a model with an encoder, ids are what the decoder reads, TAB and the target; the stages of
+    cross-attention begin with "cross_", those of the encoder with "encoder_", whose kept layers are
+    encoder_layers. source: (N, S) ids and source_lengths: (N,); source_mask is (N, S).
+
     acts[…] raises ValueError for a stage and IndexError for a layer that was not kept; if texts
     differ in length, also for a position that counts from the end.
     `np.savez("activations.npz", **acts.to_numpy())` saves the arrays.
     """
 
-    arrays: Mapping[Stage, Array]
+    arrays: Mapping[AnyStage, Array]
     layers: tuple[int, ...]
     ids: Ids
     lengths: npt.NDArray[np.int64]
+    source: Ids | None = None
+    source_lengths: npt.NDArray[np.int64] | None = None
+    encoder_layers: tuple[int, ...] = ()
 
     def to_numpy(self) -> dict[str, Array]:
         """The arrays by their names."""
@@ -82,21 +114,25 @@ class Activations(Result):
 
     def __getitem__(self, key: Key) -> Array:
         shapes = {name: array.shape for name, array in self.arrays.items()}
-        place = parse(key, shapes, self.layers, bool(self.mask.all()))
+        name = stage_of(key)
+        layers = self.encoder_layers if name.startswith(ENCODER) else self.layers
+        whole = self.source_mask if _reads_source(name) else self.mask
+        place = parse(key, shapes, layers, bool(np.all(whole)), len(self.ids))
         array = self.arrays[place.stage]
         if place.layer is not None:
-            array = array[:, self.layers.index(place.layer)]
-        return place.part(array)
+            array = array[:, layers.index(place.layer)]
+        part = place.part(array)
+        return part if place.text is None else part[place.text]
 
-    def __iter__(self) -> Iterator[Stage]:
+    def __iter__(self) -> Iterator[AnyStage]:
         return iter(self.arrays)
 
-    def keys(self) -> Iterable[Stage]:
+    def keys(self) -> Iterable[AnyStage]:
         """The names, so that `dict(acts)` and `**acts` give the arrays."""
         return self.arrays.keys()
 
     @property
-    def names(self) -> tuple[Stage, ...]:
+    def names(self) -> tuple[AnyStage, ...]:
         """The kept stages, in the order of computation."""
         return tuple(self.arrays)
 
@@ -106,15 +142,25 @@ class Activations(Result):
         return np.arange(self.ids.shape[1]) < self.lengths[:, None]
 
     @property
+    def source_mask(self) -> npt.NDArray[np.bool_] | None:
+        """(N, S), True where a source has a character; None without an encoder."""
+        if self.source is None or self.source_lengths is None:
+            return None
+        return np.arange(self.source.shape[1]) < self.source_lengths[:, None]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in self.arrays.values())
 
     @property
     def _facts(self) -> list[str]:
-        (N, T), layers = self.ids.shape, ", ".join(map(str, self.layers))
-        size = f"{self.nbytes / 2**20:,.1f} MB"
-        return [f"{counted(N, 'text')} of {T} characters", f"layers {layers}", size]
+        (N, T), layers = self.ids.shape, f"layers {', '.join(map(str, self.layers))}"
+        texts, size = f"{counted(N, 'text')} of {T} characters", f"{self.nbytes / 2**20:,.1f} MB"
+        if self.source is not None:
+            texts += f" and sources of {self.source.shape[1]}"
+            layers += f" and {', '.join(map(str, self.encoder_layers))} of the encoder"
+        return [texts, layers, size]
 
     def blocks(self) -> list[Block]:
         """The names and shapes of its arrays."""
@@ -132,29 +178,36 @@ class Plan:
     ids: (N, T), N ≥ 1 and 1 ≤ T ≤ block_size. lengths: (N,), None: T each. names: None keeps every
     stage except head_output, layers: None keeps all. patch: key -> what replaces the stage, of the
     shape that activations have at this key; a function gets one layer. A key with fewer numbers is
-    replaced first. Raises what `parse` raises, ValueError for an unknown name, head_output in patch
-    and an array that does not broadcast, IndexError for a layer outside the model, TypeError for
-    values that are no numbers.
+    replaced first. sources: (N, S) ids and (N,) lengths, for a model with an encoder. Raises what
+    `parse` raises, ValueError for an unknown name, head_output in patch and an array that does not
+    broadcast, IndexError for a layer outside the model, TypeError for values that are no numbers.
     """
 
     def __init__(
         self,
         reader: Reader,
         ids: Ids,
-        names: Stage | Iterable[Stage] | None = None,
+        names: AnyStage | Iterable[AnyStage] | None = None,
         layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
         *,
         patch: Mapping[Any, Patch] | None = None,
         lengths: npt.NDArray[np.int64] | None = None,
+        sources: tuple[Ids, npt.NDArray[np.int64]] | None = None,
     ) -> None:
         config, (N, T) = reader.config, ids.shape
-        self.reader, self.ids = reader, ids
+        self.reader, self.ids, self.sources = reader, ids, sources
         self.lengths = np.full(N, T) if lengths is None else lengths
-        self.layers = _chosen_layers(layers, config.n_layer)
-        known, kept = shapes(config, T), [len(self.layers)]
-        chosen = _chosen_names(names, config)
+        #: Name -> shape for one text of every stage.
+        self._known = known = shapes(config, T, sources[0].shape[1] if sources else 0)
+        chosen = _chosen_names(names, tuple(known), config)
+        every = {name.startswith(ENCODER) for name in chosen}
+        of_encoder = _chosen_layers(layers, config.encoder_layers) if True in every else ()
+        self.layers = () if every == {True} else _chosen_layers(layers, config.n_layer)
+        self.encoder_layers = of_encoder
         #: Name -> shape for one text of each kept stage.
-        self._shapes = {n: (*kept * (n not in FINAL), *known[n]) for n in chosen}
+        self._shapes = {
+            n: (*[len(self._layers(n))] * (bare(n) not in FINAL), *known[n]) for n in chosen
+        }
         if not isinstance(patch or {}, Mapping):
             raise TypeError(f"patch: expected a dictionary, not {type(patch).__name__}")
         changes = [self._change(key, value) for key, value in (patch or {}).items()]
@@ -163,7 +216,7 @@ class Plan:
     def read(self, texts: slice = slice(None)) -> Activations:
         """The activations of these texts. Raises OutOfMemory before it computes anything."""
         places = range(len(self.ids))[texts]
-        N, T = len(places), self.ids.shape[1]
+        N = len(places)
         functions = any(callable(change.value) for change in self._changes)  # of all texts at once
         at_once = N if functions else min(N, windows_at_once(self.reader.config))
         self._require_memory(N, at_once)
@@ -173,43 +226,57 @@ class Plan:
             part = places[start : start + at_once]
             rooms = {name: array[start : start + len(part)] for name, array in arrays.items()}
             self._compute(slice(part.start, part.stop), rooms)
-        lengths = self.lengths[texts]
-        for number in np.flatnonzero(lengths < T):
-            for name, array in arrays.items():
-                _clear_end(name, array[number], lengths[number])
-        return Activations(arrays, self.layers, self.ids[texts], lengths)
+        lengths, source = self.lengths[texts], None
+        read = lengths  # characters of what attention reads
+        if self.sources:
+            source, read = self.sources[0][texts], self.sources[1][texts]
+        for name, array in arrays.items():
+            rows = read if _reads_source(name) else lengths
+            columns = read if name.startswith((CROSS, ENCODER)) else lengths
+            for each, row, column in zip(array, rows, columns, strict=True):
+                _clear_end(name, each, row, column)
+        sides = self.ids[texts], lengths, source, read if self.sources else None
+        return Activations(arrays, self.layers, *sides, self.encoder_layers)
 
     def _change(self, key: Key, value: Any) -> _Change:
         """Checks a replacement."""
-        (N, T), config = self.ids.shape, self.reader.config
-        known, depth = shapes(config, T), config.n_layer
-        _require_computed(config, key[:1] if isinstance(key, tuple) else (key,))
-        place = parse(key, known, range(depth), bool((self.lengths == T).all()))
-        if "head_output" in place or "mean" in place:
+        N, name = len(self.ids), stage_of(key)
+        lengths = self.sources[1] if self.sources and _reads_source(name) else self.lengths
+        _require_computed(self.reader.config, (name,))
+        depth, equal = self._depth(name), bool((lengths == lengths.max()).all())
+        place = parse(key, self._known, range(depth), equal, N)
+        if bare(place.stage) == "head_output" or place.head == "mean":
             raise ValueError(
                 f"patch {key!r}: head_output and the mean of heads can only be read; "
                 "patch ('context', layer, head), or the sum of all heads, ('proj', layer)"
             )
+        texts = range(N)[slice(None) if place.text is None else place.text]
         if not callable(value):
-            axis = [depth] if place.layer is None and place.stage not in FINAL else []
-            whole = np.broadcast_to(0.0, (N, *axis, *known[place.stage]))
-            value, shape = _numbers(key, value), place.part(whole).shape
+            axis = [depth] if place.layer is None and bare(place.stage) not in FINAL else []
+            each = place.part(np.broadcast_to(0.0, (1, *axis, *self._known[place.stage])))[0].shape
+            shape = each if isinstance(texts, int) else (len(texts), *each)
+            value = _numbers(key, value)
             try:
                 value = np.broadcast_to(value, shape)
             except ValueError:
                 found = f"an array of shape {value.shape} does not broadcast to {shape}"
                 raise ValueError(f"patch {key!r}: {found}") from None
-        return _Change(key, place, value)
+            value = value[None] if isinstance(texts, int) else value
+        texts = range(texts, texts + 1) if isinstance(texts, int) else texts
+        return _Change(key, place, value, texts)
 
-    def _compute(self, texts: slice, arrays: Mapping[Stage, Array]) -> None:
+    def _compute(self, texts: slice, arrays: Mapping[AnyStage, Array]) -> None:
         """Computes these texts, and writes their stages into the arrays."""
         reader, config = self.reader, self.reader.config
         rooms: dict[tuple[str, int], Array] = {}
         for name, array in arrays.items():
-            if name in FINAL:
-                rooms[name, config.n_layer] = array
+            if bare(name) in FINAL:
+                depth = config.encoder_layers if name.startswith(ENCODER) else config.n_layer
+                rooms[name, depth] = array
             else:
-                rooms |= {(name, layer): array[:, at] for at, layer in enumerate(self.layers)}
+                rooms |= {
+                    (name, layer): array[:, at] for at, layer in enumerate(self._layers(name))
+                }
 
         def keep(name: str, layer: int, stage: Array) -> Array:
             for change in self._changes:
@@ -217,24 +284,58 @@ class Plan:
                     change.apply(stage, layer, texts)
             if (room := rooms.get((name, layer))) is not None:
                 room[...] = stage
-            if name == "context" and (room := rooms.get(("head_output", layer))) is not None:
-                weight, _ = reader.linear(f"blocks.{layer}.attention.proj")  # (C, C)
-                by_head = weight.T.reshape(config.n_head, config.head_size, -1)  # (H, D, C)
-                np.matmul(stage, by_head, out=room)
+            added = name.removesuffix("context") + "head_output"
+            if bare(name) == "context" and (room := rooms.get((added, layer))) is not None:
+                self._add_heads(name, layer, stage, room)
             return stage
 
-        to_the_end = not set(FINAL).isdisjoint(arrays)
+        memory = self._encode(texts, keep)
+        own = [name for name in arrays if not name.startswith(ENCODER)]
+        to_the_end = not set(FINAL).isdisjoint(own)
         depth = config.n_layer if to_the_end else max(self.layers, default=-1) + 1
-        stream = reader.blocks(reader.embed(self.ids[texts]), range(depth), keep)
+        more = {} if memory is None else {"memory": memory}
+        stream = reader.blocks(reader.embed(self.ids[texts]), range(depth), keep, **more)
         if to_the_end:
             reader.logits(reader.final_norm(stream, keep), keep)
+
+    def _encode(self, texts: slice, keep: Hook) -> Memory | None:
+        """What cross-attention reads of these texts, in a model with an encoder."""
+        if self.sources is None:
+            return None
+        source, lengths = (each[texts] for each in self.sources)
+        seen = np.arange(source.shape[1]) < lengths[:, None]
+
+        def own(name: str, layer: int, stage: Array) -> Array:
+            return keep(ENCODER + name, layer, stage)
+
+        return self.reader.encode(source, None if seen.all() else seen, own)
+
+    def _add_heads(self, name: str, layer: int, stage: Array, room: Array) -> None:
+        """Writes what each head adds to `proj` into the room. stage: a context, (B, H, T, D)."""
+        config = self.reader.config
+        of = self.reader.encoder if name.startswith(ENCODER) else self.reader
+        assert of
+        sublayer = "cross" if name.startswith(CROSS) else "attention"
+        weight, _ = of.linear(f"blocks.{layer}.{sublayer}.proj")  # (C, C)
+        by_head = weight.T.reshape(config.n_head, config.head_size, -1)  # (H, D, C)
+        np.matmul(stage, by_head, out=room)
+
+    def _layers(self, name: str) -> tuple[int, ...]:
+        """The kept layers of a stage."""
+        return self.encoder_layers if name.startswith(ENCODER) else self.layers
+
+    def _depth(self, name: str) -> int:
+        """The number of layers of the stack that a stage belongs to."""
+        config = self.reader.config
+        return config.encoder_layers if name.startswith(ENCODER) else config.n_layer
 
     def _require_memory(self, N: int, at_once: int) -> None:
         """Raises OutOfMemory if the arrays of N texts and a forward of some do not fit."""
         config, T = self.reader.config, self.ids.shape[1]
+        rows = T + (self.sources[0].shape[1] if self.sources else 0)
         kept = sum(map(math.prod, self._shapes.values()))
         widest = 8 * config.n_embd + 2 * config.ffn_up + config.vocab_size
-        computed = T * (MATRICES * config.n_head * T + widest)
+        computed = rows * (MATRICES * config.n_head * rows + widest)
         need = (N * kept + at_once * computed) * self.reader.dtype.itemsize
         has = available_memory()
         if has is not None and need > has:
@@ -260,16 +361,45 @@ def plan_of(
     reader: Reader,
     vocabulary: Vocabulary,
     texts: Texts,
-    names: Stage | Iterable[Stage] | None,
+    names: AnyStage | Iterable[AnyStage] | None,
     layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
     patch: Mapping[Any, Patch] | None = None,
     unknown: Unknown = "error",
 ) -> Plan:
-    """The plan for texts. Raises as `padded` and Plan; ConfigError for a model with an encoder."""
-    what = "logits of texts" if names == "logits" else "activations and patches"
-    require_decoder_only(reader.config, what)
-    ids, lengths = padded(texts, vocabulary, reader.config, unknown)
-    return Plan(reader, ids, names, layers, patch=patch, lengths=lengths)
+    """The plan for texts. Raises as `padded`, or `split_pair` with an encoder, and Plan."""
+    sources = None
+    if reader.encoder:
+        (ids, lengths), sources = _padded_pairs(texts, vocabulary, reader, unknown)
+    else:
+        ids, lengths = padded(texts, vocabulary, reader.config, unknown)
+    return Plan(reader, ids, names, layers, patch=patch, lengths=lengths, sources=sources)
+
+
+def _padded_pairs(
+    texts: Texts, vocabulary: Vocabulary, reader: Reader, unknown: Unknown
+) -> tuple[tuple[Ids, npt.NDArray[np.int64]], tuple[Ids, npt.NDArray[np.int64]]]:
+    """Pairs -> what the decoder reads, and the sources: (N, T) ids with (N,) lengths each."""
+    from gpt.reading.targets import split_pair
+
+    found = []
+    for number, text in enumerate(_listed(texts)):
+        try:
+            given = text if isinstance(text, str) else vocabulary.decode(text)
+            found.append(split_pair(reader, vocabulary, given, unknown))
+        except TextError as error:
+            raise TextError(f"text {number}: {error}") from None
+    sides = (pairs.padded([pair[side] for pair in found]) for side in (1, 0))
+    read, source = ((ids.astype(vocabulary.dtype), seen.sum(axis=1)) for ids, seen in sides)
+    return read, source
+
+
+def _listed(texts: Texts) -> Sequence[str | Ids]:
+    """The texts as a list. Raises ValueError if it is empty."""
+    one = isinstance(texts, str) or (isinstance(texts, np.ndarray) and texts.ndim <= 1)
+    found: Sequence[Any] = [texts] if one else [*texts]
+    if not found:
+        raise ValueError("texts: there is none; give at least one")
+    return found
 
 
 def padded(
@@ -280,14 +410,10 @@ def padded(
     Raises TextError for empty and too long texts and for unknown characters, ValueError for ids of
     another shape or outside the vocabulary, TypeError for what is neither text nor ids.
     """
-    if isinstance(texts, str) or (isinstance(texts, np.ndarray) and texts.ndim <= 1):
-        texts = [texts]  # type: ignore[list-item]
     rows = [
         vocabulary.encode(text, unknown) if isinstance(text, str) else np.asarray(text)
-        for text in texts
+        for text in _listed(texts)
     ]
-    if not rows:
-        raise ValueError("texts: there is none; give at least one")
     for number, row in enumerate(rows):
         if row.ndim != 1 or row.dtype.kind not in "iu":
             found = f"an array of {row.dtype} and shape {row.shape}"
@@ -303,21 +429,24 @@ def padded(
     return ids.astype(vocabulary.dtype), known.sum(axis=1)
 
 
-def _chosen_names(names: Stage | Iterable[Stage] | None, config: ModelConfig) -> tuple[Stage, ...]:
+def _chosen_names(
+    names: AnyStage | Iterable[AnyStage] | None, known: tuple[AnyStage, ...], config: ModelConfig
+) -> tuple[AnyStage, ...]:
     """The names in the order of computation."""
     if names is None:
-        return tuple(name for name in config.stages if name != "head_output")
+        return tuple(name for name in known if bare(name) != "head_output")
     asked = {names} if isinstance(names, str) else set(names)
-    if unknown := asked - set(STAGES):
-        raise ValueError(f"names: {min(unknown)!r} is not one of {', '.join(STAGES)}")
     _require_computed(config, asked)
-    return tuple(name for name in STAGES if name in asked)
+    if unknown := asked - set(known):
+        raise ValueError(f"names: {min(unknown)!r} is not one of {', '.join(known)}")
+    return tuple(name for name in known if name in asked)
 
 
 def _require_computed(config: ModelConfig, names: Collection[Any]) -> None:
     """Raises ValueError for a stage that only feed-forward layers have, if there are none."""
+    asked = {bare(name) for name in names if isinstance(name, str)}
     for name in STAGES:
-        if name in names and name not in config.stages:
+        if name in asked and name not in config.stages:
             raise ValueError(f"{name!r}: {NO_FEED_FORWARD}")
 
 
@@ -331,31 +460,39 @@ def _chosen_layers(
     return tuple(dict.fromkeys(numbered("layer", layer, count) for layer in asked))
 
 
-def _clear_end(name: Stage, stages: Array, length: int) -> None:
+def _clear_end(name: AnyStage, stages: Array, rows: int, columns: int) -> None:
     """Sets the numbers after a text's end to 0: its rows, and columns of scores."""
-    stages[..., length:, :] = 0
-    if name in ("scores", "scaled"):
-        stages[..., length:] = 0
+    stages[..., rows:, :] = 0
+    if bare(name) in ("scores", "scaled"):
+        stages[..., columns:] = 0
 
 
 @dataclass(frozen=True)
 class _Change:
-    """One replacement. value: a function, or an array for all N texts, (N, [L,] …)."""
+    """One replacement. value: a function, or an array for the texts with these numbers, (n, [L,]
+    …).
+    """
 
     key: Key
     place: Place
     value: Any
+    texts: range
 
     def apply(self, stage: Array, layer: int, texts: slice) -> None:
         """Writes the new values into the (B, …) stage of these texts.
 
         Its strides stay as they are, so that equal values give equal logits to the last bit.
         """
-        part = self.place.part(stage)
+        here = [n for n, text in enumerate(self.texts) if texts.start <= text < texts.stop]
+        if not here:
+            return
+        first, last = (self.texts[n] - texts.start for n in (here[0], here[-1]))
+        part = self.place.part(stage[first : last + 1 : self.texts.step])
         if not callable(self.value):
-            new = self.value[texts]
+            new = self.value[here[0] : here[-1] + 1]
             part[...] = new[:, layer] if new.ndim > part.ndim else new
             return
+        part = part[0] if isinstance(self.place.text, int) else part
         found = self.value(part)
         if found is None:
             raise ValueError(f"patch {self.key!r}: the function returned None, not an array")

@@ -41,9 +41,6 @@ KIND_TITLES: Mapping[AttentionKind, str] = {
 }
 #: What only models without an encoder have -> what shows a model with an encoder instead.
 DECODER_ONLY = {
-    "activations and patches": "attention maps have the stages of its encoder, decoder and "
-    "cross-attention: attn -o stages.npz, or attn(text, attention=…).to_numpy()",
-    "logits of texts": "next shows the next character's probabilities, next(text) in Python",
     "the lesson mine": "attn shows every stage of its encoder, decoder and cross-attention",
     "export": "its file model.safetensors opens with gptx alone: --run FILE, gpt.load(FILE)",
 }

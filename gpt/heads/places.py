@@ -1,6 +1,6 @@
 """Which numbers of a model are meant: (stage, layer, head, position), with less meaning all.
 
-Attention maps, activations and patches take such keys.
+Attention maps, activations and patches take such keys, the last two also with a text at the end.
 """
 
 from __future__ import annotations
@@ -9,28 +9,45 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias
 
 from gpt.checks import numbered
-from gpt.config import Stage
-from gpt.config.model import FINAL, OF_HEADS
+from gpt.config.model import FINAL, OF_HEADS, AnyStage
+from gpt.reading.gpt import CROSS, ENCODER
 from gpt.reading.layers import Array
 
-#: A stage, or (stage, layer, head, position), whose end may be left out. None means all. Layers and
-#: heads count from 0, positions also from the end: -1 is the last. A position is a row: of k and v
-#: the key's, of other stages the query's. A stage without heads has None as its head, one after the
-#: last layer also as its layer: ("resid_mid", 1, None, 5), ("logits", None, None, 5). "mean" is the
-#: mean of the heads, which can only be read.
-Key: TypeAlias = Stage | tuple[Stage, *tuple[SupportsIndex | Literal["mean"] | None, ...]]
+#: A stage, or (stage, layer, head, position, text), whose end may be left out. None means all.
+#: Layers and heads count from 0, positions and texts also from the end: -1 is the last. A slice, or
+#: a range, which a dictionary can have as a key, takes several of these. A position is a row: of k
+#: and v the key's, of other stages the query's. A stage without heads has None as its head, one
+#: after the last layer also as its layer: ("resid_mid", 1, None, 5), ("logits", None, None, 5).
+#: "mean" is the mean of the heads, which can only be read.
+Key: TypeAlias = (
+    AnyStage | tuple[AnyStage, *tuple[SupportsIndex | slice | range | Literal["mean"] | None, ...]]
+)
+
+
+def bare(stage: str) -> str:
+    """The name of a stage without CROSS or ENCODER before it."""
+    return stage.removeprefix(CROSS).removeprefix(ENCODER)
+
+
+def stage_of(key: object) -> str:
+    """The name at the begin of a key; "" if there is no text."""
+    name = key[0] if isinstance(key, tuple) and key else key
+    return name if isinstance(name, str) else ""
 
 
 class Place(NamedTuple):
     """A checked key; None: all."""
 
-    stage: Stage
+    stage: AnyStage
     layer: int | None
     head: int | Literal["mean"] | None
-    position: int | None
+    position: int | slice | None
+    text: int | slice | None = None
 
     def part(self, stage: Array) -> Array:
-        """(…, H, T, D) or (…, T, C) -> a view of this head and position; for "mean" a new array."""
+        """(…, H, T, D) or (…, T, C) -> a view of this head and position, of all texts; for "mean" a
+        new array.
+        """
         if self.head == "mean":
             stage = stage.mean(axis=-3)
         elif self.head is not None:
@@ -43,23 +60,27 @@ def parse(
     shapes: Mapping[Any, tuple[int, ...]],
     layers: Sequence[int],
     from_end: bool = True,
+    texts: int | None = None,
 ) -> Place:
     """Checks a key. shapes: of the known stages, (…, H, T, D) or (…, T, C). layers: a model's, as a
-    range, or the kept ones. from_end: whether a position may count from the end.
+    range, or the kept ones. from_end: whether a position may count from the end. texts: how many
+    there are; None: a key cannot name a text.
 
     Raises ValueError for an unknown stage or word and for a layer or head that the
     stage does not have, IndexError for a number that does not exist, TypeError for no whole number.
     """
     entries: tuple[Any, ...] = key if isinstance(key, tuple) and key else (key,)
-    name, layer, head, position = (*entries, None, None, None)[:4]
+    name, layer, head, position, text = (*entries, None, None, None, None)[:5]
     kept = not isinstance(layers, range)
     if name not in shapes:
         problem = "was not kept; kept:" if kept else "is not one of"
         raise ValueError(f"{name!r} {problem} {', '.join(shapes)}")
-    if len(entries) > 4:
-        raise ValueError(f"{key!r}: expected at most (stage, layer, head, position)")
-    if (head is not None and name not in OF_HEADS) or (layer is not None and name in FINAL):
-        lacks, at = ("layers", None) if name in FINAL else ("heads", "layer")
+    if len(entries) > 4 + (texts is not None):
+        also = ", text" if texts is not None else ""
+        raise ValueError(f"{key!r}: expected at most (stage, layer, head, position{also})")
+    final = bare(name) in FINAL
+    if (head is not None and bare(name) not in OF_HEADS) or (layer is not None and final):
+        lacks, at = ("layers", None) if final else ("heads", "layer")
         raise ValueError(f"{key!r}: {name} has no {lacks}; use ({name!r}, {at}, None, position)")
     if isinstance(head, str) and head != "mean":
         raise ValueError(f"{key!r}: {head!r} is not a head's number or mean")
@@ -69,10 +90,26 @@ def parse(
         layer = numbered("layer", layer, max(layers) + 1)
     if head not in (None, "mean"):
         head = numbered("head", head, shapes[name][-3])
-    if position is not None:
-        length = shapes[name][-2]
-        position = numbered("position", position, length, -length if from_end else 0)
-    return Place(name, layer, head, position)
+    position = _chosen("position", position, shapes[name][-2], from_end)
+    return Place(name, layer, head, position, _chosen("text", text, texts or 0))
+
+
+def _chosen(what: str, entry: Any, count: int, from_end: bool = True) -> int | slice | None:
+    """A checked number, or slice, of `count` positions or texts."""
+    if entry is None:
+        return None
+    if isinstance(entry, range):
+        for end in (*entry[:1], *entry[-1:]):
+            numbered(what, end, count)
+        entry = slice(entry.start, entry.stop, entry.step)
+    if not isinstance(entry, slice):
+        return numbered(what, entry, count, -count if from_end else 0)
+    start, stop, step = entry.indices(count)
+    ends = (entry.start, entry.stop)
+    if step < 1 or not (from_end or all(end is None or end >= 0 for end in ends)):
+        also = "" if from_end else " and count from 0, as texts differ in length"
+        raise ValueError(f"{what}: {entry} must go upwards{also}")
+    return slice(start, stop, step)
 
 
 def head_name(layer: int, head: int) -> str:

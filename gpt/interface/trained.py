@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, overload
 from gpt import showing
 from gpt.checks import Check, Shown, checks_arguments, numbered
 from gpt.config import (
+    AnyStage,
     AttnConfig,
     EvalConfig,
     HeadsConfig,
     LiveConfig,
     SampleConfig,
-    Stage,
     TrainConfig,
     Unknown,
     WhyConfig,
@@ -665,7 +665,7 @@ class TrainedGPT(Shown):
     def activations(
         self,
         texts: Texts | None = None,
-        names: Stage | Iterable[Stage] | None = None,
+        names: AnyStage | Iterable[AnyStage] | None = None,
         layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
         *,
         patch: Mapping[Any, Patch] | None = None,
@@ -675,11 +675,14 @@ class TrainedGPT(Shown):
 
         texts: texts, or (N, T) ids, of 1 to block_size characters each; None: the `example`, as in
         `attn`. names: of stages (docs/heads.md); None: all but head_output. layers: None keeps all.
+        With an encoder, a text is "source TAB target", or a source, whose target the model writes;
+        "cross_" begins the names of stages of cross-attention, "encoder_" those of the encoder.
 
         patch replaces stages, and everything after them is computed from the new values. Its keys
-        are those of acts[key], (stage, layer, head, position) with less meaning all; a value is a
-        number, an array that broadcasts to acts[key] of all layers, or a function that gets this
-        for one layer and returns an array of the same shape. If texts differ in length, positions
+        are those of acts[key], (stage, layer, head, position, text) with less meaning all; a
+        position or text may be a range of several. A value is a number, an array that broadcasts to
+        acts[key] of all layers, or a function that gets this for one layer and returns an array of
+        the same shape. If texts differ in length, positions
         count from 0, and a function also gets the numbers of the padding at their ends: one that
         mixes positions, such as a mean, needs texts of one length. Path patching (Goldowsky-Dill et
         al. 2023), from head 0.2 to the queries of head 1.3, has three steps:
@@ -691,7 +694,7 @@ class TrainedGPT(Shown):
             logits = run.logits(texts, patch={("q", 1, 3): sent["q", 1, 3]})
 
         Raises TextError for empty and too long texts and unknown characters, ValueError for unknown
-        names and other shapes, IndexError for a layer, head or position that does not exist,
+        names and other shapes, IndexError for a layer, head, position or text that does not exist,
         OutOfMemory before it computes what does not fit: then use `activation_batches`.
         """
         from gpt.heads.activations import plan_of
@@ -702,7 +705,7 @@ class TrainedGPT(Shown):
     def activation_batches(
         self,
         texts: Texts | None = None,
-        names: Stage | Iterable[Stage] | None = None,
+        names: AnyStage | Iterable[AnyStage] | None = None,
         layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
         *,
         batch: int | None = None,
@@ -712,7 +715,7 @@ class TrainedGPT(Shown):
         """The same for `batch` texts at a time, when the arrays of all do not fit in memory.
 
         All arrays have the length T of the longest text. A function in `patch` gets the stage of
-        one batch; arrays in it belong to all texts.
+        one batch; arrays in it, and the numbers of texts in its keys, belong to all texts.
         """
         from gpt.heads.activations import batches, plan_of
 

@@ -38,8 +38,9 @@ def unchanged(name: str, layer: int, array: Array) -> Array:
     return array
 
 
-#: Begins the names of a decoder layer's stages of cross-attention, for hooks.
-CROSS = "cross_"
+#: Begins the names of a decoder layer's stages of cross-attention, for hooks; and elsewhere those
+#: of the encoder.
+CROSS, ENCODER = "cross_", "encoder_"
 
 
 @dataclass(frozen=True)
@@ -137,14 +138,18 @@ class Reader:
         own = {n[len(prefix) :]: each for n, each in self.tensors.items() if n.startswith(prefix)}
         return {table: self.tensors[table], **own}
 
-    def encode(self, source: Ids, seen: npt.NDArray[np.bool_] | None = None) -> Memory:
+    def encode(
+        self, source: Ids, seen: npt.NDArray[np.bool_] | None = None, hook: Hook = unchanged
+    ) -> Memory:
         """(B, S) ids -> what cross-attention reads. seen: (B, S), False for padding; None: all
-        True. Raises ValueError for a model without an encoder.
+        True. hook: of the encoder's stages. Raises ValueError for a model without an encoder.
         """
         if self.encoder is None:
             raise ValueError("this model has no encoder")
         allowed = None if seen is None else seen[:, None]
-        return Memory(self.encoder.forward(source, allowed=allowed), allowed)
+        layers, x = range(self.encoder.config.n_layer), self.encoder.embed(source)
+        x = self.encoder.blocks(x, layers, hook, allowed=allowed)
+        return Memory(self.encoder.final_norm(x, hook), allowed)
 
     def forward(
         self,

@@ -18,7 +18,7 @@ from gpt.checks import Result, numbered, read_only
 from gpt.config import ModelConfig
 from gpt.config.fields import require
 from gpt.config.model import GATED
-from gpt.reading.gpt import CROSS, Reader
+from gpt.reading.gpt import CROSS, ENCODER, Reader
 from gpt.reading.layers import Array
 from gpt.reading.positions import POSITIONS
 from gpt.words import layers_and_heads
@@ -26,8 +26,6 @@ from gpt.words import layers_and_heads
 #: A name, or (name, layer, head), whose end may be left out. None means all.
 Key: TypeAlias = str | tuple[str, *tuple[SupportsIndex | None, ...]]
 
-#: Begins the names of an encoder's weights and stages.
-ENCODER = "encoder_"
 _STORED = re.compile(r"(encoder\.)?(?:blocks\.\d+\.)?(?:(\w+)\.)?(\w+)\.(weight|bias)")
 _OF_HEADS = re.compile(r".*(W_[QKVO]|b_[QKV])")
 _WHOLE = re.compile(rf"({ENCODER})?([Wb]_(E|U|pos)|ln_final_[wb])")  # outside layers

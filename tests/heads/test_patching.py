@@ -284,6 +284,56 @@ def test_a_patch_of_a_position_leaves_the_other_rows_and_earlier_logits(name: An
         assert np.abs(found["logits"] - clean["logits"]).max() > 1e-3
 
 
+#: The end of a key, position and text -> what it takes of (texts, …, positions, columns).
+SOME: list[tuple[Any, Any]] = [
+    *((5, 2), (None, 2), (None, -1), (range(2, 6, 3), 1), (range(6, 8), range(1, 3))),
+    *((5, range(0, 5, 2)), (range(3), None), (range(4, 4), 0)),
+]
+
+
+@pytest.mark.parametrize(("position", "text"), SOME)
+@pytest.mark.parametrize("at_once", [1, 3, 99])
+def test_a_patch_changes_the_chosen_positions_of_the_chosen_texts_alone(
+    position: Any, text: Any, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, ids = reader_of(), ids_of(5)
+    clean, random = Plan(reader, ids).read(), np.random.default_rng(5)
+    monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", at_once * T * 32)
+    rows, texts = (slice(None) if each is None else each for each in (position, text))
+    for name, layer, head in (("q", 0, 1), ("resid_mid", 1, None), ("q", None, 0)):
+        key = (name, layer, head, position, text)
+        whole = clean[name, layer, head].copy()  # (texts, [layers,] positions, columns)
+        part = whole[texts][..., rows, :]
+        assert np.array_equal(clean[key], part)
+        new = random.normal(size=part.shape)
+        kept = whole[texts].copy()
+        kept[..., rows, :] = new
+        whole[texts] = kept
+        expected = Plan(reader, ids, patch={(name, layer, head): whole}).read()
+        values: list[Any] = [new]
+        if layer is not None:
+            values.append(lambda x, new=new: new if x.shape == new.shape else None)
+        for value in values:
+            found = Plan(reader, ids, patch={key: value}).read()
+            np.testing.assert_allclose(found["logits"], expected["logits"], rtol=0, atol=1e-12)
+        batched = batches(Plan(reader, ids, "logits", patch={key: new}), 2)
+        joined = np.concatenate([each["logits"] for each in batched])
+        np.testing.assert_allclose(joined, expected["logits"], rtol=0, atol=1e-12)
+
+
+def test_slices_of_padded_texts_count_from_the_begin(trained: TrainedGPT) -> None:
+    texts = ["the cat", "no"]
+    acts = trained.activations(texts, "q")
+    assert np.array_equal(acts["q", 0, 1, 1:], acts["q"][:, 0, 1, 1:])
+    assert np.array_equal(acts["q", 0, 1, 2:, -1], acts["q"][1, 0, 1, 2:])
+    with pytest.raises(ValueError, match="upwards and count from 0, as texts differ in length"):
+        acts["q", 0, 1, -2:]
+    seen = trained.attn("the cat")
+    assert np.array_equal(seen["weights", 0, 1, 2:4], seen["weights"][0, 1, 2:4])
+    with pytest.raises(ValueError, match=r"at most \(stage, layer, head, position\)$"):
+        seen["weights", 0, 1, 2, 0]
+
+
 def test_a_patch_of_all_layers_is_that_of_each(trained: TrainedGPT) -> None:
     zero = {("context", layer, 1): 0 for layer in range(2)}
     expected = trained.logits("the cat", patch=zero)
@@ -311,7 +361,13 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     ({("mlp", 0): 0}, ValueError, "^'mlp' is not one of resid_pre, q, k, v"),
     ({(): 0}, ValueError, r"^\(\) is not one of resid_pre"),
     ({3: 0}, ValueError, "^3 is not one of resid_pre"),
-    ({("q", 0, 1, 2, 3): 0}, ValueError, r"at most \(stage, layer, head, position\)$"),
+    ({("q", 0, 1, 2, 3, 4): 0}, ValueError, r"at most \(stage, layer, head, position, text\)$"),
+    ({("q", 0, 1, 2, 3): 0}, IndexError, r"text 3 is not in -1 … 0"),
+    ({("q", 0, 1, range(2, 0, -1)): 0}, ValueError, r"^position: slice.* must go upwards$"),
+    ({("q", 0, 1, range(1, 4)): 0}, IndexError, r"^position 3 is not in 0 … 2$"),
+    ({("q", 0, 1, None, range(-1, 1)): 0}, IndexError, r"^text -1 is not in 0 … 0$"),
+    ({("q", 0, 1, range(1, 3)): np.ones((3, 8))}, ValueError, r"does not broadcast to \(1, 2, 8\)"),
+    ({("q", 0, 1, 0, 0): np.ones((1, 8))}, ValueError, r"does not broadcast to \(8,\)"),
     ({("proj", 0, 1): 0}, ValueError, r"has no heads; use \('proj', layer, None, position\)$"),
     ({("logits", 1): 0}, ValueError, r"no layers; use \('logits', None, None, position\)$"),
     ({("logits", None, 1): 0}, ValueError, r"no layers; use \('logits', None, None, position\)$"),
