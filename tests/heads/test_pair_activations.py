@@ -148,7 +148,9 @@ def test_all_names_have_the_shapes_that_are_announced_and_none_of_padding_counts
                 kept = kept[..., : SOURCES[n] if "_" in name else LENGTHS[n]]
             np.testing.assert_allclose(kept, alone[name][0], rtol=0, atol=1e-10, err_msg=name)
             assert (acts[name][n][..., rows:, :] == 0).all()
-        assert (acts["cross_weights"][n][..., SOURCES[n] :] == 0).all()
+        for name in ("cross_weights", "cross_scores", "encoder_weights", "encoder_scaled"):
+            assert (acts[name][n][..., SOURCES[n] :] == 0).all()
+        assert (acts["cross_scores"][n][..., : LENGTHS[n], : SOURCES[n]] != 0).all()
     by_head = acts["cross_head_output"].sum(axis=2)
     np.testing.assert_allclose(by_head, acts["cross_proj"], rtol=0, atol=1e-10)
     by_head = acts["encoder_head_output", 2].sum(axis=1)
