@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -62,9 +62,11 @@ def halves_of_run(
         raise TextError(f"{purpose} needs the corpus: {error}{advice}") from None
 
 
-def splits_of_run(*run: Any, **texts: Any) -> tuple[Ids, Ids]:
+def splits_of_run(
+    name: str, manifest: Manifest | None, data: Path, *advice: str, **more: str
+) -> tuple[Ids, Ids]:
     """The ids of `halves_of_run`, whose arguments it takes; for pairs, the lines as a text."""
-    train, val = halves_of_run(*run, **texts)
+    train, val = halves_of_run(name, manifest, data, *advice, **more)
     return all_of(train), all_of(val)
 
 

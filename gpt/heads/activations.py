@@ -22,7 +22,15 @@ import numpy.typing as npt
 from gpt.blocks import Block, Title, shapes_of
 from gpt.checks import Result, numbered
 from gpt.config import AnyStage, ModelConfig, Unknown
-from gpt.config.model import FINAL, NO_FEED_FORWARD, OF_HEADS, SQUARE, STAGES, CrossStage
+from gpt.config.model import (
+    FINAL,
+    NO_FEED_FORWARD,
+    OF_HEADS,
+    SQUARE,
+    STAGES,
+    CrossStage,
+    EncoderStage,
+)
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
 from gpt.heads.places import Key, Place, bare, parse, stage_of
@@ -48,28 +56,22 @@ def shapes(config: ModelConfig, T: int, S: int = 0) -> dict[AnyStage, tuple[int,
     """
     found = dict[Any, tuple[int, ...]]()
     if config.encoder:
-        own = _shapes(config, S, S)
-        del own["logits"]
-        found |= {ENCODER + name: shape for name, shape in own.items()}
-    crossed = {CROSS + name: shape for name, shape in _shapes(config, T, S).items()}
-    for name, shape in _shapes(config, T, T).items():
-        found[name] = shape
+        own = (name for name in get_args(EncoderStage) if bare(name) in config.stages)
+        found = {name: _shape(config, bare(name), S, S) for name in own}
+    for name in config.stages:
+        found[name] = _shape(config, name, T, T)
         if config.encoder and name == "resid_mid":
-            found |= {name: crossed[name] for name in get_args(CrossStage)}
+            found |= {name: _shape(config, bare(name), T, S) for name in get_args(CrossStage)}
     return found
 
 
-def _shapes(config: ModelConfig, T: int, S: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of stages with T queries and S keys."""
+def _shape(config: ModelConfig, name: str, T: int, S: int) -> tuple[int, ...]:
+    """The shape of a stage with T queries and S keys."""
     columns = {"ffn_hidden": config.ffn_hidden, "logits": config.vocab_size}
-    columns |= dict.fromkeys(("q", "k", "v", "context"), config.head_size) | dict.fromkeys(
-        SQUARE, S
-    )
-    heads, rows = dict.fromkeys(OF_HEADS, (config.n_head,)), {"k": S, "v": S}
-    return {
-        name: (*heads.get(name, ()), rows.get(name, T), columns.get(name, config.n_embd))
-        for name in config.stages
-    }
+    columns |= dict.fromkeys(("q", "k", "v", "context"), config.head_size)
+    columns |= dict.fromkeys(SQUARE, S)
+    heads = (config.n_head,) * (name in OF_HEADS)
+    return *heads, S if name in ("k", "v") else T, columns.get(name, config.n_embd)
 
 
 def _reads_source(name: str) -> bool:
@@ -201,9 +203,8 @@ class Plan:
         self._known = known = shapes(config, T, sources[0].shape[1] if sources else 0)
         chosen = _chosen_names(names, tuple(known), config)
         every = {name.startswith(ENCODER) for name in chosen}
-        of_encoder = _chosen_layers(layers, config.encoder_layers) if True in every else ()
+        self.encoder_layers = _chosen_layers(layers, config.encoder_layers) if True in every else ()
         self.layers = () if every == {True} else _chosen_layers(layers, config.n_layer)
-        self.encoder_layers = of_encoder
         #: Name -> shape for one text of each kept stage.
         self._shapes = {
             n: (*[len(self._layers(n))] * (bare(n) not in FINAL), *known[n]) for n in chosen
@@ -240,11 +241,11 @@ class Plan:
 
     def _change(self, key: Key, value: Any) -> _Change:
         """Checks a replacement."""
-        N, name = len(self.ids), stage_of(key)
+        N, name, config = len(self.ids), stage_of(key), self.reader.config
+        depth = config.encoder_layers if name.startswith(ENCODER) else config.n_layer
         lengths = self.sources[1] if self.sources and _reads_source(name) else self.lengths
-        _require_computed(self.reader.config, (name,))
-        depth, equal = self._depth(name), bool((lengths == lengths.max()).all())
-        place = parse(key, self._known, range(depth), equal, N)
+        _require_computed(config, (name,))
+        place = parse(key, self._known, range(depth), len(set(lengths)) == 1, N)
         if bare(place.stage) == "head_output" or place.head == "mean":
             raise ValueError(
                 f"patch {key!r}: head_output and the mean of heads can only be read; "
@@ -268,66 +269,45 @@ class Plan:
     def _compute(self, texts: slice, arrays: Mapping[AnyStage, Array]) -> None:
         """Computes these texts, and writes their stages into the arrays."""
         reader, config = self.reader, self.reader.config
-        rooms: dict[tuple[str, int], Array] = {}
-        for name, array in arrays.items():
-            if bare(name) in FINAL:
-                depth = config.encoder_layers if name.startswith(ENCODER) else config.n_layer
-                rooms[name, depth] = array
-            else:
-                rooms |= {
-                    (name, layer): array[:, at] for at, layer in enumerate(self._layers(name))
-                }
+
+        def room(name: Any, layer: int) -> Array | None:
+            array, kept = arrays.get(name), self._layers(name)
+            if array is None or bare(name) in FINAL:
+                return array
+            return array[:, kept.index(layer)] if layer in kept else None
 
         def keep(name: str, layer: int, stage: Array) -> Array:
             for change in self._changes:
                 if change.place.stage == name and change.place.layer in (None, layer):
                     change.apply(stage, layer, texts)
-            if (room := rooms.get((name, layer))) is not None:
-                room[...] = stage
+            if (kept := room(name, layer)) is not None:
+                kept[...] = stage
             added = name.removesuffix("context") + "head_output"
-            if bare(name) == "context" and (room := rooms.get((added, layer))) is not None:
-                self._add_heads(name, layer, stage, room)
+            if bare(name) == "context" and (kept := room(added, layer)) is not None:
+                of = "encoder." * name.startswith(ENCODER) + f"blocks.{layer}."
+                of += "cross" if name.startswith(CROSS) else "attention"
+                weight, _ = reader.linear(f"{of}.proj")  # (C, C)
+                by_head = weight.T.reshape(config.n_head, config.head_size, -1)  # (H, D, C)
+                np.matmul(stage, by_head, out=kept)
             return stage
 
-        memory = self._encode(texts, keep)
         own = [name for name in arrays if not name.startswith(ENCODER)]
         to_the_end = not set(FINAL).isdisjoint(own)
         depth = config.n_layer if to_the_end else max(self.layers, default=-1) + 1
-        more = {} if memory is None else {"memory": memory}
+        more = {"memory": self._encode(texts, keep)} if self.sources else {}
         stream = reader.blocks(reader.embed(self.ids[texts]), range(depth), keep, **more)
         if to_the_end:
             reader.logits(reader.final_norm(stream, keep), keep)
 
-    def _encode(self, texts: slice, keep: Hook) -> Memory | None:
+    def _encode(self, texts: slice, keep: Hook) -> Memory:
         """What cross-attention reads of these texts, in a model with an encoder."""
-        if self.sources is None:
-            return None
-        source, lengths = (each[texts] for each in self.sources)
+        source, lengths = (each[texts] for each in self.sources or ())
         seen = np.arange(source.shape[1]) < lengths[:, None]
-
-        def own(name: str, layer: int, stage: Array) -> Array:
-            return keep(ENCODER + name, layer, stage)
-
-        return self.reader.encode(source, None if seen.all() else seen, own)
-
-    def _add_heads(self, name: str, layer: int, stage: Array, room: Array) -> None:
-        """Writes what each head adds to `proj` into the room. stage: a context, (B, H, T, D)."""
-        config = self.reader.config
-        of = self.reader.encoder if name.startswith(ENCODER) else self.reader
-        assert of
-        sublayer = "cross" if name.startswith(CROSS) else "attention"
-        weight, _ = of.linear(f"blocks.{layer}.{sublayer}.proj")  # (C, C)
-        by_head = weight.T.reshape(config.n_head, config.head_size, -1)  # (H, D, C)
-        np.matmul(stage, by_head, out=room)
+        return self.reader.encode(source, seen, lambda name, *more: keep(ENCODER + name, *more))
 
     def _layers(self, name: str) -> tuple[int, ...]:
         """The kept layers of a stage."""
         return self.encoder_layers if name.startswith(ENCODER) else self.layers
-
-    def _depth(self, name: str) -> int:
-        """The number of layers of the stack that a stage belongs to."""
-        config = self.reader.config
-        return config.encoder_layers if name.startswith(ENCODER) else config.n_layer
 
     def _require_memory(self, N: int, at_once: int) -> None:
         """Raises OutOfMemory if the arrays of N texts and a forward of some do not fit."""

@@ -29,12 +29,13 @@ Key: TypeAlias = str | tuple[str, *tuple[SupportsIndex | None, ...]]
 _STORED = re.compile(r"(encoder\.)?(?:blocks\.\d+\.)?(?:(\w+)\.)?(\w+)\.(weight|bias)")
 _OF_HEADS = re.compile(r".*(W_[QKVO]|b_[QKV])")
 _WHOLE = re.compile(rf"({ENCODER})?([Wb]_(E|U|pos)|ln_final_[wb])")  # outside layers
-#: A module outside the sublayers -> the name of its weight, or of a norm.
-_NAMES = {"token_embedding": "W_E", "position": "W_pos"}
+#: A module that is a table -> its name; one that is a norm -> the begin of its weights' names.
+_TABLES = {"token_embedding": "W_E", "position": "W_pos"}
 _NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2", "cross_norm": "cross_ln"}
-#: A module that reads the stream, and one that writes to it -> its norm.
-_READS = {"attention.qkv": "norm1", "feed_forward.up": "norm2", "lm_head": "norm"}
-_WRITES = ("proj", "down")
+#: A module that reads the stream -> itself with its sublayer, and its norm; those that write to it.
+_READS = {"qkv": ("attention.qkv", "norm1"), "up": ("feed_forward.up", "norm2")}
+_READS |= {"lm_head": ("lm_head", "norm")}
+_WRITES = (*_TABLES, "proj", "down")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -85,52 +86,47 @@ class Weights(Result):
 
         Raises ConfigError for a model that normalises after its sublayers (`post_norm`).
         """
-        reason = (
-            "its norms are between sublayers and the stream: there is nothing to fold them into"
-        )
+        reason = "its norms change the stream itself: there is nothing to fold them into"
         require(not self.config.post_norm, "post_norm", reason)
-        found: dict[str, Array] = {}
-        for name in self.tensors:
+        found = dict[str, Array]()
+        for name, stored in self.tensors.items():
             place, _, kind = name.rpartition(".")
-            if kind == "weight" and place.rpartition(".")[2] not in _NORMS:
-                found |= {f"{place}.{kind}": each for kind, each in self._fold(place).items()}
+            module = place.rpartition(".")[2]
+            if kind == "bias" or module in _NORMS:
+                continue
+            weight, bias = self._exact(name), self._exact(f"{place}.bias", len(stored))
+            if module == "token_embedding" and self.config.scaled_embedding:
+                weight *= self.config.n_embd**0.5
+            if module in _WRITES:
+                axis = -1 if module in _TABLES else 0
+                weight, bias = self._centred(weight, axis), self._centred(bias, 0)
+            norms = [] if module in _WRITES else self._reads(place, module)
+            for norm, rows in norms:
+                bias[rows] += weight[rows] @ self._exact(f"{norm}.bias", self.config.n_embd)
+                gain = self._exact(f"{norm}.weight", self.config.n_embd, 1)
+                weight[rows] = self._centred(weight[rows] * gain, 1)
+            found[name] = weight.astype(stored.dtype)
+            if any(
+                f"{each}.bias" in self.tensors for each in (place, *(norm for norm, _ in norms))
+            ):
+                found[f"{place}.bias"] = bias.astype(stored.dtype)
         return Weights(replace(self.config, scaled_embedding=False), found)
 
-    def _fold(self, place: str) -> dict[str, Array]:
-        """The weight of a module and its bias, if it has one, with the norm that it reads."""
-        exact = {
-            kind: self.tensors[f"{place}.{kind}"].astype(np.float64)
-            for kind in ("weight", "bias")
-            if f"{place}.{kind}" in self.tensors
-        }
-        C, centres, module = self.config.n_embd, self.config.norm == "layer", place.split(".")[-1]
-        if module == "token_embedding" and self.config.scaled_embedding:
-            exact["weight"] *= C**0.5
-        if centres and module in _NAMES:
-            exact["weight"] -= exact["weight"].mean(axis=-1, keepdims=True)
-        elif centres and module in _WRITES:
-            exact = {kind: each - each.mean(axis=0) for kind, each in exact.items()}
-        elif module not in (*_NAMES, *_WRITES):
-            rows, shifts = exact["weight"], np.zeros(len(exact["weight"]))
-            for norm, part in self._read_by(place):
-                gain, shift = (self.tensors.get(f"{norm}.{kind}") for kind in ("weight", "bias"))
-                shifts[part] = 0 if shift is None else rows[part] @ shift
-                rows[part] *= 1 if gain is None else gain
-                rows[part] -= rows[part].mean(axis=1, keepdims=True) if centres else 0
-            if "bias" in exact or shifts.any():
-                exact["bias"] = exact.get("bias", 0) + shifts
-        dtype = self.tensors[f"{place}.weight"].dtype
-        return {kind: each.astype(dtype) for kind, each in exact.items()}
+    def _exact(self, name: str, size: int = 0, missing: float = 0) -> Array:
+        """A tensor in float64; `size` times `missing` if the model does not have it."""
+        return np.array(self.tensors.get(name, np.full(size, missing)), np.float64)
 
-    def _read_by(self, place: str) -> Iterator[tuple[str, slice]]:
-        """The norms whose outputs a module reads, and the rows that read each."""
-        if place.endswith("cross.qkv"):  # its keys and values read the encoder's output
+    def _centred(self, x: Array, axis: int) -> Array:
+        """Less its mean along an axis, if the model's norms subtract it."""
+        return x - x.mean(axis, keepdims=True) if self.config.norm == "layer" else x
+
+    def _reads(self, place: str, module: str) -> list[tuple[str, slice]]:
+        """The norms whose outputs a module reads, and its rows for each."""
+        block, _, cross = place.partition("cross.")
+        if cross:  # its keys and values read the encoder's output
             C = self.config.n_embd
-            yield place.replace("cross.qkv", "cross_norm"), slice(0, C)
-            yield "encoder.norm", slice(C, 3 * C)
-        else:
-            (norm,) = (place.replace(*pair) for pair in _READS.items() if place.endswith(pair[0]))
-            yield norm, slice(None)
+            return [(f"{block}cross_norm", slice(0, C)), ("encoder.norm", slice(C, 3 * C))]
+        return [(place.replace(*_READS[module]), slice(None))]
 
     @cached_property
     def _views(self) -> dict[str, list[Array]]:
@@ -201,8 +197,8 @@ def _named(stored: str, tensor: Array, config: ModelConfig) -> Iterator[tuple[st
     encoder, sublayer, module, kind = found.groups()
     prefix = ENCODER * bool(encoder) + CROSS * (sublayer == "cross")
     letter, H, D = ("W_" if kind == "weight" else "b_"), config.n_head, config.head_size
-    if module in _NAMES:
-        yield prefix + _NAMES[module], tensor
+    if module in _TABLES:
+        yield prefix + _TABLES[module], tensor
     elif module in _NORMS:
         yield f"{prefix}{_NORMS[module]}_{kind[0]}", tensor
     elif module == "qkv":

@@ -151,6 +151,16 @@ def test_folded_layer_norm_is_centred_and_folding_again_changes_nothing() -> Non
         np.testing.assert_allclose(again[name], folded[name], rtol=0, atol=1e-15)
 
 
+def test_a_layer_whose_shift_is_zero_has_a_folded_bias_like_the_others() -> None:
+    config = ModelConfig(vocab_size=11, n_layer=2, n_head=2, n_embd=8, norm="layer", bias=True)
+    stored = random_weights(config)
+    stored["blocks.0.norm1.bias"] = torch.zeros(8)
+    folded = double(config, stored)[0].folded()
+    assert folded["b_Q"].shape == (2, 2, 4)
+    assert not folded["b_Q", 0].any()
+    assert folded["b_Q", 1].any()
+
+
 def test_keys_choose_layer_and_head_and_arrays_are_read_only_views(tiny: Checkpoint) -> None:
     run = TrainedGPT(tiny.model())
     weights = run.weights
