@@ -103,9 +103,9 @@ class Activations(Result):
     layers: tuple[int, ...]
     ids: Ids
     lengths: npt.NDArray[np.int64]
+    encoder_layers: tuple[int, ...] = ()
     source: Ids | None = None
     source_lengths: npt.NDArray[np.int64] | None = None
-    encoder_layers: tuple[int, ...] = ()
 
     def to_numpy(self) -> dict[str, Array]:
         """The arrays by their names."""
@@ -227,17 +227,16 @@ class Plan:
             part = places[start : start + at_once]
             rooms = {name: array[start : start + len(part)] for name, array in arrays.items()}
             self._compute(slice(part.start, part.stop), rooms)
-        lengths, source = self.lengths[texts], None
-        read = lengths  # characters of what attention reads
-        if self.sources:
-            source, read = self.sources[0][texts], self.sources[1][texts]
-        for name, array in arrays.items():
-            rows = read if _reads_source(name) else lengths
-            columns = read if name.startswith((CROSS, ENCODER)) else lengths
-            for each, row, column in zip(array, rows, columns, strict=True):
-                _clear_end(name, each, row, column)
-        sides = self.ids[texts], lengths, source, read if self.sources else None
-        return Activations(arrays, self.layers, *sides, self.encoder_layers)
+        source, read = self.sources or (self.ids, self.lengths)  # what attention reads
+        lengths, read = self.lengths[texts], read[texts]
+        shorter = (lengths < self.ids.shape[1]) | (read < source.shape[1])
+        for number in np.flatnonzero(shorter):
+            for name, array in arrays.items():
+                rows = read if _reads_source(name) else lengths
+                columns = read if name.startswith((CROSS, ENCODER)) else lengths
+                _clear_end(name, array[number], rows[number], columns[number])
+        of_text = self.layers, self.ids[texts], lengths, self.encoder_layers
+        return Activations(arrays, *of_text, *((source[texts], read) if self.sources else ()))
 
     def _change(self, key: Key, value: Any) -> _Change:
         """Checks a replacement."""
