@@ -58,6 +58,8 @@ def point(run: gpt.TrainedGPT) -> None:
     assert_type(acts["resid_mid", 0, None, 2].ndim, int)
     run.logits("a b", patch={("context", 0, 1): 0} | {("q", 0): acts["q", 0]})
     seen["weight", 0]  # type: ignore[index]
+    assert_type(acts["encoder_q", 0, 1, 2:4, 0].ndim, int)
+    assert_type(run.weights["W_Q", 0, 1].ndim, int)
     acts["residual"]  # type: ignore[index]
     run.activations("a b", ["q", "residual"])  # type: ignore[list-item]
     seen.save("a.csv", stage="resid_post")  # type: ignore[arg-type]
