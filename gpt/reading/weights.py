@@ -106,9 +106,8 @@ class Weights(Result):
                 gain = self._exact(f"{norm}.weight", self.config.n_embd, 1)
                 weight[rows] = self._centred(weight[rows] * gain, 1)
             found[name] = weight.astype(stored.dtype)
-            if any(
-                f"{each}.bias" in self.tensors for each in (place, *(norm for norm, _ in norms))
-            ):
+            places = place, *(norm for norm, _ in norms)
+            if any(f"{each}.bias" in self.tensors for each in places):
                 found[f"{place}.bias"] = bias.astype(stored.dtype)
         return Weights(replace(self.config, scaled_embedding=False), found)
 
