@@ -89,6 +89,11 @@ def labels(text: str | tuple[str, ...]) -> str:
     return ("" if isinstance(text, str) else " ").join(map(label, text))
 
 
+def in_line(text: str) -> str:
+    """A piece of a text within a line; spaces are not marked."""
+    return "".join(each if each == " " else label(each) for each in text)
+
+
 def quoted(character: str, ascii_only: bool = False) -> str:
     """A label in quotes, for running text."""
     return f"'{label(character, ascii_only)}'"

@@ -94,6 +94,7 @@ FLOATS = [0.0, -1.0, 1e-45, 1e10, 3e38, -3e38, np.inf, -np.inf, np.nan]
 WAITING = {"config", "corpus", "file", "files", "output", "path"}
 READING = ["runs", "runs run", "runs --verify", "sample --length 5", "attn", "heads --windows 2"]
 READING += ["eval", "next the", "explain mine", "sample --novelty --length 5", "eval corpus.txt"]
+READING += ["sample --sources --length 9", "sample --sources --length 9 -o s.html"]
 READING += ["export x"]
 READING += ["heads", "attn --head all -o a.html", "live -o l.html", "runs run other -o c.csv"]
 USING = [*READING, "train --resume --run run --dry-run --steps 4"]

@@ -20,15 +20,16 @@ from gpt.errors import GptxError, OutOfMemory
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
-    from gpt.reading.novelty import Novelty
+    from gpt.reading.novelty import Novelty, Sources
 
 SCHEMA = 1
+FORMS = {"": "text", ".txt": "text", ".html": "html"}
 AT_ONCE = 1024  # sources that are read before their targets are written
 DIVIDER = "\n---\n"  # between two samples
 REPEATED = 0.5  # seconds between two looks at a pipe to which nothing is written yet
 
 
-class Sample(shared.ModelCommand):
+class Sample(shared.Writing, shared.ModelCommand):
     """Continue a prompt, character by character.
 
     A model with an encoder writes the target of each source, a line of the prompt, to a line:
@@ -53,18 +54,31 @@ class Sample(shared.ModelCommand):
         int | None, "With an encoder: search this many targets at once; -n best ones.", Range(1)
     ] = None
     novelty: Annotated[bool, "Report the longest part copied from the corpus."] = False
+    sources: Annotated[
+        bool, "Mark the passages that stand in the training text, and say where."
+    ] = False
+    sources_from: Annotated[int, "With --sources: characters of the shortest.", Range(1)] = 8
+    output: Annotated[
+        Path | None, shared.output_option("With --sources: a file, .html to point at, or .txt.")
+    ] = None
     device: OnDevice = "auto"
     data: Data = Path("data")
     drawing: Annotated[dict[str, Any], options_of(SampleConfig)]
 
     def execute(self) -> None:
-        settings = self.settings
+        settings, given = self.settings, self.typed()
+        shared.refuse(
+            ("output" in given and not self.sources, "--output: only with --sources"),
+            ("sources_from" in given and not self.sources, "--sources-from: only with --sources"),
+        )
+        self.form(FORMS)
         if self.interactive:
             has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
             shared.refuse(
                 (settings.n > 1, "-i: cannot be combined with -n"),
                 (self.as_json, "-i: cannot be combined with --json"),
                 (self.novelty, "-i: cannot be combined with --novelty"),
+                (self.sources, "-i: cannot be combined with --sources"),
                 (not has_terminal, "-i: needs a terminal; without one, give the text as --prompt"),
             )
         if self.opened.stored.config.encoder_layers:
@@ -73,8 +87,8 @@ class Sample(shared.ModelCommand):
         shared.refuse((self.beam is not None, "--beam: only for a model with an encoder"))
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         prompt = shared.one_text(given) or ""
-        if self.novelty and self.opened.recorded is None:
-            self._novelties([])  # raises: without a run, there is no corpus
+        if self.opened.recorded is None:
+            self._copied()  # raises if it needs the corpus, which nobody knows without a run
         model = self.opened.prove()
         prompt = shared.known_text(model, prompt, self.unknown)
         stops = shared.checked_stops(model, self.stop or ())
@@ -106,10 +120,13 @@ class Sample(shared.ModelCommand):
         not fit in memory, what there is of them.
         """
         from gpt.reading.sampler import HeldTexts
+        from gpt.reading.sampler import Sample as Written
+        from gpt.view.records import to_record
 
         count = self.settings.n
         samples = self.opened.stream(prompt, self.settings, stops)
-        texts, held = HeldTexts(count), count > 1 or self.as_json or self.novelty
+        quiet = self.as_json or self.sources
+        texts, held = HeldTexts(count), count > 1 or quiet or self.novelty
         failure: KeyboardInterrupt | GptxError | None = None
 
         def written() -> Iterator[str]:
@@ -126,7 +143,7 @@ class Sample(shared.ModelCommand):
                     while shown < count - 1 and samples.stopped[shown]:
                         shown += 1
                         yield DIVIDER + prompt + texts.text(shown)
-                    if self.as_json and time.monotonic() > checked + REPEATED:
+                    if quiet and time.monotonic() > checked + REPEATED:
                         console.require_reader()
                         checked = time.monotonic()
             except (KeyboardInterrupt, OutOfMemory) as error:
@@ -135,7 +152,7 @@ class Sample(shared.ModelCommand):
                 yield DIVIDER + prompt + texts.text(number)
 
         pieces = written()
-        if self.as_json:
+        if quiet:
             for _ in pieces:
                 pass
         else:
@@ -145,15 +162,18 @@ class Sample(shared.ModelCommand):
                 failure = error
                 console.stream("", pieces)
         copied: list[Novelty] = []
+        sources: list[Sources] = []
         ended = "interrupted" if failure else "length"
-        if self.novelty and not failure:
+        if not failure and (self.novelty or self.sources):
             try:
-                copied = self._novelties([*map(texts.text, range(count))])
+                whole = [Written(prompt, texts.text(number)) for number in range(count)]
+                copied, sources = self._copied(whole)
             except GptxError as error:
                 failure = error
         if self.as_json:
             used = {name: value for name, value in vars(self.settings).items() if name != "n"}
             made_by = {"prompt": prompt, **used, "stop": list(stops), **self.opened.origin}
+            records = list[dict[str, Any]]()
             for number, stopped in enumerate(samples.stopped):
                 text = prompt + texts.text(number)
                 record = {"schema": SCHEMA, "sample": number, "text": text, **made_by}
@@ -162,22 +182,46 @@ class Sample(shared.ModelCommand):
                     found = copied[number]
                     start = len(prompt) + found.longest.start
                     record["novelty"] = {**found.numbers, "start": start}
-                console.write_json(record)
+                if sources:
+                    record["sources"] = to_record(sources[number].records(), {})
+                records.append(record)
+            self.write_json(*records)
         else:
+            if sources:
+                self._show(sources)
+            elif self.sources:
+                console.stream(DIVIDER.join(prompt + texts.text(n) for n in range(count)))
             for number, each in enumerate(copied):
                 begin = f"sample {number}: " if count > 1 else ""
                 console.say(f"{begin}novelty: {' · '.join(each.facts)}")
         if failure:
             raise failure
 
-    def _novelties(self, texts: list[str]) -> list[Novelty]:
-        """How much of each text is copied. Raises TextError."""
-        return self.opened.novelty(texts, data=self.data, note=console.say)
+    def _copied(self, texts: Sequence[str] = ()) -> tuple[list[Novelty], list[Sources]]:
+        """How much of each text is copied, and from where, if this is asked. Raises TextError."""
+        where: dict[str, Any] = {"data": self.data, "note": console.say}
+        of = self.sources_from
+        return (
+            self.opened.novelty(texts, **where) if self.novelty else [],
+            self.opened.sources(texts, sources_from=of, **where) if self.sources else [],
+        )
+
+    def _show(self, found: Sequence[Sources]) -> None:
+        """Writes the sources of each sample."""
+        blocks = [block for each in found for block in each.blocks()]
+        if self.form(FORMS) == "html":
+            from gpt.view.html import card_of
+
+            head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>sources</title>'
+            self.write_text(f"{head}{card_of(blocks)}</html>\n")
+        else:
+            self.write_blocks(blocks)
 
     def _sample_targets(self) -> None:
         """Samples from a model that has an encoder: writes a line for each target."""
         shared.refuse(
             (self.novelty, "--novelty: not for a model with an encoder"),
+            (self.sources, "--sources: not for a model with an encoder"),
             (bool(self.stop), "--stop: a target ends by itself; leave the option out"),
         )
         from gpt.reading.targets import target_settings

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gpt.blocks import Block, Facts, Records, Title
 from gpt.checks import TableResult, require_texts
@@ -26,7 +26,6 @@ from gpt.reading import novelty as copies
 from gpt.reading.gpt import Reader
 from gpt.reading.paired import Paired, paired
 from gpt.reading.pairs import PairScores
-from gpt.reading.sampler import Sample
 from gpt.reading.score import WORST, Score, Surprisals, score, surprisal_of_each
 from gpt.reading.targets import score_pairs
 from gpt.storage.losses import comparison, comparison_record
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from gpt.storage.manifest import Baseline
     from gpt.vocabulary import Ids
 
+Found = TypeVar("Found")
 MOST_SHOWN = 10_000  # characters of the validation split whose surprisals are computed
 MOST_SCORED = 1_000_000  # characters of a longer split that are scored
 MOST_PAIRS = 10_000  # lines of a longer split of pairs that are scored
@@ -364,15 +364,21 @@ def changes(found: Reading) -> dict[str, Any]:
 
 
 def find_copies(
-    model: Model, texts: Sequence[str], data: Path, note: Callable[[str], object]
-) -> list[copies.Novelty]:
-    """See TrainedGPT.novelty. note: receives a note if only a part of the corpus is searched."""
+    model: Model,
+    texts: Sequence[str],
+    data: Path,
+    note: Callable[[str], object],
+    find: Callable[..., list[Found]],
+    **options: int,
+) -> list[Found]:
+    """What novelty.novelty or .sources finds; see TrainedGPT. note: receives a note if only a part
+    of the corpus is searched.
+    """
     require_texts("texts", texts)
     advice = "; give its run with `run`"
-    chosen = model.name, model.recorded, data, "`novelty`"
+    chosen = model.name, model.recorded, data, f"`{find.__name__}`"
     train, val = splits_of_run(*chosen, no_run=advice)
     if len(train) > copies.MOST:
         note(f"note: searching for copies only in the first {copies.MOST:,} characters")
     searched, usual = train[: copies.MOST], val[: copies.MOST_USUAL]
-    texts = [each[each.prompt :] if isinstance(each, Sample) else each for each in texts]
-    return copies.novelty(texts, searched, usual, model.vocabulary) if texts else []
+    return find(texts, searched, usual, model.vocabulary, **options) if texts else []

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from gpt.model import GPT
     from gpt.reading.fallback import Device
     from gpt.reading.layers import Array
-    from gpt.reading.novelty import Novelty
+    from gpt.reading.novelty import Novelty, Sources
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.weights import Weights
     from gpt.storage.curves import Curve, TrainingCurve
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 PUBLIC = (
     *("activation_batches", "activations", "answers", "at", "attn", "config", "curve", "eval"),
     *("experts", "explain", "heads", "lens", "live", "logits", "manifest", "next", "novelty"),
-    *("path", "sample", "steps", "torch", "training", "training_curve", "vocabulary"),
+    *("path", "sample", "sources", "steps", "torch", "training", "training_curve", "vocabulary"),
     *("batch", "text", "weights", "why"),
 )
 
@@ -809,8 +809,30 @@ class TrainedGPT(Shown):
         note: receives a note if only a part of that text is searched; None: it is logged.
         """
         from gpt.interface.evaluating import find_copies
+        from gpt.reading.novelty import novelty
 
-        return find_copies(self, texts, Path(data), note or log_note)
+        return find_copies(self, texts, Path(data), note or log_note, novelty)
+
+    def sources(
+        self,
+        texts: Sequence[str],
+        *,
+        sources_from: int = 8,
+        data: str | Path = "data",
+        note: Callable[[str], object] | None = None,
+    ) -> list[Sources]:
+        """The longest passages, from so many characters on, that each text, such as a sample, has
+        from the training text, and where. Raises as `novelty`, and ConfigError for a model with an
+        encoder.
+        """
+        from gpt.interface.evaluating import find_copies
+        from gpt.reading.novelty import sources
+
+        require(sources_from >= 1, "sources_from", f"{sources_from} is less than 1")
+        why = "not for a model with an encoder; run.novelty finds each target's longest copy"
+        require(not self.has_encoder, "sources", why)
+        chosen = Path(data), note or log_note, sources
+        return find_copies(self, texts, *chosen, least=sources_from)
 
     def learned(self, data: Path) -> Learned:
         """The texts in `data` that the run was trained on; a text is read once."""

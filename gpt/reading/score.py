@@ -29,7 +29,7 @@ from gpt.blocks import (
     Title,
     number,
 )
-from gpt.characters import label
+from gpt.characters import in_line, label
 from gpt.checks import TableResult
 from gpt.config import ModelConfig
 from gpt.counting.mixture import Mixture
@@ -171,7 +171,7 @@ class Surprisals(TableResult):
         """A surprisal: its bits, position and character, what was expected, and the text around."""
         text, at = self.text, place + 1
         before, after = text[max(0, at - BEFORE) : at], text[at + 1 : at + 1 + AFTER]
-        around = f"{_one_line(before)}[{label(text[at])}]{_one_line(after)}"
+        around = f"{in_line(before)}[{label(text[at])}]{in_line(after)}"
         cells = [number(float(bits(self.nats[place]))), f"{self.positions[place]:,}"]
         return [*map(Cell, (*cells, label(text[at]), self._expected(place), around))]
 
@@ -190,11 +190,6 @@ class Surprisals(TableResult):
             columns["expected_character"] = [self.characters[each] for each in self.likeliest]
         columns |= {"expected_id": self.likeliest, "probability": self.chances}
         return Records(columns)
-
-
-def _one_line(text: str) -> str:
-    """A piece of a text within a line; spaces are not marked."""
-    return "".join(each if each == " " else label(each) for each in text)
 
 
 def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:

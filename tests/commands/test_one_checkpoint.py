@@ -158,6 +158,12 @@ def test_model_file_can_be_compared_with_a_run(gptx: Gptx, runs: Path, model: st
             "--novelty needs the corpus: {model} is a model file without its run, so "
             "its corpus is unknown; give its run with --run",
         ),
+        (
+            "sample --sources --run {model}",
+            3,
+            "--sources needs the corpus: {model} is a model file without its run, so "
+            "its corpus is unknown; give its run with --run",
+        ),
         ("sample --run {model} --step 4", 2, "--step: {model} has one step only; leave --step out"),
         ("attn cat --run {model} --step 4:8", 2, "--step: {model} has one step only"),
         ("eval corpus.txt --run first --against {step} --step last", 0, ""),

@@ -175,6 +175,7 @@ def test_sample_gives_records_for_programs(gptx: Gptx, trained: TrainedGPT) -> N
     ("options", "problem", "code"),
     [
         (["1b", "--novelty"], "--novelty: not for a model with an encoder", 2),
+        (["1b", "--sources"], "--sources: not for a model with an encoder", 2),
         (["1b", "--stop", "c"], "--stop: a target ends by itself; leave the option out", 2),
         (["1b", "-n", "2"], "-n: at temperature 0, all targets are equal; give --temperature", 2),
         (["1b", "--top-p", ".5"], "--top-p: it has no effect at temperature 0", 2),

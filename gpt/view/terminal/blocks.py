@@ -150,7 +150,7 @@ def _passage(passage: Passage, page: Page) -> list[Text]:
     for _, below in rows:
         below.rstrip()
     digits = len(passage.values) > 0 and not page.coloured
-    return [line for row in rows for line in row[: 1 + digits]]
+    return [line for row in rows for line in row[: 1 + (digits and row[1].cell_len > 0)]]
 
 
 def _scale(passage: Passage, page: Page) -> list[Text]:
