@@ -39,6 +39,7 @@ COMMANDS = {
     "train": "Train a model on a text, and keep its best and last checkpoints.",
     "sample": "Continue a prompt, character by character.",
     "attn": "Show what attention heads do with a text: every stage, every number checked.",
+    "circuits": "Show which character a head looks for (qk), and which one it then writes (ov).",
     "heads": "Rank every head by what it does, compared with a head of uniform attention.",
     "next": "Show what the model expects next, and what temperature and filters change.",
     "why": "Show what each part of the model adds to the next character's logit: the exact sum.",

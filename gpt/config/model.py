@@ -39,6 +39,8 @@ EncoderStage = Literal[
 AnyStage = Stage | CrossStage | EncoderStage
 #: Stages that `gptx attn`, its page and figures draw.
 DrawnStage = Literal[SquareStage, "context", "concat", "proj", "resid_mid"]
+#: The circuits of a head: tables of characters.
+CircuitName = Literal["qk", "ov"]
 
 SQUARE, OF_HEADS, FINAL, STAGES = map(get_args, (SquareStage, HeadStage, FinalStage, Stage))
 

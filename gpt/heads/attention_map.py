@@ -41,6 +41,8 @@ KIND_TITLES: Mapping[AttentionKind, str] = {
 }
 #: What only models without an encoder have -> what shows a model with an encoder instead.
 DECODER_ONLY = {
+    "circuits": "attn shows what its heads attend to in a text",
+    "paths": "heads --ablate shows what its heads do to the loss, heads(ablate=…) in Python",
     "the lesson mine": "attn shows every stage of its encoder, decoder and cross-attention",
     "export": "its file model.safetensors opens with gptx alone: --run FILE, gpt.load(FILE)",
 }
@@ -120,6 +122,11 @@ class AttentionMap(TableResult):
     def heads(self) -> int:
         """Heads of each layer."""
         return len(self.layers[0].q)
+
+    @property
+    def head_size(self) -> int:
+        """Columns of a head's queries, keys and values."""
+        return int(self.layers[0].q.shape[-1])
 
     @property
     def title(self) -> str:

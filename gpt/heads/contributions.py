@@ -61,7 +61,7 @@ def contributions(
 
     layers: the stages of each layer: of its attention, and of cross-attention if it has one.
     """
-    back, last = _Backwards(reader.in_float64(), ids), layers[-1][-1].resid_post
+    back, last = Backwards(reader.in_float64(), ids), layers[-1][-1].resid_post
     if not reader.config.post_norm:
         back.through("norm", last.astype(np.float64))
     for layer in reversed(range(len(layers))):
@@ -78,7 +78,7 @@ def contributions(
     return Contributions(parts, np.stack(values, axis=-1), logits, check, sources, back.scale)
 
 
-class _Backwards:
+class Backwards:
     """From the logits back to the embedding. vectors: (T, K, C), what a part is multiplied by."""
 
     def __init__(self, exact: Reader, ids: Numbers) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpt.config import HeadsConfig
 from gpt.config.fields import require
-from gpt.heads.attention_map import require_kind
+from gpt.heads.attention_map import require_decoder_only, require_kind
 from gpt.heads.pair_measures import survey_pairs
 from gpt.heads.survey import Development, Survey, development, loss_paths, survey
 from gpt.reading.gpt import Reader
@@ -36,7 +36,7 @@ def surveyor(
     windows, ablate = asked.windows, asked.ablate
     require_kind(reader.config, asked.attention)
     if reader.encoder:
-        require(not asked.paths, "paths", "works for models without an encoder")
+        require_decoder_only(reader.config, "paths")
         lines = text if isinstance(text, str) else vocabulary.decode(text)
         pairs = pair_ids(vocabulary, lines, reader.config.block_size)
         chosen = asked.attention or "cross", windows, ablate, int(vocabulary.encode(LAST)[0])

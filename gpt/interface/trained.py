@@ -27,6 +27,7 @@ from gpt.config import (
 )
 from gpt.config.fields import only_fields, require
 from gpt.config.keywords import takes
+from gpt.config.model import CircuitName
 from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
     from gpt.heads.activations import Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
+    from gpt.heads.circuits import Circuit
     from gpt.heads.measures import Measure
     from gpt.heads.next_character import Experts, Lens, NextCharacter
     from gpt.heads.survey import Development, Survey
@@ -74,10 +76,10 @@ if TYPE_CHECKING:
 
 #: What `dir` and completion show of a model.
 PUBLIC = (
-    *("activation_batches", "activations", "answers", "at", "attn", "config", "curve", "eval"),
-    *("experts", "explain", "heads", "lens", "live", "logits", "manifest", "next", "novelty"),
-    *("path", "sample", "sources", "steps", "torch", "training", "training_curve", "vocabulary"),
-    *("batch", "text", "weights", "why"),
+    *("activation_batches", "activations", "answers", "at", "attn", "batch", "circuit", "config"),
+    *("curve", "eval", "experts", "explain", "heads", "lens", "live", "logits", "manifest", "next"),
+    *("novelty", "path", "sample", "sources", "steps", "text", "torch", "training"),
+    *("training_curve", "vocabulary", "weights", "why"),
 )
 
 
@@ -462,6 +464,32 @@ class TrainedGPT(Shown):
         from gpt.heads.measures import measure
 
         return measure(self.reader, [found])
+
+    def circuit(
+        self,
+        of: CircuitName = "qk",
+        layer: int = 0,
+        head: int = 0,
+        *,
+        distance: int = 1,
+        chars: str | None = None,
+    ) -> Circuit:
+        """Which character a head looks for ("qk") `distance` before it, or which one it then writes
+        ("ov"): a table of the V characters of `chars`, None: of all that the model knows.
+
+        Raises ConfigError for a layer, head or distance that does not exist and for a model with an
+        encoder, TextError for no character and for unknown ones.
+        """
+        from gpt.heads.attention_map import require_decoder_only
+        from gpt.heads.circuits import circuit
+
+        require_decoder_only(self.config, "circuits")
+        text = "".join(dict.fromkeys(self.vocabulary.characters if chars is None else chars))
+        if not text:
+            raise TextError("`chars`: give at least one character")
+        ids, excerpt = map(self.vocabulary.encode, (text, self.stored.excerpt))
+        chosen = (layer, head), distance, text, ids, excerpt[: self.config.block_size]
+        return circuit(self.reader, of, *chosen)
 
     def lens(self, text: AttentionMap | str | None = None, most: int = 8) -> Lens:
         """The `most` likeliest next characters at every depth and position of a text, or of an

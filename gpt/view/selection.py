@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.config import DrawnStage
 from gpt.config.fields import require
-from gpt.config.model import OF_HEADS, SQUARE
+from gpt.config.model import OF_HEADS, SQUARE, CircuitName
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import NO_ROLLOUT, AttentionMap
 from gpt.reading.layers import Array
@@ -39,7 +39,12 @@ class Selection:
     @property
     def square(self) -> bool:
         """Whether columns are keys, not dimensions."""
-        return self.stage in SQUARE
+        return self.stage in SQUARE or self.of_characters
+
+    @property
+    def of_characters(self) -> bool:
+        """Whether this is a circuit, whose rows and columns are characters without positions."""
+        return self.attention.kind in get_args(CircuitName)
 
     @property
     def rows(self) -> Symbols:
@@ -54,6 +59,8 @@ class Selection:
     @property
     def sizes(self) -> list[str]:
         """["T=7"]: characters; of cross-attention also the source's, "S=16"."""
+        if self.of_characters:
+            return [f"V={len(self.rows)}"]
         crossed = [f"S={len(self.columns)}"] if self.attention.kind == "cross" else []
         return [f"T={len(self.rows)}", *crossed]
 
@@ -65,7 +72,8 @@ class Selection:
 
     def panels(self) -> list[Panel]:
         """The selected matrices, layer by layer. Stages without heads come once a layer."""
-        heads: tuple[HeadName, ...] = self.heads if self.stage in OF_HEADS else ("all",)
+        of_heads = self.stage in OF_HEADS or self.of_characters
+        heads: tuple[HeadName, ...] = self.heads if of_heads else ("all",)
         rows = slice(self.queries.start, self.queries.stop)
         columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
         return [

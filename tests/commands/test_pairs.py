@@ -197,6 +197,16 @@ def test_wrong_options_and_sources_are_refused(
     assert answer.err.count("\n") == 1
 
 
+def test_circuits_and_sources_need_a_model_without_an_encoder(
+    gptx: Gptx, trained: TrainedGPT
+) -> None:
+    answer = gptx("circuits", *MODEL)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("gptx: error: circuits: not for a model with an encoder; attn")
+    with pytest.raises(ConfigError, match="sources: not for a model with an encoder"):
+        trained.sources(["1b"])
+
+
 def test_unknown_characters_can_be_left_out(gptx: Gptx, trained: TrainedGPT) -> None:
     answer = gptx("sample", "-", "--unknown", "skip", *MODEL, stdin=b"1xb\n4ba\n")
     assert [target for _, target, _ in rows_of(answer.out)] == trained.answers(["1b", "4ba"])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpt.characters import cut
-from gpt.config import DrawnStage, Scale
+from gpt.config import Scale
 from gpt.config.model import OF_HEADS
 from gpt.errors import ConfigError
 from gpt.reading.layers import Array
@@ -38,7 +38,7 @@ _SIGNED_RAMP = (
     *("#702a06", "#aa521c", "#e28e52", "#f8d0a0", "#f0f3ec"),
     *("#addac7", "#40a0a0", "#1c5c8c", "#122a62"),
 )
-_MEANINGS: dict[DrawnStage, str] = {
+_MEANINGS: dict[str, str] = {
     "scores": "q·k",
     "scaled": "q·k / √d",
     "masked": "q·k / √d",
@@ -47,6 +47,8 @@ _MEANINGS: dict[DrawnStage, str] = {
     "concat": "contexts of all heads",
     "proj": "projection of all heads",
     "resid_mid": "residual stream",
+    "qk": "q·k / √d",
+    "ov": "added to the logit",
 }
 
 
@@ -98,7 +100,7 @@ def draw(
                     written.set(ha="center", va="center_baseline")
         sheet.bar(_meaning(selection, scale), paint)
         attention = selection.attention
-        facts = " · ".join([*selection.sizes, f"head_size={attention.layers[0].q.shape[-1]}"])
+        facts = " · ".join([*selection.sizes, f"head_size={attention.head_size}"])
         name = name or (selection.name if len(every) == 1 else "")
         title = _title(panels[:: len(every)])
         sheet.words(title, f"{name} · {facts}" if name else facts, explained)

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from gpt.characters import label, legend, pad, quoted
 from gpt.config import Drawing, Scale
+from gpt.heads.circuits import SIDES as CIRCUITS
 from gpt.reading.layers import Array
 from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.lines import (
@@ -42,16 +43,15 @@ READS = ["each row is what the decoder reads; it predicts the character after it
 THUMBNAIL = 24  # most cells on a side of a head in the overview
 FAINT = 0.15  # largest weight for which the fixed scale shows little
 #: Kind of attention -> the names of its rows and columns, if they are two texts.
-SIDES = {"cross": ("target", "source")}
+SIDES = {"cross": ("target", "source"), **CIRCUITS}
 ROW_SCALE = "scale: each row's largest = full"
 
 
 def title_of(panel: Panel, view: str, page: Page) -> list[str]:
     """The title's parts: head, stage, axes, T, head_size, scale."""
     selection = panel.selection
-    size = selection.attention.layers[panel.layer].q.shape[-1]
     parts = [*kind_of(selection), panel.where(), selection.stage, axes(selection)]
-    parts += [*selection.sizes, f"head_size={size}"]
+    parts += [*selection.sizes, f"head_size={selection.attention.head_size}"]
     if view == "heat":
         if page.scale == "row":
             parts.append(ROW_SCALE)
@@ -133,8 +133,9 @@ def heat(panel: Panel, page: Page) -> list[Text]:
     lines: list[Text] = []
     for part in blocks([width] * count, gutter, page.width):
         lines += [Text()] if lines else []
-        headings = [ruler(panel.columns[part], width)]
-        for names in _headings(panel, page)[1:]:
+        bare = panel.selection.of_characters
+        headings = [] if bare else [ruler(panel.columns[part], width)]
+        for names in _headings(panel, page)[not bare :]:
             shown = [text if cell_len(text) <= width else "?" for text in names[part]]
             headings.append("".join(pad(text, width) for text in shown))
         lines += [Text(" " * gutter + heading, DIM) for heading in headings]
@@ -173,11 +174,13 @@ def top(panel: Panel, page: Page) -> list[Text]:
         for column in order:
             key = panel.columns[column]
             name = f" {quoted(selection.columns[key], page.ascii_only)}" if selection.square else ""
-            items.append(f"{key}{name} {number(float(values[column]), page)}")
+            shown = name.strip() if selection.of_characters else f"{key}{name}"
+            items.append(f"{shown} {number(float(values[column]), page)}")
         if selection.stage == "weights" and len(values) > len(order):
             rest = max(0.0, float(values.sum() - values[order].sum()))
             items.append(f"rest {number(rest, page)}")
-        start = f"{query:>{digits}} {quoted(selection.rows[query], page.ascii_only)} {arrow} "
+        place = "" if selection.of_characters else f"{query:>{digits}} "
+        start = f"{place}{quoted(selection.rows[query], page.ascii_only)} {arrow} "
         gutter = cell_len(start)
         flowed = flow(items, page.width and page.width - gutter, separator) or ["masked"]
         for nth, part in enumerate(flowed):
@@ -190,6 +193,8 @@ def row_labels(selection: Selection, page: Page) -> list[str]:
     """ " 3 t ": position and character of every row, all equally wide."""
     names = [label(selection.rows[query], page.ascii_only) for query in selection.queries]
     digits, width = len(str(selection.queries.stop - 1)), max(map(cell_len, names))
+    if selection.of_characters:
+        return [f"  {pad(name, width)} " for name in names]
     return [
         f"{query:>{digits + 2}} {pad(name, width)} "
         for query, name in zip(selection.queries, names, strict=True)
@@ -198,7 +203,7 @@ def row_labels(selection: Selection, page: Page) -> list[str]:
 
 def _headings(panel: Panel, page: Page) -> list[list[str]]:
     """Two lines above the columns: positions and characters; for dimensions only positions."""
-    headings = [[str(at) for at in panel.columns]]
+    headings = [[str(at) for at in panel.columns]] * (not panel.selection.of_characters)
     if panel.selection.square:
         text = panel.selection.columns
         headings.append([label(text[key], page.ascii_only) for key in panel.columns])

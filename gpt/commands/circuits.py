@@ -1,0 +1,72 @@
+"""`gptx circuits`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from gpt.commands import console, shared
+from gpt.config import Scale
+from gpt.config.fields import Range
+from gpt.config.model import CircuitName
+
+FORMS: dict[str, Literal["text", "csv", "json", "svg", "png", "pdf"]] = {"": "text"}
+FORMS |= {".txt": "text", ".csv": "csv", ".json": "json"}
+FORMS |= {".svg": "svg", ".png": "png", ".pdf": "pdf"}
+AS_NUMBERS, AS_SHADES, IN_FILES = 12, 32, 128  # the most frequent characters that are shown
+
+
+class Circuits(shared.DrawingCommand):
+    """Show which character a head looks for (qk), and which one it then writes (ov)."""
+
+    of: Annotated[CircuitName, "qk: a query's score of a key; ov: what it adds to a logit."] = "qk"
+    layer: Annotated[int, "Layer; after layer 0 the direct path alone.", Range(0)] = 0
+    head: Annotated[int, "Head.", Range(0)] = 0
+    distance: Annotated[int, "Characters from key to query.", Range(0)] = 1
+    chars: Annotated[str | None, "Rows and columns.", "the most frequent ones"] = None
+    view: Annotated[Literal["auto", "numbers", "heat", "top"], "How to draw it."] = "auto"
+    top: Annotated[int, "Columns in a line of --view top.", Range(1)] = 3
+    digits: shared.Digits = 2
+    scale: Annotated[Scale, "row: full colour is each row's largest value."] = "fixed"
+    output: Annotated[
+        Path | None, shared.output_option("A file: .txt, .csv, .json, .svg, .png or .pdf.")
+    ] = None
+
+    def execute(self) -> None:
+        from gpt.view.records import to_csv, to_record
+        from gpt.view.selection import Selection
+
+        form, model = self.form(FORMS), self.opened.prove()
+        if self.chars is None:
+            most = AS_NUMBERS if self.view in ("auto", "numbers") else AS_SHADES
+            most = most if form == "text" else IN_FILES
+            common = Counter(model.stored.excerpt).most_common(most)
+            chars = "".join(sorted(each for each, _ in common))
+        else:
+            chars = shared.known_text(model, self.chars, self.unknown, "--chars")
+        found = model.circuit(self.of, self.layer, self.head, distance=self.distance, chars=chars)
+        whole = range(len(found.text))
+        drawn: Any = found  # has what is drawn of an attention map
+        stage: Any = self.of
+        selection = Selection(drawn, (self.layer,), (self.head,), stage, whole, whole)
+        if form == "json":
+            self.write_json(to_record(found.records(), model.origin))
+        elif form == "csv":
+            self.write_text(to_csv(found.records()))
+        elif form == "text":
+            from gpt.view.terminal.attention import render
+            from gpt.view.terminal.lines import DIM, styled
+
+            page = self.page(precision=self.digits, scale=self.scale, top=self.top)
+            notes = styled(found.note.split(" · "), page, DIM)
+            self.write_lines([*render(selection, self.view, page), *notes])
+        else:
+            from gpt.view.figure.figure import draw
+            from gpt.view.figure.sheet import to_bytes
+
+            figure, warnings = draw(selection, self.scale, self.ascii_only, model.title)
+            for warning in warnings:
+                console.say(f"warning: {warning}")
+            console.deliver(to_bytes(figure, form), self.output)
+        shared.require_passed(check.name for check in found.checks if not check.passed)

@@ -1,0 +1,165 @@
+"""The circuits of a head as tables of characters (Elhage et al. 2021, "A Mathematical Framework for
+Transformer Circuits"): QK, which character looks for which, and OV, which one it then writes.
+
+Both are direct paths: from a character's embedding through the layer's norm, and for OV from the
+head to the logits, past the other layers. In layer 0, QK is what the model computes. With positions
+that are added, the character that is read stands in the middle of the context. Tensor names: T
+time, V characters, C n_embd, D head_size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpt.blocks import Block, Cell, Checks, Column, Legend, Note, Records, Table, Title, number
+from gpt.characters import label
+from gpt.checks import Check, TableResult
+from gpt.config.fields import require
+from gpt.config.model import CircuitName
+from gpt.heads.contributions import Backwards
+from gpt.reading.gpt import Reader
+from gpt.reading.layers import Array
+from gpt.reading.proof import held
+from gpt.vocabulary import Ids
+
+#: Circuit -> the names of its rows and columns.
+SIDES: dict[str, tuple[str, str]] = {"qk": ("query", "key"), "ov": ("attended", "written")}
+SHOWN = 24  # characters of a table in a notebook
+TESTED = 16  # texts of a check
+AT_ONCE = 2**24  # numbers
+
+
+@dataclass(frozen=True, repr=False)
+class Circuit(TableResult):
+    """(V, V) values of a head for the V characters of `text`. kind "qk": a row's character as the
+    query, a column's as the key, q·k/√D. "ov": what attending to a row's character, with a weight
+    of 1, adds to the logit of a column's. title, note: of what, and how it was computed.
+
+    An attention map is drawn from the same attributes.
+    """
+
+    kind: CircuitName
+    layer: int
+    head: int
+    title: str
+    text: str
+    values: Array
+    allowed: npt.NDArray[np.bool_]
+    head_size: int
+    note: str
+    checks: tuple[Check, ...]
+
+    def __repr__(self) -> str:
+        return f"<Circuit {self.kind} of layer {self.layer} head {self.head}: {self.title}>"
+
+    def __getitem__(self, key: Any) -> Array:
+        return self.values
+
+    @property
+    def columns(self) -> str:
+        """The characters of the columns, those of the rows."""
+        return self.text
+
+    def blocks(self) -> list[Block]:
+        """The table of the first characters, shaded, and how it was computed."""
+        text, values, (row, column) = self.text[:SHOWN], self.values, SIDES[self.kind]
+        low, high = values.min(), values.max()
+        rows = [
+            [Cell(label(each)), *(Cell(number(v), (v - low) / (high - low or 1)) for v in its)]
+            for each, its in zip(text, values[:SHOWN, :SHOWN].tolist(), strict=True)
+        ]
+        facts = [self.title, f"layer {self.layer} head {self.head}"]
+        facts += [f"rows = {row}, columns = {column}", f"{len(text)} of {len(values)} characters"]
+        table = Table([Column(), *map(Column, map(label, text))], rows)
+        return [Title(self.kind, facts), table, Legend(text), Note(self.note), Checks(self.checks)]
+
+    def records(self) -> Records:
+        """A row for each number."""
+        sides = np.indices(self.values.shape).reshape(2, -1)
+        names = zip(SIDES[self.kind], sides, strict=True)
+        columns = {name: [self.text[n] for n in each] for name, each in names}
+        facts = {name: vars(self)[name] for name in ("kind", "layer", "head", "title", "note")}
+        facts |= {"checks": [check.record for check in self.checks]}
+        return Records({**columns, "value": self.values.ravel()}, facts)
+
+
+def circuit(
+    reader: Reader,
+    of: CircuitName,
+    place: tuple[int, int],
+    distance: int,
+    text: str,
+    ids: Ids,
+    measured: Ids,
+) -> Circuit:
+    """The circuit of a head, at its layer and number, for the characters of `text` with (V,) ids;
+    see TrainedGPT.circuit, whose errors it raises. measured: (T,) ids for which the norms after the
+    head are computed.
+    """
+    config, exact, (layer, head) = reader.config, reader.in_float64(), place
+    require(of in SIDES, "of", f"{of!r} is not one of {', '.join(SIDES)}")
+    bounds = {"layer": config.n_layer, "head": config.n_head, "distance": config.block_size}
+    for (name, count), given in zip(bounds.items(), (layer, head, distance), strict=True):
+        require(0 <= given < count, name, f"{given} is not in 0 … {count - 1}")
+    key = (config.block_size - 1 - distance) // 2
+    query, norm = key + distance, f"blocks.{layer}.norm1"
+
+    def at(place: int) -> list[Array]:
+        """q, k and v of each character at a position, (V, D)."""
+        x = exact.before(exact.embed(ids[:, None], place), norm)
+        q, k, v = exact.heads(x, layer, "attention")
+        q, k = exact.position.rotate(q, k, slice(place, place + 1))
+        return [each[:, head, 0] for each in (q, k, v)]
+
+    texts = np.random.default_rng(0).integers(len(ids), size=(TESTED, query + 1))
+    only = np.eye(query + 1, dtype=np.bool_)
+    only[query] = np.arange(query + 1) == key  # the query attends to the key alone
+    found = exact.attend(exact.before(exact.embed(ids[texts]), norm), layer, allowed=only)
+    (q, *_), (_, k, v) = at(query), at(key)
+    added = config.position in ("learned", "sinusoidal")
+    notes = [f"positions {key} and {query} are added"] * added
+    if of == "qk":
+        root, title, name = config.head_size**0.5, f"distance {distance}", "scaled scores in texts"
+        values, reach = q @ k.T / root, _length(q) * _length(k) / root
+        shown = found["scaled"][:, head, query, key]
+        expected = values[texts[:, query], texts[:, key]]
+        notes.append(f"q·k/√{config.head_size} of embeddings as the layer reads them")
+    else:
+        title, name = "to the logits", "what the head adds in texts"
+        weight, _ = exact.linear(f"blocks.{layer}.attention.proj")
+        columns = np.split(weight, config.n_head, axis=1)[head]  # (C, D)
+        out = columns.T @ _to_logits(exact, layer, ids, measured).T
+        values, reach = v @ out, _length(v) * _length(out.T)
+        shown, expected = found["context"][:, head, query] @ out, values[texts[:, key]]
+        notes.append(f"norms after the head: scales as on average of {len(measured)} characters")
+    notes.append("only differences within a row matter")
+    apart = held(shown.reshape(TESTED, -1), expected.reshape(TESTED, -1), reach)
+    title = "direct path from the embedding, " * (layer > 0 or of == "ov") + title
+    check, size = Check(f"table = {name}", *apart), config.head_size
+    allowed: npt.NDArray[np.bool_] = np.ones(values.shape, np.bool_)
+    about = title, text, values, allowed, size, " · ".join(notes), (check,)
+    return Circuit(of, layer, head, *about)
+
+
+def _to_logits(exact: Reader, layer: int, ids: Ids, measured: Ids) -> Array:
+    """(V, C): what a head's output is multiplied by to give its part of each logit, while the norms
+    after it are as in a text (T,), on average over this.
+    """
+    config, stages, found = exact.config, exact.stages(measured), []
+    size = len(ids) * len(measured) * config.n_embd
+    for some in np.array_split(ids, -(-size // AT_ONCE)):
+        back = Backwards(exact, np.tile(some, (len(measured), 1)))
+        if not config.post_norm:
+            back.through("norm", stages[-1].resid_post)
+        for later in reversed(range(layer, config.n_layer)) if config.post_norm else ():
+            back.layer(later, [stages[later]])
+        found.append(back.vectors.mean(axis=0))
+    return np.concatenate(found)
+
+
+def _length(rows: Array) -> float:
+    return float(np.linalg.norm(rows, axis=-1).max())
