@@ -30,7 +30,7 @@ from gpt.vocabulary import Ids
 SIDES: dict[str, tuple[str, str]] = {"qk": ("query", "key"), "ov": ("attended", "written")}
 SHOWN = 24  # characters of a table in a notebook
 TESTED = 16  # texts of a check
-AT_ONCE = 2**24  # numbers
+AT_ONCE = 2**22  # numbers
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,6 +45,7 @@ class Circuit(TableResult):
     kind: CircuitName
     layer: int
     head: int
+    distance: int
     title: str
     text: str
     values: Array
@@ -82,31 +83,26 @@ class Circuit(TableResult):
         sides = np.indices(self.values.shape).reshape(2, -1)
         names = zip(SIDES[self.kind], sides, strict=True)
         columns = {name: [self.text[n] for n in each] for name, each in names}
-        facts = {name: vars(self)[name] for name in ("kind", "layer", "head", "title", "note")}
-        facts |= {"checks": [check.record for check in self.checks]}
+        about = ("layer", "head", "distance", "title", "note")
+        facts = {"of": self.kind} | {name: vars(self)[name] for name in about}
+        facts["checks"] = [check.record for check in self.checks]
         return Records({**columns, "value": self.values.ravel()}, facts)
 
 
 def circuit(
-    reader: Reader,
-    of: CircuitName,
-    place: tuple[int, int],
-    distance: int,
-    text: str,
-    ids: Ids,
-    measured: Ids,
+    reader: Reader, of: CircuitName, place: tuple[int, int, int], text: str, ids: Ids, measured: Ids
 ) -> Circuit:
-    """The circuit of a head, at its layer and number, for the characters of `text` with (V,) ids;
-    see TrainedGPT.circuit, whose errors it raises. measured: (T,) ids for which the norms after the
-    head are computed.
+    """See TrainedGPT.circuit, whose errors it raises. place: layer, head, distance. ids: (V,) of
+    the text. measured: (T,) ids for which the norms after the head are computed.
     """
-    config, exact, (layer, head) = reader.config, reader.in_float64(), place
+    config, exact, (layer, head, distance) = reader.config, reader.in_float64(), place
     require(of in SIDES, "of", f"{of!r} is not one of {', '.join(SIDES)}")
     bounds = {"layer": config.n_layer, "head": config.n_head, "distance": config.block_size}
-    for (name, count), given in zip(bounds.items(), (layer, head, distance), strict=True):
+    for (name, count), given in zip(bounds.items(), place, strict=True):
         require(0 <= given < count, name, f"{given} is not in 0 … {count - 1}")
-    key = (config.block_size - 1 - distance) // 2
-    query, norm = key + distance, f"blocks.{layer}.norm1"
+    added = config.position in ("learned", "sinusoidal")
+    key = (config.block_size - 1 - distance) // 2 if added else 0
+    query, norm, root = key + distance, f"blocks.{layer}.norm1", config.head_size**0.5
 
     def at(place: int) -> list[Array]:
         """q, k and v of each character at a position, (V, D)."""
@@ -115,19 +111,18 @@ def circuit(
         q, k = exact.position.rotate(q, k, slice(place, place + 1))
         return [each[:, head, 0] for each in (q, k, v)]
 
-    texts = np.random.default_rng(0).integers(len(ids), size=(TESTED, query + 1))
+    count = max(1, min(TESTED, AT_ONCE // (config.n_head * (query + 1) ** 2)))
+    texts = np.random.default_rng(0).integers(len(ids), size=(count, query + 1))
     only = np.eye(query + 1, dtype=np.bool_)
     only[query] = np.arange(query + 1) == key  # the query attends to the key alone
     found = exact.attend(exact.before(exact.embed(ids[texts]), norm), layer, allowed=only)
     (q, *_), (_, k, v) = at(query), at(key)
-    added = config.position in ("learned", "sinusoidal")
-    notes = [f"positions {key} and {query} are added"] * added
     if of == "qk":
-        root, title, name = config.head_size**0.5, f"distance {distance}", "scaled scores in texts"
+        title, name = f"distance {distance}", "scaled scores in texts"
         values, reach = q @ k.T / root, _length(q) * _length(k) / root
         shown = found["scaled"][:, head, query, key]
         expected = values[texts[:, query], texts[:, key]]
-        notes.append(f"q·k/√{config.head_size} of embeddings as the layer reads them")
+        note = f"q·k/√{config.head_size} of embeddings as the layer reads them"
     else:
         title, name = "to the logits", "what the head adds in texts"
         weight, _ = exact.linear(f"blocks.{layer}.attention.proj")
@@ -135,14 +130,14 @@ def circuit(
         out = columns.T @ _to_logits(exact, layer, ids, measured).T
         values, reach = v @ out, _length(v) * _length(out.T)
         shown, expected = found["context"][:, head, query] @ out, values[texts[:, key]]
-        notes.append(f"norms after the head: scales as on average of {len(measured)} characters")
-    notes.append("only differences within a row matter")
-    apart = held(shown.reshape(TESTED, -1), expected.reshape(TESTED, -1), reach)
+        note = f"norms after the head: scales as on average of {len(measured)} characters"
+    note += f" · of keys at position {key}, queries at {query}" * added
+    note += " · only differences within a row matter"
     title = "direct path from the embedding, " * (layer > 0 or of == "ov") + title
-    check, size = Check(f"table = {name}", *apart), config.head_size
+    apart = held(shown.reshape(count, -1), expected.reshape(count, -1), reach)
     allowed: npt.NDArray[np.bool_] = np.ones(values.shape, np.bool_)
-    about = title, text, values, allowed, size, " · ".join(notes), (check,)
-    return Circuit(of, layer, head, *about)
+    about = title, text, values, allowed, config.head_size, note
+    return Circuit(of, layer, head, distance, *about, (Check(f"table = {name}", *apart),))
 
 
 def _to_logits(exact: Reader, layer: int, ids: Ids, measured: Ids) -> Array:

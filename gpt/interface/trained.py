@@ -488,7 +488,7 @@ class TrainedGPT(Shown):
         if not text:
             raise TextError("`chars`: give at least one character")
         ids, excerpt = map(self.vocabulary.encode, (text, self.stored.excerpt))
-        chosen = (layer, head), distance, text, ids, excerpt[: self.config.block_size]
+        chosen = (layer, head, distance), text, ids, excerpt[: self.config.block_size]
         return circuit(self.reader, of, *chosen)
 
     def lens(self, text: AttentionMap | str | None = None, most: int = 8) -> Lens:

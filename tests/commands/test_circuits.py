@@ -25,7 +25,7 @@ def test_a_circuit_is_the_same_table_everywhere(gptx: Gptx, home: Path) -> None:
     pairs = [(row["attended"], row["written"]) for row in record["rows"]]
     assert pairs == [(a, b) for a in "cat " for b in "cat "]
     np.testing.assert_allclose([row["value"] for row in record["rows"]], found.values.ravel())
-    assert (record["kind"], record["layer"], record["head"]) == ("ov", 1, 1)
+    assert (record["of"], record["layer"], record["head"]) == ("ov", 1, 1)
     assert [check["passed"] for check in record["checks"]] == [True]
     assert gptx(*asked, "-o", "c.csv").out == ""
     with open(home / "c.csv", encoding="utf-8", newline="") as file:

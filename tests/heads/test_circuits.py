@@ -32,7 +32,7 @@ def found(
     config: ModelConfig, of: Any, layer: int = 0, head: int = 0, distance: int = 1
 ) -> Circuit:
     reader = reader_of(config, random_weights(config))
-    return circuit(reader, of, (layer, head), distance, LETTERS, np.arange(11), MEASURED)
+    return circuit(reader, of, (layer, head, distance), LETTERS, np.arange(11), MEASURED)
 
 
 def read_at(config: ModelConfig, layer: int, place: int) -> Tensor:
@@ -125,10 +125,10 @@ def test_tables_give_the_scores_and_the_part_of_a_real_text() -> None:
     stages = reader.stages(ids)
     for distance in (1, 3):
         scaled = stages[0].scaled[0].diagonal(-distance)
-        table = circuit(reader, "qk", (0, 0), distance, LETTERS, np.arange(11), ids)
+        table = circuit(reader, "qk", (0, 0, distance), LETTERS, np.arange(11), ids)
         np.testing.assert_allclose(table.values[ids[distance:], ids[:-distance]], scaled, atol=1e-9)
     one = reader.stages(ids[:1])  # whose norm has one scale
-    table = circuit(reader, "ov", (0, 0), 1, LETTERS, np.arange(11), ids[:1])
+    table = circuit(reader, "ov", (0, 0, 1), LETTERS, np.arange(11), ids[:1])
     parts = contributions(reader, [[each] for each in one], np.arange(11)[None])
     part = parts.values[0, :, parts.parts.index(Part("head", 0, 0))]
     np.testing.assert_allclose(table.values[ids[0]], part, atol=1e-9)
