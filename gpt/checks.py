@@ -33,7 +33,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 #: A name in an annotation -> the types that may be passed, or the name of a class.
 _TYPES: dict[str, Any] = {
     "None": NoneType,
-    **dict.fromkeys(("str", "AnyStage", "DrawnStage", "Unknown", "Side"), str),
+    **dict.fromkeys(("str", "AnyStage", "DrawnStage", "CircuitName", "Unknown", "Side"), str),
     "bool": bool,
     "int": SupportsIndex,
     "float": Real,
