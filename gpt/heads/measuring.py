@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from gpt.config import HeadsConfig
-from gpt.config.fields import require
 from gpt.heads.attention_map import require_decoder_only, require_kind
 from gpt.heads.pair_measures import survey_pairs
 from gpt.heads.survey import Development, Survey, development, loss_paths, survey
