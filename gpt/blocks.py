@@ -75,7 +75,8 @@ class Passage:
 
     values: (n,) one for each character, which colours it, from 0 to `full` and above; NaN for none.
     Empty: no character has a colour. unit: what the values count. hints: more about each character,
-    shown only under a mouse. dim: how many first characters are less important.
+    shown only under a mouse. dim: how many first characters are less important. scale: whether the
+    scale of the colours stands below.
     """
 
     text: str | tuple[str, ...]
@@ -84,6 +85,7 @@ class Passage:
     full: float = 8.0
     hints: Sequence[str] = ()
     dim: int = 0
+    scale: bool = True
 
     def value(self, place: int) -> float | None:
         """A character's value, NaN for one that is dim; None if no character has a colour."""

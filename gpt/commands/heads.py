@@ -80,7 +80,10 @@ class Heads(shared.DrawingCommand):
         model.prove()
         if self.asked.ablate and model.device != "cpu":
             console.say("note: --ablate computes replaced heads with numpy")
-        steps, (text, name) = self.numbers_of_steps(model), self._text()
+        steps, (text, name) = (
+            self.numbers_of_steps(model),
+            self.text_or_split(model, self.file, self.data),
+        )
         with working() as done:
             found = model.heads(text, steps=steps, name=name, done=done, **self.given)
         if form == "text":
@@ -113,15 +116,6 @@ class Heads(shared.DrawingCommand):
     def asked(self) -> HeadsConfig:
         """How to measure. Raises ConfigError."""
         return HeadsConfig(**self.given)
-
-    def _text(self) -> tuple[str | Ids, str]:
-        """The text to measure on, or its ids, and its name."""
-        model = self.opened
-        if self.file is not None:
-            text = console.read_text(self.file)
-            read = shared.readable if model.has_encoder else shared.known_text
-            return read(model, text, self.unknown), shared.label_of(self.file)
-        return model.default_text(self.data, shared.note)
 
     def _write_page(self, found: Survey, measured: str | Ids) -> None:
         """Writes the HTML page of one step. measured: the text, or its ids."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gpt.blocks import Block
     from gpt.interface.trained import TrainedGPT
     from gpt.view.terminal.lines import Page
+    from gpt.vocabulary import Ids
 
 Form = TypeVar("Form", bound=str)
 
@@ -187,6 +188,15 @@ class ModelCommand(CheckpointCommand):
         """
         model.prove()  # before any note
         return known_text(model, model.given(text, console.say, "TEXT"), self.unknown)
+
+    def text_or_split(
+        self, model: TrainedGPT, file: str | None, data: Path
+    ) -> tuple[str | Ids, str]:
+        """A file's text, or the ids of the validation split; and its name. Raises TextError."""
+        if file is None:
+            return model.default_text(data, note)
+        read = readable if model.has_encoder else known_text
+        return read(model, console.read_text(file), self.unknown), label_of(file)
 
 
 class DrawingCommand(Writing, ModelCommand):

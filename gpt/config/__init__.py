@@ -18,6 +18,7 @@ from gpt.config.questions import (
     EvalConfig,
     HeadsConfig,
     LiveConfig,
+    NeuronsConfig,
     Unknown,
     WhyConfig,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "HeadsConfig",
     "LiveConfig",
     "ModelConfig",
+    "NeuronsConfig",
     "RunConfig",
     "SampleConfig",
     "Scale",

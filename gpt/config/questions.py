@@ -77,6 +77,27 @@ class WhyConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NeuronsConfig:
+    """How the units of feed-forward layers are measured."""
+
+    windows: Annotated[int, "Most windows of text, or pairs, to measure on.", Range(1)] = 32
+    ablate: Annotated[
+        Ablation | None,
+        "Rise of the loss if the value of a shown unit becomes its mean, 0, or that of another "
+        "window.",
+    ] = None
+    sort: Annotated[
+        str | None,
+        "Sort by a measure, named as in --json: quotes, line, ablation …",
+        "the strongest unit of each name first",
+    ] = None
+    top: Annotated[int, "How many units to show.", Range(1)] = 12
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvalConfig:
     """What to tell of a text beside its loss."""
 

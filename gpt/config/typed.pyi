@@ -41,6 +41,12 @@ class WhyOptions(TypedDict, total=False):
     paths: bool
     ablate: Literal["mean", "zero"]
 
+class NeuronsOptions(TypedDict, total=False):
+    windows: int
+    ablate: Literal["mean", "zero", "resample"] | None
+    sort: str | None
+    top: int
+
 class EvalOptions(TypedDict, total=False):
     chars: bool
     pairs: bool

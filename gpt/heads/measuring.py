@@ -1,4 +1,4 @@
-"""The measures of all heads on a text: at one step, or at several steps of a training."""
+"""The measures of all heads or units on a text: at one step, or several steps of a training."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from gpt.config import HeadsConfig
+from gpt.heads.ablation import Texts
+from gpt.heads.activations import padded
 from gpt.heads.attention_map import require_decoder_only, require_kind
-from gpt.heads.pair_measures import survey_pairs
-from gpt.heads.survey import Development, Survey, development, loss_paths, survey
+from gpt.heads.pair_measures import spread_pairs, survey_pairs
+from gpt.heads.survey import Development, Survey, development, loss_paths, spread, survey
 from gpt.reading.gpt import Reader
 from gpt.reading.proof import OpenDevice, proven
 from gpt.reading.targets import pair_ids
@@ -55,6 +57,26 @@ def surveyor(
         return replace(found, paths=of_paths)
 
     return measured
+
+
+def texts_of(reader: Reader, vocabulary: Vocabulary, text: str | Ids, most: int) -> Texts:
+    """At most `most` windows of a text; pairs of lines for a model with an encoder. Raises
+    TextError.
+    """
+    if reader.encoder:
+        lines = text if isinstance(text, str) else vocabulary.decode(text)
+        pairs = spread_pairs(pair_ids(vocabulary, lines, reader.config.block_size), most)
+        return Texts.of_pairs(pairs, int(vocabulary.encode(LAST)[0]))
+    ids = vocabulary.encode(text) if isinstance(text, str) else text
+    return Texts.of_windows(spread(ids, reader.config.block_size, most))
+
+
+def one_text(reader: Reader, vocabulary: Vocabulary, text: str) -> Texts:
+    """A text of at most block_size characters, or the first pair. Raises TextError."""
+    if reader.encoder:
+        return texts_of(reader, vocabulary, text, 1).part(slice(1))
+    ids, _ = padded(text, vocabulary, reader.config)
+    return Texts(ids, ids, np.ones(ids.shape, np.bool_))
 
 
 def survey_steps(

@@ -48,7 +48,7 @@ from gpt.heads.places import head_name
 from gpt.reading.gpt import MATRICES, Reader
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
-from gpt.words import counted, layers_and_heads
+from gpt.words import counted, layers_and_heads, some
 
 #: Measures that are shown without --all.
 FIRST = (
@@ -63,6 +63,7 @@ CURVE = "curve: all steps, from 0 to the highest value in its table"
 MOST_PATHS = 16  # that a table shows
 MOST_STEPS = 12  # columns of values over a training
 MOST_POINTS = 32  # values of a curve
+MOST_NAMED = 24  # heads of one name, one by one
 MOST_PANELS = 4  # measures of a figure, if none are chosen
 ADVICE = "give a text of at most"
 SHORTEST = 3  # characters of a text: a query with two keys, and the next character
@@ -84,6 +85,8 @@ class Survey(TableResult):
     text: str = "a text"
     kind: AttentionKind | None = None
     paths: Paths | None = None
+
+    what, even, caveat = "head", "uniform", CAVEAT
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
         """Measure -> (L, H) values."""
@@ -108,6 +111,25 @@ class Survey(TableResult):
     def rule(self) -> str:
         """When a head gets a name, as text."""
         return RULE_OF_ALL if self.kind in ("cross", "encoder") else RULE
+
+    @property
+    def names(self) -> list[list[str]]:
+        """(L, H) the name of each head, or ""."""
+        return kinds(self.measures)
+
+    @property
+    def most(self) -> int | None:
+        """How many heads tables show; None: all."""
+        return None
+
+    @staticmethod
+    def place(layer: int, number: int) -> str:
+        """ "L0H0" """
+        return head_name(layer, number)
+
+    def group(self, name: str) -> str:
+        """What heads of this name are counted as."""
+        return name
 
     @property
     def measured(self) -> str:
@@ -292,19 +314,24 @@ class Development(TableResult):
     def __repr__(self) -> str:
         S, _, layers, heads = self.values.shape
         return (
-            f"<Development of {layers_and_heads(layers, heads)} at {S} steps, {self.steps[0]:,} to "
-            f"{self.steps[-1]:,}, on {self.measured}>"
+            f"<Development of {counted(layers, 'layer')} × {counted(heads, self.last.what)} at {S} "
+            f"steps, {self.steps[0]:,} to {self.steps[-1]:,}, on {self.measured}>"
         )
+
+    @property
+    def last(self) -> Survey:
+        """The measures at the last step."""
+        return self.surveys[-1]
 
     @property
     def measured(self) -> str:
         """The measured text, and how much of it was measured."""
-        return self.surveys[-1].measured
+        return self.last.measured
 
     @property
     def measures(self) -> tuple[Measure, ...]:
         """The measures at the last step, with their titles and explanations."""
-        return self.surveys[-1].measures
+        return self.last.measures
 
     def of(self, name: str) -> Array:
         """(S, L, H) the values of one measure. Raises ValueError for an unknown name."""
@@ -329,7 +356,7 @@ class Development(TableResult):
 
     def shown(self, every: bool = False) -> list[Measure]:
         """The measures that tables and figures show; see Survey.shown."""
-        return self.surveys[-1].shown(every)
+        return self.last.shown(every)
 
     def telling(self) -> list[Measure]:
         """At most four measures: ablation, if measured, and those that name a head at some step,
@@ -359,19 +386,19 @@ class Development(TableResult):
         every: all measures. sort: the order of the heads in all tables; by default, the change of
         each table's own measure; top: only the first heads. Raises ConfigError.
         """
-        steps, shown = self.steps, self.shown(every)
+        steps, shown, top = self.steps, self.shown(every), top or self.last.most
         facts = [f"{len(steps)} steps, {steps[0]:,} to {steps[-1]:,}", self.measured]
         tables = []
         for each in shown:
-            title = f"{each.title} · uniform {each.uniform_cell().text}"
+            title = f"{each.title} · {self.last.even} {each.uniform_cell().text}"
             tables.append(Fold(title, [self._table(each.name, sort, top)], opened=True))
         notes = [each.meaning for each in shown if each.explained]
         return [
-            Title("heads over training", facts),
+            Title(f"{self.last.what}s over training", facts),
             *map(Note, self._names()),
             *tables,
             Fold("what the tables mean", [Note(each) for each in (*notes, CURVE)]),
-            *map(Note, (self.surveys[-1].rule, CAVEAT)),
+            *map(Note, (self.last.rule, self.last.caveat)),
         ]
 
     def _names(self) -> list[str]:
@@ -379,12 +406,12 @@ class Development(TableResult):
         since, last = self.named_since(), self.kinds[-1]
         named: dict[tuple[int, str], list[str]] = {}
         for place in zip(*np.nonzero(last != ""), strict=True):
-            key = int(since[place]), str(last[place])
-            named.setdefault(key, []).append(head_name(*place))
+            key = int(since[place]), self.last.group(str(last[place]))
+            named.setdefault(key, []).append(self.last.place(*place))
         return [
-            f"{name} since step {step:,}: {', '.join(heads)}"
+            f"{name} since step {step:,}: {some(heads, MOST_NAMED, ', ')}"
             for (step, name), heads in sorted(named.items())
-        ] or ["no head has a name at the last step"]
+        ] or [f"no {self.last.what} has a name at the last step"]
 
     def _table(self, name: str, sort: str | None, top: int | None) -> Table:
         """For each head its curve and its values at some steps."""
@@ -392,14 +419,15 @@ class Development(TableResult):
         S = len(values)
         low, high = float(np.nanmin(values, initial=0)), float(np.nanmax(values, initial=0))
         some, points = evenly(S, MOST_STEPS), evenly(S, MOST_POINTS)
-        columns = [Column("head", left=True), Column("kind", left=True), Column(left=True)]
+        labels = Column(self.last.what, left=True), Column("kind", left=True), Column(left=True)
+        columns = list(labels)
         columns += [Column(f"{self.steps[n]:,}", spare=True) for n in some]
         rows = []
         for layer, head in self.ranking(sort or name)[:top]:
             curve = (values[points, layer, head] - low) / max(1e-9, high - low)
             kind = str(self.kinds[-1, layer, head]) or "–"
             cells = [self.surveys[n].measures[place].cell(layer, head, errors=False) for n in some]
-            begin = [Cell(head_name(layer, head)), Cell(kind), Cell("", curve=curve.tolist())]
+            begin = [Cell(self.last.place(layer, head)), Cell(kind), Cell("", curve=curve.tolist())]
             rows.append([*begin, *cells])
         return Table(columns, rows, labels=2)
 
@@ -408,7 +436,7 @@ class Development(TableResult):
         every = [each.columns() for each in self.surveys]
         columns = {name: np.concatenate([each[name] for each in every]) for name in every[0]}
         steps = {"step": np.repeat(self.steps, self.kinds[0].size)}
-        return Records(steps | columns, self.surveys[-1].facts)
+        return Records(steps | columns, self.last.facts)
 
     def save(self, path: str | Path, *, every: bool = False, measures: Sequence[str] = ()) -> Path:
         """Draws measures over the steps into a .svg, .pdf or .png file; needs matplotlib.
@@ -457,6 +485,6 @@ def development(steps: Sequence[int], surveys: Iterable[Survey]) -> Development:
                 for one in every
             ]
         ),
-        kinds=np.array([kinds(one.measures) for one in every]),
+        kinds=np.array([one.names for one in every]),
         surveys=every,
     )

@@ -20,6 +20,7 @@ from gpt.config import (
     EvalConfig,
     HeadsConfig,
     LiveConfig,
+    NeuronsConfig,
     SampleConfig,
     TrainConfig,
     Unknown,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         EvalOptions,
         HeadsOptions,
         LiveOptions,
+        NeuronsOptions,
         SampleOptions,
         ShapingOptions,
         WhyOptions,
@@ -58,6 +60,8 @@ if TYPE_CHECKING:
     from gpt.heads.attention_map import AttentionMap
     from gpt.heads.circuits import Circuit
     from gpt.heads.measures import Measure
+    from gpt.heads.neuron import Neuron
+    from gpt.heads.neurons import Neurons
     from gpt.heads.next_character import Experts, Lens, NextCharacter
     from gpt.heads.survey import Development, Survey
     from gpt.heads.why import Why
@@ -77,9 +81,9 @@ if TYPE_CHECKING:
 #: What `dir` and completion show of a model.
 PUBLIC = (
     *("activation_batches", "activations", "answers", "at", "attn", "batch", "circuit", "config"),
-    *("curve", "eval", "experts", "explain", "heads", "lens", "live", "logits", "manifest", "next"),
-    *("novelty", "path", "sample", "sources", "steps", "text", "torch", "training"),
-    *("training_curve", "vocabulary", "weights", "why"),
+    *("curve", "eval", "experts", "explain", "heads", "lens", "live", "logits", "manifest"),
+    *("neurons", "next", "novelty", "path", "sample", "sources", "steps", "text", "torch"),
+    *("training", "training_curve", "vocabulary", "weights", "why"),
 )
 
 
@@ -604,17 +608,105 @@ class TrainedGPT(Shown):
         """
         from gpt.heads.measuring import survey_steps, surveyor
 
-        if text is None:
-            text, found = self.default_text(note=log_note)
-            name = name or found
-        text = text if isinstance(text, str) else self.vocabulary.row_of(text, "text")
-        name = name or f"a text of {len(text):,} characters"
+        text, name = self._measured(text, name)
         asked = HeadsConfig(**options)
         require(not asked.paths or steps is None, "paths", "of one step, not of several")
         measured = surveyor(self.reader, self.vocabulary, text, asked, name)
         if steps is None:
             return measured(self.reader, done)
         return survey_steps(self.stored, self._open_device, steps, measured, done)
+
+    def _measured(self, text: str | Ids | None, name: str) -> tuple[str | Ids, str]:
+        """The text to measure on, and its name."""
+        if text is None:
+            text, found = self.default_text(note=log_note)
+            name = name or found
+        text = text if isinstance(text, str) else self.vocabulary.row_of(text, "text")
+        return text, name or f"a text of {len(text):,} characters"
+
+    @overload
+    def neurons(
+        self,
+        text: str | Ids | None = None,
+        *,
+        steps: None = None,
+        unit: None = None,
+        on: None = None,
+        name: str = "",
+        done: Callable[[float], object] = lambda share: None,
+        **options: Unpack[NeuronsOptions],
+    ) -> Neurons: ...
+
+    @overload
+    def neurons(
+        self,
+        text: str | Ids | None = None,
+        *,
+        steps: Steps,
+        unit: None = None,
+        on: None = None,
+        name: str = "",
+        done: Callable[[float], object] = lambda share: None,
+        **options: Unpack[NeuronsOptions],
+    ) -> Development: ...
+
+    @overload
+    def neurons(
+        self,
+        text: str | Ids | None = None,
+        *,
+        steps: None = None,
+        unit: str,
+        on: str | None = None,
+        name: str = "",
+        done: Callable[[float], object] = lambda share: None,
+        **options: Unpack[NeuronsOptions],
+    ) -> Neuron: ...
+
+    @takes()
+    def neurons(
+        self,
+        text: str | Ids | None = None,
+        *,
+        steps: Steps | None = None,
+        unit: str | None = None,
+        on: str | None = None,
+        name: str = "",
+        done: Callable[[float], object] = lambda share: None,
+        **options: Unpack[NeuronsOptions],
+    ) -> Neurons | Development | Neuron:
+        """What every unit of the feed-forward layers follows, on a text, as `gptx neurons` gives it
+        for the same text; with an encoder, of the decoder's. text, steps, name, done: see `heads`.
+
+        unit: one unit, as "L1N37": also where it is strongest, and which logits it changes. on: a
+        text that this unit colours, of at most block_size characters; with an encoder, "source TAB
+        target". Raises as `heads`, ConfigError for an unknown unit and for contradictions.
+        """
+        from gpt.heads.measuring import one_text, survey_steps, texts_of
+        from gpt.heads.neuron import neuron, place_of
+        from gpt.heads.neurons import neurons
+
+        asked, reader, known = NeuronsConfig(**options), self.reader, self.vocabulary
+        require(unit is not None or on is None, "on", "give the unit that colours it: `unit`")
+        one_step = "one step only; leave `steps` out"
+        require(steps is None or unit is None, "unit", one_step)
+        require(steps is None or asked.ablate is None, "ablate", one_step)
+        text, name = self._measured(text, name)
+        at = None if unit is None else place_of(unit, self.config)
+        texts = texts_of(reader, known, text, asked.windows)
+        if at is not None:
+            colour = None if on is None else one_text(reader, known, on)
+            return neuron(reader, known, texts, asked, at, colour, name, done)
+        chosen = texts, known.characters, asked, name
+        if steps is None:
+            return neurons(reader, *chosen, done)
+        return survey_steps(
+            self.stored,
+            self._open_device,
+            steps,
+            lambda reader, done: neurons(reader, *chosen, done),
+            done,
+        )
 
     def default_text(
         self,

@@ -109,7 +109,11 @@ def _passage(passage: Passage) -> str:
         shown = "".join(_visible(each) if coloured else safe(each) for _, each in pairs)
         spans.append(f"<b{shade}{hint}>{shown}</b>")
     steps = "".join(f"<b{_shade(passage, value)}>{name}</b>" for value, name in passage.steps)
-    scale = f'<p class="note legend">{safe(passage.unit)} {steps}</p>' if coloured else ""
+    scale = (
+        f'<p class="note legend">{safe(passage.unit)} {steps}</p>'
+        if coloured and passage.scale
+        else ""
+    )
     cut = f"the first {most:,} of {len(passage.text):,} characters"
     rest = _note(cut * (len(passage.text) > most))
     return f'<div class="text" dir="auto">{"".join(spans)}</div>{scale}{rest}'

@@ -155,7 +155,7 @@ def _passage(passage: Passage, page: Page) -> list[Text]:
 
 def _scale(passage: Passage, page: Page) -> list[Text]:
     """What the colours or digits of a text mean."""
-    if not len(passage.values):
+    if not (passage.scale and len(passage.values)):
         return []
     if not page.coloured:
         return styled([f"digits: {passage.unit}", "9: nine or more"], page, DIM)

@@ -1,0 +1,59 @@
+"""`gptx neurons`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from gpt.commands import shared
+from gpt.commands.options import options_of
+from gpt.config import NeuronsConfig
+from gpt.config.train import Data
+
+FORMS: dict[str, Literal["text", "json", "csv"]] = {
+    **{"": "text", ".txt": "text"},
+    **{".json": "json", ".csv": "csv"},
+}
+
+
+class Neurons(shared.DrawingCommand):
+    """Rank the feed-forward units by what they follow, compared with random directions."""
+
+    file: Annotated[
+        str | None,
+        typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
+    ] = None
+    step: Annotated[
+        str, "best, last, a kept step's number; measures over training: several, 0:200:800, or all."
+    ] = "best"
+    unit: Annotated[
+        str | None,
+        "One unit, as L1N37: layer 1, unit 37; its strongest passages, the logits that it changes.",
+    ] = None
+    on: Annotated[str | None, "With --unit: also colour this text by it."] = None
+    given: Annotated[dict[str, Any], options_of(NeuronsConfig)]
+    output: Annotated[Path | None, shared.output_option("File: .txt, .json, .csv.")] = None
+    data: Data = Path("data")
+
+    def execute(self) -> None:
+        from gpt.commands.progress import working
+        from gpt.view.records import to_csv, to_record
+
+        form, several = self.form(FORMS), self.several_steps is not None
+        model = self.open(self.run, "last" if several else self.step).prove()
+        text, name = self.text_or_split(model, self.file, self.data)
+        asked: dict[str, Any] = {**self.given, "unit": self.unit, "name": name}
+        if self.on is not None:
+            asked["on"] = shared.known_text(model, self.on, self.unknown)
+        steps = self.numbers_of_steps(model)
+        with working() as done:
+            found = model.neurons(text, steps=steps, done=done, **asked)
+        if form == "text":
+            self.write_blocks(found.blocks())
+        elif form == "json":
+            origin = {"run": model.name} if several else model.origin
+            self.write_json(to_record(found.records(), origin))
+        else:
+            self.write_text(to_csv(found.records()))

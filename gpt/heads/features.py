@@ -1,0 +1,96 @@
+"""Features of a text, computed from its characters alone, which units of a model may follow.
+
+They need no language: Unicode's categories tell brackets, quotation marks, letters and capitals.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+
+#: name -> (title, what it is). A character of its own is a feature, too: `character`.
+FEATURES = {
+    "quotes": ("in quotes", "inside quotation marks, from the opening one on; 1 or 0"),
+    "brackets": ("in brackets", "inside brackets, from the opening one on; 1 or 0"),
+    "line": ("place in line", "characters since the last newline"),
+    "newline": ("after newline", "the character is the first of a line; 1 or 0"),
+    "capital": ("capital next", "the next character is a capital letter; 1 or 0"),
+    "word": ("place in word", "letters and digits of the word so far; 0 outside words"),
+}
+
+
+def features(characters: Sequence[str], begins: bool = False) -> dict[str, list[float]]:
+    """T + 1 characters, or symbols -> the features of the first T: name -> (T,) values.
+
+    A value says what is known once a character is read; `capital` looks at the next one. begins:
+    whether a line begins with the first character; else its place in that line is unknown, NaN.
+    """
+    found = {
+        "quotes": _in_quotes(characters),
+        "brackets": _in_brackets(characters),
+        "line": _since(map("\n".__ne__, characters), 0 if begins else math.nan),
+        "newline": [1 if begins else math.nan, *map("\n".__eq__, characters)],
+        "capital": (each.isupper() for each in characters[1:]),
+        "word": _since(map(_in_word, characters), 0),
+    }
+    length = range(len(characters) - 1)
+    return {
+        name: [float(value) for _, value in zip(length, values, strict=False)]
+        for name, values in found.items()
+    }
+
+
+def _since(goes_on: Iterable[bool], count: float) -> Iterator[float]:
+    """How many characters went on, up to each; 0 at each that does not. count: before the first."""
+    for each in goes_on:
+        count = count + 1 if each else 0
+        yield count
+
+
+def _in_word(character: str) -> bool:
+    """Whether it is a letter or a digit, or a mark on one."""
+    return character.isalnum() or unicodedata.category(character[0])[0] == "M"
+
+
+def _in_brackets(characters: Iterable[str]) -> Iterator[bool]:
+    depth = 0
+    for each in characters:
+        kind = "" if _is_quote(each) else unicodedata.category(each[0])
+        depth = depth + 1 if kind == "Ps" else max(0, depth - (kind == "Pe"))
+        yield depth > 0
+
+
+def _in_quotes(characters: Sequence[str]) -> Iterator[bool]:
+    """Marks that only open do so anywhere, others at the start of a word; then the first mark that
+    closes it ends the quotation, for an apostrophe also the line's end.
+    """
+    opened, before = "", " "
+    for each, after in zip(characters, [*characters[1:], " "], strict=True):
+        if opened == "'" and each == "\n":
+            opened = ""
+        elif _is_quote(each) and not (before.isalnum() and after.isalnum()):
+            starts = not (before.isalnum() or after.isspace())
+            if opened:
+                opened = "" if _closes(each, opened) else opened
+            elif starts or unicodedata.category(each) in ("Ps", "Pi"):
+                opened = each
+        before = each
+        yield opened != ""
+
+
+def _is_quote(character: str) -> bool:
+    """Whether it is a quotation mark of any script, or an apostrophe."""
+    name = unicodedata.name(character[0], "")
+    return character == "'" or "QUOTATION MARK" in name or "CORNER BRACKET" in name
+
+
+def _closes(mark: str, opened: str) -> bool:
+    """Whether a mark ends what another one opened: straight ones end their like, of the others
+    double or white ones their like.
+    """
+    if "'" in (mark, opened) or '"' in (mark, opened):
+        return mark == opened
+    double = [bool({"DOUBLE", "WHITE"} & {*unicodedata.name(it).split()}) for it in (mark, opened)]
+    same = mark == opened and unicodedata.category(mark) != "Pf"
+    return double[0] == double[1] and unicodedata.category(mark) != "Ps" and not same

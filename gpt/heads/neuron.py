@@ -1,0 +1,242 @@
+"""One unit of a feed-forward layer: where it is strongest, which logits it changes directly, and a
+text coloured by it.
+
+Tensor names: N texts, T time, V vocab_size, C n_embd.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpt.blocks import Block, Cell, Column, Fold, Note, Passage, Records, Table, Title, number
+from gpt.characters import quoted
+from gpt.checks import Result, TableResult
+from gpt.config import ModelConfig, NeuronsConfig
+from gpt.errors import ConfigError
+from gpt.heads.ablation import Texts
+from gpt.heads.neurons import Neurons, hidden_of, memory_of, neurons
+from gpt.reading.gpt import CROSS, Reader
+from gpt.reading.layers import EPSILON, Array
+from gpt.vocabulary import Symbols, Vocabulary
+
+PASSAGES = 8
+BEFORE, AFTER = 40, 12  # characters of a passage around its strongest place
+LOW = 0.1  # least share of the largest value from which negative ones have passages, too
+LOGITS = 6  # characters whose logits are shown
+#: The norms of a layer with post_norm, and the two stages of whose sum each is.
+SUMS = (
+    ("norm1", "resid_pre", "proj"),
+    ("cross_norm", "resid_mid", CROSS + "proj"),
+    ("norm2", "resid_mid", "ffn_out"),
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Coloured(Result):
+    """A text, and the (n,) values of a unit after each of its characters. full: the value that has
+    the strongest colour; values of the other sign have none.
+    """
+
+    text: Symbols
+    values: Array
+    full: float
+
+    def passage(self, scale: bool = True) -> Passage:
+        """The text in colours. scale: whether their scale stands below it."""
+        eighths = 8 * np.maximum(0, self.values / (self.full or 1))
+        unit = f"eighths of {number(self.full)}, the unit's strongest value on the measured text"
+        hints = [number(value) for value in self.values.tolist()]
+        return Passage(self.text, eighths.tolist(), unit, hints=hints, scale=scale)
+
+    def blocks(self) -> list[Block]:
+        """The text in colours."""
+        return [self.passage()]
+
+
+@dataclass(frozen=True, repr=False)
+class Neuron(TableResult):
+    """One unit. survey: the measures of all units, on the same text. passages: the strongest first;
+    those with values below 0 come last.
+
+    logits: (V,), what the unit adds to each where it is strongest, directly: the means and scales
+    of later norms stay as they are there. labels: of the characters, by id. text: coloured by the
+    unit, if one was given.
+    """
+
+    layer: int
+    unit: int
+    survey: Neurons
+    passages: tuple[Coloured, ...]
+    logits: Array
+    labels: tuple[str, ...]
+    text: Coloured | None = None
+
+    @property
+    def place(self) -> str:
+        """ "L1N37" """
+        return self.survey.place(self.layer, self.unit)
+
+    @property
+    def name(self) -> str:
+        """The name that it earns, or ""."""
+        return self.survey.names[self.layer][self.unit]
+
+    def __repr__(self) -> str:
+        return f"<Neuron {self.place}: {self.name or 'no name'}, on {self.survey.measured}>"
+
+    def blocks(self) -> list[Block]:
+        """Its measures, strongest passages, the logits that it changes, and the text."""
+        at, shown = (self.layer, self.unit), self.survey.shown()
+        rows = [
+            [Cell(each.title), each.cell(*at), Cell(number(each.uniform_of(*at)))] for each in shown
+        ]
+        columns = [Column("measure", left=True), Column(self.place), Column("random")]
+        notes = [*(each.meaning for each in shown), self.survey.rule]
+        ends = [each.full for each in self.passages[1:]] + [0.0]
+        about = "the logits that it changes most at its strongest place, later norms held"
+        return [
+            Title(f"neuron {self.place}", [self.name or "no name", self.survey.measured]),
+            Table(columns, rows),
+            Fold("what these are", [Note(each) for each in notes]),
+            *(
+                each.passage(each.full != end)
+                for each, end in zip(self.passages, ends, strict=True)
+            ),
+            *(
+                [Note(about), self._changes()]
+                if self.passages
+                else [Note("its value is 0 everywhere")]
+            ),
+            *([self.text.passage()] if self.text else []),
+        ]
+
+    def _changes(self) -> Table:
+        """The characters whose logits it raises and lowers most."""
+        order = np.argsort(-self.logits, kind="stable")[:, None]
+        pairs = np.concatenate([order, order[::-1]], axis=1)[:LOGITS].tolist()
+        rows = [
+            [
+                cell
+                for id in row
+                for cell in (Cell(quoted(self.labels[id])), Cell(f"{self.logits[id]:+.2f}"))
+            ]
+            for row in pairs
+        ]
+        return Table(
+            [Column("raises", left=True), Column(), Column("lowers", left=True), Column()], rows
+        )
+
+    def records(self) -> Records:
+        """A row for each passage; the facts have the measures, the logits and the text."""
+        at, every = (self.layer, self.unit), self.survey.measures
+        numbers = {
+            each.name: {
+                "value": float(each.values[at]),
+                "error": float(each.errors[at]),
+                "random": each.uniform_of(*at),
+            }
+            for each in every
+        }
+        facts = {"unit": self.place, "name": self.name, **self.survey.facts, "values": numbers}
+        facts["logits"] = dict(zip(self.labels, self.logits.tolist(), strict=True))
+        if self.text:
+            facts["on"] = {"text": list(self.text.text), "values": self.text.values.tolist()}
+        columns = {
+            "passage": ["".join(each.text) for each in self.passages],
+            "values": [each.values.tolist() for each in self.passages],
+        }
+        return Records(columns, facts)
+
+
+def place_of(unit: str, config: ModelConfig) -> tuple[int, int]:
+    """ "L1N37" -> (1, 37). Raises ConfigError."""
+    found = re.fullmatch(r"[Ll](\d{1,4})[Nn](\d{1,7})", unit.strip())
+    layer, number = map(int, found.groups()) if found else (-1, -1)
+    if not found or layer >= config.n_layer or number >= config.ffn_hidden:
+        last = f"L{config.n_layer - 1}N{config.ffn_hidden - 1}"
+        raise ConfigError("unit", f"{unit!r} is not one of L0N0 … {last}")
+    return layer, number
+
+
+def neuron(
+    reader: Reader,
+    vocabulary: Vocabulary,
+    texts: Texts,
+    asked: NeuronsConfig,
+    at: tuple[int, int],
+    on: Texts | None = None,
+    name: str = "a text",
+    done: Callable[[float], object] = lambda share: None,
+) -> Neuron:
+    """One unit, (layer, unit), on texts, whose name is `name`. on: a text to colour. Raises as
+    `neurons`.
+    """
+    survey, (layer, unit) = (
+        neurons(reader, texts, vocabulary.characters, asked, name, done, [at]),
+        at,
+    )
+    values, peaks = _values(reader, texts, at), list[Coloured]()
+    places = [*_peaks(values, 1), *_peaks(values, -1)]
+    for n, t, full in places:
+        part = slice(max(0, t - BEFORE), min(t + 1 + AFTER, int(texts.read[n].sum())))
+        peaks.append(Coloured(vocabulary.symbols(texts.ids[n, part]), values[n, part], full))
+    n, t, full = max(places, key=lambda place: abs(place[2]), default=(0, 0, 0.0))
+    logits = _added(reader, texts.part(slice(n, n + 1)), layer, unit, t)
+    text = None
+    if on is not None:
+        text = Coloured(
+            vocabulary.symbols(on.ids[0][on.read[0]]), _values(reader, on, at)[0][on.read[0]], full
+        )
+    return Neuron(layer, unit, survey, tuple(peaks), logits, (*vocabulary.characters,), text)
+
+
+def _values(reader: Reader, texts: Texts, at: tuple[int, int]) -> Array:
+    """(N, T) values of a unit; 0 for padding."""
+    *_, hidden = hidden_of(reader, texts, at[0] + 1)
+    return np.where(texts.read, hidden[..., at[1]], 0)
+
+
+def _peaks(values: Array, sign: int) -> list[tuple[int, int, float]]:
+    """The largest of (N, T) values of a sign, apart from each other: text, place, and the largest
+    of all; none if they are near 0 beside those of the other sign.
+    """
+    left, least = sign * values.astype(np.float64), LOW * np.abs(values).max()
+    full, found = float(left.max()), list[tuple[int, int, float]]()
+    while len(found) < PASSAGES and full > least and left.max() > 0:
+        n, t = np.unravel_index(left.argmax(), left.shape)
+        found.append((int(n), int(t), sign * full))
+        left[n, max(0, t - BEFORE) : t + AFTER + 1] = 0
+    return found
+
+
+def _added(reader: Reader, text: Texts, layer: int, unit: int, place: int) -> Array:
+    """(V,) what a unit adds to the logits after one place of a text, in float64, if the mean and
+    scale of every later norm stay as they are there (as in contributions.py).
+    """
+    exact, kept, config = reader.in_float64(), dict[tuple[str, int], Array](), reader.config
+
+    def keep(name: str, at: int, stage: Array) -> Array:
+        kept[name, at] = stage[0, ..., place, :]
+        return stage
+
+    layers = range(config.n_layer)
+    exact.blocks(exact.embed(text.ids), layers, keep, **memory_of(exact, text))
+    weight, _ = exact.linear(f"blocks.{layer}.feed_forward.down")  # (C, U)
+    added = kept["ffn_hidden", layer][unit] * weight[:, unit]
+    norms = [("norm", kept["resid_post", layers[-1]])]
+    if config.post_norm:
+        sums = [(at, *each) for at in layers[layer:] for each in SUMS if (each[2], at) in kept]
+        own = 1 + [each[:2] for each in sums].index((layer, "norm2"))
+        norms = [
+            (f"blocks.{at}.{norm}", kept[x, at] + kept[out, at])
+            for at, norm, x, out in sums[own - 1 :]
+        ]
+    for norm, x in norms:
+        centred, moved = (each - each.mean() * (config.norm == "layer") for each in (x, added))
+        scale = np.sqrt((centred * centred).mean() + EPSILON)
+        added = moved / scale * exact.tensors.get(f"{norm}.weight", 1.0)
+    return exact.logits(added)
