@@ -51,7 +51,8 @@ class Neurons(shared.DrawingCommand):
         with working() as done:
             found = model.neurons(text, steps=steps, done=done, **asked)
         if form == "text":
-            self.write_blocks(found.blocks())
+            sort: dict[str, Any] = {"sort": self.given.get("sort")} if several else {}
+            self.write_blocks(found.blocks(**sort))
         elif form == "json":
             origin = {"run": model.name} if several else model.origin
             self.write_json(to_record(found.records(), origin))

@@ -39,7 +39,7 @@ RANDOM = 64  # random directions of each layer
 STRONG, SINGLE = 0.3, 0.8
 FEWEST = 3  # texts that must have a character for it to be a feature
 AT_ONCE = 32  # features
-VARIES = 1e-9  # least share of a variance that is left without one text
+VARIES = 1e-9  # least share of a variance that a part of the text has
 KEPT = ("ffn_hidden", "resid_mid", CROSS + "resid_mid", "ffn_out")  # stages
 CHARACTER = "character"
 TITLES = FEATURES | {
@@ -354,22 +354,23 @@ def correlations(follows: Array, x: Array) -> tuple[Array, Array]:
     f = np.where(known, f - f.sum(axis=(0, 1)) / np.maximum(1, known.sum(axis=(0, 1))), 0.0)
     x = x - x.mean(axis=(0, 1), dtype=np.float64)
     ones = known.swapaxes(1, 2).astype(np.float64)  # (N, K, T)
-    of_f = [each.sum(axis=1)[..., None] for each in (known, f, f * f)]  # (N, K, 1)
-    sums = [*of_f, ones @ x, ones @ (x * x), f.swapaxes(1, 2) @ x]  # and (N, K, U)
+    n, of_f, of_ff = (each.sum(axis=1)[..., None] for each in (known, f, f * f))  # (N, K, 1)
+    sums = [n, of_f, ones @ x, of_ff, ones @ (x * x), f.swapaxes(1, 2) @ x]  # and (N, K, U)
     whole = [each.sum(axis=0) for each in sums]
-    with np.errstate(all="ignore"):
-        covered, *spread = _moments(*whole)
-        values = covered / np.sqrt(spread[0] * spread[1])
-        covered, *others = _moments(*(each - part for each, part in zip(whole, sums, strict=True)))
-        vary = (others[0] > VARIES * spread[0]) & (others[1] > VARIES * spread[1])
-        without = np.where(vary, covered / np.sqrt(others[0] * others[1]), np.nan)
-        errors = np.sqrt(without.var(axis=0) * (N - 1)) if N > 1 else np.full_like(values, np.nan)
+    least = VARIES * whole[3], VARIES * (x * x).sum(axis=(0, 1))  # of a variance
+    values = _pearson(whole, least)
+    others = _pearson([each - part for each, part in zip(whole, sums, strict=True)], least)
+    errors = np.sqrt(others.var(axis=0) * (N - 1)) if N > 1 else np.full_like(values, np.nan)
     return values, errors
 
 
-def _moments(n: Array, f: Array, ff: Array, x: Array, xx: Array, fx: Array) -> tuple[Array, ...]:
-    """Sums -> n times the covariance, and the variances of the feature and the values."""
-    return fx - f * x / n, ff - f * f / n, xx - x * x / n
+def _pearson(sums: Sequence[Array], least: tuple[Array, Array]) -> Array:
+    """Correlations; NaN where a variance, times the number of positions, is not above `least`."""
+    n, f, x, ff, xx, fx = sums
+    with np.errstate(all="ignore"):
+        of_f, of_x = ff - f * f / n, xx - x * x / n
+        vary = (of_f > least[0]) & (of_x > least[1])
+        return np.where(vary, (fx - f * x / n) / np.sqrt(of_f * of_x), np.nan)
 
 
 def ablate_units(

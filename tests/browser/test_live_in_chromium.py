@@ -312,6 +312,69 @@ def test_heads_that_are_off_and_a_weight_set_by_hand_change_predictions_as_in_py
     assert "rows" not in address(page)
 
 
+def test_a_unit_colours_the_text_and_switched_off_changes_the_prediction_as_in_python(
+    open_file: OpenFile, alone: TrainedGPT, file_alone: Path
+) -> None:
+    hidden = alone.activations(SHORT, "ffn_hidden", 1)["ffn_hidden", 1][0]  # (T, U)
+    unit = int(np.abs(hidden).max(axis=0).argmax())
+    page = ready(open_file(file_alone, hash="temperature=1", width=360), SHORT)
+    assert page.locator("#unit-off").is_disabled()
+    assert page.locator("#direction button", has_text="unit").is_disabled()
+    page.locator("#unit-layer").fill("1")
+    page.locator("#unit").fill(str(len(hidden[0])))
+    assert (
+        page.locator("#unit-said").inner_text() == f"layers 0 … 1, units 0 … {len(hidden[0]) - 1}"
+    )
+    page.locator("#unit").fill(str(unit))
+    page.locator("#direction [aria-pressed=true]", has_text="unit").wait_for()
+
+    def expect_values() -> None:
+        settled(page)
+        for position in (0, 4, len(SHORT) - 1):
+            page.locator(f'#text .character[data-position="{position}"]').hover()
+            said = page.locator("#text-said").inner_text()
+            found = re.match(rf"L1N{unit} after {position} '.' (\S+) · strongest · ", said)
+            assert found, said
+            assert number(found[1]) == pytest.approx(float(hidden[position, unit]), abs=6e-4)
+
+    expect_values()
+    shades = page.locator("#text .character").evaluate_all(
+        "all => all.map(e => e.style.background)"
+    )
+    assert len(set(shades)) > 3
+    switch = page.get_by_role("switch", name="the unit")
+    assert switch.get_attribute("data-switch") == f"L1N{unit}"
+    switch.press("Space")
+    page.locator("#loss").wait_for()
+    assert switch.get_attribute("aria-checked") == "false"
+    assert page.locator("#changes-said").text_content() == f"L1N{unit} = 0"
+    expect_values()  # as before it is 0 for what follows
+
+    def off(name: str, layer: int, array: Array) -> Array:
+        if (name, layer) == ("ffn_hidden", 1):
+            array[..., unit] = 0
+        return array
+
+    expect_effect(page, alone, off)
+    patched = alone.logits(
+        SHORT, patch={("ffn_hidden", 1): lambda x: x * (np.arange(x.shape[-1]) != unit)}
+    )
+    chances = np.exp(patched[0, -1] - patched[0, -1].max())
+    np.testing.assert_allclose(nats_of(alone, SHORT, off)[1], chances / chances.sum(), rtol=1e-4)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    link = address(page)
+    assert {f"off=L1N{unit}", f"unit=L1N{unit}"} <= {*link.split("&")}
+    again = ready(open_file(file_alone, hash=link), SHORT)
+    again.locator("#loss").wait_for()
+    expect_effect(again, alone, off)
+    assert again.locator("#unit").input_value() == str(unit)
+    again.locator("#all-on").click()
+    again.locator("#loss").wait_for(state="detached")
+    again.locator("#unit").fill("")
+    again.locator("#direction [aria-pressed=true]", has_text="attends to").wait_for()
+    assert "unit=" not in address(again)
+
+
 def test_two_pinned_texts_are_compared_and_the_small_heads_are_those_of_the_text(
     open_file: OpenFile, run: TrainedGPT, file: Path
 ) -> None:

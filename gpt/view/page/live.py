@@ -236,6 +236,7 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
         defaults, names = SampleConfig(temperature=0), PAIR_OPTIONS
         of_kinds["attentions"] = {each.kind: _measured(each) for each in surveys}
         letters = model.vocabulary.letters.items()
+        of_kinds["units"] = 0
         of_kinds["folds_of"] = {side: each.folds for side, each in letters}
     help, ranges = field_help(SampleConfig, flags=False), field_ranges(SampleConfig)
     kinds_of = field_types(SampleConfig)
@@ -257,6 +258,7 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
         "heads": config.n_head,
         "head_size": config.head_size,
         "attention_only": not config.feed_forward,
+        "units": config.ffn_hidden,
         "block_size": config.block_size,
         "options": [
             {

@@ -48,6 +48,7 @@
  * @property {Record<string, Record<string, Packed>>} [more] by layer, where they fit, the stages that
  *   Inspect names, but for resid_pre
  * @property {import("./model/reading.js").Inspected | null} [inspected] on a page that computes
+ * @property {{name: string, values: Float32Array} | null} [unit] that colours the text, there
  */
 /** values: (T, characters of a position, parts), float32.
  * @typedef {{parts: Omit<import("./model/contributions.js").Part, "value">[], values: Packed}}
@@ -69,6 +70,7 @@
  * @property {string} title
  * @property {string} measured what the measures are of
  * @property {number} bits
+ * @property {number} [units] of a layer's feed-forward, on a page that computes
  * @property {string} [stored] what the file contains, on a page that computes
  * @property {{layer: number, head: number | "mean" | "rollout", stage: string,
  *   why: string}} start

@@ -1,6 +1,6 @@
 // @ts-check
 // The text: selecting a character shades the characters that it attends to, or that attend to it; or
-// each character is shaded by its surprisal.
+// each character is shaded by its surprisal, or by the value of a unit.
 
 import { css, ink, Scale } from "./colours.js";
 import { codesOf, decimals, short, signed } from "./numbers.js";
@@ -9,7 +9,7 @@ import { followCharacters, lead, make, named, part, segments, showLegend } from 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Matrix} Matrix */
 /** @typedef {import("./data.js").Subject} Subject */
-/** What the shades are. @typedef {"from" | "to" | "surprisal"} Direction */
+/** What the shades are. @typedef {"from" | "to" | "surprisal" | "unit"} Direction */
 
 const LEAST_NATS = 5; // of the scale of surprisals: ln 148
 
@@ -20,6 +20,7 @@ export function makeText(app) {
   /** @type {Direction} */
   let direction = "from";
   let drawn = "";
+  let unit = ""; // that the subject has
   /** @type {App["weights"]} */
   let shaded = "";
   let limit = 1; // of the scale: the matrix's, so that a colour means the same in both
@@ -35,6 +36,9 @@ export function makeText(app) {
     ["from", "attends to", "Shades the keys that a character looks at"],
     ["to", "is attended by", "Shades the queries that look at a character"],
     ["surprisal", "surprisal", "Shades each character by −ln of its probability, in nats"],
+    .../** @type {[string, string, string][]} */ (app.data.units
+      ? [["unit", "unit", "Shades each character by the value of the chosen unit after it"]]
+      : []),
   ], (value) => {
     direction = /** @type {Direction} */ (value);
     render();
@@ -77,12 +81,18 @@ export function makeText(app) {
   }
 
   function render() {
-    show(direction);
     const subject = lead(app);
+    const chosenUnit = subject.payload.unit?.name ?? "";
+    if (chosenUnit !== unit && (chosenUnit || direction === "unit")) {
+      direction = chosenUnit ? "unit" : "from";
+    }
+    unit = chosenUnit;
+    show(direction, (value) => value === "unit" && !unit);
     const { weights } = app;
     const rows = chosen();
     const { scale: mode, pins } = app.state;
-    const now = [app.changes, app.state.of, direction, app.dark, mode, rows, pins.join("+")].join();
+    const now = [app.changes, app.state.of, direction, unit, app.dark, mode, rows, pins.join("+")]
+      .join();
     if (now === drawn && weights === shaded) return;
     if (subject.characters !== written) write(subject);
     if (weights !== shaded && typeof weights !== "string") {
@@ -90,11 +100,12 @@ export function makeText(app) {
     }
     drawn = now;
     shaded = weights;
-    const line = direction === "surprisal"
-      ? surprisalLine(subject)
+    const own = direction === "surprisal" || direction === "unit";
+    const line = own
+      ? lineOf(subject, direction)
       : weightsLine(weights, rows, direction, subject.length);
-    const least = direction === "surprisal" ? LEAST_NATS : limit;
-    const scale = new Scale(line, direction === "surprisal" ? "fixed" : mode, app.dark, least);
+    const least = { surprisal: LEAST_NATS, unit: 0, from: limit, to: limit }[direction];
+    const scale = new Scale(line, own ? "fixed" : mode, app.dark, least);
     showLegend(part("text-legend"), scale, app.digits);
     const masked = maskOf(direction, rows);
     characters.forEach((character, position) => {
@@ -114,6 +125,8 @@ export function makeText(app) {
     if (!host.querySelector('[tabindex="0"]')) characters[0].tabIndex = 0;
     said.textContent = direction === "surprisal"
       ? surprisalSummary(subject, rows, app.digits)
+      : direction === "unit"
+      ? unitSummary(subject, rows, line.values, app.digits)
       : summary(app, subject, rows, line.values, direction);
   }
   return { host, render };
@@ -134,14 +147,29 @@ function maskOf(direction, rows) {
   const [first, last] = [Math.min(...rows), Math.max(...rows)];
   return (/** @type {number} */ position) => {
     if (direction === "surprisal") return position === 0;
+    if (direction === "unit") return false;
     return direction === "from" ? position > last : position < first;
   };
 }
 
-/** Each character's surprisal; the first has none. @param {Subject} subject @returns {Matrix} */
-function surprisalLine({ surprisals, length }) {
-  const values = Float64Array.of(NaN, ...surprisals);
-  return { rows: 1, columns: length, values, causal: false, keys: true, kind: "nats" };
+/** Each character's surprisal, of which the first has none, or value of the unit.
+ * @param {Subject} subject @param {Direction} direction @returns {Matrix} */
+function lineOf({ surprisals, length, payload }, direction) {
+  const nats = direction === "surprisal";
+  const values = Float64Array.from(nats ? [NaN, ...surprisals] : payload.unit?.values ?? []);
+  const kind = nats ? "nats" : "signed";
+  return { rows: 1, columns: length, values, causal: false, keys: true, kind };
+}
+
+/** @param {Subject} subject @param {number[]} rows @param {Float64Array} values @param {number} digits */
+function unitSummary(subject, rows, values, digits) {
+  const each = (/** @type {number} */ row) =>
+    `${named(subject, row)} ${short(values[row], digits)}`;
+  const order = Array.from(values.keys()).sort((i, j) => Math.abs(values[j]) - Math.abs(values[i]));
+  const [here, most] = [rows.slice(0, 6), order.slice(0, 4)].map((list) => list.map(each));
+  return [`${subject.payload.unit?.name} after ${here.join(", ")}`, "strongest", ...most].join(
+    " · ",
+  );
 }
 
 /**

@@ -4,7 +4,7 @@
 
 import { decimals, short } from "../numbers.js";
 import { make, named, part, say, segments } from "../parts.js";
-import { nameOf, titleOf } from "./changes.js";
+import { nameOf, nameOfUnit, titleOf } from "./changes.js";
 
 /** @typedef {import("../parts.js").App} App */
 /** @typedef {import("./changes.js").How} How */
@@ -25,6 +25,7 @@ export function makeAsk(app, session) {
   const all = /** @type {HTMLButtonElement} */ (part("all-on"));
   all.addEventListener("click", () => {
     model.off.clear();
+    model.units.clear();
     model.rows = [];
     session.changed();
   });
@@ -95,6 +96,42 @@ export function makeByHand(app, session) {
     slider.disabled = session.fixed !== "" || subject.allowed(query) === 1;
     say(value, short(weight, 3));
     reset.hidden = !session.model.rowOf(place, query);
+  }
+  return { host, render };
+}
+
+/** The unit that colours the text, and its switch. @param {Session} session */
+export function makeUnit(session) {
+  const input = (/** @type {string} */ id) => /** @type {HTMLInputElement} */ (part(id));
+  const [layer, number] = [input("unit-layer"), input("unit")];
+  const off = /** @type {HTMLButtonElement} */ (part("unit-off"));
+  const host = part("units");
+  const { layers, units = 0 } = session.data;
+  host.hidden = !units;
+  layer.max = String(layers - 1);
+  number.max = String(units - 1);
+  const take = () => {
+    session.neuron = session.unitOf(`L${layer.value}N${number.value}`);
+    session.changed();
+  };
+  layer.addEventListener("input", take);
+  number.addEventListener("input", take);
+  off.addEventListener("click", () => {
+    if (session.neuron) session.model.toggleUnit(session.neuron);
+    session.changed();
+  });
+  function render() {
+    const { neuron: unit, model } = session;
+    if (unit && !host.contains(document.activeElement)) {
+      [layer.value, number.value] = [String(unit.layer), String(unit.unit)];
+    }
+    const name = unit ? nameOfUnit(unit) : "";
+    off.disabled = !unit;
+    off.dataset.switch = name;
+    off.ariaChecked = String(!model.units.has(name));
+    say(off, model.units.has(name) ? "off" : "on");
+    const refused = number.value !== "" && !unit;
+    say(part("unit-said"), refused ? `layers 0 … ${layers - 1}, units 0 … ${units - 1}` : "");
   }
   return { host, render };
 }

@@ -1,14 +1,15 @@
 // @ts-check
-// What the user has changed of the model: heads that are switched off, weights set by hand, the step
-// of training. Knows no elements of the page.
+// What the user has changed of the model: heads and units that are switched off, weights set by hand,
+// the step of training. Knows no elements of the page.
 
 /** kind: of attention, in a model with an encoder. @typedef {{kind?: string, layer: number, head: number}} Head */
 /** The heads of a kind of attention. @typedef {{kind?: string, layers: number, heads: number}} Group */
 /** A row of weights that the user has set: of a query of a head, from key 0 on; `key` has the `weight` that
  * the user chose, `computed` is the row before that, `text` the text up to the query.
  * @typedef {Head & {query: number, key: number, weight: number, weights: Float32Array, computed: Float32Array, text: string}} HandSet */
+/** A unit of a layer's feed-forward. @typedef {import("../model/attention.js").Unit} Unit */
 /** As Changes of model/attention.js, with the kinds of attention.
- * @typedef {{heads: (Head & {value: Float32Array | null})[], rows: HandSet[]}} AllChanges */
+ * @typedef {{heads: (Head & {value: Float32Array | null})[], rows: HandSet[], units: Unit[]}} AllChanges */
 /** What a head's output becomes: zeros, or its mean. @typedef {"zero" | "mean"} How */
 
 export class Model {
@@ -17,6 +18,8 @@ export class Model {
     this.means = means;
     /** @type {Map<string, Head>} By their names. */
     this.off = new Map();
+    /** @type {Map<string, Unit>} Units that are 0, by their names. */
+    this.units = new Map();
     /** @type {How} */
     this.how = "zero";
     /** @type {HandSet[]} */
@@ -26,7 +29,7 @@ export class Model {
 
   /** Whether it differs from the model in the file. */
   get changed() {
-    return this.off.size > 0 || this.rows.length > 0;
+    return this.off.size > 0 || this.units.size > 0 || this.rows.length > 0;
   }
 
   /** Whether the mean outputs of heads are known. */
@@ -42,9 +45,17 @@ export class Model {
     this.rows = this.rows.filter(({ kind, layer }) => kind === head.kind && layer <= head.layer);
   }
 
+  /** @param {Unit} unit */
+  toggleUnit(unit) {
+    const name = nameOfUnit(unit);
+    if (!this.units.delete(name)) this.units.set(name, unit);
+    this.rows = this.rows.filter(({ layer }) => layer <= unit.layer);
+  }
+
   /** A copy that later changes do not affect. */
   copy() {
-    return Object.assign(new Model(this.means), this, { off: new Map(this.off) });
+    const own = { off: new Map(this.off), units: new Map(this.units) };
+    return Object.assign(new Model(this.means), this, own);
   }
 
   /** The same step without changes. */
@@ -80,7 +91,7 @@ export class Model {
     if (!this.changed) return null;
     const mean = this.how === "mean" ? this.means[this.step] : {};
     const heads = [...this.off].map(([name, head]) => ({ ...head, value: mean[name] ?? null }));
-    return { heads, rows: this.rows };
+    return { heads, rows: this.rows, units: [...this.units.values()] };
   }
 
   /** The changes in words. */
@@ -88,6 +99,8 @@ export class Model {
     const heads = [...this.off.values()].map(titleOf);
     const few = heads.length > 4 ? [`${heads.length} heads`] : heads;
     const parts = few.length ? [`${few.join(", ")} ${this.how === "mean" ? "= mean" : "off"}`] : [];
+    const units = [...this.units.keys()];
+    if (units.length) parts.push(`${units.length > 4 ? `${units.length} units` : units} = 0`);
     if (this.rows.length) parts.push("weights set by hand");
     return parts.join(", ");
   }
@@ -120,6 +133,11 @@ export function headsOf({ kind, layers, heads }) {
 /** "0.1", "cross.0.1" @param {Head} head */
 export function nameOf({ kind, layer, head }) {
   return [...kind ? [kind] : [], layer, head].join(".");
+}
+
+/** "L1N37" @param {Unit} unit */
+export function nameOfUnit({ layer, unit }) {
+  return `L${layer}N${unit}`;
 }
 
 /** "L0 H1", "cross L0 H1" @param {Head} head */

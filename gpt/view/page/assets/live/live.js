@@ -1,7 +1,7 @@
 // @ts-check
 // The page of a model without an encoder.
 
-import { makeAsk, makeByHand } from "./ask.js";
+import { makeAsk, makeByHand, makeUnit } from "./ask.js";
 import { Editor } from "./editor.js";
 import { Session } from "./session.js";
 import { start } from "./start.js";
@@ -18,6 +18,6 @@ start({
       const both = options.only() ? null : subject.payload.next ?? null;
       return scores && drawnNext(session, scores, options.drawing, both);
     };
-    return [makeAsk(app, session), makeByHand(app, session)];
+    return [makeAsk(app, session), makeByHand(app, session), makeUnit(session)];
   },
 });

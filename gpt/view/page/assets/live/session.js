@@ -6,7 +6,7 @@ import { ASKED, Subject } from "../data.js";
 import { beforeAll, windowStart } from "../model/sampler.js";
 import { codesOf, unpack } from "../numbers.js";
 import { make } from "../parts.js";
-import { headsOf, Model, nameOf, withWeight } from "./changes.js";
+import { headsOf, Model, nameOf, nameOfUnit, withWeight } from "./changes.js";
 import { foldedNote, symbolsOf, unitsOf } from "./fold.js";
 import { Options } from "./write.js";
 
@@ -32,6 +32,7 @@ import { Options } from "./write.js";
  * @property {number} head_size
  * @property {boolean} attention_only
  * @property {number} block_size
+ * @property {number} [units] of a layer's feed-forward, without an encoder
  * @property {import("../payload.js").Measure[]} measures
  * @property {(string | null)[][] | null} kinds
  * @property {import("./write.js").Option[]} options
@@ -48,6 +49,7 @@ import { Options } from "./write.js";
 const MOST_MARKED = 400; // characters of a text with marks
 const MOST_NAMED = 4; // unknown characters that are named
 const LONGEST_TOUR = 100_000; // characters; as in tour.py
+const UNIT = /^L(\d{1,4})N(\d{1,7})$/; // its name
 const ROW = /^(.+):(\d{1,7}):(\d{1,7})=([\d.]{1,9})$/; // head, query, key, weight
 
 export class Session {
@@ -80,6 +82,8 @@ export class Session {
     /** Rows of weights to set by hand when the numbers have arrived, as in the address.
      * @type {string[]} */
     this.pending = [];
+    /** The unit that colours the text. @type {import("./changes.js").Unit | null} */
+    this.neuron = null;
     this.tour = ""; // that of the address, instead of the file's
     this.stop = ""; // of the tour: "3", "3!" if its answer is shown
     /** What to do once, when the answer to the next question is shown. */
@@ -109,6 +113,12 @@ export class Session {
   /** A head of those that are shown. @param {number} layer @param {number} head @returns {import("./changes.js").Head} */
   place(layer, head) {
     return { layer, head };
+  }
+
+  /** The unit of this name, if there is one. @param {string} name */
+  unitOf(name) {
+    const [layer, unit] = (UNIT.exec(name) ?? []).slice(1).map(Number);
+    return layer < this.data.layers && unit < (this.data.units ?? 0) ? { layer, unit } : null;
   }
 
   /** Why weights cannot be set by hand now; nothing if they can. @returns {string} */
@@ -243,6 +253,7 @@ export class Session {
         ? /** @type {import("../model/reading.js").Inspect} */ ({ layer, stage })
         : null,
       logit: { position, id: id(next), against: id(against) },
+      unit: this.neuron,
     };
   }
 
@@ -275,7 +286,8 @@ export class Session {
     const more = {
       tour: this.tour,
       stop: this.stop,
-      off: [...model.off.keys()].join(),
+      off: [...model.off.keys(), ...model.units.keys()].join(),
+      unit: this.neuron ? nameOfUnit(this.neuron) : "",
       how: model.how === "zero" ? "" : model.how,
       step: model.step === data.models.length - 1 ? "" : String(data.models[model.step].step),
       text: share ? this.text : "",
@@ -297,9 +309,13 @@ export class Session {
     model.rows = [];
     this.pending = more.rows.split(",").filter(Boolean);
     model.off = new Map();
+    model.units = new Map();
+    this.neuron = this.unitOf(more.unit);
     for (const name of more.off.split(",")) {
       const head = every.find((each) => nameOf(each) === name);
+      const unit = this.unitOf(name);
       if (head) model.off.set(name, head);
+      if (unit) model.units.set(name, unit);
     }
     const step = data.models.findIndex(({ step }) => String(step) === more.step);
     model.step = step < 0 ? data.models.length - 1 : step;
@@ -315,7 +331,7 @@ export class Session {
   subjectOf(answer, asked, name) {
     const { data } = this;
     const vocabulary = { characters: this.all, labels: data.vocabulary_labels };
-    const { ids, step, changes } = /** @type {Ask} */ (asked);
+    const { ids, step, changes, unit } = /** @type {Ask} */ (asked);
     return new Subject({
       ...answer,
       name,
@@ -330,6 +346,7 @@ export class Session {
       lens: { ...answer.lens, ...vocabulary },
       experts: answer.experts && { ...answer.experts, ...vocabulary },
       replaced: changes?.heads,
+      unit: unit ? { name: nameOfUnit(unit), values: answer.unit } : null,
     }, this.textOf(ids.slice(answer.begin)));
   }
 }

@@ -31,6 +31,7 @@ import { windowStart } from "./sampler.js";
  * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} next
  * @property {import("./contributions.js").Contributions | null} contributions to the asked logit
  * @property {import("./reading.js").Inspected | null} inspected the asked stage
+ * @property {Float32Array | null} unit (T,) values of the asked unit
  */
 
 export const MOST_SHOWN = 8; // characters of a list
@@ -58,8 +59,8 @@ export class Analysis {
   }
 
   /** Everything about a text of one or more characters.
-   * @param {Pick<import("./worker.js").Ask, "ids" | "logit" | "inspect">} ask @returns {Findings} */
-  read({ ids, logit, inspect }) {
+   * @param {Pick<import("./worker.js").Ask, "ids" | "logit" | "inspect" | "unit">} ask @returns {Findings} */
+  read({ ids, logit, inspect, unit }) {
     const { reading, gpt, lens } = this;
     const begin = windowStart(ids.length, gpt.config.block_size);
     const window = ids.slice(begin);
@@ -83,6 +84,7 @@ export class Analysis {
       next: this.#next(window.length - 1),
       contributions: contributionsOf(reading, logit),
       inspected: reading.inspect(inspect),
+      unit: reading.unit(unit),
     };
   }
 

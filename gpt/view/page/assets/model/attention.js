@@ -10,13 +10,15 @@ import { multiplyOne } from "./linear.js";
 /** @typedef {Float32Array<ArrayBuffer>} Numbers */
 /** What comes before and after attention: its norm, its output, and with post_norm the norm of the sum.
  * @typedef {{norm1: Norm, proj: Linear, after1: Norm | null}} Sublayer */
+/** A unit of a layer's feed-forward. @typedef {{layer: number, unit: number}} Unit */
 /**
  * Replacements while the model computes, as patches of gpt/heads/activations.py. heads: their output
  * is 0 (value null) or `value`, D numbers, at every position. rows: the weights of one query, of
- * the keys that it may read.
+ * the keys that it may read. units: they are 0 at every position.
  * @typedef {object} Changes
  * @property {{layer: number, head: number, value: Float32Array | null}[]} heads
  * @property {{layer: number, head: number, query: number, weights: Float32Array}[]} rows
+ * @property {Unit[]} [units]
  */
 
 /**

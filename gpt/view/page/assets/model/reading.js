@@ -4,6 +4,7 @@
 // T positions, C n_embd, H heads, D head_size, V vocab_size.
 
 import { Attention, withRoom } from "./attention.js";
+import { Linear } from "./linear.js";
 
 /** @typedef {import("./gpt.js").Gpt} Gpt */
 /** @typedef {import("./attention.js").Changes} Changes */
@@ -29,6 +30,7 @@ export class Reading {
     const { n_layer, n_embd } = gpt.config;
     this.gpt = gpt;
     this.keys = keys;
+    this.off = changes?.units ?? [];
     /** @type {number[]} The text. */
     this.ids = [];
     /** The input of each layer, and the output of the last one; (T, C) each. */
@@ -138,8 +140,30 @@ export class Reading {
         ffn_hidden[n * width + i] = activation(wide[from], wide[from + half]);
       }
     }
+    for (const off of this.off) {
+      for (let n = 0; off.layer === layer && n < count; n++) ffn_hidden[n * width + off.unit] = 0;
+    }
     down.apply(ffn_hidden, 0, count, ffn, 0);
     return { norm2, ffn_hidden, ffn };
+  }
+
+  /** (T,) values of a unit, also of one that is 0 for what follows; null if none is asked for.
+   * @param {import("./attention.js").Unit | null} [asked] */
+  unit(asked) {
+    if (!asked) return null;
+    const { gpt, length } = this;
+    const { n_embd, ffn_up, ffn_hidden } = gpt.config;
+    const { norm2, up: { weight, bias } } = gpt.layers[asked.layer];
+    const x = this.attention[asked.layer].result(0, length);
+    for (let at = 0; at < x.length; at += n_embd) norm2(x, at, x, at);
+    const row = (/** @type {number} */ n) => {
+      const result = new Float32Array(length);
+      const part = weight.subarray(n * n_embd, (n + 1) * n_embd);
+      new Linear(part, bias?.subarray(n, n + 1), n_embd).apply(x, 0, length, result, 0);
+      return result;
+    };
+    const gated = row(asked.unit + ffn_up - ffn_hidden); // the same row if nothing is gated
+    return row(asked.unit).map((value, n) => gpt.activation(value, gated[n]));
   }
 
   /** The attentions of a layer, in order. @param {number} layer */

@@ -15,10 +15,11 @@ import { Writer } from "./sampler.js";
 /** @typedef {import("./sampler.js").SampleOptions} SampleOptions */
 /**
  * A text for one of the file's models. logit: whose contributions are wanted, after a position of the
- * window. inspect: a stage that is wanted, too.
+ * window. inspect, unit: a stage, and a unit's values, that are wanted, too.
  * @typedef {{ids: number[], step: number, changes: Changes | null,
  *   logit?: import("./contributions.js").AskedLogit | null,
- *   inspect?: import("./reading.js").Inspect | null}} Ask
+ *   inspect?: import("./reading.js").Inspect | null,
+ *   unit?: import("./attention.js").Unit | null}} Ask
  */
 /** @typedef {Findings & {proof: Proof}} Answer */
 /** `more`: continues the writing before, if the text, the model and the options are still the same.
