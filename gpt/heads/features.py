@@ -50,7 +50,7 @@ def _since(goes_on: Iterable[bool], count: float) -> Iterator[float]:
 
 def _in_word(character: str) -> bool:
     """Whether it is a letter or a digit, or a mark on one."""
-    return character.isalnum() or unicodedata.category(character[0])[0] == "M"
+    return character[0].isalnum() or unicodedata.category(character[0])[0] == "M"
 
 
 def _in_brackets(characters: Iterable[str]) -> Iterator[bool]:
