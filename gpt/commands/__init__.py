@@ -41,7 +41,7 @@ COMMANDS = {
     "attn": "Show what attention heads do with a text: every stage, every number checked.",
     "circuits": "Show which character a head looks for (qk), and which one it then writes (ov).",
     "heads": "Rank every head by what it does, compared with a head of uniform attention.",
-    "neurons": "Rank the feed-forward units by what they follow, compared with random directions.",
+    "neurons": "Rank every unit by what it follows in a text, compared with random directions.",
     "next": "Show what the model expects next, and what temperature and filters change.",
     "why": "Show what each part of the model adds to the next character's logit: the exact sum.",
     "eval": "How well a model predicts a text: nats and bits per character, perplexity.",

@@ -19,7 +19,7 @@ FORMS: dict[str, Literal["text", "json", "csv"]] = {
 
 
 class Neurons(shared.DrawingCommand):
-    """Rank the feed-forward units by what they follow, compared with random directions."""
+    """Rank every unit by what it follows in a text, compared with random directions."""
 
     file: Annotated[
         str | None,

@@ -19,6 +19,7 @@ from gpt.config import ModelConfig, NeuronsConfig
 from gpt.errors import ConfigError
 from gpt.heads.ablation import Texts
 from gpt.heads.neurons import Neurons, hidden_of, memory_of, neurons
+from gpt.heads.survey import head_name
 from gpt.reading.gpt import CROSS, Reader
 from gpt.reading.layers import EPSILON, Array
 from gpt.vocabulary import Symbols, Vocabulary
@@ -31,7 +32,7 @@ LOGITS = 6  # characters whose logits are shown
 SUMS = (
     ("norm1", "resid_pre", "proj"),
     ("cross_norm", "resid_mid", CROSS + "proj"),
-    ("norm2", "resid_mid", "ffn_out"),
+    ("norm2", CROSS + "resid_mid", "ffn_out"),
 )
 
 
@@ -78,7 +79,7 @@ class Neuron(TableResult):
     @property
     def place(self) -> str:
         """ "L1N37" """
-        return self.survey.place(self.layer, self.unit)
+        return head_name(self.layer, self.unit, self.survey.letter)
 
     @property
     def name(self) -> str:
@@ -96,21 +97,18 @@ class Neuron(TableResult):
         ]
         columns = [Column("measure", left=True), Column(self.place), Column("random")]
         notes = [*(each.meaning for each in shown), self.survey.rule]
-        ends = [each.full for each in self.passages[1:]] + [0.0]
+        passages = [
+            each.passage(scale=each.full not in [later.full for later in self.passages[n + 1 :]])
+            for n, each in enumerate(self.passages)
+        ]
         about = "the logits that it changes most at its strongest place, later norms held"
         return [
             Title(f"neuron {self.place}", [self.name or "no name", self.survey.measured]),
             Table(columns, rows),
             Fold("what these are", [Note(each) for each in notes]),
-            *(
-                each.passage(each.full != end)
-                for each, end in zip(self.passages, ends, strict=True)
-            ),
-            *(
-                [Note(about), self._changes()]
-                if self.passages
-                else [Note("its value is 0 everywhere")]
-            ),
+            *passages,
+            Note(about if passages else "its value is 0 everywhere"),
+            *([self._changes()] if passages else []),
             *([self.text.passage()] if self.text else []),
         ]
 
@@ -229,11 +227,14 @@ def _added(reader: Reader, text: Texts, layer: int, unit: int, place: int) -> Ar
     added = kept["ffn_hidden", layer][unit] * weight[:, unit]
     norms = [("norm", kept["resid_post", layers[-1]])]
     if config.post_norm:
-        sums = [(at, *each) for at in layers[layer:] for each in SUMS if (each[2], at) in kept]
-        own = 1 + [each[:2] for each in sums].index((layer, "norm2"))
+        every = [(at, *each) for at in layers[layer:] for each in SUMS if (each[2], at) in kept]
+        first = [each[:2] for each in every].index((layer, "norm2"))
         norms = [
-            (f"blocks.{at}.{norm}", kept[x, at] + kept[out, at])
-            for at, norm, x, out in sums[own - 1 :]
+            (
+                f"blocks.{at}.{norm}",
+                kept.get((x, at), kept[x.removeprefix(CROSS), at]) + kept[y, at],
+            )
+            for at, norm, x, y in every[first:]
         ]
     for norm, x in norms:
         centred, moved = (each - each.mean() * (config.norm == "layer") for each in (x, added))

@@ -20,13 +20,13 @@ import numpy.typing as npt
 
 from gpt.blocks import Block, Cell, Column, Fold, Note, Table, Title, number
 from gpt.characters import quoted
-from gpt.config import Ablation, NeuronsConfig
+from gpt.config import Ablation, AttentionKind, NeuronsConfig
 from gpt.devices import cores, require_memory
 from gpt.errors import ConfigError
 from gpt.heads.ablation import REPLACED_BY, Texts, other_windows
 from gpt.heads.features import FEATURES, features
 from gpt.heads.measures import CERTAIN, Measure, places, standard_errors
-from gpt.heads.survey import ADVICE, Survey, sorted_places
+from gpt.heads.survey import ADVICE, Survey, head_name, sorted_places
 from gpt.reading.decode import on_cores
 from gpt.reading.gpt import CROSS, Reader
 from gpt.reading.layers import Array
@@ -116,8 +116,20 @@ class Neurons(Survey):
     sort: str | None = None
     top: int = NeuronsConfig.top
 
-    what, even, rule, title = "unit", "random", RULE, "neurons"
+    what, letter, even, rule, title = "unit", "N", "random", RULE, "neurons"
     caveat = "a correlation is not an effect"
+
+    def __repr__(self) -> str:
+        layers, units = self.measures[0].values.shape
+        whose = f"{counted(layers, 'layer')} × {counted(units, 'unit')}"
+        return f"<Neurons of {whose} on {self.measured}: {self.named}>"
+
+    @property
+    def named(self) -> str:
+        """How many units have which name."""
+        groups = Counter(name.split(" '")[0] for row in self.names for name in row if name)
+        counts = ", ".join(f"{count:,} {name}" for name, count in groups.most_common())
+        return f"named: {counts}" if counts else "no unit gets a name"
 
     @property
     def features(self) -> list[UnitMeasure]:
@@ -148,18 +160,9 @@ class Neurons(Survey):
         for at in zip(*np.nonzero(best >= 0), strict=True):
             found = self.features[best[at]]
             which = found.characters
-            names[at] = found.title if which is None else f"character {quoted(which[at])}"
-            names[at] += ", falls" * bool(found.values[at] < 0)
+            falls = ", falls" * bool(found.values[at] < 0)
+            names[at] = found.title + falls + (f" {quoted(which[at])}" if which is not None else "")
         return names.tolist()  # type: ignore[no-any-return]
-
-    @staticmethod
-    def place(layer: int, number: int) -> str:
-        """ "L1N37" """
-        return f"L{layer}N{number}"
-
-    def group(self, name: str) -> str:
-        """A name without the character."""
-        return TITLES[CHARACTER][0] if name.startswith("character ") else name
 
     @property
     def most(self) -> int:
@@ -194,12 +197,10 @@ class Neurons(Survey):
         the largest values of random directions. Raises ConfigError.
         """
         chosen, names, top = self.shown(every), self.names, top or self.top
-        groups = Counter(self.group(name) for row in names for name in row if name)
-        named = [f"{count:,} {name}" for name, count in groups.most_common()]
         columns = [Column("unit", left=True), Column("name", left=True)]
         rows, units = list[list[Cell]](), self.measures[0].values.size
         for at in self.ranking(sort)[:top]:
-            begin = Cell(self.place(*at)), Cell(names[at[0]][at[1]] or "–")
+            begin = Cell(head_name(*at, self.letter)), Cell(names[at[0]][at[1]] or "–")
             rows.append([*begin, *(each.cell(*at) for each in chosen)])
         for layer in range(len(names)):
             texts = ["/" if m.characters is not None else m.random(layer, 0) for m in chosen]
@@ -212,7 +213,7 @@ class Neurons(Survey):
         effect = "Δloss of these alone" if ablated else "--ablate mean measures their effect"
         return [
             Title(self.title, [self.measured]),
-            Note(f"named: {', '.join(named)}" if named else "no unit gets a name"),
+            Note(self.named),
             Table([*columns, *(Column(each.title) for each in chosen)], rows, labels=2),
             Fold("what the columns mean", [Note(each) for each in meanings]),
             Note(self.rule),
@@ -262,7 +263,8 @@ def neurons(
         for n, name in enumerate(TITLES)
     ]
     measures[-1] = replace(measures[-1], characters=np.array([*characters], object)[ids])
-    found = Neurons(tuple(measures), N, T, text, None, asked.sort, asked.top)
+    kind: AttentionKind | None = None if texts.sources is None else "decoder"
+    found = Neurons(tuple(measures), N, T, text, kind, asked.sort, asked.top)
     if not asked.ablate:
         found.ranking()  # raises for an unknown measure
         return found

@@ -86,7 +86,7 @@ class Survey(TableResult):
     kind: AttentionKind | None = None
     paths: Paths | None = None
 
-    what, even, caveat = "head", "uniform", CAVEAT
+    what, letter, even, caveat = "head", "H", "uniform", CAVEAT
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
         """Measure -> (L, H) values."""
@@ -121,15 +121,6 @@ class Survey(TableResult):
     def most(self) -> int | None:
         """How many heads tables show; None: all."""
         return None
-
-    @staticmethod
-    def place(layer: int, number: int) -> str:
-        """ "L0H0" """
-        return head_name(layer, number)
-
-    def group(self, name: str) -> str:
-        """What heads of this name are counted as."""
-        return name
 
     @property
     def measured(self) -> str:
@@ -406,8 +397,8 @@ class Development(TableResult):
         since, last = self.named_since(), self.kinds[-1]
         named: dict[tuple[int, str], list[str]] = {}
         for place in zip(*np.nonzero(last != ""), strict=True):
-            key = int(since[place]), self.last.group(str(last[place]))
-            named.setdefault(key, []).append(self.last.place(*place))
+            key = int(since[place]), str(last[place]).split(" '")[0]  # of every character
+            named.setdefault(key, []).append(head_name(place[0], place[1], self.last.letter))
         return [
             f"{name} since step {step:,}: {some(heads, MOST_NAMED, ', ')}"
             for (step, name), heads in sorted(named.items())
@@ -427,7 +418,11 @@ class Development(TableResult):
             curve = (values[points, layer, head] - low) / max(1e-9, high - low)
             kind = str(self.kinds[-1, layer, head]) or "–"
             cells = [self.surveys[n].measures[place].cell(layer, head, errors=False) for n in some]
-            begin = [Cell(self.last.place(layer, head)), Cell(kind), Cell("", curve=curve.tolist())]
+            begin = [
+                Cell(head_name(layer, head, self.last.letter)),
+                Cell(kind),
+                Cell("", curve=curve.tolist()),
+            ]
             rows.append([*begin, *cells])
         return Table(columns, rows, labels=2)
 

@@ -688,7 +688,7 @@ class TrainedGPT(Shown):
 
         asked, reader, known = NeuronsConfig(**options), self.reader, self.vocabulary
         require(unit is not None or on is None, "on", "give the unit that colours it: `unit`")
-        one_step = "one step only; leave `steps` out"
+        one_step = "measures one step, not several"
         require(steps is None or unit is None, "unit", one_step)
         require(steps is None or asked.ablate is None, "ablate", one_step)
         text, name = self._measured(text, name)

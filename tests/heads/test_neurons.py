@@ -17,6 +17,7 @@ from gpt.errors import ConfigError, TextError
 from gpt.heads import neurons as module
 from gpt.heads.ablation import Texts
 from gpt.heads.neurons import Neurons, ablate_units, correlations, neurons
+from gpt.heads.survey import head_name
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import surprisals
@@ -62,9 +63,9 @@ def test_units_planted_in_a_model_earn_their_names_and_others_none() -> None:
     tensors["blocks.0.feed_forward.up.weight"] = up
     texts = Texts.of_windows(windows())
     found = neurons(Reader(reader.config, tensors), texts, CHARACTERS, NeuronsConfig())
-    named = {found.place(*at): found.names[at[0]][at[1]] for at in np.ndindex(2, len(up))}
+    named = {head_name(*at, "N"): found.names[at[0]][at[1]] for at in np.ndindex(2, len(up))}
     assert {place: name for place, name in named.items() if name} == {
-        "L0N5": "character 'c'",
+        "L0N5": "one character 'c'",
         "L0N7": "after newline",
     }
     assert {*found.ranking()[:2]} == {(0, 5), (0, 7)}
@@ -121,12 +122,12 @@ def test_each_feature_names_the_unit_that_follows_it_and_a_falling_one_says_so(
         "line": "place in line",
         "falls": "place in line, falls",
         "word": "place in word",
-        "letter": "character 'd', falls",
+        "letter": "one character, falls 'd'",
     }
     rows = found.records().columns
     assert rows["character_of"][[*rows["unit"]].index(65)] == "d"
     first = [found.names[0][unit] for _, unit in found.ranking()[:6]]
-    assert len({*map(found.group, first)}) == 6  # the strongest of each name first
+    assert len({name.split(" '")[0] for name in first}) == 6  # the strongest of each name first
 
 
 def test_a_name_needs_three_errors_above_random_directions() -> None:
