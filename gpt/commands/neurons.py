@@ -28,11 +28,6 @@ class Neurons(shared.DrawingCommand):
     step: Annotated[
         str, "best, last, a kept step's number; measures over training: several, 0:200:800, or all."
     ] = "best"
-    unit: Annotated[
-        str | None,
-        "One unit, as L1N37: layer 1, unit 37; its strongest passages, the logits that it changes.",
-    ] = None
-    on: Annotated[str | None, "With --unit: also colour this text by it."] = None
     given: Annotated[dict[str, Any], options_of(NeuronsConfig)]
     output: Annotated[Path | None, shared.output_option("File: .txt, .json, .csv.")] = None
     data: Data = Path("data")
@@ -44,12 +39,11 @@ class Neurons(shared.DrawingCommand):
         form, several = self.form(FORMS), self.several_steps is not None
         model = self.open(self.run, "last" if several else self.step).prove()
         text, name = self.text_or_split(model, self.file, self.data)
-        asked: dict[str, Any] = {**self.given, "unit": self.unit, "name": name}
-        if self.on is not None:
-            asked["on"] = shared.known_text(model, self.on, self.unknown)
+        if self.given.get("on"):
+            self.given["on"] = shared.known_text(model, self.given["on"], self.unknown)
         steps = self.numbers_of_steps(model)
         with working() as done:
-            found = model.neurons(text, steps=steps, done=done, **asked)
+            found = model.neurons(text, steps=steps, name=name, done=done, **self.given)
         if form == "text":
             sort: dict[str, Any] = {"sort": self.given.get("sort")} if several else {}
             self.write_blocks(found.blocks(**sort))

@@ -46,6 +46,8 @@ class NeuronsOptions(TypedDict, total=False):
     ablate: Literal["mean", "zero", "resample"] | None
     sort: str | None
     top: int
+    unit: str | None
+    on: str | None
 
 class EvalOptions(TypedDict, total=False):
     chars: bool

@@ -9,16 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from gpt.blocks import Block, Cell, Column, Fold, Note, Passage, Records, Table, Title, number
+from gpt.blocks import Block, Cell, Column, Fold, Note, Passage, Records, Table, Title
+from gpt.blocks import number as in_words
 from gpt.characters import quoted
 from gpt.checks import Result, TableResult
 from gpt.config import ModelConfig, NeuronsConfig
 from gpt.errors import ConfigError
 from gpt.heads.ablation import Texts
-from gpt.heads.neurons import Neurons, hidden_of, memory_of, neurons
+from gpt.heads.neurons import Neurons, forwards, neurons, values_of
 from gpt.heads.survey import head_name
 from gpt.reading.gpt import CROSS, Reader
 from gpt.reading.layers import EPSILON, Array
@@ -49,13 +51,9 @@ class Coloured(Result):
     def passage(self, scale: bool = True) -> Passage:
         """The text in colours. scale: whether their scale stands below it."""
         eighths = 8 * np.maximum(0, self.values / (self.full or 1))
-        unit = f"eighths of {number(self.full)}, the unit's strongest value on the measured text"
-        hints = [number(value) for value in self.values.tolist()]
+        unit = f"eighths of {in_words(self.full)}, the unit's strongest value on the measured text"
+        hints = [in_words(value) for value in self.values.tolist()]
         return Passage(self.text, eighths.tolist(), unit, hints=hints, scale=scale)
-
-    def blocks(self) -> list[Block]:
-        """The text in colours."""
-        return [self.passage()]
 
 
 @dataclass(frozen=True, repr=False)
@@ -92,9 +90,7 @@ class Neuron(TableResult):
     def blocks(self) -> list[Block]:
         """Its measures, strongest passages, the logits that it changes, and the text."""
         at, shown = (self.layer, self.unit), self.survey.shown()
-        rows = [
-            [Cell(each.title), each.cell(*at), Cell(number(each.uniform_of(*at)))] for each in shown
-        ]
+        rows = [[Cell(each.title), each.cell(*at), Cell(each.random(*at))] for each in shown]
         columns = [Column("measure", left=True), Column(self.place), Column("random")]
         notes = [*(each.meaning for each in shown), self.survey.rule]
         passages = [
@@ -114,40 +110,31 @@ class Neuron(TableResult):
 
     def _changes(self) -> Table:
         """The characters whose logits it raises and lowers most."""
-        order = np.argsort(-self.logits, kind="stable")[:, None]
-        pairs = np.concatenate([order, order[::-1]], axis=1)[:LOGITS].tolist()
+        order = np.argsort(-self.logits, kind="stable")
         rows = [
             [
-                cell
-                for id in row
-                for cell in (Cell(quoted(self.labels[id])), Cell(f"{self.logits[id]:+.2f}"))
+                Cell(text)
+                for id in pair
+                for text in (quoted(self.labels[id]), f"{self.logits[id]:+.2f}")
             ]
-            for row in pairs
+            for pair in zip(order[:LOGITS], order[::-1][:LOGITS], strict=True)
         ]
-        return Table(
-            [Column("raises", left=True), Column(), Column("lowers", left=True), Column()], rows
-        )
+        titles = ("raises", "", "lowers", "")
+        return Table([Column(title, left=bool(title)) for title in titles], rows)
 
     def records(self) -> Records:
         """A row for each passage; the facts have the measures, the logits and the text."""
-        at, every = (self.layer, self.unit), self.survey.measures
-        numbers = {
-            each.name: {
-                "value": float(each.values[at]),
-                "error": float(each.errors[at]),
-                "random": each.uniform_of(*at),
-            }
-            for each in every
-        }
-        facts = {"unit": self.place, "name": self.name, **self.survey.facts, "values": numbers}
+        facts = {"unit": self.place, "name": self.name, **self.survey.facts}
+        columns, at = self.survey.columns(), self.layer * len(self.survey.names[0]) + self.unit
+        facts["values"] = {name: values.tolist()[at] for name, values in columns.items()}
         facts["logits"] = dict(zip(self.labels, self.logits.tolist(), strict=True))
         if self.text:
-            facts["on"] = {"text": list(self.text.text), "values": self.text.values.tolist()}
-        columns = {
+            facts["on"] = {"text": [*self.text.text], "values": self.text.values.tolist()}
+        passages: dict[str, list[Any]] = {
             "passage": ["".join(each.text) for each in self.passages],
             "values": [each.values.tolist() for each in self.passages],
         }
-        return Records(columns, facts)
+        return Records(passages, facts)
 
 
 def place_of(unit: str, config: ModelConfig) -> tuple[int, int]:
@@ -173,29 +160,18 @@ def neuron(
     """One unit, (layer, unit), on texts, whose name is `name`. on: a text to colour. Raises as
     `neurons`.
     """
-    survey, (layer, unit) = (
-        neurons(reader, texts, vocabulary.characters, asked, name, done, [at]),
-        at,
-    )
-    values, peaks = _values(reader, texts, at), list[Coloured]()
-    places = [*_peaks(values, 1), *_peaks(values, -1)]
+    survey = neurons(reader, texts, vocabulary.characters, asked, name, done, [at])
+    values = np.where(texts.read, values_of(forwards(reader, texts), *at), 0)
+    places, passages = [*_peaks(values, 1), *_peaks(values, -1)], list[Coloured]()
     for n, t, full in places:
         part = slice(max(0, t - BEFORE), min(t + 1 + AFTER, int(texts.read[n].sum())))
-        peaks.append(Coloured(vocabulary.symbols(texts.ids[n, part]), values[n, part], full))
+        passages.append(Coloured(vocabulary.symbols(texts.ids[n, part]), values[n, part], full))
     n, t, full = max(places, key=lambda place: abs(place[2]), default=(0, 0, 0.0))
-    logits = _added(reader, texts.part(slice(n, n + 1)), layer, unit, t)
-    text = None
+    logits, text = _added(reader, texts.part(slice(n, n + 1)), at, t), None
     if on is not None:
-        text = Coloured(
-            vocabulary.symbols(on.ids[0][on.read[0]]), _values(reader, on, at)[0][on.read[0]], full
-        )
-    return Neuron(layer, unit, survey, tuple(peaks), logits, (*vocabulary.characters,), text)
-
-
-def _values(reader: Reader, texts: Texts, at: tuple[int, int]) -> Array:
-    """(N, T) values of a unit; 0 for padding."""
-    *_, hidden = hidden_of(reader, texts, at[0] + 1)
-    return np.where(texts.read, hidden[..., at[1]], 0)
+        shown = values_of(forwards(reader, on), *at)[on.read]
+        text = Coloured(vocabulary.symbols(on.ids[on.read]), shown, full)
+    return Neuron(*at, survey, tuple(passages), logits, (*vocabulary.characters,), text)
 
 
 def _peaks(values: Array, sign: int) -> list[tuple[int, int, float]]:
@@ -211,20 +187,25 @@ def _peaks(values: Array, sign: int) -> list[tuple[int, int, float]]:
     return found
 
 
-def _added(reader: Reader, text: Texts, layer: int, unit: int, place: int) -> Array:
+def _added(reader: Reader, text: Texts, unit: tuple[int, int], place: int) -> Array:
     """(V,) what a unit adds to the logits after one place of a text, in float64, if the mean and
     scale of every later norm stay as they are there (as in contributions.py).
     """
     exact, kept, config = reader.in_float64(), dict[tuple[str, int], Array](), reader.config
+    wanted = {"ffn_hidden", "resid_mid", "resid_post", *(name for each in SUMS for name in each)}
+    (layer, number), memory = unit, dict[str, Any]()
+    if text.sources is not None:
+        memory["memory"] = exact.encode(text.sources, text.seen)
 
     def keep(name: str, at: int, stage: Array) -> Array:
-        kept[name, at] = stage[0, ..., place, :]
+        if name in wanted:
+            kept[name, at] = stage[0, place]
         return stage
 
     layers = range(config.n_layer)
-    exact.blocks(exact.embed(text.ids), layers, keep, **memory_of(exact, text))
+    exact.blocks(exact.embed(text.ids), layers, keep, **memory)
     weight, _ = exact.linear(f"blocks.{layer}.feed_forward.down")  # (C, U)
-    added = kept["ffn_hidden", layer][unit] * weight[:, unit]
+    added = kept["ffn_hidden", layer][number] * weight[:, number]
     norms = [("norm", kept["resid_post", layers[-1]])]
     if config.post_norm:
         every = [(at, *each) for at in layers[layer:] for each in SUMS if (each[2], at) in kept]

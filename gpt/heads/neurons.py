@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import call
@@ -34,19 +34,14 @@ from gpt.reading.score import surprisals, windows_at_once
 from gpt.words import counted
 
 RANDOM = 64  # random directions of each layer
-#: Least correlations that give a name; of one character alone, so that most of a unit's value is on
-#: it. Chosen on models of the Python reference and of repeats (benchmarks/LOG.md).
+#: Least correlations that give a name; of one character, so that most of a unit's value is on it.
+#: Chosen on models of the Python reference and of repeats (benchmarks/LOG.md).
 STRONG, SINGLE = 0.3, 0.8
 FEWEST = 3  # texts that must have a character for it to be a feature
 AT_ONCE = 32  # features
 VARIES = 1e-9  # least share of a variance that a part of the text has
-KEPT = ("ffn_hidden", "resid_mid", CROSS + "resid_mid", "ffn_out")  # stages
-CHARACTER = "character"
 TITLES = FEATURES | {
-    CHARACTER: (
-        "one character",
-        "the character is a certain one; the one that the unit follows most",
-    )
+    "character": ("one character", "the character is the one, of all, that the unit follows most"),
 }
 #: The rule of names, as text.
 RULE = (
@@ -58,8 +53,8 @@ RULE = (
 
 @dataclass(frozen=True, repr=False)
 class UnitMeasure(Measure):
-    """A correlation, −1 … 1, or the effect, of every unit: values and errors are (L, U), NaN where
-    unknown. uniform (L, U): the largest absolute value of a layer's random directions.
+    """A correlation (Pearson's, −1 … 1) or the effect of every unit: values and errors are (L, U),
+    NaN where unknown. uniform (L, U): the largest absolute value of a layer's random directions.
 
     characters (L, U): of the measure `character`, the one that each unit follows most; uniform is
     of the same one.
@@ -68,31 +63,26 @@ class UnitMeasure(Measure):
     characters: npt.NDArray[np.object_] | None = None
 
     def __repr__(self) -> str:
-        layers, units = self.values.shape
-        return f"<UnitMeasure {self.name} of {counted(layers, 'layer')} × {counted(units, 'unit')}>"
+        return f"<UnitMeasure {self.name} of {self.values.size:,} units>"
 
     def cell(self, layer: int, head: int, errors: bool = True) -> Cell:
         """A unit's value with its standard error; of a character "'e' .90±.02/.31": which one, and
         the value of random directions.
         """
         found = super().cell(layer, head, errors)
-        if found.share is None:
-            return found
-        text = found.text
-        if self.characters is not None:
-            text = f"{quoted(self.characters[layer, head])} {text}/{self.random(layer, head)}"
-        return replace(found, text=text, share=abs(found.share))
+        if found.share is not None and self.characters is not None:
+            random = self.random(layer, head)
+            text = f"{quoted(self.characters[layer, head])} {found.text}/{random}"
+            found = replace(found, text=text)
+        return replace(found, share=found.share and abs(found.share))
 
-    def random(self, layer: int, unit: int) -> str:
+    def random(self, layer: int, unit: int = 0) -> str:
         """The value of random directions, as text; nothing where there is none."""
-        found = self.uniform_of(layer, unit)
-        return "" if math.isnan(found) else number(found)
+        return number(self.uniform_of(layer, unit)).strip("–")
 
     def uniform_cell(self) -> Cell:
-        """The value of random directions, the highest of all layers; "/" where it stands beside
-        each unit's.
-        """
-        highest = max(self.random(layer, 0) for layer in range(len(self.values)))
+        """The largest value of random directions; "/" where it stands beside each unit's."""
+        highest = max(map(self.random, range(len(self.values))))
         return Cell("/" if self.characters is not None else highest, tone="dim")
 
     def blocks(self) -> list[Block]:
@@ -114,15 +104,14 @@ class Neurons(Survey):
 
     measures: tuple[UnitMeasure, ...]
     sort: str | None = None
-    top: int = NeuronsConfig.top
+    top: int = NeuronsConfig.top  # type: ignore[assignment]
 
     what, letter, even, rule, title = "unit", "N", "random", RULE, "neurons"
     caveat = "a correlation is not an effect"
 
     def __repr__(self) -> str:
-        layers, units = self.measures[0].values.shape
-        whose = f"{counted(layers, 'layer')} × {counted(units, 'unit')}"
-        return f"<Neurons of {whose} on {self.measured}: {self.named}>"
+        units = counted(self.measures[0].values.size, "unit")
+        return f"<Neurons: {units} on {self.measured}: {self.named}>"
 
     @property
     def named(self) -> str:
@@ -131,26 +120,20 @@ class Neurons(Survey):
         counts = ", ".join(f"{count:,} {name}" for name, count in groups.most_common())
         return f"named: {counts}" if counts else "no unit gets a name"
 
-    @property
-    def features(self) -> list[UnitMeasure]:
-        """The correlations, which name units."""
-        return [each for each in self.measures if each.name != "ablation"]
-
     @cached_property
     def _earned(self) -> tuple[npt.NDArray[np.intp], Array]:
-        """(L, U) which of `features` names a unit, −1 for none; and its size, or if there is none
+        """(L, U) which of the measures names a unit, −1 for none; and its size, or if there is none
         the largest one − 1.
         """
-        sizes = np.abs([each.values for each in self.features])  # (K, L, U)
-        errors = np.stack([each.errors for each in self.features])
-        random = np.stack(
-            [np.broadcast_to(each.uniform, each.values.shape) for each in self.features]
+        sizes, errors, random = (
+            np.abs([getattr(each, name) for each in self.measures])  # (K, L, U)
+            for name in ("values", "errors", "uniform")
         )
-        least = [SINGLE if each.name == CHARACTER else STRONG for each in self.features]
+        least = [SINGLE if each.characters is not None else STRONG for each in self.measures]
         named = (sizes >= np.reshape(least, (-1, 1, 1))) & (sizes - CERTAIN * errors > random)
-        size = np.where(named, sizes, np.nan_to_num(sizes) - 1)
-        best = size.argmax(axis=0)
-        return np.where(named.any(axis=0), best, -1), size.max(axis=0)
+        of = [each.name != "ablation" for each in self.measures]
+        size = np.where(named, sizes, np.nan_to_num(sizes) * np.reshape(of, (-1, 1, 1)) - 1)
+        return np.where(named.any(axis=0), size.argmax(axis=0), -1), size.max(axis=0)
 
     @property
     def names(self) -> list[list[str]]:
@@ -158,16 +141,11 @@ class Neurons(Survey):
         best, _ = self._earned
         names = np.full(best.shape, "", object)
         for at in zip(*np.nonzero(best >= 0), strict=True):
-            found = self.features[best[at]]
-            which = found.characters
-            falls = ", falls" * bool(found.values[at] < 0)
-            names[at] = found.title + falls + (f" {quoted(which[at])}" if which is not None else "")
+            found = self.measures[best[at]]
+            names[at] = found.title + ", falls" * bool(found.values[at] < 0)
+            if found.characters is not None:
+                names[at] += f" {quoted(found.characters[at])}"
         return names.tolist()  # type: ignore[no-any-return]
-
-    @property
-    def most(self) -> int:
-        """How many units tables show."""
-        return self.top
 
     def shown(self, every: bool = False) -> list[UnitMeasure]:  # type: ignore[override]
         """The measures of features that the text has."""
@@ -181,14 +159,12 @@ class Neurons(Survey):
         """
         if sort := sort or self.sort:
             return Survey(tuple(map(_absolute, self.measures)), self.windows, 0).ranking(sort)
-        (best, sizes), seen = self._earned, Counter[int]()
-        rank = np.full(best.shape, best.size)
-        places = sorted_places(sizes)
-        for at in places:
-            if best[at] >= 0:
-                rank[at] = seen[int(best[at])]
-                seen[int(best[at])] += 1
-        return sorted(places, key=lambda at: rank[at])
+        (best, sizes), seen, ranks = self._earned, Counter[int](), dict[tuple[int, int], int]()
+        for at in sorted_places(sizes):
+            name = int(best[at])
+            ranks[at] = seen[name] if name >= 0 else best.size
+            seen[name] += 1
+        return sorted(ranks, key=ranks.__getitem__)
 
     def blocks(
         self, every: bool = False, sort: str | None = None, top: int | None = None
@@ -196,37 +172,31 @@ class Neurons(Survey):
         """How many units have which name, a row for each unit that is shown, and for each layer
         the largest values of random directions. Raises ConfigError.
         """
-        chosen, names, top = self.shown(every), self.names, top or self.top
+        chosen, names, order = self.shown(every), self.names, self.ranking(sort)
         columns = [Column("unit", left=True), Column("name", left=True)]
-        rows, units = list[list[Cell]](), self.measures[0].values.size
-        for at in self.ranking(sort)[:top]:
+        rows, count = list[list[Cell]](), min(top or self.top, len(order))
+        for at in order[:count]:
             begin = Cell(head_name(*at, self.letter)), Cell(names[at[0]][at[1]] or "–")
             rows.append([*begin, *(each.cell(*at) for each in chosen)])
         for layer in range(len(names)):
-            texts = ["/" if m.characters is not None else m.random(layer, 0) for m in chosen]
+            texts = ["/" if m.characters is not None else m.random(layer) for m in chosen]
             rows.append([Cell(each, tone="dim") for each in (f"{self.even} L{layer}", "", *texts)])
-        meanings = [each.meaning for each in chosen]
-        meanings += [
-            "±: standard error" if self.windows > 1 else "one window: too little for names"
-        ]
+        sure = "±: standard error" if self.windows > 1 else "one window: too little for names"
         ablated = any(each.name == "ablation" for each in chosen)
         effect = "Δloss of these alone" if ablated else "--ablate mean measures their effect"
         return [
             Title(self.title, [self.measured]),
             Note(self.named),
             Table([*columns, *(Column(each.title) for each in chosen)], rows, labels=2),
-            Fold("what the columns mean", [Note(each) for each in meanings]),
+            Fold("what the columns mean", [*(Note(m.meaning) for m in chosen), Note(sure)]),
             Note(self.rule),
-            Note(
-                f"shown: {len(rows) - len(names):,} of {units:,}, --top N shows others · {effect}"
-            ),
+            Note(f"shown: {count:,} of {len(order):,}, --top N shows others · {effect}"),
         ]
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The layer, number and name of every unit, and its measures."""
         columns = places(self.measures[0].values.shape)
-        columns["unit"] = columns.pop("head")
-        columns["name"] = np.array(self.names).ravel()
+        columns |= {"unit": columns.pop("head"), "name": np.array(self.names).ravel()}
         return columns | {name: it for each in self.measures for name, it in each.columns().items()}
 
 
@@ -244,78 +214,44 @@ def neurons(
     done: Callable[[float], object] = lambda share: None,
     ablated: Sequence[tuple[int, int]] = (),
 ) -> Neurons:
-    """The measures of every unit on texts. characters: of the vocabulary, by id.
+    """The measures of every unit on texts, whose name is `text`. characters: of the vocabulary.
 
-    ablated: the units, (layer, unit), whose effect is measured; none: those that are shown. text:
-    the texts' name. done: receives the share of the work that is done. Raises ConfigError for an
-    unknown measure to sort by, TextError if there is one window only to resample from.
+    ablated: the units, (layer, unit), whose effect is measured; none: those that are shown. done:
+    receives the share of the work that is done. Raises ConfigError for an unknown measure to sort
+    by, TextError if there is one window only to resample from.
     """
     (N, T), config = texts.ids.shape, reader.config
-    row = 4 * config.ffn_hidden + (2 + config.n_layer) * config.n_embd
-    require_memory("measuring", T, lambda n: 8 * N * n * row, ADVICE)
-    follows, layers = _features_of(texts, characters), []
-    for layer, hidden in enumerate(hidden_of(reader, texts)):
-        layers.append(_of_layer(hidden, texts, follows, layer))
+    row = config.n_layer * (config.ffn_hidden + 2 * config.n_embd) + 8 * config.ffn_hidden
+    require_memory("measuring", T, lambda n: 4 * N * n * row, ADVICE)
+    follows, layers, passed = _features_of(texts, characters), [], forwards(reader, texts)
+    for layer in range(config.n_layer):
+        layers.append(_of_layer(values_of(passed, layer), texts, follows, layer))
         done((layer + 1) / config.n_layer / (1 + bool(asked.ablate)))
-    values, errors, uniform, ids = (np.stack(each, axis=-2) for each in zip(*layers, strict=True))
+    values, errors, random, ids = (np.stack(each, axis=-2) for each in zip(*layers, strict=True))
     measures = [
-        UnitMeasure(name, *TITLES[name], values[n], errors[n], uniform[n], N)
+        UnitMeasure(name, *TITLES[name], values[n], errors[n], random[n], N)
         for n, name in enumerate(TITLES)
     ]
     measures[-1] = replace(measures[-1], characters=np.array([*characters], object)[ids])
     kind: AttentionKind | None = None if texts.sources is None else "decoder"
     found = Neurons(tuple(measures), N, T, text, kind, asked.sort, asked.top)
-    if not asked.ablate:
-        found.ranking()  # raises for an unknown measure
-        return found
-    by_name = replace(found, sort=None) if asked.sort == "ablation" else found
-    units = ablated or by_name.ranking()[: asked.top]
-    effect = ablate_units(reader, texts, units, asked.ablate, lambda share: done((1 + share) / 2))
-    return replace(found, measures=(effect, *measures))
+    by_effect = asked.ablate and asked.sort == "ablation"
+    order = (replace(found, sort=None) if by_effect else found).ranking()
+    if asked.ablate:
+        units = ablated or order[: asked.top]
+        effect = ablate_units(passed, units, asked.ablate, lambda share: done((1 + share) / 2))
+        found = replace(found, measures=(effect, *measures))
+    return found
 
 
 def _features_of(texts: Texts, characters: Sequence[str]) -> Array:
     """(N, T, K) the features of FEATURES; NaN for padding."""
     found = np.full((*texts.ids.shape, len(FEATURES)), np.nan)
-    for n, (ids, targets, read) in enumerate(
-        zip(texts.ids, texts.targets, texts.read, strict=True)
-    ):
-        row = [characters[each] for each in (*ids[read], targets[read][-1])]
-        each = features(row, begins=texts.sources is not None)
-        found[n, : len(row) - 1] = np.transpose([*each.values()])
+    for n, read in enumerate(texts.read):
+        row = [characters[each] for each in (*texts.ids[n, read], texts.targets[n, read][-1])]
+        values = features(row, begins=texts.sources is not None)
+        found[n, read] = np.transpose([*values.values()])
     return found
-
-
-def hidden_of(reader: Reader, texts: Texts, layers: int | None = None) -> Iterator[Array]:
-    """(N, T, U) the units of each of the first layers, one layer after the other; None: all."""
-    parts = _parts(reader, texts)
-    streams = [reader.embed(part.ids) for part in parts]
-    memories = [memory_of(reader, part) for part in parts]
-    for layer in range(layers or reader.config.n_layer):
-
-        def through(x: Array, memory: Any, layer: int = layer) -> list[Array]:
-            kept = list[Array]()
-
-            def keep(name: str, at: int, stage: Array) -> Array:
-                kept.extend([stage] * (name == "ffn_hidden"))
-                return stage
-
-            return [reader.block(x, layer, keep, **memory)["resid_post"], *kept]
-
-        works = [partial(through, *each) for each in zip(streams, memories, strict=True)]
-        streams, hidden = map(list, zip(*on_cores(call, works), strict=True))
-        yield np.concatenate(hidden)
-
-
-def _parts(reader: Reader, texts: Texts) -> list[Texts]:
-    """The texts in parts: one for each core, or more if memory needs it."""
-    size = min(windows_at_once(reader.config), math.ceil(len(texts) / cores()))
-    return [texts.part(slice(first, first + size)) for first in range(0, len(texts), size)]
-
-
-def memory_of(reader: Reader, texts: Texts) -> dict[str, Any]:
-    """What cross-attention reads, as an argument of Reader.block."""
-    return {} if texts.sources is None else {"memory": reader.encode(texts.sources, texts.seen)}
 
 
 def _of_layer(
@@ -324,25 +260,21 @@ def _of_layer(
     """(N, T, U) -> of each feature, the character last, the (K + 1, U) correlations, their standard
     errors and the largest ones of random directions; and the (U,) ids of characters.
     """
-    U = hidden.shape[-1]
+    K, U = follows.shape[-1], hidden.shape[-1]
     mixed = np.random.default_rng(seed).standard_normal((U, RANDOM))
     x = np.concatenate([hidden, hidden @ (mixed / np.linalg.norm(mixed, axis=0))], axis=-1)
     each_text = [np.unique(ids[read]) for ids, read in zip(texts.ids, texts.read, strict=True)]
     seen, counts = np.unique(np.concatenate(each_text), return_counts=True)
-    often = seen[counts >= min(FEWEST, counts.max())]
-    found = [correlations(follows, x)]
+    often, found = seen[counts >= min(FEWEST, counts.max())], [correlations(follows, x)]
     for ids in np.array_split(often, math.ceil(len(often) / AT_ONCE)):
         ones = np.where(texts.read[..., None], texts.ids[..., None] == ids, np.nan)
         found.append(correlations(ones, x))
     values, errors = (np.concatenate(each) for each in zip(*found, strict=True))
-    K = follows.shape[-1]
-    best = K + np.nan_to_num(np.abs(values[K:])).argmax(axis=0)
-    rows = np.concatenate([np.broadcast_to(np.arange(K)[:, None], (K, len(best))), best[None]])
-    random = np.fmax.reduce(np.abs(values[:, U:]), axis=1)[rows[:, :U]]
-    values, errors = (
-        np.take_along_axis(each[:, :U], rows[:, :U], axis=0) for each in (values, errors)
-    )
-    return values, errors, random, often[best[:U] - K]
+    random = np.fmax.reduce(np.abs(values[:, U:]), axis=1)
+    best = np.nan_to_num(np.abs(values[K:, :U])).argmax(axis=0)
+    rows = np.concatenate([np.tile(np.arange(K)[:, None], U), K + best[None]])
+    columns = np.arange(U)
+    return values[rows, columns], errors[rows, columns], random[rows], often[best]
 
 
 def correlations(follows: Array, x: Array) -> tuple[Array, Array]:
@@ -360,10 +292,9 @@ def correlations(follows: Array, x: Array) -> tuple[Array, Array]:
     sums = [n, of_f, ones @ x, of_ff, ones @ (x * x), f.swapaxes(1, 2) @ x]  # and (N, K, U)
     whole = [each.sum(axis=0) for each in sums]
     least = VARIES * whole[3], VARIES * (x * x).sum(axis=(0, 1))  # of a variance
-    values = _pearson(whole, least)
     others = _pearson([each - part for each, part in zip(whole, sums, strict=True)], least)
-    errors = np.sqrt(others.var(axis=0) * (N - 1)) if N > 1 else np.full_like(values, np.nan)
-    return values, errors
+    errors = others.std(axis=0) * (N - 1) ** 0.5
+    return _pearson(whole, least), errors if N > 1 else np.full_like(errors, np.nan)
 
 
 def _pearson(sums: Sequence[Array], least: tuple[Array, Array]) -> Array:
@@ -375,9 +306,59 @@ def _pearson(sums: Sequence[Array], least: tuple[Array, Array]) -> Array:
         return np.where(vary, (fx - f * x / n) / np.sqrt(of_f * of_x), np.nan)
 
 
+class Forward:
+    """Some texts under the whole model. stages: (name, layer) -> (B, T, …): the units, what the
+    stream is before the feed-forward, and what that adds. losses: (B,) mean nats of the targets.
+    """
+
+    def __init__(self, reader: Reader, texts: Texts) -> None:
+        self.reader, self.texts, self.stages = reader, texts, dict[tuple[str, int], Array]()
+        self._memory: dict[str, Any] = {}
+        if texts.sources is not None:
+            self._memory["memory"] = reader.encode(texts.sources, texts.seen)
+        layers = range(reader.config.n_layer)
+        self.losses = self._loss(
+            reader.blocks(reader.embed(texts.ids), layers, self._keep, **self._memory)
+        )
+
+    def _keep(self, name: str, layer: int, stage: Array) -> Array:
+        if (own := name.removeprefix(CROSS)) in ("ffn_hidden", "resid_mid", "ffn_out"):
+            self.stages[own, layer] = stage
+        return stage
+
+    def rise(self, layer: int, unit: int, new: Array) -> Array:
+        """(B,) rise of each text's loss if a unit has other values, (B, T): their difference times
+        its column of the down projection is added to the stream.
+        """
+        reader, units = self.reader, self.stages["ffn_hidden", layer]
+        weight, _ = reader.linear(f"blocks.{layer}.feed_forward.down")  # (C, U)
+        moved = (new - units[..., unit]).astype(reader.dtype)[..., None] * weight[:, unit]
+        out, block = self.stages["ffn_out", layer] + moved, f"blocks.{layer}.norm2"
+        x = reader.add(self.stages["resid_mid", layer], out, block)
+        later = range(layer + 1, reader.config.n_layer)
+        return self._loss(reader.blocks(x, later, **self._memory)) - self.losses
+
+    def _loss(self, x: Array) -> Array:
+        """(B, T, C), what leaves the last layer -> (B,)"""
+        read, logits = self.texts.read, self.reader.logits(self.reader.final_norm(x))
+        nats = surprisals(logits, self.texts.targets).astype(np.float64) * read
+        return nats.sum(axis=-1) / read.sum(axis=-1)  # type: ignore[no-any-return]
+
+
+def forwards(reader: Reader, texts: Texts) -> list[Forward]:
+    """One for each core, or more if memory needs it."""
+    size = min(windows_at_once(reader.config), math.ceil(len(texts) / cores()))
+    parts = [texts.part(slice(first, first + size)) for first in range(0, len(texts), size)]
+    return on_cores(partial(Forward, reader), parts)
+
+
+def values_of(passed: Sequence[Forward], layer: int, unit: int | slice = slice(None)) -> Array:
+    """(N, T, U) the units of a layer, or (N, T) one of them."""
+    return np.concatenate([each.stages["ffn_hidden", layer][..., unit] for each in passed])
+
+
 def ablate_units(
-    reader: Reader,
-    texts: Texts,
+    passed: Sequence[Forward],
     units: Sequence[tuple[int, int]],
     how: Ablation,
     done: Callable[[float], object] = lambda share: None,
@@ -386,69 +367,23 @@ def ablate_units(
     """Rise of the loss by each of some units, (layer, unit), in nats a character, with paired
     standard errors over texts; NaN for the others. how: as for heads (gpt/heads/ablation.py).
 
-    Another value of a unit adds its difference times the unit's column of the down projection to
-    the stream; what follows is computed again. Raises TextError if there is one text only to
-    resample from, ConfigError to resample pairs.
+    Raises TextError if there is one text only to resample from, ConfigError to resample pairs.
     """
-    if how == "resample" and texts.sources is not None:
+    read, config = np.concatenate([each.texts.read for each in passed]), passed[0].reader.config
+    if how == "resample" and config.encoder_layers:
         raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
-    others = other_windows(len(texts), seed) if how == "resample" else None
-    parts = [_Part(reader, part, units) for part in _parts(reader, texts)]
-    values = np.concatenate([part.values for part in parts])  # (N, T, units)
-    if others is not None:
-        new = values[others]
-    else:
-        mean = (values * texts.read[..., None]).sum(
-            axis=(0, 1), dtype=np.float64
-        ) / texts.read.sum()
-        new = np.broadcast_to(mean if how == "mean" else 0.0, values.shape)
-    ends = np.cumsum([len(part.values) for part in parts])[:-1]
-    rises = np.full((len(texts), reader.config.n_layer, reader.config.ffn_hidden), np.nan)
+    others = other_windows(len(read), seed) if how == "resample" else None
+    rises = np.full((len(read), config.n_layer, config.ffn_hidden), np.nan)
     for n, (layer, unit) in enumerate(units):
-        works = [
-            partial(part.rise, n, each)
-            for part, each in zip(parts, np.split(new[..., n], ends), strict=True)
-        ]
+        values = values_of(passed, layer, unit)
+        mean = values[read].mean(dtype=np.float64) if how == "mean" else 0.0
+        new = np.full(values.shape, mean) if others is None else values[others]
+        ends = np.cumsum([len(each.losses) for each in passed])[:-1]
+        parts = zip(passed, np.split(new, ends), strict=True)
+        works = [partial(each.rise, layer, unit, part) for each, part in parts]
         rises[:, layer, unit] = np.concatenate(on_cores(call, works))
         done((n + 1) / len(units))
     explained = f"rise of the loss without the unit (its value: {REPLACED_BY[how]}), nats/char"
-    unknown = np.full((len(rises[0]), 1), np.nan)
-    numbers = rises.mean(axis=0), standard_errors(rises), unknown
-    return UnitMeasure("ablation", "Δloss", explained, *numbers, len(texts))
-
-
-class _Part:
-    """Some texts under the whole model: the (B, T) values of each of the `units`, what the stream
-    is before each layer's feed-forward and what that adds, and the losses.
-    """
-
-    def __init__(self, reader: Reader, texts: Texts, units: Sequence[tuple[int, int]]) -> None:
-        self.reader, self.texts, self.units = reader, texts, units
-        self.memory, kept = memory_of(reader, texts), dict[tuple[str, int], Array]()
-        self.kept = kept
-
-        def keep(name: str, layer: int, stage: Array) -> Array:
-            if name in KEPT:
-                kept[name.removeprefix(CROSS), layer] = stage
-            return stage
-
-        layers = range(reader.config.n_layer)
-        x = reader.blocks(reader.embed(texts.ids), layers, keep, **self.memory)
-        columns = [kept["ffn_hidden", layer][..., unit] for layer, unit in units]
-        self.values, self.losses = np.stack(columns, axis=-1), self.loss(x)
-
-    def rise(self, number: int, new: Array) -> Array:
-        """(B,) rise of each text's loss with (B, T) other values of a unit."""
-        reader, (layer, unit) = self.reader, self.units[number]
-        weight, _ = reader.linear(f"blocks.{layer}.feed_forward.down")  # (C, U)
-        moved = (new - self.values[..., number])[..., None].astype(reader.dtype) * weight[:, unit]
-        out = self.kept["ffn_out", layer] + moved
-        x = reader.add(self.kept["resid_mid", layer], out, f"blocks.{layer}.norm2")
-        later = range(layer + 1, reader.config.n_layer)
-        return self.loss(reader.blocks(x, later, **self.memory)) - self.losses
-
-    def loss(self, x: Array) -> Array:
-        """(B, T, C), what leaves the last layer -> (B,) mean nats of each text's targets."""
-        read = self.texts.read
-        nats = surprisals(self.reader.logits(self.reader.final_norm(x)), self.texts.targets)
-        return (nats.astype(np.float64) * read).sum(axis=-1) / read.sum(axis=-1)  # type: ignore[no-any-return]
+    values, errors = rises.mean(axis=0), standard_errors(rises)
+    unknown = np.full_like(values, np.nan)
+    return UnitMeasure("ablation", "Δloss", explained, values, errors, unknown, len(read))

@@ -86,7 +86,7 @@ class Survey(TableResult):
     kind: AttentionKind | None = None
     paths: Paths | None = None
 
-    what, letter, even, caveat = "head", "H", "uniform", CAVEAT
+    what, letter, even, caveat, top = "head", "H", "uniform", CAVEAT, None
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
         """Measure -> (L, H) values."""
@@ -116,11 +116,6 @@ class Survey(TableResult):
     def names(self) -> list[list[str]]:
         """(L, H) the name of each head, or ""."""
         return kinds(self.measures)
-
-    @property
-    def most(self) -> int | None:
-        """How many heads tables show; None: all."""
-        return None
 
     @property
     def measured(self) -> str:
@@ -353,7 +348,8 @@ class Development(TableResult):
         """At most four measures: ablation, if measured, and those that name a head at some step,
         synthetic induction last; if no head has a name, the first ones that tables show.
         """
-        kinds = np.unique(self.kinds[self.kinds != ""]).tolist()
+        heads = self.last.letter == "H"
+        kinds = np.unique(self.kinds[self.kinds != ""]).tolist() if heads else []
         named = {"ablation", *(measure_of(kind, self.measures).name for kind in kinds)}
         named |= {"induction_synthetic"} if "induction" in named else set()
         rank = {"ablation": 0, "induction_synthetic": 2}
@@ -377,7 +373,7 @@ class Development(TableResult):
         every: all measures. sort: the order of the heads in all tables; by default, the change of
         each table's own measure; top: only the first heads. Raises ConfigError.
         """
-        steps, shown, top = self.steps, self.shown(every), top or self.last.most
+        steps, shown, top = self.steps, self.shown(every), top or self.last.top
         facts = [f"{len(steps)} steps, {steps[0]:,} to {steps[-1]:,}", self.measured]
         tables = []
         for each in shown:
@@ -439,6 +435,10 @@ class Development(TableResult):
         measures: their names; by default those of `telling`. every: all measures. Raises
         ConfigError for another ending and for an unknown measure, StorageError.
         """
+        if self.last.letter != "H":
+            raise ConfigError(
+                "save: figures show heads; records() and to_pandas() have these numbers"
+            )
         found: Path = showing.renderer().save_development(self, path, every=every, names=measures)
         return found
 

@@ -624,53 +624,12 @@ class TrainedGPT(Shown):
         text = text if isinstance(text, str) else self.vocabulary.row_of(text, "text")
         return text, name or f"a text of {len(text):,} characters"
 
-    @overload
-    def neurons(
-        self,
-        text: str | Ids | None = None,
-        *,
-        steps: None = None,
-        unit: None = None,
-        on: None = None,
-        name: str = "",
-        done: Callable[[float], object] = lambda share: None,
-        **options: Unpack[NeuronsOptions],
-    ) -> Neurons: ...
-
-    @overload
-    def neurons(
-        self,
-        text: str | Ids | None = None,
-        *,
-        steps: Steps,
-        unit: None = None,
-        on: None = None,
-        name: str = "",
-        done: Callable[[float], object] = lambda share: None,
-        **options: Unpack[NeuronsOptions],
-    ) -> Development: ...
-
-    @overload
-    def neurons(
-        self,
-        text: str | Ids | None = None,
-        *,
-        steps: None = None,
-        unit: str,
-        on: str | None = None,
-        name: str = "",
-        done: Callable[[float], object] = lambda share: None,
-        **options: Unpack[NeuronsOptions],
-    ) -> Neuron: ...
-
     @takes()
     def neurons(
         self,
         text: str | Ids | None = None,
         *,
         steps: Steps | None = None,
-        unit: str | None = None,
-        on: str | None = None,
         name: str = "",
         done: Callable[[float], object] = lambda share: None,
         **options: Unpack[NeuronsOptions],
@@ -678,35 +637,30 @@ class TrainedGPT(Shown):
         """What every unit of the feed-forward layers follows, on a text, as `gptx neurons` gives it
         for the same text; with an encoder, of the decoder's. text, steps, name, done: see `heads`.
 
-        unit: one unit, as "L1N37": also where it is strongest, and which logits it changes. on: a
-        text that this unit colours, of at most block_size characters; with an encoder, "source TAB
-        target". Raises as `heads`, ConfigError for an unknown unit and for contradictions.
+        With `unit`, that one: where it is strongest, which logits it changes. Raises as `heads`,
+        ConfigError for an unknown unit and for contradictions.
         """
         from gpt.heads.measuring import one_text, survey_steps, texts_of
         from gpt.heads.neuron import neuron, place_of
         from gpt.heads.neurons import neurons
 
         asked, reader, known = NeuronsConfig(**options), self.reader, self.vocabulary
-        require(unit is not None or on is None, "on", "give the unit that colours it: `unit`")
-        one_step = "measures one step, not several"
-        require(steps is None or unit is None, "unit", one_step)
-        require(steps is None or asked.ablate is None, "ablate", one_step)
+        for each in ("unit", "ablate"):
+            several = steps is not None and getattr(asked, each) is not None
+            require(not several, each, "measures one step, not several")
         text, name = self._measured(text, name)
-        at = None if unit is None else place_of(unit, self.config)
+        at = asked.unit and place_of(asked.unit, self.config)
         texts = texts_of(reader, known, text, asked.windows)
-        if at is not None:
-            colour = None if on is None else one_text(reader, known, on)
-            return neuron(reader, known, texts, asked, at, colour, name, done)
-        chosen = texts, known.characters, asked, name
-        if steps is None:
-            return neurons(reader, *chosen, done)
-        return survey_steps(
-            self.stored,
-            self._open_device,
-            steps,
-            lambda reader, done: neurons(reader, *chosen, done),
-            done,
+        if at:
+            on = asked.on and one_text(reader, known, asked.on)
+            return neuron(reader, known, texts, asked, at, on or None, name, done)
+        measured = partial(
+            neurons, texts=texts, characters=known.characters, asked=asked, text=name
         )
+        if steps is None:
+            return measured(reader, done=done)
+        every = self.stored, self._open_device, steps
+        return survey_steps(*every, lambda reader, done: measured(reader, done=done), done)
 
     def default_text(
         self,

@@ -42,7 +42,7 @@ def test_the_command_shows_some_units_and_python_measures_the_same(gptx: Gptx) -
     assert all(record[key] == expected[key] for key in ("measures", "rows", "windows", "text"))
     assert len(record["rows"]) == 128
     assert {*FEATURES, "character", "character_of", "name"} <= record["rows"][0].keys()
-    assert repr(found).startswith("<Neurons of 2 layers × 64 units on ")
+    assert repr(found).startswith("<Neurons: 128 units on ")
     sorted_by = run.neurons(sort="word").records().columns["word"]
     sizes = np.nan_to_num(np.abs(sorted_by))
     assert (np.diff(sizes) <= 0).all()
@@ -74,6 +74,9 @@ def test_names_over_training_and_their_rows(gptx: Gptx, home: Path, kept: str) -
     found = gpt.load(f"checkpoints/{kept}").neurons(steps="all")
     assert found.kinds.shape == (3, 2, 64)
     assert repr(found).startswith("<Development of 2 layers × 64 units at 3 steps")
+    assert found.telling() == found.shown()[:4]
+    with pytest.raises(gpt.GptxError, match="figures show heads"):
+        found.save("units.svg")
     assert gptx("neurons", "--run", kept, "--step", "0:8", "-o", "units.csv").code == 0
     rows = list(csv.DictReader(io.StringIO((home / "units.csv").read_text(encoding="utf-8"))))
     assert [row["step"] for row in rows] == ["0"] * 128 + ["8"] * 128

@@ -28,14 +28,15 @@ def test_what_units_add_to_logits_sums_to_what_their_layer_adds(config: ModelCon
     texts = Texts(ids[None], ids[None], np.ones((1, 9), bool))
     more = {}
     if config.encoder_layers:
-        texts = Texts(ids[None], ids[None], texts.read, ids[None, ::-1], np.ones((1, 9), bool))
-        more = {"memory": reader.encode(ids[None, ::-1])}
+        source = ids[None, 4::-1]  # shorter than the place
+        texts = Texts(ids[None], ids[None], texts.read, source, np.ones((1, 5), bool))
+        more = {"memory": reader.encode(source)}
     stages = reader.sublayers(ids, **more)
     every = np.tile(np.arange(11), (9, 1))
     found = contributions(reader, [*zip(*stages.values(), strict=True)], every)
     for layer in range(2):
         units = range(config.ffn_hidden)
-        added = sum(_added(reader, texts, layer, unit, place) for unit in units)
+        added = sum(_added(reader, texts, (layer, unit), place) for unit in units)
         expected = found.values[place, :, found.parts.index(Part("ffn", layer))]
         np.testing.assert_allclose(added, expected, rtol=1e-4, atol=1e-4)
 
@@ -72,7 +73,7 @@ def test_passages_are_the_strongest_places_of_both_signs_and_apart() -> None:
     record = found.records()
     assert record.facts["unit"] == "L1N2"
     assert {*record.facts["logits"]} == {*VOCABULARY.characters}
-    assert record.facts["values"]["ablation"]["value"] == effect.values[at]
+    assert record.facts["values"]["ablation"] == effect.values[at]
 
 
 def test_a_unit_that_is_always_0_says_so() -> None:
