@@ -112,6 +112,7 @@ export function makeUnit(session) {
   number.max = String(units - 1);
   const take = () => {
     session.neuron = session.unitOf(`L${layer.value}N${number.value}`);
+    render();
     session.changed();
   };
   layer.addEventListener("input", take);
