@@ -21,7 +21,7 @@ from gpt.config import ModelConfig, NeuronsConfig
 from gpt.errors import ConfigError
 from gpt.heads.ablation import Texts
 from gpt.heads.neurons import Neurons, forwards, neurons, values_of
-from gpt.heads.survey import head_name
+from gpt.heads.places import head_name
 from gpt.reading.gpt import CROSS, Reader
 from gpt.reading.layers import EPSILON, Array
 from gpt.vocabulary import Symbols, Vocabulary

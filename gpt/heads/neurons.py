@@ -26,7 +26,8 @@ from gpt.errors import ConfigError
 from gpt.heads.ablation import REPLACED_BY, Texts, other_windows
 from gpt.heads.features import FEATURES, features
 from gpt.heads.measures import CERTAIN, Measure, places, standard_errors
-from gpt.heads.survey import ADVICE, Survey, head_name, sorted_places
+from gpt.heads.places import head_name
+from gpt.heads.survey import ADVICE, Survey, sorted_places
 from gpt.reading.decode import on_cores
 from gpt.reading.gpt import CROSS, Reader
 from gpt.reading.layers import Array
@@ -234,7 +235,7 @@ def neurons(
     ]
     measures[-1] = replace(measures[-1], characters=np.array([*characters], object)[ids])
     kind: AttentionKind | None = None if texts.sources is None else "decoder"
-    found = Neurons(tuple(measures), N, T, text, kind, asked.sort, asked.top)
+    found = Neurons(tuple(measures), N, T, text, kind, sort=asked.sort, top=asked.top)
     by_effect = asked.ablate and asked.sort == "ablation"
     order = (replace(found, sort=None) if by_effect else found).ranking()
     if asked.ablate:

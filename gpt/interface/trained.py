@@ -28,7 +28,7 @@ from gpt.config import (
 )
 from gpt.config.fields import only_fields, require
 from gpt.config.keywords import takes
-from gpt.config.model import CircuitName
+from gpt.config.model import NO_FEED_FORWARD, CircuitName
 from gpt.devices import usable
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
@@ -644,6 +644,7 @@ class TrainedGPT(Shown):
         from gpt.heads.neuron import neuron, place_of
         from gpt.heads.neurons import neurons
 
+        require(self.config.feed_forward, "neurons", NO_FEED_FORWARD)
         asked, reader, known = NeuronsConfig(**options), self.reader, self.vocabulary
         for each in ("unit", "ablate"):
             several = steps is not None and getattr(asked, each) is not None

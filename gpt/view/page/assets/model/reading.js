@@ -153,7 +153,9 @@ export class Reading {
     if (!asked) return null;
     const { gpt, length } = this;
     const { n_embd, ffn_up, ffn_hidden } = gpt.config;
-    const { norm2, up: { weight, bias } } = gpt.layers[asked.layer];
+    const { norm2, up } = gpt.layers[asked.layer];
+    if (!up) return null;
+    const { weight, bias } = up;
     const x = this.attention[asked.layer].result(0, length);
     for (let at = 0; at < x.length; at += n_embd) norm2(x, at, x, at);
     const row = (/** @type {number} */ n) => {
