@@ -37,7 +37,8 @@ def surveyor(
     windows, ablate = asked.windows, asked.ablate
     require_kind(reader.config, asked.attention)
     if reader.encoder:
-        require_decoder_only(reader.config, "paths")
+        if asked.paths:
+            require_decoder_only(reader.config, "paths")
         lines = text if isinstance(text, str) else vocabulary.decode(text)
         pairs = pair_ids(vocabulary, lines, reader.config.block_size)
         chosen = asked.attention or "cross", windows, ablate, int(vocabulary.encode(LAST)[0])

@@ -101,7 +101,7 @@ def test_ov_is_what_attending_adds_to_each_logit(config: ModelConfig) -> None:
             )
     model(torch.tensor(MEASURED[None]))
     after = [f"blocks.{n}.norm{m}" for n in range(layer, config.n_layer) for m in (1, 2)]
-    for name in after if config.post_norm else ["norm"]:
+    for name in (n for n in after if n in scales) if config.post_norm else ["norm"]:
         was = scales[name]
         if config.norm == "layer":
             was, out = (each - each.mean(-1, keepdim=True) for each in (was, out))

@@ -94,6 +94,8 @@ class FromNames:
             x = x + self.attention(self.norm(x, f"{prefix}ln1", n), prefix, n)
             if memory is not None:
                 x = x + self.attention(self.norm(x, "cross_ln", n), "cross_", n, memory)
+            if not self.config.feed_forward:
+                continue
             read = self.norm(x, f"{prefix}ln2", n)
             up = read @ self.layer(f"{prefix}W_in", n) + self.layer(f"{prefix}b_in", n)
             if self.config.activation == "swiglu":

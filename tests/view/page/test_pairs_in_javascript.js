@@ -21,6 +21,7 @@ const START = {
   pins: [],
   only: /** @type {const} */ (""),
   next: "",
+  against: "",
   more: {},
 };
 
