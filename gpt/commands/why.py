@@ -30,11 +30,15 @@ class Why(shared.DrawingCommand):
         from gpt.view.terminal.blocks import lines_of
 
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
-        text = self.text_for(self.opened, given)
+        model = self.opened.prove()
+        if given and self.asked.get("truncate"):  # what is cut off may be unknown
+            text = shared.readable(model, given, self.unknown)
+        else:
+            text = self.text_for(model, given)
         with working() as done:
-            found = self.opened.why(text, done=done, **self.asked)
+            found = model.why(text, unknown=self.unknown, done=done, **self.asked)
         if self.as_json:
-            self.write_json(to_record(found.records(), {"text": text, **self.opened.origin}))
+            self.write_json(to_record(found.records(), {"text": text, **model.origin}))
         else:
             self.write_lines(lines_of(found.blocks(self.show), self.page(checks=self.checks)))
         shared.require_passed(each.name for each in found.checks if not each.passed)

@@ -30,7 +30,6 @@ from gpt.reading.layers import Array
 from gpt.reading.pairs import padded
 from gpt.reading.score import surprisals, windows_at_once
 from gpt.vocabulary import Ids
-from gpt.words import counted
 
 #: What each replaces a head's output by.
 REPLACED_BY = {
@@ -155,8 +154,9 @@ def shapley(
     require(n <= MOST_SHAPLEY, "shapley", f"2^{n} subsets of {n} heads are too many")
     layer = config.parameters() / config.n_layer * texts.ids.shape[1]
     most = min(SHAPLEY_TEXTS, max(2, int(SHAPLEY_WORK / (2**n * layer))))
+    means = mean_contexts(reader, texts, kind) if how == "mean" else None  # as `ablate` has them
     texts = texts.part(slice(0, None, math.ceil(len(texts) / most)))
-    parts, first = replacing(reader, texts, how, kind, seed), 2**config.n_head
+    parts, first = replacing(reader, texts, how, kind, seed, means), 2**config.n_head
     losses = np.empty((first, 2**n // first, len(texts)))
     for subset in range(first):  # of layer 0
         works = [partial(part.losses_without, subset) for part in parts]
@@ -167,7 +167,7 @@ def shapley(
     rises = values.T.reshape(-1, config.n_layer, config.n_head)
     explained = (
         "Shapley value of Δloss: the mean rise over all orders in which heads are taken away, "
-        f"nats/char; on {counted(len(rises), 'text')}, all heads together "
+        f"nats/char; on {len(rises)} of the texts, all heads together "
         f"{number(float(rises.sum(axis=(1, 2)).mean()), 4)}"
     )
     means, errors = rises.mean(axis=0), standard_errors(rises)
@@ -194,7 +194,7 @@ def other_windows(N: int, seed: int) -> Ids:
     Raises TextError if N is 1.
     """
     if N < 2:
-        raise TextError("resample needs two windows or more; give a longer text")
+        raise TextError("resample needs two windows; give a longer text or more `windows`")
     order = np.random.default_rng(seed).permutation(N)
     others = np.empty_like(order)
     others[order] = np.roll(order, 1)
@@ -207,13 +207,16 @@ def replacing(
     how: Ablation,
     kind: AttentionKind = "decoder",
     seed: int = 0,
+    means: Array | None = None,
 ) -> list[_Part]:
-    """All texts in parts, which know what replaces the output of each head; see `ablate`."""
+    """All texts in parts, which know what replaces the output of each head; see `ablate`. means:
+    (L, H, D) of `mean_contexts`, None: those of these texts.
+    """
     if how == "resample" and texts.sources is not None:
         raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
     others = other_windows(len(texts), seed) if how == "resample" else None
     parts = list(_parts(reader, texts, kind, others is not None))
-    means = _mean(parts)[:, :, None]  # (L, H, 1, D)
+    means = (_mean(parts) if means is None else means)[:, :, None]  # (L, H, 1, D)
     ends = np.cumsum([len(part.texts) for part in parts])[:-1]
     for layer, mean in enumerate(means):
         outputs: list[Array] = [mean if how == "mean" else np.zeros_like(mean)] * len(parts)
@@ -222,6 +225,13 @@ def replacing(
         for part, output in zip(parts, outputs, strict=True):
             part.replaced.append(output)
     return parts
+
+
+def kept(name: str, layer: int, stage: Array) -> Array:
+    """A hook that changes nothing: with it, numpy computes what it computes for replaced stages,
+    also where a device computes other forwards.
+    """
+    return stage
 
 
 def losses_of(reader: Reader, texts: Texts, x: Array) -> Array:
@@ -274,7 +284,7 @@ class _Part:
         x = self._stack.embed(ids)
         for layer in range(self._stack.config.n_layer):
             self._streams.append(x)
-            stages = self._stack.block(x, layer, **self._more)
+            stages = self._stack.block(x, layer, kept, **self._more)
             x, context = stages["resid_post"], stages[self._context]
             self.sums.append(np.einsum("bhtd,bt->hd", context, self.rows, dtype=np.float64))
             if needed:

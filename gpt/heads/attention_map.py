@@ -42,7 +42,7 @@ KIND_TITLES: Mapping[AttentionKind, str] = {
 #: What only models without an encoder have -> what shows a model with an encoder instead.
 DECODER_ONLY = {
     "circuits": "attn shows what its heads attend to in a text",
-    "paths": "heads --ablate shows what its heads do to the loss, heads(ablate=…) in Python",
+    "paths": "without them, heads --ablate shows what each head does to the loss",
     "the lesson mine": "attn shows every stage of its encoder, decoder and cross-attention",
     "export": "its file model.safetensors opens with gptx alone: --run FILE, gpt.load(FILE)",
 }

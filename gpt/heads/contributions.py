@@ -4,8 +4,9 @@ The residual stream is a sum of parts: the embedding, and what heads, biases and
 A logit is linear in it while the mean and the scale of each norm stay as they are ("frozen"). So
 the logit's row of the output weights goes backwards through the norms, and its product with a part
 at the part's place is what the part adds. What a part changes in later parts is not in its number.
-A head's output is a sum over the characters that it attends to, so its part is one, too.
-Tensor names: T time, K ids of a position, P parts, S keys, C n_embd, D head_size.
+A head's output is a sum over the characters that it attends to, a feed-forward's one over its
+units, so their parts are sums, too.
+Tensor names: T time, K ids of a position, P parts, S keys, U units, C n_embd, D head_size.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ class Part(NamedTuple):
 @dataclass(frozen=True, repr=False)
 class Contributions(Result):
     """values: (T, K, P), what each of the P parts, in the order of computation, adds to the (T, K)
-    logits. check: they sum to the logits. sources: for each part that is a head, (K, S): what each
-    character that the last position attends to adds through it. scale: what the last norm divides
+    logits. check: they sum to the logits. sources: what each part of the kinds "head" and "ffn"
+    consists of at the last position: (K, S), what each character that the head attends to adds, or
+    (K, U), what each unit adds. scale: what the last norm divides
     the last position by; None with post_norm, which has no such norm.
     """
 
@@ -74,7 +76,7 @@ def contributions(
     logits = np.take_along_axis(reader.logits(reader.final_norm(last)), ids, axis=-1)
     rows = (each[..., None] for each in (logits, sum(values), back.reach))
     check = Check("parts sum to the logits", *held(*rows))
-    sources = tuple(back.sources[part] for part in parts if part.kind == "head")
+    sources = tuple(back.sources[part] for part in parts if part in back.sources)
     return Contributions(parts, np.stack(values, axis=-1), logits, check, sources, back.scale)
 
 
@@ -87,7 +89,7 @@ class Backwards:
         self.found = list[tuple[Part, Array]]()  # from the last part to the first one
         self.shifts, self.reach = np.zeros((2, *ids.shape))
         self.scale: float | None = None
-        self.sources = dict[Part, Array]()  # (K, S) of each head, for the last position
+        self.sources = dict[Part, Array]()
 
     def add(self, part: Part, x: Array) -> None:
         """x: the part, (T, C) or (1, C)."""
@@ -112,13 +114,14 @@ class Backwards:
         exact, block = self.exact, f"blocks.{layer}."
         resid_mid = attentions[-1].resid_mid.astype(np.float64)
         if exact.config.feed_forward:
-            *_, out = exact.feed_forward(resid_mid, layer)
+            _, hidden, out = exact.feed_forward(resid_mid, layer)
             if exact.config.post_norm:
                 self.through(f"{block}norm2", resid_mid + out)
-            _, bias = exact.linear(f"{block}feed_forward.down")
+            down, bias = exact.linear(f"{block}feed_forward.down")
             if bias is not None:
                 self.add(Part("ffn_bias", layer), bias[None])
             self.add(Part("ffn", layer), out if bias is None else out - bias)
+            self.sources[Part("ffn", layer)] = hidden[-1] * (self.vectors[-1] @ down)
         kinds = [("attention", "norm1", "decoder"), ("cross", "cross_norm", "cross")]
         for stages, (name, norm, kind) in reversed([*zip(attentions, kinds, strict=False)]):
             if exact.config.post_norm:

@@ -31,13 +31,13 @@ READ: dict[Read, str] = {"q": "queries", "k": "keys", "v": "values"}
 
 
 class Route(NamedTuple):
-    """From a head to what a later head reads; read None: from the last layer's output, and then
-    `to` is the head itself.
+    """From a head to what a later head reads. None: directly to the logits; "all": along all paths
+    at once, as if the head were replaced; then `to` is the head itself.
     """
 
     sender: tuple[int, int]
     to: tuple[int, int]
-    read: Read | None
+    read: Read | Literal["all"] | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,8 +66,9 @@ class Paths(TableResult):
 
     def _names(self, path: int) -> str:
         sender, to, read = self.routes[path]
-        end = f"{head_name(*to)} {READ[read]}" if read else "logits"
-        return f"{head_name(*sender)} → {end}"
+        if read is None or read == "all":
+            return f"{head_name(*sender)} → {'all' if read else 'logits directly'}"
+        return f"{head_name(*sender)} → {head_name(*to)} {READ[read]}"
 
     def blocks(self, most: int = 16) -> list[Block]:
         """The `most` paths with the largest effects."""
@@ -76,15 +77,15 @@ class Paths(TableResult):
             value, error = float(self.effects[path]), float(self.errors[path])
             text = number(value, 4) + ("" if np.isnan(error) else f"±{number(error, 4)}")
             rows.append([Cell(self._names(path)), Cell(text, abs(value) / largest)])
-        shown = min(most, len(self.routes))
+        shown, R = min(most, len(self.routes)), len(self.routes)
         note = (
-            f"change of {self.unit} if one path alone carries the head's output replaced by "
-            f"{self.replaced} · all other heads and feed-forward layers keep their outputs up to "
-            "the end of the path; after it, everything is computed again"
+            f"how {self.unit} changes if only this connection gets {self.replaced} in place of the "
+            "head's output · what lies between keeps its outputs, what follows is computed again · "
+            "all: every connection of the head gets it, also that to feed-forward layers"
         )
         columns = [Column("path", left=True), Column("change")]
         return [
-            Title("paths", [f"{shown} of {len(self.routes)}, the strongest"]),
+            Title("paths", [f"the strongest {shown} of {R}" if shown < R else f"all {R}"]),
             Table(columns, rows),
             Note(note),
         ]
@@ -101,7 +102,7 @@ class Paths(TableResult):
         columns: dict[str, Any] = {"path": [self._names(path) for path in self.order]}
         for n, name in enumerate(("layer", "head")):
             columns[f"from_{name}"] = [route.sender[n] for route in routes]
-            columns[f"to_{name}"] = [route.to[n] if route.read else None for route in routes]
+            columns[f"to_{name}"] = [r.to[n] if r.read in READ else None for r in routes]
         columns["read"] = [route.read for route in routes]
         columns |= {"change": self.effects[self.order], "error": self.errors[self.order]}
         facts = {"unit": self.unit, "replaced_by": self.replaced, "texts": self.texts}
@@ -134,7 +135,12 @@ class Sent:
         found, x = self._sent(layer, head)
         direct, sender = self._value(x) - self._before, (layer, head)
         paths = {route: partial(self._effect, route, new) for route, new in found.items()}
-        return {Route(sender, sender, None): lambda: direct, **paths}
+        whole = partial(self._effect, Route(sender, sender, "all"), self._new(layer, head))
+        return {Route(sender, sender, None): lambda: direct, whole.args[0]: whole, **paths}
+
+    def _new(self, layer: int, head: int) -> Array:
+        """What replaces a head's output; it broadcasts to (B, T, D)."""
+        return self._replaced[layer][..., head, :, :]
 
     def reads(self, layer: int, head: int) -> dict[Route, Array]:
         """Each path from a head to a later one, and what that one then reads, (B, T, D)."""
@@ -154,18 +160,21 @@ class Sent:
                 stage = self._kept[name, at]
             if (name, at) == ("context", layer):
                 stage = stage.copy()
-                stage[:, head] = self._replaced[layer][..., head, :, :]
+                stage[:, head] = self._new(layer, head)
             return stage
 
         layers = range(layer, self.reader.config.n_layer)
         return found, self.reader.blocks(self._kept["resid_pre", layer], layers, freeze)
 
     def _effect(self, route: Route, new: Array) -> Array:
-        """(B,) the effect of new queries, keys or values of the path's end, (B, T, D)."""
+        """(B,) the effect of new queries, keys or values of the path's end, (B, T, D), or of a new
+        output of its head.
+        """
         layer, head = route.to
+        changed = "context" if route.read == "all" else route.read
 
         def hook(name: str, at: int, stage: Array) -> Array:
-            if (name, at) == (route.read, layer):
+            if (name, at) == (changed, layer):
                 stage[:, head] = new
             return stage
 

@@ -42,11 +42,12 @@ from gpt.heads.survey import spread
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import before_all
-from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary, unknown_message
+from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary
 from gpt.words import counted
 
 MOST_SOURCES = 3  # characters that a row of the table names
 WINDOWS = 32  # of the text over which heads have their mean outputs
+SUMS = ("head", "ffn")  # parts that are sums themselves
 TOLERANCE = 1e-5  # of logarithms of probabilities that are computed in float32
 KINDS = {"embedding": "embedding", "ffn": "feed-forward", "ffn_bias": "feed-forward bias"}
 
@@ -56,14 +57,14 @@ class Why(TableResult):
     """What each of P parts adds to a character's logit, or to the difference of two logits.
 
     parts: in the order of computation. values: (P,), computed in float64; they sum to `logit`.
-    sources: for each part that is a head, (S,) what each character that it attends to adds; they
-    sum to the part. scale: what the last norm divides by; it is held. None with post_norm.
-    characters: the K = 1 or 2 that are compared. probabilities: (K,), as the model predicts them.
-    counting: (K,) natural logarithms of counting's probabilities, and weights: (2,), the powers of
-    the GPT's and of counting's probabilities; None without counting. same: the logarithm that makes
-    the probabilities of all characters sum to 1, which all of them share. text: what the model has
-    read; source: its source, for a model with an encoder. checks: of the sums. paths: the effects
-    of heads along paths, if they were asked for.
+    sources: of each part of the kinds "head" and "ffn", (S,) what each character that the head
+    attends to adds, or (U,) what each unit adds; they sum to the part. scale: what the last norm
+    divides by; it is held. None with post_norm. characters: the K = 1 or 2 that are compared.
+    probabilities: (K,), as the model predicts them. counting: (K,) natural logarithms of counting's
+    probabilities, and weights: (2,), the powers of the GPT's and of counting's probabilities; None
+    without counting. same: minus the logarithm of the sum over all characters. text: what the model
+    has read; source: its source, for a model with an encoder. checks: of the sums. paths: the
+    effects of heads along paths, if they were asked for.
     """
 
     parts: tuple[Part, ...]
@@ -106,10 +107,13 @@ class Why(TableResult):
             Title("why", [*quoted(self.text), *self._chances()]),
             Table(columns, rows),
             *self._mixed(),
-            Note(f"{held}, held as it is for this text · from: what single characters add"),
+            Note(
+                f"from: the positions that a head reads, the units of a layer (N) · {held}, as for "
+                "this text; without a part, that and all later parts may change, too: see --paths"
+            ),
+            *(self.paths.blocks(most) if self.paths else []),
             Checks(self.checks),
             Legend([*self.text, *self.source, *self.characters]),
-            *(self.paths.blocks(most) if self.paths else []),
         ]
 
     def _chances(self) -> list[str]:
@@ -117,15 +121,17 @@ class Why(TableResult):
         return [f"'{label(character)}' {number(chance, 3)}" for character, chance in each]
 
     def _row(self, part: int) -> list[Cell]:
-        """A part, what it adds, and the characters from which a head takes most of it."""
+        """A part, what it adds, and the characters or units that give most of it."""
         share = float(np.abs(self.values[part]) / np.abs(self.values).max())
         adds = Cell(signed(self.values[part]), share)
-        heads = [n for n, each in enumerate(self.parts) if each.kind == "head"]
-        if part not in heads:
+        sums = [n for n, each in enumerate(self.parts) if each.kind in SUMS]
+        if part not in sums:
             return [Cell(name_of_part(self.parts[part])), adds, Cell("")]
-        values, text = self.sources[heads.index(part)], self._read(self.parts[part])
+        values, text = self.sources[sums.index(part)], self._read(self.parts[part])
         order = np.argsort(-np.abs(values), kind="stable").tolist()
-        named = [f"{at} '{label(text[at])}' {signed(values[at])}" for at in order]
+        head = self.parts[part].kind == "head"
+        names = {at: f"{at} '{label(text[at])}'" if head else f"N{at}" for at in order}
+        named = [f"{names[at]} {signed(values[at])}" for at in order]
         left = "" if len(order) <= MOST_SOURCES else f" · rest {signed(values[order[3:]].sum())}"
         sources = Cell(" · ".join(named[:MOST_SOURCES]) + left, hint="  ".join(named[:24]))
         return [Cell(name_of_part(self.parts[part])), adds, sources]
@@ -143,7 +149,7 @@ class Why(TableResult):
         terms = {
             f"GPT: {number(gpt)} × the sum above": gpt * self.logit,
             f"counting: {number(weight)} × ({logs})": weight * float(_difference(self.counting)),
-            "the same for every character": self.same,
+            "minus ln of the sum over all characters": self.same,
         }
         if len(self.characters) > 1:
             terms.popitem()
@@ -159,11 +165,11 @@ class Why(TableResult):
         columns: dict[str, list[Any]] = {
             name: [] for name in (*Part._fields, "position", "character", "adds")
         }
-        heads = iter(self.sources)
+        sums = iter(self.sources)
         for part, value in zip(self.parts, self.values.tolist(), strict=True):
             rows: list[tuple[Any, ...]] = [(None, None, value)]
+            found = next(sums).tolist() if part.kind in SUMS else []
             if part.kind == "head":
-                found = next(heads).tolist()
                 rows = [*zip(range(len(found)), self._read(part), found, strict=True)]
             for row in rows:
                 for name, each in zip(columns, (*part, *row), strict=True):
@@ -212,13 +218,13 @@ def why(
         logs, weights = np.log(experts.counting), experts.weights
         scores, counting = weights @ np.stack([scores, logs]), logs[asked]
     same = -float(np.logaddexp.reduce(scores))
-    heads = [n for n, part in enumerate(found.parts) if part.kind == "head"]
-    summed = np.stack([each.sum(axis=-1) for each in found.sources], axis=-1)  # (K, heads)
-    apart = float(np.abs(summed - found.values[-1][:, heads]).max())
+    sums = [n for n, part in enumerate(found.parts) if part.kind in SUMS]
+    summed = np.stack([each.sum(axis=-1) for each in found.sources], axis=-1)  # (K, sums)
+    apart = float(np.abs(summed - found.values[-1][:, sums]).max())
     wrong = np.abs(scores[asked] + same - np.log(expected.expected[asked])).max()
     checks = (
         found.check,
-        Check("single characters sum to their head", apart, found.check.bound),
+        Check("characters and units sum to their part", apart, found.check.bound),
         Check(
             "sums give the probability", float(wrong), TOLERANCE * float(1 + np.abs(scores).max())
         ),
@@ -290,10 +296,10 @@ def _asked(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[in
         if symbol is None:
             asked += [likeliest] * (name == "char")
             continue
-        token = vocabulary.id_of(symbol)
+        token = vocabulary.id_of(vocabulary.read(symbol, "fold").text)
         require(token >= 0 or len(symbol) == 1, name, f"{symbol!r} is not one character")
         if token < 0:
-            raise TextError(unknown_message(symbol, 0, vocabulary))
+            raise TextError(f"`{name}`: the model does not know {symbol!r}")
         asked.append(token)
     require(len({*asked}) == len(asked), "against", "this is `char` itself; name another one")
     return asked

@@ -386,10 +386,7 @@ class TrainedGPT(Shown):
         from gpt.heads.attention_map import inspect_text
 
         asked = AttnConfig(**options)
-        reading = self.reading(self.given(text), unknown)
-        if asked.truncate and not self.has_encoder:  # what is cut off may be unknown
-            reading = Reading(reading.text[-self.config.block_size :], reading.folded)
-        text = known_text(self.vocabulary, reading, log_note).text
+        text = self._known(self.given(text), unknown, asked.truncate)
         chosen = text, asked.attention, asked.truncate, self.proof, self
         return inspect_text(self.reader, self.vocabulary, *chosen)
 
@@ -434,8 +431,9 @@ class TrainedGPT(Shown):
         """
         from gpt.heads.why import why
 
-        known = self._known(self.given(text), unknown)
-        chosen = WhyConfig(**options), self.mixture, self.default_text, done
+        asked = WhyConfig(**options)
+        known = self._known(self.given(text), unknown, asked.truncate)
+        chosen = asked, self.mixture, self.default_text, done
         return why(self.reader, self.vocabulary, known, *chosen)
 
     def explain(
@@ -532,9 +530,14 @@ class TrainedGPT(Shown):
             text = pairs_of_table(text)
         return self.vocabulary.read(text, unknown)
 
-    def _known(self, text: str, unknown: Unknown) -> str:
-        """The text as the model reads it; logs what it reads for what. Raises TextError."""
-        return known_text(self.vocabulary, self.reading(text, unknown), log_note).text
+    def _known(self, text: str, unknown: Unknown, truncate: bool = False) -> str:
+        """The text as the model reads it; logs what it reads for what. truncate: only its end, as
+        what is cut off may be unknown. Raises TextError.
+        """
+        reading = self.reading(text, unknown)
+        if truncate and not self.has_encoder:
+            reading = Reading(reading.text[-self.config.block_size :], reading.folded)
+        return known_text(self.vocabulary, reading, log_note).text
 
     def _map(self, of: AttentionMap | str | None) -> AttentionMap:
         return self.attn(of) if of is None or isinstance(of, str) else of
@@ -644,7 +647,8 @@ class TrainedGPT(Shown):
         from gpt.heads.neuron import neuron, place_of
         from gpt.heads.neurons import neurons
 
-        require(self.config.feed_forward, "neurons", NO_FEED_FORWARD)
+        if not self.config.feed_forward:
+            raise ConfigError(NO_FEED_FORWARD)
         asked, reader, known = NeuronsConfig(**options), self.reader, self.vocabulary
         for each in ("unit", "ablate"):
             several = steps is not None and getattr(asked, each) is not None

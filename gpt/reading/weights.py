@@ -147,7 +147,8 @@ class Weights(Result):
             raise ValueError(f"{key!r}: expected {allowed}")
         if head is not None:
             if not _OF_HEADS.fullmatch(name):
-                raise ValueError(f"{key!r}: {name} has no heads; use ({name!r}, layer)")
+                use = f"({name!r}, layer)" if layered else repr(name)
+                raise ValueError(f"{key!r}: {name} has no heads; use {use}")
             number = numbered("head", head, self.config.n_head)
             arrays = [each[number] for each in arrays]
         if not layered:

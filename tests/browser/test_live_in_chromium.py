@@ -16,7 +16,7 @@ from pages import HOSTILE, unpack
 import gpt
 from gpt.characters import label
 from gpt.heads.contributions import Part, contributions
-from gpt.heads.why import signed
+from gpt.heads.why import SUMS, signed
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Hook, unchanged
 from gpt.reading.layers import Array
@@ -498,7 +498,7 @@ def test_the_map_has_pythons_parts_of_a_logit_and_every_stage_of_a_layer(
         .inner_text()
         .startswith(f"logit of '{label(character)}' − logit of '{label(other)}' = ")
     )
-    head, heads = Part("head", 1, 0), [part for part in why.parts if part.kind == "head"]
+    head, heads = Part("head", 1, 0), [part for part in why.parts if part.kind in SUMS]
     sources = why.sources[heads.index(head)]
     most = int(np.abs(sources).argmax())
     title = page.locator("#stream .part").nth(why.parts.index(head)).get_attribute("title") or ""

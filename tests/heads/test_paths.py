@@ -59,6 +59,8 @@ def of_torch(model: GPT, route: Route, output: Tensor) -> Tensor:
         for m in modules  # type: ignore[misc]
     }
     hooks[sender] = lambda out: output.expand_as(out)
+    if route.read == "all":
+        return hooked(model, {sender: hooks[sender]}) - before
     if route.read:
         receiver = getattr(heads[route.to[0]][route.to[1]], LINEAR[route.read])
         hooked(model, hooks | {receiver: found.append})
@@ -88,7 +90,8 @@ def test_every_path_has_the_effect_that_hooks_in_torch_measure(config: ModelConf
     found = found_by(reader_of(config, weights), outputs)
     direct = [Route((n, h), (n, h), None) for n in range(2) for h in range(H)]
     routes = [Route((0, h), (1, to), r) for h in range(H) for to in range(H) for r in READ]
-    assert {*found} == {*direct, *routes}
+    whole = [Route(sender, sender, "all") for sender, _, _ in direct]
+    assert {*found} == {*direct, *whole, *routes}
     for route, effects in found.items():
         expected = of_torch(model, route, torch.tensor(outputs[route.sender])).numpy()
         np.testing.assert_allclose(effects, expected, atol=1e-9, err_msg=str(route))
@@ -115,7 +118,7 @@ def test_a_path_of_why_is_that_of_three_patched_forwards(trained: TrainedGPT) ->
     assert effect == pytest.approx(direct[a] - direct[t], abs=1e-5)
     means = trained.why(text, char="a", paths=True).paths
     assert means is not None
-    assert "the logit if one path alone carries" in str(means.blocks())
+    assert "how the logit changes if only this connection gets its mean" in str(means.blocks())
     assert "its mean over the validation split" in means.replaced
     assert not np.allclose(means.effects, paths.effects)
 

@@ -10,6 +10,7 @@ from variants import VARIANTS, name_of, random_weights, reader_of
 from gpt.blocks import number
 from gpt.config import ModelConfig, WhyConfig
 from gpt.errors import ConfigError, TextError
+from gpt.heads.contributions import Part
 from gpt.heads.why import name_of_part, why
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
@@ -61,6 +62,20 @@ def test_the_likeliest_character_is_explained_unless_another_is_named(trained: T
     )
 
 
+def test_a_feed_forwards_part_is_the_sum_over_its_units(trained: TrainedGPT) -> None:
+    found = trained.why("the c", char="a")
+    sums = [part for part in found.parts if part.kind in ("head", "ffn")]
+    units, unit = found.sources[sums.index(Part("ffn", 1))], 5
+    assert units.shape == (trained.config.ffn_hidden,)
+    acts = trained.activations("the c")
+    read = trained.stored.tensors["blocks.1.feed_forward.down.weight"][:, unit]
+    gain = trained.stored.tensors.get("norm.weight", 1)
+    row = trained.weights["W_U"]
+    a = trained.vocabulary.id_of("a")
+    expected = acts["ffn_hidden", 1][0, -1, unit] * (read * gain) @ row[:, a] / (found.scale or 1)
+    assert units[unit] == pytest.approx(float(expected), abs=1e-5)
+
+
 def test_a_table_has_the_largest_parts_and_the_sum(trained: TrainedGPT) -> None:
     found = trained.why("the c", char="a")
     lines = shown(found.blocks(2), Page(None))
@@ -83,7 +98,9 @@ def test_a_text_that_does_not_fit_and_characters_that_are_none_are_errors(
     with pytest.raises(TextError, match="22 characters, the model's context 16; shorten it"):
         trained.why(long)
     assert trained.why(long, truncate=True).logit == trained.why(long[-16:]).logit
-    with pytest.raises(TextError, match=r"'é' .* is not in this model's vocabulary"):
+    cut = trained.why("é" + long, truncate=True, unknown="error")  # what is cut off may be unknown
+    assert cut.logit == trained.why(long[-16:]).logit
+    with pytest.raises(TextError, match="`char`: the model does not know 'é'"):
         trained.why("the c", char="é")
     with pytest.raises(ConfigError, match="char: 'at' is not one character"):
         trained.why("the c", char="at")
