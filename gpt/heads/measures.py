@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.blocks import Block, Cell, Column, Note, Records, Table, Title, number
+from gpt.characters import quoted
 from gpt.checks import TableResult
 from gpt.config import DrawnStage
 from gpt.heads.attention_map import AttentionMap
@@ -39,7 +40,8 @@ class Measure(TableResult):
     values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
     value of a head that attends uniformly (NaN where there is none). parts: the
     same measure for each kind of text, if there are several kinds. offsets (L, H): of the measure
-    `back`, how many characters back each head's value is; uniform is then (L, H), too.
+    `back`, how many characters back each head's value is, of a unit's `character`, which character
+    it is about; uniform is then (L, H), too.
     """
 
     name: str
@@ -50,7 +52,7 @@ class Measure(TableResult):
     uniform: float | Array
     windows: int
     parts: tuple[Measure, ...] = ()
-    offsets: npt.NDArray[np.intp] | None = None
+    offsets: npt.NDArray[Any] | None = None
 
     def __repr__(self) -> str:
         layers, heads = self.values.shape
@@ -82,7 +84,7 @@ class Measure(TableResult):
 
     def cell(self, layer: int, head: int, errors: bool = True) -> Cell:
         """A head's value with its standard error; of `back`, "6: .06±.01/.04": how many characters
-        back, and the value of a uniform head there.
+        back, and the value of a uniform head there; of `character` so, too.
         """
         value, error = float(self.values[layer, head]), float(self.errors[layer, head])
         text = number(value, self.digits)
@@ -90,13 +92,15 @@ class Measure(TableResult):
             text += f"±{number(error, self.digits)}"
         if self.offsets is not None:
             even = number(self.uniform_of(layer, head), self.digits)
-            text = f"{self.offsets[layer, head]}: {text}/{even}"
+            of = self.offsets[layer, head]
+            text = f"{quoted(of) if isinstance(of, str) else of}: {text}/{even}"
         is_share = self.name not in NO_SHARES and not math.isnan(value)
-        return Cell(text, share=value if is_share else None)
+        return Cell(text, share=abs(value) if is_share else None)
 
     def uniform_cell(self) -> Cell:
-        """The value of a uniform head; "/" for `back`, where it stands beside each head's value."""
-        text = "/" if self.offsets is not None else number(self.uniform_of(0, 0), self.digits)
+        """The largest value of a uniform head; "/" where one stands beside each head's value."""
+        largest = number(float(np.max(self.uniform)), self.digits)
+        text = "/" if self.offsets is not None else largest
         return Cell(text, tone="dim")
 
     def blocks(self) -> list[Block]:
@@ -415,7 +419,7 @@ def kinds(measures: Sequence[Measure]) -> list[list[str]]:
     return names.tolist()  # type: ignore[no-any-return]
 
 
-def _names_of(offsets: npt.NDArray[np.intp]) -> npt.NDArray[np.object_]:
+def _names_of(offsets: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
     """ "previous", "2 back", "3 back" … for heads that attend so many characters back."""
     names = [["previous" if n == 1 else f"{n} back" for n in row] for row in offsets.tolist()]
     return np.array(names, object)

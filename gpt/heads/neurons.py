@@ -8,6 +8,7 @@ features, L layers, C n_embd.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,12 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import Block, Cell, Column, Fold, Note, Table, Title, number
+from gpt.blocks import Block, Cell, Column, Fold, Note, Passage, Records, Table, Title, number
 from gpt.characters import quoted
-from gpt.config import Ablation, AttentionKind, NeuronsConfig
+from gpt.checks import Result, TableResult
+from gpt.config import Ablation, AttentionKind, ModelConfig, NeuronsConfig
 from gpt.devices import cores, require_memory
 from gpt.errors import ConfigError
-from gpt.heads.ablation import REPLACED_BY, Texts, other_windows
+from gpt.heads.ablation import REPLACED_BY, Texts, losses_of, other_windows
+from gpt.heads.contributions import Backwards, Part
 from gpt.heads.features import FEATURES, features
 from gpt.heads.measures import CERTAIN, Measure, places, standard_errors
 from gpt.heads.places import head_name
@@ -31,7 +34,8 @@ from gpt.heads.survey import ADVICE, Survey, sorted_places
 from gpt.reading.decode import on_cores
 from gpt.reading.gpt import CROSS, Reader
 from gpt.reading.layers import Array
-from gpt.reading.score import surprisals, windows_at_once
+from gpt.reading.score import windows_at_once
+from gpt.vocabulary import Symbols, Vocabulary
 from gpt.words import counted
 
 RANDOM = 64  # random directions of each layer
@@ -41,6 +45,10 @@ STRONG, SINGLE = 0.3, 0.8
 FEWEST = 3  # texts that must have a character for it to be a feature
 AT_ONCE = 32  # features
 VARIES = 1e-9  # least share of a variance that a part of the text has
+PASSAGES = 8
+BEFORE, AFTER = 40, 12  # characters of a passage around its strongest place
+LOW = 0.1  # least share of the largest value from which negative ones have passages, too
+LOGITS = 6  # characters whose logits are shown
 TITLES = FEATURES | {
     "character": ("one character", "the character is the one, of all, that the unit follows most"),
 }
@@ -53,57 +61,12 @@ RULE = (
 
 
 @dataclass(frozen=True, repr=False)
-class UnitMeasure(Measure):
-    """A correlation (Pearson's, −1 … 1) or the effect of every unit: values and errors are (L, U),
-    NaN where unknown. uniform (L, U): the largest absolute value of a layer's random directions.
-
-    characters (L, U): of the measure `character`, the one that each unit follows most; uniform is
-    of the same one.
-    """
-
-    characters: npt.NDArray[np.object_] | None = None
-
-    def __repr__(self) -> str:
-        return f"<UnitMeasure {self.name} of {self.values.size:,} units>"
-
-    def cell(self, layer: int, head: int, errors: bool = True) -> Cell:
-        """A unit's value with its standard error; of a character "'e' .90±.02/.31": which one, and
-        the value of random directions.
-        """
-        found = super().cell(layer, head, errors)
-        if found.share is not None and self.characters is not None:
-            random = self.random(layer, head)
-            text = f"{quoted(self.characters[layer, head])} {found.text}/{random}"
-            found = replace(found, text=text)
-        return replace(found, share=found.share and abs(found.share))
-
-    def random(self, layer: int, unit: int = 0) -> str:
-        """The value of random directions, as text; nothing where there is none."""
-        return number(self.uniform_of(layer, unit)).strip("–")
-
-    def uniform_cell(self) -> Cell:
-        """The largest value of random directions; "/" where it stands beside each unit's."""
-        highest = max(map(self.random, range(len(self.values))))
-        return Cell("/" if self.characters is not None else highest, tone="dim")
-
-    def blocks(self) -> list[Block]:
-        """The units with the largest values."""
-        return Neurons((self,), self.windows, 0, sort=self.name).blocks()
-
-    def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Its values, errors and those of random directions for every unit."""
-        of = {} if self.characters is None else {"character_of": self.characters.ravel()}
-        return super().columns() | of
-
-
-@dataclass(frozen=True, repr=False)
 class Neurons(Survey):
     """The measures of all units of the feed-forward layers, with an encoder of the decoder's.
 
     sort, top: in which order, and how many units tables show; the others have no effect measured.
     """
 
-    measures: tuple[UnitMeasure, ...]
     sort: str | None = None
     top: int = NeuronsConfig.top  # type: ignore[assignment]
 
@@ -130,7 +93,7 @@ class Neurons(Survey):
             np.abs([getattr(each, name) for each in self.measures])  # (K, L, U)
             for name in ("values", "errors", "uniform")
         )
-        least = [SINGLE if each.characters is not None else STRONG for each in self.measures]
+        least = [SINGLE if each.offsets is not None else STRONG for each in self.measures]
         named = (sizes >= np.reshape(least, (-1, 1, 1))) & (sizes - CERTAIN * errors > random)
         of = [each.name != "ablation" for each in self.measures]
         size = np.where(named, sizes, np.nan_to_num(sizes) * np.reshape(of, (-1, 1, 1)) - 1)
@@ -144,11 +107,11 @@ class Neurons(Survey):
         for at in zip(*np.nonzero(best >= 0), strict=True):
             found = self.measures[best[at]]
             names[at] = found.title + ", falls" * bool(found.values[at] < 0)
-            if found.characters is not None:
-                names[at] += f" {quoted(found.characters[at])}"
+            if found.offsets is not None:
+                names[at] += f" {quoted(found.offsets[at])}"
         return names.tolist()  # type: ignore[no-any-return]
 
-    def shown(self, every: bool = False) -> list[UnitMeasure]:  # type: ignore[override]
+    def shown(self, every: bool = False) -> list[Measure]:
         """The measures of features that the text has."""
         return [each for each in self.measures if not np.isnan(each.values).all()]
 
@@ -159,7 +122,7 @@ class Neurons(Survey):
         Raises ConfigError for an unknown measure.
         """
         if sort := sort or self.sort:
-            return Survey(tuple(map(_absolute, self.measures)), self.windows, 0).ranking(sort)
+            return super().ranking(sort)
         (best, sizes), seen, ranks = self._earned, Counter[int](), dict[tuple[int, int], int]()
         for at in sorted_places(sizes):
             name = int(best[at])
@@ -167,43 +130,24 @@ class Neurons(Survey):
             seen[name] += 1
         return sorted(ranks, key=ranks.__getitem__)
 
-    def blocks(
-        self, every: bool = False, sort: str | None = None, top: int | None = None
-    ) -> list[Block]:
-        """How many units have which name, a row for each unit that is shown, and for each layer
-        the largest values of random directions. Raises ConfigError.
-        """
-        chosen, names, order = self.shown(every), self.names, self.ranking(sort)
-        columns = [Column("unit", left=True), Column("name", left=True)]
-        rows, count = list[list[Cell]](), min(top or self.top, len(order))
-        for at in order[:count]:
-            begin = Cell(head_name(*at, self.letter)), Cell(names[at[0]][at[1]] or "–")
-            rows.append([*begin, *(each.cell(*at) for each in chosen)])
-        for layer in range(len(names)):
-            texts = ["/" if m.characters is not None else m.random(layer) for m in chosen]
-            rows.append([Cell(each, tone="dim") for each in (f"{self.even} L{layer}", "", *texts)])
-        sure = "±: standard error" if self.windows > 1 else "one window: too little for names"
-        ablated = any(each.name == "ablation" for each in chosen)
-        effect = "Δloss of these alone" if ablated else "--ablate mean measures their effect"
-        return [
-            Title(self.title, [self.measured]),
-            Note(self.named),
-            Table([*columns, *(Column(each.title) for each in chosen)], rows, labels=2),
-            Fold("what the columns mean", [*(Note(m.meaning) for m in chosen), Note(sure)]),
-            Note(self.rule),
-            Note(f"shown: {count:,} of {len(order):,}, --top N shows others · {effect}"),
-        ]
+    @property
+    def remarks(self) -> list[str]:
+        """How many units have which name, the rule, and how many are shown."""
+        effect = "--ablate mean measures their effect"
+        if self.measures[0].name == "ablation":
+            effect = "Δloss of these alone"
+        units = self.measures[0].values.size
+        shown = f"{min(self.top, units):,} of {units:,}, --top N shows others"
+        random = f"{self.even}: the largest of its values in any layer"
+        return [self.named, self.rule, random, f"shown: {shown} · {effect}"]
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The layer, number and name of every unit, and its measures."""
         columns = places(self.measures[0].values.shape)
         columns |= {"unit": columns.pop("head"), "name": np.array(self.names).ravel()}
-        return columns | {name: it for each in self.measures for name, it in each.columns().items()}
-
-
-def _absolute(measure: UnitMeasure) -> UnitMeasure:
-    """The measure without signs, but for the effect."""
-    return replace(measure, values=abs(measure.values)) if measure.name != "ablation" else measure
+        for each in self.measures:
+            columns |= each.columns()
+        return columns | {"character_of": columns.pop("character_offset")}
 
 
 def neurons(
@@ -230,10 +174,10 @@ def neurons(
         done((layer + 1) / config.n_layer / (1 + bool(asked.ablate)))
     values, errors, random, ids = (np.stack(each, axis=-2) for each in zip(*layers, strict=True))
     measures = [
-        UnitMeasure(name, *TITLES[name], values[n], errors[n], random[n], N)
+        Measure(name, *TITLES[name], values[n], errors[n], random[n], N)
         for n, name in enumerate(TITLES)
     ]
-    measures[-1] = replace(measures[-1], characters=np.array([*characters], object)[ids])
+    measures[-1] = replace(measures[-1], offsets=np.array([*characters], object)[ids])
     kind: AttentionKind | None = None if texts.sources is None else "decoder"
     found = Neurons(tuple(measures), N, T, text, kind, sort=asked.sort, top=asked.top)
     by_effect = asked.ablate and asked.sort == "ablation"
@@ -309,7 +253,8 @@ def _pearson(sums: Sequence[Array], least: tuple[Array, Array]) -> Array:
 
 class Forward:
     """Some texts under the whole model. stages: (name, layer) -> (B, T, …): the units, what the
-    stream is before the feed-forward, and what that adds. losses: (B,) mean nats of the targets.
+    stream is before the feed-forward, and what that adds. last: (B, T, C), what leaves the
+    last layer. losses: (B,) mean nats of the targets.
     """
 
     def __init__(self, reader: Reader, texts: Texts) -> None:
@@ -318,9 +263,8 @@ class Forward:
         if texts.sources is not None:
             self._memory["memory"] = reader.encode(texts.sources, texts.seen)
         layers = range(reader.config.n_layer)
-        self.losses = self._loss(
-            reader.blocks(reader.embed(texts.ids), layers, self._keep, **self._memory)
-        )
+        self.last = reader.blocks(reader.embed(texts.ids), layers, self._keep, **self._memory)
+        self.losses = losses_of(reader, texts, self.last)
 
     def _keep(self, name: str, layer: int, stage: Array) -> Array:
         if (own := name.removeprefix(CROSS)) in ("ffn_hidden", "resid_mid", "ffn_out"):
@@ -337,13 +281,8 @@ class Forward:
         out, block = self.stages["ffn_out", layer] + moved, f"blocks.{layer}.norm2"
         x = reader.add(self.stages["resid_mid", layer], out, block)
         later = range(layer + 1, reader.config.n_layer)
-        return self._loss(reader.blocks(x, later, **self._memory)) - self.losses
-
-    def _loss(self, x: Array) -> Array:
-        """(B, T, C), what leaves the last layer -> (B,)"""
-        read, logits = self.texts.read, self.reader.logits(self.reader.final_norm(x))
-        nats = surprisals(logits, self.texts.targets).astype(np.float64) * read
-        return nats.sum(axis=-1) / read.sum(axis=-1)  # type: ignore[no-any-return]
+        last = reader.blocks(x, later, **self._memory)
+        return losses_of(reader, self.texts, last) - self.losses
 
 
 def forwards(reader: Reader, texts: Texts) -> list[Forward]:
@@ -364,7 +303,7 @@ def ablate_units(
     how: Ablation,
     done: Callable[[float], object] = lambda share: None,
     seed: int = 0,
-) -> UnitMeasure:
+) -> Measure:
     """Rise of the loss by each of some units, (layer, unit), in nats a character, with paired
     standard errors over texts; NaN for the others. how: as for heads (gpt/heads/ablation.py).
 
@@ -387,4 +326,169 @@ def ablate_units(
     explained = f"rise of the loss without the unit (its value: {REPLACED_BY[how]}), nats/char"
     values, errors = rises.mean(axis=0), standard_errors(rises)
     unknown = np.full_like(values, np.nan)
-    return UnitMeasure("ablation", "Δloss", explained, values, errors, unknown, len(read))
+    return Measure("ablation", "Δloss", explained, values, errors, unknown, len(read))
+
+
+@dataclass(frozen=True, repr=False)
+class Coloured(Result):
+    """A text, and the (n,) values of a unit after each of its characters. full: the value that has
+    the strongest colour; values of the other sign have none.
+    """
+
+    text: Symbols
+    values: Array
+    full: float
+
+    def passage(self, scale: bool = True) -> Passage:
+        """The text in colours. scale: whether their scale stands below it."""
+        eighths = 8 * np.maximum(0, self.values / (self.full or 1))
+        unit = f"eighths of {number(self.full)}, the unit's strongest value on the measured text"
+        hints = [number(value) for value in self.values.tolist()]
+        return Passage(self.text, eighths.tolist(), unit, hints=hints, scale=scale)
+
+
+@dataclass(frozen=True, repr=False)
+class Neuron(TableResult):
+    """One unit. survey: the measures of all units, on the same text. passages: the strongest first;
+    those with values below 0 come last.
+
+    logits: (V,), what the unit adds to each where it is strongest, directly: the mean and scale of
+    the last norm stay as they are there; None with post_norm. labels: of the characters, by id.
+    text: coloured by the unit, if one was given.
+    """
+
+    layer: int
+    unit: int
+    survey: Neurons
+    passages: tuple[Coloured, ...]
+    logits: Array | None
+    labels: tuple[str, ...]
+    text: Coloured | None = None
+
+    @property
+    def place(self) -> str:
+        """ "L1N37" """
+        return head_name(self.layer, self.unit, self.survey.letter)
+
+    @property
+    def name(self) -> str:
+        """The name that it earns, or ""."""
+        return self.survey.names[self.layer][self.unit]
+
+    def __repr__(self) -> str:
+        return f"<Neuron {self.place}: {self.name or 'no name'}, on {self.survey.measured}>"
+
+    def blocks(self) -> list[Block]:
+        """Its measures, strongest passages, the logits that it changes, and the text."""
+        at, shown = (self.layer, self.unit), self.survey.shown()
+        rows = [
+            [Cell(each.title), each.cell(*at), Cell(number(each.uniform_of(*at)))] for each in shown
+        ]
+        columns = [Column("measure", left=True), Column(self.place), Column("random")]
+        notes = [*(each.meaning for each in shown), self.survey.rule]
+        passages = [
+            each.passage(scale=each.full not in [later.full for later in self.passages[n + 1 :]])
+            for n, each in enumerate(self.passages)
+        ]
+        return [
+            Title(f"neuron {self.place}", [self.name or "no name", self.survey.measured]),
+            Table(columns, rows),
+            Fold("what these are", [Note(each) for each in notes]),
+            *passages,
+            *[Note("its value is 0 everywhere")] * (not passages),
+            *self._changes(),
+            *([self.text.passage()] if self.text else []),
+        ]
+
+    def _changes(self) -> list[Block]:
+        """The characters whose logits it raises and lowers most."""
+        if self.logits is None:
+            return [Note("the logits that a unit changes are shown of models without post_norm")]
+        order, rows = np.argsort(-self.logits, kind="stable"), list[list[Cell]]()
+        for pair in zip(order[:LOGITS], order[::-1][:LOGITS], strict=True):
+            each = ((quoted(self.labels[id]), f"{self.logits[id]:+.2f}") for id in pair)
+            rows.append([Cell(text) for texts in each for text in texts])
+        columns = [Column(title, left=bool(title)) for title in ("raises", "", "lowers", "")]
+        about = "the logits that it changes most at its strongest place, the last norm held"
+        return [Note(about), Table(columns, rows)]
+
+    def records(self) -> Records:
+        """A row for each passage; the facts have the measures, the logits and the text."""
+        facts = {"unit": self.place, "name": self.name, **self.survey.facts}
+        columns, at = self.survey.columns(), self.layer * len(self.survey.names[0]) + self.unit
+        facts["values"] = {name: values.tolist()[at] for name, values in columns.items()}
+        if self.logits is not None:
+            facts["logits"] = dict(zip(self.labels, self.logits.tolist(), strict=True))
+        if self.text:
+            facts["on"] = {"text": [*self.text.text], "values": self.text.values.tolist()}
+        passages: dict[str, list[Any]] = {
+            "passage": ["".join(each.text) for each in self.passages],
+            "values": [each.values.tolist() for each in self.passages],
+        }
+        return Records(passages, facts)
+
+
+def place_of(unit: str, config: ModelConfig) -> tuple[int, int]:
+    """ "L1N37" -> (1, 37). Raises ConfigError."""
+    found = re.fullmatch(r"[Ll](\d{1,4})[Nn](\d{1,7})", unit.strip())
+    at = (int(found[1]), int(found[2])) if found else (config.n_layer, 0)
+    if at[0] >= config.n_layer or at[1] >= config.ffn_hidden:
+        last = f"L{config.n_layer - 1}N{config.ffn_hidden - 1}"
+        raise ConfigError("unit", f"{unit!r} is not one of L0N0 … {last}")
+    return at
+
+
+def neuron(
+    reader: Reader,
+    vocabulary: Vocabulary,
+    texts: Texts,
+    asked: NeuronsConfig,
+    at: tuple[int, int],
+    on: Texts | None = None,
+    name: str = "a text",
+    done: Callable[[float], object] = lambda share: None,
+) -> Neuron:
+    """One unit, (layer, unit), on texts, whose name is `name`. on: a text to colour. Raises as
+    `neurons`.
+    """
+    survey = neurons(reader, texts, vocabulary.characters, asked, name, done, [at])
+    values = np.where(texts.read, values_of(forwards(reader, texts), *at), 0)
+    places, passages = [*_peaks(values, 1), *_peaks(values, -1)], list[Coloured]()
+    for n, t, full in places:
+        part = slice(max(0, t - BEFORE), min(t + 1 + AFTER, int(texts.read[n].sum())))
+        passages.append(Coloured(vocabulary.symbols(texts.ids[n, part]), values[n, part], full))
+    n, t, full = max(places, key=lambda place: abs(place[2]), default=(0, 0, 0.0))
+    logits, text = _added(reader, texts.part(slice(n, n + 1)), at, t), None
+    if on is not None:
+        shown = values_of(forwards(reader, on), *at)[on.read]
+        text = Coloured(vocabulary.symbols(on.ids[on.read]), shown, full)
+    return Neuron(*at, survey, tuple(passages), logits, (*vocabulary.characters,), text)
+
+
+def _peaks(values: Array, sign: int) -> list[tuple[int, int, float]]:
+    """The largest of (N, T) values of a sign, apart from each other: text, place, and the largest
+    of all; none if they are near 0 beside those of the other sign.
+    """
+    left, least = sign * values.astype(np.float64), LOW * np.abs(values).max()
+    full, found = float(left.max()), list[tuple[int, int, float]]()
+    while len(found) < PASSAGES and full > least and left.max() > 0:
+        n, t = np.unravel_index(left.argmax(), left.shape)
+        found.append((int(n), int(t), sign * full))
+        left[n, max(0, t - BEFORE) : t + AFTER + 1] = 0
+    return found
+
+
+def _added(reader: Reader, text: Texts, at: tuple[int, int], place: int) -> Array | None:
+    """(V,) what a unit adds to the logits after one place of a text, in float64, if the mean and
+    scale of the last norm stay as they are there (contributions.py); None with post_norm.
+    """
+    if reader.config.post_norm:
+        return None
+    exact, (layer, unit) = reader.in_float64(), at
+    passed, back = Forward(exact, text), Backwards(exact, np.arange(reader.config.vocab_size)[None])
+    back.through("norm", passed.last[0, place : place + 1])
+    weight, _ = exact.linear(f"blocks.{layer}.feed_forward.down")  # (C, U)
+    value = passed.stages["ffn_hidden", layer][0, place, unit]
+    back.add(Part("ffn", layer), value * weight[None, :, unit])
+    [(_, found)] = back.found
+    return found[0]  # type: ignore[no-any-return]

@@ -135,9 +135,10 @@ class Survey(TableResult):
         """(layer, head) of every head, the largest of a measure first.
 
         Without a name: sorted by the rise of the loss under ablation, if measured, else by how near
-        the head is to a named kind. Raises ConfigError for an unknown measure.
+        the head is to a named kind. Correlations count by their size. Raises ConfigError for an
+        unknown measure.
         """
-        known = {measure.name: measure.values for measure in self.measures}
+        known = {m.name: m.values if m.name in EFFECTS else abs(m.values) for m in self.measures}
         if sort is not None and sort not in known:
             if sort in EFFECTS:
                 raise ConfigError("sort", f"{sort} is measured only with `ablate=mean`")
@@ -153,30 +154,37 @@ class Survey(TableResult):
 
         every: all measures. sort: see `ranking`; top: only the first heads. Raises ConfigError.
         """
-        chosen = self.shown(every)
-        shown, named = [each for one in chosen for each in one.every], kinds(self.measures)
-        rows = [
-            [Cell(head_name(*at)), Cell(named[at[0]][at[1]] or "–"), *(m.cell(*at) for m in shown)]
-            for at in self.ranking(sort)[:top]
-        ]
-        uniform = [Cell("uniform", tone="dim"), Cell(""), *(m.uniform_cell() for m in shown)]
-        columns = [Column("head", left=True), Column("kind", left=True)]
+        chosen, named, rows = self.shown(every), self.names, list[list[Cell]]()
+        shown = [each for one in chosen for each in one.every]
+        for at in self.ranking(sort)[: top or self.top]:
+            begin = Cell(head_name(*at, self.letter)), Cell(named[at[0]][at[1]] or "–")
+            rows.append([*begin, *(each.cell(*at) for each in shown)])
+        uniform = [Cell(self.even, tone="dim"), Cell(""), *(m.uniform_cell() for m in shown)]
+        columns = [Column(self.what, left=True), Column("kind", left=True)]
         columns += [Column(each.title) for each in shown]
         notes = [each.meaning for each in shown if each.explained]
         notes += ["±: standard error" if self.windows > 1 else "one window: little evidence"]
-        ablated = any(each.name == "ablation" for each in shown)
-        remarks = [self.rule, CAVEAT + ("" if ablated else "; --ablate mean measures the effect")]
-        if ablated and not any(each.name == "shapley" for each in self.measures):
-            remarks.append(f"Shapley values need at most {MOST_SHAPLEY} heads")
-        if not self.kind and not any("induction" in row for row in named):
-            remarks.insert(1, NO_INDUCTION)
         return [
             Title(self.title, [self.measured]),
             Table(columns, [*rows, uniform], labels=2),
             Fold("what the columns mean", [Note(each) for each in notes]),
-            *(Note(each) for each in remarks),
+            *(Note(each) for each in self.remarks),
             *(self.paths.blocks(top or MOST_PATHS) if self.paths else []),
         ]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of the table has to know."""
+        measured, hint = (
+            {each.name for each in self.measures},
+            "; --ablate mean measures the effect",
+        )
+        remarks = [self.rule, self.caveat + hint * ("ablation" not in measured)]
+        if "ablation" in measured and "shapley" not in measured:
+            remarks.append(f"Shapley values need at most {MOST_SHAPLEY} heads")
+        if not self.kind and not any("induction" in row for row in self.names):
+            remarks.insert(1, NO_INDUCTION)
+        return remarks
 
     def records(self, sort: str | None = None) -> Records:
         """A row for each head, sorted as `ranking` says. Raises ConfigError."""

@@ -60,8 +60,7 @@ if TYPE_CHECKING:
     from gpt.heads.attention_map import AttentionMap
     from gpt.heads.circuits import Circuit
     from gpt.heads.measures import Measure
-    from gpt.heads.neuron import Neuron
-    from gpt.heads.neurons import Neurons
+    from gpt.heads.neurons import Neuron, Neurons
     from gpt.heads.next_character import Experts, Lens, NextCharacter
     from gpt.heads.survey import Development, Survey
     from gpt.heads.why import Why
@@ -644,8 +643,7 @@ class TrainedGPT(Shown):
         ConfigError for an unknown unit and for contradictions.
         """
         from gpt.heads.measuring import one_text, survey_steps, texts_of
-        from gpt.heads.neuron import neuron, place_of
-        from gpt.heads.neurons import neurons
+        from gpt.heads.neurons import neuron, neurons, place_of
 
         if not self.config.feed_forward:
             raise ConfigError(NO_FEED_FORWARD)

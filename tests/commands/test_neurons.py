@@ -33,7 +33,7 @@ def test_the_command_shows_some_units_and_python_measures_the_same(gptx: Gptx) -
     lines = answer.out.split("\n")
     assert re.fullmatch(r"neurons · \d+ windows of 16 characters of the validation split", lines[0])
     assert len({line.split()[0] for line in lines if re.match(r"L\dN\d+ ", line)}) == 5
-    assert {"random L0", "random L1"} <= {line[:9] for line in lines}
+    assert "random" in {line[:6] for line in lines}
     assert "shown: 5 of 128, --top N shows others · Δloss of these alone" in answer.out
     record = json.loads(gptx("neurons", "--run", "corpus-1", "--json").out)
     run = gpt.load("checkpoints/corpus-1")
@@ -106,7 +106,7 @@ def test_what_cannot_be_shown_is_refused_in_one_line(
 
 def test_short_and_odd_texts_have_units_without_names_or_one_clear_line(gptx: Gptx) -> None:
     one = gptx("neurons", "-", "--run", "corpus-1", stdin=b"the cat sat")
-    assert "one window: too little for names" in one.out
+    assert "one window: little evidence" in one.out
     assert "no unit gets a name" in one.out
     empty = gptx("neurons", "-", "--run", "corpus-1", stdin=b"")
     assert (empty.code, empty.err.count("\n")) == (3, 1)

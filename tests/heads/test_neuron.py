@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from variants import VARIANTS, name_of, random_weights, reader_of
@@ -10,16 +12,17 @@ from gpt.config import ModelConfig, NeuronsConfig
 from gpt.errors import ConfigError
 from gpt.heads.ablation import Texts
 from gpt.heads.contributions import Part, contributions
-from gpt.heads.neuron import BEFORE, PASSAGES, _added, _peaks, neuron, place_of
+from gpt.heads.neurons import BEFORE, PASSAGES, _added, _peaks, neuron, place_of
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text("\nabcdefghij")
 SWIGLU = ModelConfig(
     vocab_size=11, block_size=64, n_layer=2, n_head=1, n_embd=8, activation="swiglu"
 )
+PRE_NORM = [each for each in VARIANTS if each.feed_forward and not each.post_norm]
 
 
-@pytest.mark.parametrize("config", VARIANTS, ids=name_of)
+@pytest.mark.parametrize("config", PRE_NORM, ids=name_of)
 def test_what_units_add_to_logits_sums_to_what_their_layer_adds(config: ModelConfig) -> None:
     weights = random_weights(config)
     down = {name for name in weights if name.endswith("feed_forward.down.bias")}
@@ -85,7 +88,17 @@ def test_a_unit_that_is_always_0_says_so() -> None:
     found = neuron(reader_of(SWIGLU, weights), VOCABULARY, texts, NeuronsConfig(), (0, 0))
     assert found.passages == ()
     assert "its value is 0 everywhere" in str(found.blocks())
+    assert found.logits is not None
     assert not found.logits.any()
+
+
+def test_with_post_norm_a_line_says_of_which_models_logits_are_shown() -> None:
+    config = replace(SWIGLU, post_norm=True)
+    reader = reader_of(config, random_weights(config))
+    texts = Texts.of_windows(np.zeros((2, 65), VOCABULARY.dtype))
+    found = neuron(reader, VOCABULARY, texts, NeuronsConfig(), (0, 0))
+    assert "models without post_norm" in str(found.blocks())
+    assert "logits" not in found.records().facts
 
 
 @pytest.mark.parametrize("name", ["", "1.2", "L2N0", "L0N24", "L-1N0", "L0", "37", "L0H1", "L0N1x"])
