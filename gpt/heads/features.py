@@ -18,6 +18,13 @@ FEATURES = {
     "capital": ("capital next", "the next character is a capital letter; 1 or 0"),
     "word": ("place in word", "letters and digits of the word so far; 0 outside words"),
 }
+#: A quotation mark that opens -> those that close it.
+QUOTES = {
+    **{'"': '"', "'": "'", "“": "”", "”": "”", "„": "“”", "‘": "’", "’": "’", "‚": "‘’"},
+    **{"«": "»", "»": "«»", "‹": "›", "›": "‹›", "「": "」", "『": "』", "｢": "｣"},
+    **{"〝": "〞〟", "\uff02": "\uff02"},
+}
+MARKS = {*QUOTES, *"".join(QUOTES.values())}
 
 
 def features(characters: Sequence[str], begins: bool = False) -> dict[str, list[float]]:
@@ -56,7 +63,7 @@ def _in_word(character: str) -> bool:
 def _in_brackets(characters: Iterable[str]) -> Iterator[bool]:
     depth = 0
     for each in characters:
-        kind = "" if _is_quote(each) else unicodedata.category(each[0])
+        kind = "" if each in MARKS else unicodedata.category(each[0])
         depth = depth + 1 if kind == "Ps" else max(0, depth - (kind == "Pe"))
         yield depth > 0
 
@@ -69,28 +76,11 @@ def _in_quotes(characters: Sequence[str]) -> Iterator[bool]:
     for each, after in zip(characters, [*characters[1:], " "], strict=True):
         if opened == "'" and each == "\n":
             opened = ""
-        elif _is_quote(each) and not (before.isalnum() and after.isalnum()):
+        elif each in MARKS and not (before.isalnum() and after.isalnum()):
             starts = not (before.isalnum() or after.isspace())
             if opened:
-                opened = "" if _closes(each, opened) else opened
-            elif starts or unicodedata.category(each) in ("Ps", "Pi"):
+                opened = "" if each in QUOTES[opened] else opened
+            elif each in QUOTES and (starts or unicodedata.category(each) in ("Ps", "Pi")):
                 opened = each
         before = each
         yield opened != ""
-
-
-def _is_quote(character: str) -> bool:
-    """Whether it is a quotation mark of any script, or an apostrophe."""
-    name = unicodedata.name(character[0], "")
-    return character == "'" or "QUOTATION MARK" in name or "CORNER BRACKET" in name
-
-
-def _closes(mark: str, opened: str) -> bool:
-    """Whether a mark ends what another one opened: straight ones end their like, of the others
-    double or white ones their like.
-    """
-    if "'" in (mark, opened) or '"' in (mark, opened):
-        return mark == opened
-    double = [bool({"DOUBLE", "WHITE"} & {*unicodedata.name(it).split()}) for it in (mark, opened)]
-    same = mark == opened and unicodedata.category(mark) != "Pf"
-    return double[0] == double[1] and unicodedata.category(mark) != "Ps" and not same

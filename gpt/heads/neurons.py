@@ -28,7 +28,7 @@ from gpt.errors import ConfigError
 from gpt.heads.ablation import REPLACED_BY, Texts, losses_of, other_windows
 from gpt.heads.contributions import Backwards, Part
 from gpt.heads.features import FEATURES, features
-from gpt.heads.measures import CERTAIN, Measure, places, standard_errors
+from gpt.heads.measures import CERTAIN, Measure, standard_errors
 from gpt.heads.places import head_name
 from gpt.heads.survey import ADVICE, Survey, sorted_places
 from gpt.reading.decode import on_cores
@@ -143,10 +143,7 @@ class Neurons(Survey):
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The layer, number and name of every unit, and its measures."""
-        columns = places(self.measures[0].values.shape)
-        columns |= {"unit": columns.pop("head"), "name": np.array(self.names).ravel()}
-        for each in self.measures:
-            columns |= each.columns()
+        columns = super().columns()
         return columns | {"character_of": columns.pop("character_offset")}
 
 

@@ -195,8 +195,8 @@ class Survey(TableResult):
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The layer, head and kind of every head, and its measures."""
-        columns = places(self.measures[0].values.shape)
-        columns["kind"] = np.array(kinds(self.measures)).ravel()
+        layers, numbers = places(self.measures[0].values.shape).values()
+        columns = {"layer": layers, self.what: numbers, "kind": np.array(self.names).ravel()}
         for each in self.measures:
             columns |= each.columns()
         return columns

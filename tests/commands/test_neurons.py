@@ -41,7 +41,7 @@ def test_the_command_shows_some_units_and_python_measures_the_same(gptx: Gptx) -
     expected = json.loads(json.dumps(to_record(found.records(), {})))
     assert all(record[key] == expected[key] for key in ("measures", "rows", "windows", "text"))
     assert len(record["rows"]) == 128
-    assert {*FEATURES, "character", "character_of", "name"} <= record["rows"][0].keys()
+    assert {*FEATURES, "character", "character_of", "kind"} <= record["rows"][0].keys()
     assert repr(found).startswith("<Neurons: 128 units on ")
     sorted_by = run.neurons(sort="word").records().columns["word"]
     sizes = np.nan_to_num(np.abs(sorted_by))
