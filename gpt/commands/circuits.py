@@ -21,10 +21,10 @@ class Circuits(shared.DrawingCommand):
     """Show which character a head looks for (qk), and which one it then writes (ov)."""
 
     of: Annotated[CircuitName, "qk: a query's score of a key; ov: what it adds to a logit."] = "qk"
-    layer: Annotated[int, "Layer; after layer 0 the direct path alone.", Range(0)] = 0
+    layer: Annotated[int, "Layer; above 0, only what comes from the embedding.", Range(0)] = 0
     head: Annotated[int, "Head.", Range(0)] = 0
     distance: Annotated[int, "Characters from key to query.", Range(0)] = 1
-    chars: Annotated[str | None, "Rows and columns.", "the most frequent ones"] = None
+    chars: Annotated[str | None, "Characters of rows and columns.", "the most frequent ones"] = None
     view: Annotated[Literal["auto", "numbers", "heat", "top"], "How to draw it."] = "auto"
     top: Annotated[int, "Columns in a line of --view top.", Range(1)] = 3
     digits: shared.Digits = 2

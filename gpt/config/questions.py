@@ -94,7 +94,8 @@ class NeuronsConfig:
     top: Annotated[int, "How many units to show.", Range(1)] = 12
     unit: Annotated[
         str | None,
-        "One unit, as L1N37: layer 1, unit 37; its strongest passages, the logits that it changes.",
+        "One unit, as L1N37: layer 1, unit 37; its strongest passages, the logits that it changes "
+        "(not with `post_norm`).",
     ] = None
     on: Annotated[str | None, "A text, at most as long as the context, for `unit` to colour."] = (
         None
@@ -102,7 +103,9 @@ class NeuronsConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        require(self.unit is not None or not self.on, "on", "give the unit that colours it: `unit`")
+        require(
+            self.unit is not None or self.on is None, "on", "give the unit that colours it: `unit`"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -130,7 +130,7 @@ def circuit(
         out = columns.T @ _to_logits(exact, layer, ids, measured).T
         values, reach = v @ out, _length(v) * _length(out.T)
         shown, expected = found["context"][:, head, query] @ out, values[texts[:, key]]
-        note = f"norms after the head: scales as on average of {len(measured)} characters"
+        note = f"norms after the head: scales as on average over {len(measured)} characters"
     note += f" · of keys at position {key}, queries at {query}" * added
     note += " · only differences within a row matter"
     title = "direct path from the embedding, " * (layer > 0 or of == "ov") + title

@@ -27,6 +27,7 @@ from gpt.words import counted, layers_and_heads
 PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters of a text
 SEQUENCES = 12  # random texts of each period
 #: Measures that are not shares of a row's weights.
+MOST_COLUMNS = 32  # of a measure that is shown alone
 EFFECTS = ("ablation", "shapley")  # rises of the loss
 NO_SHARES = ("distance", "distance_later", *EFFECTS)
 SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near to other keys
@@ -104,14 +105,14 @@ class Measure(TableResult):
         return Cell(text, tone="dim")
 
     def blocks(self) -> list[Block]:
-        """A grid: layers are rows, heads are columns."""
-        layers, heads = self.values.shape
+        """A grid: layers are rows, heads, or the first units, are columns."""
+        layers, heads = self.values.shape[0], min(self.values.shape[1], MOST_COLUMNS)
         rows = [
             [Cell(f"layer {layer}"), *(self.cell(layer, head) for head in range(heads))]
             for layer in range(layers)
         ]
         columns = [Column(left=True), *(Column(f"head {head}") for head in range(heads))]
-        facts = [layers_and_heads(layers, heads), counted(self.windows, "text")]
+        facts = [layers_and_heads(*self.values.shape), counted(self.windows, "text")]
         known = self.offsets is None and not np.isnan(self.uniform).all()
         even = [Note(f"a head of uniform attention: {self.uniform_cell().text}")] * known
         explained = [Note(self.explained)] * bool(self.explained)

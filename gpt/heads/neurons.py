@@ -25,7 +25,7 @@ from gpt.checks import Result, TableResult
 from gpt.config import Ablation, AttentionKind, ModelConfig, NeuronsConfig
 from gpt.devices import cores, require_memory
 from gpt.errors import ConfigError
-from gpt.heads.ablation import REPLACED_BY, Texts, losses_of, other_windows
+from gpt.heads.ablation import REPLACED_BY, Texts, kept, losses_of, other_windows
 from gpt.heads.contributions import Backwards, Part
 from gpt.heads.features import FEATURES, features
 from gpt.heads.measures import CERTAIN, Measure, standard_errors
@@ -278,7 +278,7 @@ class Forward:
         out, block = self.stages["ffn_out", layer] + moved, f"blocks.{layer}.norm2"
         x = reader.add(self.stages["resid_mid", layer], out, block)
         later = range(layer + 1, reader.config.n_layer)
-        last = reader.blocks(x, later, **self._memory)
+        last = reader.blocks(x, later, kept, **self._memory)
         return losses_of(reader, self.texts, last) - self.losses
 
 

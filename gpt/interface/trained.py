@@ -655,8 +655,8 @@ class TrainedGPT(Shown):
         at = asked.unit and place_of(asked.unit, self.config)
         texts = texts_of(reader, known, text, asked.windows)
         if at:
-            on = asked.on and one_text(reader, known, asked.on)
-            return neuron(reader, known, texts, asked, at, on or None, name, done)
+            on = None if asked.on is None else one_text(reader, known, asked.on)
+            return neuron(reader, known, texts, asked, at, on, name, done)
         measured = partial(
             neurons, texts=texts, characters=known.characters, asked=asked, text=name
         )

@@ -142,8 +142,8 @@ class Sources(TableResult):
         passages = f"{counted(len(self.passages), 'passage')} of {self.least} or more"
         return [
             f"{100 * self.covered:.0f} % of {characters} stand in the training text ({passages})",
-            f"of the validation text {100 * self.median:.0f} % (median) to "
-            f"{100 * self.largest:.0f} %, in {PIECES} pieces",
+            f"of {PIECES} pieces of the validation text {100 * self.median:.0f} % (median), "
+            f"at most {100 * self.largest:.0f} %",
         ]
 
     def blocks(self, most: int = LISTED) -> list[Block]:
