@@ -57,9 +57,7 @@ class Sample(shared.Writing, shared.ModelCommand):
     sources: Annotated[
         bool, "Mark the passages that stand in the training text, and say where."
     ] = False
-    sources_from: Annotated[
-        int, "With --sources: characters of the shortest passage.", Range(1)
-    ] = 8
+    sources_from: Annotated[int, "Characters of the shortest passage of --sources.", Range(1)] = 8
     output: Annotated[
         Path | None, shared.output_option("With --sources: a file, .html to point at, or .txt.")
     ] = None
