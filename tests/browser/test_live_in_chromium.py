@@ -318,8 +318,10 @@ def test_a_unit_colours_the_text_and_switched_off_changes_the_prediction_as_in_p
     hidden = alone.activations(SHORT, "ffn_hidden", 1)["ffn_hidden", 1][0]  # (T, U)
     unit = int(np.abs(hidden).max(axis=0).argmax())
     page = ready(open_file(file_alone, hash="temperature=1", width=360), SHORT)
+    assert page.locator("#units").is_hidden()
+    page.locator("#direction button", has_text="unit").click()
+    assert page.locator("#unit:focus").count() == 1
     assert page.locator("#unit-off").is_disabled()
-    assert page.locator("#direction button", has_text="unit").is_disabled()
     page.locator("#unit-layer").fill("1")
     page.locator("#unit").fill(str(len(hidden[0])))
     assert (

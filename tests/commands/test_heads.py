@@ -44,7 +44,7 @@ def test_heads_can_be_resampled_from_other_windows(gptx: Gptx) -> None:
     assert all(row["ablation"] is not None for row in record["rows"])
     one = gptx("heads", "-", "--ablate", "resample", stdin=b"the cat sat")
     assert one.code == 3
-    assert "resample needs two windows or more; give a longer text" in one.err
+    assert "resample needs two windows; give a longer text or more --windows" in one.err
 
 
 def test_python_and_command_measure_the_same_for_the_same_text(gptx: Gptx, home: Path) -> None:

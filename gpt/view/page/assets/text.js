@@ -40,6 +40,11 @@ export function makeText(app) {
       ? [["unit", "unit", "Shades each character by the value of the chosen unit after it"]]
       : []),
   ], (value) => {
+    if (value === "unit" && !unit) { // its fields appear, to choose one
+      part("units").hidden = false;
+      part("unit").focus();
+      return;
+    }
     direction = /** @type {Direction} */ (value);
     render();
   });
@@ -87,7 +92,7 @@ export function makeText(app) {
       direction = chosenUnit ? "unit" : "from";
     }
     unit = chosenUnit;
-    show(direction, (value) => value === "unit" && !unit);
+    show(direction);
     const { weights } = app;
     const rows = chosen();
     const { scale: mode, pins } = app.state;

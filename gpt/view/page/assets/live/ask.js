@@ -107,7 +107,7 @@ export function makeUnit(session) {
   const off = /** @type {HTMLButtonElement} */ (part("unit-off"));
   const host = part("units");
   const { layers, units = 0 } = session.data;
-  host.hidden = !units;
+  host.hidden = true; // until the text's button "unit" is pressed, or the address has a unit
   layer.max = String(layers - 1);
   number.max = String(units - 1);
   const take = () => {
@@ -126,6 +126,7 @@ export function makeUnit(session) {
     if (unit && !host.contains(document.activeElement)) {
       [layer.value, number.value] = [String(unit.layer), String(unit.unit)];
     }
+    if (unit) host.hidden = false;
     const name = unit ? nameOfUnit(unit) : "";
     off.disabled = !unit;
     off.dataset.switch = name;
