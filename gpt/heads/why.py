@@ -102,7 +102,11 @@ class Why(TableResult):
         logit = Cell(f"{self._logits} = {number(self.logit, 4)}", tone="dim")
         rows.append([Cell("sum", tone="strong"), Cell(signed(self.values.sum())), logit])
         columns = [Column("part", left=True), Column("adds"), Column("from", left=True)]
-        held = f"the last norm divides by {self.scale:.4f}" if self.scale else "each norm's scale"
+        held = (
+            f"the last norm divides by {self.scale:.4f}"
+            if self.scale
+            else "norms keep their scales"
+        )
         return [
             Title("why", [*quoted(self.text), *self._chances()]),
             Table(columns, rows),
@@ -122,7 +126,7 @@ class Why(TableResult):
 
     def _row(self, part: int) -> list[Cell]:
         """A part, what it adds, and the characters or units that give most of it."""
-        share = float(np.abs(self.values[part]) / np.abs(self.values).max())
+        share = float(np.abs(self.values[part]) / max(np.abs(self.values).max(), 1e-300))
         adds = Cell(signed(self.values[part]), share)
         sums = [n for n, each in enumerate(self.parts) if each.kind in SUMS]
         if part not in sums:
@@ -209,11 +213,8 @@ def why(
     stages = exact.sublayers(ids, memory=memory)
     layers = [*zip(*stages.values(), strict=True)]
     found = contributions(exact, layers, np.tile(asked, (len(ids), 1)))
-    scores, weights, counting = (
-        exact.logits(exact.final_norm(layers[-1][-1].resid_post))[-1],
-        None,
-        None,
-    )
+    scores = exact.logits(exact.final_norm(layers[-1][-1].resid_post))[-1]  # (V,)
+    weights, counting = None, None
     if (experts := expected.experts) is not None:
         logs, weights = np.log(experts.counting), experts.weights
         scores, counting = weights @ np.stack([scores, logs]), logs[asked]
