@@ -88,7 +88,7 @@ class Sample(shared.Writing, shared.ModelCommand):
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         prompt = shared.one_text(given) or ""
         if self.opened.recorded is None:
-            self._copied()  # raises if it needs the corpus, which nobody knows without a run
+            self._copied()  # raises: without a run, the corpus is unknown
         model = self.opened.prove()
         prompt = shared.known_text(model, prompt, self.unknown)
         stops = shared.checked_stops(model, self.stop or ())

@@ -52,7 +52,7 @@ Patch: TypeAlias = Callable[[Array], npt.ArrayLike] | npt.ArrayLike
 
 def shapes(config: ModelConfig, T: int, S: int = 0) -> dict[AnyStage, tuple[int, ...]]:
     """Name -> shape of every stage for one text of T characters, in the order of computation;
-    without feed-forward layers, none of theirs. S: of its source, in a model with an encoder.
+    without feed-forward layers, none of theirs. S: the source's length, with an encoder.
     """
     found = dict[Any, tuple[int, ...]]()
     if config.encoder:
@@ -90,7 +90,7 @@ class Activations(Result):
     each text; where a text is shorter than T, the numbers after its end are 0. `mask` selects the
     others: acts["resid_mid", 0][acts.mask] is (characters, C).
 
-    Of a model with an encoder, ids are what the decoder reads, TAB and the target; the stages of
+    For a model with an encoder, ids are what the decoder reads: TAB, the target; the stages of
     cross-attention begin with "cross_", those of the encoder with "encoder_", whose kept layers are
     encoder_layers. source: (N, S) ids and source_lengths: (N,); source_mask is (N, S).
 

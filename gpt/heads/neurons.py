@@ -39,7 +39,8 @@ from gpt.vocabulary import Symbols, Vocabulary
 from gpt.words import counted
 
 RANDOM = 64  # random directions of each layer
-#: Least correlations that give a name; of one character, so that most of a unit's value is on it.
+#: The smallest correlation that gives a name. For one character it is higher, so that most of the
+#: unit's value lies on that character.
 #: Chosen on models of the Python reference and of repeats (benchmarks/LOG.md).
 STRONG, SINGLE = 0.3, 0.8
 FEWEST = 3  # texts that must have a character for it to be a feature

@@ -686,8 +686,8 @@ class TrainedGPT(Shown):
             return self.vocabulary.encode(self.stored.excerpt), self.excerpt_name
 
     def text(self, split: Literal["train", "val"] = "train", *, data: str | Path = "data") -> str:
-        """The text that the run was trained on, or validated on, as the model reads it; of a model
-        with an encoder, the lines of pairs. data: the folder of the encoded corpora.
+        """The text that the run was trained on, or validated on, as the model reads it; for a
+        model with an encoder, the lines of pairs. data: the folder of the encoded corpora.
 
         Raises TextError without a run or its text, ConfigError for another split.
         """
@@ -700,7 +700,7 @@ class TrainedGPT(Shown):
         """What the training read in a step, counted from 1 as events and curves do: (B, T + 1) ids,
         whose columns [:, :-1] are the inputs and [:, 1:] the targets.
 
-        Of a model with an encoder: a Batch of padded pairs, with source and seen (B, S), inputs
+        For a model with an encoder: a Batch of padded pairs, with source and seen (B, S), inputs
         and targets (B, T). Ranks and micro-batches read its rows in order. With counting, the loss
         leaves out the characters that its gate is fitted to. data: see `text`. Raises TextError
         without a run or its text, IndexError for a step below 1, ConfigError for an imported run.

@@ -45,14 +45,14 @@ def test_a_circuit_is_the_same_table_everywhere(gptx: Gptx, home: Path) -> None:
 
 def test_top_names_the_strongest_characters_of_each(gptx: Gptx) -> None:
     found = gpt.load("checkpoints").circuit("qk", distance=2, chars="abcehmnot")
-    told = "circuits --distance 2 --chars abcehmnot --view top --top 2".split()
-    lines = [line for line in gptx(*told).out.splitlines() if "←" in line]
+    command = "circuits --distance 2 --chars abcehmnot --view top --top 2".split()
+    lines = [line for line in gptx(*command).out.splitlines() if "←" in line]
     for line, row in zip(lines, found.values, strict=True):
         first, second = (found.text[n] for n in np.argsort(-row, kind="stable")[:2])
         name, _, rest = line.partition(" ← ")
         assert name.strip("'") in found.text
         assert [each.split()[0].strip("'") for each in rest.split(" · ")] == [first, second]
-    heat = gptx(*told[:-4], "--view", "heat").out
+    heat = gptx(*command[:-4], "--view", "heat").out
     assert "scale" in heat.splitlines()[0]
 
 

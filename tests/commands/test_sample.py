@@ -227,10 +227,10 @@ def test_sample_is_printed_before_it_fails_without_corpus(
     gptx: Gptx, home: Path, asked: str
 ) -> None:
     (home / "corpus.txt").rename(home / "gone.txt")
-    told = ("--data", "nowhere", asked, "--length", "9")
+    options = ("--data", "nowhere", asked, "--length", "9")
     try:
-        answer = gptx("sample", *told)
-        record = json.loads(gptx("sample", *told, "--json").out)
+        answer = gptx("sample", *options)
+        record = json.loads(gptx("sample", *options, "--json").out)
     finally:
         (home / "gone.txt").rename(home / "corpus.txt")
     assert (answer.code, answer.out) == (3, gptx("sample", "--length", "9").out)
