@@ -118,10 +118,11 @@ def test_units_of_a_model_with_an_encoder_are_those_of_the_decoder(
     pairs_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_home(pairs_home, monkeypatch)
-    words = "neurons", "--unit", "L1N0", "--on", "24 December 2026\t2026-12-24"
-    answer = answer_of(monkeypatch, words)
+    words = "neurons", "--run", "dates-1"  # other tests train here, too
+    one = "--unit", "L1N0", "--on", "24 December 2026\t2026-12-24"
+    answer = answer_of(monkeypatch, (*words, *one))
     assert (answer.code, answer.err) == (0, "")
     assert "\n⇥2026-12-24\n" in answer.out
-    every = answer_of(monkeypatch, ("neurons", "--ablate", "zero"))
+    every = answer_of(monkeypatch, (*words, "--ablate", "zero"))
     assert (every.code, every.err) == (0, "")
     assert "pairs" in every.out.split("\n")[0]
