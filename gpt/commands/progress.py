@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -39,19 +40,21 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
     from gpt.training import ranks
     from gpt.training.events import Stopped
 
-    reason, first = "", ranks.is_first()
+    ended, first = None, ranks.is_first()
     with graceful(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
         for event in _reported(trainer) if first else trainer.events():
             if isinstance(event, Stopped):
-                reason = event.reason
+                ended = event
+    reason, spent = (ended.reason, ended.spent) if ended else ("", None)
     if first:
         from gpt.storage.overview import outcome
         from gpt.training.card import farewell
 
         run, manifest = trainer.run, trainer.manifest
-        console.show_aside(farewell(run, manifest, reason, trainer.shard))
+        console.show_aside(farewell(run, manifest, reason, trainer.shard, spent or ""))
         if as_json:
-            console.write_json({**outcome(run.name, manifest), "reason": reason})
+            record = {**outcome(run.name, manifest), "reason": reason}
+            console.write_json(record | {"spent": asdict(spent) if spent else None})
     ranks.leave()
     if reason in signal.Signals.__members__ and not ranks.comes_again():
         raise typer.Exit(128 + signal.Signals[reason])  # torchrun would start all ranks again

@@ -7,6 +7,7 @@ and the events. Imports torch only when the corpus is read and its n-grams are b
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -150,6 +151,7 @@ def begin_run(
     before. Raises ConfigError, TextError, StorageError, OutOfMemory, and CheckpointError for a
     model to start with that cannot be used.
     """
+    began = time.perf_counter()
     check_tracker(options.log)
     warm = _warm_start(options)
     choices = choose_options(options, given, texts.names, warm)
@@ -190,7 +192,7 @@ def begin_run(
             here = {name: plan.environment[name] for name in RECORDED}
             folder.write("config.toml", to_toml({**source, **plan.settings(), **here}))
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
-        trainer = partial(_trainer, run, plan, options.log, ahead=ahead, start=start)
+        trainer = partial(_trainer, run, plan, options.log, began, ahead=ahead, start=start)
         yield Start(plan, run, trainer, choices.recipe)
 
 
@@ -218,6 +220,7 @@ def resume_run(
     The arguments are those of begin_run. Raises CheckpointError, ConfigError, TextError,
     RunInUseError, OutOfMemory.
     """
+    began = time.perf_counter()
     check_tracker(options.log)
     with ExitStack() as stack:
         if ranks.is_first():
@@ -249,7 +252,7 @@ def resume_run(
         machine = Machine.measured(options.device)
         plan = resume_plan(checkpoint, corpus, given, machine, options.minutes)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
-        yield Start(plan, run, partial(_trainer, run, plan, options.log, checkpoint))
+        yield Start(plan, run, partial(_trainer, run, plan, options.log, began, checkpoint))
 
 
 def recorded(trainer: Trainer) -> Iterator[Event]:
@@ -317,6 +320,7 @@ def _trainer(
     run: Run,
     plan: Plan,
     log: Tracker | None,
+    began: float,
     checkpoint: Checkpoint | None = None,
     ahead: CountedAhead | None = None,
     start: StoredModel | None = None,
@@ -326,7 +330,7 @@ def _trainer(
     from gpt.training.trainer import Trainer
 
     parts = (run, plan.corpus, plan.manifest, plan.device, prove_tensors)
-    trainer = Trainer(*parts, checkpoint, ahead, start, shard)
+    trainer = Trainer(*parts, checkpoint, ahead, start, shard, began, plan.peak)
     trainer.records.track(log, plan.manifest)
     return trainer
 

@@ -82,8 +82,12 @@ def record_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> list[Block]:
-    """How the run ended, whether it is better than counting, its folder, and what to type next."""
+def farewell(
+    run: Run, manifest: Manifest, reason: str, shard: bool = False, spent: object = ""
+) -> list[Block]:
+    """How the run ended, where its time went, whether it is better than counting, its folder, and
+    what to type next.
+    """
     steps, folder = manifest.train.steps, run.path.parent
     ended = {
         "finished": f"all {counted(f'{steps:,}', 'step')}{_unlike_planned(manifest)}",
@@ -104,6 +108,7 @@ def farewell(run: Run, manifest: Manifest, reason: str, shard: bool = False) -> 
     commands = (f"gptx sample{_prompt(run)}", "gptx attn", f"gptx runs {run.name}")
     facts = {
         "ended": f"{ended}, {time_of(manifest)}",
+        "time went to": str(spent),
         "best": best_facts(manifest),
         "to beat": counting_facts(manifest),
         "saved": str(run.path),

@@ -69,6 +69,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     why: tuple[str, ...] = ()  # reasons for the chosen defaults
     longer: str = ""  # how to train longer, if the user gave no time
+    peak: float = 0.0  # operations per second of all cores; 0: unknown
 
     @property
     def costs(self) -> Budget:
@@ -125,13 +126,15 @@ class Machine:
 
     rate: operations per second of training, estimated, of all ranks together. memory: free bytes;
     None if the system does not report it. environment: versions and hardware that a bit-exact
-    repetition needs, besides the options.
+    repetition needs, besides the options. peak: operations per second of float32 products, if the
+    CPUs train; else 0.
     """
 
     device: str
     rate: float
     memory: int | None
     environment: Mapping[str, str | int]
+    peak: float = 0.0
 
     @classmethod
     def measured(cls, device: str) -> Machine:
@@ -139,15 +142,17 @@ class Machine:
         decides the rate. Raises ConfigError.
         """
         device = usable_device(device)
-        rate = training_rate(device, core_rate(), torch.get_num_threads(), ranks.size())
+        core, threads = core_rate(), torch.get_num_threads()
+        rate = training_rate(device, core, threads, ranks.size())
         environment: dict[str, str | int] = {
             "gptx": __version__,
             "torch": str(torch.__version__),
-            "threads": torch.get_num_threads(),
+            "threads": threads,
             "device": torch.cuda.get_device_name() if device == "cuda" else device,
             "ranks": ranks.size(),
         }
-        return cls(device, 1 / ranks.largest(1 / rate), available_memory(), environment)
+        peak = core * threads * ranks.size() if device == "cpu" else 0.0
+        return cls(device, 1 / ranks.largest(1 / rate), available_memory(), environment, peak)
 
     @property
     def ranks(self) -> int:
@@ -343,6 +348,7 @@ def assess(corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed) -
         manifest=replace(manifest, baseline=baseline),
         device=machine.device,
         environment=machine.environment,
+        peak=machine.peak,
         speed=speed,
         baseline=baseline,
         train_characters=size_of(train_half),

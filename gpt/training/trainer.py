@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -44,6 +45,7 @@ from gpt.training.events import (
     Evaluating,
     Event,
     Saved,
+    Spent,
     Stepped,
     Stopped,
 )
@@ -63,7 +65,8 @@ class Trainer:
     Each rank has a trainer and makes the same calls; only the first writes to the run. prove:
     checks before each save that the model will open. checkpoint: where a resumed run continues.
     ahead: counts that have begun before. start: the model whose weights a new run starts with.
-    shard: spreads weights and moments over the ranks.
+    shard: spreads weights and moments over the ranks. began: when its process began to prepare it,
+    by the clock. peak: operations per second of all cores; 0: unknown.
     Raises ConfigError, CheckpointError.
     """
 
@@ -78,6 +81,8 @@ class Trainer:
         ahead: CountedAhead | None = None,
         start: StoredModel | None = None,
         shard: bool = False,
+        began: float | None = None,
+        peak: float = 0.0,
     ) -> None:
         self.run, self.corpus, self.device, self.shard = run, corpus, device, shard
         options, shape = manifest.train, manifest.model
@@ -97,6 +102,9 @@ class Trainer:
         self.net = Net(self.model, self.config, shard)
         self.optimizer = Optimizer(self.model, self.config)
         self.clock = time.perf_counter  # seconds
+        self._mark = self.clock() if began is None else began
+        self._spent: dict[str, float] = defaultdict(float)
+        self._done, self._peak = 0.0, peak  # operations of the steps so far
         self._saved_step: int | None = None
         self._unevaluated = False  # whether a stop came between the saved step and its evaluation
         self._replanned = False  # whether the saved step has another plan, fitted to a time
@@ -139,8 +147,9 @@ class Trainer:
 
     def _events(self) -> Iterator[Event]:
         self.model.train()
+        self._lap("start", counted=False)
         self.counting.wait()  # else the first save and the first steps would take as long
-        self._mark = self.clock()
+        self._lap("counting", counted=False)
         step = self.manifest.step
         if self._unevaluated:
             yield self._evaluate()
@@ -170,7 +179,13 @@ class Trainer:
             yield from self._choose_best()
             yield from self._evaluate_whole()
         finished = "patience" if self._out_of_patience() else "finished"
-        yield Stopped(step, self._stopping() or finished)
+        yield Stopped(step, self._stopping() or finished, self.spent)
+
+    @property
+    def spent(self) -> Spent:
+        """Where the time went so far."""
+        stepping = self._spent["steps"] * self._peak
+        return Spent({**self._spent}, self._done / stepping if stepping else 0.0)
 
     def _stopping(self) -> str | None:
         """Why to stop now, or None; the same on all ranks, which must all call this."""
@@ -194,20 +209,22 @@ class Trainer:
             seconds=self.manifest.seconds + seconds,
             running=(total + loss, count + 1),
         )
-        took = self._lap()
+        took = self._lap("steps")
+        self._done += self.manifest.step_characters * self.manifest.model.training_flops
         if self.manifest.budget is not None and step > 1:  # the first step starts the libraries
             budget = self.manifest.budget.stepped(took, self.config.steps - step)
             self._note(budget=budget)
             if budget.steps == 0 and step < self.config.steps:
                 self._replan(step)
 
-    def _lap(self, *, counted: bool = True) -> float:
+    def _lap(self, what: str, *, counted: bool = True) -> float:
         """Seconds since the last lap; with a budget, by the first rank's clock.
 
-        counted: adds them to the run's time.
+        what: took them. counted: adds them to the run's time.
         """
         now = self.clock()
         lap, self._mark = now - self._mark, now
+        self._spent[what] += lap
         if self.manifest.budget is not None:
             lap = ranks.total(lap if ranks.is_first() else 0.0)
         if counted:
@@ -224,9 +241,9 @@ class Trainer:
     def _evaluate(self) -> Evaluated:
         before, most = self.manifest, self.config.eval_part or self.config.eval_chars
         mixture = self.counting.mixture(self.kept, self.device, before.step)
-        fitting = self._lap()
+        fitting = self._lap("counting")
         losses = losses_of(self.kept, self.val, self.device, most, mixture)
-        reading = self._lap()
+        reading = self._lap("evaluations")
         if before.budget is not None:
             self._note(budget=before.budget.evaluated(fitting, reading, before.share_read))
         self._check(math.isfinite(losses.nats), before.step, "the validation loss")
@@ -297,7 +314,7 @@ class Trainer:
                     return
         loss = losses.nats
         self._check(math.isfinite(loss), best_step, "the validation loss")
-        seconds = self._lap(counted=budget is None or budget.last > 0)
+        seconds = self._lap("evaluations", counted=budget is None or budget.last > 0)
         self._note(whole_loss=loss, gpt_loss=losses.gpt)
         _, read, of = self.manifest.shown_loss
         record = {"step": self.manifest.step, "best_step": best_step, "whole_loss": loss}
@@ -316,14 +333,14 @@ class Trainer:
         self.records.add("metrics", known | {"evaluation_seconds": round(seconds, 3)})
 
     def _save(self) -> Iterator[Saved]:
-        self._lap()
+        self._lap("evaluations")
         checkpoint = self._commit()  # whose bytes are freed before the checkpoint is read again
         release()
         self._saved_step = self.manifest.step
         if checkpoint:
             yield Saved(checkpoint)
         release()  # what a sample took, too
-        took = self._lap()
+        took = self._lap("saves")
         if self.manifest.budget is not None:
             self._note(budget=replace(self.manifest.budget, saving=took))
 
