@@ -18,7 +18,8 @@ _DEFAULT: dict[str, Any] = {
     "norm": "layer",
     "previous_heads": 4,
     "counting": 8,
-    "embedding_lr": 1e-2,
+    "matrix_lr": 1e-2,
+    "embedding_lr": 5e-3,
     "warmup_steps": 20,
 }
 _CLASSIC_MODEL: dict[str, Any] = {
@@ -79,6 +80,7 @@ _PAIRS: dict[str, Any] = {
     "counting": 0,
     "batch_size": 64,
     "learning_rate": 1e-3,
+    "matrix_lr": 0.0,
     "embedding_lr": 0.0,
     "warmup_steps": 100,
     "dropout": 0.0,
@@ -123,7 +125,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 FITTED_PRESETS = ("default", "best")
 FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size", "micro_batch_size"),
-    *("steps", "warmup_steps", "dropout", "weight_decay", "evaluations", "eval_part"),
+    *("precision", "steps", "warmup_steps", "dropout", "weight_decay", "evaluations", "eval_part"),
 )
 #: What the help shows as the defaults of options of model and training.
 SHOWN = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}

@@ -138,13 +138,18 @@ class TrainConfig:
     embedding_lr: Annotated[
         float, "Learning rate of embedding and output; 0 = the same.", Range(0)
     ] = 0.0
+    matrix_lr: Annotated[
+        float,
+        "Muon's learning rate of the blocks' matrices (Jordan et al. 2024); 0 = AdamW.",
+        Range(0),
+    ] = 0.0
     min_lr: Annotated[float, "Learning rate at the end.", Range(0)] = 0.0
     warmup_steps: Annotated[int, "Steps of linear warm-up.", Range(0)] = 40
     schedule: Annotated[Schedule, "How the learning rate falls to `min_lr`."] = "linear"
     weight_decay: Annotated[
-        float, "AdamW's decay of matrices (Loshchilov & Hutter 2019).", Range(0)
+        float, "Decay of matrices, times `learning_rate` (Loshchilov & Hutter 2019).", Range(0)
     ] = 0.1
-    beta1: Annotated[float, "AdamW's decay of the mean gradient.", Range(0, below=1)] = 0.9
+    beta1: Annotated[float, "Decay of the mean gradient.", Range(0, below=1)] = 0.9
     beta2: Annotated[float, "AdamW's decay of the mean squared gradient.", Range(0, below=1)] = 0.99
     grad_clip: Annotated[float, "Largest gradient norm; 0 = no limit.", Range(0)] = 1.0
     average: Annotated[

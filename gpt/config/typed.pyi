@@ -95,6 +95,7 @@ class TrainOptions(TypedDict, total=False):
     micro_batch_size: int
     learning_rate: float
     embedding_lr: float
+    matrix_lr: float
     min_lr: float
     warmup_steps: int
     schedule: Literal["cosine", "linear"]

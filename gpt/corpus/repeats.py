@@ -35,6 +35,8 @@ RECIPE: dict[str, Any] = {
     "batch_size": 32,
     "steps": 800,
     "learning_rate": 2e-3,
+    "matrix_lr": 0.0,
+    "precision": "float32",
     "embedding_lr": 1e-2,
     "warmup_steps": 20,
 }

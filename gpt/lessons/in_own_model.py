@@ -172,6 +172,7 @@ def _learning(own: Own) -> Iterator[Step]:
         place = ", ".join(map(str, np.unravel_index(at, weights[name].shape)))
         tables.append(Table(f"{name}[{place}]", matrix[at].numpy(), (), columns, digits=6))
     logits = own.exact.logits(own.exact.forward(own.ids[None, :-1]))[0]
+    muon = " The training itself changed the blocks’ matrices by Muon (gpt/training/muon.py)."
     yield Step(
         "weight by weight",
         f"{own.reads} and predicts each next character. The loss is the mean of −ln p: "
@@ -181,7 +182,8 @@ def _learning(own: Own) -> Iterator[Step]:
         "this is in a copy: your run stays as it is.",
         "w ← w − rate × ∂w",
         tuple(tables),
-        f"After the step of AdamW, the loss is {float(loss_at(adamw)):.4f}.",
+        f"After the step of AdamW, the loss is {float(loss_at(adamw)):.4f}."
+        + muon * (config.matrix_lr > 0),
         (_equal("loss = numpy’s", loss.item(), surprisals(logits, own.ids[1:]).mean(), ROUNDED),),
     )
     yield learning.step_sgd(loss_at, w, g)

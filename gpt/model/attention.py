@@ -112,9 +112,13 @@ class FusedAttention(nn.Module):
     ) -> Tensor:
         """(B, T, C) -> (B, T, C). store: puts new keys and values into a cache; needs `allowed`."""
         B, T, C = x.shape
+        parts = self._project(x, memory)
+        if x.device.type == "cpu" and parts[0].dtype == torch.bfloat16:
+            # There the attention of bfloat16 takes several times as long.
+            parts = tuple(part.float() for part in parts)
         queries, keys, values = (
             part.view(B, -1, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T or S, D)
-            for part in self._project(x, memory)
+            for part in parts
         )
         if memory is None:
             queries, keys = rotate(queries, keys)
@@ -124,9 +128,10 @@ class FusedAttention(nn.Module):
         causal = allowed is None and memory is None
         if allowed is not None and allowed.ndim == 3:
             allowed = allowed[:, None]  # (B, 1, T or 1, S)
-        x = F.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=allowed, dropout_p=dropout, is_causal=causal
-        )
+        with torch.autocast("cpu", enabled=False):
+            x = F.scaled_dot_product_attention(
+                queries, keys, values, attn_mask=allowed, dropout_p=dropout, is_causal=causal
+            )
         return self.dropout(self.proj(x.transpose(1, 2).reshape(B, T, C)))  # type: ignore[no-any-return]
 
     def _project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:

@@ -22,7 +22,7 @@ from gpt.storage.json_values import SCHEMA
 from gpt.storage.model_file import Probe, StoredModel, Tensors, packed, pick
 from gpt.storage.run import Checkpoint
 from gpt.training.net import placed, spread, whole
-from gpt.training.optim import MOMENTS, Optimizer
+from gpt.training.optim import Optimizer
 from gpt.training.ranks import is_first
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -133,7 +133,7 @@ def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> byt
         state = optimizer.state(parameter)
         steps = torch.as_tensor(state.get("step", 0.0), dtype=torch.float32)
         keep(f"step.{name}", steps.reshape(1))
-        for moment in MOMENTS:
+        for moment in optimizer.moments(parameter):
             value = state.get(moment)
             value = torch.zeros_like(parameter) if value is None else value
             keep(f"{moment}.{name}", value)
@@ -177,7 +177,9 @@ def restore_state(
     shapes: dict[str, tuple[int, ...]] = {}
     for name, parameter in parameters.items():
         shapes[f"step.{name}"] = (1,)
-        shapes |= {f"{moment}.{name}": tuple(parameter.shape) for moment in MOMENTS}
+        shapes |= {
+            f"{moment}.{name}": tuple(parameter.shape) for moment in optimizer.moments(parameter)
+        }
         if averaged:
             shapes[f"weight.{name}"] = tuple(parameter.shape)
     tensors = {name: torch.tensor(array) for name, array in checkpoint.state(shapes).items()}
@@ -185,7 +187,7 @@ def restore_state(
         if averaged:
             parameter.data.copy_(placed(tensors[f"weight.{name}"], parameter))
         state = optimizer.state(parameter)
-        for moment in MOMENTS:
+        for moment in optimizer.moments(parameter):
             state[moment] = placed(tensors[f"{moment}.{name}"], parameter)
         state["step"] = tensors[f"step.{name}"].reshape(()).to(parameter.device)
 

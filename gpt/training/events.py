@@ -5,7 +5,7 @@ as lines of text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpt.storage.losses import no_better
 from gpt.storage.run import Checkpoint
@@ -131,7 +131,7 @@ class Spent:
     share of what all cores would have computed in that time in float32 products; 0: unknown.
     """
 
-    seconds: Mapping[str, float]
+    seconds: Mapping[str, float] = field(default_factory=dict)
     share: float = 0.0
 
     def __str__(self) -> str:
@@ -151,7 +151,7 @@ class Stopped:
 
     step: int
     reason: str
-    spent: Spent
+    spent: Spent = field(default_factory=Spent, compare=False)  # measured, so never the same
 
 
 Event = Stepped | Evaluated | Evaluating | Chosen | EvaluatedWhole | Saved | Sampled | Stopped

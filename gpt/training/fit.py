@@ -36,10 +36,11 @@ def _shape(
 #: does not make the loss worse.
 SHAPES = (
     (0, 0, _shape(1, 4, 128, 128, 8)),
-    (4_000_000, 380_000, _shape(2, 4, 128, 128, 8)),
-    (6_000_000, 2_500_000, _shape(2, 4, 128, 128, 16)),
-    (10_000_000, 8_000_000, _shape(4, 4, 128, 128, 16)),
-    (28_000_000, 12_000_000, _shape(4, 6, 192, 256, 8)),
+    (900_000, 380_000, _shape(2, 4, 128, 128, 8)),
+    (2_400_000, 2_500_000, _shape(2, 4, 128, 128, 16)),
+    (2_600_000, 6_000_000, _shape(3, 4, 128, 128, 16)),
+    (8_000_000, 8_000_000, _shape(4, 4, 128, 128, 16)),
+    (7_000_000, 12_000_000, _shape(4, 6, 192, 256, 8)),
     (28_000_000, 28_000_000, _shape(6, 8, 256, 256, 16)),
 )
 MOST_EPOCHS = 25  # with more epochs, the model memorises the text
@@ -73,6 +74,9 @@ ROUNDS = 12  # iterations until the number of steps converges
 #: another device; seconds to mix one probability of counting with the GPT's; bytes per second that
 #: a save hashes and writes.
 REACHED, MOST_THREADS, PER_LAYER = 0.7, 8, 2e-3
+#: Operations of Muon in a step, for each of the blocks' weights and each of n_embd; and how many
+#: times as fast a CPU with fast bfloat16 makes a step in it.
+ORTHOGONALISING, LOW_GAIN = 25, 1.5
 OTHER_FLOPS = {"cuda": 5e13, "mps": 2e12}
 MIXING = 2e-7
 SAVED = 10**8
@@ -160,8 +164,10 @@ def training_rate(device: str, core: float, threads: int, ranks: int = 1) -> flo
 def estimate(run: Recipe | Manifest, rate: float, train_characters: int, ranks: int = 1) -> Speed:
     """The speed of a run that trains with `rate` operations per second."""
     model, characters = run.model, step_characters(run)
-    per_step = characters * model.training_flops / rate + PER_LAYER * (model.n_layer + 1)
-    forward = per_step / characters / 3  # seconds for one character
+    muon = ORTHOGONALISING * model.n_embd * weights(model) * (run.train.matrix_lr > 0) / ranks
+    learning = characters * model.training_flops / rate + PER_LAYER * (model.n_layer + 1)
+    per_step = learning + muon / rate
+    forward = learning / characters / 3  # seconds for one character
     mixed = MIXING * model.vocab_size * (model.counting > 0) / ranks
     held = HeldOut.of(train_characters, model.vocab_size).length * PIECES
     return Speed(
@@ -175,6 +181,13 @@ def estimate(run: Recipe | Manifest, rate: float, train_characters: int, ranks: 
 def weights(model: ModelConfig) -> int:
     """Entries of the blocks' matrices."""
     return (12 if model.feed_forward else 4) * model.n_layer * model.n_embd**2
+
+
+def fit_precision(recipe: Recipe, low: bool) -> Recipe:
+    """Products in bfloat16 for a text, if the machine is a CPU on which they are fast (`low`)."""
+    if not (low and recipe.fitted) or recipe.mean_length:
+        return recipe
+    return recipe.changed("products in bfloat16, fast on this CPU", precision="bfloat16")
 
 
 def fit_size(recipe: Recipe, device: str, flops: float = math.inf) -> Recipe:

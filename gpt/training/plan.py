@@ -29,12 +29,14 @@ from gpt.storage.manifest import Baseline, Manifest, Parent
 from gpt.storage.run import Checkpoint
 from gpt.training import ranks
 from gpt.training.fit import (
+    LOW_GAIN,
     Recipe,
     Speed,
     costs,
     estimate,
     fit_evaluations,
     fit_memory,
+    fit_precision,
     fit_size,
     fit_time,
     fit_to_corpus,
@@ -43,6 +45,7 @@ from gpt.training.fit import (
     step_characters,
     training_rate,
 )
+from gpt.training.precision import has_fast_bfloat16
 from gpt.training.step import check_memory, try_step
 from gpt.version import __version__
 from gpt.vocabulary import Symbols
@@ -127,7 +130,7 @@ class Machine:
     rate: operations per second of training, estimated, of all ranks together. memory: free bytes;
     None if the system does not report it. environment: versions and hardware that a bit-exact
     repetition needs, besides the options. peak: operations per second of float32 products, if the
-    CPUs train; else 0.
+    CPUs train; else 0. low: whether these compute products of bfloat16 much faster.
     """
 
     device: str
@@ -135,6 +138,7 @@ class Machine:
     memory: int | None
     environment: Mapping[str, str | int]
     peak: float = 0.0
+    low: bool = False
 
     @classmethod
     def measured(cls, device: str) -> Machine:
@@ -151,8 +155,9 @@ class Machine:
             "device": torch.cuda.get_device_name() if device == "cuda" else device,
             "ranks": ranks.size(),
         }
+        low = device == "cpu" and ranks.largest(float(not has_fast_bfloat16())) == 0
         peak = core * threads * ranks.size() if device == "cpu" else 0.0
-        return cls(device, 1 / ranks.largest(1 / rate), available_memory(), environment, peak)
+        return cls(device, 1 / ranks.largest(1 / rate), available_memory(), environment, peak, low)
 
     @property
     def ranks(self) -> int:
@@ -219,6 +224,9 @@ def make_plan(
         longest_context=longest,
         mean_length=mean_length,
     )
+    recipe = fit_precision(recipe, machine.low)
+    if machine.low and recipe.train.precision == "bfloat16":
+        rate *= LOW_GAIN
     recipe = fit_size(recipe, device, 60 * minutes * rate if minutes else math.inf)
     recipe = fit_memory(recipe, device)
     speed = estimate(recipe, rate, recipe.train_characters, machine.ranks)

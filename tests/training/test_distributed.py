@@ -33,7 +33,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "micro-batches": {"batch_size": 13, "micro_batch_size": 2},
     "heads, tied, averaged": {"attention": "heads", "tied": True, "average": 0.5, "bias": True},
     "frozen": {"freeze": "embeddings,layers:0", "tied": True},
+    "Muon": {"matrix_lr": 1e-2},
     "sharded": {"shard": True},
+    "sharded, Muon": {"shard": True, "matrix_lr": 1e-2, "attention": "heads"},
     "sharded, frozen": {"shard": True, "freeze": "embeddings,layers:1", "average": 0.5},
     "sharded, averaged": {"shard": True, "average": 0.5, "tied": True},
     "sharded, micro-batches": {

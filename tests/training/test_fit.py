@@ -24,6 +24,7 @@ from gpt.training.fit import (
     costs,
     estimate,
     fit_memory,
+    fit_precision,
     fit_size,
     fit_to_corpus,
     last_seconds,
@@ -68,7 +69,7 @@ def test_more_operations_allow_a_larger_shape() -> None:
 
 def test_more_text_allows_a_larger_shape_but_without_a_time_none_above_the_presets() -> None:
     sizes = [10**power for power in range(1, 10)]
-    for flops, largest in ((1e30, len(SHAPES) - 1), (math.inf, 3)):
+    for flops, largest in ((1e30, len(SHAPES) - 1), (math.inf, 4)):
         chosen = [shape_of(fit_size(recipe_of(size), "cpu", flops)) for size in sizes]
         numbers = [KNOWN.index(shape) for shape in chosen]
         assert numbers == sorted(numbers)
@@ -78,12 +79,12 @@ def test_more_text_allows_a_larger_shape_but_without_a_time_none_above_the_prese
 
 def test_a_run_takes_a_larger_shape_only_where_it_ends_with_a_lower_loss() -> None:
     """Seconds at the rate of the ledger's machine, and the shape with the lower loss there."""
-    rate = 1.97e11
-    lower = [(3, 0), (12, 0), (30, 0), (45, 0), (60, 1), (120, 2), (200, 2), (300, 3), (900, 3)]
+    rate = 2.6e11
+    lower = [(3, 0), (6, 0), (12, 1), (26, 2), (45, 3), (120, 3), (180, 4), (360, 5), (900, 5)]
     for seconds, best in lower:
         fitted = fit_size(recipe_of(1_003_854), "cpu", seconds * rate)
         assert shape_of(fitted) == KNOWN[best], seconds
-    for characters, seconds, best in ((18_000, 6, 0), (18_000, 13, 1), (225_000, 65, 1)):
+    for characters, seconds, best in ((18_000, 6, 0), (18_000, 13, 1), (225_000, 65, 2)):
         fitted = fit_size(recipe_of(characters), "cpu", seconds * rate)
         assert shape_of(fitted) == KNOWN[best], (characters, seconds)
 
@@ -225,9 +226,23 @@ def test_speed_is_estimated_from_the_rate_of_one_core() -> None:
     alone, counting = recipe_of(counting=0), recipe_of(counting=8)
     speed, mixed = (estimate(recipe, 1e11, 10**6) for recipe in (alone, counting))
     layers = PER_LAYER * (alone.model.n_layer + 1)
-    assert speed.seconds_per_step == 2048 * alone.model.training_flops / 1e11 + layers
-    assert speed.seconds_per_character == pytest.approx(speed.seconds_per_step / 2048 / 3)
+    learning = 2048 * alone.model.training_flops / 1e11 + layers
+    muon = 25 * 128 * 12 * 4 * 128**2 / 1e11  # 4 layers × 128
+    assert speed.seconds_per_step == pytest.approx(learning + muon)
+    assert speed.seconds_per_character == pytest.approx(learning / 2048 / 3)
+    adamw = estimate(recipe_of(matrix_lr=0.0), 1e11, 10**6)
+    assert adamw.seconds_per_step == pytest.approx(learning)
     assert (speed.fitting, speed.seconds_per_step) == (0, mixed.seconds_per_step)
     assert mixed.seconds_per_character > speed.seconds_per_character
     # Of Tiny Shakespeare, fitting and an evaluation of 2,000 characters took 13 steps, not 25.
     assert mixed.fitting == pytest.approx(2**14 * mixed.seconds_per_character)
+
+
+def test_a_text_computes_in_bfloat16_where_that_is_fast() -> None:
+    def precision(recipe: Recipe, low: bool) -> str:
+        return fit_precision(recipe, low).train.precision
+
+    assert [precision(recipe_of(), low) for low in (False, True)] == ["float32", "bfloat16"]
+    assert precision(recipe_of(given={"precision"}), True) == "float32"
+    assert precision(replace(recipe_of(), fitted=False), True) == "float32"  # as classic
+    assert precision(replace(recipe_of(), mean_length=9.0), True) == "float32"  # pairs

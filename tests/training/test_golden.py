@@ -7,7 +7,7 @@ machine, two trainings give the same bits (test_trainer.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -50,9 +50,9 @@ GOLDENS = (
     Golden(
         "default",
         counting=8,
-        trained=(3.518177, 3.664262, 3.526770),
-        evaluated=(3.329336, 3.332734),
-        text="gvc\nx sejcfusofigptxzrec gcaihdsmlqseqlwzcbabknqycxtij kgdag",
+        trained=(3.518177, 3.544614, 3.491046),
+        evaluated=(3.326523, 3.322824),
+        text="gvc x sfjcfusofigotxzsfc gcaihdsmlpsfqlwzcbabknqycxtij kgdag",
     ),
 )
 
@@ -69,7 +69,7 @@ def trained(
             corpus,
             {**OPTIONS, "steps": steps, "counting": counting},
             preset,
-            Machine.measured("cpu"),
+            replace(Machine.measured("cpu"), low=False),  # products in float32 on all
         )
         trainer = Trainer(new_run(folder, "golden"), corpus, plan.manifest, "cpu")
         losses, evaluations = [], []

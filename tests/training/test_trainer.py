@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import math
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
@@ -34,6 +36,7 @@ from gpt.training.events import (
     Evaluating,
     Event,
     Saved,
+    Spent,
     Stepped,
     Stopped,
 )
@@ -46,6 +49,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "averaged, by epochs": {"average": 0.9, "window_order": "epochs", "batch_size": 7},
     "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_part": 50},
     "counting": {"counting": 5},
+    "Muon": {"matrix_lr": 1e-2, "weight_decay": 0.5},
+    "Muon of some layers, in bfloat16": {
+        "matrix_lr": 1e-2,
+        "freeze": "layers:0",
+        "precision": "bfloat16",
+        "attention": "heads",
+    },
     "frozen, two learning rates": {"freeze": "layers:1", "embedding_lr": 1e-2},
     "frozen, averaged": {"freeze": "layers:0", "average": 0.9, "tied": True, "attention": "heads"},
 }
@@ -453,3 +463,26 @@ def test_a_step_that_numpy_does_not_reproduce_is_not_saved_and_earlier_saves_ope
         finish(trainer)
     assert [path.name for path in trainer.run.step_paths()] == ["step-00000000", "step-00000006"]
     assert TrainedGPT(trainer.run.model("last")).stored.step == 6
+
+
+def test_the_end_says_where_the_time_went(tmp_path: Path) -> None:
+    trainer = new_trainer(tmp_path, counting=3, eval_part=50)
+    now = itertools.count(100.0)  # each look at the clock takes a second
+    trainer.clock = lambda: next(now)
+    trainer._mark, trainer._peak = 90.0, 1e6
+    *_, ended = trainer.events()
+    assert isinstance(ended, Stopped)
+    seconds = ended.spent.seconds
+    assert {*seconds} == {"start", "counting", "steps", "evaluations", "saves"}
+    assert (seconds["start"], seconds["saves"], seconds["counting"]) == (10, 6, 1 + 5)
+    model, steps = trainer.manifest.model, seconds["steps"]
+    done = 30 * trainer.manifest.step_characters * model.training_flops
+    assert ended.spent.share == pytest.approx(done / (steps * 1e6))
+    assert sum(seconds.values()) == next(now) - 1 - 90
+    assert re.match(r"steps 1 min 30 s \(\d+% of the cores' float32 rate\) · ", str(ended.spent))
+    assert "start 10 s" in str(ended.spent)
+
+
+def test_times_below_a_twentieth_of_a_second_are_left_out() -> None:
+    spent = Spent({"saves": 0.04, "steps": 2.44, "start": 75.0})
+    assert str(spent) == "start 1 min 15 s · steps 2.4 s"

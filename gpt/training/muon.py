@@ -1,0 +1,131 @@
+"""Muon: how the matrices of the blocks change (Jordan et al. 2024).
+
+The direction of AdamW makes a few singular values of a matrix's change large and leaves the others
+small. Muon makes them all about equal, so that each direction in which a matrix maps its input
+learns as fast; a step then costs more, and far fewer are needed (benchmarks/LOG.md).
+Tensor names: C n_embd.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gpt.model.attention import FusedAttention, MultiHeadAttention
+from gpt.model.layers import FeedForward
+from gpt.training.net import placed, whole
+
+#: Factors a, b, c of the steps s ← a·s + b·s³ + c·s⁵, which bring singular values s between 0.001
+#: and 1 near 1 (Polar Express, Amsel et al. 2025).
+FACTORS = (
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    (2.300652019954817, -1.6689039845749907, 0.4188073119525673),
+)
+MARGIN = 1.01  # the norm is divided by this, too: rounding must not bring a singular value above 1
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """`count` matrices of one shape, one below the other: the rows of these parameters."""
+
+    parameters: tuple[Tensor, ...]
+    count: int = 1
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of one of them."""
+        rows = sum(len(parameter) for parameter in self.parameters)
+        return rows // self.count, self.parameters[0].shape[1]
+
+
+def matrices_of(model: nn.Module) -> Iterator[Matrices]:
+    """The trained matrices of a model's blocks: of all heads together the queries', the keys' and
+    the values', (C, C) each, in both forms of attention; projections; those of feed-forward layers.
+    """
+    for module in model.modules():
+        found: list[Matrices] = []
+        if isinstance(module, FusedAttention):
+            found = [Matrices((module.qkv.weight,), 3), Matrices((module.proj.weight,))]
+        elif isinstance(module, MultiHeadAttention):
+            heads: Any = list(module.heads)
+            for part in ("query", "key", "value"):
+                found.append(Matrices(tuple(getattr(head, part).weight for head in heads)))
+            found.append(Matrices((module.proj.weight,)))
+        elif isinstance(module, FeedForward):
+            up, down = module.up.weight, module.down.weight
+            found = [Matrices((up,), len(up) // down.shape[1]), Matrices((down,))]
+        yield from (each for each in found if all(p.requires_grad for p in each.parameters))
+
+
+def orthogonalised(stack: Tensor) -> Tensor:
+    """(n, r, c) matrices with r ≥ c -> about U·Vᵀ of each, of its singular value decomposition
+    U·S·Vᵀ; zeros stay zeros.
+    """
+    norms = torch.linalg.vector_norm(stack, dim=(1, 2), keepdim=True)
+    stack = stack / (MARGIN * norms).clamp(min=torch.finfo(stack.dtype).tiny)
+    for a, b, c in FACTORS:
+        gram = stack.mT @ stack  # (n, c, c)
+        gram = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        stack = torch.baddbmm(stack, stack, gram, beta=a)
+    return stack
+
+
+class Muon:
+    """Changes matrices by `rate` times their orthogonalised mean gradient, taller ones by more.
+
+    momentum: decay of the mean gradient. dtype: in which products are computed. state: by
+    parameter, the number of its steps and its mean gradient.
+    """
+
+    def __init__(self, matrices: list[Matrices], momentum: float, dtype: torch.dtype) -> None:
+        self.momentum, self.dtype = momentum, dtype
+        self._alike: dict[tuple[int, int], list[Matrices]] = defaultdict(list)
+        for each in matrices:
+            self._alike[max(each.shape), min(each.shape)].append(each)
+        self.state: dict[Tensor, dict[str, Tensor]] = {
+            parameter: {} for each in matrices for parameter in each.parameters
+        }
+
+    @torch.no_grad()
+    def step(self, rate: float, decay: float) -> None:
+        """Makes an update. decay: the share of each matrix that goes before it."""
+        for alike in self._alike.values():
+            moving = [it for it in alike if all(p.grad is not None for p in it.parameters)]
+            if not moving:
+                continue
+            directions = [self._direction(each) for each in moving]
+            turned = orthogonalised(torch.cat(directions).to(self.dtype)).float()
+            sizes = [each.count for each in moving]
+            for each, change in zip(moving, torch.split(turned, sizes), strict=True):
+                rows, columns = each.shape
+                change = change if rows >= columns else change.mT
+                scale = rate * max(1.0, rows / columns) ** 0.5
+                lengths = [len(parameter) for parameter in each.parameters]
+                parts = torch.split(change.reshape(-1, columns), lengths)
+                for parameter, part in zip(each.parameters, parts, strict=True):
+                    parameter.mul_(1 - decay)
+                    parameter.add_(placed(part, parameter), alpha=-scale)
+
+    def _direction(self, matrices: Matrices) -> Tensor:
+        """(count, r, c), r ≥ c: the mean gradient one step ahead (Nesterov); updates the mean."""
+        ahead = []
+        for parameter in matrices.parameters:
+            state = self.state[parameter]
+            if not state:
+                state.update(step=torch.tensor(0.0), exp_avg=torch.zeros_like(parameter))
+            state["step"] += 1
+            mean, gradient = state["exp_avg"], parameter.grad
+            assert gradient is not None
+            mean.lerp_(gradient, 1 - self.momentum)
+            ahead.append(whole(gradient.lerp(mean, self.momentum)))
+        rows, columns = matrices.shape
+        stack = torch.cat(ahead).view(matrices.count, rows, columns)
+        return stack if rows >= columns else stack.mT
