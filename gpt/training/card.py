@@ -190,12 +190,14 @@ def _training(plan: Plan) -> str:
     epochs = train.steps * plan.step_characters / plan.train_characters
     about = ("at most " if budget.most_steps == train.steps else "about ") if budget else ""
     steps, rate = counted(f"{train.steps:,}", "step"), f"{train.learning_rate:g}"
+    times = train.matrix_lr / train.learning_rate
+    muon = f"; matrices by Muon, {times:g} times that" * (times > 0)
     if (cycle := cycle_of(train, train.steps)[0]).cycle:
         steps += f" ({train.steps - cycle.start:,} more)"
         rate = "rises again if it has fallen, then"
     return (
         f"{about}{steps} × {plan.step_characters:,} characters = {epochs:.1f} epochs, "
-        f"learning rate {rate} → {train.min_lr:g} ({train.schedule})"
+        f"learning rate {rate} → {train.min_lr:g} ({train.schedule}{muon})"
     )
 
 

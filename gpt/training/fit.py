@@ -40,7 +40,7 @@ SHAPES = (
     (2_400_000, 2_500_000, _shape(2, 4, 128, 128, 16)),
     (2_600_000, 6_000_000, _shape(3, 4, 128, 128, 16)),
     (8_000_000, 8_000_000, _shape(4, 4, 128, 128, 16)),
-    (7_000_000, 12_000_000, _shape(4, 6, 192, 256, 8)),
+    (12_000_000, 12_000_000, _shape(4, 6, 192, 256, 8)),
     (28_000_000, 28_000_000, _shape(6, 8, 256, 256, 16)),
 )
 MOST_EPOCHS = 25  # with more epochs, the model memorises the text
@@ -54,12 +54,13 @@ LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU and of pairs; a CPU makes more on 2
 LOGITS = 2**21
 
 #: Dropout by the tendency to memorise (epochs × matrix entries / characters), for presets without
-#: dropout.
-DROPOUT, PRESSURE = 0.1, 4.0
+#: dropout. Where it is weaker, dropout raises the loss (benchmarks/LOG.md).
+DROPOUT, PRESSURE = 0.1, 12.0
 #: Weight decay for each epoch of a text of at most SMALL characters, for the same presets; a longer
-#: text has more steps in an epoch, so it needs less (Wang & Aitchison 2024). Without it, more than
+#: text has more steps in an epoch, so it needs less (Wang & Aitchison 2024), but not less than
+#: LEAST_DECAY. Without it, more than
 #: four epochs of 40,000 Chinese characters end with a higher loss (benchmarks/LOG.md).
-DECAY, SMALL = 0.2, 50_000
+DECAY, SMALL, LEAST_DECAY = 0.2, 50_000, 0.5
 
 WHOLE = 0.02  # most of the training time that one evaluation of the whole split takes
 EVALUATING = 0.04  # else: share of the training time for all evaluations but the last
@@ -276,7 +277,7 @@ def fit_to_corpus(recipe: Recipe) -> Recipe:
     else:
         small = min(1.0, SMALL / recipe.train_characters)
         decay = round(DECAY * min(epochs, MOST_EPOCHS) * small, 2)
-        decay = max(recipe.train.weight_decay, decay)
+        decay = max(recipe.train.weight_decay, decay, LEAST_DECAY)
         fitted = recipe.changed(dropout=DROPOUT, weight_decay=decay)
     if fitted == recipe:
         return recipe

@@ -52,6 +52,10 @@ def test_train_json_is_one_object(gptx: Gptx) -> None:
     result = json.loads(answer.out)
     assert result["step"] == 8
     assert result["reason"] == "finished"
+    spent = result["spent"]["seconds"]
+    assert 0 < spent["steps"] < sum(spent.values())
+    assert {"start", "evaluations", "saves"} <= {*spent}
+    assert re.search(r"\ntime went to +\w+ [0-9.]+ s", answer.err)
     assert 0 < result["val_nats"] < 4
     output = result["counting"]
     assert (len(output["losses"]), output["same_characters"]) == (8, True)

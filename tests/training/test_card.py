@@ -66,6 +66,8 @@ def test_card_shows_the_facts_of_a_plan() -> None:
     whole = plan()
     steps = "2,000 steps × 2,048 characters = 4.1 epochs"
     assert facts(whole, "training") == f"{steps}, learning rate 0.002 → 0 (linear)"
+    muon = facts(plan(TrainConfig(steps=9, matrix_lr=0.01)), "training")
+    assert muon.endswith("learning rate 0.002 → 0 (linear; matrices by Muon, 5 times that)")
     assert facts(plan(budget=BUDGET), "training").startswith(f"about {steps}")
     capped = plan(TrainConfig(steps=1), budget=replace(BUDGET, most_steps=1))
     assert facts(capped, "training").startswith("at most 1 step ×")

@@ -80,7 +80,7 @@ def test_more_text_allows_a_larger_shape_but_without_a_time_none_above_the_prese
 def test_a_run_takes_a_larger_shape_only_where_it_ends_with_a_lower_loss() -> None:
     """Seconds at the rate of the ledger's machine, and the shape with the lower loss there."""
     rate = 2.6e11
-    lower = [(3, 0), (6, 0), (12, 1), (26, 2), (45, 3), (120, 3), (180, 4), (360, 5), (900, 5)]
+    lower = [(3, 0), (6, 0), (12, 1), (26, 2), (45, 3), (120, 3), (180, 4), (360, 4), (900, 5)]
     for seconds, best in lower:
         fitted = fit_size(recipe_of(1_003_854), "cpu", seconds * rate)
         assert shape_of(fitted) == KNOWN[best], seconds
@@ -175,7 +175,7 @@ def test_the_weights_of_a_small_text_decay_more_with_each_epoch() -> None:
         given = replace(recipe, train=replace(recipe.train, steps=steps))
         decays.append(fit_to_corpus(given).train.weight_decay)
     default = recipe.train.weight_decay
-    assert decays == [pytest.approx(each, rel=0.05) for each in (0.2, default, 1.0, 4.0, 5.0)]
+    assert decays == [pytest.approx(each, rel=0.05) for each in (0.5, default, 1.0, 4.0, 5.0)]
     kept = fit_to_corpus(replace(given, given=frozenset({"weight_decay"})))
     assert (kept.train.weight_decay, kept.model.dropout) == (default, DROPOUT)
 
