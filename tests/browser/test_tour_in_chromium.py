@@ -28,6 +28,7 @@ TEXT = "qwerty asdf qwerty asd"  # of the tour of repeats
 TINY: dict[str, Any] = dict(
     n_layer=2, n_head=2, n_embd=32, block_size=64, position="rotary", counting=0, steps=20,
     batch_size=8, warmup_steps=2, learning_rate=1e-2, eval_interval=10, keep_all=True,
+    matrix_lr=0.0, embedding_lr=1e-2, precision="float32",  # the same on every machine
 )  # fmt: skip
 
 
@@ -135,13 +136,13 @@ def test_the_numbers_of_captions_are_pythons(
     page = at(open_file(file, hash="stop=4!"), "4!")
     expected = [before["f"], chances(run, off)["f"]]
     assert numbers(said(page, "answer")) == pytest.approx(expected, rel=2e-3)
-    assert expected[0] != pytest.approx(expected[1], rel=2.5e-3)
+    assert expected[0] != pytest.approx(expected[1], rel=1e-2)
     page.evaluate("location.hash = 'stop=7!'")
     at(page, "7!").locator("#tour-answer", has_text="“w” goes").wait_for()
     after = chances(run, by_hand)
     expected = [before["w"], after["w"], before["f"], after["f"]]
     assert numbers(said(page, "answer")) == pytest.approx(expected, rel=2e-3)
-    assert expected[0] != pytest.approx(expected[1], rel=2.5e-3)
+    assert expected[0] != pytest.approx(expected[1], rel=1e-2)
     page.evaluate("location.hash = 'stop=3!'")
     at(page, "3!").locator("#tour-answer", has_text="weight").wait_for()
     weight = run.attn(TEXT).layers[layer].weights[head, query, 10]
@@ -272,8 +273,7 @@ def test_a_stop_of_the_present_view_is_added_and_its_link_opens_it(
     source.fill("# Mine\n")
     page.locator("#tour-add").click()
     written = source.input_value()
-    head = "" if "&head=" not in written else "&head=0"  # left out if the page opens with it
-    see = f"layer=1{head}&off=0.1&text={quote(text)}&temperature=1"
+    see = f"layer=1&head=0&off=0.1&text={quote(text)}&temperature=1"
     assert written == f"# Mine\n\n## A new stop\nsee: {see}\nSay here what to look at.\n"
     page.locator("#tour-apply").click()
     at(page, "1").locator("#tour-title", has_text="A new stop").wait_for()
