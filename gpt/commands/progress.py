@@ -38,23 +38,22 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
 def run_training(trainer: Trainer, as_json: bool) -> None:
     """Runs the loop; the first rank reports. A signal that ended the loop sets the exit code."""
     from gpt.training import ranks
-    from gpt.training.events import Stopped
+    from gpt.training.events import Spent, Stopped
 
-    ended, first = None, ranks.is_first()
+    reason, spent, first = "", Spent(), ranks.is_first()
     with graceful(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
         for event in _reported(trainer) if first else trainer.events():
             if isinstance(event, Stopped):
-                ended = event
-    reason, spent = (ended.reason, ended.spent) if ended else ("", None)
+                reason, spent = event.reason, event.spent
     if first:
         from gpt.storage.overview import outcome
         from gpt.training.card import farewell
 
         run, manifest = trainer.run, trainer.manifest
-        console.show_aside(farewell(run, manifest, reason, trainer.shard, spent or ""))
+        console.show_aside(farewell(run, manifest, reason, trainer.shard, spent))
         if as_json:
             record = {**outcome(run.name, manifest), "reason": reason}
-            console.write_json(record | {"spent": asdict(spent) if spent else None})
+            console.write_json(record | {"spent": asdict(spent)})
     ranks.leave()
     if reason in signal.Signals.__members__ and not ranks.comes_again():
         raise typer.Exit(128 + signal.Signals[reason])  # torchrun would start all ranks again

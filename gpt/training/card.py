@@ -28,6 +28,7 @@ from gpt.storage.run import Run
 from gpt.words import counted, duration, ordinal
 
 if TYPE_CHECKING:
+    from gpt.training.events import Spent
     from gpt.training.plan import Plan
 
 #: The meaning of the losses on the card and after it.
@@ -83,7 +84,7 @@ def record_of(plan: Plan) -> dict[str, Any]:
 
 
 def farewell(
-    run: Run, manifest: Manifest, reason: str, shard: bool = False, spent: object = ""
+    run: Run, manifest: Manifest, reason: str, shard: bool = False, spent: Spent | None = None
 ) -> list[Block]:
     """How the run ended, where its time went, whether it is better than counting, its folder, and
     what to type next.
@@ -108,7 +109,7 @@ def farewell(
     commands = (f"gptx sample{_prompt(run)}", "gptx attn", f"gptx runs {run.name}")
     facts = {
         "ended": f"{ended}, {time_of(manifest)}",
-        "time went to": str(spent),
+        "time went to": str(spent or ""),
         "best": best_facts(manifest),
         "to beat": counting_facts(manifest),
         "saved": str(run.path),
