@@ -56,9 +56,9 @@ versions:
 		build/$$python/bin/pytest; \
 	done
 
-# docs/attention.md: what gptx explain says, as a page.
+# docs/attention/: what gptx explain says, a page for each lesson.
 lessons: $(INSTALLED)
-	$(BIN)/gptx explain all -o docs/attention.md
+	$(BIN)/python docs/lessons.py
 
 # docs/notebook.ipynb with the outputs of a new run.
 notebook: $(INSTALLED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -212,14 +213,23 @@ def test_a_page_to_teach_from_is_written_and_opened(
     assert (home / "shiny.html").read_text(encoding="utf-8") == "a page of mine"
 
 
-def test_docs_attention_equals_the_lessons(gptx: Gptx, home: Path) -> None:
+def test_docs_attention_equals_the_lessons() -> None:
     """Numbers may differ by one in the last digit: another processor adds in another order."""
-    assert gptx("explain", "all", "-o", "attention.md").code == 0
-    made = (home / "attention.md").read_text(encoding="utf-8")
-    kept = (ROOT / "docs/attention.md").read_text(encoding="utf-8")
+    pages = runpy.run_path(str(ROOT / "docs/lessons.py"))["pages"]()
+    files = {path.name: path.read_text("utf-8") for path in (ROOT / "docs/attention").glob("*.md")}
+    assert files.keys() == pages.keys()
+    made, kept = ("\n".join(each[name] for name in sorted(each)) for each in (pages, files))
     assert NUMBER.sub("#", made) == NUMBER.sub("#", kept), "make lessons"
     for one, other in zip(NUMBER.findall(made), NUMBER.findall(kept), strict=True):
         assert abs(float(one.replace("−", "-")) - float(other.replace("−", "-"))) < 1.5e-4
+
+
+def test_all_lessons_are_one_page_in_markdown(gptx: Gptx, home: Path) -> None:
+    assert gptx("explain", "all", "-o", "all.md").code == 0
+    page = (home / "all.md").read_text(encoding="utf-8")
+    for name in LESSONS:
+        assert f"- [{name}](#{name}): " in page
+        assert f"\n## {name}\n" in page
 
 
 def test_a_terminal_shows_a_step_and_the_next_after_a_key(

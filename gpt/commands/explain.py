@@ -36,8 +36,7 @@ LAST_SEED = 2**63 - 1
 INTRODUCTION = """# Attention, one idea at a time
 
 Every number on this page is computed by `gptx explain`, and `gptx explain mine` shows the same
-steps in a model that you trained. Written by `make lessons` from `gpt/lessons/tutorials/`:
-change the lessons, not the page.
+steps in a model that you trained.
 """
 
 MODELS = f"lesson mine, or with --run {' and '.join(WITH_HEAD)}"
