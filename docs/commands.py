@@ -17,6 +17,8 @@ from gpt.commands import application
 PAGE = Path(__file__).with_name("cli.md")
 BEGINNING = """# Commands and options
 
+*For looking up every command and option. To begin, read [the first hour](first-hour.md).*
+
 `make cli-docs` writes this page from the commands' own `--help`: change the help texts in
 `gpt/commands/` and `gpt/config/`, not this page. `--config FILE.toml` sets any of these options;
 `--config checkpoints/RUN/config.toml` repeats a run. Data goes to stdout, everything else to
