@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import typer
-from program import TINY, TINY_PAIRS, Gptx, at_home
+from program import TINY, TINY_PAIRS, Gptx, answer_of, at_home
 
 from gpt.commands import ClickContext, application
 from gpt.interface import training as notebook
@@ -190,6 +190,27 @@ def test_commands_in_readme_and_docs_work(
         "--open",
     } & {*arguments}
     assert answer.out or writes
+
+
+def test_first_hour_works_from_its_first_command_to_its_last(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In one folder with nothing but a text, as its reader does; only the model is smaller."""
+    at_home(tmp_path, monkeypatch)
+    (tmp_path / "corpus.txt").write_bytes((home / "corpus.txt").read_bytes())
+    outputs = {}
+    for command in commands_of(ROOT / "docs/first-hour.md"):
+        words = shlex.split(command)[1:]
+        answer = answer_of(monkeypatch, (*words, *(TINY if words[0] == "train" else ())))
+        assert answer.code == 0, (command, answer.err)
+        outputs[" ".join(words)] = answer.out
+        has_run = any((tmp_path / "checkpoints").glob("*/step-*"))
+        assert has_run == ("train corpus.txt" in outputs)  # not by --dry-run
+    assert "layer 0 head 0 · weights" in outputs["attn The cat --layer 0 --head 0"]
+    assert "Shapley" in outputs["heads --ablate mean"]
+    assert "sum" in outputs["why The cat"]
+    page = (tmp_path / "live.html").read_text(encoding="utf-8")
+    assert "The cat" in page
 
 
 def test_sweep_of_the_docs_works_in_miniature(
