@@ -7,7 +7,8 @@
 /** A part of a text, its place there, and the characters that the model reads for it.
  * @typedef {{place: number, typed: string, read: string[]}} Unit */
 
-const LETTERS = /[\u1100-\u11ff]+|[^]\p{M}*/gu; // with their marks; parts of Korean syllables
+const LETTERS = /(?:[\u1100-\u11ff]+|[^])\p{M}*/gu; // with their marks; parts of Korean syllables
+const LONGEST = 32; // characters of a letter with its marks
 const QUOTES = "'’‘‚‛ʼ′´`\"”“„‟″";
 const DASHES = "-‐‑–—―"; // quotation marks after these open in a word
 const OPENING = /^[\s([{<¿¡]?$/; // what is before a quotation mark that opens
@@ -19,21 +20,39 @@ const OPENING = /^[\s([{<¿¡]?$/; // what is before a quotation mark that opens
  * @returns {Unit[]}
  */
 export function unitsOf(text, ids, folds) {
-  const known = (/** @type {string} */ part) => Array.from(part).every((each) => ids.has(each));
+  const known = (/** @type {string[]} */ part) => part.every((each) => ids.has(each));
   const units = [];
-  let place = 0;
-  for (const { 0: typed, index } of text.matchAll(LETTERS)) {
-    let read = Array.from(typed);
-    if (!known(typed)) {
-      const forms = [typed.normalize("NFC"), typed.normalize("NFD")];
-      read = Array.from(forms.find(known) ?? forms[0]);
+  let [place, index] = [0, 0]; // in characters, in UTF-16
+  for (const letter of lettersOf(text, ids)) {
+    const typed = letter.join("");
+    let read = letter;
+    if (!known(letter)) {
+      const forms = ["NFC", "NFD"].map((form) => Array.from(typed.normalize(form)));
       const other = opensAt(text, index) ? 0 : 1;
-      read = read.map((each) => ids.has(each) ? each : folds[each]?.[other] ?? each);
+      read = (forms.find(known) ?? forms[0])
+        .map((each) => ids.has(each) ? each : folds[each]?.[other] ?? each);
     }
     units.push({ place, typed, read });
-    place += Array.from(typed).length;
+    place += letter.length;
+    index += typed.length;
   }
   return units;
+}
+
+/** The characters of each letter with its marks; of longer ones, parts around unknown characters.
+ * @param {string} text @param {Map<string, number>} ids @returns {Generator<string[]>} */
+function* lettersOf(text, ids) {
+  for (const [letter] of text.matchAll(LETTERS)) {
+    let rest = Array.from(letter);
+    while (rest.length) {
+      const at = rest.findIndex((each) => !ids.has(each));
+      const first = Math.max(0, at - LONGEST);
+      const end = at < 0 ? rest.length : Math.max(at + 1, first + LONGEST);
+      if (first) yield rest.slice(0, first);
+      yield rest.slice(first, end);
+      rest = rest.slice(end);
+    }
+  }
 }
 
 /** The same for a text in which spaces separate symbols.
