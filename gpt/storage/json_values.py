@@ -13,14 +13,31 @@ from blake3 import blake3
 
 from gpt.config.fields import LARGEST, field_types
 from gpt.errors import CheckpointError, SchemaError
+from gpt.version import __version__
 from gpt.words import shown
+
+
+class UnknownNames(TypeError):
+    """An object has names that no field of its dataclass has: a later release may have added them.
+
+    Its text has the names. The error of a file that has them: `unknown_to_this_release`.
+    """
+
+
+def unknown_to_this_release(source: Path, names: UnknownNames) -> SchemaError:
+    """The error for a file of this schema, undamaged, with fields that this release lacks."""
+    return SchemaError(
+        f"{source} has what gptx {__version__} does not know ({names!s:.200}): a later release has "
+        "written it; update gptx"
+    )
 
 
 def parsed(kind: Any, value: Any, name: str) -> Any:
     """A value read from JSON, as the type that it must have: lists as tuples, objects as
     dataclasses. Whole numbers must not be negative, and numbers must be finite.
 
-    Raises ValueError that names a value of another type, TypeError for a missing or unknown name.
+    Raises ValueError that names a value of another type, TypeError for a missing name, and
+    UnknownNames.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
@@ -29,7 +46,9 @@ def parsed(kind: Any, value: Any, name: str) -> Any:
                 return parsed(each, value, name)
     elif is_dataclass(kind) and isinstance(value, dict):
         kinds = field_types(kind)  # type: ignore[arg-type]
-        values = {key: parsed(kinds.get(key, Any), each, key) for key, each in value.items()}
+        if unknown := [key for key in value if key not in kinds]:
+            raise UnknownNames(", ".join(map(shown, unknown[:3])))
+        values = {key: parsed(kinds[key], each, key) for key, each in value.items()}
         return kind(**values)  # type: ignore[operator]
     elif origin is dict and isinstance(value, dict):
         return {key: parsed(arguments[1], each, name) for key, each in value.items()}
@@ -51,7 +70,10 @@ def parsed(kind: Any, value: Any, name: str) -> Any:
     raise ValueError(f"{name}: {shown(value)} is not of the type {getattr(kind, '__name__', kind)}")
 
 
-SCHEMA = 1  # of manifests and model files
+#: Of manifests, model files and states. Frozen by 1.0: its runs open in every 1.x. So a field may
+#: come, with a default that means what 1.0 did, and none goes or changes its meaning
+#: (tests/storage/test_golden_checkpoint.py).
+SCHEMA = 1
 
 
 def check_schema(values: dict[str, Any], source: Path) -> None:

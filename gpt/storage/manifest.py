@@ -12,11 +12,13 @@ from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError
 from gpt.storage.json_values import (
     SCHEMA,
+    UnknownNames,
     check_schema,
     is_sealed,
     parsed,
     read_json_object,
     sealed,
+    unknown_to_this_release,
 )
 from gpt.vocabulary import Symbols, Vocabulary
 
@@ -221,7 +223,9 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: bytes, source: Path) -> Manifest:
-        """Raises CheckpointError for anything but a manifest of this schema."""
+        """Raises CheckpointError for anything but a manifest of this schema, SchemaError for one of
+        another schema or of a later release.
+        """
         values = read_json_object(data, source)
         check_schema(values, source)
         if not is_sealed(data):
@@ -232,6 +236,8 @@ class Manifest:
         try:
             manifest: Manifest = parsed(cls, values, "manifest")
             manifest.check()
+        except UnknownNames as names:
+            raise unknown_to_this_release(source, names) from None
         except (TypeError, ValueError, OverflowError) as error:
             raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error
         return manifest

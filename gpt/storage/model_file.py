@@ -23,7 +23,13 @@ from gpt.config import ModelConfig
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError
 from gpt.storage import files
-from gpt.storage.json_values import check_schema, parsed, read_json_object
+from gpt.storage.json_values import (
+    UnknownNames,
+    check_schema,
+    parsed,
+    read_json_object,
+    unknown_to_this_release,
+)
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable, shown
 
@@ -264,7 +270,8 @@ def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Pat
 def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredModel:
     """Opens a model file, alone or with the fingerprint that its manifest recorded.
 
-    Raises CheckpointError if it is missing, damaged, not a gptx model, or of another schema.
+    Raises CheckpointError if it is missing, damaged or not a gptx model, SchemaError if it is of
+    another schema or of a later release.
     """
     data, header, about = read_sealed(path, recorded)
     try:
@@ -283,6 +290,8 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
         if step > MOST_STEPS:
             raise ValueError(f"step: {step} is over {MOST_STEPS}")
         counting: Shapes = _counting_shapes(header) if config.counting else {}
+    except UnknownNames as names:
+        raise unknown_to_this_release(path, names) from None
     except (KeyError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"damaged: {path} ({error!s:.300})") from error
     # A damaged config may have a billion layers: compare sizes before listing the names of tensors.

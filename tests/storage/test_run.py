@@ -23,8 +23,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config.train import MOST_STEPS
-from gpt.errors import CheckpointError, ConfigError, RunInUseError, StorageError
+from gpt.errors import CheckpointError, ConfigError, RunInUseError, SchemaError, StorageError
 from gpt.storage import files
+from gpt.storage.json_values import sealed as sealed_json
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, sealed
 from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint, Run
@@ -355,6 +356,15 @@ def test_a_run_of_another_schema_is_refused_at_its_newest_step(fresh_run: Run) -
         path.write_bytes(path.read_bytes().replace(b'"schema": 1', b'"schema": 5'))
     newest = fresh_run.path / "step-00000012" / MANIFEST
     with pytest.raises(CheckpointError, match=rf"^{newest} has the schema 5.*wrote it$"):
+        fresh_run.last_valid()
+
+
+def test_a_step_of_a_later_release_is_neither_passed_over_nor_renamed(fresh_run: Run) -> None:
+    newest = fresh_run.path / "step-00000012" / MANIFEST
+    values = json.loads(newest.read_bytes()) | {"colour": "red"}
+    del values["digest"]
+    newest.write_bytes(sealed_json(json.dumps(values, indent=1).encode()))
+    with pytest.raises(SchemaError, match=rf"^{newest} has what .*update gptx$"):
         fresh_run.last_valid()
 
 
