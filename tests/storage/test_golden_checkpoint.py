@@ -1,86 +1,210 @@
-"""A stored checkpoint of this schema opens, computes the same, continues, and is what gptx writes.
+"""Schema 1 is frozen: what 1.0 wrote opens, computes the same and continues in every 1.x.
 
-A change that makes this test fail changes the format: it raises SCHEMA (gpt/storage/json_values.py)
-and writes the checkpoint again, with its text and its loss:
+golden/1.0 has runs that 1.0.0rc1 wrote, and is never written again; golden/step-00000006 is older.
+If a test fails after a change of the format, keep the files and the tests, and change the format so
+that both pass:
 
-    PYTHONPATH=tests:. python tests/storage/test_golden_checkpoint.py
+- a new field of a manifest, a model or a training: its default means what 1.0 did without it;
+- a new tensor: only models whose config asks for it have it;
+- another name or meaning: the reader translates the old one, as Manifest.from_json does for
+  "characters";
+- where none of this is possible: SCHEMA becomes 2, and gptx 2.0. Until then the change has to wait.
+
+A release that adds to the format adds runs that have what is new, in golden/1.N:
+
+    PYTHONPATH=tests:. python tests/storage/test_golden_checkpoint.py 1.N
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import sys
 import tempfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import TEXT, corpus_of, resume, train_tiny
+from blake3 import blake3
+from conftest import TEXT, corpus_of, resume
+from program import Gptx, answer_of, at_home
 
+from gpt.config.schedule import Budget
 from gpt.interface.trained import TrainedGPT
+from gpt.storage.manifest import Parent, TrainedText
 from gpt.storage.model_file import read_header
 from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint, Run, step_folder
 
-GOLDEN = Path(__file__).parent / "golden" / step_folder(6)
-WRITTEN = "the cat sat "
-CONTINUED = [0.33563588309000025, 2.4941061332250722]
+GOLDEN = Path(__file__).parent / "golden"
+OF_1_0 = GOLDEN / "1.0"
+STEP = step_folder(6)
+DIGEST = (
+    "da0b56ca359b8056d87bd6328cc262d3b5212375174fac78638455adde976e37"  # of all files of OF_1_0
+)
+HELP = f"a frozen format has changed: {Path(__file__).name} begins with what to do"
+
+TINY = (
+    "--n-layer 1 --n-head 2 --n-embd 8 --batch-size 4 --steps 12 --warmup-steps 2 "
+    "--eval-interval 6 --keep-all --precision float32 --device cpu"
+).split()
+#: Run -> how it was trained: Muon, averaged weights, counting, a folded character; pairs, symbols.
+TRAINED = {
+    "cats": [
+        *"cats.txt --block-size 16 --counting 3 --average 0.5 --min-count 60".split(),
+        *TINY,
+    ],
+    "words": ["words.tsv", *"--encoder-layers 1 --target-symbols space".split(), *TINY],
+}
+#: A run with a time budget that started from another's weights: its last manifest is stored.
+CHILD = "cats.txt --init-from cats --minutes 0.03 --evaluations 2 --device cpu".split()
+
+#: What the models write, with counting and the GPT alone; the target of a pair.
+WRITTEN = {"cats": ["no rat on the cat, no mat on the ", "no taec oan\nrsh"], "words": ["n m r"]}
 
 
-def trained(folder: Path) -> Run:
-    """A run with the steps 6 and 12."""
-    return Run(train_tiny(folder, counting=3).path.parent)
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with the stored runs, each stopped after step 6, and their texts."""
+    return Path(shutil.copytree(OF_1_0, tmp_path / "home"))
 
 
-def texts_of(run: Run) -> str:
-    """What the model of step 6 writes."""
-    return TrainedGPT(run.model("6")).sample("the ", length=8, temperature=0.0)
+def evaluations(run: Run) -> dict[int, tuple[float, float | None]]:
+    """Step -> validation loss, and that of the GPT alone."""
+    records = run.records("metrics")
+    return {each["step"]: (each["val_loss"], each.get("gpt_loss")) for each in records}
 
 
-def layout(step: Path) -> list[object]:
-    """The names of everything in the three files of a step, the types and shapes of tensors.
+def names(value: object, place: str = "") -> set[str]:
+    """The names of all values in a JSON object: {"train", "train.steps", …}."""
+    if not isinstance(value, dict):
+        return set()
+    inner = (names(each, f"{place}{key}.") for key, each in value.items())
+    return {f"{place}{key}" for key in value}.union(*inner)
 
-    The stored step is from before symbols had several characters: its vocabulary was a text.
-    """
-    manifest = (step / MANIFEST).read_text("utf-8").replace('"characters": "', '"vocabulary": "')
-    found: list[object] = [sorted(json.loads(manifest))]
+
+def layout(step: Path) -> tuple[set[str], dict[str, Any]]:
+    """The names of everything in the three files of a step; the types and shapes of tensors."""
+    found, tensors = names(json.loads((step / MANIFEST).read_bytes())), dict[str, Any]()
     for name in (MODEL, STATE):
         header = read_header((step / name).read_bytes(), step)
-        about = header.pop("__metadata__")["gptx"]
-        found.append(sorted(json.loads(about.replace('"characters": "', '"vocabulary": "'))))
-        found += [(key, it["dtype"], it["shape"]) for key, it in sorted(header.items())]
-    return found
+        found |= names(json.loads(header.pop("__metadata__")["gptx"]), f"{name}: ")
+        tensors |= {f"{name}: {key}": (it["dtype"], it["shape"]) for key, it in header.items()}
+    return found, tensors
 
 
-def continued(run: Run, folder: Path) -> list[float]:
-    """Losses at step 12 of the run, continued from step 6: with counting, and of the GPT alone."""
-    checkpoint, _ = run.last_valid()
-    events = list(resume(run, corpus_of(TEXT, folder), checkpoint).events())
+def texts_of(trained: TrainedGPT) -> list[str]:
+    """What a model writes."""
+    if trained.config.encoder_layers:
+        return [trained.sample("sit")]
+    write = partial(trained.sample, "no ", seed=7)
+    return [write(length=30), write(length=12, only="gpt")]
+
+
+def test_the_stored_runs_are_those_that_1_0_wrote() -> None:
+    whole = blake3()
+    for path in sorted(OF_1_0.rglob("*.*")):
+        if path.is_file():
+            whole.update(path.relative_to(OF_1_0).as_posix().encode() + path.read_bytes())
+    assert whole.hexdigest() == DIGEST, HELP
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_run_of_1_0_opens_computes_the_same_and_writes_the_same(
+    home: Path, gptx: Gptx, name: str
+) -> None:
+    verified = gptx("runs", name, "--verify")
+    assert verified.code == 0, verified.err + HELP
+    run = Run(home / "checkpoints" / name)
+    trained = TrainedGPT(run.model())
+    assert texts_of(trained) == WRITTEN[name], HELP
+    answer = gptx("eval", "--run", name, "--json")
+    assert answer.code == 0, answer.err + HELP
+    found = json.loads(answer.out)
+    losses = (found["nats"], found.get("gpt_nats"))
+    assert losses == pytest.approx(evaluations(run)[6], abs=1e-5), HELP
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_run_of_1_0_continues_as_in_1_0(home: Path, gptx: Gptx, name: str) -> None:
+    run = Run(home / "checkpoints" / name)
+    before = evaluations(run)
+    assert (run.steps(), [*before]) == ([6], [6, 12])
+    answer = gptx("train", "--resume", "--run", name, "--device", "cpu")
+    assert answer.code == 0, answer.err + HELP
+    assert run.steps() == [6, 12]
+    for step, losses in evaluations(run).items():
+        assert losses == pytest.approx(before[step], abs=1e-3), HELP
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_the_config_of_a_run_of_1_0_repeats_it(home: Path, gptx: Gptx, name: str) -> None:
+    config = str(home / "checkpoints" / name / "config.toml")
+    answer = gptx("train", "--config", config, "--run", "again", "--steps", "6")
+    assert answer.code == 0, answer.err + HELP
+    (again, first) = (Run(home / "checkpoints" / each).at(6) for each in ("again", name))
+    assert again.manifest.model == first.manifest.model, HELP
+
+
+def test_a_manifest_of_1_0_names_its_parent_and_its_time_budget() -> None:
+    (path,) = (OF_1_0 / "checkpoints" / "child").glob("step-*")
+    manifest = Checkpoint.open(path).manifest
+    text = TrainedText("cats", manifest.corpus.digest, 2880, "last", 0.1)
+    parent = Parent("cats", 6, Run(OF_1_0 / "checkpoints" / "cats").model().digest, "!", (text,))
+    assert manifest.parent == parent, HELP
+    assert isinstance(manifest.budget, Budget)
+    assert manifest.budget.seconds == pytest.approx(1.8)
+    assert manifest.baseline is not None
+    assert manifest.baseline.order == 8
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_new_run_has_every_name_and_tensor_of_the_stored_one(
+    home: Path, gptx: Gptx, name: str
+) -> None:
+    answer = gptx("train", *TRAINED[name], "--run", "new")
+    assert answer.code == 0, answer.err
+    stored, stored_tensors = layout(home / "checkpoints" / name / STEP)
+    new, tensors = layout(home / "checkpoints" / "new" / STEP)
+    assert not stored - new, HELP
+    assert tensors == stored_tensors, HELP
+
+
+def test_a_checkpoint_from_before_1_0_writes_and_continues(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / STEP, tmp_path / "old" / STEP)
+    run = Run(tmp_path / "old")
+    assert TrainedGPT(run.model()).sample("the ", length=8, temperature=0.0) == "the cat sat "
+    events = list(resume(run, corpus_of(TEXT, tmp_path), run.last()).events())
     assert len(events) > 6
-    (record,) = [each for each in run.records("metrics") if "val_loss" in each]
-    return [record["val_loss"], record["gpt_loss"]]
+    expected = {12: (0.33563588309000025, 2.4941061332250722)}
+    assert evaluations(run)[12] == pytest.approx(expected[12], abs=1e-5)
 
 
-def golden_in(folder: Path) -> Run:
-    """A run that has the stored step alone."""
-    shutil.copytree(GOLDEN, folder / "golden" / GOLDEN.name)
-    return Run(folder / "golden")
-
-
-def test_stored_checkpoint_opens_writes_and_continues_as_when_it_was_saved(tmp_path: Path) -> None:
-    run = golden_in(tmp_path)
-    Checkpoint.open(run.path / GOLDEN.name).verify()
-    assert texts_of(run) == WRITTEN
-    assert continued(run, tmp_path) == pytest.approx(CONTINUED, abs=1e-5)
-
-
-def test_a_new_checkpoint_has_the_layout_of_the_stored_one(tmp_path: Path) -> None:
-    assert layout(trained(tmp_path).path / GOLDEN.name) == layout(GOLDEN)
+def write(name: str) -> None:
+    """Trains the runs and stores them in golden/NAME."""
+    target = GOLDEN / name
+    if target.exists():
+        sys.exit(f"{target} exists; it is never written again")
+    words = "".join(f"{a}{b}{c}\t{c} ː{b} {a}\n" for a in "kmst" for b in "aeio" for c in "nrs")
+    with tempfile.TemporaryDirectory() as made, pytest.MonkeyPatch.context() as patch:
+        folder = Path(made)
+        (folder / "cats.txt").write_text(TEXT, encoding="utf-8")
+        (folder / "words.tsv").write_text(words, encoding="utf-8")
+        at_home(folder, patch)
+        for run, options in {**TRAINED, "child": CHILD}.items():
+            answer = answer_of(patch, ("train", *options, "--run", run))
+            assert answer.code == 0, answer.err
+        runs = folder / "checkpoints"
+        for path in [*runs.glob("*/step-*")]:
+            if path.parent.name in TRAINED and path.name != STEP:
+                shutil.rmtree(path)
+        child = Run(runs / "child").last().path
+        manifest = (child / MANIFEST).read_bytes()
+        shutil.rmtree(child.parent)
+        child.mkdir(parents=True)
+        (child / MANIFEST).write_bytes(manifest)
+        shutil.copytree(folder, target, ignore=shutil.ignore_patterns("data", ".lock"))
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        step = trained(Path(made)).path / GOLDEN.name
-        shutil.rmtree(GOLDEN, ignore_errors=True)
-        shutil.copytree(step, GOLDEN)
-        run = golden_in(Path(made))
-        print(f"WRITTEN = {texts_of(run)!r}")
-        print(f"CONTINUED = {continued(run, Path(made))!r}")
+    write(*sys.argv[1:])
