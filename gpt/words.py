@@ -9,6 +9,17 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+INSTALL = "in the folder of gptx: pip install -c constraints.txt -e ."
+#: Optional package -> the extra of pyproject.toml that has it.
+EXTRAS = {"matplotlib": "plot", "tensorboardX": "tensorboard"}
+
+
+def absent(package: str) -> str:
+    """An optional package that is needed, and the commands that install it: the end of an error."""
+    extra = EXTRAS.get(package)
+    here = f"in the folder of gptx, pip install -e '.[{extra}]'; elsewhere, " if extra else ""
+    return f"{package}, which is not installed: {here}pip install {package}"
+
 
 def printable(name: str | os.PathLike[str]) -> str:
     """A file name that any file can store: bytes that are not UTF-8 as \\xe9."""

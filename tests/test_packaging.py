@@ -16,6 +16,7 @@ from conftest import TEXT
 from program import TINY
 
 from gpt.version import __version__
+from gpt.words import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -100,6 +101,13 @@ def test_pip_ruff_and_mypy_have_the_same_oldest_python() -> None:
     assert PROJECT["tool"]["mypy"]["python_version"] == oldest
     assert PROJECT["tool"]["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
     assert f"Python {oldest} or newer" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_errors_about_optional_packages_name_the_extras_of_the_project() -> None:
+    groups = PROJECT["project"]["optional-dependencies"]
+    assert {*EXTRAS.values()} == groups.keys() - {"dev"}
+    for package, extra in EXTRAS.items():
+        assert [line.split(">=")[0] for line in groups[extra]] == [package]
 
 
 def test_no_document_says_to_install_gptx_from_an_index() -> None:

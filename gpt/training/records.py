@@ -17,6 +17,7 @@ from gpt.config.train import Tracker
 from gpt.errors import ConfigError
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
+from gpt.words import absent
 
 NO_CURVES = frozenset({"step", "best_step"})  # values of a record that are no measurements
 
@@ -110,6 +111,4 @@ def _short(number: float) -> float:
 def check_tracker(name: Tracker | None) -> None:
     """Raises ConfigError, with the command to install it, if a tracker's package is missing."""
     if name is not None and find_spec("tensorboardX") is None:
-        raise ConfigError(
-            f"log {name}", "needs tensorboardX, which is not installed: pip install tensorboardX"
-        )
+        raise ConfigError(f"log {name}", f"needs {absent('tensorboardX')}")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpt.words import absent
+
 if TYPE_CHECKING:
     from gpt.blocks import Records
     from gpt.heads.measures import Measure
@@ -52,8 +54,7 @@ def to_frame(found: Records) -> Any:
         import pandas
     except ImportError:
         raise ImportError(
-            "to_pandas needs pandas, which is not installed: pip install pandas; to_numpy() gives "
-            "the same numbers as arrays"
+            f"to_pandas needs {absent('pandas')}; to_numpy() gives the same numbers as arrays"
         ) from None
     columns = found.columns or {name: [each] for name, each in found.facts.items()}
     return pandas.DataFrame(dict(columns))

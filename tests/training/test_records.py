@@ -260,8 +260,8 @@ def test_a_missing_package_is_named_before_the_training(
     answer = gptx("train", "corpus.txt", *TINY, "--log", "tensorboard", "--run", "none")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == (
-        "gptx: error: --log tensorboard: needs tensorboardX, which is not installed: "
-        "pip install tensorboardX\n"
+        "gptx: error: --log tensorboard: needs tensorboardX, which is not installed: in the folder "
+        "of gptx, pip install -e '.[tensorboard]'; elsewhere, pip install tensorboardX\n"
     )
     assert not (home / "checkpoints/none").exists()
     with pytest.raises(ConfigError, match=r"^log tensorboard: needs tensorboardX"):

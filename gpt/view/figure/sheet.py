@@ -21,6 +21,7 @@ from gpt.errors import ConfigError
 from gpt.view.exports import Figure as Form
 from gpt.view.figure.fonts import files_for
 from gpt.view.figure.layout import COLUMN, DPI, GLYPH, Plan, Side, points
+from gpt.words import absent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,9 +59,7 @@ def style() -> Iterator[None]:
         try:
             import matplotlib
         except ImportError:
-            raise ConfigError(
-                "figures need matplotlib, which is not installed: pip install matplotlib"
-            ) from None
+            raise ConfigError(f"figures need {absent('matplotlib')}") from None
         with matplotlib.rc_context(), warnings.catch_warnings():
             # matplotlib before 3.11 measures lines by the letters l and p, which some fonts lack.
             warnings.filterwarnings("ignore", r"Glyph (108|112) .* missing from")

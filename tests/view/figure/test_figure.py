@@ -469,7 +469,7 @@ def test_a_figure_that_cannot_be_drawn_is_refused_with_advice(
     with pytest.raises(ConfigError, match="choose fewer matrices with --layer"):
         draw(select(huge, layer="all"))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=re.escape("pip install matplotlib")):
+    with pytest.raises(ConfigError, match=re.escape("pip install -e '.[plot]'")):
         draw(select(attention))
 
 
