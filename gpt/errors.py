@@ -82,3 +82,9 @@ class RankError(GptxError):
     """In training on several processes, another process failed or was stopped."""
 
     exit_code = 9
+
+
+class InstallationError(GptxError):
+    """This installation lacks a package, or computes wrong numbers."""
+
+    exit_code = 10

@@ -42,6 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Gptx:
 
 #: Commands that answer without torch.
 READING = [
+    [],
     ["--help"],
     ["train", "--help"],
     ["--version"],
@@ -97,6 +98,7 @@ def test_commands_that_read_import_no_torch_and_training_no_compiler(home: Path)
     ("words", "code", "imported"),
     [
         ("runs", 0, ["gpt.commands.runs"]),
+        ("", 0, []),
         ("--help", 0, []),
         ("--version", 0, []),
         ("rnus", 2, []),
@@ -128,17 +130,40 @@ def test_only_the_named_command_is_imported(
     assert (done.returncode, last) == (code, str(imported))
 
 
-def test_a_shell_completes_an_option_of_a_command(home: Path) -> None:
-    script = "import sys; sys.argv[0] = 'gptx'; from gpt.commands import main; main()"
-    words = {"COMP_WORDS": "gptx train --n-la", "COMP_CWORD": "2"}
+@pytest.mark.parametrize(
+    ("line", "completed", "imported"),
+    [
+        ("gptx tr", ["train"], []),
+        ("gptx train --n-la", ["--n-layer"], ["train"]),
+        ("gptx attn --color a", ["auto", "always"], ["attn"]),
+        ("gptx explain dep", ["depth"], ["explain"]),
+        ("gptx --ver", ["--version"], []),
+    ],
+)
+def test_a_shell_completes_commands_options_and_values_without_numpy(
+    home: Path, line: str, completed: list[str], imported: list[str]
+) -> None:
+    script = """if True:
+        import sys
+        import gpt.commands as commands
+        sys.argv[0] = "gptx"
+        try:
+            commands.main()
+        finally:
+            names = ("numpy", "torch", *(f"gpt.commands.{name}" for name in commands.COMMANDS))
+            print(*(name for name in names if name in sys.modules), file=sys.stderr)
+    """
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=home,
         env=environment(_GPTX_COMPLETE="complete_bash", **words),
         capture_output=True,
+        text=True,
         timeout=60,
     )
-    assert (done.returncode, done.stdout) == (0, b"--n-layer\n")
+    assert (done.returncode, done.stdout.split()) == (0, completed)
+    assert done.stderr.split() == [f"gpt.commands.{name}" for name in imported]
 
 
 @pytest.mark.parametrize("arguments", ["sample -n 50 --length 1000000000 --json", "train --help"])

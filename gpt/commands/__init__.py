@@ -27,8 +27,9 @@ try:
 
     from gpt.commands import console
     from gpt.devices import one_thread_a_product
-    from gpt.errors import GptxError
+    from gpt.errors import GptxError, InstallationError
     from gpt.version import __version__
+    from gpt.words import INSTALL
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     os._exit(130)
 
@@ -51,6 +52,14 @@ COMMANDS = {
     "import": "Make a run of a character model that nanoGPT has trained.",
     "explain": "Attention one idea at a time: worked examples, every number shown and checked.",
     "exercise": "Exercises that check themselves: a file with gaps to fill; slips are named.",
+}
+#: What `gptx` alone shows: the first commands, and where the others are.
+START = {
+    "gptx train": "Train a model on the Python language reference, in two minutes; on your own "
+    "text: gptx train FILE.",
+    "gptx sample": "Let the model write; after a text of yours: gptx sample --prompt TEXT.",
+    "gptx attn": "Show what its attention heads do with a text: gptx attn TEXT.",
+    "gptx --help": "List all commands; gptx train --help lists the options of one.",
 }
 #: Commands whose modules have other names.
 MODULES = {"eval": "evaluate", "import": "import_model"}
@@ -101,6 +110,10 @@ def gptx(
         raise typer.Exit
     if is_follower() and context.invoked_subcommand != "train":
         raise typer.Exit  # with several ranks, only the first one prints
+    if context.invoked_subcommand is None:
+        formatter = context.make_formatter()
+        formatter.write_dl([*START.items()])
+        console.write(formatter.getvalue())
 
 
 def main() -> None:
@@ -117,13 +130,16 @@ def main() -> None:
 
 
 def _program(words: Sequence[str]) -> typer.Typer:
-    """The program for these words. Reading the options of all commands takes as long as numpy's
-    import, so it has those of one command if that is the first word, and of none if there is none.
+    """The program for these words, or for those that a shell completes. Reading the options of all
+    commands takes as long as numpy's import, so it has those of one command if that is the first
+    word, and of none if there is none.
     """
+    if not words:
+        line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
+        words = line.split()[1:]
     if words[:1] and words[0] in COMMANDS:
         return application(words[:1])
-    completes = any(name.endswith("_COMPLETE") for name in os.environ)  # the words are there, too
-    return application(only_listed=not completes and COMMANDS.keys().isdisjoint(words))
+    return application(only_listed=COMMANDS.keys().isdisjoint(words))
 
 
 def _code_of(app: typer.Typer) -> int:
@@ -136,7 +152,7 @@ def _code_of(app: typer.Typer) -> int:
             stream.reconfigure(errors="backslashreplace")
     sys.stdout = _Stdout(sys.stdout)
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0
+        code = app(sys.argv[1:], standalone_mode=False) or 0
         with console.writing():
             sys.stdout.flush()
     except console.ReaderLeft:
@@ -250,6 +266,8 @@ def explained(error: Exception) -> tuple[int, str]:
         if message.startswith("Got unexpected extra") and takes_text:
             message = message.rstrip(".") + "; put a text of several words in quotes"
         return 2, f"{message} (see gptx{command} --help)"
+    if isinstance(error, ImportError) and (error.name or "gpt").split(".")[0] != "gpt":
+        return InstallationError.exit_code, f"{error}; {INSTALL}"
     if isinstance(error, MemoryError):
         return 8, "out of memory; try a smaller text, or -n 1"
     return 1, f"{type(error).__name__}: {error} (a bug in gptx; GPTX_DEBUG=1 shows where)"
