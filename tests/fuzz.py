@@ -62,7 +62,7 @@ from gpt.storage import model_file
 from gpt.storage.json_values import sealed
 from gpt.storage.run import MANIFEST, MODEL, STATE, Run
 
-EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 129, 130, 137, 141, 143}
+EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 10, 129, 130, 137, 141, 143}
 SECONDS = 20.0  # seconds allowed for an input; a training of a few steps takes one
 MEMORY = 250 * 2**20  # bytes beyond those of a process that has imported everything
 COMMAND = get_command(commands.application())

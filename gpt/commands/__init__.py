@@ -52,6 +52,7 @@ COMMANDS = {
     "import": "Make a run of a character model that nanoGPT has trained.",
     "explain": "Attention one idea at a time: worked examples, every number shown and checked.",
     "exercise": "Exercises that check themselves: a file with gaps to fill; slips are named.",
+    "doctor": "Check the installation: versions, machine, folders, and every form of the model.",
 }
 #: What `gptx` alone shows: the first commands, and where the others are.
 START = {
