@@ -8,7 +8,7 @@ PAGE := gpt/view/page/assets
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
-.PHONY: demo test check lint types layers tests versions lessons notebook page pictures cli-docs typed soak fuzz planted all-variants bench clean
+.PHONY: demo test check lint types layers tests site versions lessons notebook page pictures cli-docs typed soak fuzz planted all-variants bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -37,6 +37,9 @@ lint: $(INSTALLED)
 	$(DENO) lint --config tests/deno.json
 	$(DENO) fmt --check --config tests/deno.json
 	$(DENO) check --config tests/deno.json $(shell find tests -name '*.js')
+	$(DENO) lint --config tests/deno.json docs/iframe-worker.js
+	$(DENO) fmt --check --config tests/deno.json docs/iframe-worker.js
+	$(DENO) check --config tests/deno.json docs/iframe-worker.js
 
 types: $(INSTALLED)
 	$(BIN)/mypy
@@ -46,6 +49,11 @@ layers: $(INSTALLED)
 
 tests: $(INSTALLED)
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# The documentation as pages that open without a server; docs/website.py.
+site: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	@echo "Open $(CURDIR)/build/site/index.html in a browser."
 
 # Installs and tests gptx under every Python from 3.11 on that PATH has; before a release.
 versions:

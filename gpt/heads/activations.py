@@ -88,7 +88,7 @@ class Activations(Result):
     arrays: name -> array, (N, L, …) with an axis for the kept layers, but (N, …) for final_norm and
     logits. layers: the model's numbers of the kept layers. ids: (N, T). lengths: (N,) characters of
     each text; where a text is shorter than T, the numbers after its end are 0. `mask` selects the
-    others: acts["resid_mid", 0][acts.mask] is (characters, C).
+    others: `acts["resid_mid", 0][acts.mask]` is (characters, C).
 
     For a model with an encoder, ids are what the decoder reads: TAB, the target; the stages of
     cross-attention begin with "cross_", those of the encoder with "encoder_", whose kept layers are
