@@ -76,7 +76,7 @@ notebook: $(INSTALLED)
 page: $(INSTALLED)
 	$(BIN)/python docs/demo.py --train
 
-# docs/page-*.png, of a new run of repeats.
+# docs/page-*.png and docs/live-*.webp, of a new run of repeats.
 pictures: $(INSTALLED)
 	$(BIN)/python docs/pictures.py
 

@@ -1,4 +1,6 @@
-"""Trains on repeats and draws docs/page-*.png: `make pictures`. Needs Chromium.
+"""Draws docs/page-*.png and films docs/live-*.webp, of a new run of repeats: `make pictures`.
+
+Needs Chromium. Takes about two minutes on a quiet machine.
 
 docs/dates.svg needs an idle machine, as a busy one makes fewer steps in the two minutes:
 `gptx train dates` and `gptx attn "24 December 2026" -o docs/dates.svg`.
@@ -12,8 +14,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from film import AGAIN, WORD, film
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
 import gpt
 
@@ -28,24 +32,44 @@ PICTURES: dict[str, tuple[int, int, Any, str]] = {
 
 
 def draw(folder: Path) -> None:
-    """Draws the page of an induction head; in the dark one, all induction heads are off."""
+    """Draws the page of an induction head, and films it; needs a folder for the run."""
     run = gpt.train("repeats", checkpoints=folder)
-    run.live(folder / "live.html", text="qwerty asdf qwerty asd")
+    live = folder / "live.html"
+    run.live(live, text="qwerty asdf qwerty asd")
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        for name, (width, height, scheme, state) in PICTURES.items():
-            size: Any = {"width": width, "height": height}
-            page = browser.new_page(viewport=size, color_scheme=scheme)
-            page.goto(f"{(folder / 'live.html').as_uri()}#{state}")
-            page.locator("main:not([hidden])").wait_for()
-            page.wait_for_timeout(2000)  # parts of the page are drawn later
-            drawn = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-            # A third of the size; no colour moves by more than 9 of 255.
-            none = Image.Dither.NONE
-            small = drawn.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=none)
-            small.save(DOCS / f"{name}.png", optimize=True)
+        draw_stills(browser, live)
+        head = decisive_head(run)
+        for scheme in ("light", "dark"):
+            film(browser, live, scheme, 1, head).save(DOCS / f"live-{scheme}.webp")
         browser.close()
+
+
+def draw_stills(browser: Browser, live: Path) -> None:
+    """Draws the pictures of the whole page; in the dark one, all induction heads are off."""
+    for name, (width, height, scheme, state) in PICTURES.items():
+        size: Any = {"width": width, "height": height}
+        page = browser.new_page(viewport=size, color_scheme=scheme)
+        page.goto(f"{live.as_uri()}#{state}")
+        page.locator("main:not([hidden])").wait_for()
+        page.wait_for_timeout(2000)  # parts of the page are drawn later
+        drawn = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+        # A third of the size; no colour moves by more than 9 of 255.
+        none = Image.Dither.NONE
+        small = drawn.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=none)
+        small.save(DOCS / f"{name}.png", optimize=True)
+
+
+def decisive_head(run: gpt.TrainedGPT) -> int:
+    """The head of layer 1 without which the model expects the film's next character least."""
+    character = run.vocabulary.id_of(WORD[len(AGAIN)])
+
+    def expected_without(head: int) -> float:
+        logits = run.logits(WORD + AGAIN, patch={("context", 1, head): 0})[0, -1]
+        return float(logits[character] - np.logaddexp.reduce(logits))
+
+    return min(range(run.config.n_head), key=expected_without)
 
 
 if __name__ == "__main__":
