@@ -27,7 +27,6 @@ INDUCTION = "layer=1&head=2"
 PICTURES: dict[str, tuple[int, int, Any, str]] = {
     "page-light": (1280, 800, "light", INDUCTION),
     "page-dark": (1280, 800, "dark", f"of=b&{INDUCTION}&off=1.0,1.1,1.2,1.3"),
-    "page-narrow": (390, 844, "light", INDUCTION),
 }
 
 

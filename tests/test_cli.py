@@ -320,7 +320,7 @@ def test_links_and_paths_in_readme_and_docs_exist(
     document: Path,
 ) -> None:
     text = document.read_text(encoding="utf-8")
-    links = re.findall(r"(?:\]\(|src=\")([^)\"#:\s]+)(?=[)\"#])", text)
+    links = re.findall(r"(?:\]\(|src(?:set)?=\")([^)\"#:\s]+)(?=[)\"#])", text)
     paths = re.findall(r"`((?:gpt|tests|docs|benchmarks)/[\w./-]*)`", text)
     found = [document.parent / link for link in links] + [ROOT / path for path in paths]
     assert [str(path) for path in found if not path.exists()] == []
