@@ -16,11 +16,11 @@
 Functions:
 
     train          trains a new run with a progress bar and returns it
-    train_events   the same, as an iterator of events: every step, evaluation and checkpoint
+    train_events   the same, but yields events: every step, evaluation and checkpoint
     resume         trains a run further
     load           opens a run, one of its steps, or a model file
-    runs           the runs of a folder
-    explain        a lesson: how attention works, every number shown
+    runs           lists the runs of a folder
+    explain        returns a lesson on how attention works, with every number shown
     export         writes a model for other programs
 
 Classes:

@@ -1,4 +1,4 @@
-"""`python -m gpt` and `torchrun … -m -- gpt train …`: the program `gptx`."""
+"""`python -m gpt` and `torchrun … -m -- gpt train …` start the program `gptx`."""
 
 from gpt.commands import main
 

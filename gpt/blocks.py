@@ -1,8 +1,8 @@
-"""What a result says of itself: a title, tables, texts, notes. Every renderer shows these.
+"""The blocks that a result describes itself with: title, tables, texts, notes.
 
-A result's method `blocks` returns them, and renderers (gpt/view) know nothing else of results.
-Texts are plain: a renderer escapes control characters, writes labels and signs in ASCII where it
-has to, and fits the page.
+A result's method `blocks` returns them, and renderers (gpt/view) know nothing else of results. The
+texts are plain: a renderer escapes control characters, replaces labels and signs by ASCII where the
+terminal needs it, and fits them to the page.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
     from gpt.checks import Check
 
-#: How a text looks: dim is less important, strong stands out, good agrees with the text, gone was
-#: removed, name says what the text beside it is.
+#: How a text looks. dim: less important; strong: stands out; good: agrees with the text; gone: was
+#: removed; name: names the text beside it.
 Tone = Literal["", "dim", "strong", "good", "gone", "name"]
-MOST_TICKS = 5  # distances between numbers of an axis
+MOST_TICKS = 5  # the most steps between the labels of an axis
 
 
 @dataclass(frozen=True)
 class Cell:
     """A cell of a table.
 
-    share: its strength in 0 … 1, which shades it; in a column of bars the length of its bar. curve:
-    values in 0 … 1 that are drawn as a small curve, NaN for unknown ones. hint: more about the
-    text, shown only under a mouse.
+    share: a number in 0 … 1 that shades the cell; in a column of bars, the length of its bar.
+    curve: values in 0 … 1 that are drawn as a small curve, NaN for unknown ones. hint: an
+    explanation that appears under the mouse only.
     """
 
     text: str
@@ -41,9 +41,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. left: its texts begin at the left, as those of names do, and are wrapped
-    if the page is narrow. bars: each cell has a bar, whose full width is 1. spare: a narrow page
-    leaves out some of these columns. least: a page of fewer cells leaves it out.
+    """A column of a table. left: texts are aligned left, as names are, and wrapped on a narrow
+    page. bars: each cell has a bar, whose full width is 1. spare: a narrow page may leave the
+    column out. least: a page with fewer cells than this leaves it out.
     """
 
     title: str = ""
@@ -63,7 +63,7 @@ class Title:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A sentence or more, as important as the tables. tone: as of a cell."""
+    """A sentence or more, as important as the tables. tone: see `Cell`."""
 
     text: str
     tone: Tone = ""
@@ -71,12 +71,14 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Passage:
-    """A text as it is, line by line; some of its characters may be symbols of several characters.
+    """A text shown as it is, line by line; some of its characters may be symbols of several
+    characters.
 
-    values: (n,) one for each character, which colours it, from 0 to `full` and above; NaN for none.
-    Empty: no character has a colour. unit: what the values count. hints: more about each character,
-    shown only under a mouse. dim: how many first characters are less important. scale: whether the
-    scale of the colours stands below.
+    values: (n,) a number for each character, which colours it: 0 is no colour, `full` and above the
+    strongest; NaN: unknown. If `values` is empty, no character has a colour. unit: what the values
+    count. hints: an explanation for each character, which appears under the mouse only. dim: this
+    many first characters are less important. scale: whether to show the scale of the colours below
+    the text.
     """
 
     text: str | tuple[str, ...]
@@ -88,21 +90,21 @@ class Passage:
     scale: bool = True
 
     def value(self, place: int) -> float | None:
-        """A character's value, NaN for one that is dim; None if no character has a colour."""
+        """A character's value, NaN for a dim character; None if no character has a colour."""
         if place < self.dim:
             return math.nan
         return float(self.values[place]) if len(self.values) else None
 
     @property
     def steps(self) -> list[tuple[float, str]]:
-        """Nine values from 0 to `full`, as a scale of the colours names them."""
+        """Nine values from 0 to `full`, which label the scale of the colours."""
         values = [self.full * step / 8 for step in range(9)]
         return [(value, f"{value:g}" + "+" * (value == self.full)) for value in values]
 
 
 @dataclass(frozen=True)
 class Formula:
-    """Formulas; four spaces or a newline separate two of them."""
+    """Formulas, separated by four spaces or a newline."""
 
     text: str
 
@@ -116,8 +118,8 @@ class Checks:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells. A narrow page shows the columns in groups, each with the first `labels`
-    columns.
+    """Rows of cells. A narrow page shows the columns in groups, each of which repeats the first
+    `labels` columns.
     """
 
     columns: Sequence[Column]
@@ -127,15 +129,15 @@ class Table:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and facts; empty facts are left out, long ones are wrapped. Several texts are a line
-    each.
+    """Names and facts. Empty facts are left out, long ones are wrapped; each of several texts has
+    its own line.
     """
 
     values: Mapping[str, str | Sequence[str]]
 
     @property
     def table(self) -> Table:
-        """A row for each line."""
+        """The facts as a table with a row for each line."""
         rows = [
             [Cell("" if number else name, tone="name"), Cell(line)]
             for name, fact in self.values.items()
@@ -147,8 +149,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Line:
-    """y over ascending x, all of them known numbers. name: stands at its end; its first character
-    draws the line where there are only characters. lowest: a mark shows the lowest y.
+    """A curve: y over ascending x, without NaN. name: is written at the end of the line; a renderer
+    that has only characters draws the line with its first character. lowest: a mark shows the
+    lowest y.
     """
 
     name: str
@@ -159,10 +162,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Curves:
-    """Lines over one axis, which begins at 0. unit: of x. top: higher y are not drawn.
+    """Lines over one x axis, which begins at 0. unit: the unit of x. top: higher y are not drawn.
 
-    The axis of y has the values between the lowest and the highest, because small improvements
-    would not be visible on an axis from 0.
+    The y axis spans only the values that occur, because small improvements would not be visible on
+    an axis from 0.
     """
 
     lines: Sequence[Line]
@@ -182,13 +185,15 @@ class Curves:
 
     @property
     def hidden(self) -> str:
-        """ "above 1.9708 not shown", if there are higher y."""
+        """ "above 1.9708 not shown" if there are higher y, else ""."""
         above = any(y > self.top for line in self.lines for y in line.y)
         return f"above {number(self.top, 4)} not shown" if above else ""
 
     @property
     def ticks(self) -> dict[float, str]:
-        """Round values between the ends, and their texts: 1, 2 or 5 times a power of ten apart."""
+        """Round values between the ends, and their labels; the distance is 1, 2 or 5 times a power
+        of ten.
+        """
         low, high = self.ends
         if low == high:
             return {low: number(low, 4)}
@@ -201,7 +206,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Legend:
-    """The signs in the labels of these characters, explained."""
+    """Explains the signs that stand for these characters."""
 
     characters: Sequence[str]
 
@@ -215,7 +220,9 @@ class Note:
 
 @dataclass(frozen=True)
 class Fold:
-    """Blocks below a title of their own, which a page can hide; opened: whether it shows them."""
+    """Blocks below their own title, which a page can hide. opened: whether the page shows them at
+    first.
+    """
 
     title: str
     blocks: Sequence[Block]
@@ -228,7 +235,7 @@ Block = (
 
 
 def shapes_of(arrays: Mapping[str, npt.NDArray[Any]], what: str = "stage") -> Table:
-    """The names and shapes of arrays. what: each is."""
+    """The names and shapes of arrays. what: names each array."""
     rows = [[Cell(name), Cell(" × ".join(map(str, each.shape)))] for name, each in arrays.items()]
     return Table([Column(what, left=True), Column("shape", left=True)], rows)
 
@@ -247,7 +254,8 @@ def number(value: float, digits: int = 2) -> str:
 class Records:
     """A result for programs: columns of equal length (name -> values), and facts about all rows.
 
-    JSON, CSV and DataFrames are made from these. schema: grows when a name changes its meaning.
+    JSON, CSV and DataFrames are made from these. schema: a version, which increases when a name
+    changes its meaning.
     """
 
     columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]] = field(default_factory=dict)

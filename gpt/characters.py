@@ -1,4 +1,4 @@
-"""Labels of single characters: visible, one cell wide where possible, safe on a terminal."""
+"""Labels for single characters: visible, one cell wide where possible, safe on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.cells import cell_len
 NAMED = {" ": ("␠", "space"), "\n": ("⏎", "newline"), "\t": ("⇥", "tab")}
 NAMED_ASCII = {" ": ("\\s", "space"), "\n": ("\\n", "newline"), "\t": ("\\t", "tab")}
 DOTTED_CIRCLE = "◌"
-SPACE = "␣"  # where a browser or a picture draws: no common font has ␠
+SPACE = "␣"  # the space in browsers and pictures: no common font has ␠
 
 # Shown as U+XXXX: invisible (fillers, joiners, variation selectors), or joined to their neighbours
 # by terminals (regional indicators, skin tones).
@@ -30,11 +30,11 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 
-# Scripts without spaces between words, and marks that a space follows.
+# Scripts without spaces between words, and punctuation that a space follows.
 UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR")
 MARKS = ".,;:!?…"
 
-MOST_IN_CELL = 16  # characters on average: an emoji of a family has 7 in two cells
+MOST_IN_CELL = 16  # characters on average: an emoji of a family is 7 characters in two cells
 PICTURES = frozenset(map(chr, (*range(0x2400, 0x2420), 0x2421)))  # symbols of control characters
 
 
@@ -44,18 +44,19 @@ def escape(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text that is safe within a line: newlines are escaped, too."""
+    """Text that is safe within a line: newlines are escaped as well."""
     return escape(text).replace("\n", "\\n")
 
 
 def to_json(value: Any) -> str:
-    """JSON whose texts are safe on a terminal and are read as the same value."""
+    """JSON text that is safe on a terminal; reading it gives the same value."""
     written = json.dumps(value, ensure_ascii=False, allow_nan=False)
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", written)
 
 
 def label(character: str, ascii_only: bool = False) -> str:
-    """A character as a visible label. A symbol of several characters has the labels of all of them.
+    """A character as a visible label. For a symbol of several characters, the labels of all of
+    them.
 
     Space ␠, newline ⏎, tab ⇥, other controls as their U+2400 pictures, a combining mark on ◌, and
     characters without width or glyph as U+XXXX. With `ascii_only`: \\s, \\n, \\t, \\xe9, \\u3042.
@@ -83,14 +84,14 @@ def _is_mark(character: str) -> bool:
 
 
 def labels(text: str | tuple[str, ...]) -> str:
-    """A text whose spaces and other signs are visible: the label of each character; symbols of
-    several characters have spaces between them.
+    """A text with visible spaces and control characters: the label of each character. Symbols of
+    several characters are separated by spaces.
     """
     return ("" if isinstance(text, str) else " ").join(map(label, text))
 
 
 def in_line(text: str) -> str:
-    """A piece of a text within a line; spaces are not marked."""
+    """A piece of a text to show within a line; its spaces are not marked."""
     return "".join(each if each == " " else label(each) for each in text)
 
 
@@ -100,8 +101,8 @@ def quoted(character: str, ascii_only: bool = False) -> str:
 
 
 def words_meet(before: str, after: str) -> bool:
-    """Whether two texts need a space between them: letters or digits would meet, or a letter a mark
-    that a space follows, in a script with spaces between words.
+    """Whether two texts need a space between them: letters or digits would meet, or a letter would
+    follow a mark that needs a space, in a script with spaces between words.
     """
     if not (before and after):
         return False
@@ -136,7 +137,7 @@ def drawn_legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
 
 
 def pad(text: str, width: int, right: bool = False) -> str:
-    """Filled with spaces to `width` terminal cells."""
+    """The text, filled with spaces to `width` terminal cells."""
     space = " " * max(0, width - cell_len(text))
     return space + text if right else text + space
 

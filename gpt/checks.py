@@ -1,8 +1,8 @@
-"""Checks of arguments by their annotations, checks of computed numbers against bounds, and the base
+"""Checks arguments against their annotations and computed numbers against bounds; has the base
 classes of results.
 
 An error names the argument. `checks_arguments` knows common types, and classes of gptx by their
-names; a function checks other types itself.
+names; each function checks other types itself.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from gpt import showing
 
 Class = TypeVar("Class", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
-LARGEST = 2**63  # numbers are below it
-MARK = "_checks_arguments"  # an attribute of functions that do
+LARGEST = 2**63  # numbers must be below it
+MARK = "_checks_arguments"  # set on functions that check their arguments
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
-#: A name in an annotation -> the types that may be passed, or the name of a class.
+#: A name in an annotation -> the types that an argument may have, or the name of a class.
 _TYPES: dict[str, Any] = {
     "None": NoneType,
     **dict.fromkeys(("str", "AnyStage", "DrawnStage", "CircuitName", "Unknown", "Side"), str),
@@ -55,9 +55,9 @@ _TYPES: dict[str, Any] = {
 
 
 def checks_arguments(function: Function) -> Function:
-    """Decorates a function: it raises TypeError for an argument of another type than its annotation
-    says and for a keyword that it does not have, which names the nearest one, and ValueError for
-    NaN and for a whole number that is too large.
+    """Decorates a function so that it raises TypeError for an argument that does not have the
+    annotated type, TypeError with the nearest name for an unknown keyword, and ValueError for NaN
+    and for a whole number that is too large.
     """
     own = inspect.signature(inspect.unwrap(function)).parameters.values()
     known = [each.name for each in own if each.kind in _NAMED and each.name != "self"]
@@ -88,7 +88,7 @@ def checks_arguments(function: Function) -> Function:
 
 
 def unexpected_keyword(function: str, name: str, known: list[str]) -> str:
-    """The message for a keyword that a function does not have: it names the nearest one."""
+    """The message for an unknown keyword; it names the nearest known one."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, known, 1)
@@ -97,7 +97,7 @@ def unexpected_keyword(function: str, name: str, known: list[str]) -> str:
 
 
 def checks_methods(of: Class) -> Class:
-    """Decorates a class: its public methods check their arguments, those of its bases, too."""
+    """Decorates a class: its public methods, inherited ones included, check their arguments."""
     for name in dir(of):
         method = inspect.getattr_static(of, name)
         if name[0] != "_" and isinstance(method, FunctionType) and not vars(method).get(MARK):
@@ -106,7 +106,7 @@ def checks_methods(of: Class) -> Class:
 
 
 def _types(annotation: str) -> list[Any]:
-    """The types of _TYPES that an annotation names; none if it names another one, too."""
+    """The types of _TYPES that an annotation names; none if it also names another type."""
     while annotation != (plain := re.sub(r"\[[^][]*\]", "", annotation)):
         annotation = plain
     names = [name.strip() for name in annotation.split("|")]
@@ -114,7 +114,7 @@ def _types(annotation: str) -> list[Any]:
 
 
 def _is_one(value: Any, kinds: list[Any]) -> bool:
-    if isinstance(value, bool | bytes):  # they are whole numbers, too, and a sequence of them
+    if isinstance(value, bool | bytes):  # Python treats bool as int, and bytes as a sequence of int
         return type(value) in kinds
     names = {base.__name__ for base in type(value).__mro__}
     return any(
@@ -123,7 +123,9 @@ def _is_one(value: Any, kinds: list[Any]) -> bool:
 
 
 def require_texts(name: str, texts: Iterable[object]) -> None:
-    """Raises TypeError for one text in place of a list of texts, and for what is no text."""
+    """Raises TypeError for one text in place of a list of texts, and for an item that is not a
+    text.
+    """
     if isinstance(texts, str):
         raise TypeError(f"{name}: expected a list of texts, not one text; use [{texts!r:.40}]")
     for each in texts:
@@ -139,7 +141,7 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def all_read_only(value: Any) -> Any:
-    """The value; if it is an array, or a dictionary or tuple of some, these are read-only."""
+    """The value; arrays are made read-only, also within a dictionary or tuple."""
     if isinstance(value, np.ndarray):
         return read_only(value)
     if isinstance(value, dict):
@@ -150,8 +152,8 @@ def all_read_only(value: Any) -> Any:
 
 
 def numbered(what: str, number: SupportsIndex, count: int, lowest: int = 0) -> int:
-    """The number of a layer or head, what: its name. Raises IndexError unless it is in
-    lowest … count − 1, TypeError unless it is a whole number.
+    """The number of a layer or head. what: "layer" or "head", for errors. Raises IndexError unless
+    it is in lowest … count − 1, TypeError unless it is a whole number.
     """
     if not isinstance(number, SupportsIndex):
         raise TypeError(f"{what}: expected a whole number, not {type(number).__name__}")
@@ -173,7 +175,7 @@ class Shown:
 
 
 class Result(Shown):
-    """Base of frozen dataclasses: makes their arrays read-only, in copies and pickles, too."""
+    """Base of frozen dataclasses: their arrays are read-only, also after copying and unpickling."""
 
     def __post_init__(self) -> None:
         self.__setstate__(vars(self))
@@ -182,13 +184,13 @@ class Result(Shown):
         vars(self).update(all_read_only(state))
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays by their names."""
+        """Name -> array."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return {name: each for name, each in values.items() if isinstance(each, np.ndarray)}
 
 
 class TableResult(Result):
-    """Base of results that are a table."""
+    """Base of results that can be shown as a table."""
 
     def to_pandas(self) -> Any:
         """The table as a pandas.DataFrame. Raises ImportError if pandas is not installed."""
@@ -199,7 +201,7 @@ class TableResult(Result):
 class Check:
     """A check: `error` must be at most `bound`, which must be finite.
 
-    group: title of several checks, if any.
+    group: the title of the checks that belong together, if any.
     """
 
     name: str
@@ -213,6 +215,6 @@ class Check:
 
     @property
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """The check for JSON."""
         numbers = {"error": self.error, "bound": self.bound}
         return {"name": self.name, **numbers, "passed": self.passed}

@@ -1,5 +1,5 @@
-"""The machine: its devices, by asking the driver, so that choosing a CPU never imports torch; its
-cores, its memory, and how threads share them.
+"""What the machine has: devices, cores, memory. Asks the driver for devices, so that a command on a
+CPU never imports torch.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Literal, get_args
 from gpt.errors import ConfigError, OutOfMemory
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
-#: Environment variables by which users limit the threads of numpy's products.
+#: Environment variables with which users limit the threads of numpy's matrix products.
 LIMITS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
-GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU
-SMALL = 2**26  # bytes that every machine has
-PRODUCT, RATED = 64, 0.02  # rows and columns of a product; seconds for which products are timed
+GPUS = Path("/proc/driver/nvidia/gpus")  # it has a folder for each GPU
+SMALL = 2**26  # bytes; every machine has this much
+PRODUCT, RATED = 64, 0.02  # rows and columns of the timed products; seconds of timing
 
 
 def cuda_devices() -> int:
@@ -43,8 +43,8 @@ def cuda_devices() -> int:
 def lists_gpu() -> bool:
     """Whether NVIDIA's Linux driver lists a GPU and CUDA_VISIBLE_DEVICES does not hide all of them.
 
-    Reads files only: to ask the driver (`cuda_devices`), CUDA must start, which can take longer
-    than a short command. False on other systems.
+    Reads files only: asking the driver (`cuda_devices`) starts CUDA, which can take longer than a
+    short command. False on other systems.
     """
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and GPUS.is_dir() and any(GPUS.iterdir())
@@ -56,7 +56,7 @@ def has_mps() -> bool:
 
 
 def choose(device: str) -> str:
-    """ "auto" resolved to "cuda" or "cpu"; any other device must exist.
+    """ "auto" becomes "cuda" or "cpu"; any other device must exist.
 
     "auto" never chooses MPS: at these model sizes a CPU is often as fast. Raises ConfigError.
     """
@@ -72,7 +72,7 @@ def choose(device: str) -> str:
 
 
 def usable(device: str, trial: Callable[[str], object]) -> str:
-    """`choose`, then a test of the device: `trial` computes on it, and may raise anything.
+    """Like `choose`, but also tests the device: `trial` computes on it, and may raise anything.
 
     If the trial fails, "auto" becomes "cpu" with one line of output; any other choice raises
     ConfigError.
@@ -95,7 +95,9 @@ def usable(device: str, trial: Callable[[str], object]) -> str:
 
 
 def report_failure(what: str, error: Exception, instead: str) -> None:
-    """One line to the log "gpt", which Python writes to stderr unless a program configures it."""
+    """Writes one line to the log "gpt", which Python writes to stderr unless a program configures
+    it.
+    """
     import logging
 
     logging.getLogger("gpt").warning("note: %s failed (%s); %s", what, _reason(error), instead)
@@ -108,8 +110,8 @@ def _reason(error: Exception) -> str:
 
 
 def available_memory() -> int | None:
-    """Bytes that this process can still get: the least that the machine, its control groups and
-    its limit of address space leave. None if the system does not report it.
+    """Bytes that this process can still get: the minimum of what the machine, its control groups
+    and its address space limit leave. None if the system does not report it.
     """
     left = [*_left_in_groups()]
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
@@ -126,7 +128,7 @@ def available_memory() -> int | None:
 
 
 def _left_in_groups() -> Iterator[int]:
-    """What each control group of this process leaves; the file cache counts as free."""
+    """The bytes that each control group of this process leaves; the file cache counts as free."""
     with suppress(OSError, ValueError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, kind, group = line.split(":", 2)
@@ -167,8 +169,8 @@ def require_memory(
 def core_rate() -> float:
     """Floating-point operations per second of one core, in float32 matrix products.
 
-    The products are so small that one thread computes them in microseconds, and the fastest counts:
-    other work on the machine changes the rate by a few per cent.
+    The products are so small that one thread computes them in microseconds. The fastest one counts,
+    so other work on the machine changes the rate by a few per cent only.
     """
     import numpy as np
 
@@ -191,7 +193,7 @@ def cores() -> int:
 
 
 def one_thread_a_product() -> None:
-    """Makes each product of numpy use one thread; call it before numpy is first imported.
+    """Makes each matrix product of numpy use one thread; call it before the first import of numpy.
 
     Threads of OpenBLAS wait for one another by spinning: while another process uses a core, a
     product of small matrices takes milliseconds instead of microseconds (benchmarks/LOG.md). gptx
@@ -203,7 +205,7 @@ def one_thread_a_product() -> None:
 
 
 def share_cores() -> None:
-    """Makes waiting threads sleep early; call it before torch is first imported.
+    """Makes waiting threads sleep early; call it before the first import of torch.
 
     GNU's OpenMP spins for milliseconds at every barrier. If another process needs a core, a
     training step then takes twice as long or more; if none does, sleeping costs a few per cent

@@ -1,6 +1,6 @@
 """The errors of gptx, each with the exit code of the command line.
 
-The message is for the user: what happened, then what to do next. It names options as keywords in
+A message tells the user what happened, then what to do next. It names options as keywords in
 backquotes, as in "`steps`" and "`device='cpu'`"; for the command line, `gpt.config.fields.spelled`
 turns them into flags.
 """
@@ -15,10 +15,11 @@ class GptxError(Exception):
 
 
 class ConfigError(GptxError, ValueError):
-    """An option that is out of range or contradicts another: ConfigError("n_layer", "0 is …").
+    """An option that is out of range or contradicts another one: ConfigError("n_layer", "0 is …").
 
-    field: its name in Python, "" where the error concerns no single option; a value may follow
-    the name, as in "config my.toml". reason: what is wrong. ConfigError(reason) has no field.
+    field: the option's name in Python, "" if the error concerns no single option; a value may
+    follow the name, as in "config my.toml". reason: what is wrong. ConfigError(reason) has no
+    field.
     """
 
     exit_code = 2

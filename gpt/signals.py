@@ -1,4 +1,4 @@
-"""Signals that end a work early, but not at once."""
+"""Ends work early after a signal, but not at once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from types import FrameType
 
 
 def raise_first_interrupt() -> None:
-    """The next Ctrl-C raises KeyboardInterrupt, or ends the program at once while modules load; one
-    after it ends the program at once.
+    """After this call, the first Ctrl-C raises KeyboardInterrupt, or ends the program at once while
+    modules load; the second one ends the program at once.
 
-    For programs. In an import and at Python's end, KeyboardInterrupt would print a traceback, be
-    lost, or abort.
+    For programs only. During an import and at Python's end, KeyboardInterrupt would print a
+    traceback, be lost, or abort.
     """
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _raise_interrupt)
@@ -31,10 +31,11 @@ def _raise_interrupt(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def graceful(stop: Callable[[str], None], *signals: str) -> Iterator[None]:
-    """Inside, the first of these signals calls `stop` with its name; a second one ends the program.
+    """A context in which the first of these signals calls `stop` with its name; a second one ends
+    the program.
 
-    signals: their names; skips those that the system lacks and those that are ignored (nohup).
-    Does nothing in another thread than the main one, as only that one handles signals.
+    signals: their names. Signals that the system lacks or that are ignored (nohup) are skipped.
+    Works in the main thread only, as Python handles signals only there; elsewhere it does nothing.
     """
     main = threading.current_thread() is threading.main_thread()
     numbers = [getattr(signal, name) for name in signals if main and hasattr(signal, name)]
@@ -49,7 +50,7 @@ def graceful(stop: Callable[[str], None], *signals: str) -> Iterator[None]:
             stop(signal.Signals(number).name)
         elif callable(handler := previous[number]):
             handler(number, frame)
-        else:  # only now: Python reports a signal whose handler was removed before its turn
+        else:  # not earlier: Python may report a signal late, after its handler was removed
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 

@@ -1,9 +1,9 @@
 """Characters <-> ids. A vocabulary is the sorted set of a corpus's characters.
 
-In a side of pairs whose symbols are written with spaces between them, as those of phonemes, a
-symbol of several characters (t͡s, bː) takes the place of a character. If a model starts from
-another's weights, its vocabulary begins with the other's. Text is never normalised: decoding the
-ids of a text gives the same text, but for the number of spaces between symbols.
+On a side of pairs whose symbols are separated by spaces, such as phonemes, a symbol of several
+characters (t͡s, bː) takes the place of a character. If a model starts from another model's weights,
+its vocabulary begins with the vocabulary of that model. Text is never normalised: decoding the ids
+of a text gives the same text, except for the number of spaces between symbols.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from gpt.errors import TextError
 from gpt.words import counted, some
 
 Ids = npt.NDArray[np.integer[Any]]
-#: Some text as its symbols: those of a str are its characters.
+#: A text as a sequence of symbols; the symbols of a str are its characters.
 Symbols: TypeAlias = str | tuple[str, ...]
-#: The characters before a target and after it: those between and after the sides of a pair.
+#: The characters before and after a target, which are also those that separate sides and pairs.
 FIRST, LAST = "\t", "\n"
-SPACE = " "  # between two symbols
+SPACE = " "  # separates two symbols
 
-REPLACEMENT = "\ufffd"  # stands for rare characters
+REPLACEMENT = "\ufffd"  # replaces rare characters
 
-#: Characters that mean the same, and what they may become, the nearest first: quotation marks that
-#: open, or do not open, by what is before them; dashes; spaces.
+#: Characters with the same meaning, and what each may become, the nearest first: dashes; spaces;
+#: quotation marks, where the character before them decides whether they open.
 _SINGLE, _DOUBLE = "'’‘‚‛ʼ′´`", '"”“„‟″'
 _FOLDS: tuple[tuple[str, str, str], ...] = (
     (_SINGLE, "‚‘'’", "’'‘"),
@@ -47,7 +47,7 @@ _FOLDS: tuple[tuple[str, str, str], ...] = (
 )
 _OPENING, _DASHES = "([{<¿¡", "-‐‑–—―"  # quotation marks after these open; after dashes, in words
 _LONGEST = 32  # characters of a letter with its marks
-_JAMO = range(0x1100, 0x1200)  # parts of Korean syllables
+_JAMO = range(0x1100, 0x1200)  # the parts of Korean syllables
 
 
 def code_points(text: str) -> npt.NDArray[np.uint32]:
@@ -65,10 +65,11 @@ def text_of(points: npt.NDArray[np.uint32]) -> str:
 class Vocabulary:
     """The distinct characters that a model knows; a character's index is its id.
 
-    Those of a text are in code point order. spaced: the sides of pairs in which spaces separate the
-    symbols; if there are any, `characters` is a tuple of symbols. unread: the symbols that stand
-    only in targets. The model has not read them in a source, so they are unknown there. unwritten:
-    those that stand only in sources, which no target that the model writes has.
+    The characters of a text are in code point order. spaced: the sides of pairs in which spaces
+    separate the symbols; if there are any, `characters` is a tuple of symbols. unread: the symbols
+    that occur only in targets. The model has not read them in a source, so they are unknown there.
+    unwritten: the symbols that occur only in sources, which no target that the model writes
+    contains.
     """
 
     characters: Symbols
@@ -87,12 +88,12 @@ class Vocabulary:
 
     @classmethod
     def from_text(cls, *texts: str) -> Vocabulary:
-        """The distinct characters of the texts together."""
+        """A vocabulary of the distinct characters of the texts together."""
         return cls("".join(sorted(set().union(*texts))))
 
     def grown(self, symbols: Iterable[str]) -> Vocabulary:
-        """Known characters keep their ids; those that are new follow, sorted."""
-        new: Any = self.unknown(symbols)  # of the same type
+        """A vocabulary with new symbols: known ones keep their ids, new ones follow, sorted."""
+        new: Any = self.unknown(symbols)  # has the same type
         return replace(self, characters=self.characters + new)
 
     def __len__(self) -> int:
@@ -104,8 +105,8 @@ class Vocabulary:
 
     @cached_property
     def _id_of_point(self) -> npt.NDArray[np.int32]:
-        """(largest code point + 2,) code point -> id, -1 if unknown; the last is for all larger
-        ones.
+        """(largest code point + 2,) code point -> id, −1 if unknown; the last item is for all
+        larger code points.
         """
         table = np.full(int(self._points.max()) + 2, -1, dtype=np.int32)
         table[self._points] = np.arange(len(self), dtype=np.int32)
@@ -117,7 +118,7 @@ class Vocabulary:
 
     @cached_property
     def _is_unread(self) -> npt.NDArray[np.bool_]:
-        """(vocabulary + 1,) of each id; the last is for -1."""
+        """(vocabulary + 1,) whether each id is in `unread`; the last item is for −1."""
         return np.array([*(each in self.unread for each in self.characters), False])
 
     @cached_property
@@ -132,11 +133,13 @@ class Vocabulary:
         return self._ids.get(symbol, -1)
 
     def split(self, text: str) -> Symbols:
-        """The symbols of a source, or of lines "source TAB target", as a file has them."""
+        """Splits a source, or lines "source TAB target" as in a file, into symbols."""
         return (*symbols_of(text, self.spaced),) if self.spaced else text
 
     def _join(self, symbols: Iterable[str], side: Side = "source") -> str:
-        """The text of symbols as a file has it, the inverse of `split`. side: of the first one."""
+        """Joins symbols into text as in a file, the inverse of `split`. side: the side of the first
+        symbol.
+        """
         if not self.spaced:
             return "".join(symbols)
         parts, begins = list[str](), True
@@ -156,16 +159,17 @@ class Vocabulary:
         return np.dtype(np.min_scalar_type(len(self) - 1))
 
     def encode(self, text: str, unknown: Unknown = "error") -> Ids:
-        """(characters,) ids. For unknown characters see `Unknown`: `read` says what happened.
+        """(characters,) ids. `Unknown` says what may happen to unknown characters; `read` reports
+        it.
 
         Raises TextError with the first unknown character, its code point and position; TypeError
-        for a text that is no str, ValueError for another `unknown`.
+        for a text that is not a str, ValueError for another `unknown`.
         """
         return self._ids_of(self.read(text, unknown))
 
     def read(self, text: str, unknown: Unknown = "fold") -> Reading:
         """The text as the model can read it; with "fold" and "error" it may still have unknown
-        characters. Raises TypeError for a text that is no str, ValueError for another `unknown`.
+        characters. Raises TypeError for a text that is not a str, ValueError for another `unknown`.
         """
         if not isinstance(text, str):
             raise TypeError(f"text: expected a str, not {type(text).__name__}")
@@ -186,8 +190,8 @@ class Vocabulary:
         return found
 
     def _fold_sides(self, text: str) -> Reading:
-        """As `fold`, with the letters of each side. A symbol becomes NFC or NFD if the vocabulary
-        has that form.
+        """Does what `fold` does, with the letters of each side. A symbol becomes NFC or NFD if the
+        vocabulary has it in that form.
         """
         parts, places, at = list[str](), list[npt.NDArray[np.integer[Any]]](), 0
         folded = dict[tuple[str, str], None]()
@@ -213,7 +217,7 @@ class Vocabulary:
         return next(known, symbol)
 
     def _ids_of(self, reading: Reading) -> Ids:
-        """(characters,) ids of a text that was read. Raises TextError as `encode`."""
+        """(characters,) ids of a text after `read`. Raises TextError like `encode`."""
         symbols = self.split(reading.text)
         ids = self._ids_or_none(symbols)
         if not (known := ids >= 0).all():
@@ -235,7 +239,7 @@ class Vocabulary:
         return ids
 
     def known(self, symbols: Symbols) -> npt.NDArray[np.bool_]:
-        """(symbols,) whether the model knows each where it stands."""
+        """(symbols,) whether the model knows each symbol on its side."""
         if not isinstance(symbols, str):
             require_texts("symbols", symbols)
         return self._ids_or_none(symbols) >= 0
@@ -248,8 +252,8 @@ class Vocabulary:
 
     @cached_property
     def folds(self) -> dict[str, tuple[str, str]]:
-        """Unknown character -> the known one that means the same, where a quotation mark opens and
-        elsewhere.
+        """Unknown character -> the known one with the same meaning; one dictionary for places where
+        a quotation mark opens, one for other places.
         """
         return {
             each: (first, other)
@@ -261,10 +265,10 @@ class Vocabulary:
         }
 
     def row_of(self, ids: Ids | Iterable[int], name: str = "ids") -> Ids:
-        """The (n,) ids as an array. name: what they are, for errors.
+        """The (n,) ids as an array. name: what the ids are, for errors.
 
-        Raises TypeError unless they are one row of whole numbers, ValueError unless the vocabulary
-        has them all.
+        Raises TypeError unless they are one row of whole numbers, ValueError for an id that the
+        vocabulary does not have.
         """
         row = ids if isinstance(ids, np.ndarray) else np.array([*ids])
         if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
@@ -276,7 +280,7 @@ class Vocabulary:
         return row
 
     def symbols(self, ids: Ids | Iterable[int]) -> Symbols:
-        """The symbols with these ids, a str of characters if no side is spaced. Raises as
+        """The symbols with these ids, a str of characters if no side is spaced. Raises like
         `row_of`.
         """
         row = self.row_of(ids).astype(np.intp)
@@ -285,29 +289,29 @@ class Vocabulary:
         return text_of(self._points[row])
 
     def decode(self, ids: Ids | Iterable[int], side: Side = "source") -> str:
-        """The text of these ids, as `encode` takes it. side: of the first one. Raises as
-        `row_of`.
+        """The text of these ids, which `encode` would accept. side: the side of the first id.
+        Raises like `row_of`.
         """
         return self._join(self.symbols(ids), side)
 
     def written(self, ids: Ids | Iterable[int], side: Side) -> Symbols:
-        """The symbols of a target, or of a source: a str of characters if the side is not spaced.
-        Raises as `row_of`.
+        """The symbols of a target, or of a source; a str of characters if the side is not spaced.
+        Raises like `row_of`.
         """
         symbols = self.symbols(ids)
         return symbols if side in self.spaced else "".join(symbols)
 
 
 def in_sources(ids: Ids, tab: int, newline: int) -> npt.NDArray[np.bool_]:
-    """(n,) ids of lines -> whether each is before the first TAB of its line."""
+    """(n,) ids of lines -> (n,) whether each id is before the first TAB of its line."""
     marks = np.flatnonzero((ids == tab) | (ids == newline))
     lengths = np.diff(np.append(marks, len(ids) - 1), prepend=-1)  # up to each mark, and the rest
     return np.repeat(np.append(True, ids[marks] != tab), lengths)
 
 
 def sides_of(text: str) -> Iterator[tuple[Side | None, str]]:
-    """The parts of a source, or of lines "source TAB target", and the side of each; TAB and NEWLINE
-    are parts of no side.
+    """Splits a source, or lines "source TAB target", into parts and names the side of each; TAB and
+    NEWLINE are parts without a side.
     """
     side: Side = "source"
     for part in re.split(f"([{FIRST}{LAST}])", text):
@@ -320,20 +324,22 @@ def sides_of(text: str) -> Iterator[tuple[Side | None, str]]:
 
 def symbols_of(text: str, spaced: Container[Side]) -> Iterator[str]:
     """The symbols of a source, or of lines "source TAB target". spaced: the sides in which spaces
-    separate them; in the others each character is one.
+    separate symbols; on other sides each character is a symbol.
     """
     for side, part in sides_of(text):
         yield from filter(None, part.split(SPACE)) if side in spaced else part
 
 
 def sorted_symbols(symbols: Iterable[str], spaced: Container[Side]) -> Symbols:
-    """The distinct symbols in their order, for a vocabulary with these spaced sides."""
+    """The distinct symbols, sorted, for a vocabulary with these spaced sides."""
     distinct = sorted({*symbols})
     return (*distinct,) if spaced else "".join(distinct)
 
 
 def spelled(symbols: Symbols, shown: Callable[[str], str] = str) -> str:
-    """Symbols of one side as a text: a tuple's with spaces between them. shown: a symbol's text."""
+    """Symbols of one side as a text; a tuple's symbols are separated by spaces. shown: gives the
+    text for a symbol.
+    """
     return ("" if isinstance(symbols, str) else SPACE).join(map(shown, symbols))
 
 
@@ -341,9 +347,9 @@ def spelled(symbols: Symbols, shown: Callable[[str], str] = str) -> str:
 class Reading:
     """A text as a model can read it.
 
-    folded: pairs of what was typed and what the model reads for it. left_out: unknown characters
-    that the text no longer has, of: how many there were in all. places (characters,): where each
-    stood in the text; None: not known, or there.
+    folded: pairs of a typed text and what the model reads in its place. left_out: unknown
+    characters that were removed, of: how many there were in all. places (characters,): the position
+    of each character in the typed text; None: unknown, or unchanged.
     """
 
     text: str
@@ -353,10 +359,10 @@ class Reading:
     of: str = ""
 
     def notes(self, name: str = "") -> Iterator[str]:
-        """Lines for the user. name: of the text, if there are several."""
+        """Notes for the user. name: the text's name, if there are several texts."""
         from gpt.characters import quoted  # imports rich
 
-        def shown(text: str) -> str:  # a quotation mark in quotes would be hard to read
+        def shown(text: str) -> str:  # quotation marks within quotes would be hard to read
             marks = (unicodedata.category(each)[0] == "P" for each in text)
             pairs = zip(text, marks, strict=True)
             return " + ".join(each if mark else quoted(each) for each, mark in pairs)
@@ -375,11 +381,11 @@ class Reading:
 
 
 def fold(text: str, vocabulary: Vocabulary) -> Reading:
-    """The text with characters that the vocabulary has, for others that mean the same: quotation
-    marks, dashes, spaces, and letters that are composed or decomposed (NFC, NFD).
+    """The text with unknown characters replaced by known ones with the same meaning: quotation
+    marks, dashes, spaces, and letters in composed or decomposed form (NFC, NFD).
 
     Known characters stay as they are. A letter that the vocabulary has in neither form is composed,
-    so that it is one unknown character.
+    so that it counts as one unknown character.
     """
     parts: list[str] = []
     places: list[npt.NDArray[np.intp]] = []
@@ -418,7 +424,7 @@ def _joins(text: str, at: int) -> bool:
 
 
 def _opens(text: str, at: int) -> bool:
-    """Whether a quotation mark at this position opens, by the characters around it."""
+    """Whether a quotation mark at this position opens a quotation, by the characters around it."""
     first = at
     while first and text[first - 1] in _SINGLE + _DOUBLE:
         first -= 1
@@ -436,11 +442,11 @@ def log_note(line: str) -> None:
 def known_text(
     vocabulary: Vocabulary, found: Reading, note: Callable[[str], object], name: str = ""
 ) -> Reading:
-    """The text as it was read, all of whose characters are known; `note` receives lines that say
-    what the model reads for what, and what is left out.
+    """The text after reading it, with known characters only; `note` receives lines that say what
+    the model reads in place of unknown characters, and what is left out.
 
-    name: the name of the text in the line and in errors, if there are several texts. Raises
-    TextError for an unknown character.
+    name: the text's name in notes and errors, if there are several texts. Raises TextError for an
+    unknown character.
     """
     try:
         vocabulary._ids_of(found)
@@ -452,8 +458,8 @@ def known_text(
 
 
 def unknown_message(character: str, position: int, vocabulary: Vocabulary) -> str:
-    """The text of an error: the character, its position, and what to do. Names the character in
-    the other case if the model knows that one.
+    """The message for an unknown character: the character, its position, and what to do. It
+    suggests the other case of the letter if the model knows that one.
     """
     shown = repr(character) if character.isprintable() else ascii(character)
     if len(character) == 1:

@@ -1,4 +1,4 @@
-"""Numbers and lists in words: counts, times, losses."""
+"""Formats numbers and lists as text: counts, times, losses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def absent(package: str) -> str:
 
 
 def printable(name: str | os.PathLike[str]) -> str:
-    """A file name that any file can store: bytes that are not UTF-8 as \\xe9."""
+    """A file name in valid Unicode: bytes that are not UTF-8 appear as \\xe9."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
@@ -64,24 +64,24 @@ def losses(nats: float | None) -> str:
 
 
 def bits(nats: Any) -> Any:
-    """Nats as bits: a number or an array."""
+    """Converts nats to bits; takes a number or an array."""
     return nats / math.log(2)
 
 
 def measured_on(characters: int, of: int) -> str:
-    """ " (on 20,000 of 111,539)", the characters of the split that were read; "" for all."""
+    """ " (on 20,000 of 111,539)": how many characters of a split were read; "" if all were."""
     return f" (on {characters:,} of {of:,})" if characters < of else ""
 
 
 def some(items: Sequence[str], most: int, joint: str = " ") -> str:
-    """The first `most` items, joined, and the number of further ones."""
+    """The first `most` items, joined; then how many more there are."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return joint.join(items[:most]) + more
 
 
 def shown(value: object, most: int = 60) -> str:
-    """A value of a foreign file in an error: its repr in about `most` characters, in a time that
-    depends neither on its size nor on its depth.
+    """The repr of a value from a file that gptx did not write, for an error: about `most`
+    characters, in a time that depends neither on the value's size nor on its depth.
     """
     short = _Short()
     short.maxlevel, short.maxstring, short.maxother = 2, most, most
