@@ -1,9 +1,9 @@
-"""The options of a model, its training, its run, a sample and of questions: frozen dataclasses that
-check their values; and the names that options have for stages and views of attention.
+"""The options of models, trainings, runs, samples and questions, as frozen dataclasses that check
+their values; and the names that options have for stages and views of attention.
 
-A field is an option: its name is the flag, the keyword and the key in TOML, its `Annotated` text
-the help, and its type the keyword's in typed.pyi. There is no second list of options. Uses no
-torch, no text and no files.
+A field is an option: the field's name is the flag, the keyword and the key in TOML, its `Annotated`
+text is the help, its type is the keyword's type in typed.pyi. There is no second list of options.
+Uses no torch, no text and no files.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ LARGEST_WHOLE = 2**63
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers that an option may be: from `least` on, or only above it; up to `most`, or only
-    below it. None: no limit. It stands beside the help in an option's annotation.
+    """The range of a number: `least` or more, or only more than `least`; `most` or less, or only
+    less than `most`. None: no limit. It stands beside the help in an option's annotation.
     """
 
     least: float | None = None
@@ -31,7 +31,7 @@ class Range:
     below: float | None = None
 
     def check(self, name: str, value: float) -> None:
-        """Raises ConfigError with the option's name for a number outside."""
+        """Raises ConfigError with the option's name if the number is outside the range."""
         outside = (
             (self.least is not None and value < self.least)
             or (self.above is not None and value <= self.above)
@@ -68,7 +68,9 @@ def flag_of(field: str) -> str:
 
 
 def spelled(error: GptxError) -> str:
-    """The error's text for the command line: "--n-layer: …", other options as flags, too."""
+    """The error's text for the command line: "--n-layer: …"; other options in it become
+    flags, too.
+    """
     if not isinstance(error, ConfigError):
         return with_flags(str(error))
     field, space, value = error.field.partition(" ")
@@ -77,7 +79,7 @@ def spelled(error: GptxError) -> str:
 
 
 def with_flags(text: str) -> str:
-    """A text with options as flags: "`steps=5`" becomes "--steps 5"."""
+    """A text with its options written as flags: "`steps=5`" becomes "--steps 5"."""
     return _OPTION.sub(_as_flag, text)
 
 
@@ -91,7 +93,7 @@ def _as_flag(option: re.Match[str]) -> str:
 
 
 def check_fields(config: object) -> None:
-    """Types, choices and ranges of every field; numbers must be finite. Raises ConfigError."""
+    """Checks type, choices and range of every field; numbers must be finite. Raises ConfigError."""
     of: type = type(config)
     ranges = field_ranges(of)
     for name, kind in field_types(of).items():
@@ -120,7 +122,7 @@ def check_fields(config: object) -> None:
 
 
 def check_size(name: str, value: object) -> None:
-    """Raises ConfigError if a value is a number that is too large to compute with, or NaN."""
+    """Raises ConfigError for NaN and for a number that is too large to compute with."""
     if type(value) is int:
         require(abs(value) <= LARGEST_WHOLE, name, "this number is too large")
     elif type(value) is float:
@@ -128,7 +130,7 @@ def check_size(name: str, value: object) -> None:
         require(abs(value) < LARGEST, name, "this number is too large")
 
 
-@cache  # a configuration is checked wherever one is made, and hints are text to be evaluated
+@cache  # configurations are checked whenever one is made, and evaluating type hints takes time
 def field_types(config: type) -> Mapping[str, Any]:
     """Field -> type without its help text; `X | None` stays."""
     hints = get_type_hints(config)
@@ -148,15 +150,15 @@ def field_ranges(config: type) -> Mapping[str, Range]:
 
 
 def field_help(config: type, flags: bool = True) -> dict[str, str]:
-    """Field -> help text, for the fields that are options. flags: for the command line."""
+    """Field -> help text, for the fields that are options. flags: write options as flags."""
     spell = with_flags if flags else str
     return {name: spell(help) for name, (help, *_) in field_notes(config).items()}
 
 
 @cache
 def field_notes(config: type) -> Mapping[str, tuple[str, ...]]:
-    """Field -> its help text and, if it shows another default than its own, that; for the fields
-    that are options.
+    """Field -> its help text and, if the help shows another default than the dataclass has, the
+    text of that default; for the fields that are options.
     """
     hints = get_type_hints(config, include_extras=True)
     notes = {

@@ -1,4 +1,5 @@
-"""Options as keywords of Python functions: typed, shown by help() and completed by editors.
+"""Turns options into keywords of Python functions: typed, shown by help() and completed by
+editors.
 
 A function takes `**options: Unpack[SampleOptions]`. Type checkers and editors read that type in
 typed.pyi, which `make typed` writes from KEYWORDS; `takes` gives the function the same keywords at
@@ -35,7 +36,7 @@ from gpt.config.train import CHANGEABLE
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: A type of keywords -> its configurations; ALL of their options, or the ones that are named.
+#: The name of a keyword type -> its configurations; with ALL of their options, or those named.
 ALL: tuple[str, ...] = ()
 KEYWORDS: Mapping[str, Mapping[type, Collection[str]]] = {
     "SampleOptions": {SampleConfig: ("length", *SHAPING, "seed", "only")},
@@ -49,7 +50,7 @@ KEYWORDS: Mapping[str, Mapping[type, Collection[str]]] = {
     "TrainOptions": {RunConfig: ALL, ModelConfig: ALL, TrainConfig: ALL},
     "ResumeOptions": {RunConfig: ("minutes", "data", "device", "log"), TrainConfig: CHANGEABLE},
 }
-#: Keywords that Python takes more of than the command line.
+#: Keywords for which Python accepts more types than the command line.
 _PATH = "str | PathLike[str]"
 _WIDER = {"init_from": f"TrainedGPT | {_PATH} | None"}
 
@@ -61,8 +62,8 @@ class Unquoted(str):
 
 
 def keywords(name: str, defaults: Mapping[str, Any] | None = None) -> Iterator[inspect.Parameter]:
-    """The keywords of a type, in the order of their fields, each with its default and the text of
-    its type. defaults: name -> default to show in place of the configuration's.
+    """The keywords of a type in the order of their fields, each with its default and its
+    annotation. defaults: name -> a default to show in place of the configuration's.
     """
     for config, names in KEYWORDS[name].items():
         kinds, helps = field_types(config), field_help(config)
@@ -77,7 +78,7 @@ def keywords(name: str, defaults: Mapping[str, Any] | None = None) -> Iterator[i
 
 
 def _spelled(kind: Any) -> str:
-    """A type as source code. The path of a folder may also be a text."""
+    """A type as source code. The path of a folder may also be a str."""
     if type(None) in get_args(kind):
         return f"{_spelled(get_args(kind)[0])} | None"
     if get_origin(kind) is Literal:
@@ -90,9 +91,9 @@ def takes(
 ) -> Callable[[Function], Function]:
     """Decorates a function whose last parameter is `**options: Unpack[NAME]`, NAME in KEYWORDS.
 
-    Its signature and docstring then name these keywords. defaults: name -> default to show in place
-    of the configuration's. The function raises TypeError for any other keyword, and names those
-    that it takes.
+    The function's signature and docstring then list these keywords. defaults: name -> a default to
+    show in place of the configuration's. For any other keyword the function raises TypeError, which
+    lists the keywords that it takes.
     """
 
     def decorate(function: Function) -> Function:
@@ -130,7 +131,7 @@ def takes(
 
 
 def typed() -> str:
-    """The text of typed.pyi: a TypedDict for each type of KEYWORDS."""
+    """The text of typed.pyi: a TypedDict for each keyword type."""
     lines = [
         '"""The types of keywords of Python\'s functions. `make typed` writes this file from the',
         'configurations; a test compares both."""',

@@ -1,5 +1,5 @@
-"""The shape of a GPT, and with it the layout of its checkpoint; and the names of the stages that it
-computes (docs/heads.md says what each is).
+"""The shape of a GPT, which also sets the layout of its checkpoint; and the names of the stages
+that it computes (docs/heads.md explains each).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FinalStage = Literal["final_norm", "logits"]
 _Later = Literal["concat", "proj", "resid_mid", "ffn_hidden", "ffn_out", "resid_post"]
 #: Every stage, in the order of computation.
 Stage = Literal["resid_pre", HeadStage, _Later, FinalStage]
-#: Stages of a decoder's cross-attention; and of an encoder, whose final_norm cross-attention reads.
+#: Stages of a decoder's cross-attention; stages of an encoder, whose final_norm it reads.
 CrossStage = Literal[
     "cross_q", "cross_k", "cross_v", "cross_scores", "cross_scaled", "cross_masked",
     "cross_weights", "cross_context", "cross_head_output", "cross_concat", "cross_proj",
@@ -39,7 +39,7 @@ EncoderStage = Literal[
 AnyStage = Stage | CrossStage | EncoderStage
 #: Stages that `gptx attn`, its page and figures draw.
 DrawnStage = Literal[SquareStage, "context", "concat", "proj", "resid_mid"]
-#: The circuits of a head: tables of characters.
+#: The circuits of a head, each a table of characters.
 CircuitName = Literal["qk", "ov"]
 
 SQUARE, OF_HEADS, FINAL, STAGES = map(get_args, (SquareStage, HeadStage, FinalStage, Stage))
@@ -49,7 +49,7 @@ NO_FEED_FORWARD = "this model has no feed-forward layers"
 #: Activations that multiply the two halves of their input: 2n numbers become n.
 GATED = ("swiglu",)
 
-#: Options that may differ from those of the model whose weights another one starts with.
+#: Options that may differ between a model and the model whose weights it starts with.
 FREE = ("dropout", "attention_dropout", "attention", "counting")
 LONGEST_CONTEXT = 2**20  # characters
 MOST_LAYERS = 500
@@ -120,7 +120,9 @@ class ModelConfig:
 
     @property
     def encoder(self) -> ModelConfig | None:
-        """The encoder as a model of its own, without output weights; None: decoder-only."""
+        """The encoder as a model of its own, without output weights; None for a decoder-only
+        model.
+        """
         if not self.encoder_layers:
             return None
         return replace(
@@ -138,15 +140,15 @@ class ModelConfig:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages that the model computes, in this order."""
+        """The stages that the model computes, in order."""
         return tuple(n for n in STAGES if self.feed_forward or n not in ("ffn_hidden", "ffn_out"))
 
     @property
     def ffn_hidden(self) -> int:
         """Outputs of a feed-forward layer's activation: 4·n_embd; 0 without these layers.
 
-        For gated ones 8/3·n_embd, up to the next multiple of 8, so that their three matrices have
-        about as many parameters as the two of the others (Shazeer 2020).
+        In gated layers 8/3·n_embd, rounded up to a multiple of 8, so that their three matrices have
+        about as many parameters as two matrices of width 4·n_embd (Shazeer 2020).
         """
         if not self.feed_forward:
             return 0
@@ -154,7 +156,8 @@ class ModelConfig:
 
     @property
     def ffn_up(self) -> int:
-        """Inputs of the activation, the rows of feed_forward.up: ffn_hidden, or twice if gated.
+        """Inputs of the activation, the rows of feed_forward.up: ffn_hidden, or twice that if
+        gated.
 
         The first half of a gated activation's inputs is the gate.
         """
@@ -162,7 +165,9 @@ class ModelConfig:
 
     @property
     def widest(self) -> int:
-        """The most numbers that a layer has for one character: logits, ffn_up, or q, k and v."""
+        """The largest number of values that a layer computes for one character: logits, ffn_up, or
+        qkv.
+        """
         return max(self.vocab_size, self.ffn_up, 3 * self.n_embd)
 
     @property
@@ -229,9 +234,9 @@ class ModelConfig:
     def training_flops(self) -> int:
         """Floating-point operations of a training step for one character.
 
-        Six for each number of a matrix (Kaplan et al. 2020), and causal attention's two products;
-        lookups, norms and the optimizer are not counted. With an encoder: for one character of
-        the target and one of the source.
+        Counts six for each number of a matrix (Kaplan et al. 2020), and the two products of causal
+        attention; not lookups, norms and the optimizer. With an encoder: for one character of the
+        target and one of the source.
         """
         sublayers = 4 * self.n_embd * (1 + (self.encoder_layers > 0))
         rows = self.n_layer * (sublayers + self.ffn_up + self.ffn_hidden) + self.vocab_size
@@ -240,7 +245,9 @@ class ModelConfig:
         return 6 * rows * self.n_embd + 6 * layers * self.n_embd * self.block_size
 
     def parameters(self, positions: bool = True) -> int:
-        """Number of parameters; `positions=False` leaves out positions, as nanoGPT does."""
+        """Number of parameters; `positions=False` leaves out position embeddings, as nanoGPT
+        does.
+        """
         return sum(
             math.prod(shape)
             for name, shape in self.shapes().items()

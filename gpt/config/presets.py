@@ -1,7 +1,7 @@
 """Presets: the options that differ from the dataclasses' defaults, for each kind of device.
 
-They were chosen by measurements (benchmarks/LOG.md). gpt/training/fit.py adapts some to corpus and
-time.
+We chose them by measurements (benchmarks/LOG.md). gpt/training/fit.py adapts some of them to the
+corpus and the time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _GPU_SHAPE: dict[str, Any] = {
 }
 
 #: For the lowest loss that a corpus allows, however long it takes: the largest useful shape, with
-#: weight decay and an average of the weights against memorising.
+#: weight decay and averaged weights against memorising.
 _BEST: dict[str, Any] = {
     **_DEFAULT,
     "dropout": 0.15,
@@ -61,7 +61,7 @@ _BEST_CPU_SHAPE: dict[str, Any] = {
     "block_size": 256,
     "steps": 12_500,
 }
-#: Not tuned yet: no such machine has run it.
+#: Not tuned: we had no such machine.
 _BEST_GPU: dict[str, Any] = {
     **_GPU_SHAPE,
     "dropout": 0.3,
@@ -70,7 +70,7 @@ _BEST_GPU: dict[str, Any] = {
     "warmup_steps": 100,
 }
 
-#: For pairs, beside the preset's values: an encoder–decoder. Chosen by measurements, too.
+#: An encoder–decoder for pairs; overrides values of the preset. Chosen by measurements, too.
 _PAIRS: dict[str, Any] = {
     "encoder_layers": 2,
     "n_layer": 2,
@@ -87,7 +87,7 @@ _PAIRS: dict[str, Any] = {
     "split": "source",
     "val_fraction": 0.05,
 }
-#: For the lowest loss measured so far, on one text: deeper, and many epochs.
+#: For the lowest loss measured so far, on a single text: deeper, and many epochs.
 _BEST_PAIRS: dict[str, Any] = {
     **_PAIRS,
     "encoder_layers": 3,
@@ -97,7 +97,7 @@ _BEST_PAIRS: dict[str, Any] = {
     "average": 0.0,
     "steps": 30_000,
 }
-#: The encoder–decoder of Vaswani et al. 2017, in the size of the preset.
+#: The encoder–decoder of Vaswani et al. 2017, with the preset's size.
 _CLASSIC_PAIRS: dict[str, Any] = {
     **_PAIRS,
     "post_norm": True,
@@ -120,33 +120,33 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "cuda": {**_CLASSIC_MODEL, **_CLASSIC_TRAINING, **_GPU_SHAPE, "attention_dropout": 0.2},
     },
 }
-#: Presets and options that gpt/training/fit.py adapts to corpus and time; on a GPU it keeps layers,
-#: heads and width. The micro-batch is fitted in every preset.
+#: Presets and their options that gpt/training/fit.py adapts to the corpus and the time; on a GPU it
+#: keeps layers, heads and width. It adapts the micro-batch of every preset.
 FITTED_PRESETS = ("default", "best")
 FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size", "micro_batch_size"),
     *("precision", "steps", "warmup_steps", "dropout", "weight_decay", "evaluations", "eval_part"),
 )
-#: What the help shows as the defaults of options of model and training.
+#: The defaults of model and training options that the help shows.
 SHOWN = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}
-#: Minutes of a run without --minutes and --steps; the other presets set steps instead.
+#: Minutes of a run without --minutes and --steps; presets that are not here set steps instead.
 MINUTES = {"default": 2.0}
 
 
 def preset(name: str, device: str, pairs: bool = False) -> dict[str, Any]:
-    """Field -> value of a preset on a device ("cpu", "cuda", "mps"). pairs: for an encoder–decoder.
-    Raises ConfigError.
+    """Field -> value in a preset for a device ("cpu", "cuda", "mps"). pairs: whether the model is
+    an encoder–decoder. Raises ConfigError.
     """
     require(name in PRESETS, "preset", f"{name!r} is not one of {', '.join(PRESETS)}")
     values = dict(PRESETS[name]["cpu" if device == "cpu" else "cuda"])
     if not pairs:
         return values
-    values.pop("block_size", None)  # of the longest line
+    values.pop("block_size", None)  # the longest line sets it
     return values | PAIRS[name]
 
 
 def changed(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A preset's values with the given ones; other positions than rotary need no previous_heads."""
+    """A preset's values, updated by the given ones; only rotary positions keep previous_heads."""
     combined = {**values, **given}
     if combined.get("position", "rotary") != "rotary" and "previous_heads" not in given:
         combined.pop("previous_heads", None)

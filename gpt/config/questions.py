@@ -1,5 +1,5 @@
-"""The options of the questions that one asks a trained model: what its heads do, how well it
-predicts a text, and its page.
+"""The options of questions to a trained model: what its heads do, how well it predicts a text, what
+its page contains.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from gpt.config.fields import Range, check_fields, require
 #: Kinds of attention; a model without an encoder has only the decoder's self-attention.
 AttentionKind = Literal["encoder", "decoder", "cross"]
 Ablation = Literal["mean", "zero", "resample"]
-#: What happens to characters that a model does not know. fold: those that mean the same as others
-#: become these (vocabulary.fold), the rest is an error; skip: the rest is left out; error: all are.
+#: What to do with characters that a model does not know. fold: replace those that mean the same as
+#: known ones (vocabulary.fold), fail for others; skip: as fold, but leave the others out; error:
+#: fail for all.
 Unknown = Literal["fold", "skip", "error"]
 WeightPrecision = Literal["auto", "float32", "float16"]
 
@@ -57,7 +58,7 @@ class HeadsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WhyConfig:
-    """Which logit to explain, and whether also by which paths."""
+    """Which logit to explain, and whether to show the paths through the heads, too."""
 
     char: Annotated[str | None, "The next character to explain.", "the likeliest"] = None
     against: Annotated[
@@ -110,7 +111,7 @@ class NeuronsConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig:
-    """What to tell of a text beside its loss."""
+    """What to compute for a text beside its loss."""
 
     chars: Annotated[
         bool, "Colour each character by its surprisal, after half a window or more."
@@ -131,7 +132,7 @@ class EvalConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveConfig:
-    """The page that contains the model."""
+    """What the page that contains the model shows."""
 
     precision: Annotated[
         WeightPrecision, "Weights in the file; auto: float32 if all fits, else float16."

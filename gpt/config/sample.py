@@ -1,4 +1,4 @@
-"""How characters are drawn: one field for each option, and their order.
+"""How characters are drawn: one field for each option, in the order in which they apply.
 
 A new filter is a field here and a function of the same name in FILTERS of gpt/reading/sampler.py
 and gpt/view/page/assets/model/sampler.js.
@@ -45,7 +45,7 @@ class SampleConfig:
         check_fields(self)
 
 
-#: Temperature and the filters: what changes the model's distribution, in the order of application.
+#: Temperature and the filters: the options that change the model's distribution, in this order.
 SHAPING = tuple(
     field.name
     for field in fields(SampleConfig)

@@ -1,10 +1,10 @@
-"""When a run evaluates, on how many characters, its progress and its learning rate, and how a run
-with a time budget ends on time: pure functions of the options and of measured times.
+"""When a run evaluates and on how many characters, its progress and learning rate, and how a run
+with a time budget ends on time: pure functions of options and measured times.
 
 A run with a time budget changes its number of steps while it trains. The option `step_plan` records
 every change, so progress, learning rate and evaluations depend only on step and options. The
-trainer reads the clock and this module only its times, so a resumed run decides as an uninterrupted
-one does. All times are in seconds.
+trainer reads the clock; this module only gets its times, so a resumed run decides as an
+uninterrupted run does. All times are in seconds.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.train import Horizon
 
-RECORDS = 500  # most records of the training between evaluations, see is_recorded
-AGAIN = 0.5  # share of `learning_rate` to which the rate rises again in a later cycle
+RECORDS = 500  # most records of the training between two evaluations, see is_recorded
+AGAIN = 0.5  # a later cycle raises the rate to this share of `learning_rate`
 
 
 def cycle_of(config: TrainConfig, step: int) -> tuple[Horizon, ...]:
-    """The plans of the cycle whose step number `step` is (the first has number 1). A run has one
-    cycle, and another one each time that `resume` with `minutes` has given it more time.
+    """The plans of the cycle that contains step number `step` (the first step has number 1). A run
+    has one cycle, and another one each time that `resume` with `minutes` gives it more time.
     """
     plans = config.horizons
     begins = [n for n, each in enumerate(plans) if each.cycle]
@@ -31,8 +31,8 @@ def cycle_of(config: TrainConfig, step: int) -> tuple[Horizon, ...]:
 
 
 def progress(config: TrainConfig, step: int, since: int = 0) -> float:
-    """The share of its cycle that is done after `step` steps, from `since` steps after the cycle's
-    begin on, in [0, 1].
+    """The share of a cycle that is done after `step` steps, in [0, 1]. The cycle is the one of
+    `step`; counting begins `since` steps after the cycle's start.
 
     Piecewise linear: when the number of steps changes, the remaining progress is distributed over
     the remaining steps.
@@ -53,17 +53,17 @@ def _progress(plans: Sequence[Horizon], step: int, since: int = 0) -> float:
 
 
 def _between(done: float, at: int, step: int, steps: int) -> float:
-    """Progress at `step`: linear from `done` at step `at` to 1 at step `steps`."""
+    """Progress at `step`, linear from `done` at step `at` to 1 at step `steps`."""
     if step <= at:
         return done
     return min(1.0, done + (1 - done) * (step - at) / (steps - at)) if step < steps else 1.0
 
 
 def learning_rate(step: int, config: TrainConfig) -> float:
-    """The rate of the step after `step` steps: linear warm-up, then down to min_lr.
+    """The rate of the step that follows `step` steps: linear warm-up, then a decay to min_lr.
 
-    In a later cycle it starts from the last rate of the cycle before, and rises to AGAIN of
-    `learning_rate`, if it is lower. If a time budget ends the cycle within the warm-up, the rate
+    A later cycle starts from the last rate of the cycle before, and rises to AGAIN of
+    `learning_rate` if that is higher. If a time budget ends the cycle within the warm-up, the rate
     falls linearly to min_lr from the step at which the trainer shortens the plan.
     """
     plans = cycle_of(config, step + 1)
@@ -87,9 +87,11 @@ def learning_rate(step: int, config: TrainConfig) -> float:
 def replanned(
     config: TrainConfig, step: int, steps: int, evaluations: int = 0, cycle: bool = False
 ) -> TrainConfig:
-    """The options with `steps` as the new end, planned after `step` steps; earlier plans stay.
+    """The options with `steps` as the new end, planned after `step` steps; earlier plans are
+    kept.
 
-    evaluations: from there on; 0: as planned before. cycle: whether a new cycle begins there.
+    evaluations: how many follow from there on; 0: as planned before. cycle: whether a new cycle
+    begins there.
     """
     plans = [plan for plan in config.horizons if plan.start <= step]
     if plans[-1].start == step:
@@ -105,7 +107,7 @@ def replanned(
 
 
 def is_due(config: TrainConfig, step: int) -> bool:
-    """Whether an evaluation follows this step; one always follows the last."""
+    """Whether an evaluation follows this step. One always follows the last step."""
     plans = cycle_of(config, step)
     if step == plans[-1].steps:
         return True
@@ -136,7 +138,7 @@ def evaluations_left(config: TrainConfig, step: int = 0) -> int:
 
 
 def _evaluations(config: TrainConfig, step: int) -> tuple[int, int]:
-    """The plan that step `step` is in: the step since which it has so many evaluations."""
+    """The plan that contains step `step`: its first step and its number of evaluations."""
     plans = cycle_of(config, step)
     known = ((it.start, it.evaluations) for it in reversed(plans) if it.evaluations)
     first = plans[0].start, config.evaluations
@@ -144,22 +146,22 @@ def _evaluations(config: TrainConfig, step: int) -> tuple[int, int]:
 
 
 def _passed(plans: Sequence[Horizon], step: int, since: int, count: int) -> int:
-    """How many of the `count` evaluations, evenly distributed since that step, are done."""
+    """How many of `count` evaluations, spread evenly from step `since` on, are done."""
     begun = _progress(plans, since)
     share = (_progress(plans, step) - begun) / (1 - begun)
-    passed = int(count * share + 1e-9)  # 0.7 * 10 may be below 7
+    passed = int(count * share + 1e-9)  # without 1e-9, 0.7 * 10 may be below 7
     return min(passed, count - (step < plans[-1].steps))
 
 
 def step_characters(model: ModelConfig, train: TrainConfig, mean_length: float = 0.0) -> int:
-    """Characters that a step learns to predict; of pairs, whose targets have a mean length, their
-    mean number.
+    """The number of characters that a step learns to predict; for pairs, whose targets have a mean
+    length, its mean.
     """
     return max(1, round(train.batch_size * (mean_length or model.block_size)))
 
 
 def characters_read(total: int, block: int, most: int) -> int:
-    """Number of the `total` characters that an evaluation predicts, at most `most` (0: all).
+    """How many of the `total` characters an evaluation predicts, at most `most` (0: all).
 
     A part consists of whole windows of `block` characters, or of a part of one window.
     """
@@ -169,24 +171,24 @@ def characters_read(total: int, block: int, most: int) -> int:
 
 
 LOOK = 0.02  # the trainer checks its plan whenever steps have taken this share of the time
-FIRST_STEPS, FIRST_LOOK = 10, 0.1  # the first check: after so many steps, or this share at most
-NEWEST = 0.3  # weight of the steps since the last check in the estimate of a step's time
-#: Error of a forecast that changes no plan: as a share of the whole time, plus one of what remains.
+FIRST_STEPS, FIRST_LOOK = 10, 0.1  # first check after this many steps, or this share of the time
+NEWEST = 0.3  # weight of the newest steps in the estimate of a step's time
+#: A forecast error that changes no plan: a share of the whole time, plus a share of the rest.
 TOLERANCE, DRIFT = 0.02, 0.05
-PAUSES = 0.2  # largest share of the time left for evaluations but the last, and their saves
+PAUSES = 0.2  # largest share of the time left for evaluations and their saves, without the last one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
     """The time that a run may take, and its speed so far.
 
-    seconds: from the start of training to the last save, evaluations and saves included. since:
-    the run's time, in seconds, at the begin of the cycle that it is for.
-    per_step, evaluating, saving: estimates; every evaluation is followed by a save and a sample.
-    last: time of the final evaluation of the whole validation split, as a number of steps that
-    take as long; 0 if it comes after the budget. most_steps: limit that the corpus sets; 0: none.
-    steps, stepping: number of steps since the last check, and the time that they took. estimated:
-    no step has been timed yet. Raises ValueError for a negative time.
+    seconds: from the start of training to the last save, including evaluations and saves. since:
+    the run's time at the start of the cycle that the budget is for.
+    per_step, evaluating, saving: estimated times; a save and a sample follow every evaluation.
+    last: the time of the final evaluation of the whole validation split, in steps that take as
+    long; 0 if it comes after the budget. most_steps: a limit that the corpus sets; 0: none. steps,
+    stepping: the number of steps since the last check, and the time that they took. estimated: no
+    step has been timed yet. Raises ValueError for a negative time.
     """
 
     seconds: float
@@ -212,12 +214,12 @@ class Budget:
 
     def stepped(self, seconds: float, left: int) -> Budget:
         """Returns the budget after one more step, with `left` steps to do. When a check of the plan
-        is due, the speed is updated and `steps` is set to 0: whenever steps have taken LOOK of the
-        time, or after half of the steps that the last check has left, so that a run whose steps
-        become faster at its end gets more of them. The first check replaces an estimated speed; it
-        waits for FIRST_STEPS, so that a few slow steps do not end a short run. Until an evaluation
-        is timed, steps k times as slow as estimated multiply its estimate by √k: a busy machine
-        slows evaluations less than steps.
+        is due, it updates the speed and sets `steps` to 0. A check is due when steps have taken
+        LOOK of the time, or half of the steps that were left at the last check are done; so a run
+        whose steps become faster at its end gets more of them. The first check replaces an
+        estimated speed; it waits for FIRST_STEPS, so that a few slow steps do not end a short run.
+        Until an evaluation is timed, if steps are k times as slow as estimated, its estimate is
+        multiplied by √k: a busy machine slows evaluations less than steps.
         """
         steps, stepping = self.steps + 1, self.stepping + seconds
         looks = FIRST_LOOK / LOOK if self.estimated and steps < FIRST_STEPS else 1.0
@@ -230,15 +232,16 @@ class Budget:
             self,
             per_step=per_step,
             evaluating=self.evaluating * slower**0.5,
-            last=self.last / slower**0.5,  # as a number of steps
+            last=self.last / slower**0.5,  # in steps
             steps=0,
             stepping=0.0,
             estimated=False,
         )
 
     def evaluated(self, fitting: float, reading: float, share: float) -> Budget:
-        """Returns the budget after an evaluation. fitting: the time to fit the gate of counting;
-        reading: to read this share of the characters that the last evaluation reads.
+        """Returns the budget after an evaluation. fitting: the time that it took to fit the gate of
+        counting; reading: the time to read this share of the characters that the last evaluation
+        reads.
         """
         last = reading / share / max(self.per_step, 1e-9) if self.last else 0.0
         return replace(self, evaluating=fitting + reading, last=last)
@@ -252,11 +255,11 @@ class Budget:
         return evaluations_left(config, step) * each + self.last * self.per_step
 
     def replan(self, config: TrainConfig, step: int, elapsed: float) -> TrainConfig:
-        """The options with as many steps as the time that is left allows. There are fewer
-        evaluations if all but the last would take more than PAUSES of it.
+        """The options with as many steps as the time left allows. If all evaluations but the last
+        would take more than PAUSES of it, there are fewer of them.
 
-        If the forecast misses the budget only by little, the number of steps does not change. Plans
-        at least 1 % more steps than those done, so that the learning rate can fall.
+        If the forecast misses the budget only by little, the number of steps does not change. A
+        plan has at least 1 % more steps than are done, so that the learning rate can fall.
         """
         left = self.ends - elapsed
         most = 1 + int(max(0.0, PAUSES * left / max(self.evaluating + self.saving, 1e-9)))
@@ -270,7 +273,7 @@ class Budget:
         if abs(remaining - left) <= max(tolerated, self.per_step):
             return config
         each, pauses = self.per_step, self._pauses(config, step)
-        if config.eval_interval:  # then more steps mean more evaluations
+        if config.eval_interval:  # more steps then mean more evaluations
             each += (self.evaluating + self.saving) / config.eval_interval
             pauses = self.last * self.per_step
         steps = step + max(1, step // 100, round((left - pauses) / max(each, 1e-9)))

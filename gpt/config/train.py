@@ -1,5 +1,5 @@
-"""The options of a training and of its run, and the parts of a model that do not train, which
-`freeze` names.
+"""The options of a training and of its run, and the parts of a model that `freeze` keeps from
+training.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from gpt.config.fields import Range, check_fields, require
 from gpt.config.model import ModelConfig
 from gpt.devices import Device
 
-#: What `embeddings` names. Tied output weights are the token embedding; others train.
+#: What `embeddings` freezes. Tied output weights are the token embedding; output weights of their
+#: own are not frozen.
 EMBEDDINGS = ("token_embedding.weight", "position.weight")
 _LAYERS = re.compile(r"layers:([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
 
 @cache
 def frozen_names(text: str) -> tuple[str, ...]:
-    """ "embeddings,layers:0-1" -> how the names of the parameters begin that stay as they are: of
-    the embeddings of both sides, and of the GPT's blocks; those of an encoder train.
+    """ "embeddings,layers:0-1" -> the beginnings of the names of the frozen parameters: the
+    embeddings of both sides, the GPT's blocks; never an encoder's blocks.
 
     Raises ConfigError.
     """
@@ -41,8 +42,8 @@ def frozen_names(text: str) -> tuple[str, ...]:
 
 
 def trained_parameters(model: ModelConfig, freeze: str) -> int:
-    """The number of parameters that train. Raises ConfigError if there is none, and for a layer
-    that the model does not have.
+    """The number of parameters that train. Raises ConfigError if it is 0, and for a layer that the
+    model does not have.
     """
     frozen = frozen_names(freeze)
     last = max((int(it.split(".")[1]) for it in frozen if it.startswith("blocks.")), default=0)
@@ -59,11 +60,11 @@ Precision = Literal["float32", "bfloat16"]
 WindowOrder = Literal["random", "epochs"]
 Tracker = Literal["tensorboard"]
 Preset = Literal["default", "best", "classic"]
-Side = Literal["source", "target"]  # of a pair
+Side = Literal["source", "target"]  # the two texts of a pair
 Separated = Literal["chars", "space"]
 
 BY_SHARE = ("last", "source", "group:1")  # values of `split` that hold out a share, val_fraction
-#: Options that may change when a run is resumed: the steps so far do not depend on them.
+#: Options that may change when a run is resumed, because earlier steps do not depend on them.
 CHANGEABLE = ("steps", "eval_interval", "patience", "keep_all", "micro_batch_size")
 MOST_MINUTES = 10**8  # two centuries
 MOST_STEPS = 10**12 - 1  # the name of a checkpoint's folder has at most 12 digits
@@ -77,7 +78,9 @@ OnDevice = Annotated[Device, "Where to compute."]
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """A run beside its model and its training. Raises ConfigError for a value of another type."""
+    """The options of a run that concern neither model nor training. Raises ConfigError for a wrong
+    type.
+    """
 
     preset: Annotated[
         Preset | None, "classic: nanoGPT's recipe; best: lowest loss, slow.", "default"
@@ -110,8 +113,8 @@ class RunConfig:
 
 
 class Horizon(NamedTuple):
-    """From step `start` on, the plan was to do `steps` in all, and so many evaluations from there
-    on (0: as planned before). cycle: there a new schedule of the learning rate begins.
+    """From step `start` on, the plan was to do `steps` in all, with this many evaluations after
+    `start` (0: as planned before). cycle: a new schedule of the learning rate begins at `start`.
     """
 
     start: int
@@ -223,7 +226,7 @@ class TrainConfig:
 
     @property
     def between(self) -> str:
-        """The separator of two texts, its escapes resolved."""
+        """The separator between two texts, its escapes resolved."""
         return unescaped(self.separator, "separator")
 
     @property
@@ -271,7 +274,7 @@ def unescaped(text: str, option: str) -> str:
     return result
 
 
-@cache  # called at every step, for the learning rate
+@cache  # every step calls it, for the learning rate
 def parse_step_plan(text: str) -> tuple[Horizon, ...]:
     """ "0:900 120:800:3 800+:1600" -> the horizons (0, 900, 0), (120, 800, 3) and (800, 1600, 0),
     which begins a cycle. Raises ConfigError.
