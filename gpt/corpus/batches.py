@@ -1,4 +1,4 @@
-"""The windows of a step: a pure function of seed and step, so their order is not saved."""
+"""The windows of a step: a pure function of seed and step, so no order has to be saved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpt.corpus import cache
 from gpt.vocabulary import Ids
 
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
-LISTED = 2**20  # most windows of an epoch whose order is a list; longer epochs are `shuffled`
+LISTED = 2**20  # the longest order of an epoch that is kept as a list; longer epochs are `shuffled`
 ROUNDS = 4  # rounds of the network in `shuffled`
 
 
@@ -26,10 +26,11 @@ def batch(
     order: WindowOrder = "random",
     part: slice = slice(None),
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(B, T) inputs and (B, T) targets, one character later; or only the rows `part` of them.
+    """(B, T) inputs and (B, T) targets, which are one character later; or only their rows
+    `part`.
 
-    Pure in (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so any step's
-    batch can be computed without those before it.
+    A pure function of (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so
+    any step's batch can be computed without the batches before it.
     """
     starts = starts_of(len(ids), seed, step, batch_size, block_size, order)[part]
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
@@ -45,11 +46,12 @@ def starts_of(
     block_size: int,
     order: WindowOrder = "random",
 ) -> npt.NDArray[np.int64]:
-    """(B,) where the windows of a batch begin in a text of so many ids; pure in (seed, step).
+    """(B,) where the windows of a batch begin in a text of `length` ids; pure in (seed,
+    step).
 
-    random: each start is as likely as any other. epochs: each epoch has every window of block_size
-    once, in a new random order; the start of the first window is random, too, so that the borders
-    between windows move.
+    random: every start is equally likely. epochs: each epoch reads every window of block_size once,
+    in a new random order; the start of the first window is random, too, so that the borders between
+    windows move.
     """
     if order == "random":
         draws = philox(seed, step, BATCH).random_raw(batch_size)
@@ -84,8 +86,8 @@ def shuffled(
 ) -> npt.NDArray[np.int64]:
     """Applies a permutation of 0 … count − 1 to these numbers without listing it.
 
-    A Feistel network (Luby & Rackoff 1988) over the next power of four, one round for each key. It
-    is applied again to results of `count` or more (cycle walking, Black & Rogaway 2002).
+    A Feistel network (Luby & Rackoff 1988) over the next power of four, one round for each key.
+    Results of `count` or more go through it again (cycle walking, Black & Rogaway 2002).
     """
     half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
     low = np.uint64((1 << int(half)) - 1)

@@ -1,8 +1,10 @@
-"""Encoded texts in `data`, each encoded once: NAME.ids, and NAME.json, the record that verifies it.
+"""Stores encoded texts in `data`, each once: NAME.ids, and NAME.json, the record that
+verifies it.
 
-NAME consists of the text's digest and a hash of what else decides the ids: the split, the replaced
-characters and the vocabulary. At every opening, the ids are read and compared with their checksum;
-without a whole record a text is encoded again. Only files with these names are opened, no links.
+NAME consists of the text's digest and a hash of what else determines the ids: the split, the
+replaced characters and the vocabulary. Whoever opens the ids reads them and compares their
+checksum; if the record is missing or damaged, the text is encoded again. Only files with these
+names are opened, no links.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ from gpt.vocabulary import Ids, Symbols, Vocabulary
 
 FEW = 2**23  # bytes of a file whose pages stay in memory
 BLOCK = 2**20  # bytes read at a time
-LARGEST_RECORD = 2**24  # bytes: of a text with every character of Unicode
-MOST_VALUES = 2**19  # commas in a record, which bound the memory that its values take
+LARGEST_RECORD = 2**24  # bytes, enough for a text with every character of Unicode
+MOST_VALUES = 2**19  # commas in a record; the limit bounds the memory for its values
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 Parts = Sequence[tuple[int, str]]
@@ -37,10 +39,10 @@ Parts = Sequence[tuple[int, str]]
 
 @dataclass(frozen=True)
 class Record:
-    """What is stored of an encoded text.
+    """What the record says about an encoded text.
 
-    identity: without names of sources. characters, spaced: of the vocabulary. block: as in Corpus.
-    parts: size in bytes and checksum of each part of the ids.
+    identity: the text, without names of sources. characters, spaced: the vocabulary. block: see
+    Corpus. parts: size in bytes and checksum of each part of the ids.
     """
 
     identity: CorpusId
@@ -54,7 +56,7 @@ class Record:
         return Vocabulary(self.characters, self.spaced)
 
     def check(self, ids: Ids) -> None:
-        """Raises ValueError for values that contradict one another or the ids."""
+        """Raises ValueError if values contradict one another or the ids."""
         identity = self.identity
         if not (
             DIGEST.fullmatch(identity.digest)
@@ -65,7 +67,7 @@ class Record:
 
 
 def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
-    """The file of a text's ids in this vocabulary."""
+    """The file with a text's ids in this vocabulary."""
     decides = repr((replace(identity, sources=()), vocabulary.characters, *vocabulary.spaced))
     return data / f"{identity.digest[:16]}-{hashlib.sha256(decides.encode()).hexdigest()[:8]}.ids"
 
@@ -97,7 +99,7 @@ def read(path: Path) -> tuple[Ids, Record] | None:
 
 
 def of_digest(data: Path, digest: str) -> Iterator[tuple[Ids, Record]]:
-    """Every encoding of the text with this digest that `data` has."""
+    """Every encoding in `data` of the text with this digest."""
     if DIGEST.fullmatch(digest):
         for path in sorted(data.glob(f"{digest[:16]}-*.ids")):
             found = read(path)
@@ -115,8 +117,8 @@ def forget(ids: Ids) -> None:
 
 
 def _checksums(path: Path, parts: Parts) -> Parts:
-    """(size, checksum) of each part of a file, in these sizes; then one more if the file is
-    longer.
+    """(size, checksum) of each part of a file, in parts of these sizes; then of the rest, if
+    any.
     """
     found = []
     with open(path, "rb", buffering=0) as file:

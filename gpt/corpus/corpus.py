@@ -1,10 +1,10 @@
 """The corpus of a command or a run: finds it, encodes it once and splits it.
 
-Its ids are memory-mapped and named by a hash of the text: an edited file is another corpus, and a
+The ids are memory-mapped and named by a hash of the text: an edited file is another corpus, and a
 run still uses the corpus it started with. sources.py finds the texts, text.py reads them, split.py
-chooses the validation split, cache.py stores the result, and batches.py draws a step's windows.
-A text is read twice: first its characters are counted, then their ids are written, if it is still
-the same text. Memory does not grow with the text.
+chooses the validation split, cache.py stores the result, and batches.py draws a step's windows. A
+text is read twice: the first pass counts its characters, the second writes their ids, if the text
+is still the same. The memory needed does not grow with the text.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from gpt.storage.manifest import CorpusId, Manifest
 from gpt.vocabulary import REPLACEMENT, Ids, Symbols, Vocabulary, sorted_symbols
 
 COUNTED_AT_ONCE = 2**18  # ids
-NEARLY_ALL = 0.95  # share of the lines from which on a text looks like pairs
+NEARLY_ALL = 0.95  # share of lines; above it, a text looks like pairs
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Corpus:
     """An encoded text. ids (characters,) is memory-mapped; notes are for the user.
 
     The training split comes first: up to `identity.boundary` or, if that is None, up to a share set
-    by the run's options. block: characters of each validation block, 0 if whole texts validate.
+    by the run's options. block: characters of each validation block, 0 if whole texts are used for
+    validation.
     """
 
     ids: Ids
@@ -68,7 +69,7 @@ class Corpus:
 
     def parts(self, val_fraction: float) -> tuple[Ids, Ids]:
         """The ids to train on and those to validate on: the last val_fraction of the characters, or
-        those that the encoding has put last. Either may be too short for any window.
+        what the encoding has put last. Either part may be too short for any window.
         """
         boundary = self.identity.boundary
         if boundary is None:
@@ -76,13 +77,13 @@ class Corpus:
         return self.ids[:boundary], self.ids[boundary:]
 
     def longest_context(self, val_fraction: float) -> int:
-        """Characters of the largest block_size that `split` takes; 0 if there is none."""
+        """The largest block_size, in characters, that `split` accepts; 0 if there is none."""
         longest = max(0, min(map(len, self.parts(val_fraction))) - 1)
         return min(longest, self.block // SHORTEST_IN_CONTEXTS) if self.block else longest
 
     def split(self, val_fraction: float, block_size: int) -> tuple[Ids, Ids]:
-        """As `parts`. Raises TextError if either holds less than one window of block_size + 1, or
-        if blocks are too short for such a context.
+        """Does what `parts` does. Raises TextError if a part has less than one window of block_size
+        + 1, or if blocks are too short for such a context.
         """
         train, val = self.parts(val_fraction)
         fits = self.longest_context(val_fraction)
@@ -115,7 +116,7 @@ def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Numbering:
-    """A vocabulary, and the characters it replaces.
+    """A vocabulary, and the characters that REPLACEMENT stands for.
 
     table: code -> id, of the vocabulary's dtype. folded: replaced character -> its count.
     """
@@ -135,15 +136,15 @@ def build_vocabulary(
     """The sorted characters of the text; REPLACEMENT stands for those that occur less than
     `min_count` times.
 
-    counts (2, codes): occurrences in the training text, and in the validation text. codes: of its
-    symbols; None: code points. If rare characters are replaced, so are those that occur only in the
-    validation text, as they cannot be learned. With a known vocabulary that has REPLACEMENT, the
-    characters that it lacks are replaced. The known vocabulary is used if it has every remaining
-    character. grows: instead, it gets the new characters at its end, and only new characters are
+    counts (2, codes): occurrences in the training text, and in the validation text. codes: the
+    codes of the text's symbols; None: code points. If rare characters are replaced, so are those
+    that occur only in the validation text, as the model cannot learn them. A known vocabulary is
+    used if it has every remaining character; if it has REPLACEMENT, the characters that it lacks
+    are replaced. grows: instead, new characters are added at its end, and only new ones are
     replaced.
 
-    Raises TextError if a character is only in the validation text, or if the text has the
-    replacement.
+    Raises TextError if a character is only in the validation text, or if the text contains
+    REPLACEMENT itself.
     """
     points = np.flatnonzero(counts.sum(axis=0))
     times = counts[:, points].sum(axis=0)
@@ -190,11 +191,11 @@ def write_ids(
     progress: Progress,
     codes: Codes | None = None,
 ) -> tuple[tuple[int, str], ...]:
-    """Writes all ids of the text with this digest into a file, or no file; the training split is
-    first.
+    """Writes all ids of the text with this digest into a file, or leaves no file; the training
+    split comes first.
 
-    Returns the size in bytes and the checksum of each part: what stays, and what was moved to the
-    end. Raises OSError, and TextError, also if the text has changed since it was measured.
+    Returns the size in bytes and the checksum of each part: what stays in place, and what was moved
+    to the end. Raises OSError, and TextError, also if the text has changed since it was measured.
     """
     hashed, at, borders = blake3(), 0, division.borders
     begins, sizes = (0, (division.boundary or 0) * table.itemsize), [0, 0]
@@ -228,12 +229,13 @@ def encode(
     progress: Progress = no_progress,
     grows: bool = False,
 ) -> Corpus:
-    """Encodes the texts, one after the other, into `data`, unless they are encoded there already.
+    """Encodes the texts, one after the other, into `data`, unless `data` has the encoding
+    already.
 
     The vocabulary is built from the texts, or is a known one that has all of their characters, or
-    that grows: then their new characters come after the known ones. `config` sets the separator,
-    the split and which rare characters are replaced; `validation`: texts that validate; `progress`
-    receives the share that is done.
+    one that grows: new characters then follow the known ones. config: the separator, the split, and
+    which rare characters are replaced. validation: the texts to validate on. progress: receives the
+    share that is done.
 
     Raises TextError (unreadable, empty, no text, in an unknown encoding) and StorageError.
     """
@@ -250,7 +252,7 @@ def encode(
             raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
         parts = pieces, len(every), len(sources), lambda it: progress(it / 2), codes
         found = measured(*parts)
-        if not found.starts[-1]:  # spaces between symbols, and no symbol
+        if not found.starts[-1]:  # the text has only spaces between symbols, and no symbol
             raise TextError(f"corpus is empty: {', '.join(names)}")
         return pieces, found
 
@@ -294,8 +296,8 @@ def encode(
 
 
 def reopen(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
-    """The text of an earlier run, encoded with its vocabulary, or None if `data` no longer has all
-    of it.
+    """The text of an earlier run, encoded with its vocabulary; None if `data` does not have all of
+    it any more.
     """
     found = cache.read(cache.ids_path(data, identity, vocabulary))
     if found is None:
@@ -325,14 +327,15 @@ def read_corpus(
 ) -> Corpus:
     """Finds and encodes the texts, and the validation text if `config` names one; see `encode`.
 
-    pairs: for `pairs_of`; a table of inflection becomes pairs. Raises TextError, StorageError.
+    pairs: the text is for `pairs_of`; a table of inflection becomes pairs. Raises TextError,
+    StorageError.
     """
     config = config or TrainConfig()
     split, config = config.split, options_to_read(config, pairs)
     files.sweep(data)
     sources = find_sources(names, data, stdin)
     validation: list[Source] = []
-    made: list[Source] = []  # copies of tables, as pairs
+    made: list[Source] = []  # copies in which tables are written as pairs
     notes: list[str] = []
     try:
         if config.validation is not None:
@@ -375,7 +378,7 @@ def _line_notes(corpus: Corpus) -> Iterator[str]:
     columns, held = (
         np.zeros(3, np.int64),
         np.array([newline]),
-    )  # lines without a TAB, with 1, with 2
+    )  # number of lines without a TAB, with one, with two
     for first in range(0, len(ids), COUNTED_AT_ONCE):
         part = ids[first : first + COUNTED_AT_ONCE]
         signs = np.concatenate((held, part[(part == tab) | (part == newline)]))
@@ -398,10 +401,11 @@ def find_corpus(
     remedy: str = "",
     pairs: bool = False,
 ) -> Corpus:
-    """The text that a run was trained on: its encoding in `data`, or read again from its sources.
+    """The text that a run was trained on: its encoding in `data`, or newly read from its
+    sources.
 
-    remedy: the end of the error for a changed text. pairs: for `pairs_of`. Raises TextError if it
-    has changed or cannot be found.
+    remedy: the end of the error for a changed text. pairs: the text is for `pairs_of`. Raises
+    TextError if the text has changed or cannot be found.
     """
     identity, known, config = manifest.corpus, manifest.vocabulary, manifest.train
     if not names:

@@ -1,8 +1,8 @@
-"""The corpus "dates": pairs of a date as people write it, in seven languages, and as ISO 8601 has
-it, such as `24 December 2026` and `2026-12-24`; and its training options.
+"""The corpus "dates", pairs of a date as people write it, in seven languages, and the same date in
+ISO 8601, such as `24 December 2026` and `2026-12-24`; and its training options.
 
-No date as written has two meanings: of two numbers, the day is before the month unless the year
-comes first; a year of two digits lies in 1970 to 2069 (CENTURY).
+No written date has two meanings: the day is before the month unless the year comes first; a year of
+two digits lies in 1970 to 2069 (CENTURY).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from gpt.words import ordinal
 
 SEED = 1
 DATES = 30_000
-TIMES = 3  # ways in which each date is written; fewer if two of them give the same text
+TIMES = 3  # ways to write each date; fewer if two of them give the same text
 FIRST, LAST = date(1600, 1, 1), date(2399, 12, 31)
-CENTURY = range(1970, 2070)  # years that may be written with two digits; half of the dates
+CENTURY = range(1970, 2070)  # half of the dates are in it; only its years may have two digits
 
-#: Training options that override the default preset. The lines of a date are neighbours, so this
-#: split shares no date: about 2,100 validate. A small model, so that two minutes suffice
-#: (benchmarks/LOG.md).
+#: Training options that override the default preset. All lines of one date are neighbours, so the
+#: last 2,100 or so, the validation split, have dates of their own. The model is small, so that two
+#: minutes suffice (benchmarks/LOG.md).
 RECIPE: dict[str, Any] = {
     "n_embd": 64,
     "n_head": 4,
@@ -38,7 +38,7 @@ RECIPE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Locale:
-    """How a language writes dates. formats: with the fields of `_fields`, `month`, `short` and
+    """How a language writes dates. formats: use the fields of `_fields`, `month`, `short` and
     `weekday`; months, shorts: January to December; weekdays: Monday to Sunday.
     """
 
@@ -132,10 +132,11 @@ FORMATS = tuple((locale, each) for locale in LOCALES for each in locale.formats)
 
 
 def dates() -> bytes:
-    """The lines `date as written TAB YYYY-MM-DD`: dates in random order, all lines of one together.
+    """The lines `written date TAB YYYY-MM-DD`: dates in random order, all lines of a date
+    together.
 
-    Half of the dates are in CENTURY. From raw draws of Philox (Salmon et al. 2011), equal in every
-    release of numpy.
+    Half of the dates are in CENTURY. Made from raw draws of Philox (Salmon et al. 2011), so every
+    release of numpy gives the same text.
     """
     days = LAST.toordinal() - FIRST.toordinal() + 1
     draws = np.random.Philox(key=SEED).random_raw(days + DATES * (1 + len(FORMATS)))
@@ -145,7 +146,7 @@ def dates() -> bytes:
     half = np.concatenate((every[recent][: DATES // 2], every[~recent][: DATES - DATES // 2]))
     chosen = half[draws[days : days + DATES].argsort(kind="stable")]
     days += DATES
-    orders = draws[days:].reshape(DATES, -1).argsort(axis=1, kind="stable")  # of the formats
+    orders = draws[days:].reshape(DATES, -1).argsort(axis=1, kind="stable")  # orders of the formats
     lines = []
     for number, order in zip(chosen.tolist(), orders, strict=True):
         day = date.fromordinal(number)
@@ -169,7 +170,7 @@ def _written(day: date, fields: Mapping[str, str], locale: Locale, form: str) ->
 
 def _fields(day: date) -> dict[str, str]:
     """The fields of formats that are the same in all languages; `ordinal` is English (24th),
-    `first` French (1er, but 24).
+    `first` is French (1er, but 24).
     """
     d, m = day.day, day.month
     return {

@@ -1,7 +1,7 @@
-"""How the bytes of a text are read: as UTF-8, UTF-16 or Windows-1252, with every line end as LF.
+"""Decodes the bytes of a text as UTF-8, UTF-16 or Windows-1252, and makes every line end LF.
 
-What a file is, its first bytes say; whether a text is Windows-1252, evidence in it decides. Knows
-bytes and names for errors, no files. Imports no numpy.
+The first bytes of a file show what it is; to accept a text as Windows-1252, we look for evidence in
+it. Knows bytes, and names for errors, but no files. Imports no numpy.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ BOMS = {
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
 
-HEAD = 4096  # bytes at the start of a file, from which its kind is recognised
-TAIL = 2**16  # bytes at the end of a zip archive, which list its files
-SAMPLE = 2**16  # bytes of lines that are not ASCII, most of the evidence
-LEAST_ZEROS = 8  # bytes that are evidence of UTF-16 without a byte order mark
-LEAST = 40  # characters outside ASCII that are evidence; fewer may fit a wrong language, too
-MOST_CHAOS = 5.0  # percent by which another reading may be cleaner
-MOST_FOREIGN = 0.02  # of these, letters that the text's language does not have
-MOST_NAMED = 3  # files in a note
-QUOTED = 60  # characters of a line in a note
+HEAD = 4096  # bytes at the start of a file that show its kind
+TAIL = 2**16  # bytes at the end of a zip archive that list its files
+SAMPLE = 2**16  # bytes of lines that are not ASCII: enough evidence
+LEAST_ZEROS = 8  # zero bytes, as evidence of UTF-16 without a byte order mark
+LEAST = 40  # characters outside ASCII; fewer are too little evidence of a language
+MOST_CHAOS = 5.0  # how many per cent cleaner another reading may be
+MOST_FOREIGN = 0.02  # share of these letters that the text's language may lack
+MOST_NAMED = 3  # files that a note names
+QUOTED = 60  # characters of a line that a note quotes
 
 PANDOC = "pandoc {file} -t plain --wrap=none -o {new}"
-#: What a file begins with -> what it is, and the command that makes a text of it.
+#: First bytes of a file -> what the file is, and a command that makes a text of it.
 DOCUMENTS = {
     b"%PDF": ("a PDF", "pdftotext -layout {file} {new}"),
     b"{\\rtf": ("RTF", PANDOC),
@@ -46,7 +46,7 @@ DOCUMENTS = {
     b"\xff\xd8\xff": ("a JPEG picture", ""),
 }
 ZIP = b"PK\x03\x04"
-#: What a zip archive contains, as names of files and the type that is stored first.
+#: The kinds of zip archives, recognised by names of files or by the type that is stored first.
 ARCHIVES = {
     b"word/": ("a Word document", PANDOC),
     b"application/vnd.oasis.opendocument.text": ("an OpenDocument text", PANDOC),
@@ -68,8 +68,8 @@ _CONTROL = re.compile("[\0-\x08\x0e-\x1f\x7f]")
 
 
 def decode(data: bytes, codec: str, last: bool) -> tuple[str, int, int]:
-    """The text of whole characters at the start of `data`, the bytes that it takes, and how many
-    carriage returns it had: CR LF, and CR alone, become LF.
+    """Decodes the whole characters at the start of `data`; returns the text, the number of bytes
+    used, and the number of carriage returns: CR LF, and CR alone, become LF.
 
     last: no bytes follow; otherwise a CR at the end is left for the next call, as LF may follow.
     Raises UnicodeDecodeError.
@@ -94,14 +94,14 @@ _DECODERS = {
 
 
 def unix_lines(text: str) -> str:
-    """The text with LF for CR LF and for CR, as Python reads text files."""
+    """The text with LF in place of CR LF and CR, as Python reads text files."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def require_text(head: bytes, name: str) -> None:
-    """Raises TextError with what to do if the first bytes are those of no text.
+    """Raises TextError, which says what to do, if the first bytes are not those of a text.
 
-    head: of a zip archive, also its end, which lists its files.
+    head: the first bytes; of a zip archive, also its end, which lists its files.
     """
     for kinds in (ARCHIVES,) if head.startswith(ZIP) else ():
         for mark, (what, command) in kinds.items():
@@ -114,7 +114,7 @@ def require_text(head: bytes, name: str) -> None:
 
 
 def _advice(name: str, command: str) -> str:
-    """The command that makes a text of a file, after a semicolon; nothing if there is none."""
+    """A semicolon and the command that makes a text of a file; "" if there is none."""
     if not command:
         return ""
     new = "NEW.txt" if name == "-" else shlex.quote(f"{name}.txt")
@@ -126,11 +126,11 @@ def _file(name: str) -> str:
 
 
 def codec_of_head(head: bytes, name: str) -> tuple[str, int]:
-    """The codec that a text's first bytes show, and the bytes of its byte order mark. UTF-8 stands
-    for every text that is not UTF-16.
+    """The codec that a text's first bytes show, and the bytes of its byte order mark. A text that
+    is not UTF-16 counts as UTF-8 here.
 
-    UTF-16 without a mark: every second byte is often 0, the others never. Raises TextError for
-    zeros or control characters that show that it is no text.
+    UTF-16 without a mark: every second byte is often 0, the others never. Raises TextError if zeros
+    or control characters show that the file is not a text.
     """
     whole = head[: len(head) // 2 * 2]
     for mark, codec in BOMS.items():
@@ -151,8 +151,8 @@ def codec_of_head(head: bytes, name: str) -> tuple[str, int]:
 
 
 def require_begin(part: bytes, name: str) -> None:
-    """Raises TextError if the begin of a text shows that it is none, or is in an encoding that is
-    not recognised.
+    """Raises TextError if the start of a text shows that it is not a text, or has an unknown
+    encoding.
     """
     require_text(part, name)
     codec, _ = codec_of_head(part[:HEAD], name)
@@ -165,7 +165,7 @@ def require_begin(part: bytes, name: str) -> None:
 
 
 def _is_plain(data: bytes, codec: str) -> bool:
-    """Whether the start of a text can be decoded and has no control characters."""
+    """Whether the start of a text decodes without errors and has no control characters."""
     try:
         return not _CONTROL.search(decode(data, codec, False)[0])
     except UnicodeDecodeError:
@@ -189,9 +189,9 @@ def require_windows(sample: bytes, name: str, byte: int) -> None:
     """Raises TextError, with a command that converts the text, unless there is good evidence that a
     text that is not UTF-8 is Windows-1252.
 
-    sample: as from `sample_of`. byte: where the text is no UTF-8. Evidence: charset-normalizer
-    finds no much cleaner reading, and the letters are those of one western language. A text whose
-    other characters are UTF-8 is damaged.
+    sample: see `sample_of`. byte: the position at which the text is not UTF-8. Evidence:
+    charset-normalizer finds no much cleaner reading, and the letters belong to one western
+    language. A text whose other characters are UTF-8 is damaged.
     """
     from charset_normalizer import from_bytes
 
@@ -205,7 +205,7 @@ def require_windows(sample: bytes, name: str, byte: int) -> None:
         clean = [each for each in guesses if each.percent_chaos - best.percent_chaos < MOST_CHAOS]
         if any(WINDOWS in each.could_be_from_charset for each in clean):
             return
-    # CP1252 has all of Latin 1's letters, and quotes and dashes where Latin 1 has controls.
+    # CP1252 has all letters of Latin 1, and quotes and dashes where Latin 1 has controls.
     likely = WINDOWS if western or best is None else best.encoding
     raise not_utf8(name, byte, codec="utf_16_le" if b"\0" in sample else likely)
 
@@ -222,12 +222,12 @@ def _is_western(sample: bytes) -> bool:
 
 
 class NotUtf8Error(TextError):
-    """A text is not UTF-8."""
+    """The text is not UTF-8."""
 
 
 def not_utf8(name: str, byte: int, why: str = "", codec: str = WINDOWS) -> NotUtf8Error:
     """The error for a text that is not UTF-8, with a command that converts it from the codec. why:
-    instead of the command.
+    a reason that replaces the command.
     """
     new = "NEW" if name == "-" else shlex.quote(f"{name}.utf8{Path(name).suffix}")
     source = codec.upper().replace("_", "-").replace("UTF-16-", "UTF-16")
@@ -237,14 +237,16 @@ def not_utf8(name: str, byte: int, why: str = "", codec: str = WINDOWS) -> NotUt
 
 
 def not_decoded(name: str, byte: int, codec: str) -> TextError:
-    """The error for a text whose bytes are not those of its codec."""
+    """The error for a text that its codec cannot decode."""
     if codec == UTF_8:
         return not_utf8(name, byte)
     return TextError(f"{name} is read as {NAMES[codec]}, but has no character at byte {byte}")
 
 
 def excerpt(text: str) -> str:
-    """A line of the text with a character outside ASCII, cut around it; without one, the first."""
+    """A line of the text with a character outside ASCII, cut around it; the first line if all are
+    ASCII.
+    """
     lines = text.strip().splitlines() or [""]
     line = next((each for each in lines if not each.isascii()), lines[0]).strip()
     at = next((n for n, each in enumerate(line) if each > "\x7f"), 0)
@@ -253,7 +255,7 @@ def excerpt(text: str) -> str:
 
 
 def note_on_codec(encoding: str, read: Mapping[str, str]) -> str:
-    """A note for the user on texts in one of NAMES. read: each one's name -> an excerpt."""
+    """A note for the user on texts in one of NAMES. read: a text's name -> an excerpt."""
     names, (line, *_) = [*read], read.values()
     these = some(names, MOST_NAMED, ", ")
     return f"{these}: read as {encoding}, for example: {line}"

@@ -1,4 +1,4 @@
-"""The two halves of a corpus, to train on and to validate on: ids of a text, or lines of pairs."""
+"""The training half and the validation half of a corpus: ids of a text, or lines of pairs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gpt.vocabulary import Ids
 
 Half: TypeAlias = "Ids | PairLines"
 
-EXCERPT_LENGTH = 1000  # characters of the validation split that travel with the model
+EXCERPT_LENGTH = 1000  # characters of the validation split that the model file contains
 
 
 def halves(
     corpus: Corpus, config: TrainConfig, pairs: bool, block_size: int = 0
 ) -> tuple[Half, Half]:
-    """To train on, and to validate on. pairs: of a model with an encoder. Raises TextError, also if
-    one of them, or a line of pairs, does not fit a context of block_size (0: of any size).
+    """The halves to train and to validate on. pairs: the model has an encoder. Raises TextError,
+    also if a half, or a line of pairs, does not fit a context of block_size (0: any size).
     """
     if pairs:
         return split_pairs(corpus, config, block_size)
@@ -40,12 +40,11 @@ def halves_of_run(
     restore: str = "; restore it",
     no_run: str = "",
 ) -> tuple[Half, Half]:
-    """What the run with this name was trained and validated on. manifest: None for a model file
+    """The halves that this run was trained and validated on. manifest: None for a model file
     without its run.
 
-    Raises TextError if there is no run or no text of it, or if the corpus has changed or cannot be
-    found. If a purpose is given, the error begins with it and ends with advice: `no_run` if there
-    is no run or no text.
+    Raises TextError if there is no run, or its text is missing or has changed. If a purpose is
+    given, the error begins with it and ends with advice: `no_run` if there is no run or no text.
     """
     advice = no_run
     try:
@@ -65,13 +64,15 @@ def halves_of_run(
 def splits_of_run(
     name: str, manifest: Manifest | None, data: Path, *advice: str, **more: str
 ) -> tuple[Ids, Ids]:
-    """The ids of `halves_of_run`, whose arguments it takes; for pairs, the lines as a text."""
+    """The ids of both halves of a run, with the arguments of `halves_of_run`; pairs as lines of
+    text.
+    """
     train, val = halves_of_run(name, manifest, data, *advice, **more)
     return all_of(train), all_of(val)
 
 
 def batch_of(half: Half, config: TrainConfig, step: int, block_size: int) -> Ids | Batch:
-    """What a training reads after `step` steps: (B, T + 1) ids, inputs with the last target; or
+    """What a training reads after `step` steps: (B, T + 1) ids, inputs and the last target; or
     padded pairs.
     """
     if isinstance(half, PairLines):
@@ -82,22 +83,24 @@ def batch_of(half: Half, config: TrainConfig, step: int, block_size: int) -> Ids
 
 
 def size_of(half: Half) -> int:
-    """Characters to train on; of pairs, of their targets."""
+    """Characters to train on; for pairs, the characters of their targets."""
     return half.characters if isinstance(half, PairLines) else len(half)
 
 
 def predicted_in(half: Half) -> int:
-    """Characters that an evaluation can predict; of pairs, of their targets."""
+    """Characters that an evaluation can predict; for pairs, the characters of their targets."""
     return half.characters if isinstance(half, PairLines) else len(half) - 1
 
 
 def counted_in(half: Half) -> Ids:
-    """The ids whose n-grams the baseline counts; of pairs, of their targets, without sources."""
+    """The ids whose n-grams the baseline counts; for pairs, those of their targets, without
+    sources.
+    """
     return half.targets() if isinstance(half, PairLines) else half
 
 
 def scored_in(half: Half) -> Ids:
-    """The ids that the baseline predicts, after the first of them, which is context."""
+    """The ids that the baseline predicts; the first one is context only."""
     if not isinstance(half, PairLines):
         return half
     targets = half.targets()
@@ -105,12 +108,12 @@ def scored_in(half: Half) -> Ids:
 
 
 def all_of(half: Half) -> Ids:
-    """All ids; of pairs, of both sides."""
+    """All ids; for pairs, those of both sides."""
     return half.text() if isinstance(half, PairLines) else half
 
 
 def excerpt_of(half: Half) -> Ids:
-    """The first EXCERPT_LENGTH ids; of pairs, those of the first lines that fit, at least one."""
+    """The first EXCERPT_LENGTH ids; for pairs, those of the first lines that fit, at least one."""
     if not isinstance(half, PairLines):
         return half[:EXCERPT_LENGTH]
     lengths = half.pairs.ends[half.lines] - half.pairs.starts[half.lines] + 1

@@ -1,7 +1,8 @@
-"""Finds how much of a text a run has learned: how much of it is in the texts that it was trained
-on, in a time that depends on the length of these alone.
+"""Finds how much of a text a run has learned: the share of it that is in the texts that the run was
+trained on, in a time that depends on the length of those texts only.
 
-Compares ids. reading/novelty.py finds the longest copy exactly, but hashes the whole text first.
+Compares ids. reading/novelty.py finds the longest copy exactly, but hashes the whole training text
+first.
 """
 
 from __future__ import annotations
@@ -20,28 +21,28 @@ from gpt.corpus.halves import all_of, halves
 from gpt.storage.manifest import Manifest, TrainedText
 from gpt.vocabulary import Ids, Vocabulary
 
-SHORTEST = 100  # characters of a run that counts, at least 2 * BLOCK - 1: it has a whole block
-BLOCK = 48  # characters; 8 divides it, so that its bytes are whole words
-PIECES, LONGEST = 16, 4096  # of a longer text, so many pieces of so many characters are searched
+SHORTEST = 100  # fewest characters of a copied passage; from 2 * BLOCK − 1 on it has a whole block
+BLOCK = 48  # characters; a multiple of 8, so that a block's bytes are whole words
+PIECES, LONGEST = 16, 4096  # a longer text is searched for this many pieces of this length
 AT_ONCE = 2**18 // BLOCK * BLOCK  # ids
 TABLE_BITS = 22
-#: Of a text that repeats itself: likely blocks, comparisons in all, and at one start.
+#: Limits for a text that repeats itself: likely blocks, comparisons in all, and at one start.
 MOST, MOST_COMPARED, AT_START = 2**21, 2**13, 2**8
 
-#: Texts that a run has learned: the vocabulary and the ids of each.
+#: Texts that a run has learned, each as its vocabulary and ids.
 Learned: TypeAlias = Sequence[tuple[Vocabulary, Ids]]
 Hashes = npt.NDArray[np.uint64]
 
 
 def is_whole_text(text: str, of: Iterable[TrainedText]) -> bool:
-    """Whether a text is, as a whole, one of those that a run was trained and validated on."""
+    """Whether a whole text is one of those that a run was trained and validated on."""
     digest = blake3(text.encode("utf-8", "surrogatepass")).hexdigest()
     return digest in {each.digest for each in of}
 
 
 def learned_texts(manifest: Manifest, data: Path) -> Learned:
-    """What a run, and those whose weights it started with, were trained on, as far as `data` has
-    it: each text's vocabulary and ids.
+    """The texts in `data` that a run was trained on, or the runs whose weights it started with:
+    vocabulary and ids of each.
     """
     learned = []
     for each in manifest.parent.texts if manifest.parent else ():
@@ -57,18 +58,21 @@ def learned_texts(manifest: Manifest, data: Path) -> Learned:
 
 
 def share_learned(text: str, learned: Learned) -> float:
-    """The largest share of a text's known characters that one of these texts has; see share_of."""
+    """The largest share of a text's known characters that is in one of these texts; see
+    share_of.
+    """
     if len(text) < SHORTEST:
         return 0.0
     return max((share_of(known.encode(text, "skip"), ids) for known, ids in learned), default=0.0)
 
 
 def share_of(text: Ids, other: Ids) -> float:
-    """The share of a text's characters that are in runs of SHORTEST or more of the other text.
+    """The share of a text's characters that lie in passages of SHORTEST or more which the other
+    text has, too.
 
     Both have the same vocabulary. Compares hashes of the other text's blocks with hashes at every
-    position of `text` (Karp & Rabin 1987); each run that they find is then compared itself. Of a
-    text that repeats itself very often, some runs may be missed.
+    position of `text` (Karp & Rabin 1987), then compares the passages themselves. If a text repeats
+    itself very often, some passages may be missed.
     """
     if len(text) > PIECES * LONGEST:
         starts = np.linspace(0, len(text) - LONGEST, PIECES).astype(int)
@@ -80,7 +84,7 @@ def share_of(text: Ids, other: Ids) -> float:
     hashes = _hashes(windows)
     table = np.zeros(2**TABLE_BITS, bool)
     table[hashes >> np.uint64(64 - TABLE_BITS)] = True
-    blocks, places, found = [], [], 0  # of the other text: those that are likely in `text`
+    blocks, places, found = [], [], 0  # blocks of the other text that are likely in `text`
     for first in range(0, len(other), AT_ONCE):
         part = other[first : first + AT_ONCE]
         of_part = _hashes(part[: len(part) // BLOCK * BLOCK].reshape(-1, BLOCK))
@@ -92,11 +96,11 @@ def share_of(text: Ids, other: Ids) -> float:
     order = np.concatenate(blocks).argsort(kind="stable")
     block, place = np.concatenate(blocks)[order], np.concatenate(places)[order]
     lower, upper = (np.searchsorted(block, hashes, side) for side in ("left", "right"))
-    covered, end, left = 0, 0, MOST_COMPARED  # end: of the last run
+    covered, end, left = 0, 0, MOST_COMPARED  # end: where the last passage ends
     for start in np.flatnonzero(lower < upper).tolist():
         if start + BLOCK <= end:
             continue
-        longest = (0, 0)  # characters before `start`, all characters
+        longest = (0, 0)  # the length of the longest match: the part before `start`, and all of it
         for at in place[lower[start] : upper[start]][: min(left, AT_START)].tolist():
             left -= 1
             after = _common(text[start:], other[at : at + len(text)])

@@ -1,5 +1,5 @@
-"""Pairs to train on: which lines validate, by source, the last ones, every Nth, or a file's; padded
-batches; the lines of a step, a pure function of seed and step.
+"""Pairs to train on. Chooses the lines to validate on (by source, the last ones, every Nth, or a
+file's), makes padded batches, and draws the lines of a step, a pure function of seed and step.
 
 Lines of similar lengths share a batch, so that little of it is padding.
 """
@@ -23,7 +23,7 @@ from gpt.errors import TextError
 from gpt.vocabulary import SPACE, Ids
 
 HASHED_AT_ONCE = 2**16  # lines
-BASE = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial in `_hashes`; odd
+BASE = np.uint64(0x9E3779B97F4A7C15)  # base of the polynomial in `_hashes`; odd
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -33,12 +33,12 @@ def split_pairs(
 ) -> tuple[PairLines, PairLines]:
     """The lines to train on, and those to validate on, both in their order.
 
-    source: a hash of the source chooses a share val_fraction of all sources; lines with the same
-    source are on one side, also in a text with other lines. group:1: the same for lemmas, the first
-    column of a table. last: the last lines, about a share val_fraction; no source or target has
-    lines on both sides of the border next to one another. every:N: every Nth line. A file: its
-    lines. Raises TextError for a line that is no pair, an empty split and, with a block_size, a
-    line that is longer.
+    source: a hash of the source chooses a share val_fraction of all sources; all lines with one
+    source are on one side, whatever other lines the text has. group:1: the same for lemmas, the
+    first column of a table. last: the last lines, about a share val_fraction; the lines next to the
+    border share no source and no target across it. every:N: every Nth line. A file: its lines.
+    Raises TextError for a line that is no pair, an empty split and, with a block_size, a line that
+    is longer.
     """
     pairs = pairs_of(corpus)
     if block_size:
@@ -68,8 +68,8 @@ def split_pairs(
 def _by_hash(
     pairs: Pairs, lengths: Integers, corpus: Corpus, share: float
 ) -> npt.NDArray[np.bool_]:
-    """(N,) whether a line validates, by the first `lengths` characters of its source; if these
-    differ, at least one line is on each side.
+    """(N,) whether a line is used for validation, by the first `lengths` characters of its source.
+    If these differ, each side has at least one line.
     """
     hashes = _hashes(pairs.starts, lengths, corpus)
     validates = hashes < np.uint64(int(share * 2**64))
@@ -79,7 +79,7 @@ def _by_hash(
 
 
 def _lemma_lengths(pairs: Pairs, corpus: Corpus) -> Integers:
-    """(N,) characters of each line's first column: of its lemma, up to the last space before the
+    """(N,) the length of each line's first column: of its lemma, up to the last space before the
     features, if the sources end with features; else of the source.
     """
     vocabulary = corpus.vocabulary
@@ -87,8 +87,8 @@ def _lemma_lengths(pairs: Pairs, corpus: Corpus) -> Integers:
         begins = ends = pairs.tabs - 1
     else:
         spaces = np.append(-1, positions_of(corpus.ids, vocabulary.id_of(SPACE)))
-        ends = spaces[np.searchsorted(spaces, pairs.tabs) - 1]  # of the lemmas
-        begins = ends + 1  # of the features
+        ends = spaces[np.searchsorted(spaces, pairs.tabs) - 1]  # where the lemmas end
+        begins = ends + 1  # where the features begin
     joined = ends > pairs.starts
     lines = joined.nonzero()[0]
     some = lines[:: max(1, len(lines) // SAMPLED)].tolist()
@@ -97,8 +97,8 @@ def _lemma_lengths(pairs: Pairs, corpus: Corpus) -> Integers:
 
 
 def _border(pairs: Pairs, corpus: Corpus, share: float) -> int:
-    """The first of the last lines: where both source and target change, closest to `share`; N if
-    they never do.
+    """The first of the last lines: a line at which both source and target change, closest to
+    `share`; N if there is none.
     """
     sources = _hashes(pairs.starts, pairs.source_lengths, corpus)
     targets = _hashes(pairs.tabs + 1, pairs.target_lengths - 1, corpus)
@@ -110,10 +110,10 @@ def _border(pairs: Pairs, corpus: Corpus, share: float) -> int:
 
 
 def _hashes(starts: Integers, lengths: Integers, corpus: Corpus) -> Hashes:
-    """(N,) hashes of texts that begin at `starts`; their lengths are 1 or more. They depend on the
-    characters, or on the symbols, not on the vocabulary.
+    """(N,) hashes of texts that begin at `starts` and have `lengths` of 1 or more. They depend on
+    the characters or symbols, not on their ids.
 
-    A polynomial of mixed code points modulo 2^64 (Karp & Rabin 1987), mixed again.
+    A polynomial of mixed code points modulo 2^64 (Karp & Rabin 1987), mixed once more.
     """
     values = _mixed(np.array([*map(_number, corpus.vocabulary.characters)], np.uint64))
     powers = np.cumprod(np.full(lengths.max(), BASE))
@@ -122,7 +122,7 @@ def _hashes(starts: Integers, lengths: Integers, corpus: Corpus) -> Hashes:
         part = slice(first, first + HASHED_AT_ONCE)
         ends = np.cumsum(lengths[part])
         begins = ends - lengths[part]
-        places = np.arange(ends[-1]) - np.repeat(begins, lengths[part])  # in its own text
+        places = np.arange(ends[-1]) - np.repeat(begins, lengths[part])  # within a text
         ids = corpus.ids[np.repeat(starts[part], lengths[part]) + places]
         hashes[part] = np.add.reduceat(values[ids] * powers[places], begins)
         cache.forget(corpus.ids)
@@ -130,14 +130,14 @@ def _hashes(starts: Integers, lengths: Integers, corpus: Corpus) -> Hashes:
 
 
 def _number(symbol: str) -> int:
-    """A number of a symbol: the code point of a character, else a digest."""
+    """A number for a symbol: the code point of a character, else a digest."""
     if len(symbol) == 1:
         return ord(symbol)
     return int.from_bytes(blake3(symbol.encode()).digest(length=8), "little")
 
 
 def _mixed(numbers: Hashes) -> Hashes:
-    """Spreads 64-bit numbers evenly, one to one (SplitMix64, Steele et al. 2014)."""
+    """Spreads 64-bit numbers evenly; a bijection (SplitMix64, Steele et al. 2014)."""
     mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -150,7 +150,7 @@ POOLED = 64  # batches whose lines are sorted by length together
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Pairs in rows, padded on the right with NEWLINE, which neither attention nor loss may read.
+    """Pairs in rows, padded on the right with NEWLINE, which attention and loss must ignore.
 
     source (B, S) ids; seen (B, S): True where `source` is no padding; inputs (B, T): TAB target;
     targets (B, T): target NEWLINE, then IGNORED.
@@ -164,7 +164,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class PairLines:
-    """Some lines of pairs, by number: a split of them."""
+    """Some lines of pairs, given by number: one half of a split."""
 
     pairs: Pairs
     lines: Integers
@@ -181,11 +181,11 @@ class PairLines:
         """(characters,) the ids of all targets, each with its NEWLINE."""
         lengths = self.pairs.target_lengths[self.lines]
         ids = _joined(self.pairs.ids, self.pairs.tabs[self.lines] + 1, lengths)
-        ids[lengths.cumsum() - 1] = self.pairs.last  # not a CR before it
+        ids[lengths.cumsum() - 1] = self.pairs.last  # the character before it may be CR
         return ids
 
     def text(self, most: int | None = None) -> Ids:
-        """The ids of the first `most` lines, or of all: source TAB target NEWLINE each."""
+        """The ids of the first `most` lines, or of all lines, each as source TAB target NEWLINE."""
         lines = self.lines[:most]
         starts = self.pairs.starts[lines]
         lengths = self.pairs.ends[lines] - starts
@@ -195,8 +195,8 @@ class PairLines:
 
 
 def _joined(ids: Ids, starts: Integers, lengths: Integers) -> Ids:
-    """The texts of these lengths from each start on, one after the other; a text may end one
-    character after the last id.
+    """The texts of these lengths that begin at `starts`, joined; a text may end one character after
+    the last id.
     """
     begins = lengths.cumsum() - lengths
     places = np.repeat(starts - begins, lengths) + np.arange(lengths.sum())
@@ -205,7 +205,7 @@ def _joined(ids: Ids, starts: Integers, lengths: Integers) -> Ids:
 
 
 def padded(pairs: Pairs, lines: Integers) -> Batch:
-    """These (B,) lines as a batch. S: the longest source; T: the longest target and its NEWLINE."""
+    """The (B,) lines as a batch. S: the longest source; T: the longest target and its NEWLINE."""
     sources, seen = _rows(pairs.ids, pairs.starts[lines], pairs.source_lengths[lines], pairs.last)
     inputs, read = _rows(pairs.ids, pairs.tabs[lines], pairs.target_lengths[lines], pairs.last)
     targets = np.full_like(inputs, pairs.last)  # (B, T)
@@ -218,7 +218,7 @@ def padded(pairs: Pairs, lines: Integers) -> Batch:
 def _rows(
     ids: Ids, starts: Integers, lengths: Integers, padding: int
 ) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """(B, longest) ids from each start on, and where they are no padding."""
+    """(B, longest) ids from each start on, and a mask that is False for padding."""
     places = np.arange(lengths.max(initial=0))
     real = places < lengths[:, None]  # (B, longest)
     rows = ids[np.where(real, starts[:, None] + places, 0)].astype(np.int64)  # (B, longest)
@@ -247,8 +247,9 @@ def _epoch(half: PairLines, seed: int, epoch: int, batch_size: int) -> Integers:
     """(lines,) the line numbers of an epoch in their order.
 
     Lines are shuffled; the first ones fill the last batch of the epoch before. The others form
-    pools of POOLED batches, each sorted by length and cut into batches, which are shuffled. Target
-    lengths rise; source lengths rise and fall in turn, so that neighbours differ little in both.
+    pools of POOLED batches; each pool is sorted by length and cut into batches, which are shuffled.
+    Target lengths rise; source lengths rise and fall in turn, so that neighbours differ little in
+    both.
     """
     pairs, count = half.pairs, len(half)
     draws = philox(seed, epoch, EPOCH).random_raw(2 * count)

@@ -1,4 +1,4 @@
-"""Lines of pairs, and of sources, that a trained model reads: with its vocabulary and window.
+"""Lines of pairs, or of sources, for a trained model, with its vocabulary and window.
 
 pairs.py finds the pairs of a text to train on; here each line is checked by itself, so that an
 error names it.
@@ -30,8 +30,8 @@ class Line:
 @dataclass(frozen=True)
 class Window:
     """How long lines may be. joined: whether source and target share one window, as in a
-    decoder-only model, with a NEWLINE before and a TAB between; else each side has its own.
-    spaced: of the vocabulary.
+    decoder-only model, with a NEWLINE before and a TAB between; else each side has its own. spaced:
+    the spaced sides of the vocabulary.
     """
 
     block_size: int
@@ -39,7 +39,9 @@ class Window:
     spaced: tuple[Side, ...] = ()
 
     def problem(self, source: int, target: int | None = None) -> str | None:
-        """Why sides of so many characters do not fit, or None. target: None for a source alone."""
+        """Why sides with this many characters do not fit, or None. target: None for a source
+        alone.
+        """
         most = self.block_size
         if self.joined:
             whole = source + 2 + (target or 0)
@@ -52,8 +54,8 @@ class Window:
 
 
 def no_pair(tabs: int, source: bool, line: str) -> str:
-    """What an error says of a line that is no pair. tabs: their number. source: whether there is
-    one before the first TAB. line: as much of it as is shown, and a character more.
+    """The message for a line that is no pair. tabs: how many it has. source: whether there is a
+    source before the first TAB. line: the part to show, and one more character.
     """
     problem = f"has an empty {'target' if source else 'source'}"
     if tabs != 1:
@@ -65,8 +67,8 @@ def no_pair(tabs: int, source: bool, line: str) -> str:
 def pair_lines(text: str, vocabulary: Vocabulary, window: Window | None = None) -> list[Line]:
     """The pairs of a text of lines `source TAB target`; blank lines are ignored.
 
-    Raises TextError with the number of the first line that is no pair, has a character that is not
-    in the vocabulary, or is longer than the window, if there is one.
+    Raises TextError with the number of the first line that is no pair, has an unknown character, or
+    is longer than the window, if one is given.
     """
     found = []
     for number, line in _lines(text.split(NEWLINE)):
@@ -90,7 +92,7 @@ def pair_lines(text: str, vocabulary: Vocabulary, window: Window | None = None) 
 
 def fitting_pairs(text: str, vocabulary: Vocabulary, block_size: int) -> list[Line]:
     """The pairs of a text that fit a context, each side by itself. Raises TextError if there are
-    none, and as `pair_lines`.
+    none, and like `pair_lines`.
     """
     window = Window(block_size)
     pairs = pair_lines(text, vocabulary)
@@ -112,8 +114,8 @@ def source_lines(
     """The ids of sources, one a line, without line ends. start: the number of the first one.
 
     A source that is empty, has a TAB or an unknown character, or is longer than the window is an
-    error with its number. bad: receives these, and the source has no ids; None: the first one is
-    raised, a TextError. name: what has the number.
+    error with its line number. bad: a list that receives these errors, and the source gets no ids;
+    None: the first error is raised, a TextError. name: what the number counts, for errors.
     """
     found = []
     for number, line in _lines(lines, start):

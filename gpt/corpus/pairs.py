@@ -1,8 +1,8 @@
 """Pairs of texts: lines `source TAB target` of an encoded corpus, found in its ids.
 
 TAB and NEWLINE are characters of the one vocabulary of both sides: a decoder reads `TAB target` and
-predicts `target NEWLINE`. So there are no special tokens. pair_batches.py chooses the lines that
-validate, and makes the batches.
+predicts `target NEWLINE`. So there are no special tokens. pair_batches.py chooses the lines to
+validate on, and makes the batches.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ class Pairs:
     """The pairs of a corpus, by line number: 0, 1, … in the order of the ids, without blank lines.
 
     ids (characters,): the whole text, memory-mapped. starts, tabs, ends (N,): the source of line n
-    is ids[starts[n] : tabs[n]], its target is ids[tabs[n] + 1 : ends[n]]. first, last: the ids of
-    TAB, which the decoder reads first, and of NEWLINE, which it writes last. identity: of the text.
+    is ids[starts[n] : tabs[n]], its target is ids[tabs[n] + 1 : ends[n]]. first: the id of TAB,
+    which the decoder reads first; last: the id of NEWLINE, which it writes last. identity: names
+    the text.
     """
 
     ids: Ids
@@ -47,12 +48,12 @@ class Pairs:
 
     @cached_property
     def source_lengths(self) -> Integers:
-        """(N,) characters of each source."""
+        """(N,) the number of characters of each source."""
         return self.tabs - self.starts
 
     @cached_property
     def target_lengths(self) -> Integers:
-        """(N,) characters to predict of each line: its target's and the NEWLINE."""
+        """(N,) the number of characters to predict in each line: its target and the NEWLINE."""
         return self.ends - self.tabs
 
     @property
@@ -61,7 +62,7 @@ class Pairs:
         return int(max(self.source_lengths.max(), self.target_lengths.max()))
 
     def characters(self, lines: Integers) -> int:
-        """Target characters to predict in these lines, the NEWLINE of each included."""
+        """The number of characters to predict in these lines, each line's NEWLINE included."""
         return int(self.target_lengths[lines].sum())
 
     def place(self, line: int) -> str:
@@ -107,10 +108,9 @@ def pairs_of(corpus: Corpus) -> Pairs:
 
 
 def learn_sides(corpus: Corpus, known: Vocabulary | None = None) -> Corpus:
-    """The corpus with `unread` and `unwritten` in its vocabulary: the symbols that stand only in
-    targets, or only in sources, of the text that trains and of that which validates. known: the
-    vocabulary of the model that the training starts with, which has learned to read and to write
-    more.
+    """The corpus with `unread` and `unwritten` in its vocabulary: the symbols that occur only in
+    targets, or only in sources, of the training and the validation text. known: the vocabulary of
+    the model that the training starts with, which has learned to read and to write more symbols.
     """
     vocabulary = replace(corpus.vocabulary, unread=(), unwritten=())
     tab, newline = map(vocabulary.id_of, (TAB, NEWLINE))
@@ -160,7 +160,7 @@ def positions_of(ids: Ids, wanted: int) -> Integers:
 
 
 def _place(ids: Ids, start: int, newline: int, identity: CorpusId) -> str:
-    """The number of the line that begins at `start`, counted from 1 in its own text."""
+    """The number, from 1, of the line that begins at `start`, within its own text."""
     first, text = 0, _names(identity)
     if identity.boundary is not None and start >= identity.boundary:
         first, text = identity.boundary, "the file of `split`"
@@ -169,7 +169,7 @@ def _place(ids: Ids, start: int, newline: int, identity: CorpusId) -> str:
 
 
 def _names(identity: CorpusId) -> str:
-    """The names of the texts that train, which are read as one."""
+    """The names of the training texts, which are read as one."""
     first, *more = identity.sources
     if len(more) > 1:
         return f"{first} and the {len(more):,} texts after it"

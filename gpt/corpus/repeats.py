@@ -2,10 +2,10 @@
 
 To predict a repeated word, a model must find the letter that followed the same letter before. So it
 learns a previous-character head and an induction head (Olsson et al. 2022) within a minute. Words
-differ in length, as otherwise a head at a fixed distance would suffice. Their letters are drawn
-independently: if all were different, a model could also learn which letters are left. Half of the
-lines have no spaces: if spaces mark every beginning, models learn to count from them instead
-(benchmarks/LOG.md).
+differ in length; otherwise a head that looks back a fixed distance would suffice. Letters are drawn
+independently: if all letters of a word were different, a model could also learn which ones are
+left. Half of the lines have no spaces; with a space before every word, models learn to count from
+it instead (benchmarks/LOG.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 SEED = 1
 LINES = 10_000
-LENGTHS = range(3, 17)  # letters of a word
+LENGTHS = range(3, 17)  # letters in a word
 TIMES = 4  # occurrences of the word in its line
 
 #: Training options that override the default preset. Every option that the heads depend on is here,
@@ -43,7 +43,9 @@ RECIPE: dict[str, Any] = {
 
 
 def repeats() -> bytes:
-    """The text, from raw draws of Philox (Salmon et al. 2011), equal in every release of numpy."""
+    """The text, made from raw draws of Philox (Salmon et al. 2011), so every release of numpy gives
+    the same.
+    """
     alphabet = string.ascii_lowercase
     draws = np.random.Philox(key=SEED).random_raw(LINES * (max(LENGTHS) + 2)).reshape(LINES, -1)
     lengths, spaced = draws[:, -2] % len(LENGTHS), draws[:, -1] % 2

@@ -1,4 +1,4 @@
-"""The texts of the corpus: files, folders, a pipe, a known name, or the default text.
+"""Finds the texts of the corpus: files, folders, a pipe, a known name, or the default text.
 
 Finds the files to read, and their names for the user; text.py reads them.
 """
@@ -25,9 +25,9 @@ from gpt.words import counted, printable, some
 
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
-MOST_NAMED = 3  # files of a folder that are not read
-MOST_OPENED = 30  # of these, to find one that can be converted
-SHOWN = 60  # most characters of a name that an error shows
+MOST_NAMED = 3  # files of a folder that a note names as not read
+MOST_OPENED = 30  # files among these that are opened, to find one that can be converted
+SHOWN = 60  # characters of a name that an error shows
 PASTED = (
     "this is a text, not the name of a file; save it in a file, or pipe it: "
     "printf '%s' 'TEXT' | gptx train -"
@@ -50,7 +50,7 @@ class Download:
     sha256: str
 
 
-LARGEST_DOWNLOAD = 2**24  # bytes, also of a generated text
+LARGEST_DOWNLOAD = 2**24  # bytes; also limits a generated text
 #: Known names, and where their texts come from.
 KNOWN: dict[str, Download | Callable[[], bytes]] = {
     EMBEDDED: python_reference,
@@ -63,24 +63,25 @@ KNOWN: dict[str, Download | Callable[[], bytes]] = {
 }
 #: Known name -> training options that override the default preset.
 RECIPES: dict[str, Mapping[str, Any]] = {"repeats": repeats.RECIPE, "dates": dates.RECIPE}
-PAIRS = ("dates",)  # known names of pairs
+PAIRS = ("dates",)  # known names whose texts are pairs
 PAIRS_SUFFIX = ".tsv"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file to read, and its name for the user. note: for the user, on its folder."""
+    """A file to read, and its name for the user. note: a note for the user on the file's folder."""
 
     path: Path
     name: str
-    spooled: BinaryIO | None = None  # a copy of a pipe, which no folder lists
+    spooled: BinaryIO | None = None  # a copy of a pipe in a file that the system deletes
     note: str = ""
 
 
 def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Source]:
-    """The files that CORPUS arguments stand for, in their order; folders sorted by path.
+    """The files that CORPUS arguments name, in their order; the files of a folder are sorted by
+    path.
 
-    Raises TextError when one cannot be found, StorageError when `data` cannot be written.
+    Raises TextError if a file cannot be found, StorageError when `data` cannot be written.
     """
     found: list[Source] = []
     try:
@@ -95,7 +96,7 @@ def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Sou
 
 
 def _named(name: str, data: Path) -> list[Source]:
-    """The texts of a file, a folder or a known name. Raises TextError, StorageError."""
+    """The files of a file name, a folder or a known name. Raises TextError, StorageError."""
     mode = _mode(name)
     if stat.S_ISFIFO(mode):
         with opened(Source(Path(name), name), waits=True) as stream:
@@ -125,7 +126,7 @@ def _mode(name: str) -> int:
         if error.errno == errno.ENAMETOOLONG:
             raise _unreadable(name, PASTED) from None
         raise _unreadable(name, error.strerror or str(error)) from None
-    except ValueError:  # "embedded null byte"
+    except ValueError:  # e.g. "embedded null byte"
         raise _unreadable(name, "the name has a NUL character") from None
 
 
@@ -135,16 +136,16 @@ def _unreadable(name: str, why: str) -> TextError:
 
 
 def recipe_of(corpus: Sequence[str]) -> Mapping[str, Any]:
-    """The options that a known name sets; none for other texts, or for a file of that name."""
+    """The options that a known name sets; none for other texts, or if a file has that name."""
     if len(corpus) != 1 or os.path.exists(corpus[0]):
         return {}
     return RECIPES.get(corpus[0], {})
 
 
 def is_pairs(corpus: Sequence[str]) -> bool:
-    """Whether the texts are pairs, by their names: files *.tsv, or a known name of pairs.
+    """Whether the names say that the texts are pairs: files *.tsv, or a known name of pairs.
 
-    Raises TextError if only some are.
+    Raises TextError if only some are pairs.
     """
     pairs = [
         name.lower().endswith(PAIRS_SUFFIX) or (name in PAIRS and not os.path.exists(name))
@@ -160,7 +161,7 @@ def is_pairs(corpus: Sequence[str]) -> bool:
 
 
 def corpus_name(corpus: Sequence[str]) -> str:
-    """The name for a run on these texts."""
+    """The name of a run on these texts."""
     if not corpus:
         return EMBEDDED
     if corpus[0] == "-":
@@ -170,7 +171,8 @@ def corpus_name(corpus: Sequence[str]) -> str:
 
 @contextmanager
 def opened(source: Source, waits: bool = False) -> Iterator[BinaryIO]:
-    """A text to read bytes from. waits: for a pipe's writer; a device has what it has at once.
+    """A source, opened to read bytes. waits: whether to wait for a pipe's writer; a device is read
+    as it is.
 
     Raises TextError if the system refuses to open or read it.
     """
@@ -192,7 +194,7 @@ def _folder(folder: Path) -> list[Source]:
 
     paths: list[Path] = []
     others: list[Path] = []
-    hidden = 0  # texts
+    hidden = 0  # the number of hidden texts
     for root, folders, names in os.walk(folder, onerror=stop):
         hidden += sum(name.startswith(".") and name.endswith(TEXT_SUFFIXES) for name in names)
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -222,7 +224,7 @@ def _folder(folder: Path) -> list[Source]:
 
 
 def _advice_on(paths: Sequence[Path]) -> str:
-    """How to convert the first of these files that is a document; nothing if none is."""
+    """How to convert the first of these files that is a document; "" if none is."""
     for path in paths[:MOST_OPENED]:
         with suppress(OSError):
             if os.path.isfile(path):
@@ -237,8 +239,8 @@ def _advice_on(paths: Sequence[Path]) -> str:
 
 
 def head_of(file: BinaryIO) -> bytes:
-    """The first bytes of a file, and the last ones of a zip archive, for `require_text`."""
-    head = file.read(HEAD) or b""  # None: a device that would wait
+    """The first bytes of a file, and the end of a zip archive, for `require_text`."""
+    head = file.read(HEAD) or b""  # None: a device that has nothing yet
     if head.startswith(ZIP):
         file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
         head += file.read(TAIL)
@@ -247,7 +249,7 @@ def head_of(file: BinaryIO) -> bytes:
 
 def _spool(pipe: BinaryIO, data: Path) -> Source:
     """Copies a pipe to a file, since a corpus is read twice. The system deletes the file when it is
-    closed, even if this process is killed. What is no text is refused at once, as it may have no
+    closed, even if this process is killed. What is not a text is refused at once, as it may never
     end. Raises StorageError, TextError.
     """
     with files.storage_errors(f"write {data}"):
@@ -273,7 +275,8 @@ def discard_spooled(sources: Sequence[Source]) -> None:
 
 
 def _known(name: str, data: Path) -> Source:
-    """A known text in a file in `data`: generates or downloads it unless it is already there.
+    """A known text as a file in `data`; generates or downloads the text unless the file
+    exists.
 
     Raises TextError when offline, StorageError.
     """
@@ -288,7 +291,7 @@ def _known(name: str, data: Path) -> Source:
 
 
 def _fetched(name: str, known: Download, there: bytes) -> bytes:
-    """A known text from the network, unless it is already `there`. Raises TextError."""
+    """A known text from the network, unless `there` has it already. Raises TextError."""
     if hashlib.sha256(there).hexdigest() == known.sha256:
         return there
     try:
@@ -304,7 +307,7 @@ def _fetched(name: str, known: Download, there: bytes) -> bytes:
 
 
 def _download(url: str) -> bytes:
-    """The bytes at an address, at most LARGEST_DOWNLOAD. Raises OSError, HTTPException."""
+    """The content of an address, at most LARGEST_DOWNLOAD bytes. Raises OSError, HTTPException."""
     import urllib.request
 
     with urllib.request.urlopen(url, timeout=60) as answer:

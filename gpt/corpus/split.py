@@ -13,10 +13,10 @@ from itertools import chain, pairwise
 from gpt.config import TrainConfig
 from gpt.errors import TextError
 
-LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows lie at borders
-FEWEST_BLOCKS = 10  # validation blocks of a single text, however short they become
+LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows cross a border
+FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, however short they become
 MOST_BLOCKS = 10**5
-SHORTEST_IN_CONTEXTS = 4  # shortest block; in shorter ones most windows cross a border
+SHORTEST_IN_CONTEXTS = 4  # shortest block, in contexts; in shorter ones most windows cross a border
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Division:
     """The order in which the characters of a text are stored.
 
     boundary: number of training characters, None if a share of the text decides it; block:
-    characters of each piece of one text, 0 if whole texts validate; borders: the positions in the
-    text at which pieces that are moved to the end begin and end, in turn; order: a name of the
-    order, empty if nothing is moved.
+    characters of each moved piece of a single text, 0 if whole texts are moved; borders: where the
+    pieces that are moved to the end begin and end in the text, in turn; order: a name of the order,
+    empty if nothing is moved.
     """
 
     boundary: int | None = None
@@ -36,8 +36,8 @@ class Division:
 
 
 def options_to_read(config: TrainConfig, pairs: bool) -> TrainConfig:
-    """The options to read a text, or a text of pairs: its lines are split, not its characters, so
-    none are moved. Raises TextError if an option is only for the other kind.
+    """The options to read a text or, with `pairs`, a text of pairs. Pairs are split by lines, so no
+    characters are moved. Raises TextError if an option is only for the other kind.
     """
     if not pairs and config.split in ("source", "group:1"):
         raise TextError(
@@ -58,11 +58,12 @@ def options_to_read(config: TrainConfig, pairs: bool) -> TrainConfig:
 
 
 def divide(starts: Sequence[int], training: int, every: int) -> Division:
-    """Divides texts that begin at these characters; the last of `starts` is where they end.
+    """Divides texts that begin at these characters; the last item of `starts` is the end of the
+    last text.
 
-    The first `training` texts train, others validate. If all train, every `every`-th text
-    validates; of a single text, every `every`-th block. 0: none. Empty texts do not count.
-    Raises TextError.
+    The first `training` texts are for training, others for validation. If all are for training,
+    every `every`-th text is held out; of a single text, every `every`-th block. 0: none. Empty
+    texts do not count. Raises TextError.
     """
     characters = starts[-1]
     if training < len(starts) - 1:
@@ -82,7 +83,7 @@ def divide(starts: Sequence[int], training: int, every: int) -> Division:
             f"every:{texts} or less, or `split='last'`"
         )
     val = [*pairwise(starts)][every - 1 :: every]
-    train = [  # each piece: all texts between two that validate
+    train = [  # each piece: all training texts between two validation texts
         (starts[first], starts[min(first + every - 1, texts)]) for first in range(0, texts, every)
     ]
     boundary = sum(last - first for first, last in train)

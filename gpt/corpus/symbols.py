@@ -1,4 +1,4 @@
-"""Symbols of several characters in the text of pairs: each gets a code after those of Unicode.
+"""Gives each symbol of several characters in pairs a code above those of Unicode.
 
 So a text is counted, split and encoded like any other, with codes in place of code points.
 """
@@ -12,12 +12,12 @@ from gpt.config.train import Side
 from gpt.errors import TextError
 from gpt.vocabulary import symbols_of
 
-FIRST_CODE = 0x110000  # after the last code point
-MOST = 2**16  # different symbols of several characters
+FIRST_CODE = 0x110000  # after the last code point of Unicode
+MOST = 2**16  # most different symbols of several characters
 
 
 class Codes(dict[str, int]):
-    """Symbol -> its code; a new symbol gets the next one. spaced: the sides in which spaces
+    """Symbol -> its code; a new symbol gets the next code. spaced: the sides in which spaces
     separate symbols.
     """
 
@@ -41,7 +41,9 @@ class Codes(dict[str, int]):
         return code
 
     def of(self, text: str) -> npt.NDArray[np.uint32]:
-        """(symbols,) the codes of whole lines. Raises TextError for more than MOST symbols."""
+        """(symbols,) the codes of the symbols of whole lines. Raises TextError for more than MOST
+        symbols.
+        """
         return np.array([*map(self.__getitem__, symbols_of(text, self.spaced))], np.uint32)
 
     def symbol(self, code: int) -> str:

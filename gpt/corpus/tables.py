@@ -1,7 +1,7 @@
-"""Tables of inflection as pairs: lines `lemma TAB form TAB features`, as SIGMORPHON's until 2022,
-or `lemma TAB features TAB form`, as those of 2023, become `lemma features TAB form`.
+"""Reads tables of inflection as pairs: lines `lemma TAB form TAB features` (SIGMORPHON until 2022)
+or `lemma TAB features TAB form` (2023) become `lemma features TAB form`.
 
-It knows lines of text only, no ids.
+It knows lines of text, no ids.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from gpt.vocabulary import SPACE
 if TYPE_CHECKING:
     from gpt.corpus.sources import Source
 
-SAMPLED, HEAD = 1000, 2**20  # lines, and bytes, at the start of a text that decide what it is
-MOST = 0.9  # share of lines, or of features, that decide it
+SAMPLED, HEAD = 1000, 2**20  # lines and bytes at a text's start that decide what it is
+MOST = 0.9  # share of lines, or of features, that must look so
 _FEATURES = re.compile(r"[A-Z0-9][A-Z0-9_.,+*/(){}\-]*(;[A-Z0-9_.,+*/(){}\-]+)+")
 
 
 def are_features(cells: Sequence[str]) -> bool:
-    """Whether nearly all of these are morphological features: "V;PST;3;SG", "N;NOM(PL)"."""
+    """Whether nearly all cells are morphological features: "V;PST;3;SG", "N;NOM(PL)"."""
     return sum(map(bool, map(_FEATURES.fullmatch, cells))) >= MOST * len(cells) > 0
 
 
 def features_column(lines: Sequence[str]) -> int | None:
-    """1 or 2: the column that has the features, of those from 0, if the first lines show that the
-    text is a table of inflection; else None.
+    """The index, 1 or 2, of the column with the features if the first lines show that the text is a
+    table of inflection; else None.
     """
     rows = [line.removesuffix(RETURN).split(TAB) for line in lines[:SAMPLED] if line.strip()]
     table = [row for row in rows if len(row) == 3]
@@ -44,7 +44,7 @@ def features_column(lines: Sequence[str]) -> int | None:
 
 
 def source_of_columns(line: str) -> str:
-    """ "lemma TAB features", two columns of a table, as a source; other lines as they are."""
+    """ "lemma TAB features", two columns of a table, as a source; other lines stay as they are."""
     lemma, _, features = line.partition(TAB)
     return f"{lemma}{SPACE}{features}" if are_features([features.removesuffix(RETURN)]) else line
 
@@ -59,7 +59,7 @@ def pairs_of_table(text: str) -> str:
 
 
 def _pairs(lines: Iterable[str], column: int, of: str = "") -> Iterator[str]:
-    """The lines of a table as pairs; blank ones stay."""
+    """The lines of a table as pairs; blank lines stay."""
     for number, line in enumerate(lines, 1):
         body = line.removesuffix(RETURN)
         cells = body.split(TAB)
@@ -67,7 +67,7 @@ def _pairs(lines: Iterable[str], column: int, of: str = "") -> Iterator[str]:
             yield line
         elif len(cells) == 3 and all(cells):
             joined = f"{cells[0]}{SPACE}{cells[column]}{TAB}{cells[3 - column]}"
-            yield joined + line[len(body) :]  # as many bytes, to which errors refer
+            yield joined + line[len(body) :]  # keeps the number of bytes, to which errors refer
         else:
             shown = f"{line[:QUOTED]!r}" + "…" * (len(line) > QUOTED)
             raise TextError(
@@ -77,10 +77,10 @@ def _pairs(lines: Iterable[str], column: int, of: str = "") -> Iterator[str]:
 
 
 def as_pairs(source: Source, split: str, data: Path, notes: list[str]) -> Source:
-    """The text, or a copy of it as pairs in `data` if it is a table of inflection; see sources.py
-    for copies. A note for the user is added to `notes`. Raises TextError, StorageError.
+    """The source, or a copy of it as pairs in `data` if it is a table of inflection; sources.py
+    explains copies. Adds a note for the user to `notes`. Raises TextError, StorageError.
     """
-    from gpt.corpus.sources import opened  # imports much, which `sample` does not need
+    from gpt.corpus.sources import opened  # slow to import, and `sample` does not need it
 
     with opened(source) as stream:
         head = (stream.read(HEAD) or b"").decode("utf-8-sig", "replace").split(NEWLINE)

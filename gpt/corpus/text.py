@@ -1,8 +1,8 @@
-"""Joins the texts of a corpus: decodes them in chunks (encodings.py), counts, hashes.
+"""Joins the texts of a corpus: decodes them in chunks (encodings.py), counts and hashes them.
 
-A text's digest is the BLAKE3 hash of what is trained on, in UTF-8 with LF, in hexadecimal
+A text's digest is the BLAKE3 hash, in hexadecimal, of what is trained on, in UTF-8 with LF
 (O'Connor, Aumasson, Neves and Wilcox-O'Hearn, 2020): one text has one digest, however its file is
-encoded. `b3sum` prints the same for a file in UTF-8 with LF and without a byte order mark. This
+encoded. For a file in UTF-8 with LF and without a byte order mark, `b3sum` prints the same. This
 module does not use ids.
 """
 
@@ -28,10 +28,10 @@ from gpt.corpus.symbols import FIRST_CODE, MOST, Codes
 from gpt.errors import TextError
 from gpt.vocabulary import code_points
 
-CHUNK = 2**18  # bytes read at a time, at least 4; arrays made from them fit in a processor's cache
+CHUNK = 2**18  # bytes read at a time, at least 4; arrays of this length fit in a processor's cache
 
-#: Number of the source, UTF-8 bytes, (characters,) their code points, or their symbols' codes; then
-#: a chunk has the codes of the lines that end in it.
+#: A chunk: the number of its source, its UTF-8 bytes, and its (characters,) code points; or the
+#: codes of the symbols in the lines that end in it.
 Chunk = tuple[int, bytes, npt.NDArray[np.unsignedinteger[Any]]]
 Progress = Callable[[float], object]  # called with the share that is done
 
@@ -44,7 +44,8 @@ def no_progress(_: float) -> None:
 class Piece:
     """Bytes `start` to `stop` of a source's file, or of `data` if `data` is not empty.
 
-    number: of the source. codec: of the bytes. A piece has at least one byte.
+    number: the number of the source. codec: how its bytes are decoded. A piece has at least one
+    byte.
     """
 
     number: int
@@ -57,11 +58,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of reading a text once.
+    """The result of the first reading of a text.
 
-    digest: of the text. starts (sources + 1,): the position of each source's first character,
+    digest: the text's digest. starts (sources + 1,): the position of each source's first character,
     then the number of characters. counts (2, codes): how often each character occurs in the
-    sources that train, and in those that validate. returns: number of a source -> its carriage
+    training sources, and in the validation sources. returns: number of a source -> its carriage
     returns, which become LF.
     """
 
@@ -74,11 +75,12 @@ class Measured:
 def pieces_of(
     sources: Sequence[Source], separator: str, notes: list[str], checks_utf8: bool = False
 ) -> list[Piece]:
-    """The texts, one after the other, with the separator after each that does not end with it.
+    """The texts, one after the other; the separator follows each text that does not end with
+    it.
 
-    A separator belongs to the text before it, and comes only if another text follows. Notes for
-    the user are added to `notes`. checks_utf8: reads each text once more to find out whether it is
-    UTF-8; otherwise all that are not UTF-16 count as UTF-8. Raises TextError.
+    A separator belongs to the text before it, and comes only if another text follows. Adds notes
+    for the user to `notes`. checks_utf8: reads each text once more to find out whether it is UTF-8;
+    otherwise all texts that are not UTF-16 count as UTF-8. Raises TextError.
     """
     found: list[Piece] = []
     foreign: dict[str, dict[str, str]] = {}  # codec -> name -> excerpt
@@ -96,7 +98,7 @@ def pieces_of(
             elif checks_utf8 and (line := _excerpt_of_windows(file, source.name)):
                 codec = WINDOWS
                 foreign.setdefault(NAMES[codec], {})[source.name] = line
-            stop = os.fstat(file.fileno()).st_size  # 0: a device, or a file of the system itself
+            stop = os.fstat(file.fileno()).st_size  # 0: a device, or a file that the system makes
             if start >= stop:
                 continue
             if not ends:
@@ -104,7 +106,7 @@ def pieces_of(
                 data = end.encode()
                 found.append(Piece(last.number, last.source, 0, len(data), data))
             found.append(Piece(number, source, start, stop, codec=codec))
-            # Of the last bytes, enough for the separator in every encoding, with CR LF.
+            # The last bytes, enough for the separator in every encoding, with CR LF.
             file.seek(max(start, stop - 8 * len(end)))
             ends = unix_lines(file.read().decode(codec, "replace")).endswith(end)
     notes += [encodings.note_on_codec(name, read) for name, read in foreign.items()]
@@ -112,7 +114,9 @@ def pieces_of(
 
 
 def _excerpt_of_windows(file: BinaryIO, name: str) -> str:
-    """An excerpt of a text that is Windows-1252; "" if it is UTF-8. Raises TextError for others."""
+    """An excerpt of a text in Windows-1252; "" if it is UTF-8. Raises TextError for other
+    encodings.
+    """
     file.seek(0)
     at, rest = 0, b""
     while chunk := file.read(CHUNK):
@@ -137,10 +141,9 @@ def read(
     returns: Counter[int] | None = None,
     codes: Codes | None = None,
 ) -> Iterator[Chunk]:
-    """The text in chunks of whole characters, exactly, but for its line ends: nothing else is
-    normalised. returns: counts the carriage returns of each source. codes: gives the symbols of
-    pairs numbers; None: code points. Raises TextError, of which NotUtf8Error for a text that counts
-    as UTF-8.
+    """The text in chunks of whole characters, unchanged except for its line ends. returns: counts
+    the carriage returns of each source. codes: numbers the symbols of pairs; None: code points.
+    Raises TextError, or NotUtf8Error, which is one, for a text that counts as UTF-8 but is not.
     """
     done, size = 0, sum(piece.stop - piece.start for piece in pieces)
     for piece in pieces:
@@ -165,7 +168,7 @@ def read(
                         returns[piece.number] += ends
                     data = text.encode() if ends or codec != UTF_8 else data[:used]
                     points = code_points(text)
-                if codes is not None:  # whole lines
+                if codes is not None:  # codes are of whole lines
                     text = held + data.decode()
                     end = len(text) if at + used == piece.stop else text.rfind("\n") + 1
                     points, held = codes.of(text[:end]), text[end:]
@@ -182,7 +185,7 @@ def measured(
     progress: Progress = no_progress,
     codes: Codes | None = None,
 ) -> Measured:
-    """Reads the text; the first `training` sources are for training. Raises TextError."""
+    """Measures the text; the first `training` sources are for training. Raises TextError."""
     digest, lengths, returns = blake3(), [0] * sources, Counter[int]()
     counts = np.zeros((2, FIRST_CODE + MOST), np.int64)  # only pages that are written take memory
     for number, data, points in read(pieces, progress, returns, codes):
