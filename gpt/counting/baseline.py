@@ -12,16 +12,16 @@ from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Ids
 
 ORDERS = 8
-MOST_VAL = 1_000_000  # characters that are scored
+MOST_VAL = 1_000_000  # characters to score
 
 
 def count_baseline(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) -> Baseline:
     """Mean nats per character of `val` under n-grams of `train`, for the orders 1 … `orders`.
 
-    `val` needs two characters: its first one is only context, as for a GPT. For a long text, the
-    last MOST_CHARACTERS of `train` are counted, and the first MOST_VAL characters of `val` after
-    its first one are scored. The scored text also chooses the best order, which makes the baseline
-    a little too strong, never too weak.
+    `val` needs two characters: its first one is only context, as for a GPT. For a long text, only
+    the last MOST_CHARACTERS of `train` are counted, and only the first MOST_VAL characters of `val`
+    after its first one are scored. The scored text also chooses the best order, which makes the
+    baseline a little too strong, never too weak.
     """
     train, val = train[-MOST_CHARACTERS:], val[: MOST_VAL + 1]
     probabilities = kneser_ney(train, val, vocab_size, orders)
@@ -30,14 +30,14 @@ def count_baseline(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) 
 
 
 def kneser_ney(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) -> Iterator[Array]:
-    """For each order 1 … `orders`: (len(val) − 1,) the probability of each character after the
-    first of `val`, which counts as the continuation of `train`.
+    """(len(val) − 1,) for each order 1 … `orders`: the probability of each character after the
+    first one of `val`. `val` counts as the continuation of `train`.
 
-    The order n counts how often each n-gram occurs, the orders below it how many distinct
-    characters precede each (gpt/counting/expert.py has the formula).
+    Order n counts how often each n-gram occurs; lower orders count how many distinct characters
+    precede each n-gram (gpt/counting/expert.py has the formula).
     """
     text = np.concatenate((train[-orders:], val))
-    first = len(text) - len(val) + 1  # that is scored
+    first = len(text) - len(val) + 1  # the first character to score
     histories = np.zeros(len(text), np.int32)
     lower = np.full(len(text), 1.0 / vocab_size)
     for level in count_levels(train, vocab_size, orders):
@@ -45,20 +45,20 @@ def kneser_ney(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) -> I
         yield _interpolated(level, level.often, histories, grams, lower)[first:]
         lower = _interpolated(level, level.counts, histories, grams, lower)
         histories[0], histories[1:] = -1, grams[:-1]
-        del level, grams  # while the next order is counted
+        del level, grams  # frees them while the next order is counted
 
 
 def _interpolated(
     level: Level, counts: Numbers, histories: Numbers, grams: Numbers, lower: Array
 ) -> Array:
-    """(T,) histories, n-grams (−1 = not in the text) and probabilities under the order below ->
-    (T,) probabilities.
+    """(T,) histories, n-grams (−1 = not in the text) and probabilities of the lower order -> (T,)
+    probabilities.
     """
     if not len(counts):  # the text is shorter than the order
         return lower
     found = discounts(counts)
     size = len(level.children)
-    total, left = np.zeros(size + 1, np.int32), np.zeros(size + 1)  # the last: of history −1
+    total, left = np.zeros(size + 1, np.int32), np.zeros(size + 1)  # last item: history −1
     starts = np.zeros(size + 1, np.int32)
     np.cumsum(level.children, dtype=np.int32, out=starts[1:])
     cuts = starts.searchsorted(range(0, max(1, len(counts)), AT_ONCE)).tolist()

@@ -3,8 +3,8 @@
 P_n(w | h) = (c(hw) − D(c(hw)) + Σ_v D(c(hv)) · P_{n−1}(w | h')) / Σ_v c(hv), where h' is h without
 its first character; P_{n−1}(w | h') alone if nothing followed h; P_0 is uniform over the vocabulary
 (Chen & Goodman 1999). All in float64: a distribution sums to 1 within 1e-12.
-`CachedExpert` computes the same for one text, character by character, with numbers in place of
-short arrays.
+`CachedExpert` computes the same for one text, character by character, with Python numbers in place
+of short arrays.
 Tensor names: T positions or streams, N orders, V vocab_size.
 """
 
@@ -23,17 +23,17 @@ import numpy.typing as npt
 from gpt.counting.tables import MOST_CHARACTERS, Numbers, Trie
 from gpt.vocabulary import Ids
 
-AT_ONCE = 2**16  # n-grams whose chances are computed at the same time
-FALLBACK = (0.5, 1.0, 1.5)  # discounts, if the counts of counts give none
+AT_ONCE = 2**16  # n-grams whose probabilities are computed together
+FALLBACK = (0.5, 1.0, 1.5)  # discounts where the counts of counts give none
 
 Array = npt.NDArray[np.float64]
 
 
 def discounts(counts: Numbers) -> Array:
-    """(4,) what is subtracted from a count of 0, 1, 2, and 3 or more (Chen & Goodman 1999).
+    """(4,) the discounts of counts of 0, 1, 2, and 3 or more (Chen & Goodman 1999).
 
-    counts: of all n-grams of an order. The discounts are 0, ½, 1, 1½ if no n-gram has the count 1,
-    or none 2, or none 3, or none 4, or if a computed discount is not above 0.
+    counts: the counts of all n-grams of an order. The discounts are 0, ½, 1, 1½ if one of the
+    counts 1, 2, 3 and 4 does not occur, or if a computed discount is not above 0.
     """
     n1, n2, n3, n4 = (int(np.count_nonzero(counts == n)) for n in (1, 2, 3, 4))
     found = FALLBACK
@@ -49,9 +49,9 @@ def discounts(counts: Numbers) -> Array:
 class Counted:
     """What counting says about T next characters.
 
-    chances: (T, V) the probability of each. Of the longest history that something followed: depth:
-    (T,) its order; total: (T,) how often it was counted; kinds: (T,) how many distinct characters
-    followed it.
+    chances: (T, V) the probability of each character. The others describe the longest history that
+    was followed by something: depth: (T,) its order; total: (T,) how often it was counted; kinds:
+    (T,) how many distinct characters followed it.
     """
 
     chances: Array
@@ -76,16 +76,16 @@ class Expert:
 
     @property
     def least(self) -> float:
-        """A lower bound of the logarithm of any chance: of the largest total, every order leaves
-        one smallest discount to the order below.
+        """A lower bound of the logarithm of any probability: with the largest total, each order
+        leaves one smallest discount to the order below.
         """
         largest = max(MOST_CHARACTERS, len(self.trie.symbols))
         left = np.log(self.discounts[:, 1:].min(axis=1) / largest)
         return float(left.sum() - np.log(self.vocab_size))
 
     def pruned(self, ids: Ids, starts: Numbers, length: int) -> Expert:
-        """An expert in less memory, which predicts the same after the histories of `histories_at`
-        (gpt/counting/tables.py), and less after others.
+        """An expert that needs less memory. It predicts the same after the histories of
+        `histories_at` (gpt/counting/tables.py), and knows less after others.
         """
         expert = copy(self)
         expert.trie = self.trie.pruned(ids, starts, length)
@@ -101,16 +101,16 @@ class Expert:
             halves = [self.predict(half) for half in np.array_split(histories, 2, axis=1)]
             columns = zip(*(vars(half).values() for half in halves), strict=True)
             return Counted(*map(np.concatenate, columns))
-        # All n-grams of all histories, one after the other: `pair` is the order and position.
+        # All n-grams of all histories, one after the other; `pair` holds their order and position.
         pair = np.repeat(np.arange(orders * count), kinds)
         grams = np.arange(ends[-1]) + (first - ends + kinds)[pair]
         counts = self.trie.counts[grams]
         taken = self.discounts[pair // count, np.minimum(counts, 3)]
         total = np.bincount(pair, counts, orders * count)
         divisor = np.maximum(total, 1)
-        left = np.bincount(pair, taken, orders * count) / divisor  # the share of the order below
+        left = np.bincount(pair, taken, orders * count) / divisor  # the share of the lower order
         left[total == 0] = 1.0
-        below = np.ones((orders + 1, count))  # and what all orders above leave of it
+        below = np.ones((orders + 1, count))  # and what all higher orders leave of it
         np.cumprod(left.reshape(orders, count)[::-1], axis=0, out=below[1:])
         shares = (counts - taken) * (below[-2::-1].ravel() / divisor)[pair]
         cells = pair % count * self.vocab_size + self.trie.symbols[grams]
@@ -128,14 +128,15 @@ class Expert:
         )
 
 
-MOST_KEPT = 2**21  # probabilities: 16 MB
+MOST_KEPT = 2**21  # probabilities to cache: 16 MB
 
 
 class CachedExpert:
-    """Predicts the next character of one text by counting, and keeps the distributions that it
-    computed: short histories return all the time.
+    """Predicts the next character of one text by counting. It keeps the distributions that it
+    computed, as short histories return all the time.
 
-    A text's nodes are its histories of 0, 1, 2 … characters, up to the longest that was counted.
+    The nodes of a text are its last 0, 1, 2 … characters as histories, up to the longest counted
+    one.
     """
 
     def __init__(self, expert: Expert) -> None:
@@ -160,7 +161,7 @@ class CachedExpert:
             order += 1
             first, end = starts[node], starts[node + 1]
             counts = self._counts[first:end].tolist()
-            if not (total := sum(counts)):  # the start or the end of the counted text
+            if not (total := sum(counts)):  # the counted text starts or ends here
                 continue
             one, two, more = self._discounts[order - 1]
             zeros, ones, twos = map(counts.count, (0, 1, 2))
@@ -182,6 +183,6 @@ class CachedExpert:
             first, end = self._starts[node], self._starts[node + 1]
             place = bisect_left(self._symbols, symbol, first, end)
             if place == end or self._symbols[place] != symbol:
-                break  # what is not in the text is in no longer n-gram of it
+                break  # no longer n-gram contains what the text does not contain
             after.append(place + 1)
         return after

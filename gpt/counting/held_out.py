@@ -1,9 +1,9 @@
 """The text that the gate is fitted to: pieces of the training split that the GPT does not learn.
 
-n-grams predict text that was counted far too well, and so does a GPT the text that it has read
-several times. Text just before and after a piece is like it, too: names and subjects repeat, more
-than in new text. So the counts that the gate is fitted with leave out the pieces and a margin
-around each. The counts that predict later include everything.
+n-grams predict counted text far too well, and so does a GPT a text that it has read several times.
+Text just before and after a piece is similar, too: names and subjects repeat, more than in new
+text. So the counts with which the gate is fitted leave out the pieces and a margin around each. The
+counts used later to predict include everything.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy.typing as npt
 from gpt.counting.tables import MOST_CHARACTERS
 from gpt.vocabulary import Ids
 
-PIECES = 8  # evenly distributed, so that the fit does not depend on one place in the text
-MOST = 2**14  # characters in all
+PIECES = 8  # evenly spread, so that the fit does not depend on one place in the text
+MOST = 2**14  # characters in all pieces together
 SHARE = 1 / 20  # of the text, at most
 MARGIN = 1 / 100  # of the text, before and after each piece
 MOST_NUMBERS = 2**22  # probabilities of each expert that are kept for the fit
@@ -35,7 +35,9 @@ class HeldOut:
 
     @staticmethod
     def of(characters: int, vocab_size: int) -> HeldOut:
-        """Of a training split of so many characters, in the part of it that is counted."""
+        """The held-out pieces of a training split of `characters` characters, in the part that is
+        counted.
+        """
         start = max(0, characters - MOST_CHARACTERS)
         counted = characters - start
         held = min(MOST, int(SHARE * counted), MOST_NUMBERS // vocab_size)
@@ -43,7 +45,7 @@ class HeldOut:
 
     @property
     def starts(self) -> npt.NDArray[np.int64]:
-        """Where the pieces begin; none, if the text is too short for them."""
+        """Where the pieces begin; empty if the text is too short for them."""
         if not self.length:
             return np.zeros(0, np.int64)
         first = self.start + (self.period - self.length) // 2
@@ -55,7 +57,7 @@ class HeldOut:
         return self.length * PIECES / self.end
 
     def contains(self, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
-        """Which places of the split are held out."""
+        """Whether each place of the split is held out."""
         first = self.start + (self.period - self.length) // 2
         after = places - first
         inside: npt.NDArray[np.bool_] = (after >= 0) & (after % self.period < self.length)
@@ -66,7 +68,7 @@ class HeldOut:
         return np.asarray(ids[self.start : self.end])
 
     def apart(self, ids: Ids) -> Ids:
-        """The counted part of the split without the pieces and the margins around them."""
+        """The counted part of the split without the pieces and their margins."""
         margin = int(MARGIN * (self.end - self.start))
         away = np.ones(self.end - self.start, np.bool_)
         for first in (self.starts - self.start).tolist():

@@ -1,9 +1,10 @@
-"""The counting expert with its gate, beside a GPT: both predict together, a product of experts.
+"""The counting expert and its gate beside a GPT; they predict together as a product of
+experts.
 
-ln p(w) = a·ln p_GPT(w) + b·ln p_counting(w) − ln Z. The gate gives the weights a and b: they are
-linear in features that do not depend on w, so fitting them is a convex problem (a log-linear
-model), solved by Newton's method. Fitted on text that neither was trained on
-(gpt/counting/held_out.py).
+ln p(w) = a·ln p_GPT(w) + b·ln p_counting(w) − ln Z. The gate gives the weights a and b, linear
+functions of features that do not depend on w. So fitting the gate is a convex problem (a log-linear
+model), which Newton's method solves. It is fitted to text that neither the GPT nor the counts have
+learned (gpt/counting/held_out.py).
 Tensor names: B streams, T positions, N orders, V vocab_size, F features.
 """
 
@@ -27,22 +28,22 @@ from gpt.errors import CheckpointError
 from gpt.storage.model_file import StoredModel
 from gpt.vocabulary import Ids
 
-#: entropy is that of counting's prediction; agreement is the mean of the GPT's log-probabilities,
-#: weighted by counting's probabilities. Both in nats.
+#: entropy: of counting's prediction, in nats; agreement: the mean of the GPT's log-probabilities,
+#: weighted by counting's probabilities, in nats.
 FEATURES = ("1", "entropy", "agreement")
-#: Before they are fitted, the weights are normally distributed around these means, so that a fit to
-#: a few hundred characters stays near them: half of each expert, whatever the features.
+#: Prior of the weights: a normal distribution with these means, so that a fit to a few hundred
+#: characters stays near them. The means give half of each expert, whatever the features.
 USUAL = np.array([[0.5, 0.0, 0.0]] * 2)
 DEVIATION = 0.1
 MOST_WEIGHT = 4.0
 ROUNDS = 30  # most Newton steps
-ENOUGH = 1e-10  # nats that the next step would gain
+ENOUGH = 1e-10  # stop if the next step would gain less, in nats
 
 Logits = npt.NDArray[np.floating[Any]]
 
 
 def parts(characters: int, vocab_size: int) -> Iterator[slice]:
-    """The characters whose probabilities are computed at the same time."""
+    """How many characters' probabilities are computed together."""
     rows = max(1, AT_ONCE // vocab_size)
     return (slice(first, first + rows) for first in range(0, characters, rows))
 
@@ -56,7 +57,7 @@ def log_softmax(logits: Logits) -> Array:
 
 
 def features(counted: Counted, gpt: Logits) -> Array:
-    """What counting says about T characters, (T, V) logits of the GPT -> (T, F) FEATURES."""
+    """What counting says about T characters, and (T, V) logits of the GPT -> (T, F) FEATURES."""
     with np.errstate(invalid="ignore"):
         below = gpt - gpt.max(axis=-1, keepdims=True).astype(np.float64)
     normaliser = np.log(np.exp(below).sum(axis=-1))
@@ -67,16 +68,16 @@ def features(counted: Counted, gpt: Logits) -> Array:
 
 @dataclass(frozen=True)
 class Gate:
-    """weights: (2, F), so that a and b of a position are its features times the two rows."""
+    """The gate. weights: (2, F); a and b of a position are its features times the two rows."""
 
     weights: Array
 
     def scaled(self, factor: float) -> Gate:
-        """The gate with the GPT's weight multiplied by `factor`."""
+        """The same gate, but with the GPT's weight multiplied by `factor`."""
         return Gate(self.weights * [[factor], [1.0]])
 
     def shares(self, features: Array) -> Array:
-        """(T, F) -> (2, T): a and b."""
+        """(T, F) features -> (2, T) a and b."""
         found: Array = np.minimum(np.maximum(self.weights @ features.T, 0.0), MOST_WEIGHT)
         return found
 
@@ -91,22 +92,22 @@ class Gate:
         return rows
 
     def scores(self, gpt: Logits, counting: Array, features: Array) -> Array:
-        """(T, V) logits of the GPT, (T, V) log-probabilities of counting and (T, F) -> (T, V) the
-        logits of the two together.
+        """(T, V) logits of the GPT, (T, V) log-probabilities of counting, (T, F) features -> (T, V)
+        the logits of both together.
         """
         a, b = self.shares(features)[:, :, None]
         scores: Array = a * gpt + b * counting
         return scores
 
 
-#: Weights 0 and 1 everywhere.
+#: A gate with weights a = 0 and b = 1 everywhere: counting alone.
 COUNTING_ALONE = Gate(np.eye(2, len(FEATURES), -1) * [[0], [1]])
 
 
 @dataclass(frozen=True)
 class Block:
-    """A part of the text that the gate is fitted to: (T, V) logits of the GPT and log-probabilities
-    of counting, (T, F) features, and (T,) the ids that came.
+    """A part of the text to which the gate is fitted: (T, V) logits of the GPT and
+    log-probabilities of counting, (T, F) features, and the (T,) ids that follow.
     """
 
     gpt: Logits
@@ -116,7 +117,7 @@ class Block:
 
 
 def fit_gate(blocks: Sequence[Block]) -> Gate:
-    """The gate that is likeliest, given the blocks and how gates are distributed without them."""
+    """The most likely gate, given the blocks and the prior."""
     characters = sum(len(block.ids) for block in blocks)
     precision, weights, step, best = DEVIATION**-2, USUAL, np.zeros_like(USUAL), np.inf
     for _ in range(ROUNDS):
@@ -139,8 +140,8 @@ def fit_gate(blocks: Sequence[Block]) -> Gate:
 
 
 def _derivatives(weights: Array, block: Block) -> tuple[float, Array, Array]:
-    """The summed loss of a block in nats, and its first and second derivatives by the weights,
-    (2F,) and (2F, 2F).
+    """The summed loss of a block in nats, and its first and second derivatives with respect to the
+    weights, (2F,) and (2F, 2F).
     """
     characters, features = len(block.ids), block.features
     a, b = weights @ features.T
@@ -172,14 +173,14 @@ def _derivatives(weights: Array, block: Block) -> tuple[float, Array, Array]:
     )
 
 
-LARGEST_WEIGHT = 1e6  # of a gate in a file; fitted ones are below 10
-LEAST = -600.0  # logarithm of a probability; below −745, float64 has none
+LARGEST_WEIGHT = 1e6  # of a gate in a file; fitted weights are below 10
+LEAST = -600.0  # a log-probability; float64 has no number for exp of less than −745
 
 
 @dataclass(frozen=True)
 class Together:
-    """Of T characters: (T, V) log-probabilities of the GPT, of counting and of both together;
-    (2, T) the weights that the gate gave to the first two; and what counting says.
+    """Predictions of T characters: (T, V) log-probabilities of the GPT, of counting and of both;
+    (2, T) the gate's weights of the first two; and what counting says.
     """
 
     gpt: Array
@@ -197,14 +198,18 @@ class Mixture:
     gate: Gate
 
     def predict(self, logits: Logits, histories: Numbers) -> Together:
-        """(T, V) logits of the GPT and (N, T) histories -> what each predicts, and both."""
+        """(T, V) logits of the GPT and (N, T) histories -> the predictions of both alone and
+        together.
+        """
         counted = self.expert.predict(histories)
         seen = features(counted, logits)
         both = log_softmax(self.gate.scores(logits, counted.logs, seen))
         return Together(log_softmax(logits), counted.logs, both, self.gate.shares(seen), counted)
 
     def losses(self, logits: Logits, histories: Numbers, ids: Ids) -> Array:
-        """As `predict`, and the (T,) ids that followed -> (T,) the losses of both, in nats."""
+        """Does what `predict` does for the (T,) ids that follow -> (T,) the losses of both
+        together, in nats.
+        """
         both = np.empty(len(ids))
         for part in parts(*logits.shape):
             found = log_softmax(self.scores(logits[part], histories[:, part]))
@@ -212,13 +217,13 @@ class Mixture:
         return -both
 
     def scores(self, logits: Logits, histories: Numbers) -> Array:
-        """As `predict` -> (T, V) the logits of both together."""
+        """Does what `predict` does -> (T, V) the logits of both together."""
         counted = self.expert.predict(histories)
         return self.gate.scores(logits, counted.logs, features(counted, logits))
 
     @cached_property
     def cached(self) -> CachedExpert:
-        """The expert, for one text at a time."""
+        """The expert, with a cache for one text."""
         return CachedExpert(self.expert)
 
     def packed(self) -> dict[str, npt.NDArray[Any]]:
@@ -245,22 +250,24 @@ def mixture_of(stored: StoredModel) -> Mixture | None:
 
 
 class Streams:
-    """B texts that continue, and the (N, B) histories of each. alone: without the GPT."""
+    """B texts to continue, and the (N, B) histories of each. alone: counting predicts without the
+    GPT.
+    """
 
     def __init__(self, mixture: Mixture, prompt: Ids, count: int = 1, alone: bool = False) -> None:
-        """All begin with the same (n,) prompt ids."""
+        """All texts begin with the same (n,) prompt ids."""
         self.mixture, self.alone, trie = mixture, alone, mixture.expert.trie
         last = trie.histories(prompt[max(0, len(prompt) - trie.orders + 1) :])[:, -1:]
         self._histories = np.repeat(last, count, axis=1)
 
     def scores(self, logits: Logits) -> Array:
-        """(B, V) logits of the GPT -> (B, V) the logits of what predicts."""
+        """(B, V) logits of the GPT -> (B, V) logits of the prediction."""
         if self.alone:
             return self.mixture.expert.predict(self._histories).logs
         return self.mixture.scores(logits, self._histories)
 
     def append(self, ids: Ids) -> None:
-        """(B,) the characters that were drawn."""
+        """Appends the (B,) characters that were drawn."""
         self._histories = self.mixture.expert.trie.advanced(self._histories, ids)
 
     @property
@@ -270,14 +277,14 @@ class Streams:
 
 
 class OneStream(Streams):
-    """As Streams, for one text: in a third of the time."""
+    """Does what Streams does, for one text and in a third of the time."""
 
     def __init__(self, mixture: Mixture, prompt: Ids, alone: bool = False) -> None:
         self.mixture, self.alone, self._nodes = mixture, alone, [0]
         self.append(prompt[1 - mixture.expert.trie.orders :])  # earlier ones are in no history
 
     def scores(self, logits: Logits) -> Array:
-        """(1, V) logits of the GPT -> (1, V) the logits of what predicts."""
+        """(1, V) logits of the GPT -> (1, V) logits of the prediction."""
         chances = self.mixture.cached.predict(self._nodes)
         counting: Array = np.log(chances)
         if self.alone:
@@ -293,7 +300,7 @@ class OneStream(Streams):
         return counting[None]
 
     def append(self, ids: Ids) -> None:
-        """(n,) the characters that were drawn, one after the other."""
+        """Appends the (n,) characters that were drawn, one after the other."""
         for symbol in ids.tolist():
             self._nodes = self.mixture.cached.followed(self._nodes, symbol)
 
@@ -307,9 +314,9 @@ class OneStream(Streams):
 
 
 def continued(mixture: Mixture | None, ids: Ids, config: SampleConfig) -> Streams | None:
-    """What counts beside the GPT after (n,) ids, config.n times; None if the GPT predicts alone.
+    """The counting streams of config.n texts after (n,) ids; None if the GPT predicts alone.
 
-    Raises ConfigError if `config.only` asks for a counting expert that there is not.
+    Raises ConfigError if `config.only` asks for a counting expert and the model has none.
     """
     require(
         mixture is not None or config.only != "counting",

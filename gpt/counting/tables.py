@@ -1,8 +1,8 @@
 """Which n-grams a text has, and how often: one trie, breadth first.
 
-Its nodes are histories: node 0 is the empty one, and node 1 + g is n-gram number g as the history
-of longer n-grams. Counting sorts the text once for each order. Knows ids and counts, no files and
-no probabilities.
+Its nodes are histories: node 0 is the empty one, and node 1 + g is n-gram number g, seen as the
+history of longer n-grams. Counting sorts the text once for each order. Knows ids and counts, no
+files and no probabilities.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from gpt.vocabulary import Ids
 
-MOST_CHARACTERS = 2**21  # that are counted
-MOST_GRAMS = 2**22  # that a trie may have: about 20 MB of file
+MOST_CHARACTERS = 2**21  # characters to count
+MOST_GRAMS = 2**22  # n-grams in a trie: about 20 MB of file
 
-AT_ONCE = 2**18  # numbers that are computed at the same time; more take memory and save no time
+AT_ONCE = 2**18  # numbers computed together; more take memory and save no time
 
 Numbers = npt.NDArray[np.integer[Any]]
 
@@ -31,9 +31,9 @@ Numbers = npt.NDArray[np.integer[Any]]
 class Level:
     """The distinct n-grams of one order, sorted by history, then by last character.
 
-    symbols: (G,) the last character of each. often: (G,) how often it occurs. counts: (G,) how many
-    distinct characters precede it; at the last order, how often it occurs. children: (H,) how many
-    there are with each history, which is an n-gram of the order below.
+    symbols: (G,) the last character of each n-gram. often: (G,) how often it occurs. counts: (G,)
+    how many distinct characters precede it; at the last order, how often it occurs. children: (H,)
+    the number of n-grams with each history, which is an n-gram of the order below.
     """
 
     symbols: Numbers
@@ -55,9 +55,9 @@ class Level:
 class Trie:
     """The n-grams of the orders 1 … N, in this order.
 
-    symbols: (G,) the last character of each of the G n-grams. counts: (G,) see Level. starts:
-    (G + 3,): the n-grams with history h have the numbers starts[h] to starts[h + 1] − 1. ends:
-    (N + 1,): ends[k] n-grams have the orders 1 to k.
+    symbols: (G,) the last character of each n-gram. counts: (G,) see Level. starts: (G + 3,): the
+    n-grams with history h have the numbers starts[h] to starts[h + 1] − 1. ends: (N + 1,): ends[k]
+    n-grams have the orders 1 to k.
     """
 
     symbols: Numbers
@@ -71,17 +71,21 @@ class Trie:
 
     @property
     def unseen(self) -> int:
-        """The node of all histories that the text does not have: nothing follows them."""
+        """The node that stands for all histories that the text does not have: nothing follows
+        it.
+        """
         return len(self.symbols) + 1
 
     def follow(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
-        """(…, T) histories and (T,) next characters -> (…, T) the histories with the characters."""
+        """(…, T) histories and (T,) next characters -> (…, T) histories that end with these
+        characters.
+        """
         grams = _find(self.starts, self.symbols, histories, ids)
         return np.where(grams < 0, self.unseen, grams + 1)
 
     def histories(self, ids: Numbers) -> npt.NDArray[np.int64]:
         """(…, T) ids -> (N, …, T + 1) the histories of 0 to N − 1 characters before each character,
-        and after the last. An id of −1 stands for a character that the text does not have.
+        and after the last one. The id −1 stands for a character that the text does not have.
         """
         shape = (self.orders, *ids.shape[:-1], ids.shape[-1] + 1)
         found = np.full(shape, self.unseen, np.int64)
@@ -91,14 +95,14 @@ class Trie:
         return found
 
     def histories_at(self, ids: Ids, starts: Numbers, length: int) -> npt.NDArray[np.int64]:
-        """(n,) ids and (B,) starts -> (N, B · length) the histories before the `length` characters
-        from each start on.
+        """(n,) ids and (B,) starts -> (N, B · length) the histories before each of the `length`
+        characters from each start on.
         """
         return self._around(ids, starts, length)[..., self.orders - 1 :].reshape(self.orders, -1)
 
     def _around(self, ids: Ids, starts: Numbers, length: int) -> npt.NDArray[np.int64]:
-        """As `histories_at` -> (N, B, N − 1 + length) also before the N − 1 characters before each
-        start, within these.
+        """Like `histories_at` -> (N, B, N − 1 + length), including the N − 1 places before each
+        start; histories reach back to the first of these places only.
         """
         places = np.asarray(starts)[:, None] + np.arange(1 - self.orders, length - 1)
         rows = np.where(places < 0, -1, np.asarray(ids[np.maximum(places, 0)]).astype(np.int64))
@@ -111,7 +115,7 @@ class Trie:
         return after
 
     def pruned(self, ids: Ids, starts: Numbers, length: int) -> Trie:
-        """The trie with only those n-grams that continue the histories of `histories_at`."""
+        """The trie with only the n-grams that continue histories of `histories_at`."""
         nodes = np.unique(self._around(ids, starts, length))
         nodes = nodes[self.starts[nodes + 1] > self.starts[nodes]]
         first = self.starts[nodes]
@@ -124,7 +128,7 @@ class Trie:
 
     def packed(self) -> dict[str, Numbers]:
         """The trie as three arrays of the smallest types: symbols, counts, and the number of
-        n-grams with each history of less than N characters.
+        n-grams that each history of less than N characters has.
         """
         children = np.diff(self.starts[: self.ends[-2] + 2])
         arrays = {"symbols": self.symbols, "counts": self.counts, "children": children}
@@ -132,8 +136,8 @@ class Trie:
 
 
 def unpacked(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Trie:
-    """The trie of three arrays, of at most so many orders. Raises ValueError if no text has such
-    n-grams. Takes time and memory in proportion to the arrays.
+    """The trie from these three arrays, with at most `orders` orders. Raises ValueError if no text
+    has such n-grams. Takes time and memory in proportion to the arrays.
     """
     symbols, counts, children = (arrays[name] for name in ("symbols", "counts", "children"))
     grams, nodes = len(symbols), len(children)
@@ -142,11 +146,12 @@ def unpacked(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Tri
     starts = _starts(children, grams)
     ends = [0]
     while ends[-1] < grams and len(ends) <= orders:
-        # The histories of the next order are the node of the last n-gram so far and those before.
+        # The histories of the next order: the node of the last n-gram so far, and the nodes before
+        # it.
         ends.append(int(starts[min(ends[-1] + 1, nodes)]))
     if ends[-1] != grams or nodes != ends[-2] + 1:
         raise ValueError("the n-grams and their histories do not match")
-    # Each distinct character before an n-gram makes a longer n-gram of it.
+    # Each distinct character before an n-gram makes a longer n-gram.
     *sums, last = (int(counts[a:b].sum(dtype=np.int64)) for a, b in pairwise(ends))
     if sums != np.diff(ends[1:]).tolist() or last > MOST_CHARACTERS:
         raise ValueError("no text has n-grams with these counts")
@@ -154,7 +159,7 @@ def unpacked(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Tri
     np.greater(symbols[1:], symbols[:-1], out=ascending[:-1])
     for first in range(0, nodes, AT_ONCE):
         history = slice(first, min(first + AT_ONCE, nodes))
-        ascending[starts[history] - 1] = True  # the last n-gram before its own; −1: the last one
+        ascending[starts[history] - 1] = True  # of the history before; −1: the last
     if not ascending.all() or int(symbols.max()) >= vocab_size:
         raise ValueError("the n-grams are not in order")
     return Trie(symbols, counts, starts, ends)
@@ -190,9 +195,9 @@ def _starts(children: Numbers, grams: int) -> npt.NDArray[np.int32]:
 def count_levels(
     ids: Ids, vocab_size: int, orders: int, most: int | None = None
 ) -> Iterator[Level]:
-    """As `count`, one order at a time.
+    """Does what `count` does, but yields one order at a time.
 
-    most: n-grams of all orders together; the first order that would exceed it is not counted.
+    most: n-grams of all orders together; the first order that would exceed this is not counted.
     """
     text = np.asarray(ids[-MOST_CHARACTERS:])
     ends: Numbers = np.zeros(len(text) + 1, np.int32)  # number of the n-gram before each place
@@ -218,11 +223,11 @@ def count_levels(
 def _sort(
     ends: Numbers, text: Ids, start: int, vocab_size: int, histories: int
 ) -> tuple[Level, Numbers, Numbers]:
-    """ends: (characters + 1,) the number of the history before each place. -> The n-grams that end
-    at `start` or later; (characters + 1,) the number of the one before each place; (G,) the place
-    where each one ends first.
+    """Sorts the n-grams of the next order. ends: (characters + 1,) the number of the history before
+    each place. Returns the n-grams that end at `start` or later; (characters + 1,) the number of
+    the n-gram before each place; (G,) the first place where each n-gram ends.
 
-    Works in place: this is the most memory that a training on a small model takes.
+    Works in place, as nothing in a training of a small model takes more memory.
     """
     # History, character and place in one number of at most 63 bits: sorting it sorts all three.
     bits, size = np.uint64(max(1, (len(text) - 1).bit_length())), np.uint64(vocab_size)
@@ -258,8 +263,8 @@ def _sort(
 
 
 def release() -> None:
-    """Returns memory of freed arrays to the system: glibc keeps it for later ones, in all threads
-    together more than counting needs.
+    """Returns memory of freed arrays to the system: glibc keeps it for later arrays, for all
+    threads together more than counting needs.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim:
@@ -275,14 +280,14 @@ def _tally(numbers: Numbers, size: int) -> Numbers:
 
 
 def _smallest(numbers: Numbers) -> Numbers:
-    """The same numbers (none negative) in the smallest unsigned type that holds them."""
+    """The same numbers (none is negative) in the smallest unsigned type that holds them."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))), copy=False)
 
 
 def _find(starts: Numbers, symbols: Numbers, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
     """(…, T) histories and (T,) next characters -> (…, T) indices of the n-grams; −1 = none.
 
-    A binary search in all of the histories at the same time, as sorted keys would take memory.
+    A binary search in all histories at the same time, as sorted keys would take memory.
     """
     found, end = starts[histories].astype(np.int64), starts[histories + 1]
     for bit in reversed(range(int((end - found).max(initial=0)).bit_length())):
