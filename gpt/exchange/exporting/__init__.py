@@ -1,1 +1,1 @@
-"""Models of gptx become files of other programs."""
+"""Exports models of gptx as files for other programs."""

@@ -1,7 +1,8 @@
-"""The two architectures of the library transformers that compute what a GPT of gptx computes.
+"""The two architectures of the library transformers that can compute what a GPT of gptx
+computes.
 
-The numbers of an export are the model's own: rows in another order, and zeros for biases that the
-model does not have. No number is computed.
+An export holds the model's own numbers: some rows are reordered, and missing biases become zeros.
+Nothing is computed.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ EXPORTED: dict[str, tuple[Any, ...]] = {
 class Architecture:
     """One architecture. kind: the `model_type` of config.json; name: the class.
 
-    settings: its values of config.json. outside: module outside the blocks -> its name in the
-    export. block: the beginning of a block's names; inside: module of a block -> its name.
-    transposed: whether linear layers store (in, out).
+    settings: values for config.json. outside: a module outside the blocks -> its name in the
+    export. block: how a block's names begin; inside: a module of a block -> its name. transposed:
+    whether linear layers store (in, out).
     """
 
     kind: str
@@ -56,7 +57,7 @@ class Architecture:
     transposed: bool
 
     def config(self, config: ModelConfig, tensors: Tensors) -> dict[str, Any]:
-        """The content of config.json. tensors: of the model."""
+        """The content of config.json. tensors: the model's."""
         return {
             "architectures": [self.name],
             "model_type": self.kind,
@@ -64,12 +65,13 @@ class Architecture:
             **self.settings(config),
             "tie_word_embeddings": config.tied,
             "dtype": str(tensors["token_embedding.weight"].dtype),
-            # No character begins, ends or pads a text; the architecture's defaults are other ids.
+            # No character begins, ends or pads a text; the architecture's defaults would be other
+            # ids.
             **{f"{role}_token_id": None for role in ("bos", "eos", "pad")},
         }
 
     def tensors(self, config: ModelConfig, tensors: Tensors) -> Iterator[tuple[str, Array]]:
-        """Name and numbers of each tensor of the export. tensors: of the model."""
+        """Name -> numbers of each tensor of the export. tensors: the model's."""
         for module in ("token_embedding", "position", "lm_head"):
             if f"{module}.weight" in tensors:
                 yield f"{self.outside[module]}.weight", tensors[f"{module}.weight"]
@@ -91,7 +93,7 @@ class Architecture:
 def architecture_of(config: ModelConfig) -> Architecture:
     """The architecture that computes what this model computes.
 
-    Raises ConfigError that says what can be exported, and which options of the model cannot.
+    Raises ConfigError, which says what can be exported and which options of the model cannot.
     """
     values = {name: getattr(config, name) for name in EXPORTED}
     if differs := {name: it for name, it in values.items() if it not in EXPORTED[name]}:
@@ -107,7 +109,7 @@ def architecture_of(config: ModelConfig) -> Architecture:
 def _rotary_rows(config: ModelConfig) -> npt.NDArray[np.intp]:
     """(3C,) the rows of qkv in the order of GPT-NeoX: query, key and value alternate between heads.
 
-    gptx turns coordinates 2d and 2d + 1 of a head together, transformers d and d + D/2.
+    gptx rotates coordinates 2d and 2d + 1 of a head together, transformers d and d + D/2.
     """
     heads, size = config.n_head, config.head_size
     rows = np.arange(3 * config.n_embd).reshape(3, heads, size)
@@ -143,7 +145,7 @@ def _gpt_neox(config: ModelConfig) -> dict[str, Any]:
         "hidden_dropout": config.dropout,
         "attention_bias": True,
         "use_parallel_residual": False,
-        # Releases before 5 read the first two, later ones the last.
+        # Releases before 5 read the first two of these, later ones the last.
         "rotary_pct": 1.0,
         "rotary_emb_base": ROTARY_BASE,
         "rope_parameters": {

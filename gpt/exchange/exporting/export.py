@@ -32,15 +32,15 @@ from gpt.vocabulary import Vocabulary
 from gpt.words import printable
 
 CARD, MARK = "README.md", "\n- gptx\n"  # the card's name, and a line of its front matter
-#: How the file of weights begins, after the length of its header.
+#: The start of the file of weights, after the length of its header.
 WEIGHTS_BEGIN = b'{"__metadata__":{"format":"pt"}'
 
 
 @dataclass(frozen=True)
 class Losses:
-    """nats: per character, of the model as gptx opens it; gpt: of the GPT alone, which is what an
-    export contains; None: the model does not count, so both are the same. characters: how many were
-    predicted, where: of which text.
+    """nats: the loss per character of the model as gptx opens it. gpt: the loss of the GPT alone,
+    which is what an export contains; None: the model does not count, so both are the same.
+    characters: how many were predicted, where: in which text.
     """
 
     nats: float
@@ -55,7 +55,9 @@ class Losses:
 
     @property
     def note(self) -> str:
-        """For a model that counts: what the export leaves out, and what that costs."""
+        """For a model that counts: what the export leaves out, and how much that raises the
+        loss.
+        """
         return (
             "the export contains the GPT without its counts of n-grams: its loss is "
             f"{self.exported:.4f} nats per character ({self.exported / math.log(2):.3f} bits), "
@@ -84,7 +86,7 @@ def losses_of(model: TrainedGPT) -> Losses | None:
 @dataclass(frozen=True)
 class Exported:
     """What an export wrote. path: the folder; architecture: the class in transformers; files: name
-    -> bytes. losses: of a model that counts, whose export has the GPT alone; None for other models.
+    -> bytes. losses: for a model that counts, whose export has the GPT alone; else None.
     """
 
     path: Path
@@ -94,7 +96,7 @@ class Exported:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """The bytes of all files together."""
         return sum(self.files.values())
 
     @property
@@ -104,7 +106,7 @@ class Exported:
 
     @property
     def record(self) -> dict[str, Any]:
-        """For JSON. The losses are in nats per character."""
+        """The export for JSON. The losses are in nats per character."""
         known = self.losses
         losses = {"gpt": known.exported, "with_counting": known.nats} if known else None
         return {
@@ -119,9 +121,9 @@ class Exported:
 def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Exported:
     """Writes the model into a folder that `transformers` opens.
 
-    force: replace an earlier export; other files of its folder stay. Raises ConfigError for a model
-    with an encoder, for one that no architecture of transformers computes, and for a path that
-    exists (with force: for one that is no earlier export); StorageError.
+    force: replace an earlier export; other files in its folder stay. Raises ConfigError for a model
+    with an encoder, for a model that no architecture of transformers computes, and for a path that
+    exists (with force: that is no earlier export); StorageError.
     """
     path = Path(path)
     require_decoder_only(model.config, "export")
@@ -160,7 +162,7 @@ def _check_replaceable(folder: Path) -> None:
 
 
 def _check_outside_runs(path: Path) -> None:
-    """Raises ConfigError for a run, a step, and any place in them."""
+    """Raises ConfigError for a run, a step, and any folder in them."""
     with files.storage_errors(f"write {path}"):
         real = Path(os.path.realpath(path))
         inside = (real / MANIFEST).exists()
@@ -180,14 +182,16 @@ def _begins(path: Path, place: int, content: bytes) -> bool:
 
 
 def _is_folder(path: Path) -> bool | None:
-    """None: there is nothing of this name. Raises StorageError for an impossible name."""
+    """Whether the path is a folder; None if nothing has this name. Raises StorageError for an
+    impossible name.
+    """
     with files.storage_errors(f"write {path}"):
         os.stat(path.parent)
         return os.path.isdir(path) if os.path.lexists(path) else None
 
 
-#: No token of the vocabulary, as it has several characters: a character that the model does not
-#: know is then an error, as in gptx, and is not silently left out.
+#: This text is no token, as it has several characters. So a character that the model does not know
+#: is an error, as in gptx, and is not left out silently.
 UNKNOWN = "<unknown>"
 
 
@@ -258,8 +262,8 @@ print(tokenizer.decode(model.generate(**prompt, max_new_tokens={new})[0]))
 
 
 def card(model: TrainedGPT, architecture: Architecture, found: Losses | None) -> str:
-    """The card as Markdown. The text and the origin are those of the model's run; a model file
-    without its run has none.
+    """The card as Markdown. Its text and origin are those of the model's run; a model file without
+    its run has neither.
     """
     config, manifest = model.config, model.recorded
     prompt, size = model.example(), f"{config.block_size:,} characters"
@@ -298,7 +302,7 @@ def _origin(manifest: Manifest | None) -> str:
 
 
 def _text(manifest: Manifest | None) -> str:
-    """Names of the sources without their folders, and how long the text is; "" if not known."""
+    """Names of the sources without their folders, and the length of the text; "" if unknown."""
     if not manifest or not manifest.corpus.digest:
         return ""
     corpus = manifest.corpus
@@ -339,7 +343,9 @@ def files_of(
 
 
 def _generation(longest: int) -> dict[str, Any]:
-    """generation_config.json: gptx's temperature, and half a context of new characters."""
+    """The content of generation_config.json: gptx's temperature, and half a context of new
+    characters.
+    """
     no_tokens = {f"{role}_token_id": None for role in ("bos", "eos", "pad")}
     return {
         "do_sample": True,

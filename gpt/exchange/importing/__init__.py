@@ -1,1 +1,1 @@
-"""Models of other programs become runs of gptx."""
+"""Imports models of other programs as runs of gptx."""

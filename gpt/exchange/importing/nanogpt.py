@@ -1,8 +1,8 @@
-"""nanoGPT's character models, ckpt.pt of its train.py and meta.pkl of its prepare.py, become runs
-that every command opens.
+"""Makes runs that every command opens from nanoGPT's character models: ckpt.pt of its train.py and
+meta.pkl of its prepare.py.
 
-Neither file is executed: pickles.py reads both. The run has one checkpoint, without the state of an
-optimizer: it cannot be resumed. If the text that the model was trained on is known, commands find
+Neither file is executed: pickles.py reads both. The run has one checkpoint without an optimizer
+state, so it cannot be resumed. If the text that the model was trained on is known, commands find
 its validation split as in any run.
 """
 
@@ -43,20 +43,20 @@ from gpt.words import printable, shown
 
 WHAT = "a nanoGPT checkpoint"
 _SIZES = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
-#: Names in nanoGPT, which are GPT-2's -> names here.
+#: Names in nanoGPT, which are GPT-2's -> names in gptx.
 _OUTSIDE = {name.removeprefix("transformer."): ours for ours, name in GPT2.outside.items()}
 _IN_BLOCK = {name: ours for ours, name in GPT2.inside.items()}
 _BLOCK = re.compile(r"h\.(0|[1-9][0-9]{0,2})\.(.+)")
-#: The causal mask, a constant, with releases of torch that have no fast kernel for attention.
+#: The causal mask, a constant that releases of torch without a fast attention kernel store.
 _MASK = ".attn.bias"
 
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model of another program, as a model of gptx: ready to be saved.
+    """A model of another program in gptx's form, ready to be saved.
 
     tensors: as ModelConfig.shapes() lists them, float32. characters: of all ids, in code point
-    order. origin: where it comes from, for people. stem: for the name of its run.
+    order. origin: where the model comes from, for people. stem: the start of its run's name.
     """
 
     config: ModelConfig
@@ -68,9 +68,10 @@ class ImportedModel:
 
 
 def read_nanogpt(path: Path, meta: Path | None = None) -> tuple[ImportedModel, Path]:
-    """A checkpoint as a model of gptx, and the path of its meta.pkl.
+    """A checkpoint in gptx's form, and the path of its meta.pkl.
 
-    meta: None searches for it. Raises ForeignModelError that names what is missing or wrong.
+    meta: the path; None searches for it. Raises ForeignModelError, which names what is missing or
+    wrong.
     """
     checkpoint = read_torch(path, WHAT)
     try:
@@ -104,7 +105,7 @@ def read_nanogpt(path: Path, meta: Path | None = None) -> tuple[ImportedModel, P
 
 
 def _parts(checkpoint: Any) -> tuple[Any, dict[str, int], dict[str, Any]]:
-    """The state dict, the sizes of the model, and what is known of the training.
+    """The state dict, the sizes of the model, and what the file says about the training.
 
     Raises ValueError for anything but a dict as train.py saves it.
     """
@@ -131,7 +132,9 @@ def _parts(checkpoint: Any) -> tuple[Any, dict[str, int], dict[str, Any]]:
 
 
 def _loss(value: Any) -> float | None:
-    """nanoGPT stores a tensor of one number; before the first evaluation, a very large number."""
+    """A loss, which nanoGPT stores as a tensor; before the first evaluation, it is a very large
+    number.
+    """
     if isinstance(value, StoredTensor) and not value.shape:
         value = value.read().item()
     loss = value if type(value) is float else math.inf
@@ -191,10 +194,11 @@ def _characters(meta: Any) -> list[str]:
 
 
 def _rename(state: object, limit: int) -> dict[str, Tensor]:
-    """The parameters of a state dict, without masks. limit: bytes that they may have in all.
+    """The parameters of a state dict, without masks. limit: the bytes that they may have in
+    all.
 
-    Raises ValueError for what is no parameter of GPT-2, for two that have one name here, and for a
-    tensor that is not stored as a whole: one number can stand for as many as a file claims.
+    Raises ValueError for what is no parameter of GPT-2, for two that get the same name, and for a
+    tensor that is not stored whole: one stored number could stand for any number of them.
     """
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise ValueError("its weights are not a dict of tensors")
@@ -238,7 +242,7 @@ def _is_tied(tensors: Mapping[str, Tensor]) -> bool:
 def _fit(
     tensors: Mapping[str, Tensor], config: ModelConfig, order: Sequence[int]
 ) -> dict[str, Tensor]:
-    """The parameters that the config needs, float32, in its order.
+    """The parameters that the config needs, as float32, in its order.
 
     order: the ids of the characters in code point order. Raises ValueError for a missing, unknown
     or misshapen tensor, and for numbers that are not finite.
@@ -266,10 +270,10 @@ UNKNOWN_CORPUS = CorpusId(digest="", characters=0, sources=())
 
 
 def corpus_of(model: ImportedModel, name: str, data: Path, guessed: bool) -> Corpus:
-    """The text that the model was trained on, encoded in `data`; nanoGPT, too, validates on its
+    """The text that the model was trained on, encoded in `data`; nanoGPT, too, validates on the
     last tenth.
 
-    guessed: the file may be another text; then it must have all characters of the model. Raises
+    guessed: the file may be another text, so it must have all characters of the model. Raises
     TextError, StorageError.
     """
     vocabulary = Vocabulary(model.characters)
@@ -285,10 +289,11 @@ def corpus_of(model: ImportedModel, name: str, data: Path, guessed: bool) -> Cor
 def save(
     model: ImportedModel, checkpoints: Path, name: str | None, corpus: Corpus | None
 ) -> Checkpoint:
-    """A new run with the model. corpus: what it was trained on, from `corpus_of`, if known.
+    """Saves the model as a new run. corpus: what it was trained on, from `corpus_of`, if
+    known.
 
-    Raises ConfigError if the name is taken, NumericsError if numpy computes other logits than
-    torch, StorageError.
+    Raises ConfigError if the name is taken, NumericsError if numpy and torch compute different
+    logits, StorageError.
     """
     vocabulary, train = Vocabulary(model.characters), TrainConfig(steps=max(1, model.step))
     if corpus is None:
@@ -321,7 +326,7 @@ def save(
 
 
 def _written(model: ImportedModel, vocabulary: Vocabulary) -> str:
-    """A text of the model itself, which stands in for a validation split that is not known."""
+    """A text that the model writes; it stands in for an unknown validation split."""
     tensors = {name: tensor.numpy() for name, tensor in model.tensors.items()}
     decoder = CachedDecoder(Reader(model.config, tensors))
     config = SampleConfig(length=EXCERPT_LENGTH)

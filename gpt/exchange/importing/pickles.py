@@ -11,7 +11,7 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any
 
-LONGEST = 2**19  # bytes; what they build may take a hundred times as many
+LONGEST = 2**19  # bytes of a pickle; what it builds may take a hundred times as many
 LONGEST_NAME = 100  # characters of a function's full name
 MOST_ARGUMENTS = 8
 
@@ -32,10 +32,11 @@ def plain_value(
     """The value of a pickle of protocol 2 or later: None, a number, a text, or a dict, list or
     tuple of these. Keys of dicts are texts and small whole numbers.
 
-    known: what stands for the function or class of a full name; None: nothing does. stored: what
-    stands for a value that is stored outside the pickle. A part may stand in many places, to any
-    depth: never compare, hash, copy or show a part before its type is known. Raises ValueError for
-    any other content, for damaged data and for more than LONGEST bytes.
+    known: returns what stands for the function or class with a full name; None: nothing does.
+    stored: returns what stands for a value that is stored outside the pickle. A part may occur in
+    many places, and parts may be nested deeply: never compare, hash, copy or show a part before its
+    type is known. Raises ValueError for any other content, for damaged data and for more than
+    LONGEST bytes.
     """
     if len(data) > LONGEST:
         raise ValueError(f"it has more than {LONGEST:,} bytes")
@@ -47,12 +48,12 @@ def plain_value(
         return unpickler.load()
     except ValueError:
         raise
-    except Exception as error:  # damaged data can raise almost any
+    except Exception as error:  # damaged data can raise almost any exception
         raise ValueError("it is damaged, or has more than dicts, texts and numbers") from error
 
 
 def _fill(unpickler: Any, items: list[Any]) -> None:
-    """Fills the dict on top of the stack. Other keys could take long to hash, or to compare."""
+    """Fills the dict on top of the stack. Other keys could take long to hash or to compare."""
     for key in items[::2]:
         if type(key) is not str and not (type(key) is int and -(2**31) <= key < 2**31):
             raise ValueError("it has a key that is neither a text nor a small whole number")
@@ -74,7 +75,7 @@ class _Unpickler(pickle._Unpickler):
         pickle.SETITEM[0]: lambda self: _fill(self, [self.stack.pop(-2), self.stack.pop()]),
         pickle.SETITEMS[0]: lambda self: _fill(self, self.pop_mark()),
         pickle.REDUCE[0]: _call,
-        pickle.BUILD[0]: lambda self: self.stack.pop(),  # attributes of a dict
+        pickle.BUILD[0]: lambda self: self.stack.pop(),  # the attributes of a dict
     }
 
     def find_class(self, module: str, name: str) -> Any:

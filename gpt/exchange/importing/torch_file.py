@@ -1,7 +1,8 @@
 """Reads what nanoGPT's train.py has saved, without torch.load: float32 tensors, dicts, lists, texts
 and numbers.
 
-Nothing of the file is called, and a tensor is read only when its name and size are known.
+No function that the file names is called, and a tensor is read only when its name and size are
+known.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from gpt.exchange.importing.pickles import LONGEST, plain_value
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A float32 tensor in a file, not yet read: a whole record. shape: of numbers > 0."""
+    """A float32 tensor in a file, not yet read; it fills a whole record. shape: its sizes,
+    all > 0.
+    """
 
     path: Path
     record: zipfile.ZipInfo
@@ -36,11 +39,11 @@ class StoredTensor:
         return math.prod(self.shape) * torch.float32.itemsize
 
     def read(self) -> Tensor:
-        """The numbers. Raises ValueError, OSError."""
+        """Reads the numbers. Raises ValueError, OSError."""
         data = bytearray(self.nbytes)
         with open(self.path, "rb") as file:
             file.seek(self.record.header_offset + 26)
-            lengths = [int.from_bytes(file.read(2), "little") for _ in "ab"]  # of name and padding
+            lengths = [int.from_bytes(file.read(2), "little") for _ in "ab"]  # name, padding
             file.seek(self.record.header_offset + 30 + sum(lengths))
             if file.readinto(data) < len(data):
                 raise ValueError("it is damaged")
@@ -48,10 +51,10 @@ class StoredTensor:
 
 
 def read_torch(path: Path, what: str) -> Any:
-    """The content of a file. A float32 tensor that is stored as a whole is a StoredTensor, any
-    other one is None. what: it should be, for errors.
+    """The content of a file. A float32 tensor that is stored whole becomes a StoredTensor, any
+    other tensor None. what: the expected content, for errors.
 
-    Raises ForeignModelError for a file of another format, for a damaged one, and for one whose
+    Raises ForeignModelError for a file of another format, for a damaged file, and for a file whose
     pickle would call a function that builds no tensor.
     """
     try:
@@ -70,22 +73,23 @@ def read_torch(path: Path, what: str) -> Any:
 
 
 def refused(path: Path, what: str, reason: str) -> ForeignModelError:
-    """The error for a file that is not what it should be."""
+    """The error for a file that does not have the expected content."""
     return ForeignModelError(f"not {what}: {path} ({reason})")
 
 
 class _Bounded(io.FileIO):
-    """A file of which little is read at once: the table of a zip archive may have any size."""
+    """A file that refuses large reads: the table of a zip archive may claim any size."""
 
     def read(self, size: int | None = -1) -> bytes:
         return super().read(LONGEST + 1 if size is None or size < 0 else min(size, LONGEST + 1))
 
 
 def _contents(path: Path, archive: zipfile.ZipFile) -> tuple[bytes, Callable[[Any], Any]]:
-    """The pickle of an archive, and what returns a tensor of the archive for the pickle.
+    """The pickle of an archive, and a function that returns the archive's tensors for the
+    pickle.
 
-    Raises ValueError, LookupError for an archive that torch.save has not written: it compresses
-    nothing, so that nothing is larger than the file.
+    Raises ValueError or LookupError for an archive that torch.save has not written. It compresses
+    nothing, so nothing may be larger than the file.
     """
     entries, size = archive.infolist(), os.path.getsize(path)
     for each in entries:
@@ -125,7 +129,7 @@ def _tensor(storage: Any, start: Any, shape: Any, strides: Any, *_: Any) -> Stor
 
 
 def _known(name: str) -> Any:
-    """What stands for a function or type that torch.save names; None: nothing."""
+    """What stands for a function or type that torch.save names; None for unknown ones."""
     return _STAND_INS.get(name, _nothing if name.startswith("torch.") else None)
 
 
