@@ -1,6 +1,7 @@
-"""Several runs side by side: a table of what differs and of their losses, and their curves.
+"""Compares several runs: a table of their losses and of the options that differ, and their
+curves.
 
-Each row of the table has a letter, which also names its curve: a drawing needs no colours.
+Each row of the table has a letter, which also marks its curve, so a drawing needs no colours.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ from gpt.words import counted, duration, measured_on, millions, ordinal
 
 Array = npt.NDArray[np.float64]
 
-#: Options that the clock decides in a run with a time budget: they are results, like its losses.
+#: Options that the clock sets in a run with a time budget: they are results, like its losses.
 TIMED = ("steps", "step_plan", "evaluations")
-#: Not options of a recipe: split and val_fraction choose the validation text, the machine's speed
-#: decides eval_part, and the corpus decides vocab_size.
+#: Options that are not part of a recipe: split and val_fraction choose the validation text, the
+#: machine's speed sets eval_part, and the corpus sets vocab_size.
 OF_TEXT = ("split", "val_fraction", "eval_part", "vocab_size")
-LONGEST = 16  # cells of an option's value
+LONGEST = 16  # cells for an option's value
 
 
 def recipe_of(manifest: Manifest) -> dict[str, Any]:
-    """Every option of the recipe by its name, the seed included; from: the model that the run
+    """Every option of the recipe by name, including the seed. "from" names the model that the run
     started with, "" for random weights.
     """
     values: dict[str, Any] = {**vars(manifest.model), **vars(manifest.train)}
@@ -62,7 +63,7 @@ def recipe_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def validation_of(manifest: Manifest) -> tuple[Any, ...]:
-    """What decides the validation text: losses compare only if all of it is equal."""
+    """What determines the validation text: losses are comparable only if all of it is equal."""
     corpus, train = manifest.corpus, manifest.train
     share = (train.split, train.val_fraction) if train.split in BY_SHARE else (train.every,)
     text = (corpus.digest, corpus.boundary, corpus.order, corpus.folded)
@@ -73,7 +74,7 @@ def validation_of(manifest: Manifest) -> tuple[Any, ...]:
 class Group:
     """Runs of one recipe, which differ only in their seed. label: a name for all of them.
 
-    options: the recipe's values of those options that differ in the comparison.
+    options: the recipe's values of the options that differ in the comparison.
     """
 
     entries: tuple[Overview, ...]
@@ -86,12 +87,12 @@ class Group:
 
     @property
     def losses(self) -> list[float]:
-        """Of the n runs that were evaluated, nats per character."""
+        """(n,) the losses of the runs that were evaluated, in nats per character."""
         return [entry.loss for entry in self.entries if entry.loss is not None]
 
     @property
     def repeats(self) -> list[str]:
-        """Runs with the seed of another run of the group: they are no further evidence."""
+        """Runs whose seed another run of the group has, too; they are no further evidence."""
         seeds: dict[int, str] = {}
         return [
             entry.name
@@ -101,19 +102,19 @@ class Group:
 
     @property
     def gpt_losses(self) -> list[float]:
-        """Of the GPT alone, for runs with counting."""
+        """The losses of the GPT alone, for runs with counting."""
         known = (entry.manifest.gpt_loss for entry in self.entries)
         return [loss for loss in known if loss is not None]
 
     @property
     def share(self) -> float:
-        """The smallest share of the validation split that a loss was measured on."""
+        """The smallest share of the validation split on which a loss was measured."""
         parts = (each.manifest.shown_loss for each in self.entries if each.loss is not None)
         return min((read / of for _, read, of in parts if of), default=1.0)
 
     @property
     def read(self) -> list[int]:
-        """The numbers of characters that `losses` were measured on."""
+        """The numbers of characters on which the `losses` were measured."""
         return sorted(
             {each.manifest.shown_loss[1] for each in self.entries if each.loss is not None}
         )
@@ -137,9 +138,11 @@ class Group:
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """The mean and the sample standard deviation, n − 1 in its denominator; None where undefined.
+    """The mean and the sample standard deviation, whose denominator is n − 1; None where
+    undefined.
 
-    The deviation tells how far single seeds lie from the mean; the mean's error is that / √n.
+    The deviation tells how far single seeds lie from the mean; the error of the mean is smaller by
+    √n.
     """
     if not values:
         return None, None
@@ -148,7 +151,7 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float | None, float | N
 
 @dataclass(frozen=True, repr=False)
 class Comparison(TableResult):
-    """Runs side by side: in each set, which has one validation text, groups by their mean loss.
+    """Several runs. Each set has one validation text; its groups are ordered by mean loss.
 
     differs: the options that differ between groups.
     """
@@ -172,12 +175,16 @@ class Comparison(TableResult):
 
     @property
     def by_characters(self) -> bool:
-        """Whether a step reads different numbers of characters, so that steps do not compare."""
+        """Whether the runs' steps read different numbers of characters, so that steps are not
+        comparable.
+        """
         units = {entry.manifest.step_characters for each in self.groups for entry in each.entries}
         return len(units) > 1
 
     def blocks(self) -> list[Block]:
-        """For each validation text: what differs and the losses, notes, and the curves."""
+        """For each validation text: the table of losses and differing options, notes, and the
+        curves.
+        """
         several = f"{len(self.sets)} validation texts: losses compare only within each table"
         blocks: list[Block] = [Paragraph(several, "strong")] * (len(self.sets) > 1)
         for groups in self.sets:
@@ -211,7 +218,7 @@ class Comparison(TableResult):
             ("parameters", [_span(g, lambda each: each.parameters, millions) for g in groups]),
             ("time", [_span(g, lambda each: round(each.elapsed), duration) for g in groups]),
         ]
-        del whole[1 : 1 + (not self.by_characters)]  # as many as steps
+        del whole[1 : 1 + (not self.by_characters)]  # where steps say the same
         columns += [(name, cells) for name, cells in whole if len({*cells}) > 1]
         labels = [
             f"{mark:1} {each.label}" for mark, each in zip(marks(groups), groups, strict=True)
@@ -222,9 +229,9 @@ class Comparison(TableResult):
         return Table([Column("run", left=True), *(Column(name) for name, _ in columns)], rows)
 
     def _curves(self, groups: Sequence[Group]) -> list[Block]:
-        """The validation losses over the steps, or over the characters of training if the runs'
-        steps read different numbers of them. Groups of seeds: the mean; or every run, if the runs
-        were not evaluated after the same steps.
+        """The validation losses over steps or, if the runs' steps read different numbers of
+        characters, over the characters of training. A group of seeds is shown by its mean, or as
+        single runs if they were not evaluated after the same steps.
         """
         lines: list[Line] = []
         means = False
@@ -240,11 +247,12 @@ class Comparison(TableResult):
 
     def records(self) -> Records:
         """A row for each group: its runs, and means over them. facts: the options that differ, and
-        every run alone.
+        each single run.
 
-        n: how many were evaluated. *_sd: sample standard deviations, None for fewer than two.
-        val_characters: those that the losses are of, None if the runs' differ.
-        validation: the number of the set, whose runs have the same validation text.
+        n: how many runs were evaluated. *_sd: sample standard deviations, None for fewer than two.
+        val_characters: how many characters the losses were measured on, None if that differs
+        between the runs. validation: the number of the set, whose runs have the same validation
+        text.
         """
         rows = [
             _record(group) | {"validation": number}
@@ -257,7 +265,7 @@ class Comparison(TableResult):
 
 
 def _nested(entry: Overview) -> dict[str, Any]:
-    """A run among others, for programs: its facts and its rows."""
+    """One run of several, for programs: its facts and its rows."""
     run = entry.records()
     columns = {name: np.asarray(each).tolist() for name, each in run.columns.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -265,7 +273,7 @@ def _nested(entry: Overview) -> dict[str, Any]:
 
 
 def marks(groups: Sequence[Group]) -> list[str]:
-    """A letter for each group; none for those after the 52nd."""
+    """A letter for each group; "" after the 52nd."""
     return [*ascii_letters, *[""] * len(groups)][: len(groups)]
 
 
@@ -281,7 +289,7 @@ def validation_text(manifest: Manifest) -> str:
 
 
 def curves_on(groups: Sequence[Group]) -> str:
-    """The characters that the curves are measured on, unless they are those of the table."""
+    """The number of characters on which the curves are measured, unless it is that of the table."""
     entries = [entry for group in groups for entry in group.entries]
     drawn = [entry.curve.characters for entry in entries if entry.curve.characters is not None]
     curves = sorted({int(read) for each in drawn for read in each})
@@ -297,7 +305,7 @@ def curves_on(groups: Sequence[Group]) -> str:
 
 
 def _title(groups: Sequence[Group]) -> Title:
-    """How many runs these are, and on what they were validated."""
+    """How many runs the table has, and on which text they were validated."""
     runs = counted(sum(len(group.entries) for group in groups), "run")
     seeds = f" of {counted(len(groups), 'recipe')}" * any(len(each.entries) > 1 for each in groups)
     manifest = groups[0].entries[0].manifest
@@ -320,7 +328,7 @@ def _loss(nats: float | None, part: str = "") -> str:
 def _span(
     group: Group, value: Callable[[Overview], Any], shown: Callable[[Any], str] = "{:,}".format
 ) -> str:
-    """The value of all runs, or the smallest and the largest."""
+    """The value that all runs have, or the smallest and the largest."""
     known = [each for each in map(value, group.entries) if each is not None]
     ends = dict.fromkeys(shown(each) for each in (min(known), max(known))) if known else ("–",)
     return "–".join(ends)
@@ -371,7 +379,8 @@ def _record(group: Group) -> dict[str, Any]:
 
 
 def compared(rows: Iterable[tuple[Run, Manifest]], single: bool = False) -> Comparison:
-    """Compares one run or more; a run that is there twice counts once. single: no groups of seeds.
+    """Compares runs; a run that is given twice counts once. single: every run is a group of its
+    own.
 
     Raises CheckpointError for a log that cannot be read.
     """
@@ -402,13 +411,17 @@ def compared(rows: Iterable[tuple[Run, Manifest]], single: bool = False) -> Comp
 
 
 def _rank(group: Group) -> tuple[bool, float]:
-    """Losses on the whole validation split first, as those on a part do not compare with them."""
+    """Sort key: losses on the whole validation split first, as losses on a part are not comparable
+    to them.
+    """
     mean, _ = mean_and_deviation(group.losses)
     return group.share < 1, float("inf") if mean is None else mean
 
 
 def label_of(names: Sequence[str], every: Sequence[str]) -> str:
-    """A name for runs among `every`: their common beginning and end around a "*", or some names."""
+    """A name for some of the runs `every`: their common beginning and end around a "*", or a few
+    names.
+    """
     if len(names) == 1:
         return names[0]
     begin = _common(names)
@@ -421,7 +434,7 @@ def label_of(names: Sequence[str], every: Sequence[str]) -> str:
 
 
 def _common(names: Sequence[str]) -> str:
-    """The longest common beginning."""
+    """The longest common beginning of these names."""
     first, last = min(names), max(names)
     length = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
     return first[:length] if length is not None else first[: min(len(first), len(last))]

@@ -12,14 +12,15 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
 from gpt.errors import ConfigError
 
-#: What a run records beside its options: name -> (type, comment). A repeat with another warns.
+#: What a run records beside its options: name -> (type, comment). A resumed run with another value
+#: warns.
 RECORDED: dict[str, tuple[type, str]] = {
     "threads": (int, "Of the run; another number (OMP_NUM_THREADS) gives other weights."),
     "torch": (str, "Of the run; another version may give other weights."),
 }
 LONGEST_FILE = 2**20  # characters
-MOST_DOTS, LONGEST_NUMBER = 1000, 400  # outside texts and comments
-#: Texts and comments of TOML, also unclosed ones.
+MOST_DOTS, LONGEST_NUMBER = 1000, 400  # in the text outside strings and comments
+#: Strings and comments of TOML, including unclosed ones.
 _TEXTS = re.compile(
     r'"""(?:\\.|.)*?(?:"""|\Z)|"(?:\\.|[^"\n])*+"?|#[^\n]*'
     r"|'''.*?(?:'''|\Z)|'[^'\n]*+'?",
@@ -28,7 +29,9 @@ _TEXTS = re.compile(
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """Flat TOML, one line per value, each with its help as a comment. Leaves out None."""
+    """Flat TOML, one line per value, each with its help as a comment. Omits values that are
+    None.
+    """
     comments = field_help(ModelConfig) | field_help(TrainConfig)
     comments |= {name: comment for name, (_, comment) in RECORDED.items()}
     lines = []
@@ -48,7 +51,7 @@ def _toml_value(value: Any) -> str:
 def from_toml(text: str, source: str) -> dict[str, Any]:
     """Option -> value from TOML text without sections. Raises ConfigError."""
     bare = _TEXTS.sub("''", text)
-    if bare.count(".") > MOST_DOTS:  # tomllib's memory grows with the square of a key's dots
+    if bare.count(".") > MOST_DOTS:  # tomllib's memory grows with the square of the dots in a key
         raise ConfigError(f"config {source}", f"more than {MOST_DOTS:,} dots in names")
     if re.search(rf"\w{{{LONGEST_NUMBER}}}", bare):
         raise ConfigError(f"config {source}", f"a name or number of {LONGEST_NUMBER} characters")

@@ -1,4 +1,4 @@
-"""The losses of one run over its training, and what its steps did."""
+"""The losses of one run over its training, and its speed, learning rate and gradient norms."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.words import counted, measured_on
 
-#: Of what a loss falls in the second half of a cycle, about as much more in as many steps again, in
-#: the measured runs (benchmarks/LOG.md); a curve of fewer evaluations or steps says too little.
+#: If a loss falls by x in the second half of a cycle, as many steps again lower it by about this
+#: times x, in the measured runs (benchmarks/LOG.md). Curves with fewer evaluations or steps say too
+#: little.
 DOUBLED, LEAST, LEAST_STEPS = 0.5, 4, 250
-SMALLEST = 0.001  # nats; seeds differ by more
+SMALLEST = 0.001  # nats; seeds differ by more than this
 UNSEEN = 4  # `late` leaves out the first 1/UNSEEN of a training
-#: The names of a run's losses -> what they are of.
+#: The names of a run's losses -> what each was measured on.
 MEANINGS = {"val": "on the validation text", "train": "on the training text"}
 MEANINGS |= {"gpt": "of the GPT alone, without counting, on the validation text"}
 
 
 @dataclass(frozen=True, repr=False)
 class Curve(TableResult):
-    """A run's losses at its N evaluations, in nats per character, all (N,).
+    """A run's losses at its N evaluations, in nats per character; each array is (N,).
 
     steps: the step of each evaluation. train: the mean loss of the training steps since the
-    evaluation before. val: on the validation split. gpt: of a run with counting, the validation
-    loss of the GPT alone, NaN where it was not recorded. name: the run's. characters: those of the
-    split's `of` that each of `val` was measured on; the best step's loss in a list of runs may be
-    that of the whole split.
+    evaluation before. val: the loss on the validation split. gpt: in a run with counting, the
+    validation loss of the GPT alone, NaN where it was not recorded. name: the run's name.
+    characters: how many characters of the split's `of` each `val` was measured on; a list of runs
+    may show the best step's loss on the whole split instead.
     """
 
     steps: npt.NDArray[np.int64]
@@ -58,8 +59,8 @@ class Curve(TableResult):
 
     @property
     def lowest(self) -> str:
-        """The lowest validation loss and its step; on how many characters, if not on all. Raises
-        ValueError for no evaluations.
+        """The lowest validation loss and its step; also on how many characters, if not on all.
+        Raises ValueError if there are no evaluations.
         """
         best = int(np.argmin(np.nan_to_num(self.val, nan=np.inf)))
         read = self.of if self.characters is None else int(self.characters[best])
@@ -67,14 +68,14 @@ class Curve(TableResult):
 
     @property
     def losses(self) -> dict[str, npt.NDArray[np.float64]]:
-        """The losses that are known at any evaluation, by their names in MEANINGS."""
+        """The losses that are known for at least one evaluation, by their names in MEANINGS."""
         every = {"val": self.val, "train": self.train, "gpt": self.gpt}
         return {
             n: each for n, each in every.items() if each is not None and np.isfinite(each).any()
         }
 
     def blocks(self) -> list[Block]:
-        """The losses over the steps, with a mark at the lowest validation loss, and a row for each
+        """The losses over the steps with a mark at the lowest validation loss, and a row for each
         evaluation.
         """
         title, losses = f"loss of {self.name}" if self.name else "loss", self.losses
@@ -102,8 +103,8 @@ class Curve(TableResult):
 
 
 def gain_of(manifest: Manifest, curve: Curve) -> float | None:
-    """About how many nats lower the loss would be after as many steps again as the last cycle of a
-    finished run had. None if the curve does not tell.
+    """About how many nats the loss would fall in as many steps again as the last cycle of a
+    finished run had. None if the curve does not show it.
     """
     begin, end = cycle_of(manifest.train, manifest.step)[0].start, manifest.step
     known = (curve.steps > begin) & (curve.steps <= end) & np.isfinite(curve.val)
@@ -111,11 +112,13 @@ def gain_of(manifest: Manifest, curve: Curve) -> float | None:
     if end < max(manifest.train.steps, begin + LEAST_STEPS) or len(steps) < LEAST:
         return None
     half, last = float(np.interp((begin + end) / 2, steps, losses)), float(losses[-1])
-    return DOUBLED * last * (1 - last / half) if last < half else None  # a loss falls by shares
+    return DOUBLED * last * (1 - last / half) if last < half else None  # falls by equal shares
 
 
 def outlook_of(manifest: Manifest, curve: Curve) -> str:
-    """Whether the text is the limit, or what more time would gain; "" if the losses do not tell."""
+    """Whether the text is the limit, or what more time would gain; "" if the losses do not
+    show it.
+    """
     budget, best, step = manifest.budget, manifest.best_step, manifest.step
     most = budget.most_steps if budget else 0
     limit = "the text is the limit: {}; more text helps more than more time"
@@ -138,14 +141,14 @@ def outlook_of(manifest: Manifest, curve: Curve) -> str:
 
 
 def line_of(name: str, x: npt.NDArray[Any], y: npt.NDArray[Any], lowest: bool = False) -> Line:
-    """The known values of y over x."""
+    """y over x, without unknown values."""
     known = np.isfinite(y)
     return Line(name, x[known].tolist(), y[known].tolist(), lowest)
 
 
 def late(lines: Iterable[Line]) -> float:
-    """The highest value after the first quarter of a training: higher ones hide the differences at
-    its end.
+    """The highest value after the first quarter of a training; higher values before would hide the
+    differences at its end.
     """
     lines = [*lines]
     last = max(max(line.x) for line in lines)
@@ -154,7 +157,7 @@ def late(lines: Iterable[Line]) -> float:
 
 
 def curve_of(run: Run, manifest: Manifest | None = None) -> Curve:
-    """The losses of a run so far. manifest: its newest, if it has been read. Raises
+    """The losses of a run so far. manifest: the newest one, if the caller has read it. Raises
     CheckpointError.
     """
     read, of = (manifest or run.last().manifest).part
@@ -175,11 +178,12 @@ def curve_of(run: Run, manifest: Manifest | None = None) -> Curve:
 
 @dataclass(frozen=True, repr=False)
 class TrainingCurve(TableResult):
-    """What the steps of a training did, in N records of equally many steps, all (N,).
+    """Means over the steps of a training in N records of equally many steps; each array is
+    (N,).
 
     steps: the last step of each record. loss: the mean loss of its batches, nats per character.
-    gradient_norm: the mean norm of the gradient before clipping. learning_rate: of the next step.
-    speed: characters per second, NaN where it is unknown. name: the run's.
+    gradient_norm: the mean norm of the gradient before clipping. learning_rate: the rate of the
+    next step. speed: characters per second, NaN where it is unknown. name: the run's name.
     """
 
     steps: npt.NDArray[np.int64]
@@ -200,7 +204,7 @@ class TrainingCurve(TableResult):
         return len(self.steps)
 
     def blocks(self) -> list[Block]:
-        """Each quantity over the steps."""
+        """One curve over the steps for each quantity."""
         title = f"training of {self.name}" if self.name else "training"
         if not len(self):
             return [Title(title, ["no records yet"])]
@@ -243,5 +247,5 @@ def training_curve_of(run: Run) -> TrainingCurve:
 
 
 def _column(records: Sequence[Mapping[str, Any]], name: str) -> npt.NDArray[np.float64]:
-    """A value of each record, NaN where it is missing."""
+    """One value of each record, NaN where it is missing."""
     return np.array([record.get(name, np.nan) for record in records], np.float64)

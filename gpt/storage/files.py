@@ -1,7 +1,7 @@
-"""Files and folders that are written whole or not at all, even if the power fails.
+"""Writes files and folders whole or not at all, even if the power fails.
 
 The order is that of SQLite and LevelDB: write, flush to the disk, rename into place, flush the
-folder. This module is independent of file formats.
+folder. Knows no file formats.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 STALE = 24 * 3600.0  # seconds after which a temporary file counts as abandoned
-#: Begins the names of temporary files; the digits stand for this machine.
+#: How the names of temporary files begin; the digits identify this machine.
 TEMPORARY = f".tmp-{zlib.crc32(platform.node().encode()):08x}"
 _LEFT_BEHIND = re.compile(r"\.tmp-[0-9a-f]{32}")
 
@@ -38,7 +38,7 @@ _LEFT_BEHIND = re.compile(r"\.tmp-[0-9a-f]{32}")
 def storage_errors(doing: str) -> Iterator[None]:
     """Turns an OSError inside the block into StorageError "cannot <doing>: <reason>".
 
-    The ValueError that Python raises for a name with a NUL character becomes one as well.
+    The ValueError that Python raises for a name with a NUL character becomes a StorageError, too.
     """
     try:
         yield
@@ -58,7 +58,7 @@ Write = Callable[..., None]  # _write_all for one descriptor: (data), or (data, 
 
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    """A descriptor of a file or folder. Raises OSError."""
+    """Opens a file or folder and closes its descriptor at the end. Raises OSError."""
     descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0), 0o666)
     try:
         yield descriptor
@@ -67,9 +67,9 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _write_all(descriptor: int, data: bytes | memoryview, position: int | None = None) -> None:
-    """Writes every byte, although the system may take fewer at a time.
+    """Writes every byte; the system may take fewer at a time.
 
-    position: of the first byte in the file; None: after what was written before.
+    position: where in the file to write the first byte; None: after what was written before.
     """
     if position is not None:
         os.lseek(descriptor, position, os.SEEK_SET)
@@ -79,14 +79,14 @@ def _write_all(descriptor: int, data: bytes | memoryview, position: int | None =
 
 
 def discard(path: Path) -> None:
-    """Deletes a temporary file if possible; if not, a later encoding deletes it."""
+    """Deletes a temporary file if possible; otherwise a later encoding deletes it."""
     with suppress(OSError):
         path.unlink(missing_ok=True)
 
 
 @contextmanager
 def created(path: Path) -> Iterator[Write]:
-    """A new file, to be written in pieces; at the end its bytes are flushed to the disk.
+    """Opens a new file to write in pieces; at the end flushes it to the disk.
 
     Raises OSError.
     """
@@ -128,9 +128,8 @@ def output(path: Path, data: bytes) -> None:
     """Writes an output file that the user named, as a shell's `>` does. Raises OSError.
 
     A new file appears only when it is complete. An existing file keeps its permissions, owner, hard
-    links and the links to it; a device or a pipe is written to. An existing file does not change if
-    permission
-    or disk space is missing.
+    links and symbolic links to it; a device or a pipe is written to. If permission or disk space is
+    missing, an existing file does not change.
     """
     try:
         with _opened(path, os.O_WRONLY) as descriptor:
@@ -169,9 +168,10 @@ def sync_folder(path: Path) -> None:
 
 def append_line(path: Path, line: str, flush: bool = True) -> None:
     """Adds one line to a log and, with `flush`, flushes the log to the disk. Raises OSError, also
-    for a link.
+    if the log is a link.
 
-    If a crash left an incomplete last line, ends it first, so that the new line stays readable.
+    If a crash left an incomplete last line, this line is ended first, so that the new line stays
+    readable.
     """
     with _opened_plain(path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
         size = os.lseek(descriptor, 0, os.SEEK_END)
@@ -183,16 +183,16 @@ def append_line(path: Path, line: str, flush: bool = True) -> None:
 
 
 def write_note(path: Path, text: str) -> None:
-    """Overwrites a short, unimportant file in place. Raises OSError, also for a link."""
+    """Overwrites a short, unimportant file in place. Raises OSError, also if it is a link."""
     with _opened_plain(path, os.O_WRONLY | os.O_CREAT) as descriptor:
         os.ftruncate(descriptor, 0)
         _write_all(descriptor, text.encode())
 
 
 def read(path: Path, limit: int) -> bytes:
-    """The bytes of a regular file of at most `limit` bytes, never through a link.
+    """The bytes of a regular file of at most `limit` bytes; links are not followed.
 
-    Raises CheckpointError when it is missing, a link, too large or unreadable.
+    Raises CheckpointError if it is missing, a link, too large or unreadable.
     """
     try:
         with _opened_plain(path, os.O_RDONLY) as descriptor:
@@ -237,23 +237,25 @@ def _opened_plain(path: Path, flags: int) -> Iterator[int]:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Makes the folder and, inside, keeps `sweep` off the temporary files in it. Raises OSError."""
+    """Makes the folder and, until the block ends, keeps `sweep` from the temporary files in it.
+    Raises OSError.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder, wait=True):
         yield
 
 
 def sweep(folder: Path) -> None:
-    """Removes the temporary files (`replacing`) of killed processes; other files stay."""
+    """Removes temporary files (`replacing`) that killed processes left; other files stay."""
     with suppress(OSError), _locked(folder, wait=False) as alone:
         for path in left_behind(folder, alone):
             discard(path)
 
 
 def left_behind(folder: Path, alone: bool = False) -> list[Path]:
-    """The temporary files that no process will finish. alone: no other one writes here from this
-    machine; it cannot be known of others, so their files, and all others, must be old. Raises
-    OSError.
+    """The temporary files that no process will finish. alone: no other process on this machine
+    writes here. Files of other machines count only if they are old; without `alone`, all must be
+    old. Raises OSError.
     """
     old = time.time() - STALE
     return [
@@ -266,8 +268,8 @@ def left_behind(folder: Path, alone: bool = False) -> list[Path]:
 
 @contextmanager
 def _locked(folder: Path, wait: bool) -> Iterator[bool]:
-    """Locks a folder against those that do not share the lock, or, unless it waits, against all:
-    then the value is whether it did. Systems and disks without such locks do nothing. Raises
+    """Locks a folder and yields whether it could. wait: waits for a shared lock; otherwise tries at
+    once to get an exclusive one. Yields False on systems and disks without such locks. Raises
     OSError.
     """
     if fcntl is None:
@@ -283,10 +285,10 @@ def _locked(folder: Path, wait: bool) -> Iterator[bool]:
 
 
 def commit_folder(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
-    """Makes the folder `target` with all of these files, or not at all. Raises OSError.
+    """Makes the folder `target` with all of these files, or leaves nothing. Raises OSError.
 
-    The files are written in order, so if the last one is there, so are the others. A folder that
-    already has the name is renamed first.
+    The files are written in order, so if the last file is there, so are the others. An existing
+    folder with this name is renamed first.
     """
     temporary = target.with_name(f".tmp-{target.name}")
     discard_folder(temporary)
@@ -305,10 +307,11 @@ def commit_folder(target: Path, contents: Iterable[tuple[str, bytes]]) -> None:
 
 
 def fill_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Writes or replaces these files of a folder, which is made if it does not exist; others stay.
+    """Writes or replaces these files of a folder and makes the folder if needed; other files
+    stay.
 
-    All are written under temporary names first: if one cannot be written, nothing changes. Raises
-    OSError.
+    All files are written under temporary names first: if one cannot be written, nothing changes.
+    Raises OSError.
     """
     if not os.path.lexists(folder):
         commit_folder(folder, contents.items())
@@ -331,7 +334,7 @@ def fill_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def _take_place(new: Path, target: Path) -> Path | None:
-    """Renames `new` to `target`; if that fails, an older folder of that name keeps it.
+    """Renames `new` to `target`; if that fails, an old folder at `target` stays there.
 
     Returns the new path of the old folder, if there was one.
     """
@@ -355,7 +358,7 @@ def _trash(path: Path) -> Path:
 
 
 def discard_folder(path: Path) -> None:
-    """Removes a folder, or a file of that name: rmtree would wait for a pipe. Ignores errors."""
+    """Removes a folder, or a file with this name: rmtree would wait for a pipe. Ignores errors."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path, ignore_errors=True)
     else:

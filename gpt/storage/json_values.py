@@ -1,4 +1,4 @@
-"""Reads JSON that is not trusted: strict syntax, declared types, a checksum and a schema."""
+"""Reads JSON that is not trusted: checks syntax, types, checksum and schema."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def unknown_to_this_release(source: Path, names: UnknownNames) -> SchemaError:
 
 
 def parsed(kind: Any, value: Any, name: str) -> Any:
-    """A value read from JSON, as the type that it must have: lists as tuples, objects as
+    """Converts a value from JSON into the type `kind`: lists become tuples, objects become
     dataclasses. Whole numbers must not be negative, and numbers must be finite.
 
-    Raises ValueError that names a value of another type, TypeError for a missing name, and
+    Raises ValueError, which names the value, for another type; TypeError for a missing name;
     UnknownNames.
     """
     origin, arguments = get_origin(kind), get_args(kind)
@@ -70,14 +70,16 @@ def parsed(kind: Any, value: Any, name: str) -> Any:
     raise ValueError(f"{name}: {shown(value)} is not of the type {getattr(kind, '__name__', kind)}")
 
 
-#: Of manifests, model files and states. Frozen by 1.0: its runs open in every 1.x. So a field may
-#: come, with a default that means what 1.0 did, and none goes or changes its meaning
-#: (tests/storage/test_golden_checkpoint.py).
+#: The schema of manifests, model files and states. 1.0 froze it: runs of 1.0 open in every 1.x. A
+#: later release may add a field whose default means what 1.0 did; it removes no field and changes
+#: no meaning (tests/storage/test_golden_checkpoint.py).
 SCHEMA = 1
 
 
 def check_schema(values: dict[str, Any], source: Path) -> None:
-    """Raises SchemaError for a file of another schema, CheckpointError for one without."""
+    """Raises SchemaError for a file with another schema, CheckpointError for one without a
+    schema.
+    """
     schema = values.get("schema")
     if type(schema) is not int:
         raise CheckpointError(f"damaged: {source} (schema: {shown(schema)} is not of the type int)")
@@ -88,7 +90,7 @@ def check_schema(values: dict[str, Any], source: Path) -> None:
         )
 
 
-MOST_VALUES = 2**19  # in a JSON text; more would take seconds, and hundreds of MB
+MOST_VALUES = 2**19  # values in a JSON text; more would take seconds, and hundreds of MB
 _END = b"\n}"
 
 
@@ -99,13 +101,15 @@ def sealed(body: bytes) -> bytes:
 
 
 def is_sealed(data: bytes) -> bool:
-    """Whether the checksum in the last line is that of the other lines."""
+    """Whether the last line is the checksum of the other lines."""
     body, found, _ = data.rpartition(b',\n "digest": ')
     return bool(found) and sealed(body + _END) == data
 
 
 def loads(data: bytes, **hooks: Any) -> Any:
-    """json.loads; raises ValueError, too, for more than MOST_VALUES of "{", "[" and ","."""
+    """Does what json.loads does; raises ValueError, too, for more than MOST_VALUES of "{", "[" and
+    ",".
+    """
     if sum(map(data.count, (b"{", b"[", b","))) > MOST_VALUES:
         raise ValueError(f"more than {MOST_VALUES:,} values")
     return json.loads(data, **hooks)

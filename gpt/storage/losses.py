@@ -1,5 +1,5 @@
-"""How good a run's loss is, in words and for programs: beside counting n-grams, and what to do
-about it.
+"""How good a run's loss is, as text and for programs: compared with counting n-grams, and what to
+do about it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from gpt.storage.manifest import Baseline, Manifest
 from gpt.words import counted, losses, measured_on
 
 LEAST_COMPARED = 100  # fewest characters of a text whose loss is compared with the baseline
-#: Fewest validation characters to judge by. Losses of single characters deviate by 1 to 2 nats, so
-#: the mean of 1,000 has an error of about 0.05, as large as what options change.
+#: Fewest validation characters for a judgement. Losses of single characters deviate by 1 to 2 nats,
+#: so the mean of 1,000 has an error of about 0.05, as large as the effect of many options.
 LEAST_JUDGED = 1_000
 
 
@@ -23,11 +23,11 @@ def comparison(
     manifest: Manifest | None = None,
     first: bool = True,
 ) -> str:
-    """Compares a model's loss, the mean over `characters` characters, with the baseline, if it is
-    of the same characters.
+    """Compares a model's loss, the mean over `characters` characters, with the baseline if both
+    were measured on the same characters.
 
-    manifest: the run's; with it, the advice for a worse model follows from the run. first: whether
-    they are the first characters of the text, as the baseline's are.
+    manifest: the run's manifest, if any; the advice for a worse model follows from it. first:
+    whether they are the first characters of the text, as the baseline's are.
     """
     if baseline is None:
         return "–"
@@ -64,7 +64,7 @@ def remedy(nats: float, manifest: Manifest | None) -> str:
 
 def better_or_worse(nats: float | None, baseline: Baseline | None) -> str:
     """ "0.0037 worse" than counting, "0.0500 better", "as good": the difference of the losses as
-    they are shown, with four digits.
+    shown, with four digits.
     """
     if baseline is None or nats is None:
         return "–"
@@ -78,7 +78,7 @@ def comparison_record(
     nats: float | None, characters: int, baseline: Baseline | None, first: bool = True
 ) -> dict[str, Any] | None:
     """The comparison for programs. difference: above 0 if the model is worse, None if the losses
-    are of other characters. first: as in `comparison`.
+    were measured on different characters. first: see `comparison`.
     """
     if baseline is None:
         return None
@@ -94,7 +94,7 @@ def evaluated_characters(manifest: Manifest) -> int:
     """The number of validation characters that the shown loss was measured on."""
     if manifest.val_characters:
         return manifest.shown_loss[1]
-    corpus, train = manifest.corpus, manifest.train  # a run that did not record it
+    corpus, train = manifest.corpus, manifest.train  # for a run that did not record the number
     boundary = corpus.boundary
     if boundary is None:
         boundary = int(corpus.characters * (1 - train.val_fraction))
@@ -118,34 +118,36 @@ def best_facts(manifest: Manifest) -> str:
 
 
 def few_facts(characters: int) -> str:
-    """ "; too few characters to judge by", if a loss on so many of them says little."""
+    """ "; too few characters to judge by" if a loss on this number of characters says little; else
+    "".
+    """
     few = 0 < characters < LEAST_JUDGED
     return f"; {counted(characters, 'character')} are too few to judge a model by" if few else ""
 
 
 def no_better(best_step: int, characters: int, of: int) -> str:
-    """ "no better since step 400"; on a part of the split, where a difference as small as that of
-    two steps may be chance, "not clearly better".
+    """ "no better since step 400". If the loss is of a part of the split, where so small a
+    difference may be chance, "not clearly better".
     """
     return f"{'no' if characters == of else 'not clearly'} better since step {best_step:,}"
 
 
 def counting_facts(manifest: Manifest) -> str:
-    """A run's shown loss beside counting n-grams."""
+    """Compares a run's shown loss with counting n-grams."""
     best, characters, of = manifest.shown_loss
     evaluated = evaluated_characters(manifest)
     return comparison(best, evaluated, manifest.baseline, manifest, characters == of)
 
 
 def counting_record(manifest: Manifest) -> dict[str, Any] | None:
-    """A run's shown loss beside counting n-grams, for programs."""
+    """Compares a run's shown loss with counting n-grams, for programs."""
     best, characters, of = manifest.shown_loss
     evaluated = evaluated_characters(manifest)
     return comparison_record(best, evaluated, manifest.baseline, characters == of)
 
 
 def than_counting(manifest: Manifest) -> str:
-    """`better_or_worse` for a run's shown loss; "–" if counting's is of other characters."""
+    """`better_or_worse` for a run's shown loss; "–" if counting's loss is of other characters."""
     record = counting_record(manifest)
     same = record and record["same_characters"]
     return better_or_worse(manifest.shown_loss[0], manifest.baseline if same else None)

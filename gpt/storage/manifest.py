@@ -22,16 +22,16 @@ from gpt.storage.json_values import (
 )
 from gpt.vocabulary import Symbols, Vocabulary
 
-LONGEST_NAME = 2**14  # characters of a text's name: a path of 4,096 bytes, written as \xff
+LONGEST_NAME = 2**14  # characters in a text's name: a path of 4,096 bytes, each written as \xff
 
 
 @dataclass(frozen=True)
 class CorpusId:
     """The text that a run was trained on, identified by its content, not by its path.
 
-    digest: BLAKE3 of its UTF-8. boundary: the number of training characters, unless --val-fraction
-    decides it. order: a hash of the order of its pieces, if validation pieces were moved to the
-    end. folded: the rare characters that one character replaces, folded_count times in all.
+    digest: BLAKE3 of its UTF-8. boundary: the number of training characters; None: --val-fraction
+    sets it. order: a hash of the order of its pieces, if validation pieces were moved to the end.
+    folded: the rare characters that one character replaces, folded_count times in all.
     """
 
     digest: str
@@ -47,9 +47,9 @@ class CorpusId:
 class Baseline:
     """The losses of n-gram counting on a validation split (gpt/counting/baseline.py).
 
-    losses: nats per character for the orders 1, 2, … counted: number of counted characters, the
-    last ones of the training split; scored: number of predicted characters of the validation split.
-    Raises ValueError if one of them is empty.
+    losses: nats per character for the orders 1, 2, … counted: how many characters of the training
+    split, its last ones, were counted; scored: how many characters of the validation split were
+    predicted. Raises ValueError if one of them is empty.
     """
 
     losses: tuple[float, ...]
@@ -73,8 +73,8 @@ class Baseline:
 
 @dataclass(frozen=True)
 class TrainedText:
-    """A text that a run was trained on. digest: as in CorpusId, "" if the text is unknown;
-    characters, split and val_fraction: of the run.
+    """A text that a run was trained on. digest: see CorpusId, "" if the text is unknown;
+    characters, split and val_fraction: those of the run.
     """
 
     run: str
@@ -84,8 +84,8 @@ class TrainedText:
     val_fraction: float = 0.0
 
     def exposure(self, digest: str, train: TrainConfig) -> str | None:
-        """Why its run may have seen, in training, the validation split of the corpus with this
-        digest, or None. train: the options of the split.
+        """The reason why this run may have trained on the validation split of the corpus with this
+        digest, or None. train: the options of that split.
         """
         if not self.digest:
             return "was trained on an unknown text and may have seen this one"
@@ -102,8 +102,8 @@ class TrainedText:
 class Parent:
     """The model whose weights a run starts with.
 
-    run: its name, or of a model file without its run, the file's. digest: of the model file. added:
-    the characters that the run's text has and the parent did not know. texts: those that the
+    run: its name or, for a model file without its run, the file's name. digest: the model file's.
+    added: the characters of the run's text that the parent did not know. texts: the texts that the
     parent, its parent and so on were trained on, oldest first.
     """
 
@@ -115,7 +115,7 @@ class Parent:
 
     @property
     def title(self) -> str:
-        """Name and step."""
+        """The name and the step."""
         return f"{self.run} step {self.step:,}"
 
 
@@ -124,16 +124,16 @@ class Manifest:
     """Everything about a checkpoint that is not a tensor. Losses in nats per character.
 
     val_loss and best_loss are measured on the same part of the validation split, see `part`. They
-    choose the best step (see Trainer._choose_best); its loss, as everything shows it, is
+    decide which step is the best (see Trainer._choose_best). Results show the best step's loss as
     shown_loss.
-    whole_loss: loss of best_step's weights on all characters that --eval-chars allows, measured at
-    the end of a run whose evaluations read a smaller part. gpt_loss: in a run with counting, the
+    whole_loss: the loss of best_step's weights on all characters that --eval-chars allows, measured
+    at the end of a run whose evaluations read a smaller part. gpt_loss: in a run with counting, the
     shown_loss of the GPT alone. seconds: time spent on steps. elapsed: time since training began,
-    evaluations and saves included, interruptions of the run excluded. recording: the sums of losses
+    including evaluations and saves, without interruptions of the run. recording: the sums of losses
     and of gradient norms, and the number of steps, since the last record of the training.
-    budget: only for a run with a time limit.
-    imported: then `train` has nothing but the number of steps, and without the text that the model
-    was trained on, corpus.digest is "".
+    budget: only in a run with a time limit.
+    imported: names the program that trained the model; `train` then has only the number of steps,
+    and corpus.digest is "" if the training text is unknown.
     """
 
     step: int
@@ -153,16 +153,16 @@ class Manifest:
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
     elapsed: float = 0.0
     budget: Budget | None = None
-    val_characters: int = 0  # characters of the validation split to predict; 0: unknown
+    val_characters: int = 0  # how many validation characters to predict; 0: unknown
     whole_loss: float | None = None
     gpt_loss: float | None = None
     baseline: Baseline | None = None  # None: the model was imported
-    mean_length: float = 0.0  # of pairs: target characters of a line; 0: windows of block_size
-    imported: str = ""  # which model of another program this is, "" for one that gptx has trained
+    mean_length: float = 0.0  # for pairs: target characters of a line; 0: windows of block_size
+    imported: str = ""  # the other program's model that this is; "" if gptx has trained it
     parent: Parent | None = None  # None: the run started from random weights
 
     def check(self) -> None:
-        """Raises ValueError for values of the right types that contradict one another."""
+        """Raises ValueError if values of the right types contradict one another."""
         if self.step > MOST_STEPS:
             raise ValueError(f"step: {self.step} is over {MOST_STEPS}")
         if any(len(name) > LONGEST_NAME for name in self.corpus.sources):
@@ -171,30 +171,32 @@ class Manifest:
             raise ValueError("vocabulary and embedding differ in size")
 
     def texts(self, run: str) -> tuple[TrainedText, ...]:
-        """Every text that the weights of this run, named `run`, were trained on, oldest first."""
+        """Every text that the weights of the run named `run` were trained on, oldest first."""
         text, train = self.corpus, self.train
         own = TrainedText(run, text.digest, text.characters, train.split, train.val_fraction)
         return (*(self.parent.texts if self.parent else ()), own)
 
     @property
     def step_characters(self) -> int:
-        """Characters that a step learns to predict; of pairs, their mean number."""
+        """The number of characters that a step learns to predict; for pairs, its mean."""
         return step_characters(self.model, self.train, self.mean_length)
 
     @property
     def part(self) -> tuple[int, int]:
-        """(characters that val_loss and best_loss were measured on, characters in all)."""
+        """How many characters val_loss and best_loss were measured on, and how many there are."""
         return self._read(self._most), self.val_characters
 
     @property
     def share_read(self) -> float:
-        """Of the characters that the last evaluation predicts, the share that the others do."""
+        """The characters that the other evaluations predict, as a share of those of the last
+        evaluation.
+        """
         return self._read(self._most) / self._read(self.train.eval_chars)
 
     @property
     def shown_loss(self) -> tuple[float | None, int, int]:
-        """The loss of best_step's weights on the largest part measured: (nats, its characters, of
-        how many).
+        """The loss of best_step's weights on the largest measured part: (nats, its characters, all
+        characters).
         """
         if self.whole_loss is None:
             return self.best_loss, *self.part
@@ -216,7 +218,7 @@ class Manifest:
         return now
 
     def to_json(self) -> bytes:
-        """JSON; the last line is a checksum of all other lines."""
+        """The manifest as JSON; the last line is a checksum of all other lines."""
         values = {**asdict(self), "schema": SCHEMA}
         body = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
         return sealed(body)
@@ -231,7 +233,7 @@ class Manifest:
         if not is_sealed(data):
             raise CheckpointError(f"damaged: {source} has changed since it was written")
         del values["digest"], values["schema"]
-        if "characters" in values:  # as written before symbols could have several characters
+        if "characters" in values:  # a format of before symbols could have several characters
             values["vocabulary"] = {"characters": values.pop("characters")}
         try:
             manifest: Manifest = parsed(cls, values, "manifest")
@@ -244,8 +246,8 @@ class Manifest:
 
 
 def exposure_to_split(name: str, manifest: Manifest | None, of: Manifest) -> str | None:
-    """Why the model of a run with this name may have seen another run's validation split in
-    training, or None. manifest: None for a model file without its run.
+    """The reason why the model of run `name` may have trained on another run's validation split, or
+    None. manifest: None for a model file without its run.
     """
     text = of.corpus.digest
     if manifest is None:

@@ -1,8 +1,9 @@
-"""A model file (safetensors): read whole, and checked against its own config before it is used.
+"""Reads and writes model files (safetensors); checks each against its own config before its
+use.
 
 Names, shapes and types must be exactly the config's before a tensor is allocated; no number may be
-infinite. The file contains a digest of all its bytes, so that it can be checked without its run.
-A state file (the optimizer's tensors) has such a digest, too.
+infinite. The file contains a digest of all its bytes, so that it can be checked without its run. A
+state file (the optimizer's tensors) has such a digest, too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from gpt.vocabulary import Vocabulary
 from gpt.words import printable, shown
 
 HEADER_LIMIT = 10 * 2**20  # bytes
-MOST_TENSORS = 25_000  # MOST_LAYERS and their moments have fewer
+MOST_TENSORS = 25_000  # more than MOST_LAYERS with their moments have
 LARGEST_MODEL = 2**36  # bytes
 
 Tensors = dict[str, npt.NDArray[Any]]
@@ -42,24 +43,24 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 BLANK = "0" * 64  # placeholder for the digest in the file's header
 
-_COUNTS = ("U8", "U16", "U32")  # safetensors' names
+_COUNTS = ("U8", "U16", "U32")  # safetensors' names of types
 #: Tensor -> its possible types; every other tensor has floats.
 _DTYPES = {"probe.ids": ("I32",), "counting.symbols": _COUNTS, "counting.counts": _COUNTS}
 _DTYPES |= {"counting.children": _COUNTS}
 _FLOATS = ("F64", "F32")
-#: safetensors' names of types, in the order in which a file has their tensors.
+#: safetensors' names of types, in the order in which a file stores their tensors.
 _TYPES = {"F64": "<f8", "F32": "<f4", "U32": "<u4", "I32": "<i4", "U16": "<u2", "U8": "<u1"}
 
-#: Arrays of the counting expert (gpt/counting/tables.py) and its gate -> number of dimensions.
+#: Array of the counting expert (gpt/counting/tables.py) or its gate -> number of dimensions.
 COUNTING = {"symbols": 1, "counts": 1, "children": 1, "gate": 2}
 
 
 @dataclass(frozen=True)
 class Probe(Result):
-    """Ids, and the logits that torch computed for them at saving, in float64.
+    """Ids, and the logits that torch computed for them in float64 when the model was saved.
 
-    ids: (R, L), each row a separate text. logits: (P, K), P = R·L, rounded to float32; position p
-    has those of the K characters from p·K on, where the first follows the last.
+    ids: (R, L), each row a separate text. logits: (P, K), P = R·L, rounded to float32. Position p
+    stores the logits of K characters, those with the ids p·K, p·K + 1, … modulo vocab_size.
     """
 
     ids: npt.NDArray[np.int32]
@@ -67,16 +68,18 @@ class Probe(Result):
 
     @property
     def source(self) -> npt.NDArray[np.int32]:
-        """(R, L) what the encoder reads, in a model that has one: each row in reverse order."""
+        """(R, L) the text that the encoder reads, in a model that has one: each row in reverse
+        order.
+        """
         return np.ascontiguousarray(self.ids[:, ::-1])
 
     def of(self, rows: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        """R rows of (L, vocab_size) -> (P, K), the stored ones."""
+        """R rows of (L, vocab_size) logits -> (P, K), those that the probe stores."""
         return pick(rows, self.logits.shape[1])
 
 
 def pick(rows: Iterable[npt.NDArray[Any]], count: int) -> npt.NDArray[Any]:
-    """R rows of (L, vocab_size) -> (P, count), the logits that a probe keeps of each position."""
+    """R rows of (L, vocab_size) logits -> (P, count), those that a probe stores."""
     kept, first = list[npt.NDArray[Any]](), 0
     for logits in rows:
         columns = np.arange(first, first + len(logits) * count) % logits.shape[1]
@@ -87,9 +90,10 @@ def pick(rows: Iterable[npt.NDArray[Any]], count: int) -> npt.NDArray[Any]:
 
 @dataclass(frozen=True, repr=False)
 class StoredModel(Result):
-    """A model file's content: enough to run the model, and to prove that it runs right.
+    """The content of a model file: enough to run the model, and to prove that it runs
+    correctly.
 
-    excerpt is the start of the validation split. counting: the arrays of COUNTING, if the config
+    excerpt: the start of the validation split. counting: the arrays of COUNTING, if the model
     counts.
     """
 
@@ -108,14 +112,14 @@ class StoredModel(Result):
 
     @property
     def name(self) -> str:
-        """The name of its run, or of the file if it is in no run's folder."""
+        """The name of the run, or of the file if it is in no run's folder."""
         folder = self.source.parent
         is_step = folder.name == f"step-{self.step:08d}"
         return printable(folder.parent.name if is_step else self.source.name)
 
     @property
     def title(self) -> str:
-        """Name and step."""
+        """The name and the step."""
         return f"{self.name} step {self.step:,}"
 
     @property
@@ -129,9 +133,11 @@ class StoredModel(Result):
         return self.excerpt.rpartition("\n")[0]
 
     def example(self, length: int = 12) -> str:
-        """The first line of `length` characters or more in the excerpt, cut between words."""
+        """The first line of the excerpt that has at least `length` characters, cut between
+        words.
+        """
         lines = self.excerpt.split("\n")
-        whole = lines[1:-1] or lines  # the split may begin, and the excerpt end, within a line
+        whole = lines[1:-1] or lines  # the first and last lines may be incomplete
         good = [line.strip() for line in whole if len(line.strip()) >= length]
         line = good[0] if good else max(map(str.strip, lines), key=len) or self.excerpt
         longest = min(length, self.config.block_size)
@@ -142,11 +148,11 @@ class StoredModel(Result):
 
 
 def packed(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
-    """The bytes of a safetensors file with its digest, as the library writes it, but with one copy
-    of all tensors instead of three. about: what gptx writes into the header.
+    """The bytes of a safetensors file with its digest. Writes what the library writes, but needs
+    one copy of all tensors instead of three. about: what gptx writes into the header.
     """
-    # The digest is first, so that no earlier bytes equal BLANK. The metadata has one entry, as the
-    # library writes several in no fixed order, and equal models get equal bytes.
+    # The digest comes first, so that no earlier bytes equal BLANK. The metadata has a single entry:
+    # the library writes several in random order, but equal models must give equal bytes.
     about_file = json.dumps({"digest": BLANK, **about}, ensure_ascii=False)
     header: dict[str, Any] = {"__metadata__": {"gptx": about_file}}
     known = {np.dtype(written): name for name, written in _TYPES.items()}
@@ -176,7 +182,8 @@ def _places(dtypes: Mapping[str, str], shapes: Shapes) -> dict[str, list[int]]:
 
 
 def sealed(data: bytes, *more: memoryview) -> bytes:
-    """Replaces BLANK in `data`, a file's header, by the digest of the file with BLANK: BLAKE3.
+    """Replaces BLANK in `data`, a file's header, by the digest (BLAKE3) of the file with BLANK in
+    it.
 
     more: the bytes after `data`.
     """
@@ -196,18 +203,18 @@ def _is_sealed(data: bytes, digest: str) -> bool:
 
 
 def read_header(data: bytes, source: Path) -> dict[str, Any]:
-    """A safetensors file's header. Raises CheckpointError when it has none."""
+    """A safetensors file's header. Raises CheckpointError if it has none."""
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(HEADER_LIMIT, len(data) - 8) or data[8:9] != b"{":
         raise CheckpointError(f"not a gptx checkpoint: {source}")
     text = data[8 : 8 + length]
-    if text.count(b'"dtype"') > MOST_TENSORS:  # parsing them would take a second
+    if text.count(b'"dtype"') > MOST_TENSORS:  # parsing more would take a second
         raise CheckpointError(f"damaged: {source} lists more tensors than any model has")
     return read_json_object(text, source)
 
 
 def about_of(header: Mapping[str, Any], source: Path) -> dict[str, Any]:
-    """What gptx has written into a header. Raises CheckpointError if it has written nothing."""
+    """What gptx has written into a header. Raises CheckpointError if there is nothing."""
     metadata = header.get("__metadata__")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("gptx"), str):
         raise CheckpointError(f"not a gptx checkpoint: {source}")
@@ -215,7 +222,7 @@ def about_of(header: Mapping[str, Any], source: Path) -> dict[str, Any]:
 
 
 def fingerprint(data: bytes, source: Path) -> tuple[int, str]:
-    """A file's record in a manifest: its size in bytes, and the digest in its header."""
+    """What a manifest records of a file: its size in bytes, and the digest in its header."""
     return len(data), about_of(read_header(data, source), source)["digest"]
 
 
@@ -224,8 +231,8 @@ def read_sealed(
 ) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
     """A file's bytes, its header, and what gptx has written into the header.
 
-    recorded: its fingerprint in a manifest. Raises CheckpointError if the file is missing, damaged,
-    not of gptx, of another schema, or not the recorded one.
+    recorded: the fingerprint in a manifest. Raises CheckpointError if the file is missing, damaged,
+    not of gptx, of another schema, or does not have this fingerprint.
     """
     data = files.read(path, limit=recorded[0] if recorded else LARGEST_MODEL)
     header = read_header(data, path)
@@ -239,10 +246,10 @@ def read_sealed(
 
 
 def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Path) -> Tensors:
-    """The tensors of a safetensors file, if they are exactly the expected ones: read-only parts of
+    """The tensors of a safetensors file, if they are exactly the expected ones: read-only views of
     `data`, without a copy.
 
-    Raises CheckpointError that names the first tensor that is missing, foreign or misshapen.
+    Raises CheckpointError, which names the first tensor that is missing, unexpected or misshapen.
     """
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
     for name in [*(set(expected) - set(entries)), *(set(entries) - set(expected))]:
@@ -294,7 +301,8 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
         raise unknown_to_this_release(path, names) from None
     except (KeyError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"damaged: {path} ({error!s:.300})") from error
-    # A damaged config may have a billion layers: compare sizes before listing the names of tensors.
+    # A damaged config may claim a billion layers: compare sizes before listing the names of
+    # tensors.
     if config.n_layer > len(header) or 4 * config.parameters() > len(data):
         raise CheckpointError(f"damaged: {path} is smaller than its model")
     shapes = config.shapes()
@@ -314,7 +322,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
 
 
 def _counting_shapes(header: Mapping[str, Any]) -> Shapes:
-    """The shapes that a header gives to the arrays of COUNTING. Raises KeyError, ValueError."""
+    """The shapes of the arrays of COUNTING in a header. Raises KeyError, ValueError."""
     shapes = {f"counting.{name}": tuple(header[f"counting.{name}"]["shape"]) for name in COUNTING}
     if any(len(shapes[f"counting.{name}"]) != COUNTING[name] for name in COUNTING):
         raise ValueError("the tables of counting have another shape")

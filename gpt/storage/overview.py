@@ -1,4 +1,4 @@
-"""One run and a list of runs: what was trained, on which text, how, and how good it is."""
+"""Describes one run or lists runs: what was trained, on which text, how, and how good it is."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from gpt.storage.run import Run
 from gpt.vocabulary import REPLACEMENT
 from gpt.words import bits, counted, duration, layers_and_heads, millions, some
 
-LONGEST = 100  # cells of an option and of the names of texts
+LONGEST = 100  # cells for an option, and for the names of texts
 MOST_CHARACTERS = 12  # characters that a fact lists
 #: What a percentage beside a loss means.
 PART = "(%): on this share of the validation split; losses on other shares do not compare"
@@ -97,9 +97,9 @@ class RunTable(TableResult):
 
 @dataclass(frozen=True, repr=False)
 class Overview(TableResult):
-    """One run: what it was trained on and how, its losses, and what it wrote at its evaluations.
+    """One run: what it was trained on and how, its losses, and the samples it wrote.
 
-    samples: its records of "step" and "text".
+    samples: records with "step" and "text".
     """
 
     name: str
@@ -112,12 +112,12 @@ class Overview(TableResult):
 
     @property
     def loss(self) -> float | None:
-        """Of the best step, nats per character; None if nothing was evaluated."""
+        """The loss of the best step, nats per character; None if nothing was evaluated."""
         return self.manifest.shown_loss[0]
 
     @property
     def characters(self) -> int:
-        """Characters that the run has read to learn from, repeated ones included."""
+        """The number of characters that the run has trained on, repeated ones included."""
         return self.manifest.step * self.manifest.step_characters
 
     @property
@@ -131,7 +131,7 @@ class Overview(TableResult):
 
     @property
     def ended(self) -> bool:
-        """Whether the run has done all its steps, stopped by `patience`, or was imported."""
+        """Whether the run has done all its steps, was stopped by `patience`, or was imported."""
         manifest, patience = self.manifest, self.manifest.train.patience
         return (
             bool(manifest.imported)
@@ -140,7 +140,7 @@ class Overview(TableResult):
         )
 
     def blocks(self) -> list[Block]:
-        """What more time would gain, the losses, facts, samples; last, what every option means."""
+        """Whether more time would help, losses, facts, samples; last, what every option means."""
         manifest = self.manifest
         trained = "" if manifest.imported else f" of {manifest.train.steps:,}, {time_of(manifest)}"
         samples = [
@@ -157,7 +157,7 @@ class Overview(TableResult):
         ]
 
     def _options(self) -> Table:
-        """Every option with what it means; of an imported run, those of the model."""
+        """Every option with what it means; for an imported run, only those of the model."""
         of_training = {} if self.manifest.imported else field_help(TrainConfig)
         values = {name: cut(str(value), LONGEST) for name, value in self.options.items()}
         rows = [
@@ -188,7 +188,9 @@ class Overview(TableResult):
 
 
 def overview_of(run: Run, manifest: Manifest | None = None) -> Overview:
-    """A run as it is now. manifest: its newest, if it has been read. Raises CheckpointError."""
+    """Reads a run as it is now. manifest: the newest one, if the caller has read it. Raises
+    CheckpointError.
+    """
     manifest = manifest or run.last().manifest
     return Overview(run.name, manifest, curve_of(run, manifest), tuple(run.records("samples")))
 
@@ -196,9 +198,11 @@ def overview_of(run: Run, manifest: Manifest | None = None) -> Overview:
 def model_blocks(
     stored: StoredModel, manifest: Manifest | None, proof: Check, example: str
 ) -> list[Block]:
-    """What a model is, what it was trained on, how good it is, and that its numbers are right.
+    """What a model is, what it was trained on, how good it is, and that it computes the right
+    numbers.
 
-    manifest: None for a model file without its run. proof: of the probe. example: a text for it.
+    manifest: None for a model file without its run. proof: the result of the probe. example: a text
+    to show.
     """
     facts = facts_of(manifest) if manifest else {"model": model_facts(stored.config)}
     facts["characters"] = some([label(each) for each in stored.vocabulary.characters], 80)
@@ -229,7 +233,7 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
 
 
 def outcome(name: str, manifest: Manifest) -> dict[str, Any]:
-    """How a run went, for programs; and which characters were folded, if any were."""
+    """How a run went, for programs; also which characters were folded, if any."""
     corpus, budget = manifest.corpus, manifest.budget
     best, characters, of = manifest.shown_loss
     record: dict[str, Any] = {
@@ -266,7 +270,7 @@ def parent_record(parent: Parent | None) -> dict[str, Any] | None:
 
 
 def corpus_facts(corpus: CorpusId, config: ModelConfig, parent: Parent | None = None) -> str:
-    """The text's sources and size, and the vocabulary's share of the parameters if it is large."""
+    """The text's sources and size; the vocabulary's share of the parameters if that is large."""
     sources = corpus.sources
     text = f"{some(sources, 3, ', ')}: {corpus.characters:,} characters" if sources else "not known"
     kinds = "in the vocabulary" if parent else "distinct"
@@ -286,7 +290,7 @@ def parent_facts(parent: Parent | None) -> str:
 
 
 def frozen_facts(config: ModelConfig, freeze: str) -> str:
-    """The parts that do not train, and how many parameters do."""
+    """Which parts do not train, and how many parameters do."""
     if not freeze:
         return ""
     trained, whole = trained_parameters(config, freeze), config.parameters()
@@ -294,7 +298,7 @@ def frozen_facts(config: ModelConfig, freeze: str) -> str:
 
 
 def folded_facts(corpus: CorpusId) -> str:
-    """The rare characters that became one, and their share of the text."""
+    """The rare characters that one character replaces, and their share of the text."""
     if not corpus.folded:
         return ""
     kinds, share = len(corpus.folded), corpus.folded_count / corpus.characters
@@ -306,12 +310,12 @@ def folded_facts(corpus: CorpusId) -> str:
 
 
 def quote_some(characters: Sequence[str], most: int = MOST_CHARACTERS) -> str:
-    """The labels of the first `most` characters in quotes, and how many there are besides."""
+    """The labels of the first `most` characters in quotes, and how many more there are."""
     return some([quoted(character) for character in characters], most)
 
 
 def model_facts(config: ModelConfig) -> str:
-    """Its size, then the kinds of its parts."""
+    """The model's size, then the kinds of its parts."""
     position = config.position if config.position != "none" else "no"
     activation = config.activation if config.feed_forward else "no feed-forward"
     parts = [f"{position} positions", f"{config.norm} norm", activation]
@@ -336,8 +340,8 @@ def model_facts(config: ModelConfig) -> str:
 
 
 def time_of(manifest: Manifest) -> str:
-    """ "1 min 58 s of the 2 min 0 s asked for, with evaluations and saves"; after more time was
-    asked for, also the time in all.
+    """ "1 min 58 s of the 2 min 0 s asked for, with evaluations and saves"; if a resumed training
+    asked for more time, also the total time.
     """
     elapsed, budget = manifest.elapsed, manifest.budget
     asked = in_all = ""

@@ -3,11 +3,11 @@
     checkpoints/RUN/config.toml · metrics.jsonl · samples.jsonl · .lock · step-00001000/ …
     step-00001000/model.safetensors · state.safetensors · manifest.json
 
-A step, a Checkpoint, has the model, the optimizer's state, and the manifest that records both. It
-exists once its manifest is in place; opening it fails if any byte differs from the record.
-A log has one JSON object a line. metrics.jsonl has two kinds of lines: evaluations ("metrics") and,
-between them, records of the training itself ("training"), which have a gradient norm.
-Readers need no lock: a read that fails while a trainer saves or removes a step is repeated.
+A step (class Checkpoint) has the model, the optimizer's state, and the manifest that records both.
+It exists once its manifest is in place; opening it fails if any byte differs from the record. A log
+has one JSON object a line. metrics.jsonl has two kinds of lines: evaluations ("metrics") and,
+between them, records of the training itself ("training"), which have a gradient norm. Readers need
+no lock: if a read fails while a trainer saves or removes a step, it is repeated.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ MANIFEST_LIMIT = 16 * 2**20  # bytes
 PID_LIMIT = 100  # bytes of .owner
 
 _BEFORE_COMMIT = frozenset({"config.toml", ".lock", ".owner", "tensorboard"})
-_UNFINISHED = (".tmp-", ".trash-")  # how names of unfinished files and folders begin
-_ASIDE = "damaged-"  # how names of folders begin that `abandon_after` has renamed
+_UNFINISHED = (".tmp-", ".trash-")  # how the names of unfinished files and folders begin
+_ASIDE = "damaged-"  # how the names of folders that `abandon_after` has renamed begin
 _STEP_FOLDER = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,11})")
 Read = TypeVar("Read")
 
@@ -85,7 +85,7 @@ class Checkpoint:
         return unpack(data, header, expected, path)
 
     def verify(self) -> StoredModel:
-        """Reads every byte that the manifest records. Raises CheckpointError."""
+        """Reads and checks every byte that the manifest records. Raises CheckpointError."""
         stored = self.model()
         for name in self.manifest.files.keys() - {MODEL, STATE}:
             raise CheckpointError(f"damaged: {self.path} lists a foreign file {shown(name)}")
@@ -113,7 +113,7 @@ class Run:
         """The committed steps, oldest first."""
         try:
             entries = list(os.scandir(self.path))
-        except (OSError, ValueError):  # ValueError: a NUL character
+        except (OSError, ValueError):  # ValueError: a name with a NUL character
             return []
         return sorted(
             int(match[1])
@@ -126,7 +126,7 @@ class Run:
         return [self.path / step_folder(step) for step in self.steps()]
 
     def is_begun(self) -> bool:
-        """Whether the folder has only files that training makes before its first commit."""
+        """Whether the folder has only files that a training writes before its first commit."""
         try:
             names = {entry.name for entry in os.scandir(self.path)}
         except (OSError, ValueError):
@@ -134,7 +134,7 @@ class Run:
         return all(name in _BEFORE_COMMIT or name.startswith(_UNFINISHED) for name in names)
 
     def unfinished(self) -> list[Path]:
-        """What a trainer was writing or removing, or, if it was killed, what it left."""
+        """Files that a trainer is writing or removing, or that a killed trainer left."""
         with suppress(OSError, ValueError):
             names = (entry.name for entry in os.scandir(self.path))
             return sorted(self.path / name for name in names if name.startswith(_UNFINISHED))
@@ -149,8 +149,8 @@ class Run:
         return self.at("last")
 
     def at(self, which: str | SupportsIndex = "best") -> Checkpoint:
-        """ "last", a step's number, or "best": the best step that the newest commit names; without
-        one, the newest commit. Raises CheckpointError, ConfigError.
+        """which: "last", a step's number, or "best", the best step that the newest commit names, or
+        the newest commit if it names none. Raises CheckpointError, ConfigError.
         """
         return self._steadily(lambda: self._at(str(which)))
 
@@ -159,7 +159,8 @@ class Run:
         return self.read(which)[1]
 
     def read(self, which: str | SupportsIndex = "best") -> tuple[Checkpoint, StoredModel]:
-        """`at(which)` and its verified model, both of one step even if a trainer saves another.
+        """`at(which)` and its verified model; both are of one step even if a trainer saves
+        another.
 
         Raises CheckpointError, ConfigError.
         """
@@ -171,7 +172,7 @@ class Run:
         return self._steadily(both)
 
     def verify(self, path: Path) -> StoredModel | None:
-        """Reads every byte of a step; None if a trainer removes the step at the same time.
+        """Checks every byte of a step; None if a trainer removes the step meanwhile.
 
         Raises CheckpointError.
         """
@@ -183,7 +184,7 @@ class Run:
             return None
 
     def _steadily(self, read: Callable[[], Read], hint: bool = True) -> Read:
-        """Reads again after an error if a trainer has saved or removed a step during the reading.
+        """Repeats a failed read if a trainer has saved or removed a step meanwhile.
 
         hint: whether an error names the undamaged steps.
         """
@@ -205,7 +206,7 @@ class Run:
         return stamps
 
     def _whole(self) -> str:
-        """The end of an error: the undamaged steps, if there are damaged and undamaged ones."""
+        """The end of an error: which steps are undamaged, if some are damaged and some are not."""
         steps, whole = self.steps(), []
         for step in steps:
             with suppress(CheckpointError):
@@ -254,11 +255,11 @@ class Run:
         raise CheckpointError("\n".join([*warnings, f"no whole checkpoint in {self.path}"]))
 
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
-        """Saves all of a step or nothing, then removes earlier steps.
+        """Saves a step as a whole or not at all, then removes earlier steps.
 
-        Keeps the newest two whole steps and the best one, or all. Steps with higher numbers stay.
-        Raises StorageError, and CheckpointError for a manifest that could not be read again; then
-        nothing has changed.
+        Keeps the newest two undamaged steps and the best one, or all. Steps with higher numbers
+        stay. Raises StorageError, and CheckpointError for a manifest that could not be read again;
+        in both cases nothing has changed.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {name: fingerprint(data, target / name) for name, data in contents.items()}
@@ -281,7 +282,7 @@ class Run:
         return Checkpoint(target, manifest)
 
     def _seems_whole(self, step: int) -> bool:
-        """Whether a step has its manifest, and every file in the size that the manifest records."""
+        """Whether a step has its manifest, and every file with the recorded size."""
         with suppress(CheckpointError, OSError):
             found = self._open(step)
             sizes = {name: size for name, (size, _) in found.manifest.files.items()}
@@ -289,7 +290,7 @@ class Run:
         return False
 
     def abandon_after(self, step: int) -> None:
-        """Renames the folders of later steps, which are damaged: step-N to damaged-step-N. Raises
+        """Renames the folders of later, damaged steps: step-N becomes damaged-step-N. Raises
         StorageError.
         """
         for path in self.step_paths():
@@ -306,8 +307,8 @@ class Run:
 
     @staticmethod
     def _has(step: Path, contents: Mapping[str, bytes]) -> bool:
-        """Whether the step's files already have these contents, so that only the manifest needs
-        saving.
+        """Whether the step's files already have these contents; then only the manifest has to be
+        saved.
         """
         with suppress(CheckpointError):
             return all(
@@ -322,8 +323,8 @@ class Run:
             files.replace(path, text.encode())
 
     def append(self, log: str, record: Mapping[str, Any]) -> None:
-        """Adds a line. Lines of "training" are not flushed to the disk: the next evaluation flushes
-        them. Raises StorageError.
+        """Adds a line to a log. Lines of "training" are not flushed to the disk; the next
+        evaluation flushes them. Raises StorageError.
         """
         path = self.path / FILES[log]
         with files.storage_errors(f"write {path}"):
@@ -331,20 +332,20 @@ class Run:
             files.append_line(path, line, flush=log != "training")
 
     def records(self, log: str) -> list[dict[str, Any]]:
-        """The valid lines of a log. Raises CheckpointError for a link."""
+        """The valid lines of a log. Raises CheckpointError if the log is a link."""
         return self.read_log(log)[0]
 
     def read_log(self, log: str) -> tuple[list[dict[str, Any]], int]:
-        """The valid lines of a log, and the number of damaged lines in its file, except an
-        incomplete last one. Raises CheckpointError for a link.
+        """The valid lines of a log, and the number of damaged lines in its file; an incomplete last
+        line does not count. Raises CheckpointError if the log is a link.
         """
         whole, damaged = self._read(FILES[log])
         return [record for record in whole if log in ("samples", _kind(record))], damaged
 
     def forget_after(self, step: int, evaluated: bool = True) -> None:
-        """Deletes the lines of later steps, which a resumed run will write again.
+        """Deletes the log lines of later steps, which a resumed run will write again.
 
-        evaluated: whether the step's own evaluation and sample stay, too.
+        evaluated: whether to keep the evaluation and sample of the step itself.
         """
         for name in dict.fromkeys(FILES.values()):
             records, _ = self._read(name)
@@ -360,7 +361,9 @@ class Run:
                     files.replace(path, "".join(lines).encode())
 
     def _read(self, name: str) -> tuple[list[dict[str, Any]], int]:
-        """The valid lines of a file, and the number of others, except an incomplete last line."""
+        """The valid lines of a file, and the number of other lines; an incomplete last line does
+        not count.
+        """
         path = self.path / name
         if not os.path.lexists(path):
             return [], 0
@@ -371,7 +374,7 @@ class Run:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Locks the run for one trainer, and removes what a killed one has left unfinished.
+        """Locks the run for one trainer, and removes unfinished files of a killed trainer.
 
         The system releases the lock if the process dies. Raises RunInUseError with the other
         trainer's process id.
@@ -402,7 +405,7 @@ class Run:
 
 
 def _readable_json(manifest: Manifest, folder: Path) -> bytes:
-    """The manifest's file. Raises CheckpointError if no one could open it."""
+    """The JSON of a manifest. Raises CheckpointError if it could not be read again."""
     data = manifest.to_json()
     Manifest.from_json(data, folder / MANIFEST)
     return data
@@ -410,9 +413,9 @@ def _readable_json(manifest: Manifest, folder: Path) -> bytes:
 
 LOG_LIMIT = 2**30  # bytes
 
-#: Kind of line -> the file that has it.
+#: Kind of line -> the log file that contains it.
 FILES = {"metrics": "metrics.jsonl", "training": "metrics.jsonl", "samples": "samples.jsonl"}
-#: The value that shows what a line of metrics.jsonl is -> the numbers that the line must have.
+#: Field that identifies the kind of a line in metrics.jsonl -> the numbers that the line must have.
 _METRICS = {
     "whole_loss": ("step", "whole_loss"),
     "gradient_norm": ("step", "train_loss", "gradient_norm", "learning_rate"),
@@ -450,5 +453,5 @@ def _record(name: str, line: bytes) -> dict[str, Any] | None:
 
 def _is_number(value: object) -> bool:
     if type(value) is int:
-        return abs(value) < 2**63  # as numpy's
+        return abs(value) < 2**63  # numpy's range
     return type(value) is float and abs(value) < LARGEST

@@ -1,4 +1,4 @@
-"""The folder of runs: finds or makes a run by its name, and names the steps of one run."""
+"""The folder of runs: finds a run by its name or makes one, and lists the steps of a run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run, step_folder
 
-MOST_FOLDERS = 1000  # of the current folder, in which runs are looked for
+MOST_FOLDERS = 1000  # folders in the current folder that are searched for runs
 _NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
 
 
 def check_run_name(name: str) -> str:
-    """The name itself. Raises ConfigError unless it is one plain folder name."""
+    """Returns the name. Raises ConfigError unless it is one plain folder name."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"invalid run name {name!a}: use letters, digits, '-', '_', '+' and '.', "
@@ -35,7 +35,7 @@ def check_run_name(name: str) -> str:
 
 
 def all_runs(root: Path) -> list[Run]:
-    """The runs in a folder that have a checkpoint, the most recently saved last."""
+    """The runs in a folder that have a checkpoint; the most recently saved one is the last."""
     try:
         folders = [Path(entry.path) for entry in os.scandir(root) if entry.is_dir()]
     except (OSError, ValueError):
@@ -50,7 +50,7 @@ def all_runs(root: Path) -> list[Run]:
 
 
 def readable(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]]:
-    """The runs whose newest manifest can be read, and the errors of the others."""
+    """The runs whose newest manifest can be read, and the errors for the others."""
     rows, problems = [], []
     for run in runs:
         try:
@@ -61,9 +61,9 @@ def readable(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]
 
 
 def find_runs(root: Path, names: Sequence[str]) -> list[Run]:
-    """The runs of these names, each once; a name may be a pattern such as 'lr-*'.
+    """The runs with these names, each once; a name may be a pattern such as 'lr-*'.
 
-    The runs of a pattern are in their natural order, 2 before 10. Raises CheckpointError for a name
+    Runs that match a pattern are in natural order, 2 before 10. Raises CheckpointError for a name
     or pattern without a run, ConfigError.
     """
     known = all_runs(root)
@@ -80,12 +80,12 @@ def find_runs(root: Path, names: Sequence[str]) -> list[Run]:
 
 
 def is_pattern(name: str) -> bool:
-    """Whether a name stands for all runs that match it: it has one of the signs *, ? and [."""
+    """Whether a name is a pattern: it contains *, ? or [."""
     return any(sign in name for sign in "*?[")
 
 
 def natural(name: str) -> list[tuple[bool, int, str]]:
-    """Sort key: numbers in names count as numbers."""
+    """Sort key that compares numbers in names as numbers."""
     parts = re.split(r"([0-9]+)", name)
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
@@ -111,8 +111,8 @@ def find_run(root: Path, name: str | None = None) -> Run:
 
 
 def _elsewhere(root: Path) -> str:
-    """The end of an error: a folder of this name with runs, above this folder or in one of its own
-    folders.
+    """The end of an error: a folder named like `root` that contains runs, above the current folder
+    or in one of its subfolders.
     """
     here, inside = Path.cwd(), []
     with suppress(OSError):
@@ -124,8 +124,8 @@ def _elsewhere(root: Path) -> str:
 
 
 def _hint(runs: Sequence[Run], name: str = "", root: Path | None = None) -> str:
-    """The end of an error: the run with the most similar name, or the newest runs that there are;
-    without any, where others are.
+    """The end of an error: the run with the most similar name, or the newest runs; if there are
+    none, where other runs are.
     """
     if not runs and root is not None:
         return f"; {_elsewhere(root)}"
@@ -139,10 +139,11 @@ def _hint(runs: Sequence[Run], name: str = "", root: Path | None = None) -> str:
 
 
 def new_run(root: Path, stem: str, name: str | None = None) -> Run:
-    """Makes a run's folder, with the given name or the corpus's name and the next free number.
+    """Makes a run's folder with the given name, or with the corpus's name and the next free
+    number.
 
-    The folder of a run that was killed before its first checkpoint is used again. Raises
-    ConfigError if the name is taken, StorageError if the folder cannot be made.
+    If a run was killed before its first checkpoint, its folder is used again. Raises ConfigError if
+    the name is taken, StorageError if the folder cannot be made.
     """
     with files.storage_errors(f"make a run in {root}"):
         root.mkdir(parents=True, exist_ok=True)
@@ -160,8 +161,8 @@ def new_run(root: Path, stem: str, name: str | None = None) -> Run:
 
 
 def check_free(root: Path, name: str) -> Run:
-    """The run of this name. Raises ConfigError if there is a folder of this name that has other
-    files than those made before the first save.
+    """The run with this name. Raises ConfigError if the name is taken by a folder with other files
+    than a training makes before its first save.
     """
     run = Run(root / check_run_name(name))
     if run.steps():
@@ -182,7 +183,7 @@ def discard_if_empty(run: Run) -> None:
             shutil.rmtree(run.path)
 
 
-#: Steps of a run: "all" that it keeps, or some: numbers, "best", "last".
+#: Steps of a run: "all" that it keeps, or several: numbers, "best", "last".
 Steps = Literal["all"] | Iterable[str | SupportsIndex]
 
 
@@ -198,7 +199,8 @@ def run_of(stored: StoredModel) -> Run:
 
 
 def step_numbers(run: Run, steps: Steps, field: str = "steps") -> list[int]:
-    """The numbers of two or more steps of a run, ascending, each once. field: for errors.
+    """The numbers of two or more steps of a run, ascending, each once. field: the option, for
+    errors.
 
     Raises CheckpointError for a step that the run does not keep, ConfigError for another word and
     if there is only one step.
