@@ -1,4 +1,4 @@
-"""A training as its card before the first step shows it, and how it ended. See Plan."""
+"""The card that a training shows before its first step, and its last lines. See Plan."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from gpt.training.events import Spent
     from gpt.training.plan import Plan
 
-#: The meaning of the losses on the card and after it.
+#: What the losses on the card and in the last lines mean.
 NATS = (
     "mean of −ln of the probability that the model gives the correct next character; 0 is "
     "perfect; bits = nats / ln 2"
 )
-#: `split` of pairs -> how the pairs that validate are chosen.
+#: `split` of pairs -> how the pairs to validate on are chosen.
 PAIRS = {"source": "by a hash of the source", "last": "the last lines"}
 PAIRS["group:1"] = "by a hash of the lemma"
 
 
 def card_of(plan: Plan, recipe: Mapping[str, Any]) -> list[Block]:
-    """What is trained, on which text, how long it takes, and the loss to beat. recipe: the options
-    that a known corpus sets.
+    """What is trained, on which text, how long it takes, and the loss to beat. recipe: options that
+    a known corpus sets.
     """
     manifest, identity = plan.manifest, plan.corpus.identity
     facts = {
@@ -86,8 +86,8 @@ def record_of(plan: Plan) -> dict[str, Any]:
 def farewell(
     run: Run, manifest: Manifest, reason: str, shard: bool = False, spent: Spent | None = None
 ) -> list[Block]:
-    """How the run ended, where its time went, whether it is better than counting, its folder, and
-    what to type next.
+    """The last lines of a training: how it ended, where its time went, whether the model is better
+    than counting, the run's folder, and what to type next.
     """
     steps, folder = manifest.train.steps, run.path.parent
     ended = {
@@ -122,7 +122,7 @@ def farewell(
 
 def _prompt(run: Run) -> str:
     """An option of `sample`, " --prompt the", whose characters the model knows: the first word of
-    the last sample, or for pairs its first source. Empty if the sample has none.
+    the last sample or, for pairs, its first source. Empty if the sample has none.
     """
     text = samples[-1]["text"] if (samples := run.records("samples")) else ""
     source, tab, _ = text.partition("\t")
@@ -139,13 +139,17 @@ def _unlike_planned(manifest: Manifest) -> str:
 
 
 def _characters(plan: Plan) -> str:
-    """Characters that are rare in the training text, and those that only validation has."""
+    """Characters that are rare in the training text, and characters that only the validation text
+    has.
+    """
     facts = {"rare": plan.rare, "only in validation": plan.only_in_val}
     return " · ".join(f"{what}: {quote_some(them)}" for what, them in facts.items() if them)
 
 
 def _split(plan: Plan) -> str:
-    """The sizes of both splits, the validation rule, and how much of it evaluations read."""
+    """The sizes of both splits, how the validation split is chosen, and how much of it evaluations
+    read.
+    """
     manifest, train, characters = plan.manifest, plan.manifest.train, plan.val_characters
     read = manifest.part[0]
     read_last = characters_read(
@@ -184,8 +188,8 @@ def _recipe(recipe: Mapping[str, Any]) -> str:
 
 
 def _training(plan: Plan) -> str:
-    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"; "about" if a budget lets the
-    number of steps change.
+    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"; with "about" if a time
+    budget may change the number of steps.
     """
     train, budget = plan.manifest.train, plan.manifest.budget
     epochs = train.steps * plan.step_characters / plan.train_characters
@@ -213,7 +217,7 @@ def _device(plan: Plan) -> str:
 
 def _time(plan: Plan) -> str:
     """ "2 min 10 s with evaluations and saves (estimated: 62 ms/step, 33,000 characters/s)", and
-    what the time does not include or what ends the run earlier.
+    what this time does not include or what may end the run earlier.
     """
     train, budget, step = plan.manifest.train, plan.manifest.budget, plan.speed.seconds_per_step
     facts = (
@@ -236,7 +240,7 @@ def _rough(number: float) -> str:
 
 
 def _to_beat(plan: Plan) -> str:
-    """The losses of counting n-grams on the validation split, the best order first, and of a
+    """The losses on the validation split of counting n-grams, the best order first, and of a
     uniform model.
     """
     baseline = plan.baseline

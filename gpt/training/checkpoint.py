@@ -1,4 +1,5 @@
-"""A training's state <-> bytes, exactly: weights with their probe, and the optimizer's moments.
+"""Converts a training's state to bytes and back, exactly: weights with their probe, and the
+optimizer's moments.
 
 gpt/storage writes and verifies these bytes.
 """
@@ -26,11 +27,11 @@ from gpt.training.optim import Optimizer
 from gpt.training.ranks import is_first
 from gpt.vocabulary import Ids, Vocabulary
 
-PROBE_POSITIONS = 512  # opening a model takes the time to compute them
-PROBE_LOGITS = 2**25  # computed in float64: limits the time with a very large vocabulary
-PROBE_AT_ONCE = 2**20  # of them, unless a row has more: limits the memory
-PROBE_NUMBERS = 2**14  # stored logits: limits the size of a checkpoint with a large vocabulary
-#: Checks that numpy computes a probe's logits from these tensors (gpt/reading/proof.py).
+PROBE_POSITIONS = 512  # limits the time to open a model, which computes them
+PROBE_LOGITS = 2**25  # computed in float64; limits the time for a very large vocabulary
+PROBE_AT_ONCE = 2**20  # logits computed together, unless a row has more; limits the memory
+PROBE_NUMBERS = 2**14  # stored logits; limits the size of a checkpoint with a large vocabulary
+#: Type of the check that numpy computes a probe's logits from these tensors (gpt/reading/proof.py).
 Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 
 
@@ -42,13 +43,13 @@ def model_bytes(
     prove: Prove | None = None,
     mixture: Mixture | None = None,
 ) -> bytes:
-    """A model file that can be shared alone: weights, config, vocabulary, a probe, a digest, and
-    the tables and gate of counting.
+    """A model file that can be shared by itself: weights, config, vocabulary, a probe, a digest,
+    and the tables and gate of counting.
 
-    Raises NumericsError if `prove` computes other logits, so that the file would not open.
+    Raises NumericsError if `prove` computes other logits, because then the file would not open.
     """
     probe = probe_of(model, vocabulary.encode(excerpt))
-    release()  # the float64 weights
+    release()  # frees the float64 weights
     tensors: Tensors = {name: _numpy(tensor) for name, tensor in model.stored_parameters().items()}
     check = prove(model.config, tensors, probe) if prove else None
     if check and not check.passed:
@@ -71,10 +72,11 @@ def model_bytes(
 
 
 def probe_of(model: GPT, text: Ids) -> Probe:
-    """A text's start, then every character of the vocabulary, in rows as long as the context.
+    """The start of a text, then every character of the vocabulary, in rows as long as the
+    context.
 
-    At most as many as PROBE_POSITIONS, PROBE_LOGITS and PROBE_NUMBERS allow; of a larger
-    vocabulary, evenly distributed characters.
+    The limits are PROBE_POSITIONS, PROBE_LOGITS and PROBE_NUMBERS; if the vocabulary is larger,
+    evenly spread characters of it.
     """
     config = model.config
     positions = max(1, min(PROBE_POSITIONS, PROBE_LOGITS // config.vocab_size))
@@ -117,10 +119,10 @@ def exact_logits(
 
 
 def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> bytes:
-    """The optimizer's moments and step counts, by parameter name.
+    """The optimizer's moments and step counts, by parameter name, as bytes.
 
-    averaged: also the weights, as the model file then has their average. All ranks of a sharded
-    model must call this; the first gets the tensors.
+    averaged: store the weights as well, because the model file then has their average. If a model
+    is sharded, all ranks must call this; the first rank gets the tensors.
     """
     tensors: Tensors = {}
 
@@ -144,7 +146,7 @@ def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> byt
 
 @torch.no_grad()
 def gathered(model: GPT, device: str, shard: bool) -> GPT:
-    """The model in one piece on the CPU, where probes are computed.
+    """A copy of the model, whole and on the CPU, where probes are computed.
 
     If it is sharded, all ranks must call this.
     """
@@ -157,7 +159,9 @@ def gathered(model: GPT, device: str, shard: bool) -> GPT:
 
 
 def load_gpt(stored: StoredModel, device: str, shard: bool = False) -> GPT:
-    """The torch model of a verified file. shard: spread over the ranks, which all call this."""
+    """The torch model of a verified file. shard: spread it over the ranks, which must all call
+    this.
+    """
     model = GPT(stored.config)
     model.load_parameters({name: torch.tensor(a) for name, a in stored.tensors.items()})
     model.to(device)
@@ -169,9 +173,10 @@ def load_gpt(stored: StoredModel, device: str, shard: bool = False) -> GPT:
 def restore_state(
     checkpoint: Checkpoint, model: GPT, optimizer: Optimizer, averaged: bool = False
 ) -> None:
-    """Restores the moments bit for bit, if `averaged` also the weights. Raises CheckpointError.
+    """Restores the moments bit for bit and, if `averaged`, the weights. Raises
+    CheckpointError.
 
-    load_state_dict would cast the moments to the parameter's type.
+    load_state_dict would convert the moments to the parameter's type.
     """
     parameters = dict(model.named_parameters())
     shapes: dict[str, tuple[int, ...]] = {}

@@ -1,9 +1,9 @@
-"""The counting expert of a run: it counts in a thread, and its gate is fitted to the GPT.
+"""The counting expert of a run: a thread counts, and the gate is fitted to the GPT.
 
-The gate is fitted with an expert that counts less (gpt/counting/held_out.py).
+The gate is fitted with an expert of fewer counts (gpt/counting/held_out.py).
 
-The GPT trains on its own loss, as if it were alone: a gate that learned with it would ignore it, as
-counting is better at first, and the GPT would get no gradient.
+The GPT trains on its own loss, as if it were alone. If a gate learned at the same time, it would
+ignore the GPT, as counting is better at first, and the GPT would get no gradient.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from gpt.counting.tables import release
 from gpt.model import GPT
 from gpt.vocabulary import Ids
 
-WINDOWS = 16  # that the GPT computes together
+WINDOWS = 16  # windows that the GPT computes together
 #: Factor on the GPT's fitted weight. The GPT learns the text around the held-out pieces, which the
-#: counts leave out; so it predicts the pieces better than new text.
+#: counts leave out; so on these pieces the GPT is better than on new text.
 TRUST = 0.9
 
 
 class Counting:
-    """Counts (n,) ids of the training split.
+    """Counts the (n,) ids of the training split.
 
-    held: the text that the gate is fitted to; None for a model without counting. ahead: what is
-    counted already.
+    held: the text that the gate is fitted to; None for a model without counting. ahead: counts that
+    have been started already.
     """
 
     def __init__(self, ids: Ids, config: ModelConfig, ahead: CountedAhead | None = None) -> None:
         self.ids, self.config = ids, config
         self.held = HeldOut.of(len(ids), config.vocab_size) if config.counting else None
-        self._latest: tuple[int, Mixture] | None = None  # and its step
+        self._latest: tuple[int, Mixture] | None = None  # with its step
         if config.counting:
             begun = ahead.experts if ahead else None
             size, orders = config.vocab_size, config.counting
@@ -56,8 +56,8 @@ class Counting:
 
     @property
     def note(self) -> str:
-        """A line for the user if MOST_GRAMS allows fewer orders than asked; else "". Waits for the
-        counts.
+        """A note for the user if MOST_GRAMS allows fewer orders than asked for; else "". Waits for
+        the counts.
         """
         asked = self.config.counting
         orders = self._whole.result().trie.orders if asked else 0
@@ -66,14 +66,14 @@ class Counting:
         return f"counts n-grams up to {orders}, not {asked}: this text has too many different ones"
 
     def wait(self) -> None:
-        """Waits for the counts."""
+        """Waits until everything is counted."""
         if self.config.counting:
             self._whole.result(), self._apart.result()
 
     def mixture(self, model: GPT, device: str, step: int) -> Mixture | None:
-        """The expert, with the gate that predicts the held-out text best together with this step's
-        model; None without counting. At step 0, and for a model whose logits are not finite, the
-        gate lets counting predict alone.
+        """The expert with a gate, the one that best predicts the held-out text together with the
+        model at this step; None without counting. At step 0, and if the model's logits are not
+        finite, the gate lets counting predict alone.
 
         All ranks must call this, as a sharded model needs them.
         """
@@ -95,7 +95,9 @@ class Counting:
         return fit_gate(blocks).scaled(TRUST) if finite else COUNTING_ALONE
 
     def _windows(self, held: HeldOut) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
-        """Where the windows of the held-out pieces begin, WINDOWS at once, and their length."""
+        """The first characters of the held-out windows, WINDOWS at a time, and the windows'
+        length.
+        """
         length = min(self.config.block_size, held.length)
         if length:
             within = np.arange(0, held.length - length + 1, length)
@@ -107,7 +109,7 @@ class Counting:
     def _block(
         self, model: GPT, expert: Expert, starts: npt.NDArray[np.int64], length: int, device: str
     ) -> Block:
-        """What both experts predict for the windows that begin at these characters."""
+        """What both experts predict for the windows that begin at `starts`."""
         rows = np.asarray(self.ids[starts[:, None] + np.arange(-1, length)]).astype(np.int64)
         was_training = model.training
         model.eval()

@@ -1,4 +1,4 @@
-"""Validation loss with torch: of a split, of evenly distributed windows of it, or of pairs."""
+"""Validation loss with torch: on a split, on evenly spread windows of it, or on pairs."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from gpt.training import ranks
 from gpt.training.step import on_device
 from gpt.vocabulary import Ids
 
-NUMBERS_AT_ONCE = {"cpu": 2**20}  # in the widest layer; more would not fit a CPU's cache
+NUMBERS_AT_ONCE = {"cpu": 2**20}  # numbers in the widest layer; more would not fit a CPU's cache
 NUMBERS_ELSEWHERE = 2**23
 PAIRS_AT_ONCE = 2**21  # numbers in the widest layer
 SHOWN = 50  # progress reports of a long evaluation
 
-#: Where windows begin, and their length; or the lines of pairs.
+#: Windows as their starts and length; or the lines of pairs.
 Span: TypeAlias = tuple[Integers, int]
 
 
 def at_once(config: ModelConfig, device: str) -> int:
-    """Number of windows that are evaluated together."""
+    """How many windows are evaluated together."""
     most = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
     return max(1, most // (config.block_size * config.widest))
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Mean nats per character; gpt: of the GPT alone, if counting predicts with it."""
+    """Mean nats per character. gpt: the loss of the GPT alone, if counting predicts with it."""
 
     nats: float
     gpt: float | None = None
@@ -48,7 +48,7 @@ class Losses:
 def losses_of(
     model: GPT, half: Half, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Losses:
-    """The losses at the end of `evaluating`."""
+    """The final result of `evaluating`."""
     *_, (_, losses) = evaluating(model, half, device, most, mixture)
     return losses
 
@@ -57,20 +57,22 @@ def losses_of(
 def evaluating(
     model: GPT, half: Half, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Iterator[tuple[float, Losses]]:
-    """The losses over ids in non-overlapping windows of block_size, or over all pairs, with
-    progress: yields (share done, losses so far), at the end the whole losses.
+    """Computes the losses over ids, in windows of block_size that do not overlap, or over all
+    pairs. Yields progress (share done, losses so far), at the end the losses of everything.
 
-    The first of the ids is context only; the last window may be shorter. most: characters to
-    predict, in evenly distributed windows of the split; 0: all. Of pairs, the targets are
-    predicted, the NEWLINE of each included. No dropout, float32. The ranks share the windows or
-    pairs; all get the result.
-    With several ranks, the losses before the end are each rank's own; all yield equally often.
+    The first id is context only; the last window may be shorter. most: how many characters to
+    predict, in evenly spread windows of the split; 0: all. For pairs, the characters of the targets
+    are predicted, each NEWLINE included. No dropout, float32. The ranks share the windows or pairs;
+    all get the result.
+    With several ranks, the losses before the end are those of each rank's own part; all ranks yield
+    equally often.
     """
     gpt, together, done, spans = 0.0, 0.0, 0, _spans(model.config, half, device, most)
     rounds = -(-len(spans) // ranks.size())
     for turn in range(rounds):
         number = turn * ranks.size() + ranks.rank()
-        # All ranks must call a sharded model: a rank without a span computes the last one again.
+        # All ranks must call a sharded model: a rank that has no span left computes its last one
+        # again.
         span = spans[min(number, len(spans) - 1)]
         logits, came = _predicted(model, half, span, device)
         losses = F.cross_entropy(logits, came, ignore_index=IGNORED, reduction="sum")
@@ -95,7 +97,8 @@ def evaluating(
 def window_losses(
     model: GPT, ids: Ids, device: str, most: int, mixture: Mixture | None = None
 ) -> npt.NDArray[np.float64]:
-    """(W,) mean nats per character of each window that `evaluating` reads; all ranks compute all.
+    """(W,) mean nats per character of each window that `evaluating` reads; every rank computes all
+    of them.
 
     The windows have the same length: see `window_starts` for a part of a split.
     """
@@ -112,8 +115,8 @@ def window_losses(
 
 
 def _spans(config: ModelConfig, half: Half, device: str, most: int) -> list[Span]:
-    """What is computed together; lines of pairs are those of similar lengths, the shortest first,
-    and their widest layer has at most PAIRS_AT_ONCE numbers.
+    """What is computed together. Pairs are sorted by length, the shortest first, so that lines of
+    similar lengths come together; their widest layer has at most PAIRS_AT_ONCE numbers.
     """
     if not isinstance(half, PairLines):
         rows = at_once(config, device)
@@ -132,8 +135,8 @@ def _spans(config: ModelConfig, half: Half, device: str, most: int) -> list[Span
 def _predicted(
     model: GPT, half: Half, span: Span, device: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(b · T, vocab_size) logits of b windows or pairs without dropout, and the ids that came,
-    IGNORED where they are padding.
+    """(b · T, vocab_size) logits of b windows or pairs without dropout, and the ids that follow,
+    IGNORED for padding.
     """
     numbers, length = span
     if isinstance(half, PairLines):
@@ -150,16 +153,16 @@ def _predicted(
 
 
 def _histories(mixture: Mixture, ids: Half, span: Span) -> Integers:
-    """(N, b · T) the histories of the characters that a span of windows predicts."""
+    """(N, b · T) the histories of the characters to predict in a span of windows."""
     assert not isinstance(ids, PairLines)  # models of pairs do not count
     return mixture.expert.trie.histories_at(ids, span[0] + 1, span[1])
 
 
 def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArray[np.int64], int]]:
-    """The start and length of each window; all its characters but the first are predicted.
+    """The start and length of each window; every character of it but the first is predicted.
 
     The windows cover the whole split (`total` characters after the first one). If `most` allows
-    fewer characters, they are evenly distributed. Pure, so that all evaluations of a run read the
+    fewer characters, they are evenly spread. A pure function, so all evaluations of a run read the
     same windows.
     """
     read, every = characters_read(total, block, most), total // block

@@ -1,5 +1,5 @@
-"""The events of a training: the trainer yields them, the commands and `gpt.train` show them; some
-as lines of text.
+"""The events of a training. The trainer yields them; the commands and `gpt.train` show them, some
+as text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpt.words import bits, duration, measured_on
 
 @dataclass(frozen=True)
 class Stepped:
-    """One optimizer step is done. loss: of its batch, nats per character."""
+    """One optimizer step is done. loss: the mean of its batch, in nats per character."""
 
     step: int
     loss: float
@@ -24,14 +24,14 @@ class Stepped:
 class Evaluated:
     """Losses in nats per character; train_loss is the mean since the last evaluation.
 
-    gpt_loss: of the GPT without counting, in a run with counting.
+    gpt_loss: in a run with counting, the loss of the GPT alone.
     """
 
     step: int
     train_loss: float
     val_loss: float
     best_step: int | None
-    since_best: int  # evaluations since the best
+    since_best: int  # evaluations since the best one
     characters: int  # validation characters that were read
     of: int
     gpt_loss: float | None = None
@@ -52,17 +52,21 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Evaluating:
-    """Progress of the last evaluation, which may take long. share: done so far, 0 to 1."""
+    """Progress of the last evaluation, which may take long. share: the part that is done, 0
+    to 1.
+    """
 
     share: float
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """At the end, if evaluations read `characters` of the split and an earlier step has the lowest
-    loss: how many nats lower than that of the last step, `step`, and the paired standard error.
+    """The best step is chosen at the end, if evaluations read only `characters` of the split and an
+    earlier step has the lowest loss. Says how many nats lower it is than the loss of the last step,
+    `step`, and the paired standard error.
 
-    sure: whether this shows that the earlier step is better; else the last is taken as the best.
+    sure: whether this shows that the earlier step is better; otherwise the last step counts as the
+    best.
     """
 
     step: int
@@ -84,7 +88,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class EvaluatedWhole:
-    """At the end: the loss of the best step's weights on the whole validation split."""
+    """Evaluated at the end: the loss of the best step's weights on the whole validation split."""
 
     step: int
     val_loss: float
@@ -102,21 +106,21 @@ class EvaluatedWhole:
 
 
 def _val(loss: float, gpt_loss: float | None) -> str:
-    """gpt_loss: of the GPT without counting, in a run with counting."""
+    """Both losses as text. gpt_loss: in a run with counting, the loss of the GPT alone."""
     alone = "" if gpt_loss is None else f", the GPT alone {gpt_loss:.4f}"
     return f"val {loss:.4f} nats, {bits(loss):.3f} bits/char{alone}"
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint is on the disk. Of several ranks, only the first yields this."""
+    """A checkpoint was written to the disk. Of several ranks, only the first yields this."""
 
     checkpoint: Checkpoint
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """A text that the model of the checkpoint just saved has written."""
+    """A text that the model of the newest checkpoint has written."""
 
     step: int
     text: str
@@ -126,9 +130,9 @@ class Sampled:
 class Spent:
     """Where the time of a training went, in this process.
 
-    seconds: of the start up to the first step, of counting (the wait for the counts, and fitting
-    the gate), steps, evaluations and saves. share: the floating-point operations of the steps, as a
-    share of what all cores would have computed in that time in float32 products; 0: unknown.
+    seconds: of the start up to the first step, of counting (waiting for the counts and fitting the
+    gate), of steps, evaluations and saves. share: the floating-point operations of the steps,
+    divided by what all cores could have computed in that time in float32 products; 0: unknown.
     """
 
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -151,7 +155,7 @@ class Stopped:
 
     step: int
     reason: str
-    spent: Spent = field(default_factory=Spent, compare=False)  # measured, so never the same
+    spent: Spent = field(default_factory=Spent, compare=False)  # measured, so it differs each time
 
 
 Event = Stepped | Evaluated | Evaluating | Chosen | EvaluatedWhole | Saved | Sampled | Stopped

@@ -1,8 +1,8 @@
-"""Muon: how the matrices of the blocks change (Jordan et al. 2024).
+"""Muon: the optimizer for the matrices of the blocks (Jordan et al. 2024).
 
-The direction of AdamW makes a few singular values of a matrix's change large and leaves the others
-small. Muon makes them all about equal, so that each direction in which a matrix maps its input
-learns as fast; a step then costs more, and far fewer are needed (benchmarks/LOG.md).
+An update of AdamW has a few large singular values and many small ones. Muon makes all of them about
+equal, so that the matrix learns equally fast in every direction of its input. A step takes longer,
+but far fewer are needed (benchmarks/LOG.md).
 Tensor names: C n_embd.
 """
 
@@ -29,26 +29,26 @@ FACTORS = (
     (3.3184196573706015, -2.488488024314874, 0.51004894012372),
     (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
 )
-MARGIN = 1.01  # the norm is divided by this, too: rounding must not bring a singular value above 1
+MARGIN = 1.01  # the norm is multiplied by this, so that rounding brings no singular value above 1
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """`count` matrices of one shape, one below the other: the rows of these parameters."""
+    """`count` matrices of one shape, stacked: together they are the rows of these parameters."""
 
     parameters: tuple[Tensor, ...]
     count: int = 1
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns of one of them."""
+        """Rows and columns of one matrix."""
         rows = sum(len(parameter) for parameter in self.parameters)
         return rows // self.count, self.parameters[0].shape[1]
 
 
 def matrices_of(model: nn.Module) -> Iterator[Matrices]:
-    """The trained matrices of a model's blocks: of all heads together the queries', the keys' and
-    the values', (C, C) each, in both forms of attention; projections; those of feed-forward layers.
+    """The trained matrices of a model's blocks, in both forms of attention: (C, C) matrices of all
+    heads' queries, keys and values; projections; the matrices of feed-forward layers.
     """
     for module in model.modules():
         found: list[Matrices] = []
@@ -66,8 +66,8 @@ def matrices_of(model: nn.Module) -> Iterator[Matrices]:
 
 
 def orthogonalised(stack: Tensor) -> Tensor:
-    """(n, r, c) matrices with r ≥ c -> about U·Vᵀ of each, of its singular value decomposition
-    U·S·Vᵀ; zeros stay zeros.
+    """(n, r, c) matrices with r ≥ c -> an approximation of U·Vᵀ for each, where U·S·Vᵀ is its
+    singular value decomposition; a zero matrix stays zero.
     """
     norms = torch.linalg.vector_norm(stack, dim=(1, 2), keepdim=True)
     stack = stack / (MARGIN * norms).clamp(min=torch.finfo(stack.dtype).tiny)
@@ -79,10 +79,11 @@ def orthogonalised(stack: Tensor) -> Tensor:
 
 
 class Muon:
-    """Changes matrices by `rate` times their orthogonalised mean gradient, taller ones by more.
+    """Changes matrices by `rate` times their orthogonalised mean gradient; by more if they have
+    more rows than columns.
 
-    momentum: decay of the mean gradient. dtype: in which products are computed. state: by
-    parameter, the number of its steps and its mean gradient.
+    momentum: decay of the mean gradient. dtype: the type in which products are computed. state:
+    parameter -> number of its steps and its mean gradient.
     """
 
     def __init__(self, matrices: list[Matrices], momentum: float, dtype: torch.dtype) -> None:
@@ -96,7 +97,7 @@ class Muon:
 
     @torch.no_grad()
     def step(self, rate: float, decay: float) -> None:
-        """Makes an update. decay: the share of each matrix that goes before it."""
+        """Makes an update. decay: the share of each matrix that is subtracted first."""
         for alike in self._alike.values():
             moving = [it for it in alike if all(p.grad is not None for p in it.parameters)]
             if not moving:
@@ -115,7 +116,9 @@ class Muon:
                     parameter.add_(placed(part, parameter), alpha=-scale)
 
     def _direction(self, matrices: Matrices) -> Tensor:
-        """(count, r, c), r ≥ c: the mean gradient one step ahead (Nesterov); updates the mean."""
+        """(count, r, c), r ≥ c: the mean gradient, one step ahead (Nesterov). Also updates the
+        mean.
+        """
         ahead = []
         for parameter in matrices.parameters:
             state = self.state[parameter]

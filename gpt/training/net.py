@@ -1,4 +1,4 @@
-"""A model in training, on one rank or several: on each its share of a batch.
+"""A model in training, on one rank or on several that share each batch.
 
 torch.distributed does the work: DistributedDataParallel averages the gradients (Li et al. 2020), or
 fully_shard also shards weights, gradients and moments over the ranks (FSDP2; Rajbhandari et al.
@@ -20,10 +20,10 @@ from gpt.training.ranks import size
 
 
 class Net:
-    """Computes a model in training; after the last of a step's pieces, gradients are means over all
+    """Computes a model in training. After the last part of a step, the gradients are means over all
     ranks.
 
-    shard: spreads the model over the ranks. Raises ConfigError if a step has fewer sequences than
+    shard: shards the model over the ranks. Raises ConfigError if a step has fewer sequences than
     there are ranks.
     """
 
@@ -47,7 +47,9 @@ class Net:
         return self._compute(**given)
 
     def send(self, now: bool) -> None:
-        """Whether the next forward and backward pass sends gradients, or adds them up here."""
+        """Sets whether the next forward and backward pass sends the gradients to other ranks, or
+        only adds them up here.
+        """
         if self.shard:
             self._joined.set_requires_gradient_sync(now)
         elif size() > 1:
@@ -57,8 +59,9 @@ class Net:
 def _averaged(model: GPT) -> nn.Module:
     parameter = next(model.parameters())
     net = nn.parallel.DistributedDataParallel(model)
-    # It rebuilds its buckets after the first step, and they determine the order of additions: a
-    # resumed run would differ in its first step. So the first step is done here, on zeros.
+    # DistributedDataParallel rebuilds its buckets after the first step, and they determine the
+    # order of additions, so the first step of a resumed run would differ. So that first step is
+    # made here, on zeros.
     ids = torch.zeros((1, 1), dtype=torch.int64, device=parameter.device)
     net(ids, **({"source": ids} if model.encoder else {})).sum().backward()
     net.zero_grad()
@@ -73,18 +76,20 @@ def spread(model: GPT) -> None:
     mesh = init_device_mesh(next(model.parameters()).device.type, (size(),))
     encoder = model.encoder.blocks if model.encoder else ()
     for part in (*encoder, *model.blocks, model):
-        # resharded, so that the parameter objects stay
+        # reshards, so that the parameter objects stay the same
         fully_shard(part, mesh=mesh, reshard_after_forward=True)
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """A sharded tensor in one piece; all ranks must call this. Any other tensor is returned."""
+    """A sharded tensor in one piece; all ranks must call this. Other tensors are returned
+    unchanged.
+    """
     full: Any = getattr(tensor, "full_tensor", None)
     return full() if full else tensor
 
 
 def placed(tensor: Tensor, parameter: Any) -> Tensor:
-    """A whole tensor, equal on all ranks, moved and sharded as a parameter is."""
+    """A tensor that is whole and equal on all ranks, moved and sharded like the parameter."""
     moved = tensor.to(parameter.device)
     if not hasattr(parameter, "placements"):
         return moved

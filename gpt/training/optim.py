@@ -1,4 +1,6 @@
-"""How weights change: the optimizer, its learning rate, the average."""
+"""Changes the weights: the optimizer with its learning rate, frozen parameters, averaged
+weights.
+"""
 
 from __future__ import annotations
 
@@ -16,27 +18,28 @@ from gpt.model import GPT
 from gpt.training.muon import Muon, matrices_of
 
 ENDS = ("token_embedding.weight", "lm_head.weight")
-#: The moments that AdamW stores for a parameter; each has its shape. Muon stores the first.
+#: The moments that AdamW stores for a parameter, in the parameter's shape. Muon stores the first
+#: one.
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 def freeze(model: nn.Module, parts: str) -> None:
-    """Parameters of these parts (gpt/config/train.py) get no gradient from now on."""
+    """Parameters of these parts (see gpt/config/train.py) get no gradient from now on."""
     frozen = frozen_names(parts)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(not name.startswith(frozen))
 
 
 class Optimizer:
-    """AdamW (Loshchilov & Hutter 2019), and with matrix_lr, Muon for the matrices of the blocks.
+    """AdamW (Loshchilov & Hutter 2019); with matrix_lr, Muon for the matrices of the blocks.
 
-    Matrices decay, gains and biases do not. The token embedding and the output may have their own
-    learning rate. Parameters without a gradient do not change.
+    Weight decay applies to matrices, not to gains and biases. The token embedding and the output
+    may have their own learning rate. Parameters without a gradient do not change.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig) -> None:
         _spare_the_compiler()
-        self.config = config  # may change while training: a time budget changes the steps
+        self.config = config  # may change in training: a time budget changes the steps
         groups: dict[tuple[float, float], list[Tensor]] = {}
         low = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         matrices = list(matrices_of(model)) if config.matrix_lr else []
@@ -57,16 +60,16 @@ class Optimizer:
         )
 
     def moments(self, parameter: Tensor) -> tuple[str, ...]:
-        """The names of what `state` stores for a parameter in the parameter's shape."""
+        """The names of the tensors in `state` that have the parameter's shape."""
         return MOMENTS[:1] if parameter in self._muon.state else MOMENTS
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of AdamW, as in torch; "peak" is the highest learning rate."""
+        """The parameter groups of AdamW, as in torch; "peak" is the highest learning rate."""
         return self._adamw.param_groups
 
     def state(self, parameter: Tensor) -> dict[str, Any]:
-        """The optimizer's state of one parameter, to read or to set: "step" and its moments."""
+        """The optimizer's state for one parameter, to read or to set: "step" and its moments."""
         several = self._muon if parameter in self._muon.state else self._adamw
         state: dict[str, Any] = several.state[parameter]
         return state
@@ -78,22 +81,22 @@ class Optimizer:
             parameter.grad = None
 
     def step(self, step: int) -> None:
-        """Makes the next update, after `step` updates."""
+        """Makes the next update; `step` updates came before it."""
         share = learning_rate(step, self.config) / self.config.learning_rate
         for group in self.param_groups:
             group["lr"] = group["peak"] * share
         rates = self.config.matrix_lr, self.config.learning_rate * self.config.weight_decay
         self._muon.step(*(share * rate for rate in rates))
-        with torch.no_grad():  # as the wrappers of `step` do
+        with torch.no_grad():  # `step` of torch's optimizers does so, too
             inspect.unwrap(torch.optim.AdamW.step)(self._adamw)
 
 
 def _spare_the_compiler() -> None:
     """Keeps torch's optimizers from importing torch's compiler: 1.4 CPU seconds and 70 MB.
 
-    These functions import it when first called, to exclude themselves from compiled code, unless
-    they are marked as excluded. No optimizer is compiled here. If a newer torch reads another mark,
-    it imports the compiler as usual.
+    These functions import the compiler at their first call, to exclude themselves from compiled
+    code, unless they are marked as excluded. No optimizer is compiled here. If a newer torch uses
+    another mark, it imports the compiler as usual.
     """
     for method in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.zero_grad):
         function = getattr(method, "__wrapped__", None)
@@ -102,7 +105,8 @@ def _spare_the_compiler() -> None:
 
 
 class Average:
-    """Exponential moving average of a model's weights: takes out the noise of small batches.
+    """Exponential moving average of a model's weights, which removes the noise of small
+    batches.
 
     (Polyak & Juditsky 1992.)
     """
@@ -113,9 +117,10 @@ class Average:
 
     @torch.no_grad()
     def update(self, model: GPT, step: int) -> None:
-        """After `step` steps: average ← decay · average + (1 − decay) · weights.
+        """Updates the average after `step` steps: average ← decay · average + (1 − decay) ·
+        weights.
 
-        The decay grows from 2/11 to its value, so that the first weights soon count little.
+        The decay grows from 2/11 to its final value, so that the first weights soon count little.
         """
         share = 1 - min(self.decay, (1 + step) / (10 + step))
         averages, weights = ([p.detach() for p in m.parameters()] for m in (self.model, model))

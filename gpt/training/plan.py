@@ -1,7 +1,7 @@
-"""Before the first step: what is trained, on which text, how long it takes, and the baseline loss;
-of a resumed run, which options may change, and what the user is warned about.
+"""Plans a training before its first step: what is trained, on which text, how long it takes, and
+the baseline loss. For a resumed run: which options may change, and which warnings the user gets.
 
-A plan is a manifest, of step 0 or of a checkpoint, with everything that the card shows.
+A plan is a manifest, either of step 0 or of a checkpoint, and everything that the card shows.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ from gpt.training.step import check_memory, try_step
 from gpt.version import __version__
 from gpt.vocabulary import Symbols
 
-RARE = 10  # a character that occurs less often has hardly been learned
-COUNTED = 16_000_000  # most characters that are counted for the card
+RARE = 10  # a character that occurs less often is hardly learned
+COUNTED = 16_000_000  # characters to count for the card, at most
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Plan:
     val_characters: int
     rare: Symbols  # rare in the training split; in a very long text, rare in all of it
     only_in_val: Symbols  # missing in the training split; empty for a very long text
-    pairs: tuple[int, int] | None = None  # lines to train on and to validate on
+    pairs: tuple[int, int] | None = None  # number of lines to train on and to validate on
     warnings: tuple[str, ...] = ()
     why: tuple[str, ...] = ()  # reasons for the chosen defaults
     longer: str = ""  # how to train longer, if the user gave no time
@@ -82,7 +82,7 @@ class Plan:
 
     @property
     def step_characters(self) -> int:
-        """Characters that a step learns to predict; of pairs, their mean number."""
+        """The number of characters that a step learns to predict; for pairs, its mean."""
         return step_characters(self.manifest)
 
     @property
@@ -94,7 +94,7 @@ class Plan:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds from the current step to the last save, without `last_seconds`."""
+        """The time in seconds from the current step to the last save, without `last_seconds`."""
         manifest, budget = self.manifest, self.manifest.budget
         if budget is not None and self.is_timed:
             return max(0.0, budget.ends - manifest.elapsed)
@@ -102,13 +102,17 @@ class Plan:
 
     @property
     def last_seconds(self) -> float:
-        """Seconds of the last evaluation, if it is not part of the time budget; else 0."""
+        """The time in seconds of the last evaluation, if it is not part of the time budget;
+        else 0.
+        """
         return 0.0 if self.costs.last else last_seconds(self.manifest, self.speed)
 
     @property
     def counts_all(self) -> bool:
-        """Whether the baseline counts and scores both splits whole."""
-        all_of_it = (self.train_characters, self.val_characters - 1)  # the first is context
+        """Whether the baseline counts the whole training split and scores the whole validation
+        split.
+        """
+        all_of_it = (self.train_characters, self.val_characters - 1)  # one is context
         return (self.baseline.counted, self.baseline.scored) == all_of_it
 
     @property
@@ -117,7 +121,7 @@ class Plan:
         return math.log(len(self.corpus.vocabulary))
 
     def settings(self) -> dict[str, Any]:
-        """Every option that repeats this run."""
+        """Every option that someone needs to repeat this run."""
         values = {**vars(self.manifest.model), **vars(self.manifest.train)}
         options = [*field_help(ModelConfig), *field_help(TrainConfig)]
         return {"preset": self.manifest.preset, **{name: values[name] for name in options}}
@@ -125,12 +129,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Machine:
-    """What a plan depends on of the machine that trains.
+    """The properties of the training machine that a plan depends on.
 
-    rate: operations per second of training, estimated, of all ranks together. memory: free bytes;
+    rate: estimated operations per second of training, of all ranks together. memory: free bytes;
     None if the system does not report it. environment: versions and hardware that a bit-exact
-    repetition needs, besides the options. peak: operations per second of float32 products, if the
-    CPUs train; else 0. low: whether these compute products of bfloat16 much faster.
+    repetition needs besides the options. peak: operations per second of float32 products if CPUs
+    train; else 0. low: whether these CPUs compute products of bfloat16 much faster.
     """
 
     device: str
@@ -142,8 +146,8 @@ class Machine:
 
     @classmethod
     def measured(cls, device: str) -> Machine:
-        """This machine, with the device that `usable_device` finds; of several ranks, the slowest
-        decides the rate. Raises ConfigError.
+        """Measures this machine, with the device that `usable_device` returns; of several ranks,
+        the slowest one sets the rate. Raises ConfigError.
         """
         device = usable_device(device)
         core, threads = core_rate(), torch.get_num_threads()
@@ -166,9 +170,10 @@ class Machine:
 
 
 def usable_device(device: str) -> str:
-    """The device, if this torch can train on it; else "auto" prints one line and is the CPU.
+    """The device, if this torch can train on it. If not, "auto" prints one line and becomes the
+    CPU; any other device raises ConfigError.
 
-    Several ranks have chosen theirs before (`ranks.join`). Raises ConfigError.
+    Several ranks have chosen their device before (`ranks.join`).
     """
     return usable(device, try_step) if ranks.size() == 1 else choose(device)
 
@@ -183,12 +188,13 @@ def make_plan(
     pairs: bool = False,
     parent: Parent | None = None,
 ) -> Plan:
-    """A new run: the preset's values, then the given ones; `minutes` fits the run to a time.
+    """Plans a new run: the preset's values, overridden by the given ones; `minutes` fits the run to
+    a time.
 
     The preset default takes MINUTES unless steps are given. The presets default and best are also
     fitted to the corpus. A pure function of its arguments, so all ranks make the same plan.
-    baseline: counting's loss; None: it is counted. pairs: the corpus has pairs, for a model with an
-    encoder. parent: the model whose weights the run starts with; then `given` has all options of
+    baseline: counting's loss; None: count now. pairs: the corpus has pairs, and the model an
+    encoder. parent: the model whose weights the run starts with; `given` then has all options of
     its layout.
 
     Raises ConfigError, TextError, OutOfMemory.
@@ -213,7 +219,7 @@ def make_plan(
         mean_length = train_half.characters / len(train_half)
     else:
         mean_length = 0.0
-    kept = {"weight_decay"} if parent else set()  # more would undo what the parent has learned
+    kept = {"weight_decay"} if parent else set()  # more would undo the parent's learning
     recipe = Recipe(
         model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
         train=train,
@@ -264,9 +270,9 @@ def resume_plan(
     machine: Machine,
     minutes: float | None = None,
 ) -> Plan:
-    """The plan of a resumed run. minutes: so much longer, in a new cycle of the learning rate, from
-    the last step on. Raises ConfigError for an option that would change its weights, and for more
-    time if the run has read its text as often as gptx plans.
+    """The plan of a resumed run. minutes: train this much longer, in a new cycle of the learning
+    rate that starts after the last step. Raises ConfigError for an option that would change the
+    steps made so far, and for more time if the run has read its text as often as gptx plans.
     """
     stored = checkpoint.manifest
     if minutes is not None and "steps" in given:
@@ -281,7 +287,7 @@ def resume_plan(
             )
     changed = {name: value for name, value in given.items() if name in CHANGEABLE}
     if changed.get("steps", stored.train.steps) != stored.train.steps:
-        changed["step_plan"] = ""  # an ordinary schedule with that many steps
+        changed["step_plan"] = ""  # an ordinary schedule with this many steps
     train = replace(stored.train, **changed)
     if train.steps < stored.step:
         raise ConfigError("steps", f"this run has already done {stored.step}")
@@ -311,8 +317,8 @@ def resume_plan(
 
 
 def _prolonged(manifest: Manifest, speed: Speed, seconds: float, characters: int) -> Manifest:
-    """The manifest with so many seconds more, within the epochs of a text of `characters` that its
-    preset allows. Raises ConfigError if they are used up.
+    """The manifest with this many seconds more, but within the epochs that its preset allows on a
+    text of `characters`. Raises ConfigError if they are used up.
     """
     step, most = manifest.step, 0
     if manifest.preset in FITTED_PRESETS:
@@ -336,8 +342,8 @@ def _prolonged(manifest: Manifest, speed: Speed, seconds: float, characters: int
 
 
 def assess(corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed) -> Plan:
-    """The plan of a run from its manifest's step on. Counts characters, and the baseline if the
-    manifest has none. Raises OutOfMemory, TextError.
+    """Makes the plan of a run from its manifest's step on. Counts the characters, and the baseline
+    if the manifest has none. Raises OutOfMemory, TextError.
     """
     model, train = manifest.model, manifest.train
     if machine.device == "cpu" and machine.memory is not None:

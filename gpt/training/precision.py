@@ -1,4 +1,5 @@
-"""How a training step computes: its precision, deterministic algorithms, compiled or not.
+"""Settings of a training step's computation: precision, deterministic algorithms,
+compilation.
 
 Evaluations always use float32, and probes float64.
 """
@@ -17,9 +18,9 @@ from gpt.devices import report_failure
 
 
 def settle(config: TrainConfig) -> None:
-    """Sets for the whole process whether a GPU must give the same bits each time.
+    """Sets, for the whole process, whether a GPU must give the same bits each time.
 
-    cuBLAS reads its setting when it is first used.
+    cuBLAS reads its environment variable when it is first used.
     """
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -28,21 +29,24 @@ def settle(config: TrainConfig) -> None:
 
 
 def has_fast_bfloat16() -> bool:
-    """Whether this CPU computes products of bfloat16 several times as fast as those of float32: it
+    """Whether this CPU computes matrix products in bfloat16 several times as fast as in float32: it
     has AMX (Intel, since 2023).
     """
     return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 
 
 def low_precision(config: TrainConfig, device: torch.device) -> torch.autocast:
-    """The context of a forward pass: matrix products in bfloat16, with precision bfloat16."""
+    """The context of a forward pass; with precision bfloat16, matrix products are computed in
+    it.
+    """
     return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
 
 
 def compiled(net: nn.Module, config: TrainConfig) -> Callable[..., Tensor]:
-    """The net, with --compile compiled: worth it after minutes (benchmarks/LOG.md).
+    """The net; compiled if --compile is set, which pays off after minutes
+    (benchmarks/LOG.md).
 
-    If the compiler fails, it prints one line, and the net computes uncompiled.
+    If the compiler fails, this prints one line and the net is not compiled.
     """
     if not config.compile:
         return net

@@ -1,10 +1,11 @@
-"""The ranks: processes that torchrun starts to train one model, what they tell each other, and how
+"""The ranks: processes that torchrun starts to train one model. How they exchange values, and how
 they find the same run and text.
 
-torchrun starts all processes again after one has died. A run has a file with the launch's name, so
-that the next attempt resumes this run. The first rank finds the corpus and the checkpoint and tells
-the others where they are; `--data` and `--checkpoints` must be the same folders on all machines.
-Without torchrun, a process is the only rank: these functions exchange nothing and import no torch.
+After a process has died, torchrun starts all of them again. A run has a file with the launch's
+name, so that the next attempt resumes this run. The first rank finds the corpus and the checkpoint
+and tells the others where they are; `--data` and `--checkpoints` must be the same folders on all
+machines. Without torchrun, a process is the only rank; these functions then exchange nothing and
+import no torch.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from gpt.storage.run import Run
 from gpt.storage.runs import all_runs
 
 MARK = ".launch"
-MARK_LIMIT = 2**12  # bytes
-#: Until a rank that does not answer counts as lost. The others wait while the first reads a corpus.
+MARK_LIMIT = 2**12  # bytes of the file with the launch's name
+#: How long until a silent rank counts as lost. The others wait while the first one reads a corpus.
 PATIENCE = timedelta(hours=3)
 Found = TypeVar("Found")
 
 
 def rank() -> int:
-    """The number of this process among all ranks, by torchrun's environment."""
+    """The number of this process among all ranks, from torchrun's environment variables."""
     return _number("RANK") if size() > 1 else 0
 
 
@@ -49,7 +50,7 @@ def is_first() -> bool:
 
 
 def comes_again() -> bool:
-    """Whether torchrun starts all again if this process does not end with exit code 0."""
+    """Whether torchrun starts all processes again if this one does not end with exit code 0."""
     return _number("TORCHELASTIC_RESTART_COUNT") < _number("TORCHELASTIC_MAX_RESTARTS")
 
 
@@ -58,9 +59,10 @@ def _number(variable: str) -> int:
 
 
 def join(device: str) -> str:
-    """Starts the process group of all ranks -> the device to use.
+    """Starts the process group of all ranks and returns the device to use.
 
-    All must choose the same, so each only checks whether torch supports the device. Raises
+    All ranks must choose the same device, so each only checks whether torch supports it. Raises
+    ConfigError, RankError.
     ConfigError, RankError.
     """
     import torch
@@ -74,7 +76,7 @@ def join(device: str) -> str:
 
     device = usable(device, check_cuda)
     if device == "cuda":
-        local_rank = _number("LOCAL_RANK")  # among the ranks of this machine
+        local_rank = _number("LOCAL_RANK")  # the number among the ranks of this machine
         if local_rank >= torch.cuda.device_count():
             raise ConfigError(
                 f"--nproc-per-node: this machine has {torch.cuda.device_count()} CUDA devices; "
@@ -84,7 +86,7 @@ def join(device: str) -> str:
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     try:
         found, rank, size = next(rendezvous("env://"))
-        # The store outlives an attempt, and holds the addresses of the processes that have ended.
+        # The store survives an attempt and holds the addresses of processes that have ended.
         attempt = f"attempt {_number('TORCHELASTIC_RESTART_COUNT')} of {size}"
         store = PrefixStore(attempt, found)
         dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
@@ -94,11 +96,11 @@ def join(device: str) -> str:
 
 
 def leave() -> None:
-    """Waits for the other ranks, then leaves: torchrun ends all once one has failed."""
+    """Waits for the other ranks, then ends: torchrun stops all processes once one has failed."""
     if size() > 1:
         import torch.distributed as dist
 
-        with suppress(RuntimeError):  # the others may have left already
+        with suppress(RuntimeError):  # the others may have ended already
             dist.barrier()
         dist.destroy_process_group()
 
@@ -127,7 +129,8 @@ def _first_line(error: Exception) -> str:
 def pieces(rows: int, most: int, rank: int, size: int) -> list[slice]:
     """A rank's part of `rows` rows, in pieces of at most `most` (0: one piece).
 
-    The parts of the ranks, in their order, are all rows in order. All ranks have the same number of
+    Together, the parts of all ranks are all rows in order. All ranks have the same number of
+    pieces, so a piece may be empty.
     pieces, so a piece may be empty.
     """
     first, last = rank * rows // size, (rank + 1) * rows // size
@@ -137,12 +140,12 @@ def pieces(rows: int, most: int, rank: int, size: int) -> list[slice]:
 
 
 def total(value: float) -> float:
-    """The sum of the ranks' values."""
+    """The sum of a value over the ranks."""
     return _reduced(value, "SUM")
 
 
 def largest(value: float) -> float:
-    """The largest of the ranks' values."""
+    """The largest value of all ranks."""
     return _reduced(value, "MAX")
 
 
@@ -164,7 +167,7 @@ def _reduced(value: float, operation: Literal["SUM", "MAX", "MIN"]) -> float:
 
 
 def from_rank(source: int, value: Any) -> Any:
-    """The value of one rank, as JSON has it. All ranks must call this. Raises RankError."""
+    """The value that one rank has; it must be JSON. All ranks must call this. Raises RankError."""
     if size() == 1:
         return value
     import torch
@@ -182,10 +185,10 @@ def from_rank(source: int, value: Any) -> Any:
 def shared(
     find: Callable[[], Found], describe: Callable[[Found], Any], follow: Callable[[Any], Found]
 ) -> Found:
-    """What the first rank finds; the others follow its description, which JSON can hold. All ranks
-    must call this.
+    """What the first rank finds. The other ranks find it by the first one's description, which must
+    be JSON. All ranks must call this.
 
-    Raises what `find` raises; elsewhere RankError, or StorageError if `follow` finds nothing.
+    Raises what `find` raises; on other ranks RankError, or StorageError if `follow` finds nothing.
     """
     if is_first():
         found = find()
@@ -200,16 +203,16 @@ def shared(
 
 
 def mark(run: Run) -> None:
-    """Writes the launch's name into a run. Raises StorageError."""
+    """Writes the launch's name into a run's folder. Raises StorageError."""
     if name := _launch():
         run.write(MARK, name)
 
 
 def interrupted(root: Path) -> Run | None:
-    """The run that an earlier attempt of this launch has begun and saved, or None; the same on all
-    ranks, which must all call this.
+    """The run that an earlier attempt of this launch has started and saved, or None; the same on
+    all ranks, which must all call this.
     """
-    if _number("TORCHELASTIC_RESTART_COUNT") == 0:  # the name may have been used before
+    if _number("TORCHELASTIC_RESTART_COUNT") == 0:  # an old launch may have had the name
         return None
     found = filter(_has_mark, reversed(all_runs(root))) if is_first() else ()
     path = from_rank(0, next((str(run.path) for run in found), None))
@@ -223,8 +226,8 @@ def _has_mark(run: Run) -> bool:
 
 
 def _launch() -> str:
-    """The same in all attempts: the launch's name; without one ("none"), torchrun's process; ""
-    without torchrun.
+    """A name that all attempts of a launch share: torchrun's name of the launch; if that is "none",
+    torchrun's process; "" without torchrun.
     """
     name = os.environ.get("TORCHELASTIC_RUN_ID", "")
     return f"{socket.gethostname()}:{os.getppid()}" if name == "none" else name

@@ -1,8 +1,8 @@
-"""What a training writes down while it runs: metrics.jsonl and, if asked for, a tracker.
+"""Records a training while it runs: in metrics.jsonl and, if asked for, with a tracker.
 
-A tracker is another program's log of the same records: TensorBoard, through an optional package,
-which is imported when a training that uses it begins. A tracker that fails is given up with a
-warning; the training goes on. The events of `train_events` feed any other tracker.
+A tracker is another program's log of the same records: TensorBoard, through an optional package
+that is imported only for a training that uses it. If a tracker fails, gptx warns and stops using
+it; the training goes on. The events of `train_events` can feed any other tracker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.words import absent
 
-NO_CURVES = frozenset({"step", "best_step"})  # values of a record that are no measurements
+NO_CURVES = frozenset({"step", "best_step"})  # values of a record that are not measurements
 
 
 class Records:
@@ -28,15 +28,16 @@ class Records:
     def __init__(self, run: Run, writes: bool = True) -> None:
         self.run, self.writes = run, writes
         self._tracker: Any = None  # tensorboardX.SummaryWriter; its methods may raise anything
-        self._steps, self._seconds = 0, 0.0  # since the last record, or since training resumed
+        self._steps, self._seconds = 0, 0.0  # since the last record, or since the training resumed
 
     def track(self, name: Tracker | None, manifest: Manifest) -> None:
-        """Sends the records after the manifest's step to a tracker, too: event files in the run's
+        """Also sends the records after the manifest's step to a tracker: event files in the run's
         folder tensorboard.
         """
         if name is None or not self.writes:
             return
-        # A resumed run repeats steps after the last save: TensorBoard then hides the older ones.
+        # A resumed run repeats the steps after the last save; TensorBoard then hides the older
+        # ones.
         repeats = {"purge_step": manifest.step + 1} if manifest.step else {}
         try:
             from tensorboardX import SummaryWriter
@@ -48,10 +49,11 @@ class Records:
     def stepped(
         self, before: Manifest, step: int, loss: float, norm: float, seconds: float
     ) -> tuple[float, float, int]:
-        """Counts a step and writes a record if one is due -> the manifest's new `recording`.
+        """Counts a step and writes a record if one is due; returns the manifest's new
+        `recording`.
 
-        The record has means over the steps since the last one: loss in nats per character, and norm
-        of the gradient before clipping.
+        The record has means over the steps since the last one: the loss in nats per character, and
+        the norm of the gradient before clipping.
         """
         losses, norms, count = before.recording
         losses, norms, count = losses + loss, norms + norm, count + 1
@@ -104,7 +106,7 @@ class Records:
 
 
 def _short(number: float) -> float:
-    """With six significant digits, so that the file stays small."""
+    """The number with six significant digits, so that the file stays small."""
     return float(f"{number:.6g}")
 
 

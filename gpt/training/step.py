@@ -1,4 +1,4 @@
-"""One optimizer step: its windows or pairs, the memory that it needs, its errors with remedies."""
+"""One optimizer step: reads its windows or pairs, checks the memory, and explains errors."""
 
 from __future__ import annotations
 
@@ -33,14 +33,15 @@ def train_step(
     held: HeldOut | None = None,
     net: Net | None = None,
 ) -> tuple[float, float]:
-    """Makes the next step, after `step` steps -> its loss in nats, and the norm of its gradient.
+    """Makes the next step, after `step` steps; returns its loss in nats and the norm of its
+    gradient.
 
-    The loss leaves out characters that are held out. The norm is that before clipping. net:
-    computes the model; several ranks need one.
+    The loss ignores held-out characters. The norm is the one before clipping. net: computes the
+    model; needed with several ranks.
 
-    The step is not taken, and no weight changes, when one of them is not finite. Each rank
-    computes its rows of the batch, one micro-batch after another; loss and gradient are those of
-    the whole batch. With dropout, each rank draws its own masks.
+    If loss or norm is not finite, the step is not made and no weight changes. Each rank computes
+    its rows of the batch, one micro-batch after another; loss and gradient are those of the whole
+    batch. With dropout, each rank draws its own masks.
     """
     net, rank, size = net or Net(model, config), ranks.rank(), ranks.size()
     device, block_size = next(model.parameters()).device, model.config.block_size
@@ -51,7 +52,7 @@ def train_step(
     value, pieces = 0.0, ranks.pieces(config.batch_size, config.micro_batch_size, rank, size)
     for number, part in enumerate(pieces, start=1):
         empty = part.stop == part.start
-        rows = slice(0, 1) if empty else part  # all ranks must compute; this row has weight 0
+        rows = slice(0, 1) if empty else part  # every rank must compute; this row has weight 0
         given, targets, share = rows_of(half, config, step, block_size, rows, device, held)
         share = 0.0 if empty else share
         net.send(now=number == len(pieces))
@@ -76,8 +77,8 @@ def rows_of(
     device: torch.device,
     held: HeldOut | None = None,
 ) -> tuple[dict[str, Tensor], Tensor, float]:
-    """The rows `part` of a step's batch: the model's arguments, (b, T) targets, IGNORED where they
-    are padding or held out, and the share of the batch's targets that these are.
+    """The rows `part` of a step's batch: the model's arguments; (b, T) targets, IGNORED for padding
+    and held-out text; and the share of the whole batch's targets that these rows have.
     """
     if isinstance(half, PairLines):
         lines = batch_lines(half, config.seed, step, config.batch_size)
@@ -93,7 +94,7 @@ def rows_of(
 
 
 def on_device(batch: Batch, device: torch.device | str) -> tuple[dict[str, Tensor], Tensor]:
-    """The model's arguments for pairs, and (b, T) targets, IGNORED where they are padding."""
+    """The model's arguments for pairs, and (b, T) targets, IGNORED for padding."""
     given = {"ids": batch.inputs, "source": batch.source, "seen": batch.seen}
     tensors = {name: torch.from_numpy(each).to(device) for name, each in given.items()}
     return tensors, torch.from_numpy(batch.targets).to(device)
@@ -102,9 +103,9 @@ def on_device(batch: Batch, device: torch.device | str) -> tuple[dict[str, Tenso
 def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOut | None) -> Tensor:
     """(b, T, vocab_size) logits and (b, T) targets -> the mean loss.
 
-    Targets that are IGNORED have none: padding, or held-out text. With held-out text, the sum of
-    the others is divided by their expected number, so that the loss of a batch does not depend on
-    how it is split into parts.
+    IGNORED targets (padding or held-out text) do not count. With held-out text, the sum over the
+    others is divided by their expected number, so that a batch's loss does not depend on how it is
+    split into parts.
     """
     if held is None:
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
@@ -116,7 +117,7 @@ def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOut | None) -> Tensor:
 
 @contextlib.contextmanager
 def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
-    """Turns torch's errors of missing memory into OutOfMemory with a remedy."""
+    """Turns torch's out-of-memory errors into OutOfMemory with a remedy."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -135,13 +136,14 @@ def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
 
 
 def check_memory(model: ModelConfig, config: TrainConfig, has: int, ranks: int = 1) -> None:
-    """Raises OutOfMemory if this process's part of a step needs more than the `has` bytes that are
-    free. Linux grants more memory than it has, and kills the process that uses it.
+    """Raises OutOfMemory if this process's part of a step needs more memory than the free `has`
+    bytes. Linux grants more memory than it has, and then kills the process that uses it.
     """
     share = math.ceil(config.batch_size / ranks)
     at_once = min(config.micro_batch_size or share, share)
-    # Weights, gradients and two moments; what each sublayer keeps for its gradient; logits.
-    # The ids that the whole share reads come first.
+    # The sum: weights, gradients and two moments; what each sublayer keeps for its gradient;
+    # logits.
+    # Before these, the ids that this rank reads.
     fixed = 16 * model.parameters() + 8 * (model.block_size + 1) * share
     layer = (6 + 2 * model.feed_forward) * model.n_embd + model.ffn_up + model.ffn_hidden
     kept = model.n_layer * layer + 3 * model.vocab_size
@@ -149,7 +151,7 @@ def check_memory(model: ModelConfig, config: TrainConfig, has: int, ranks: int =
     if fixed + at_once * sequence <= has:
         return
     room = has - 16 * model.parameters()
-    fits = room // (2 * sequence)  # half of the rest, as the count above is a minimum
+    fits = room // (2 * sequence)  # half of the room, as the estimate above is a minimum
     remedy = f"`batch_size={fits * ranks}`"
     if fixed < has:
         remedy = f"`micro_batch_size={fits}`, which learns the same, or {remedy}"
@@ -164,7 +166,9 @@ def check_memory(model: ModelConfig, config: TrainConfig, has: int, ranks: int =
 
 
 def try_step(device: str) -> None:
-    """Trains a tiny model for one step with the presets' features. Raises whatever torch raises."""
+    """Trains a tiny model for one step with the features that presets use. Raises whatever torch
+    raises.
+    """
     shape = ModelConfig(vocab_size=4, block_size=8, n_layer=1, n_head=1, n_embd=16, dropout=0.1)
     model = GPT(shape)
     config = TrainConfig(batch_size=2, precision="bfloat16")

@@ -1,6 +1,6 @@
 """The training loop: a generator of events. It prints nothing, and waits only for other ranks.
 
-Batches are a pure function of (seed, step), dropout is reseeded at every step, and the learning
+Batches are a pure function of (seed, step), dropout gets a new seed at every step, and the learning
 rate is a function of step and options. So a checkpoint needs no generator states, and neither
 evaluations nor saves change the weights. A run with a time budget changes its number of steps while
 it trains, by the first rank's clock; the manifest records every change.
@@ -54,19 +54,19 @@ from gpt.training.optim import Average, Optimizer, freeze
 from gpt.training.records import Records
 from gpt.training.step import memory_errors, train_step
 
-#: Where evaluations read a part of the split, an earlier step is better than the last if its loss
-#: is lower by so many paired standard errors.
+#: If evaluations read a part of the split, an earlier step counts as better than the last one only
+#: if its loss is lower by this many paired standard errors.
 SURE = 2.0
 
 
 class Trainer:
     """Trains one model on one corpus into one run, from the manifest's step on.
 
-    Each rank has a trainer and makes the same calls; only the first writes to the run. prove:
+    Each rank has a trainer and makes the same calls; only the first one writes to the run. prove:
     checks before each save that the model will open. checkpoint: where a resumed run continues.
-    ahead: counts that have begun before. start: the model whose weights a new run starts with.
-    shard: spreads weights and moments over the ranks. began: when its process began to prepare it,
-    by the clock. peak: operations per second of all cores; 0: unknown.
+    ahead: counts that were started before. start: the model whose weights a new run starts with.
+    shard: spreads weights and moments over the ranks. began: the time, by the clock, at which the
+    process began to prepare the training. peak: operations per second of all cores; 0: unknown.
     Raises ConfigError, CheckpointError.
     """
 
@@ -95,7 +95,7 @@ class Trainer:
         elif checkpoint is None:
             initialise(self.model, options.seed)
         freeze(self.model.to(device), options.freeze)
-        averages = options.average > 0  # a copy of weights that are not sharded yet
+        averages = options.average > 0  # a copy of the weights before they are sharded
         self.average = Average(self.model, options.average) if averages else None
         if self.average and shard:
             spread(self.average.model)
@@ -104,10 +104,10 @@ class Trainer:
         self.clock = time.perf_counter  # seconds
         self._mark = self.clock() if began is None else began
         self._spent: dict[str, float] = defaultdict(float)
-        self._done, self._peak = 0.0, peak  # operations of the steps so far
+        self._done, self._peak = 0.0, peak  # _done: operations of the steps so far
         self._saved_step: int | None = None
-        self._unevaluated = False  # whether a stop came between the saved step and its evaluation
-        self._replanned = False  # whether the saved step has another plan, fitted to a time
+        self._unevaluated = False  # whether the saved step still needs its evaluation
+        self._replanned = False  # whether the saved step now has another plan
         if checkpoint is not None:
             restore_state(checkpoint, self.model, self.optimizer, averages)
             stored = checkpoint.manifest
@@ -118,7 +118,7 @@ class Trainer:
                 run.abandon_after(stored.step)
                 run.forget_after(stored.step, evaluated=not self._unevaluated)
         self._stop_reason: str | None = None
-        self._agreed: str | None = None  # the reason that all ranks have
+        self._agreed: str | None = None  # the reason to stop on which all ranks agree
 
     @property
     def config(self) -> TrainConfig:
@@ -131,11 +131,11 @@ class Trainer:
         return self.average.model if self.average else self.model
 
     def stop(self, reason: str) -> None:
-        """Requests that all ranks save everything and end after the current step."""
+        """Asks all ranks to save everything and to end after the current step."""
         self._stop_reason = reason
 
     def events(self) -> Iterator[Event]:
-        """Trains to the end. Saved checkpoints stay intact, whatever it raises.
+        """Trains to the end. Saved checkpoints stay intact, whatever error it raises.
 
         Raises NumericsError, StorageError, OutOfMemory, RankError.
         """
@@ -148,7 +148,7 @@ class Trainer:
     def _events(self) -> Iterator[Event]:
         self.model.train()
         self._lap("start", counted=False)
-        self.counting.wait()  # else the first save and the first steps would take as long
+        self.counting.wait()  # otherwise the first save or steps would wait
         self._lap("counting", counted=False)
         step = self.manifest.step
         if self._unevaluated:
@@ -156,9 +156,9 @@ class Trainer:
         if self._unevaluated or self._saved_step is None:
             yield from self._save()  # if a save fails, it fails before the first step
         elif self._replanned and ranks.is_first():
-            self.run.amend(self.manifest)  # so that an interrupted run goes on with this plan
+            self.run.amend(self.manifest)  # so that an interrupted run continues with this plan
         if step == 0:
-            self._replan(step)  # now the time of a save is known
+            self._replan(step)  # the time of a save is known now
         while step < self.config.steps and not self._stopping() and not self._out_of_patience():
             started = self.clock()
             parts = (self.model, self.optimizer, self.train, self.config, step)
@@ -183,12 +183,12 @@ class Trainer:
 
     @property
     def spent(self) -> Spent:
-        """Where the time went so far."""
+        """Where the time of the training went so far."""
         stepping = self._spent["steps"] * self._peak
         return Spent({**self._spent}, self._done / stepping if stepping else 0.0)
 
     def _stopping(self) -> str | None:
-        """Why to stop now, or None; the same on all ranks, which must all call this."""
+        """Why to stop now, or None. The same on all ranks, which must all call this."""
         if self._agreed is None:
             self._agreed = ranks.agreed(self._stop_reason)
         return self._agreed
@@ -197,7 +197,7 @@ class Trainer:
         return 0 < self.config.patience <= self.manifest.since_best
 
     def _note(self, **values: Any) -> None:
-        """Changes fields of the manifest."""
+        """Changes some fields of the manifest."""
         self.manifest = replace(self.manifest, **values)
 
     def _advance(self, step: int, loss: float, norm: float, seconds: float) -> None:
@@ -211,16 +211,16 @@ class Trainer:
         )
         took = self._lap("steps")
         self._done += self.manifest.step_characters * self.manifest.model.training_flops
-        if self.manifest.budget is not None and step > 1:  # the first step starts the libraries
+        if self.manifest.budget is not None and step > 1:  # the first step starts libraries
             budget = self.manifest.budget.stepped(took, self.config.steps - step)
             self._note(budget=budget)
             if budget.steps == 0 and step < self.config.steps:
                 self._replan(step)
 
     def _lap(self, what: str, *, counted: bool = True) -> float:
-        """Seconds since the last lap; with a budget, by the first rank's clock.
+        """Seconds since the last call; with a budget, by the first rank's clock.
 
-        what: took them. counted: adds them to the run's time.
+        what: the name of what took this time. counted: whether it is part of the run's time.
         """
         now = self.clock()
         lap, self._mark = now - self._mark, now
@@ -232,7 +232,7 @@ class Trainer:
         return lap
 
     def _replan(self, step: int) -> None:
-        """With a budget, plans as many steps as the time that is left allows."""
+        """With a budget, plans as many steps as the remaining time allows."""
         if self.manifest.budget is not None:
             budget, elapsed = self.manifest.budget, self.manifest.elapsed
             self._note(train=budget.replan(self.config, step, elapsed))
@@ -264,12 +264,12 @@ class Trainer:
         return Evaluated(now.step, train_loss, losses.nats, *best, read, of, losses.gpt)
 
     def _choose_best(self) -> Iterator[Event]:
-        """Makes the last step the best one, if evaluations read a part of the split and an earlier
-        step has the lowest loss, but not by SURE paired standard errors.
+        """Makes the last step the best one if evaluations read a part of the split and an earlier
+        step's loss is the lowest, but by less than SURE paired standard errors.
 
-        The windows are the same for both steps and apart from each other, so the error of the mean
+        Both steps are evaluated on the same windows, which do not overlap, so the error of the mean
         difference follows from how the differences vary. It needs no state but the saved weights,
-        so a resumed run chooses as an uninterrupted one.
+        so a resumed run chooses as an uninterrupted run does.
         """
         now, (read, of) = self.manifest, self.manifest.part
         earlier, part = now.best_step, self.config.eval_part or self.config.eval_chars
@@ -327,25 +327,25 @@ class Trainer:
         return load_gpt(self.run.model(step), self.device, self.shard)
 
     def _log(self, seconds: float, /, **record: float | None) -> None:
-        """Records an evaluation, which took so many seconds; None is left out."""
+        """Records an evaluation and its duration in seconds; values that are None are left out."""
         known = {name: value for name, value in record.items() if value is not None}
         known["elapsed"] = round(self.manifest.elapsed, 3)
         self.records.add("metrics", known | {"evaluation_seconds": round(seconds, 3)})
 
     def _save(self) -> Iterator[Saved]:
         self._lap("evaluations")
-        checkpoint = self._commit()  # whose bytes are freed before the checkpoint is read again
+        checkpoint = self._commit()  # its bytes are freed before the checkpoint is read again
         release()
         self._saved_step = self.manifest.step
         if checkpoint:
             yield Saved(checkpoint)
-        release()  # what a sample took, too
+        release()  # frees what a sample took, too
         took = self._lap("saves")
         if self.manifest.budget is not None:
             self._note(budget=replace(self.manifest.budget, saving=took))
 
     def _commit(self) -> Checkpoint | None:
-        """The saved checkpoint; None on other ranks than the first."""
+        """Saves a checkpoint and returns it; None on ranks other than the first."""
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
         mixture = self.counting.mixture(self.kept, self.device, manifest.step)
         if not ranks.is_first() and not self.shard:
@@ -361,7 +361,9 @@ class Trainer:
         return self.run.commit(manifest, {MODEL: stored, STATE: state})
 
     def _check(self, finite: bool, step: int, what: str) -> None:
-        """Raises NumericsError with what to try, unless `what` is finite."""
+        """Raises NumericsError, which says what to try, unless `finite`. what: the value, for the
+        message.
+        """
         if finite:
             return
         remedies = ["a lower `learning_rate`"]
