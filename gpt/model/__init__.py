@@ -1,4 +1,4 @@
-"""The GPT in torch: ids -> logits. Text, files and training are elsewhere."""
+"""The GPT in torch: ids -> logits. Knows no text, no files and no training."""
 
 from gpt.model.gpt import GPT
 from gpt.model.initial import initialise, start_from

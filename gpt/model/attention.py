@@ -1,11 +1,12 @@
 """Attention in two forms: one readable module per head, and one fast packed kernel.
 
 Both compute softmax(q·kᵀ / √head_size, masked above the diagonal) · v for every head, concatenate
-and project (Vaswani et al. 2017). Both save and open the same packed checkpoint layout: `qkv` holds
+and project (Vaswani et al. 2017). Both save and load the same packed checkpoint layout: `qkv` holds
 the rows of all heads' queries, then keys, then values.
-Other kinds of attention are arguments. memory: (B, S, C), what keys and values come from, instead
+Arguments give other kinds of attention. memory: (B, S, C), the source of keys and values in place
 of x; it has no positions. allowed: (T, S), or one for each text, (B, T or 1, S): True where a query
-may attend to a key; None: to its own and earlier positions, or to all of a memory.
+may attend to a key; None: each query attends to its own and earlier positions, or to all of a
+memory.
 Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 """
 
@@ -21,11 +22,11 @@ from torch import Tensor, nn
 from gpt.config import ModelConfig
 from gpt.model.layers import Dropout
 
-#: Queries and keys -> queries and keys that include their positions.
+#: (queries, keys) -> queries and keys that include their positions.
 Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-#: Receives stages by their names (gpt/config/model.py); those of a head without its axis.
+#: Receives stages by their names (gpt/config/model.py); a head's stages have no axis of heads.
 Keep = Callable[..., None]
-#: Keys and values of new positions -> of all positions so far.
+#: Keys and values of new positions -> those of all positions so far.
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
@@ -40,7 +41,7 @@ class Head(nn.Module):
         self.query = nn.Linear(config.n_embd, config.head_size, bias=config.qkv_bias)
         self.key = nn.Linear(config.n_embd, config.head_size, bias=config.qkv_bias)
         self.value = nn.Linear(config.n_embd, config.head_size, bias=config.qkv_bias)
-        # A buffer moves to the module's device, and is not trained.
+        # As a buffer, the mask moves to the module's device and is not trained.
         lower = torch.ones(config.block_size, config.block_size, dtype=torch.bool).tril()
         self.register_buffer("tril", lower, persistent=False)
         self.dropout = nn.Dropout(config.attention_dropout)
@@ -71,7 +72,7 @@ class Head(nn.Module):
 
 
 class MultiHeadAttention(nn.Module):
-    """The readable form: heads side by side, concatenated, projected, dropped out."""
+    """The readable form: heads side by side; concatenates, projects and drops out their outputs."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class MultiHeadAttention(nn.Module):
         self.register_load_state_dict_pre_hook(_split)  # type: ignore[no-untyped-call]
 
     def forward(self, x: Tensor, rotate: Rotate, keep: Keep | None = None, **more: Any) -> Tensor:
-        """(B, T, C) -> (B, T, C). more: memory and allowed."""
+        """(B, T, C) -> (B, T, C). more: `memory` and `allowed`."""
         contexts = [head(x, rotate, keep=keep, **more) for head in self.heads]
         concat = torch.cat(contexts, dim=-1)  # (B, T, C)
         proj = self.proj(concat)
@@ -110,11 +111,13 @@ class FusedAttention(nn.Module):
         allowed: Tensor | None = None,
         store: Store | None = None,
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C). store: puts new keys and values into a cache; needs `allowed`."""
+        """(B, T, C) -> (B, T, C). store: puts new keys and values into a cache; then `allowed` is
+        needed.
+        """
         B, T, C = x.shape
         parts = self._project(x, memory)
         if x.device.type == "cpu" and parts[0].dtype == torch.bfloat16:
-            # There the attention of bfloat16 takes several times as long.
+            # On a CPU, attention in bfloat16 takes several times as long.
             parts = tuple(part.float() for part in parts)
         queries, keys, values = (
             part.view(B, -1, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T or S, D)
@@ -135,7 +138,9 @@ class FusedAttention(nn.Module):
         return self.dropout(self.proj(x.transpose(1, 2).reshape(B, T, C)))  # type: ignore[no-any-return]
 
     def _project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:
-        """(B, T, C) queries of x, and keys and values of x or of the memory, (B, T or S, C)."""
+        """Projects x to queries, and x or the memory to keys and values: (B, T, C), (B, T or
+        S, C).
+        """
         if memory is None:
             return self.qkv(x).chunk(3, dim=-1)  # type: ignore[no-any-return]
         weights, bias = self.qkv.weight.chunk(3), self.qkv.bias

@@ -1,8 +1,9 @@
-"""The torch model on a device that numpy cannot use: logits with a cache, and every stage.
+"""The torch model on a device that numpy cannot use: computes logits with a cache, and every
+stage.
 
-It raises whatever torch raises; the caller then continues with numpy (gpt/reading/fallback.py).
-Arguments and results are numpy arrays, as in gpt/reading/; tests compare both. Tensor names: B
-batch, T time, C n_embd.
+If torch raises an error, so does this module; the caller then continues with numpy
+(gpt/reading/fallback.py). Arguments and results are numpy arrays, as in gpt/reading/; tests compare
+both. Tensor names: B batch, T time, C n_embd.
 """
 
 from __future__ import annotations
@@ -32,24 +33,24 @@ class DeviceGPT:
         self._cache = Cache(self.config, 0, self._device)
 
     def start(self, ids: Ids) -> Array:
-        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
+        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of each text's next character."""
         if len(ids) != self._cache.keys.shape[1]:
             self._cache = Cache(self.config, len(ids), self._device)
         self._cache.at = slice(0)
         return self._continue(ids)
 
     def step(self, ids: Ids) -> Array:
-        """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
+        """Adds one id to each text: (B,) ids -> (B, vocab_size) logits of the next character."""
         return self._continue(ids[:, None])
 
     @torch.inference_mode()
     def forward(self, ids: Ids) -> Array:
-        """(B, T) ids -> (B, T, C): the stream after the last norm."""
+        """(B, T) ids -> (B, T, C) the stream after the last norm."""
         return _finite(self._fused.stream(self._tokens(ids)))
 
     @torch.inference_mode()
     def block(self, x: Array, layer: int) -> dict[str, Array]:
-        """(B, T, C) -> one layer's stages by the names of gpt/config/model.py, (B, …)."""
+        """(B, T, C) -> the stages of one layer by the names of gpt/config/model.py, each (B, …)."""
         stages = defaultdict[str, list[Tensor]](list)
 
         def keep(**found: Tensor) -> None:
@@ -83,7 +84,7 @@ class DeviceGPT:
         return self._with("heads")
 
     def _with(self, attention: Attention) -> GPT:
-        """The model with this form of attention."""
+        """The model with this form of attention, sharing its weights."""
         model = self._model
         if model.config.attention != attention:
             model = GPT(replace(model.config, attention=attention))
@@ -92,7 +93,7 @@ class DeviceGPT:
 
 
 def _finite(result: Tensor) -> Array:
-    """The numbers, on the host. Raises FloatingPointError if one of them is not finite."""
+    """The result in numpy. Raises FloatingPointError if a number is not finite."""
     array: Array = result.cpu().numpy()
     if not np.isfinite(array).all():
         raise FloatingPointError("its numbers are not finite")

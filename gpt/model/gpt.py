@@ -1,5 +1,5 @@
-"""The transformer: ids -> logits, decoder-only or with an encoder. Loss, sampling and files are
-elsewhere.
+"""The transformer, decoder-only or with an encoder: ids -> logits. Knows no loss, no sampling and
+no files.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gpt.model.positions import POSITIONS
 
 
 class Block(nn.Module):
-    """Attention, attention to an encoder's output if there is one, then feed-forward unless the
-    model is without.
+    """Self-attention, then attention to an encoder's output if there is one, then feed-forward
+    unless the model has none.
 
-    Each of these sublayers is added to the stream; it reads the normalised stream, or with
-    post_norm, the sum is normalised.
+    Each of these sublayers is added to the stream. It reads the normalised stream; with post_norm,
+    it reads the stream itself and the sum is normalised.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -49,8 +49,8 @@ class Block(nn.Module):
         **more: Any,
     ) -> Tensor:
         """(B, T, C) -> (B, T, C). memory: (B, S, C), the encoder's output; seen: (B, S), False for
-        padding. keep: receives the stages up to self-attention, which must be readable, and
-        resid_post. more: further arguments of self-attention.
+        padding. keep: receives the stages up to self-attention, which must be in its readable form,
+        and resid_post. more: further arguments of self-attention.
         """
         if keep is not None:
             keep(resid_pre=x)
@@ -74,14 +74,16 @@ class Block(nn.Module):
 
 
 def everywhere(seen: Tensor | None) -> Tensor | None:
-    """(B, S) positions that are not padding -> (B, 1, S): each query may attend to all of them."""
+    """(B, S) False for padding -> (B, 1, S): each query may attend to every position but
+    padding.
+    """
     return None if seen is None else seen[:, None]
 
 
 class Cache:
-    """Keys and values of the positions so far: (L, B, H, S, D), S = block_size.
+    """Keys and values of all positions so far: (L, B, H, S, D), S = block_size.
 
-    at: the positions of the ids that a forward gets together with the cache.
+    at: the positions of the ids that the forward pass gets together with the cache.
     """
 
     def __init__(self, config: ModelConfig, batch: int, device: torch.device) -> None:
@@ -92,7 +94,9 @@ class Cache:
         self.at = slice(0)
 
     def layers(self) -> list[dict[str, Any]]:
-        """Each layer's arguments of attention, so that new queries attend to all keys so far."""
+        """For each layer, the arguments of attention that let new queries attend to all keys so
+        far.
+        """
         allowed = self._past[self.at, : self.at.stop]  # (T, S)
         stores = [partial(self._store, layer) for layer in range(len(self.keys))]
         return [{"allowed": allowed, "store": store} for store in stores]
@@ -104,8 +108,8 @@ class Cache:
 
 
 class Stack(nn.Module):
-    """Embeddings, blocks and the last norm: (B, T) ids -> (B, T, C). A GPT is one; so is an
-    encoder, in which each character attends to all that are not padding.
+    """Embeddings, blocks and the last norm: (B, T) ids -> (B, T, C). Base of the GPT and of its
+    encoder, in which each character attends to all characters but padding.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -164,22 +168,23 @@ class GPT(Stack):
         source: Tensor | None = None,
         seen: Tensor | None = None,
     ) -> Tensor:
-        """source: (B, S) ids and seen: (B, S), see `encode`; for a model with an encoder.
+        """source: (B, S) ids; seen: (B, S), see `encode`. Both are for a model with an
+        encoder.
 
-        With a cache, the ids are at its positions `at`, and only the logits after the last of them
-        are computed: (B, 1, vocab_size). A cache needs fused attention; with an encoder, `stream`
-        takes it together with a memory.
+        With a cache, the ids stand at its positions `at`, and only the logits after the last id are
+        computed: (B, 1, vocab_size). A cache needs fused attention; in a model with an encoder, use
+        `stream` with cache and memory.
         """
         more = {} if source is None else {"memory": self.encode(source, seen), "seen": seen}
         return self.lm_head(self.stream(ids, cache, **more))  # type: ignore[no-any-return]
 
     def stored_parameters(self) -> dict[str, Tensor]:
-        """The parameters in the checkpoint's layout (ModelConfig.shapes), tied ones once."""
+        """Name -> parameter in the checkpoint's layout (ModelConfig.shapes), tied ones once."""
         state = self.state_dict()
         return {name: state[name].detach() for name in self.config.shapes()}
 
     def load_parameters(self, stored: dict[str, Tensor]) -> None:
-        """Sets the parameters that `stored_parameters` returned, for either form of attention."""
+        """Loads parameters from `stored_parameters`, for either form of attention."""
         table, again = stored["token_embedding.weight"], dict[str, Tensor]()
         if self.config.tied:
             again["lm_head.weight"] = table

@@ -1,4 +1,5 @@
-"""The weights before the first step: a pure function of config and seed, or another model's.
+"""The weights before the first step: a pure function of config and seed, or another model's
+weights.
 
 Tensor names: C n_embd, H heads, D head_size.
 """
@@ -18,18 +19,18 @@ from gpt.model.gpt import GPT
 from gpt.model.positions import Rotary
 
 STD = 0.02
-COMMON = 0.5  # length of the vector that all embeddings share, relative to the random rest
-PEAK = 8.0  # score of the character that a head starts on, before the softmax
-_BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # one row for each
-SLOWEST = 0.1  # radians per character; slower pairs cannot tell neighbours apart
+COMMON = 0.5  # length of the vector that all embeddings share, relative to their random part
+PEAK = 8.0  # score before the softmax of the character on which a head starts
+_BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # row = character
+SLOWEST = 0.1  # radians per character; slower pairs cannot distinguish neighbours
 
 
 def initialise(model: GPT, seed: int) -> None:
-    """As GPT-2: N(0, 0.02), residual projections smaller by √(2·n_layer) (Radford 2019), or without
-    feed-forward layers, √n_layer.
+    """Initialises as GPT-2 does: N(0, 0.02), residual projections divided by √(2·n_layer) (Radford
+    2019), or by √n_layer if there are no feed-forward layers.
 
-    `previous_heads` start on the previous characters. Scaled embeddings start as N(0, 1/√n_embd).
-    Both forms of attention start from the same numbers.
+    `previous_heads` make heads start on the previous characters. Scaled embeddings start as N(0,
+    1/√n_embd). Both forms of attention start with the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)
     residual_std = STD / math.sqrt((1 + model.config.feed_forward) * model.config.n_layer)
@@ -45,7 +46,7 @@ def initialise(model: GPT, seed: int) -> None:
             if model.config.scaled_embedding and name.endswith("token_embedding.weight"):
                 std = (
                     model.config.n_embd**-0.5
-                )  # of length 1, so that scaled ones have numbers of 1
+                )  # of length 1, so that after scaling the numbers are near 1
             stored[name] = torch.randn(shape, generator=generator) * std
     if model.config.previous_heads:
         _start_on_previous(model.config, stored, generator)
@@ -53,10 +54,11 @@ def initialise(model: GPT, seed: int) -> None:
 
 
 def start_from(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Another model's weights; the vocabulary may have more characters, after those known to it.
+    """Sets another model's weights; this model may have more characters, after those of the
+    other.
 
-    The new ones start as the mean of the known, in the embedding and in the output (Hewitt 2021):
-    so no new character gets a larger probability than the known ones on average.
+    In the embedding and in the output, new characters start as the mean of the known ones (Hewitt
+    2021). So no new character gets a larger probability than the known ones have on average.
     """
     shapes, stored = model.config.shapes(), dict[str, Tensor]()
     for name, array in tensors.items():
@@ -70,18 +72,19 @@ def start_from(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
 def _start_on_previous(
     config: ModelConfig, stored: dict[str, Tensor], generator: torch.Generator
 ) -> None:
-    """Lets head h of the first layer attend to the character h + 1 places before, approximately.
+    """Sets weights so that head h of the first layer attends to about the character h + 1 places
+    before.
 
-    Such heads are what a GPT has to learn first (Olsson et al. 2022). As other structured initial
-    weights (Trockman & Kolter 2023), these change nothing else: training may change them.
-    All embeddings get one common vector, which queries and keys read. Rotary positions turn it, so
-    that the score at a distance d is PEAK times the mean of cos(speed · (d − h − 1)).
+    A GPT otherwise has to learn such heads first (Olsson et al. 2022). Like other structured
+    initial weights (Trockman & Kolter 2023), these restrict nothing: training may change them.
+    All embeddings get one common vector, which queries and keys read. Rotary positions rotate it,
+    so that the score at a distance d is PEAK times the mean of cos(speed · (d − h − 1)).
     """
     C, H, D = config.n_embd, config.n_head, config.head_size
     common = torch.randn(C, generator=generator)
-    common = (common - common.mean()) / common.std() / math.sqrt(C)  # of length 1, without a mean
+    common = (common - common.mean()) / common.std() / math.sqrt(C)  # of length 1 and mean 0
     stored["token_embedding.weight"] += COMMON * STD * math.sqrt(C) * common
-    read = math.sqrt(C) * COMMON / math.hypot(1, COMMON)  # of it, in a normalised embedding
+    read = math.sqrt(C) * COMMON / math.hypot(1, COMMON)  # its size in a normalised embedding
     speeds = Rotary.speeds(config)
     speeds = speeds[speeds >= SLOWEST].float()
     row = math.sqrt(PEAK * math.sqrt(D) / len(speeds)) / read * common  # (C,)

@@ -1,4 +1,4 @@
-"""The parts of a block that compute each position alone: norms, activations, feed-forward.
+"""The parts of a block that treat each position by itself: norms, activations, feed-forward.
 
 Tensor names: B batch, T time, C n_embd.
 """
@@ -26,8 +26,8 @@ def rms_norm(x: Tensor) -> Tensor:
 class ReluSquared(torch.autograd.Function):
     """max(x, 0)² (So et al. 2021) in two passes over memory forward and one back.
 
-    This function processes a block's widest tensor; relu followed by square would take twice as
-    many passes and keep one tensor more.
+    This function processes a block's widest tensor; relu followed by square would need twice as
+    many passes and keep one more tensor.
     """
 
     @staticmethod
@@ -40,25 +40,26 @@ class ReluSquared(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (positive,) = ctx.saved_tensors
         (gradient,) = gradients
-        # `zero` broadcasts, so that addcmul multiplies by a factor in one pass over memory.
+        # `zero` broadcasts, so addcmul multiplies by a factor in one pass over memory.
         zero = gradient.new_zeros(())
         return torch.addcmul(zero, gradient, positive, value=2)
 
 
 def swiglu(x: Tensor) -> Tensor:
-    """(…, 2n) -> (…, n): SiLU of the first half, the gate, times the second (Shazeer 2020)."""
+    """(…, 2n) -> (…, n): SiLU of the first half, the gate, times the second half (Shazeer 2020)."""
     gate, up = x.chunk(2, dim=-1)
     return F.silu(gate) * up
 
 
-#: "layer" has a learned gain (Ba et al. 2016). "rms" has none, as the next matrix has one (Zhang &
-#: Sennrich 2019).
+#: "layer" has a learned gain (Ba et al. 2016). "rms" has none, because the next matrix can contain
+#: it (Zhang & Sennrich 2019).
 NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "layer": lambda config: nn.LayerNorm(config.n_embd, EPSILON, bias=config.bias),
     "rms": lambda config: nn.RMSNorm(config.n_embd, EPSILON, elementwise_affine=False),
 }
 
-#: GELU (Hendrycks & Gimpel 2016) in its tanh form, as in GPT-2, and with erf, as in nanoGPT.
+#: GELU (Hendrycks & Gimpel 2016): its tanh approximation, as in GPT-2, and the form with erf, as in
+#: nanoGPT.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": partial(F.gelu, approximate="tanh"),
     "gelu_erf": F.gelu,
@@ -72,9 +73,9 @@ class Dropout(nn.Module):
     """In training, sets numbers to zero with probability p and scales the others by 1/(1 − p)
     (Srivastava et al. 2014).
 
-    On a CPU, torch draws 32 bits a number, one after the other; here one byte decides, so p is
-    rounded to 256ths. That takes a quarter of the time; otherwise dropout would take a third of a
-    step.
+    On a CPU, torch draws 32 random bits for each number, one after the other. Here one byte
+    decides, so p is rounded to 256ths. That takes a quarter of the time; with torch's own dropout,
+    a third of a step would go to it.
     """
 
     def __init__(self, p: float) -> None:
@@ -93,7 +94,9 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """(B, T, C) -> (B, T, C): up to config.ffn_up numbers, an activation, and down to C."""
+    """(B, T, C) -> (B, T, C): a matrix up to config.ffn_up numbers, an activation, a matrix down to
+    C.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""How the position of a character enters the model.
+"""Adds the position of a character to the model's numbers.
 
-All kinds have `embed`, which may add to the embeddings, and `rotate`, which may turn queries and
-keys; each does at most one of the two (gpt/reading/positions.py has the same in numpy). at: the
-positions of their argument, a slice or (T,).
+All kinds have `embed`, which may add to the embeddings, and `rotate`, which may rotate queries and
+keys; each kind overrides at most one of the two (gpt/reading/positions.py has the same in numpy).
+at: the positions of the argument, a slice or (T,).
 Tensor names: B batch, T time, C n_embd, D head_size.
 """
 
@@ -20,7 +20,7 @@ Places: TypeAlias = "slice | Tensor"
 
 
 class Position(nn.Module):
-    """No positions: order has an effect by the causal mask alone (Haviv et al. 2022, Kazemnejad et
+    """No positions: only the causal mask gives order an effect (Haviv et al. 2022, Kazemnejad et
     al. 2023). The other kinds override one method.
     """
 
@@ -31,7 +31,7 @@ class Position(nn.Module):
 
     @staticmethod
     def tables(config: ModelConfig) -> dict[str, Tensor]:
-        """Buffer name -> the constants of this kind of positions, in float64."""
+        """Buffer name -> constants that this kind of positions needs, in float64."""
         return {}
 
     def embed(self, x: Tensor, at: Places) -> Tensor:
@@ -75,17 +75,19 @@ class Sinusoidal(Position):
 
 
 class Rotary(Position):
-    """Queries and keys turned by an angle that grows with the position (Su et al. 2021).
+    """Rotates queries and keys by an angle that grows with the position (Su et al. 2021).
 
-    Coordinates 2d and 2d + 1 are a complex number that is multiplied by e^(i·t·10000^(−2d/D)), in
-    one pass over memory; a score then depends on the distance alone.
+    Coordinates 2d and 2d + 1 are a complex number, which is multiplied by e^(i·t·10000^(−2d/D)) in
+    one pass over memory; so a score depends only on the distance.
     """
 
     turns: Tensor
 
     @staticmethod
     def speeds(config: ModelConfig) -> Tensor:
-        """(D/2,) radians that each pair of coordinates turns from one position to the next."""
+        """(D/2,) the angle in radians by which each pair of coordinates rotates from one position
+        to the next.
+        """
         half = config.head_size // 2
         return ROTARY_BASE ** (-torch.arange(half, dtype=torch.float64) / half)
 
