@@ -1,13 +1,13 @@
-"""Decodes the next characters of B streams: the reader's forward (gpt.py), for the positions after
-those whose keys and values are cached.
+"""Decodes the next characters of B streams. Does what the reader's forward pass (gpt.py) does, for
+the positions after those whose keys and values are cached.
 
-The weights and biases of layer norms before a sublayer, and their centring, are folded into the
+The weights and biases of the layer norms before a sublayer, and their centring, are folded into the
 matrices before and after them (after Elhage et al. 2021). Rotary positions multiply complex
-numbers. Tests compare it with the reader, which every checkpoint's probe checks.
-Cores need no synchronisation after every product: each takes whole texts, or a share of the streams
-to the end, and every product uses one thread of BLAS, as several lose much while another program
-uses a core (devices.one_thread_a_product).
-Tensor names: B streams, T new characters, C n_embd, H heads, D head_size, S positions so far or
+numbers. Tests compare the decoder with the reader, which every checkpoint's probe checks.
+Cores do not synchronise after every product: each core takes whole texts, or a share of the streams
+from start to end. Every product uses one BLAS thread, because several threads lose much time while
+another program uses a core (devices.one_thread_a_product).
+Tensor names: B streams, T new characters, C n_embd, H heads, D head_size, S positions so far, or
 characters of the source.
 """
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from threadpoolctl import LibController
 
 ROWS = 384  # rows of activations that fit in a core's cache
-FIRST_ROOM = 1024  # positions that keys and values are allocated for at the start
+FIRST_ROOM = 1024  # positions for which keys and values are allocated at the start
 STREAM = 10_000  # bytes of Python objects for a sample: random numbers, text
 
 
 class CachedDecoder:
-    """Decodes B streams at once, one character a step. `start` fixes B, `keep` changes it."""
+    """Decodes B streams at once, one character a step. `start` sets B, `keep` changes it."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -48,7 +48,7 @@ class CachedDecoder:
         self._streams = _Streams(reader, count=0, positions=0)
 
     def twin(self) -> CachedDecoder:
-        """Another decoder of the same weights."""
+        """Another decoder with the same weights."""
         other = CachedDecoder(self._reader)
         other._weights = self._weights
         return other
@@ -56,7 +56,7 @@ class CachedDecoder:
     def start(self, ids: Ids, memory: Memory | None = None) -> Array:
         """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character.
 
-        memory: the encoder's output for each text's source, in a model with an encoder.
+        memory: for a model with an encoder, the encoder's output for each text's source.
         """
         count, T = ids.shape
         if count != len(self._streams.padding) or self._streams.room < T:
@@ -71,7 +71,7 @@ class CachedDecoder:
         return logits
 
     def step(self, ids: Ids) -> Array:
-        """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
+        """Adds one id to each stream: (B,) ids -> (B, vocab_size) logits of the next character."""
         if self._streams.length == self._streams.room:
             self._move(np.arange(len(ids)), 2 * self._streams.room)
         logits = self._read(ids[:, None], slice(None))
@@ -79,11 +79,12 @@ class CachedDecoder:
         return logits
 
     def keep(self, streams: npt.NDArray[np.intp]) -> None:
-        """Goes on with these of the B streams; a stream may go on several times."""
+        """Continues with these of the B streams; a stream may be given several times."""
         self._move(streams, self._streams.room)
 
     def _read(self, ids: Ids, group: slice) -> Array:
-        """(b, T) next characters of a group of streams -> (b, vocab_size) logits of what follows.
+        """(b, T) next characters of a group of streams -> (b, vocab_size) logits of the character
+        after them.
 
         The last layer is computed for the last position only.
         """
@@ -113,25 +114,25 @@ class CachedDecoder:
         return weights.output(self._before(x))
 
     def _before(self, x: Array) -> Array:
-        """(n, C) -> (n, C), what the next sublayer reads."""
+        """(n, C) stream -> (n, C) input of the next sublayer."""
         return x if self.config.post_norm else _normed(x)
 
     def _after(self, x: Array, sublayer: _Sublayer, result: Array) -> Array:
-        """(n, C) and the (n, columns) result of a sublayer -> (n, C), the stream after it."""
+        """(n, C) stream and the (n, columns) result of a sublayer -> (n, C) the stream after it."""
         x = x + sublayer.writes(result)
         if not self.config.post_norm:
             return x
         return _normed(self._weights.centred(x)) * sublayer.gain + sublayer.shift
 
     def _heads(self, packed: Array, b: int) -> Array:
-        """(b·T, nC) -> n arrays of (b, H, T, D), such as queries, keys and values."""
+        """(b·T, nC) -> n arrays of (b, H, T, D), for example queries, keys and values."""
         C, heads = self.config.n_embd, self.config.n_head
         by_head = packed.reshape(b, -1, packed.shape[1] // C, heads, C // heads)
         return by_head.transpose(2, 0, 3, 1, 4)
 
     def _turn(self, packed: Array, at: slice) -> Array:
-        """(b·T, 3C) queries, keys and values at these positions: queries and keys multiplied by
-        their factors, in place.
+        """Multiplies queries and keys in (b·T, 3C) queries, keys and values by the factors of their
+        positions, in place.
         """
         turns = self._weights.turns(at.stop)
         turned = packed.reshape(-1, at.stop - at.start, packed.shape[1]).view(turns.dtype)
@@ -139,7 +140,7 @@ class CachedDecoder:
         return packed
 
     def _move(self, kept: npt.NDArray[np.intp], room: int) -> None:
-        """Copies these streams into room for so many positions."""
+        """Copies these streams into arrays with room for `room` positions."""
         old, length = self._streams, self._streams.length
         new = self._streams = _Streams(self._reader, len(kept), room)
         new.length = length
@@ -153,7 +154,9 @@ class CachedDecoder:
 
 @dataclass(frozen=True)
 class _Linear:
-    """A matrix stored as (columns, rows), which products read in sequence; and a bias."""
+    """A linear layer. The matrix is stored as (columns, rows), so that products read it in
+    sequence.
+    """
 
     matrix: Array
     bias: Array | None
@@ -168,7 +171,7 @@ class _Linear:
 
 @dataclass(frozen=True)
 class _Sublayer:
-    """What a sublayer reads from the stream and writes to it. gain, shift: (C,), of the norm after
+    """What a sublayer reads from the stream and writes to it. gain, shift: (C,) of the norm after
     it, for streams of length 1.
     """
 
@@ -179,9 +182,10 @@ class _Sublayer:
 
 
 class _Weights:
-    """The reader's weights, with the weights of its norms folded in unless it has post_norm.
+    """The reader's weights; the weights of its norms are folded in, unless the model has
+    post_norm.
 
-    layers: attention, cross-attention and feed-forward of each layer, None where there is none.
+    layers: attention, cross-attention and feed-forward of each layer, None where one is missing.
     turns: rows, (C,) complex or (2C,), by which queries and keys are multiplied.
     """
 
@@ -205,7 +209,7 @@ class _Weights:
         self.output = self._reads("token_embedding" if config.tied else "lm_head", "norm")
 
     def centred(self, x: Array) -> Array:
-        """(n, C) -> (n, C), less the mean of each row if the model's norms subtract it."""
+        """(n, C) -> (n, C), minus the mean of each row if the model's norms subtract it."""
         return x - x.mean(axis=-1, keepdims=True) if self._centres else x
 
     def _sublayer(self, block: str, reads: str, writes: str, norm: str) -> _Sublayer:
@@ -223,7 +227,7 @@ class _Weights:
     def _reads(self, name: str, norm: str) -> _Linear:
         """W(n·w + b) = (W∘w)n + Wb, where n is the stream, centred and of length 1."""
         weight, bias = self._reader.linear(name)
-        if ".cross." in name:  # the source's keys and values are computed by the reader
+        if ".cross." in name:  # the reader computes the source's keys and values
             C = weight.shape[1]
             weight, bias = weight[:C], None if bias is None else bias[:C]
         if not self._reader.config.post_norm:
@@ -235,7 +239,7 @@ class _Weights:
         return _Linear(np.ascontiguousarray(weight.T), bias)
 
     def _writes(self, name: str) -> _Linear:
-        """Output weights less their mean over the coordinates, which every norm removes."""
+        """Output weights minus their mean over the coordinates, which every norm removes anyway."""
         weight, bias = self._reader.linear(name)
         if self._centres:
             weight = weight - weight.mean(axis=0)
@@ -246,9 +250,10 @@ class _Weights:
 class _Streams:
     """The state of B streams.
 
-    room: positions that memory is allocated for, at most block_size. length: positions so far.
-    cache: each layer's keys and values, (2, layers, B, H, room, D); source: those of the encoder's
-    output, (2, layers, B, H, S, D), keys scaled by 1/√D, and padding: (B, 1, 1, S), −inf for it.
+    room: positions for which memory is allocated, at most block_size. length: positions so far.
+    cache: (2, layers, B, H, room, D) keys and values of each layer. source: (2, layers, B, H, S, D)
+    keys, scaled by 1/√D, and values of the encoder's output. padding: (B, 1, 1, S), −inf for
+    padding.
     """
 
     def __init__(self, reader: Reader, count: int, positions: int) -> None:
@@ -259,7 +264,7 @@ class _Streams:
         self.source, self.padding = self.cache[..., :0, :], np.zeros((count, 1, 1, 0), reader.dtype)
 
     def read_source(self, reader: Reader, memory: Memory) -> None:
-        """Computes what cross-attention takes from each stream's source."""
+        """Computes the keys and values that cross-attention reads from each stream's source."""
         layers, (B, S, _) = range(reader.config.n_layer), memory.states.shape
         both = [reader.heads(memory.states, layer, "cross", "kv") for layer in layers]
         self.source = np.stack(both, axis=1)
@@ -272,8 +277,8 @@ class _Streams:
 def require_memory(config: ModelConfig, n: int, characters: int, option: str = "-n") -> None:
     """Raises OutOfMemory if n streams of so many characters need more memory than the machine has.
 
-    Linux grants memory that it does not have, and kills the process that uses it. Also checked
-    for a device, as numpy must be able to replace it.
+    Linux grants memory that it does not have, and kills the process that uses it. This is also
+    checked when a device computes, as numpy must be able to replace it.
     """
     positions = min(characters, config.block_size)
     cache = 2 * config.n_layer * config.n_embd + config.n_head  # keys, values and scores, float32
@@ -293,8 +298,9 @@ def _normed(x: Array) -> Array:
 
 
 def _attend(queries: Array, memory: Array, mask: Array | None) -> Array:
-    """(b, H, T, D) queries, (2, b, H, S, D) keys and values -> (b·T, C), the heads' contexts side
-    by side. mask: added to the (b, H, T, S) scores, −inf where a query may not attend to a key.
+    """(b, H, T, D) queries, (2, b, H, S, D) keys and values -> (b·T, C), the contexts of the heads
+    side by side. mask: is added to the (b, H, T, S) scores; −inf where a query may not attend to a
+    key.
     """
     keys, values = memory
     scores: Array = queries @ keys.swapaxes(2, 3)
@@ -316,7 +322,7 @@ Done = TypeVar("Done")
 
 
 class ParallelDecoder:
-    """Decoders that run in parallel. `start` fixes B and the number of decoders."""
+    """Decoders that run in parallel. `start` sets B and the number of decoders."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader, self.config = reader, reader.config
@@ -337,7 +343,7 @@ class ParallelDecoder:
         return self._each(lambda decoder, ids: decoder.start(ids), ids)
 
     def step(self, ids: Ids) -> Array:
-        """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
+        """Adds one id to each stream: (B,) ids -> (B, vocab_size) logits of the next character."""
         return self._each(lambda decoder, ids: decoder.step(ids), ids)
 
     def _each(self, work: Callable[[CachedDecoder, Ids], Array], ids: Ids) -> Array:
@@ -357,7 +363,7 @@ class ParallelDecoder:
 
 
 def on_cores(work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:
-    """The result of `work` for each item, in order; each core takes one item after the other."""
+    """The result of `work` for each item, in order; each core takes one item after another."""
     threads = min(len(items), cores())
     with one_blas_thread():
         if threads <= 1:
@@ -368,7 +374,7 @@ def on_cores(work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Inside, every product uses one thread."""
+    """A context in which every matrix product uses one thread."""
     counts = [(library, library.get_num_threads()) for library in _blas()]
     changed = [(library, threads) for library, threads in counts if threads != 1]
     try:

@@ -1,5 +1,5 @@
-"""How a text that was written differs from its target: the fewest edits of symbols, which these
-are, and how sure a rate of errors is. It does not know what a symbol is.
+"""Compares a written text with its target: finds the fewest edits of symbols, and how precise an
+error rate is. It does not know what a symbol is.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
-#: A symbol of the target, and what was written in its place. None in the target: the symbol was
-#: inserted; None in place of it: it was deleted.
+#: A symbol of the target, and what was written in its place. None as the first: a symbol was
+#: inserted; None as the second: the target's symbol was deleted.
 Edit = tuple[Hashable | None, Hashable | None]
 
 CONFIDENCE = 0.95
@@ -21,9 +21,9 @@ RESAMPLES, SEED = 1000, 0  # of the bootstrap
 def edits_of(target: Sequence[Hashable], written: Sequence[Hashable]) -> tuple[Edit, ...]:
     """The edits of the best alignment of two sequences of symbols, in the order of the target.
 
-    The best alignment has the fewest edits (Levenshtein 1966) and, of these, the fewest
+    The best alignment has the fewest edits (Levenshtein 1966) and, among those, the fewest
     substitutions, so that most symbols stand beside an equal one: "ab" for "ba" is a deletion and
-    an insertion. If several are left, it keeps the first symbols together.
+    an insertion. If several alignments are left, it prefers to pair the first symbols.
     """
     if target == written:
         return ()
@@ -32,7 +32,7 @@ def edits_of(target: Sequence[Hashable], written: Sequence[Hashable]) -> tuple[E
     edit = len(rows) + len(columns) + 1  # costs more than all substitutions together
     replaces = (rows[:, None] != columns) * (edit + 1)
     inserted = edit * np.arange(len(columns) + 1)
-    costs = [inserted]  # (T + 1, W + 1) between the first symbols of both
+    costs = [inserted]  # (T + 1, W + 1), between the first symbols of both texts
     for differs in replaces:
         row = costs[-1] + edit
         row[1:] = np.minimum(row[1:], costs[-1][:-1] + differs)
@@ -54,11 +54,11 @@ def edits_of(target: Sequence[Hashable], written: Sequence[Hashable]) -> tuple[E
 
 
 def bootstrap(errors: Integers, sizes: Integers) -> tuple[float, float] | None:
-    """The 95 % interval of sum(errors) / sum(sizes), which has (N,) terms, one for each word.
+    """The 95 % interval of sum(errors) / sum(sizes); both have (N,) terms, one for each word.
 
-    Percentiles of the rate over RESAMPLES draws of N words with replacement, always the same draws
-    for one N (Efron 1979; for word error rates, Bisani & Ney 2004). None if every draw has the same
-    rate, as with one word, or without errors: then it says nothing.
+    Percentiles of the rate over RESAMPLES draws of N words with replacement; the draws depend only
+    on N (Efron 1979; for word error rates, Bisani & Ney 2004). None if every draw has the same
+    rate, as with one word or without errors, because then the interval says nothing.
     """
     random, count = np.random.default_rng(SEED), len(errors)
     rates = np.empty(RESAMPLES)

@@ -1,10 +1,10 @@
-"""A device that is tested before it is used, and replaced by numpy if it fails.
+"""Tests a device before it is used, and continues with numpy if it fails.
 
 The device is opened when it is first used, and must reproduce numpy's logits of the checkpoint's
-probe: as a decoder once for every number of streams, as a reader once for its whole forward and
-once layer by layer. If it raises anything or fails this test, one line of output says so, and numpy
-computes from then on. The sampler draws with numpy from the logits of both, so the text depends
-only on the seed, not on which device computed which part.
+probe: as a decoder once for every number of streams, as a reader once for its whole forward pass
+and once layer by layer. If it raises anything or fails this test, one line of output says so, and
+numpy computes from then on. Whichever computes the logits, numpy draws from them, so the text
+depends only on the seed.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Result = TypeVar("Result")
 
 
 class Device(Decoder, Protocol):
-    """A decoder that is also a forward, of a model without an encoder (model.device.DeviceGPT)."""
+    """A decoder and forward pass of a model without an encoder (model.device.DeviceGPT)."""
 
     def forward(self, ids: Ids) -> Array:
-        """(B, T) ids -> (B, T, C), as Reader.forward."""
+        """(B, T) ids -> (B, T, C), like Reader.forward."""
 
     def block(self, x: Array, layer: int) -> dict[str, Array]:
-        """(B, T, C) -> one layer's stages, as Reader.block."""
+        """(B, T, C) -> the stages of one layer, like Reader.block."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a device must compute: for (P,) ids, the (P, vocab_size) logits that numpy computes,
-    checked by the checkpoint's probe. allowed: the difference that it may have from these.
+    """What a device must compute: for (P,) ids, the (P, vocab_size) logits that numpy computes and
+    that the checkpoint's probe has proved. allowed: how far the device's logits may differ.
     """
 
     ids: Ids
@@ -54,7 +54,7 @@ class Expected:
 
 
 class Fallible:
-    """A device that computes until it fails; one thread after the other uses it."""
+    """A device that computes until it fails; threads use it one after another."""
 
     def __init__(self, open_device: Callable[[], Device], expected: Expected) -> None:
         self.expected = expected
@@ -64,11 +64,11 @@ class Fallible:
 
     @property
     def failed(self) -> bool:
-        """Whether numpy computes since the device has failed."""
+        """Whether the device has failed, so that numpy computes."""
         return self._open is None
 
     def compute(self, work: Callable[[Device], Result], instead: Callable[[], Result]) -> Result:
-        """The device's result; that of `instead` once the device has failed."""
+        """The device's result; once it has failed, the result of `instead`."""
         with self._free:
             if self._open is not None:
                 try:
@@ -81,9 +81,9 @@ class Fallible:
 
 
 class FallbackReader(Reader):
-    """A reader whose forward and layers a device computes until it fails, then numpy.
+    """A reader whose forward pass a device computes until it fails; then numpy does.
 
-    numpy also computes what a hook sees, and attention with a memory or another mask.
+    If there is a hook, a memory or a mask of one's own, numpy computes from the start.
     """
 
     def __init__(self, numpys: Reader, device: Fallible) -> None:
@@ -143,14 +143,14 @@ class FallbackReader(Reader):
 
 
 class FallbackDecoder:
-    """Decodes B streams on a device until that fails, then with numpy. `start` fixes B."""
+    """Decodes B streams on a device until it fails, then with numpy. `start` sets B."""
 
     def __init__(self, device: Fallible, numpys: Decoder) -> None:
         self.config = numpys.config
         self._device, self._numpys = device, numpys
         self._proven_streams = 0
-        self._text: list[Ids] = []  # (B, n) pieces that the decoder was given
-        self._caught_up = False  # whether numpy has read the text
+        self._text: list[Ids] = []  # the (B, n) pieces that were decoded so far
+        self._caught_up = False  # whether numpy has read these pieces
 
     def start(self, ids: Ids) -> Array:
         """Starts a new text: (B, n) ids -> (B, vocab_size) logits of the next character."""
@@ -166,13 +166,13 @@ class FallbackDecoder:
         return logits
 
     def step(self, ids: Ids) -> Array:
-        """(B,) ids, one more for each stream -> (B, vocab_size) logits of the next character."""
+        """Adds one id to each stream: (B,) ids -> (B, vocab_size) logits of the next character."""
         logits = self._compute(lambda device: device.step(ids), lambda: self._numpys.step(ids))
         self._text.append(ids[:, None].copy())
         return logits
 
     def _compute(self, work: Callable[[Device], Array], step: Callable[[], Array]) -> Array:
-        """The device's logits; once it has failed, numpy's, which first reads the text so far."""
+        """The device's logits; once it has failed, numpy's, which reads the text so far first."""
 
         def instead() -> Array:
             if self._text and not self._caught_up:

@@ -1,10 +1,10 @@
-"""The trained model in numpy: one forward that keeps every stage, each by its name.
+"""The trained model in numpy: one forward pass that names and keeps every stage.
 
-It shares no code with the torch model; a checkpoint's probe compares the two at every opening. It
-handles ids, not text or files.
+It shares no code with the torch model; every time a checkpoint is opened, its probe compares the
+two. Knows ids, no text and no files.
 Other kinds of attention are arguments of `Reader.attend`, as in gpt/model/attention.py. An encoder
-is a second Reader, whose output the decoder's cross-attention reads. A hook sees every stage while
-it is computed, and can change it (gpt/heads/activations.py).
+is a second Reader, whose output the decoder's cross-attention reads. A hook receives every stage
+while it is computed, and can change it (gpt/heads/activations.py).
 Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 """
 
@@ -27,9 +27,10 @@ from gpt.reading.layers import ACTIVATIONS, NORMS, Array, softmax
 from gpt.reading.positions import POSITIONS
 from gpt.vocabulary import Ids
 
-#: Receives each stage as soon as it is computed: its name, its layer, its (B, …) array, into which
-#: it may write. The forward goes on with the result. The names are those of config.stages, some of
-#: them after CROSS, but for head_output. final_norm and logits have n_layer as their layer.
+#: A hook receives each stage as soon as it is computed: its name, its layer and its (B, …) array,
+#: which it may change in place; the forward pass continues with the changed array. The names are
+#: those of config.stages except head_output; stages of cross-attention begin with CROSS. For
+#: final_norm and logits, the layer is n_layer.
 Hook = Callable[[str, int, Array], Array]
 
 
@@ -38,15 +39,15 @@ def unchanged(name: str, layer: int, array: Array) -> Array:
     return array
 
 
-#: Begins the names of a decoder layer's stages of cross-attention, for hooks; and elsewhere those
-#: of the encoder.
+#: For hooks, names of stages of a decoder's cross-attention begin so; for results, those of the
+#: encoder, too.
 CROSS, ENCODER = "cross_", "encoder_"
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What cross-attention reads: the encoder's output (B, S, C), and (B, 1, S), False for padding;
-    None: nothing is padding.
+    """What cross-attention reads: states: (B, S, C) the encoder's output; seen: (B, 1, S), False
+    for padding, None: no padding.
     """
 
     states: Array
@@ -55,12 +56,14 @@ class Memory:
 
 @dataclass(frozen=True, repr=False)
 class Stages(Result):
-    """What one layer computed for (T,) characters; arrays of heads have H as their first axis.
+    """What one layer computed for (T,) characters; arrays of heads begin with an axis of
+    heads.
 
-    docs/heads.md says what each is. In an encoder, no score is −inf. A decoder with an encoder has
-    Stages of self-attention, whose resid_post is their resid_mid, and Stages of cross-attention,
-    which the feed-forward follows: resid_pre is the first one's resid_post, k and v are (H, S, D),
-    from the encoder's S characters, and scores … weights (H, T, S).
+    docs/heads.md explains each. In an encoder, no score is −inf. A decoder with an encoder has two
+    Stages a layer: those of self-attention, whose resid_post is their resid_mid, and those of
+    cross-attention, which the feed-forward layer follows. In the latter, resid_pre is the first
+    one's resid_post; k and v are (H, S, D), from the encoder's S characters; scores … weights are
+    (H, T, S).
     """
 
     resid_pre: Array
@@ -87,7 +90,7 @@ MATRICES = 5  # scores, scaled, masked, and two for the softmax
 
 
 class InFloat64(Mapping[str, Array]):
-    """Tensors that become float64 when they are used; the last KEPT of them stay in memory."""
+    """Converts tensors to float64 when they are used, and keeps the last KEPT of them in memory."""
 
     def __init__(self, tensors: Mapping[str, Array]) -> None:
         self._tensors = tensors
@@ -104,8 +107,8 @@ class InFloat64(Mapping[str, Array]):
 
 
 class Reader:
-    """A GPT's parameters and its forward pass. causal: False for an encoder, whose queries attend
-    to later positions, too.
+    """A GPT's parameters and its forward pass. causal: False for an encoder, whose queries also
+    attend to later positions.
     """
 
     def __init__(
@@ -124,7 +127,7 @@ class Reader:
         self._output = np.ascontiguousarray(self.tensors[f"{output}.weight"].T)  # (C, vocab_size)
 
     def in_float64(self) -> Reader:
-        """The same model, whose weights and whose every number are float64."""
+        """The same model with float64 weights; all of its numbers are then float64."""
         exact = copy(self)
         exact.tensors, exact.dtype = MappingProxyType(InFloat64(self.tensors)), np.dtype(np.float64)
         exact.position = type(self.position)(self.config, exact.tensors, exact.dtype)
@@ -133,7 +136,7 @@ class Reader:
         return exact
 
     def _of_encoder(self) -> dict[str, Array]:
-        """The encoder's tensors by the names of a model of its own."""
+        """The encoder's tensors, named as those of a separate model."""
         prefix, table = "encoder.", "token_embedding.weight"
         own = {n[len(prefix) :]: each for n, each in self.tensors.items() if n.startswith(prefix)}
         return {table: self.tensors[table], **own}
@@ -142,7 +145,7 @@ class Reader:
         self, source: Ids, seen: npt.NDArray[np.bool_] | None = None, hook: Hook = unchanged
     ) -> Memory:
         """(B, S) ids -> what cross-attention reads. seen: (B, S), False for padding; None: all
-        True. hook: of the encoder's stages. Raises ValueError for a model without an encoder.
+        True. hook: receives the encoder's stages. Raises ValueError for a model without an encoder.
         """
         if self.encoder is None:
             raise ValueError("this model has no encoder")
@@ -157,7 +160,7 @@ class Reader:
         memory: Memory | None = None,
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> Array:
-        """(B, T) ids -> (B, T, C): the stream after the last norm, the input of `logits`.
+        """(B, T) ids -> (B, T, C): the stream after the last norm, which `logits` takes.
 
         memory: from `encode`, for a model with an encoder. allowed: see `attend`.
         """
@@ -165,7 +168,8 @@ class Reader:
         return self.final_norm(self.blocks(self.embed(ids), layers, memory=memory, allowed=allowed))
 
     def blocks(self, x: Array, layers: Iterable[int], hook: Hook = unchanged, **more: Any) -> Array:
-        """(B, T, C), the input of the first of these layers -> (B, T, C), the output of the last.
+        """(B, T, C), the input of the first of these layers -> (B, T, C), the output of the last
+        one.
 
         more: further arguments of `block`.
         """
@@ -174,13 +178,14 @@ class Reader:
         return x
 
     def stages(self, ids: Ids, **more: Any) -> tuple[Stages, ...]:
-        """(T,) ids -> what each layer computed in self-attention; see `sublayers`."""
+        """(T,) ids -> the stages of each layer's self-attention; see `sublayers`."""
         return self.sublayers(ids, **more)["attention"]
 
     def sublayers(self, ids: Ids, **more: Any) -> dict[str, tuple[Stages, ...]]:
-        """(T,) ids -> what each layer computed: "attention", and "cross" if there is an encoder.
+        """(T,) ids -> the stages of each layer: "attention", and "cross" if there is an
+        encoder.
 
-        more: further arguments of `block`, of one text. Raises ValueError for a batch.
+        more: further arguments of `block`, for one text. Raises ValueError for a batch.
         """
         if ids.ndim != 1:
             raise ValueError(f"ids: expected one text, (T,), not {ids.shape}")
@@ -213,10 +218,10 @@ class Reader:
         memory: Memory | None = None,
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> dict[str, Array]:
-        """(B, T, C) -> one layer's stages by the names of Stages, (B, …).
+        """(B, T, C) -> the stages of one layer by the names of Stages, each (B, …).
 
         memory: what cross-attention reads, in a model with an encoder; the names of its stages
-        begin with CROSS. allowed: of self-attention, see `attend`.
+        begin with CROSS. allowed: the mask of self-attention, see `attend`.
         """
         block = f"blocks.{layer}."
         x = hook("resid_pre", layer, x)
@@ -239,7 +244,7 @@ class Reader:
     def feed_forward(
         self, x: Array, layer: int, hook: Hook = unchanged
     ) -> tuple[Array, Array, Array]:
-        """(…, T, C), resid_mid -> what enters a layer's feed-forward, ffn_hidden and ffn_out."""
+        """(…, T, C), resid_mid -> the input of a layer's feed-forward, ffn_hidden and ffn_out."""
         normed = self.before(x, f"blocks.{layer}.norm2")
         up = self.apply(normed, f"blocks.{layer}.feed_forward.up")
         hidden = hook("ffn_hidden", layer, ACTIVATIONS[self.config.activation](up))
@@ -255,16 +260,18 @@ class Reader:
         allowed: npt.NDArray[np.bool_] | None = None,
         sublayer: str = "attention",
     ) -> dict[str, Array]:
-        """(B, T, C), normed -> the stages of one layer's attention, from q to proj, (B, …).
+        """(B, T, C), normalised -> the stages of one layer's attention from q to proj, each
+        (B, …).
 
-        memory: (B, S, C), what keys and values come from, instead of x; it has no positions.
+        memory: (B, S, C), the source of keys and values in place of x; it has no positions.
         allowed: (T, S), or one for each text, (B, T or 1, S): True where a query may attend to a
-        key; None: to its own and earlier positions, in an encoder and of a memory to all. sublayer:
-        whose weights compute it, "attention" or "cross", whose stages' names begin with CROSS.
+        key; None: to its own and earlier positions, but in an encoder and for a memory to all.
+        sublayer: "attention" or "cross", whose weights are used; names of the stages of "cross"
+        begin with CROSS.
         """
         B, T, C = x.shape
         S = T if memory is None else memory.shape[1]
-        matrix = B * self.config.n_head * T * S * self.dtype.itemsize  # bytes
+        matrix = B * self.config.n_head * T * S * self.dtype.itemsize  # in bytes
         require_memory("attention over", S, lambda n: MATRICES * matrix * (n / S) ** 2)
         if memory is None:
             q, k, v = self.heads(x, layer, sublayer)
@@ -294,8 +301,8 @@ class Reader:
         return found
 
     def final_norm(self, x: Array, hook: Hook = unchanged) -> Array:
-        """(B, T, C) -> (B, T, C): the last norm, whose result the output weights multiply; with
-        post_norm, x.
+        """(B, T, C) -> (B, T, C): the last norm, whose result is multiplied by the output weights;
+        with post_norm, x itself.
         """
         return hook("final_norm", self.config.n_layer, self.before(x, "norm"))
 
@@ -304,13 +311,14 @@ class Reader:
         return hook("logits", self.config.n_layer, stream @ self._output)
 
     def linear(self, name: str) -> tuple[Array, Array | None]:
-        """A linear layer's (rows, columns) weight and (rows,) bias, if it has one."""
+        """The (rows, columns) weight of a linear layer and its (rows,) bias, if any."""
         return self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
 
     def heads(self, x: Array, layer: int, sublayer: str, parts: str = "qkv") -> list[Array]:
         """(B, T, C) -> queries, keys and values without positions, each (B, H, T, D).
 
-        parts: those that are computed: "qkv", or for cross-attention "q" of x and "kv" of a memory.
+        parts: which of them to compute: "qkv" or, for cross-attention, "q" from x and "kv" from a
+        memory.
         """
         C, first = self.config.n_embd, "qkv".index(parts)
         rows = slice(first * C, (first + len(parts)) * C)
@@ -319,20 +327,22 @@ class Reader:
         return [*packed.reshape(*x.shape[:2], *shape).transpose(2, 0, 3, 1, 4)]
 
     def before(self, x: Array, norm: str) -> Array:
-        """(B, T, C) -> the input of the sublayer that has this norm."""
+        """(B, T, C) stream -> the input of the sublayer that has this norm."""
         return x if self.config.post_norm else self.norm(x, norm)
 
     def add(self, x: Array, result: Array, norm: str) -> Array:
-        """(B, T, C) -> the stream after the sublayer with this norm and this result."""
+        """(B, T, C) stream -> the stream after adding this result of the sublayer that has this
+        norm.
+        """
         return self.norm(x + result, norm) if self.config.post_norm else x + result
 
     def norm(self, x: Array, name: str) -> Array:
-        """(…, C) -> (…, C) normalised, by the norm of this name."""
+        """(…, C) -> (…, C), normalised by the norm of this name."""
         return NORMS[self.config.norm](x, self.tensors, name)
 
     def apply(self, x: Array, name: str, rows: slice = slice(None)) -> Array:
-        """(B, T, columns) @ weightᵀ (+ bias), as one large product instead of B small ones; rows:
-        of the weight.
+        """(B, T, columns) @ weightᵀ (+ bias), as one large product instead of B small ones. rows:
+        which rows of the weight to use.
         """
         weight, bias = self.linear(name)
         product = x.reshape(-1, x.shape[-1]) @ weight[rows].T

@@ -1,4 +1,4 @@
-"""The parts of a block that compute each position by itself: gpt/model/layers.py in numpy.
+"""The parts of a block that treat each position by itself: gpt/model/layers.py in numpy.
 
 Norms, activations and softmax. Tensor names: B batch, T time, C n_embd.
 """
@@ -17,7 +17,9 @@ EPSILON = 1e-5
 
 
 def softmax(x: Array) -> Array:
-    """Over the last axis, after its largest value is subtracted so that nothing overflows."""
+    """Softmax over the last axis; the largest value is subtracted first, so that nothing
+    overflows.
+    """
     exponentials: Array = np.exp(x - x.max(axis=-1, keepdims=True))
     total: Array = exponentials.sum(axis=-1, keepdims=True)
     return exponentials / total
@@ -51,7 +53,7 @@ def _relu2(x: Array) -> Array:
 
 
 def _gelu(x: Array) -> Array:
-    """The tanh form (Hendrycks & Gimpel 2016)."""
+    """GELU in its tanh approximation (Hendrycks & Gimpel 2016)."""
     inner: Array = x * x
     inner *= 0.044715
     inner += 1
@@ -88,7 +90,7 @@ def _gelu_erf(x: Array) -> Array:
 
 
 def _swiglu(x: Array) -> Array:
-    """SiLU of the first half times the second (Shazeer 2020); x·σ(x) = x·(1 + tanh(x/2))/2."""
+    """SiLU of the first half times the second half (Shazeer 2020); x·σ(x) = x·(1 + tanh(x/2))/2."""
     gate, up = np.split(x, 2, axis=-1)
     curve: Array = gate * 0.5
     np.tanh(curve, out=curve)

@@ -1,7 +1,7 @@
-"""Measures how much of a text is copied: its longest run of characters that also occurs in another;
-and finds where its passages stand there.
+"""Measures how much of a text is copied, by its longest run of characters that also occurs in
+another text; and finds the sources of its passages there.
 
-Runs of one length are found by their hashes (Karp & Rabin 1987), and the longest length by a binary
+Runs of one length are found by their hashes (Karp & Rabin 1987), the longest length by binary
 search. Uses ids, no model and no files.
 """
 
@@ -24,26 +24,26 @@ from gpt.reading.sampler import Sample
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 
-PIECES = 20  # pieces of a text that the usual length of a copy is measured on
-MOST = 32_000_000  # characters to search in: their hashes take eight times as many bytes
-MOST_USUAL = 1_000_000  # characters from which the PIECES are taken
-CHUNK = 2**16  # characters that are hashed at once: they fit in a core's cache
-TABLE = 18  # bits of a hash that sort out most runs before they are compared
-LONGEST = 60  # cells of a copy that are shown
-FIRST = 8  # the length that is searched first: few places are left for longer runs
-MOST_PIECE = 200  # characters of a piece that the usual share of copies is measured on
-AROUND = 30  # characters beside a passage
-LISTED = 10  # passages
-UNIT = 4  # characters of a passage for each step of its colour
+PIECES = 20  # pieces of a text from which the usual length of a copy is measured
+MOST = 32_000_000  # characters to search in; their hashes take eight times as many bytes
+MOST_USUAL = 1_000_000  # characters from which these pieces are taken
+CHUNK = 2**16  # characters to hash at once: they fit in a core's cache
+TABLE = 18  # bits of a hash that rule out most runs before they are compared
+LONGEST = 60  # cells of a copy to show
+FIRST = 8  # the length to search first: it leaves few places for longer runs
+MOST_PIECE = 200  # characters of a piece from which the usual share of copies is measured
+AROUND = 30  # characters to show beside a passage
+LISTED = 10  # passages to list
+UNIT = 4  # each step of a passage's colour stands for so many characters
 UNUSED = np.uint64(64 - TABLE)
-BASE = 0x9E3779B97F4A7C15  # of the hashes, which are modulo 2⁶⁴
+BASE = 0x9E3779B97F4A7C15  # base of the hashes, which are modulo 2⁶⁴
 INVERSE = pow(BASE, -1, 2**64)
 
 
 @dataclass(frozen=True)
 class Copy:
     """A run of characters that two texts share. start: its position in the first text; at: its
-    first position in the other; times: how often it occurs there.
+    first position in the other; times: how often the other contains it.
     """
 
     text: str
@@ -57,8 +57,9 @@ class Copy:
 
 @dataclass(frozen=True)
 class Novelty(TableResult):
-    """A text's longest copy from the training text, and for comparison the median and the largest
-    length of copies in equally long pieces of a text that the model was not trained on.
+    """A text's longest copy from the training text. For comparison, pieces of the same length are
+    taken from a text that the model was not trained on: the median and largest length of their
+    longest copies.
     """
 
     characters: int
@@ -85,8 +86,8 @@ class Novelty(TableResult):
 
     @property
     def numbers(self) -> dict[str, int | str]:
-        """For programs; positions in characters. start: of the copy in the text; at: in the
-        training text.
+        """The numbers for programs; positions in characters. start: of the copy in the text; at: of
+        the copy in the training text.
         """
         found = {"characters": self.characters, "copied": len(self.longest), **vars(self.longest)}
         return found | {"validation_median": self.median, "validation_largest": self.largest}
@@ -98,8 +99,8 @@ class Novelty(TableResult):
 
 @dataclass(frozen=True)
 class Source(Copy):
-    """A passage of a sample, and the lines, counted from 1, that it begins and ends in where it
-    first stands in the training text; before, after: what is beside it there.
+    """A passage of a sample, and the lines of the training text, counted from 1, in which it first
+    begins and ends; before, after: the text beside it there.
     """
 
     line: int
@@ -109,7 +110,9 @@ class Source(Copy):
 
     @property
     def row(self) -> list[str]:
-        """Characters, position in the sample, lines, frequency, and the passage in its place."""
+        """Number of characters, position in the sample, lines, frequency, and the passage with its
+        surroundings.
+        """
         lines = f"{self.line:,}" + f"–{self.last_line:,}" * (self.last_line > self.line)
         place = f"{in_line(self.before)}[{cut(in_line(self.text), LONGEST)}]{in_line(self.after)}"
         return [f"{len(self):,}", f"{self.start:,}", lines, f"{self.times:,}", place]
@@ -117,11 +120,12 @@ class Source(Copy):
 
 @dataclass(frozen=True, repr=False)
 class Sources(TableResult):
-    """The passages of a text, of `least` characters or more, that stand in the training text: the
-    longest ones, these first, that cover all that such passages cover (OLMoTrace, Liu et al. 2025).
+    """The passages of a text, of `least` characters or more, that occur in the training text: the
+    longest ones, sorted by length, that together cover what all such passages cover (OLMoTrace, Liu
+    et al. 2025).
 
-    prompt: characters that are not searched. covered: the share of the others that passages cover;
-    median, largest: of such shares of pieces of the validation text.
+    prompt: this many first characters are not searched. covered: the share of the other characters
+    that passages cover; median, largest: the same share in pieces of the validation text.
     """
 
     text: str
@@ -137,7 +141,7 @@ class Sources(TableResult):
 
     @property
     def facts(self) -> list[str]:
-        """How much of the text stands in the training text, and how much usually does."""
+        """How much of the text occurs in the training text, and how much usually does."""
         characters = counted(len(self.text) - self.prompt, "character")
         passages = f"{counted(len(self.passages), 'passage')} of {self.least} or more"
         return [
@@ -164,7 +168,9 @@ class Sources(TableResult):
         return [Title("sources", self.facts), *[shown] * bool(size), *[longest] * bool(rows)]
 
     def records(self) -> Records:
-        """A row for each passage. start: in the text; at: in the training text."""
+        """A row for each passage. start: its position in the text; at: its position in the training
+        text.
+        """
         rows = {
             field.name: [vars(each)[field.name] for each in self.passages]
             for field in fields(Source)
@@ -174,7 +180,7 @@ class Sources(TableResult):
 
 
 def novelty(texts: Sequence[str], train: Ids, val: Ids, vocabulary: Vocabulary) -> list[Novelty]:
-    """The novelty of each text, without the prompt of a sample."""
+    """The novelty of each text; the prompt of a sample is left out."""
     texts = [text[_prompt(text) :] for text in texts]
     others = {length: pieces(val, length) for length in {len(text) for text in texts}}
     searched = [vocabulary.encode(text) for text in texts]
@@ -217,7 +223,7 @@ def _prompt(text: str) -> int:
 
 
 def _cover(length: int, copies: Sequence[Copy]) -> tuple[float, list[Copy]]:
-    """The share of a text that copies cover, and the longest ones that cover the same."""
+    """The share of a text that copies cover, and the longest copies that cover the same."""
     free, kept = np.ones(length, np.bool_), []
     for copy in sorted(copies, key=len, reverse=True):
         own = slice(copy.start, copy.start + len(copy))
@@ -228,8 +234,8 @@ def _cover(length: int, copies: Sequence[Copy]) -> tuple[float, list[Copy]]:
 
 
 def pieces(ids: Ids, length: int) -> list[Ids]:
-    """Pieces of a text, spread evenly over it: a text by the same author copies as much, so a
-    sample of that length may, too.
+    """Pieces of a text, spread evenly over it. They show how much two texts by one author share, so
+    a sample of the same length may share as much.
     """
     length = min(length, len(ids))
     starts = np.linspace(0, len(ids) - length, PIECES).astype(int).tolist()
@@ -237,8 +243,8 @@ def pieces(ids: Ids, length: int) -> list[Ids]:
 
 
 def longest_copies(texts: Sequence[Ids], other: Ids, vocabulary: Vocabulary) -> list[Copy]:
-    """For each text, the first of its longest runs that occur in the other; empty if no character
-    does.
+    """For each text, its longest run that occurs in the other text (the first, if several are as
+    long); empty if none does.
     """
     search = _Search(texts, other, vocabulary)
     search.copies(FIRST)
@@ -251,23 +257,25 @@ def longest_copies(texts: Sequence[Ids], other: Ids, vocabulary: Vocabulary) -> 
 
 
 class _Search:
-    """Searches a text for runs of several others."""
+    """Searches one text for runs of several other texts."""
 
     def __init__(self, texts: Sequence[Ids], other: Ids, vocabulary: Vocabulary) -> None:
         self._texts, self._other = [_Hashes(text) for text in texts], _Hashes(other)
         self._vocabulary = vocabulary
         self._copies = {0: [Copy("", 0, 0, 0)] * len(texts)}
-        self._places: dict[int, Ids] = {}  # length -> where runs of this length occur
+        self._places: dict[int, Ids] = {}  # length -> the places where runs of this length occur
 
     def copies(self, length: int) -> list[Copy]:
-        """For each text, its first run of this length that occurs; empty if none does."""
+        """For each text, its first run of this length that occurs in the other; empty if none
+        does.
+        """
         if length not in self._copies:
             self._copies[length] = self._found(length)
         return self._copies[length]
 
     def maximal(self, least: int) -> list[list[Copy]]:
-        """For each text its runs, of `least` characters or more, that occur and are part of no
-        longer one that does.
+        """For each text, its runs of `least` characters or more that occur in the other and are
+        part of no longer such run.
         """
         self.copies(least)
         hashes = self._other.of(self._places[least], least)
@@ -276,7 +284,9 @@ class _Search:
         return [[*self._maximal(text, least, places, hashes)] for text in self._texts]
 
     def _maximal(self, text: _Hashes, least: int, places: Ids, hashes: Ids) -> Iterator[Copy]:
-        """places: where runs of this length occur, in the order of their hashes."""
+        """The `maximal` runs of one text. places: where runs of length `least` occur, in the order
+        of their hashes.
+        """
         end, own = 0, text.of(np.arange(text.runs(least)), least)
         ranges = hashes.searchsorted(own), hashes.searchsorted(own, "right")
         for start, (first, last) in enumerate(zip(*map(np.ndarray.tolist, ranges), strict=True)):
@@ -319,7 +329,7 @@ class _Search:
         ]
 
     def _candidates(self, length: int) -> Iterator[Ids]:
-        """The places where runs of this length may occur: where shorter ones do, or all."""
+        """The places where runs of this length may occur: where shorter ones occur, or all."""
         shorter = max((each for each in self._places if each < length), default=0)
         known, runs = self._places.get(shorter), self._other.runs(length)
         for begin in range(0, runs if known is None else len(known), CHUNK):
@@ -330,10 +340,10 @@ class _Search:
                 yield at[at < runs]
 
     def _first(self, text: _Hashes, length: int, first: Ids, times: Ids) -> Copy:
-        """The text's first run that occurs; first, times: where and how often each of them does."""
+        """The text's first run that occurs; first, times: where and how often each run occurs."""
         for start in times.nonzero()[0][:1].tolist():
             run, at = text.ids[start : start + length], int(first[start])
-            if np.array_equal(run, self._other.ids[at : at + length]):  # not only their hashes
+            if np.array_equal(run, self._other.ids[at : at + length]):  # hashes are no proof
                 return Copy(self._vocabulary.decode(run), start, at, int(times[start]))
         return self._copies[0][0]
 
@@ -343,7 +353,7 @@ class _Hashes:
 
     def __init__(self, ids: Ids) -> None:
         self.ids = ids
-        self._sums = np.zeros(len(ids) + 1, np.uint64)  # 8 bytes a character
+        self._sums = np.zeros(len(ids) + 1, np.uint64)  # 8 bytes for each character
         for begin in range(0, len(ids), CHUNK):
             at = np.arange(begin, min(begin + CHUNK, len(ids)))
             self._sums[at + 1] = (ids[at].astype(np.uint64) + np.uint64(1)) * _power(BASE, at)
@@ -354,13 +364,13 @@ class _Hashes:
         return max(0, len(self.ids) - length + 1)
 
     def of(self, at: Ids, length: int) -> npt.NDArray[np.uint64]:
-        """The hashes of the runs of this length that begin at these places."""
+        """The hashes of the runs of this length that begin at the places `at`."""
         sums: npt.NDArray[np.uint64] = self._sums[at + length] - self._sums[at]
         return sums * _power(INVERSE, at) * np.uint64(BASE)
 
 
 def _power(base: int, exponents: Ids) -> npt.NDArray[np.uint64]:
-    """base to these powers below CHUNK², modulo 2⁶⁴."""
+    """base to the power of these exponents, which are below CHUNK², modulo 2⁶⁴."""
     near, far = _powers(base, CHUNK), _powers(pow(base, CHUNK, 2**64), CHUNK)
     result: npt.NDArray[np.uint64] = near[exponents % CHUNK] * far[exponents // CHUNK]
     return result

@@ -1,7 +1,8 @@
-"""Two models on one text: the mean difference of their surprisals, with a 95 % interval.
+"""Compares two models on one text: the mean difference of their surprisals, with a 95 %
+interval.
 
 Neighbouring characters depend on each other, and so do neighbouring scenes: one model may be better
-at verse, the other at prose. The interval takes this into account. Uses only surprisals: no models
+at verse, the other at prose. The interval takes this into account. Uses surprisals only, no models
 and no text.
 """
 
@@ -22,22 +23,22 @@ from gpt.words import bits, counted
 if TYPE_CHECKING:
     from gpt.reading.pairs import PairScores
 
-WAVES = 64  # slowest cosine waves that are used; each half wave has at least PERIOD characters
+WAVES = 64  # number of the slowest cosine waves; each half wave has at least PERIOD characters
 PERIOD = 10
-FEW, SEVERAL = 2, 8  # waves that the error is estimated from
-STRONGER = 2.0  # ratio to the other waves from which on only the FEW slowest are used
-#: Degrees of freedom -> the 97.5 % quantile of Student's t, to 0.001.
+FEW, SEVERAL = 2, 8  # how many waves the error is estimated from
+STRONGER = 2.0  # if the FEW slowest waves are this many times stronger, only they are used
+#: Degrees of freedom -> the 97.5 % quantile of Student's t, rounded to 0.001.
 QUANTILES = {FEW: 4.303, SEVERAL: 2.3055913462322537}
 
 
 @dataclass(frozen=True, repr=False)
 class Paired(TableResult):
-    """The same `characters` under two models: mean nats of each, and of their difference.
+    """The same `characters` under two models: the mean nats of each, and of their difference.
 
-    error: standard error of the difference; freedom: the number of cosine waves that it comes from.
-    Both hold for these two models on text of this kind; other seeds of the same recipes differ
-    more. NaN and 0 if the text is too short. names: of both models. pairs: of a text of pairs, the
-    scores of both.
+    error: standard error of the difference; freedom: the number of cosine waves that it is
+    estimated from. Both hold for these two models on text of this kind; models of the same recipes
+    with other seeds differ more. They are NaN and 0 if the text is too short. names: of both
+    models. pairs: for a text of pairs, the scores of both.
     """
 
     first: float
@@ -70,7 +71,7 @@ class Paired(TableResult):
 
     @property
     def detectable(self) -> float | None:
-        """Half the interval's width: smaller differences do not show on this text."""
+        """Half the interval's width: this text cannot show smaller differences."""
         return QUANTILES[self.freedom] * self.error if self.freedom else None
 
     @property
@@ -80,7 +81,9 @@ class Paired(TableResult):
 
     @property
     def verdict(self) -> str:
-        """Which model predicts better, or from which difference on this text would show it."""
+        """Which model predicts better, or how large a difference would have to be for this text to
+        show it.
+        """
         if self.sure:
             return f"{self.names[int(self.difference < 0)]} predicts better"
         least = f"this text shows differences from {self.detectable or 0:.4f} nats on"
@@ -114,7 +117,9 @@ class Paired(TableResult):
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """For programs. interval: 95 %; it and the error are None if the text is too short."""
+        """The numbers for programs. interval: 95 %; interval and error are None if the text is too
+        short.
+        """
         names = ("first", "second", "difference", "error", "freedom", "interval", "detectable")
         found = {name: getattr(self, name) for name in (*names, "sure", "characters")}
         return found if self.freedom else found | {"error": None}
@@ -140,9 +145,9 @@ def mean_error(values: Array) -> tuple[Array, npt.NDArray[np.int64]]:
     """(…, n) values in the text's order -> (…,) standard errors of means, (…,) degrees of freedom.
 
     The mean square of the projections onto the slowest cosine waves: the orthonormal series
-    estimator of the variance of the mean of dependent values (Lazarus, Lewis, Stock & Watson 2018,
-    "HAR Inference"). It uses SEVERAL waves if the FEW slowest are about as strong as the other
-    WAVES. If they are stronger, the dependence is as long as the text, and only those FEW waves
+    estimator for the variance of the mean of dependent values (Lazarus, Lewis, Stock & Watson 2018,
+    "HAR Inference"). It uses SEVERAL waves if the FEW slowest are about as strong as the others of
+    the WAVES. If they are stronger, the dependence is as long as the text, and only those FEW waves
     measure it. NaN and 0 for fewer than FEW * PERIOD values.
     """
     n = values.shape[-1]

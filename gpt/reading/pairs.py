@@ -1,10 +1,10 @@
-"""Targets of pairs: written for sources (greedy, drawn, or by beam search), and scored.
+"""Writes the targets of sources (greedily, drawn, or by beam search), and scores pairs.
 
-A decoder with an encoder reads FIRST, then the target so far; LAST ends a target, in which FIRST
-never occurs. A decoder-only model, trained on the same lines, reads LAST, the source and FIRST
-before it. Sources are encoded once, in batches of similar lengths; a stream whose target has ended
-is not decoded any more.
-Tensor names: B sources, n targets of each, K hypotheses of each, V vocab_size, T characters.
+With an encoder, the decoder reads FIRST, then the target so far; LAST ends a target, and FIRST
+never occurs in one. A decoder-only model, trained on the same lines, also reads LAST and the source
+before FIRST. Sources are encoded once, in batches of similar lengths; a stream is no longer decoded
+when its target has ended.
+Tensor names: B sources, n targets of each source, K hypotheses of each, V vocab_size, T characters.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Found = TypeVar("Found")
 class Written:
     """A target that a model wrote.
 
-    ids: (T,) without LAST. ended: whether LAST followed; if not, the target has the largest length.
+    ids: (T,) without LAST. ended: whether LAST followed; if not, the target has the maximal length.
     nats: −ln of the model's probability of these characters, and of LAST if it followed;
     temperature and filters do not change it.
     """
@@ -63,7 +63,7 @@ class Written:
 
     @property
     def log_probability(self) -> float:
-        """The natural logarithm of the probability: −nats, and 0.0 rather than −0.0."""
+        """The natural logarithm of the target's probability: −nats, but 0.0 instead of −0.0."""
         return round(-self.nats, 9) + 0.0
 
 
@@ -74,7 +74,7 @@ def encoded(reader: Reader, sources: Sequence[Ids]) -> Memory:
 
 
 def padded(rows: Sequence[Ids]) -> tuple[Ids, npt.NDArray[np.bool_]]:
-    """B rows of one id or more -> (B, T) ids, and (B, T): False for padding, whose id is 0."""
+    """B rows of one or more ids -> (B, T) ids, and (B, T) False for padding, whose id is 0."""
     lengths = np.array([len(row) for row in rows])
     seen = np.arange(lengths.max()) < lengths[:, None]
     ids = np.zeros(seen.shape, np.int64)
@@ -90,8 +90,8 @@ def before_target(reader: Reader, source: Ids, first: int, last: int) -> list[in
 def _started(
     reader: Reader, sources: Sequence[Ids], memory: Memory | None, first: int, last: int
 ) -> tuple[CachedDecoder, Array, int]:
-    """A decoder that has read what is before B targets, its (B, V) logits, and how many characters
-    a target may have. memory: of the sources.
+    """A decoder that has read what comes before B targets, its (B, V) logits, and how many
+    characters a target may have. memory: the encoded sources.
     """
     decoder = CachedDecoder(reader)
     ids = np.array([before_target(reader, source, first, last) for source in sources])
@@ -106,11 +106,12 @@ def sampled(
     config: SampleConfig,
     never: Sequence[int] = (),
 ) -> list[list[Written]]:
-    """Targets of at most config.length characters, drawn one by one: config.n for each source.
+    """Draws targets of at most config.length characters, character by character: config.n for each
+    source.
 
-    Temperature 0 draws the likeliest (greedy). Sample number s uses the random numbers of
+    Temperature 0 takes the likeliest character (greedy). Sample number s uses the random numbers of
     `uniforms(seed, s)` for every source, so a target does not depend on the other sources. never:
-    ids that no target has, besides `first`.
+    ids that no target contains, besides `first`.
     """
     n, at_once = config.n, windows_at_once(reader.config)
 
@@ -135,7 +136,7 @@ def _drawn(
     config: SampleConfig,
     samples: range,
 ) -> list[list[Written]]:
-    """The samples of these numbers after each of the B texts that the decoder has read.
+    """Draws the samples with these numbers for each of the B texts that the decoder has read.
 
     never: ids that are not drawn. last: the id that ends a target.
     """
@@ -148,12 +149,12 @@ def _drawn(
     generators = [uniforms(config.seed, sample) for sample in samples]
     ids = np.zeros((B * n, most + 1), np.int64)
     nats, lengths = np.zeros(B * n), np.full(B * n, most)
-    ended, live = np.zeros(B * n, np.bool_), np.arange(B * n)  # live: streams that are decoded
+    ended, live = np.zeros(B * n, np.bool_), np.arange(B * n)  # live: streams still decoded
     for at in range(most + 1):
         chances = np.array([next(each) for each in generators])[live % n]
         drawn = draw(probabilities(np.where(hidden, -np.inf, logits), config), chances)
         ends = drawn == last
-        counts = ends | (at < most)  # a target of the largest length can end, but not go on
+        counts = ends | (at < most)  # a target of maximal length can end, but not go on
         nats[live] += np.where(counts, surprisals(logits.astype(np.float64), drawn), 0)
         ids[live, at] = drawn
         lengths[live[ends]], ended[live[ends]] = at, True
@@ -179,12 +180,12 @@ def beam(
 ) -> list[list[Written]]:
     """Beam search: for each source the n likeliest targets that it finds, best first, n ≤ width.
 
-    It keeps the `width` likeliest beginnings of every length; one that has ended keeps its place
-    until likelier ones push it out (Graves 2012, Sutskever et al. 2014). The order is that of the
-    log-probabilities of whole targets, not divided by the length: for most tasks of characters,
-    the source nearly fixes the length, and only wide beams prefer targets that are too short
+    It keeps the `width` likeliest beginnings of every length. One that has ended keeps its place
+    until likelier ones push it out (Graves 2012, Sutskever et al. 2014). Targets are ordered by the
+    log-probability of the whole target, not divided by the length: for most tasks on characters,
+    the source nearly determines the length, and only wide beams prefer targets that are too short
     (Stahlberg & Byrne 2019). Width 1 is greedy. length: characters of the longest target; None:
-    block_size − 1. never: as in `sampled`.
+    block_size − 1. never: see `sampled`.
     """
     most = reader.config.block_size if length is None else length
 
@@ -205,13 +206,13 @@ def _searched(
     width: int,
     n: int,
 ) -> list[list[Written]]:
-    """Beam search after each of the B texts that the decoder has read. never: ids that are not
+    """Beam search for each of the B texts that the decoder has read. never: ids that are not
     written. last: the id that ends a target.
     """
     (B, V), K = logits.shape, width
-    scores = np.full((B, K), -np.inf)  # ln p of each hypothesis; −inf: there is none
+    scores = np.full((B, K), -np.inf)  # ln p of each hypothesis; −inf: an empty place
     scores[:, 0] = 0
-    ended, live = np.zeros((B, K), np.bool_), np.arange(B) * K  # live: streams that are decoded
+    ended, live = np.zeros((B, K), np.bool_), np.arange(B) * K  # live: streams still decoded
     ids, lengths = np.zeros((B, K, most + 1), np.int64), np.zeros((B, K), np.int64)
     rows = np.arange(B)[:, None]
     for at in range(most + 1):
@@ -219,7 +220,7 @@ def _searched(
         logs[:, never] = -np.inf
         if at == most:  # the target must end here
             logs[:, np.arange(V) != last] = -np.inf
-        grown = np.full((B * K, V + 1), -np.inf)  # the last column: has ended before
+        grown = np.full((B * K, V + 1), -np.inf)  # last column: ended before
         grown[live, :V] = scores.ravel()[live, None] + logs
         grown[:, V] = np.where(ended, scores, -np.inf).ravel()
         candidates = grown.reshape(B, -1)
@@ -235,7 +236,7 @@ def _searched(
         goes_on = (found & ~ended & ~done[:, None]).ravel()
         if not goes_on.any():
             break
-        places = np.zeros(B * K, np.int64)  # of each hypothesis among the streams
+        places = np.zeros(B * K, np.int64)  # each hypothesis's stream
         places[live] = np.arange(len(live))
         live = np.flatnonzero(goes_on)
         decoder.keep(places[(rows * K + parents).ravel()[live]])
@@ -258,7 +259,8 @@ def _in_groups(
 ) -> list[list[Written]]:
     """The targets of the sources, in their order.
 
-    `work` gets `most` of similar lengths at once; for a decoder-only model, of one length.
+    `work` gets at most `most` sources of similar lengths at once; for a decoder-only model, of
+    equal lengths.
     """
     order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
     alike = groupby(order, key=lambda number: reader.encoder is None and len(sources[number]))
@@ -273,7 +275,7 @@ def _in_groups(
 def _in_order(
     groups: Sequence[Sequence[int]], work: Callable[[Sequence[int]], Sequence[Found]]
 ) -> list[Found]:
-    """What `work` finds for each number in the groups, in the order of the numbers from 0 on."""
+    """The results of `work` for each number in the groups, in the order of the numbers."""
     found: dict[int, Found] = {}
     for group, results in zip(groups, on_cores(work, groups), strict=True):
         found.update(zip(group, results, strict=True))
@@ -285,13 +287,13 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, repr=False)
 class PairScores(TableResult):
-    """Of N pairs in the order of their text: lines, (N,) their line numbers from 1, sources and
-    targets; written: what the model wrote for each source. A target is a str of characters, or a
-    tuple of symbols, and then this is about symbols in place of characters.
+    """Scores of N pairs in the order of their text. lines: (N,) their line numbers from 1; sources
+    and targets; written: what the model wrote for each source. A target is a str of characters, or
+    a tuple of symbols; "character" then means symbol.
 
-    nats: (M,) −ln p of each target character, pair after pair, the end of each target included.
-    nearest: of the targets that the text lists for the source, the one with the fewest edits to
-    what the model wrote; edits: these (edits.py). A source counts once, at its first pair.
+    nats: (M,) −ln p of each target character, pair after pair, with the end of each target.
+    nearest: among the targets that the text lists for a source, the one with the fewest edits to
+    what the model wrote; edits: these edits (edits.py). A source counts once, at its first pair.
     """
 
     lines: Integers
@@ -312,22 +314,22 @@ class PairScores(TableResult):
 
     @property
     def unit(self) -> str:
-        """What a target consists of."""
+        """What a target consists of: "character" or "symbol"."""
         return "character" if isinstance(self.targets[0], str) else "symbol"
 
     @property
     def score(self) -> Score:
-        """The mean over all target characters and ends."""
+        """The mean over all target characters and target ends."""
         return Score(float(self.nats.mean()), len(self.nats))
 
     @property
     def exact(self) -> float:
-        """Share of the sources for which the model wrote a target that the text lists."""
+        """Share of the sources for which the model wrote one of the listed targets."""
         return float((self.distances[self.firsts] == 0).mean())
 
     @property
     def error_rate(self) -> float:
-        """Character or symbol error rate: over all sources, the sum of edit distances to the
+        """Character or symbol error rate: the sum, over all sources, of the edit distances to the
         nearest listed target, divided by the sum of these targets' lengths. It can be above 1.
         """
         return float(self.distances[self.firsts].sum() / self.symbols.sum())
@@ -349,7 +351,7 @@ class PairScores(TableResult):
 
     @cached_property
     def confusions(self) -> Counter[Edit]:
-        """How often each edit occurs, once for each source."""
+        """How often each edit occurs; each source counts once."""
         return Counter(edit for place in self.firsts.nonzero()[0] for edit in self.edits[place])
 
     @cached_property
@@ -369,12 +371,12 @@ class PairScores(TableResult):
 
     @property
     def ends(self) -> Integers:
-        """(N,) the end of each pair in `nats`."""
+        """(N,) where each pair ends in `nats`."""
         return np.cumsum([len(target) + 1 for target in self.targets])
 
     @property
     def means(self) -> npt.NDArray[np.float64]:
-        """(N,) nats per target character of each pair, its end included."""
+        """(N,) mean nats per target character of each pair, its end included."""
         starts = np.concatenate([[0], self.ends[:-1]])
         return np.add.reduceat(self.nats, starts) / (self.ends - starts)  # type: ignore[no-any-return]
 
@@ -385,13 +387,14 @@ class PairScores(TableResult):
 
     @property
     def worst(self) -> npt.NDArray[np.intp]:
-        """(N,) the pairs with the most nats a target character first."""
+        """(N,) numbers of the pairs, those with the most nats per target character first."""
         return np.argsort(-self.means, kind="stable")
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """For programs. exact and rates: shares of 1. The rates of substitutions, insertions and
-        deletions are shares of `symbols`, those of the nearest targets, and sum to error_rate.
+        """The numbers for programs. exact and the rates are shares of 1. The rates of
+        substitutions, insertions and deletions are shares of `symbols`, the length of the nearest
+        targets, and sum to error_rate.
         """
         symbols, kinds = int(self.symbols.sum()), kinds_of(self.confusions)
         about = {"confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": SEED}
@@ -411,8 +414,8 @@ class PairScores(TableResult):
         }
 
     def blocks(self, most: int = WORST, every: bool = False) -> list[Block]:
-        """The loss, what the model wrote, and the `most` worst pairs. every: also all pairs, whose
-        target characters have the colour of their surprisal.
+        """The loss, what the model wrote, and the `most` worst pairs. every: also all pairs, with
+        target characters coloured by their surprisal.
         """
         score, sources = self.score, counted(int(self.firsts.sum()), "source")
         loss, unit = score.loss.replace("a character", f"a target {self.unit}"), self.unit
@@ -430,7 +433,7 @@ class PairScores(TableResult):
         }
         titles = ["nats", "line", "source", "target", "written", "edits", "changes"]
         columns = [Column(title, left=2 <= n < 5 or n == 6) for n, title in enumerate(titles)]
-        shown: dict[tuple[str, Symbols], int] = {}  # a pair of several lines once
+        shown: dict[tuple[str, Symbols], int] = {}  # shows a pair of several lines once
         for n in self.worst.tolist():
             shown.setdefault((self.sources[n], self.targets[n]), n)
         rows = [self._row(n) for n in [*shown.values()][: max(0, most)]]
@@ -451,7 +454,7 @@ class PairScores(TableResult):
         return f"{100 * rate:.2f} %, 95 % interval {low} to {high} %, n = {self.firsts.sum():,}"
 
     def _confused(self) -> list[Block]:
-        """The commonest edits: target symbol, what was written in its place, how often."""
+        """The most common edits: target symbol, what was written in its place, how often."""
         from gpt.characters import label  # imports rich
 
         common, total = self.confusions.most_common(WORST), self.confusions.total()
@@ -482,7 +485,7 @@ class PairScores(TableResult):
         ]
 
     def _passage(self) -> Passage:
-        """The pairs, a line each; sources have no values."""
+        """The pairs, one in each line; the characters of sources have no values."""
         text, nats = list[str](), list[float]()
         for source, target, surprisal in zip(self.sources, self.targets, self.each, strict=True):
             text += [*source, FIRST]
@@ -519,9 +522,11 @@ class PairScores(TableResult):
 def surprisals_of_targets(
     reader: Reader, pairs: Sequence[tuple[Ids, Ids]], first: int, last: int
 ) -> npt.NDArray[np.float64]:
-    """(source, target) ids of N pairs -> (M,) −ln p of each target's characters and its end.
+    """(source, target) ids of N pairs -> (M,) −ln p of the characters of each target and of its
+    end.
 
-    first, last: ids of answers.FIRST and LAST. Batches have pairs of similar lengths; no result
+    first, last: the ids of TAB and NEWLINE. Pairs of similar lengths share a batch; no result
+    depends on padding.
     depends on their padding.
     """
     order = sorted(range(len(pairs)), key=lambda number: (*map(len, reversed(pairs[number])),))
@@ -537,7 +542,7 @@ def surprisals_of_targets(
 def _surprisals(
     reader: Reader, pairs: Sequence[tuple[Ids, Ids]], first: int, last: int
 ) -> list[Array]:
-    """B pairs -> for each (T + 1,) surprisals, of its target's characters and its end."""
+    """Takes B pairs; for each, the (T + 1,) surprisals of its target's characters and its end."""
     before = [before_target(reader, source, first, last) for source, _ in pairs]
     read = [[*start, *target.tolist()] for start, (_, target) in zip(before, pairs, strict=True)]
     lengths = np.array([len(each) for each in read])
@@ -560,8 +565,8 @@ def pair_scores(
     written: Mapping[str, Symbols],
     nats: npt.NDArray[np.float64],
 ) -> PairScores:
-    """Scores of N pairs from what the model wrote for each source, and the (M,) nats; see
-    PairScores. Of listed targets that are equally near, the first one counts.
+    """Scores of N pairs from what the model wrote for each source, and from the (M,) nats; see
+    PairScores. If several listed targets are equally near, the first one counts.
     """
     nearest: dict[str, tuple[Symbols, tuple[Edit, ...]]] = {}
     for source, target in zip(sources, targets, strict=True):
@@ -574,7 +579,7 @@ def pair_scores(
 
 
 def kinds_of(edits: Counter[Edit]) -> dict[str, int]:
-    """How many substitutions, insertions and deletions there are."""
+    """How many substitutions, insertions and deletions these edits are."""
     kinds = {"substitutions": 0, "insertions": 0, "deletions": 0}
     for (target, written), count in edits.items():
         replaced = "deletions" if written is None else "substitutions"
@@ -583,7 +588,7 @@ def kinds_of(edits: Counter[Edit]) -> dict[str, int]:
 
 
 def change(edit: Edit) -> str:
-    """ "ɛ→e" for e in place of ɛ, "+t" for a t that was inserted, "−h" for an h that is missing."""
+    """ "ɛ→e" for e in place of ɛ, "+t" for an inserted t, "−h" for a missing h."""
     from gpt.characters import label  # imports rich
 
     target, written = (label(str(each)) if each else "" for each in edit)

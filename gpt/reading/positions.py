@@ -1,8 +1,9 @@
-"""How positions enter a trained model: gpt/model/positions.py in numpy.
+"""Adds positions in a trained model: gpt/model/positions.py in numpy.
 
-All kinds inherit the two methods of Position; all but "none" override one. Their constants are
-computed for the positions of a text, not for the whole context: a small file may declare a context
-of a million characters. Tensor names: B batch, T time, C n_embd, H heads, D head_size.
+All kinds inherit the two methods of Position; all but "none" override one of them. Their constants
+are computed for the positions of a text, not for the whole context, because a small file may
+declare a context of a million characters. Tensor names: B batch, T time, C n_embd, H heads, D
+head_size.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Array = npt.NDArray[Any]  # real or complex
 FIRST_ROWS = 512  # rows of the smallest table
 
 
-#: A number of positions -> a table with a row for each of them, or with more rows.
+#: Number of positions -> a table with a row for each of them; it may have more rows.
 Table = Callable[[int], Array]
 
 
@@ -33,14 +34,16 @@ def table(make: Table, most: int) -> Table:
 
 
 def _rows_for(end: int, most: int) -> int:
-    """How many rows are computed if `end` are needed: powers of two, so that a text that grows
-    seldom needs another table.
+    """How many rows to compute if `end` are needed: a power of two, so that a growing text seldom
+    needs another table.
     """
     return min(most, max(FIRST_ROWS, 1 << end.bit_length()))
 
 
 class Position:
-    """No positions. at: the positions of a method's arguments, from start to stop."""
+    """No positions; base of the other kinds. at: the positions of a method's arguments, from start
+    to stop.
+    """
 
     def __init__(
         self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
@@ -57,9 +60,10 @@ class Position:
         return queries, keys
 
     def factors(self) -> Table:
-        """Rows by which the decoder multiplies all heads' queries, then keys: `rotate` and 1/√D.
+        """Factors by which the decoder multiplies all heads' queries, then keys: `rotate` and
+        1/√D.
 
-        (2C,), or (C,) complex where coordinates 2d and 2d + 1 form one number.
+        Rows of (2C,), or of (C,) complex if coordinates 2d and 2d + 1 form one number.
         """
         scale = self.dtype.type(self.config.head_size**-0.5)
 
@@ -71,17 +75,17 @@ class Position:
         return table(make, self.config.block_size)
 
     def _turns(self, rows: int) -> Array:
-        """(rows, D), or (rows, D/2) complex: factors of a head's coordinates in `rotate`."""
+        """(rows, D), or (rows, D/2) complex: the factors of a head's coordinates in `rotate`."""
         return np.ones((rows, self.config.head_size), self.dtype)
 
     def _table(self, end: int) -> Array:
-        """At least the first `end` rows of a kind's constants."""
+        """The first `end` rows of this kind's constants; may have more rows."""
         if len(self._kept) < end:
             self._kept = read_only(self._rows(_rows_for(end, self.config.block_size)))
         return self._kept
 
     def _rows(self, rows: int) -> Array:
-        """The first rows of a kind's constants."""
+        """Computes the first rows of this kind's constants."""
         raise NotImplementedError
 
 
@@ -109,7 +113,7 @@ class Sinusoidal(Position):
 
 
 class Rotary(Position):
-    """Queries and keys turned by an angle that grows with the position (Su et al. 2021)."""
+    """Rotates queries and keys by an angle that grows with the position (Su et al. 2021)."""
 
     def _rows(self, rows: int) -> Array:
         half = self.config.head_size // 2
@@ -126,7 +130,7 @@ class Rotary(Position):
 
 
 def _turn(x: Array, cosines: Array, sines: Array) -> Array:
-    """(B, H, T, D) with coordinates 2d and 2d + 1 turned by each position's angles."""
+    """(B, H, T, D): rotates coordinates 2d and 2d + 1 by each position's angles."""
     even, odd = x[..., ::2], x[..., 1::2]
     turned = np.empty_like(x)
     turned[..., ::2] = even * cosines - odd * sines

@@ -1,19 +1,19 @@
-"""Checks that a model computes here what torch computed at saving, and that every stage equals its
-float64 recomputation, up to float32 rounding.
+"""Checks that a model computes here what torch computed when it was saved, and that every stage
+equals its float64 recomputation, up to float32 rounding.
 
-The recomputation is the same reader with float64 weights. It finds too much rounding and numbers
-that do not follow from each other. An error of the reader's code is in both: only the probe finds
-it, as torch computed the probe.
+The same reader, with float64 weights, recomputes the stages. This finds too much rounding, and
+numbers that do not follow from each other. But an error in the reader's code is in both
+computations; only the probe finds it, because torch computed the probe.
 
-A computed product equals the exact product of numbers that are off by some rounding errors each
+A computed product equals the exact product of factors that are each off by a few rounding errors
 (Higham 2002, ch. 3). So its error is in proportion to the lengths of the factors, even if the
-product is small. These lengths are a stage's `reach`; a stage that is computed from the stage
-before it may be off by UNITS times its reach. A reach has one column: a number for each row.
+product is small. These lengths are the `reach` of a stage; a stage that is computed from the stage
+before it may be off by UNITS times its reach. A reach has one number for each row.
 
 Errors grow from layer to layer, and with sharp attention a small error can select another key, so
-the size of scores and logits gives no bound for a whole forward (benchmarks/LOG.md). But a float32
-forward equals an exact forward of weights that are off by some rounding errors. So the allowed
-difference is how much the logits change when every weight changes by that much.
+the size of scores and logits gives no bound for a whole forward pass (benchmarks/LOG.md). But a
+float32 forward pass equals an exact one whose weights are off by a few rounding errors. So the
+allowed difference is how much the logits change when every weight changes by that much.
 Tensor names: T time, S keys, C n_embd, H heads, D head_size.
 """
 
@@ -36,20 +36,22 @@ from gpt.vocabulary import Ids
 if TYPE_CHECKING:
     from gpt.reading.fallback import Device
 
-#: Type of the numbers -> the error that a stage may have, as a part of its reach. float32: 16 units
-#: in the last place; random and trained models of 16 to 384 columns need up to half of it
-#: (benchmarks/LOG.md). float64: the recomputation has rounding errors of the same size.
+#: Type of the numbers -> the allowed error of a stage, divided by its reach. float32: 16 units in
+#: the last place; random and trained models of 16 to 384 columns need up to half of it
+#: (benchmarks/LOG.md). float64: the rounding errors of the recomputation itself are of this size.
 UNITS = {np.dtype(np.float32): 2.0**-19, np.dtype(np.float64): 1e-12}
 #: An error and its bound.
 Held = tuple[float, float]
 
 
 def held(found: Array, expected: Array, reach: Array | float) -> Held:
-    """The row with the largest ratio of error to bound; NaN counts as largest."""
+    """Error and bound of the row with the largest ratio of error to bound; NaN counts as
+    largest.
+    """
     with np.errstate(invalid="ignore"):
         apart = found - expected
         error = np.abs(apart, out=apart).max(axis=-1)
-        if np.isnan(error).any():  # for example a difference of equal infinities
+        if np.isnan(error).any():  # e.g. a difference of equal infinities
             apart[found == expected] = 0.0
             error = apart.max(axis=-1)
     bound = np.broadcast_to(UNITS[found.dtype] * np.asarray(reach), (*error.shape, 1))[..., 0]
@@ -57,7 +59,7 @@ def held(found: Array, expected: Array, reach: Array | float) -> Held:
 
 
 def worst(results: Iterable[Held]) -> Held:
-    """The error with the largest ratio to its bound; NaN counts as largest."""
+    """The (error, bound) with the largest ratio; NaN counts as largest."""
     errors, bounds = np.array(list(results)).T
     place = int(np.argmax(errors / np.maximum(bounds, np.finfo(np.float64).tiny)))
     return float(errors[place]), float(bounds[place])
@@ -71,14 +73,14 @@ def summands(exact: Reader, ids: Ids) -> tuple[Array, Array]:
 
 
 def stream_reach(exact: Reader, ids: Ids) -> Array:
-    """(T,) ids -> (T, 1), of the stream that enters layer 0."""
+    """(T,) ids -> (T, 1) reach of the stream that enters layer 0."""
     return _largest(np.sum(np.abs(summands(exact, ids)), axis=0))
 
 
 def reaches(
     exact: Reader, layer: int, found: Stages, memory: Array | None = None
 ) -> dict[str, Array | float]:
-    """Stage -> its reach, if each is computed from the stages of `found`.
+    """Stage -> its reach, if each stage is computed from the stages in `found`.
 
     exact: the model in float64. memory: (S, C) in float64, for stages of cross-attention. With an
     encoder, a decoder's self-attention has no resid_post of its own.
@@ -106,12 +108,12 @@ def reaches(
 
 
 def before_reach(exact: Reader, x: Array, norm: str) -> Array:
-    """(T, C) stream -> (T, 1), of the input of the sublayer that has this norm."""
+    """(T, C) stream -> (T, 1) reach of the input of the sublayer that has this norm."""
     return _length(x) if exact.config.post_norm else _norm(exact, x, norm)
 
 
 def logits_reach(exact: Reader, resid_post: Array) -> Array:
-    """(T, C) of the last layer -> (T, 1), of the logits."""
+    """(T, C) resid_post of the last layer -> (T, 1) reach of the logits."""
     name = "token_embedding.weight" if exact.config.tied else "lm_head.weight"
     longest = float(_length(exact.tensors[name]).max())
     return before_reach(exact, resid_post, "norm") * longest
@@ -120,7 +122,7 @@ def logits_reach(exact: Reader, resid_post: Array) -> Array:
 def _projections(
     exact: Reader, name: str, stream: Array, norm: str, memory: Array | None
 ) -> dict[str, Array | float]:
-    """Of q, k and v."""
+    """The reaches of q, k and v."""
     x = exact.before(stream, norm)
     own = _linear(exact, x, before_reach(exact, stream, norm), name)
     read = own if memory is None else _linear(exact, memory, 0.0, name)
@@ -128,7 +130,7 @@ def _projections(
 
 
 def _feed_forward(exact: Reader, block: str, resid_mid: Array) -> Array:
-    """(T, C) resid_mid -> (T, 1), of resid_post."""
+    """(T, C) resid_mid -> (T, 1) reach of resid_post."""
     up, down, norm = f"{block}feed_forward.up", f"{block}feed_forward.down", f"{block}norm2"
     normed = exact.before(resid_mid, norm)
     spread = _linear(exact, normed, before_reach(exact, resid_mid, norm), up)
@@ -142,7 +144,7 @@ def _feed_forward(exact: Reader, block: str, resid_mid: Array) -> Array:
 
 
 def _slope(activation: str, wide: Array) -> Array | float:
-    """(T, ffn_up) -> (T, 1), the largest factor by which an activation passes on an error."""
+    """(T, ffn_up) -> (T, 1) the largest factor by which an activation enlarges an error."""
     if activation == "relu2":
         return _largest(2 * np.maximum(wide, 0))
     if activation == "swiglu":  # SiLU's slope is at most 1.1
@@ -153,20 +155,20 @@ def _slope(activation: str, wide: Array) -> Array | float:
 
 
 def _linear(exact: Reader, x: Array, spread: Array | float, name: str) -> Array:
-    """(T, columns) and their reach -> (T, 1), of the product with a linear layer."""
+    """(T, columns) and their reach -> (T, 1) reach of their product with a linear layer."""
     weight, bias = exact.linear(name)
     reach: Array = np.maximum(spread, _length(x)) * _length(weight).max()
     return reach if bias is None else reach + np.abs(bias).max()
 
 
 def _normalised(exact: Reader, x: Array, reach: Array, norm: str) -> Array:
-    """(T, C) and their reach -> (T, 1), of the normalised rows."""
+    """(T, C) and their reach -> (T, 1) reach of the normalised rows."""
     gain = float(np.abs(exact.tensors.get(f"{norm}.weight", np.ones(1))).max())
     return _norm(exact, x, norm) + reach * gain / _root_mean_square(_centred(exact, x))
 
 
 def _norm(exact: Reader, x: Array, norm: str) -> Array:
-    """(T, C) without errors -> (T, 1), of the normalised rows.
+    """(T, C) without errors -> (T, 1) reach of the normalised rows.
 
     The error of subtracting the mean is in proportion to the numbers, not to their difference.
     """
@@ -176,7 +178,7 @@ def _norm(exact: Reader, x: Array, norm: str) -> Array:
 
 
 def _centred(exact: Reader, x: Array) -> Array:
-    """(T, C) less the mean of each row, if the norm removes it."""
+    """(T, C) minus the mean of each row, if the norm subtracts it."""
     return x - x.mean(axis=-1, keepdims=True) if exact.config.norm == "layer" else x
 
 
@@ -196,14 +198,15 @@ def _largest(x: Array) -> Array:
     return np.abs(x).max(axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
-#: Puts a model on a device.
+#: Opens a model on a device.
 OpenDevice: TypeAlias = "Callable[[StoredModel], Device]"
 PROBE = "logits = torch's at saving"
-#: Relative nudge of the weights that bounds the error of a whole forward, in UNITS: 64 units in the
-#: last place of a float32. Random and trained models need up to a tenth of it (benchmarks/LOG.md).
+#: Relative change of the weights that bounds the error of a whole forward pass, in UNITS: 64 units
+#: in the last place of a float32. Random and trained models need up to a tenth of it
+#: (benchmarks/LOG.md).
 WHOLE = 4
-NUDGES = 4  # most forwards with weights nudged at random; the first one usually suffices
-#: Stage -> the check that covers it, recomputed from the stage before it.
+NUDGES = 4  # most forward passes with randomly changed weights; the first one usually suffices
+#: Stage -> the check that covers it; each is recomputed from the stage before it.
 CHECKS = {
     "resid_pre": "resid_pre",
     **dict.fromkeys(("q", "k", "v"), "q, k, v"),
@@ -216,12 +219,12 @@ IN_FLOAT64 = "again in float64"
 
 
 def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
-    """Like `prove`, for a model without a reader."""
+    """Does what `prove` does, for a model that has no reader yet."""
     return prove(Reader(config, tensors), probe)
 
 
 def proven(stored: StoredModel, open_device: OpenDevice | None = None) -> tuple[Reader, Check]:
-    """The reader of a model file, and its proof; on a device, which must compute the same logits of
+    """The reader of a model file, and its proof. On a device, which must compute the same logits of
     the probe, unless the model has an encoder. Raises CheckpointError if the probe fails.
     """
     reader = Reader(stored.config, stored.tensors)
@@ -247,7 +250,7 @@ def prove(reader: Reader, probe: Probe) -> Check:
     If float32 is not exact enough, as for a model with sharp attention, float64 decides whether the
     weights are those that were saved.
     """
-    with np.errstate(all="ignore"):  # a value that overflows fails the comparison
+    with np.errstate(all="ignore"):  # if a value overflows, the comparison fails
         source = probe.source if reader.encoder else None
         found = probe.of(logits_of(reader, probe.ids, source))
         error, bound = _apart(found, probe.logits), _least(reader, probe.logits)
@@ -269,11 +272,12 @@ def promised(
     of: Callable[[Iterable[Array]], Array] = lambda rows: np.stack([*rows]),
     source: Ids | None = None,
 ) -> float:
-    """How far the reader's logits for (R, L) ids may be from exact ones.
+    """The largest allowed difference between the reader's logits for (R, L) ids and exact
+    ones.
 
-    At least WHOLE · UNITS times the largest logit; if the error is above that, the largest change
-    caused by nudged weights. of: selects from the logits, R rows of (L, vocab_size). source: (R, S)
-    ids, for a model with an encoder.
+    At least WHOLE · UNITS times the largest logit; if the error is larger, the largest change that
+    randomly changed weights cause. of: selects from the logits, R rows of (L, vocab_size). source:
+    (R, S) ids, for a model with an encoder.
     """
     bound, random = _least(reader, logits), np.random.default_rng(1)
     if error <= bound:
@@ -288,7 +292,9 @@ def promised(
 
 
 def logits_of(reader: Reader, ids: Ids, source: Ids | None) -> Iterator[Array]:
-    """(R, L) ids, and (R, S) of the source if there is an encoder -> R rows of (L, vocab_size)."""
+    """(R, L) ids, and the source's (R, S) ids if there is an encoder -> R rows of (L, vocab_size)
+    logits.
+    """
     memory = None if source is None else reader.encode(source)
     return map(reader.logits, reader.forward(ids, memory))
 
@@ -302,7 +308,9 @@ def _apart(found: Array, expected: Array) -> float:
 
 
 def _nudged(reader: Reader, random: np.random.Generator) -> Tensors:
-    """Every weight, larger or smaller at random by WHOLE · UNITS of its value."""
+    """A copy of the weights, each made larger or smaller at random by WHOLE · UNITS of its
+    value.
+    """
     by = reader.dtype.type(WHOLE * UNITS[reader.dtype])
     return {
         name: weight * (1 + by * (2 * random.integers(0, 2, weight.shape, np.int8) - 1))
@@ -318,8 +326,8 @@ def recomputed(
 ) -> Iterator[Check]:
     """Checks every stage in float64 from the stage before it, and the logits from the ids.
 
-    ids: (T,), of the decoder. stages: of each layer, by the kind of attention. source: (S,) ids,
-    for a model with an encoder.
+    ids: (T,) of the decoder. stages: those of each layer, by the kind of attention. source: (S,)
+    ids, for a model with an encoder.
     """
     exact = reader.in_float64()
     results = {check: list[Held]() for check in CHECKS.values()}
@@ -350,10 +358,10 @@ def _again(
     crossed: Sequence[Stages] = (),
     memory: Array | None = None,
 ) -> Array:
-    """Adds the errors of every stage to the results. Returns the last layer's resid_post, computed
-    from the stages before it in `layers`, (T, C) in float64.
+    """Adds the errors of every stage to the results. Returns the last layer's resid_post, (T, C) in
+    float64, computed from the stages before it in `layers`.
 
-    crossed: of cross-attention. memory: what it reads, (S, C).
+    crossed: the stages of cross-attention. memory: (S, C) what it reads.
     """
     x: Array = exact.embed(ids[None])[0]
     entering = stream_reach(exact, ids)
@@ -393,15 +401,16 @@ def recompute(
     see: Callable[[str, Array], object],
     memory: Array | None = None,
 ) -> Array:
-    """Computes one layer in float64, each stage from the stage before it in `found`, if it has one.
+    """Computes one layer in float64; each stage is computed from the stage before it in `found`, if
+    it is there.
 
-    x: (T, C), what enters the layer. see: gets each stage by its name in a Hook, before the one in
+    x: (T, C), the layer's input. see: a hook that gets each stage by its name before the one in
     `found` replaces it. memory: (S, C). Returns resid_post, (T, C).
     """
 
     def hook(name: str, layer: int, stage: Array) -> Array:
         see(name, stage[0])
-        # Scores, scaled and masked are all computed from q and k, up to the weights.
+        # The scores up to the weights are all computed from q and k.
         if name not in found or name.removeprefix(CROSS) in ("scores", "scaled", "masked"):
             return stage
         return found[name][None].astype(np.float64)

@@ -1,11 +1,11 @@
-"""From logits to characters: the filters, the draw, the window, the stop strings, generated texts.
+"""From logits to characters: filters, drawing, the window, stop strings, generated texts.
 
 Works with any decoder that offers `start` and `step`, numpy's or torch's. Yields; never prints.
 
-The window. A model sees at most block_size characters. A text of N characters is continued from
-its start while it fits; after that from character ceil((N − block_size) / hop) · hop on, where hop
-is half of block_size. So the context has between half of block_size and all of it, the cached keys
-serve for `hop` characters before they are computed anew, and what is drawn depends on the text, the
+The window. A model reads at most block_size characters. A text of N characters is read from its
+start while it fits, and then from character ceil((N − block_size) / hop) · hop on, where hop is
+half of block_size. So the context has between half of block_size and all of it, and cached keys
+serve for `hop` characters before they are computed again. What is drawn depends on the text, the
 seed and how many characters were drawn before, not on which part of the text was the prompt. A hop
 of a quarter predicts no better: the second half of a window is worth less than 0.001 nats
 (benchmarks/LOG.md).
@@ -42,10 +42,10 @@ class Decoder(Protocol):
     config: ModelConfig
 
     def start(self, ids: Ids) -> Array:
-        """(B, n) ids -> (B, vocab_size) logits of what follows."""
+        """(B, n) ids -> (B, vocab_size) logits of the next character."""
 
     def step(self, ids: Ids) -> Array:
-        """(B,) next ids -> (B, vocab_size) logits of what follows."""
+        """(B,) next ids -> (B, vocab_size) logits of the character after them."""
 
 
 def window_start(length: int, block_size: int) -> int:
@@ -55,25 +55,25 @@ def window_start(length: int, block_size: int) -> int:
 
 
 def _top_k(ranked: Chances, k: int) -> Kept:
-    """Exactly k (Fan et al. 2018)."""
+    """Keeps exactly the k likeliest (Fan et al. 2018)."""
     return np.broadcast_to(np.arange(ranked.shape[1]) < k, ranked.shape)
 
 
 def _top_p(ranked: Chances, p: float) -> Kept:
-    """The fewest whose sum reaches p, the nucleus (Holtzman et al. 2020)."""
+    """Keeps the fewest characters whose sum reaches p, the nucleus (Holtzman et al. 2020)."""
     return ranked.cumsum(axis=-1) - ranked < p
 
 
 def _min_p(ranked: Chances, p: float) -> Kept:
-    """At least p times the largest (Nguyen et al. 2024)."""
+    """Keeps characters with at least p times the largest probability (Nguyen et al. 2024)."""
     return ranked >= p * ranked.max(axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
 def _typical_p(ranked: Chances, p: float) -> Kept:
-    """The fewest whose sum reaches p, beginning with those whose surprisal −ln(probability) is
-    nearest to the entropy (Meister et al. 2023, locally typical sampling).
+    """Keeps the fewest characters whose sum reaches p, beginning with those whose surprisal
+    −ln(probability) is nearest to the entropy (Meister et al. 2023, locally typical sampling).
 
-    Distances are compared in steps of 1e-9 nats, so that rounding errors decide no tie.
+    Distances are compared in steps of 1e-9 nats, so that rounding errors do not decide ties.
     """
     with np.errstate(divide="ignore"):
         surprisal = -np.log(ranked)  # infinite where an earlier filter left 0
@@ -86,31 +86,32 @@ def _typical_p(ranked: Chances, p: float) -> Kept:
     return kept
 
 
-#: Name of the option -> which characters it keeps: (B, vocab_size) probabilities from the largest
-#: down (equal ones by id), and the option's value -> (B, vocab_size) True for those kept. In order
-#: of application; those that may remove the likeliest come last.
+#: Name of the option -> function that chooses which characters to keep. It takes (B, vocab_size)
+#: probabilities in descending order (equal ones by id) and the option's value; it returns (B,
+#: vocab_size) True for those to keep. In order of application; filters that may remove the
+#: likeliest character come last.
 FILTERS: dict[str, Callable[[Chances, Any], Kept]] = {
     "top_k": _top_k,
     "top_p": _top_p,
     "min_p": _min_p,
     "typical_p": _typical_p,
 }
-#: Filters that need no order: ranking takes longer than all else of a draw.
+#: Filters that need no order: ranking takes longer than the rest of a draw.
 ORDERLESS = frozenset({"min_p"})
 
 
 def probabilities(logits: Array, config: SampleConfig) -> Chances:
-    """(B, vocab_size) logits -> the distribution after temperature, then after each of FILTERS.
+    """(B, vocab_size) logits -> the distribution after temperature and then each of FILTERS.
 
-    Temperature 0 gives all to the likeliest (the first of equals). Each filter gets what the one
-    before it kept, scaled to sum 1.
+    Temperature 0 gives everything to the likeliest character (the first one if several are equal).
+    Each filter gets what the one before it kept, scaled to sum 1.
     """
     scores = np.asarray(logits, dtype=np.float64)
     if config.temperature == 0:
         chosen = np.zeros_like(scores)
         np.put_along_axis(chosen, scores.argmax(axis=-1)[:, None], 1.0, axis=-1)
         return chosen
-    with np.errstate(over="ignore"):  # a tiny temperature may make −inf of the others
+    with np.errstate(over="ignore"):  # a tiny temperature may make the others −inf
         scores = (scores - scores.max(axis=-1, keepdims=True)) / config.temperature
     weights: Chances = np.exp(scores)
     weights /= weights.sum(axis=-1, keepdims=True)
@@ -150,10 +151,11 @@ def uniforms(seed: int, sample: int) -> Iterator[float]:
 def sample_ids(
     decoder: Decoder, prompt: Ids, config: SampleConfig, mixture: Mixture | None = None
 ) -> Iterator[Ids]:
-    """(n,) prompt ids -> up to config.length times (config.n,) next ids, one for each sample.
+    """(n,) prompt ids -> yields up to config.length times (config.n,) next ids, one for each
+    sample.
 
     Keeps only a window of the text in memory. Raises ConfigError if `config.only` asks for a
-    counting expert that there is not.
+    counting expert and the model has none.
     """
     counting = None
     if mixture is not None or config.only == "counting":
@@ -163,9 +165,9 @@ def sample_ids(
     block_size = decoder.config.block_size
     begin = window_start(
         len(prompt), block_size
-    )  # place of the window's first character in the text
+    )  # position in the text of the window's first character
     held = len(prompt) - begin
-    window = np.empty((config.n, block_size + 1), dtype=np.int64)  # and one beyond it
+    window = np.empty((config.n, block_size + 1), dtype=np.int64)  # one more than the window
     window[:, :held] = prompt[begin:]
     streams = [uniforms(config.seed, sample) for sample in range(config.n)]
     moved = True
@@ -192,20 +194,20 @@ def before_all(vocabulary: Vocabulary) -> str:
 
 
 class StopFilter:
-    """Passes characters on until a stop string is complete, which it does not pass on.
+    """Passes characters on until a stop string is complete; the stop string is not passed on.
 
-    past: a stop string that the text may begin with: it is passed on, and the text continues.
-    stop: the stop string that has appeared.
+    past: a stop string with which the text may begin: it is passed on, and the text continues.
+    stop: the stop string that has occurred.
     """
 
     def __init__(self, stops: Sequence[str], past: str | None = None) -> None:
-        self._stops = sorted(filter(None, stops), key=len, reverse=True)  # the longest counts
-        self._held = ""  # what may become a stop string
+        self._stops = sorted(filter(None, stops), key=len, reverse=True)  # the longest matches
+        self._held = ""  # text that may become a stop string
         self._past = past  # None once the text has begun
         self.stop: str | None = None
 
     def push(self, character: str) -> str:
-        """The text that can be shown now. Sets `stop` once a stop string has appeared."""
+        """The text that can be shown now. Sets `stop` when a stop string is complete."""
         if not self._stops:
             return character
         if self.stop:
@@ -226,14 +228,14 @@ class StopFilter:
         return held.removesuffix(self._held)
 
     def flush(self) -> str:
-        """The text that was held back, when the sample ended without a stop."""
+        """The text that is still held back, when the sample has ended without a stop string."""
         held, self._held = self._held, ""
         return held
 
 
 class Decoders:
-    """Decoders of one model for streams at the same time: the first stream that begins has `first`,
-    each one beside it has a decoder of its own, from `twin`.
+    """Lends decoders of one model to streams that run at the same time: the first one gets `first`,
+    each further one a decoder of its own, from `twin`.
     """
 
     def __init__(self, first: Decoder, twin: Callable[[], Decoder]) -> None:
@@ -252,11 +254,11 @@ class Decoders:
 
 
 class Samples(Iterator[list[str]]):
-    """The new text of each of the config.n samples, step by step ("" once stopped).
+    """The new text of each of the config.n samples, step by step ("" for a stopped one).
 
-    decoding: gives a decoder for exclusive use until the samples are complete or dropped.
-    past: see StopFilter. Raises TextError for a prompt with an unknown character, TypeError if
-    `stops` is one text, ValueError if one of them is empty.
+    decoding: lends a decoder until the samples are complete or dropped. past: see StopFilter.
+    Raises TextError for a prompt with an unknown character, TypeError if `stops` is one text,
+    ValueError if one of them is empty.
     """
 
     def __init__(
@@ -296,14 +298,14 @@ class Samples(Iterator[list[str]]):
         return [each.stop for each in self._filters]
 
 
-LONGEST_PROMPT = 4_000  # characters of a prompt that are shown, the last ones
-PART = 8  # of the memory: a text that is complete is copied several times, as for JSON
+LONGEST_PROMPT = 4_000  # last characters of a prompt that are shown
+PART = 8  # 1/PART of the memory: a complete text is copied several times, e.g. for JSON
 
 
 class Sample(Shown, str):
-    """A prompt with its continuation: a str; a notebook shows the prompt dimmed.
+    """A prompt with its continuation. It is a str; a notebook shows the prompt dimmed.
 
-    prompt: how many characters of it are the prompt's.
+    prompt: how many of its characters are the prompt.
     """
 
     prompt: int
@@ -327,18 +329,18 @@ class Sample(Shown, str):
 
 
 class HeldTexts:
-    """n texts that grow together and are needed when they are complete: one byte per ASCII
+    """n texts that grow together and are read when they are complete: one byte per ASCII
     character.
     """
 
     def __init__(self, n: int) -> None:
         self._texts = [bytearray() for _ in range(n)]
         memory = available_memory()
-        self._most = None if memory is None else memory // PART // n  # bytes of each
+        self._most = None if memory is None else memory // PART // n  # bytes of each text
 
     def add(self, gained: Sequence[str]) -> None:
-        """Adds the new characters of each. Raises OutOfMemory, and keeps them, once the texts take
-        more than a PART of the free memory.
+        """Adds the new characters of each text. Raises OutOfMemory if the texts take more than
+        1/PART of the free memory; the texts stay.
         """
         for text, new in zip(self._texts, gained, strict=True):
             text += new.encode("utf-8", "surrogatepass")
@@ -349,5 +351,5 @@ class HeldTexts:
             )
 
     def text(self, number: int) -> str:
-        """One of the texts, as far as it is written."""
+        """One of the texts, as far as it has been written."""
         return self._texts[number].decode("utf-8", "surrogatepass")

@@ -1,9 +1,9 @@
-"""How well a model predicts a text: its loss, by the protocol that training evaluates with.
+"""How well a model predicts a text: its loss, measured as evaluations in training measure it.
 
-That protocol's windows do not overlap, so the first characters of each have little or no context.
-Models can be compared by it, but not characters. So the surprisals of single characters can also
-come from windows that overlap by half: each character has the context that the sampler would have
-for it (sampler.window_start).
+Evaluations read windows that do not overlap, so the first characters of each have little or no
+context. Such a loss can compare models, but not characters. So the surprisals of single characters
+can also come from windows that overlap by half: each character then has the context that the
+sampler would have for it (sampler.window_start).
 """
 
 from __future__ import annotations
@@ -40,18 +40,17 @@ from gpt.reading.layers import Array
 from gpt.vocabulary import Ids, Symbols, Vocabulary
 from gpt.words import bits, counted
 
-NUMBERS_AT_ONCE = 2**20  # logits or attention weights at once; more would not fit a CPU's cache
-WORST = 10  # surprisals, or pairs, that are listed
-BEFORE, AFTER = 20, 8  # characters of context beside a surprisal
-HINTED = 1_500  # characters up to which each one says its surprisal under the mouse
+NUMBERS_AT_ONCE = 2**20  # logits or attention weights computed together, which fit a CPU's cache
+WORST = 10  # surprisals, or pairs, to list
+BEFORE, AFTER = 20, 8  # characters of context to show beside a surprisal
+HINTED = 1_500  # in a text up to this length, the mouse shows each character's surprisal
 
 
 @dataclass(frozen=True, repr=False)
 class Score(TableResult):
-    """nats: mean per character; characters: how many were predicted. Of a model with counting
-    also the mean of the GPT alone and of counting alone; and sum_error: how far the probabilities
-    that `nats` comes from, summed over the vocabulary, are from 1, at the position where they are
-    farthest.
+    """nats: mean per character; characters: how many were predicted. For a model with counting
+    also: the means of the GPT alone and of counting alone; sum_error: how far from 1 the sum over
+    the vocabulary is of the probabilities that `nats` comes from, at the worst position.
     """
 
     nats: float
@@ -80,7 +79,7 @@ class Score(TableResult):
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The loss for programs. A model with counting also has the losses of the GPT alone and of
+        """The loss for programs. For a model with counting, also the losses of the GPT alone and of
         counting alone.
         """
         found: dict[str, Any] = {"nats": self.nats, "bits": self.bits}
@@ -91,8 +90,8 @@ class Score(TableResult):
         return found
 
     def blocks(self) -> list[Block]:
-        """The loss for people, with those of the GPT alone and of counting alone if the model has
-        counting.
+        """The loss for people. For a model with counting, also the losses of the GPT alone and of
+        counting alone.
         """
         equal = "as uncertain as among so many equal characters"
         facts = {"perplexity": f"{self.perplexity:.3f}: {equal}"}
@@ -110,11 +109,11 @@ class Score(TableResult):
 
 @dataclass(frozen=True, repr=False)
 class Surprisals(TableResult):
-    """Of each of the (n − 1,) characters after the first: −ln of its probability in nats, the
+    """For each of the (n − 1,) characters after the first: −ln of its probability in nats, the
     likeliest id, and the probability of that id.
 
-    text: the n characters; characters: the vocabulary, id -> character; empty if not known. places:
-    (n,) the characters' positions in their file, if others were left out.
+    text: the n characters; characters: the vocabulary, id -> character; both are empty if unknown.
+    places: (n,) the characters' positions in their file, if some were left out.
     """
 
     nats: Array
@@ -134,7 +133,7 @@ class Surprisals(TableResult):
 
     @property
     def score(self) -> Score:
-        """Their mean."""
+        """The mean of the surprisals."""
         return Score(float(self.nats.mean(dtype=np.float64)), len(self.nats))
 
     @property
@@ -168,7 +167,9 @@ class Surprisals(TableResult):
         return [title, coloured, *listed, Legend("".join(named))]
 
     def _row(self, place: int) -> list[Cell]:
-        """A surprisal: its bits, position and character, what was expected, and the text around."""
+        """A row of the table: bits, position, character, the expected one, and the text
+        around it.
+        """
         text, at = self.text, place + 1
         before, after = text[max(0, at - BEFORE) : at], text[at + 1 : at + 1 + AFTER]
         around = f"{in_line(before)}[{label(text[at])}]{in_line(after)}"
@@ -222,9 +223,9 @@ def surprisal_of_each(
     *,
     overlapping: bool = False,
 ) -> Surprisals:
-    """The surprisal of each character, of which `score` is the mean. Raises TextError if n < 2.
+    """The surprisals of the characters, whose mean is `score`. Raises TextError if n < 2.
 
-    overlapping: each character with at least half of block_size before it, where the text has it.
+    overlapping: every character gets at least half of block_size as context, if the text has it.
     vocabulary: gives the result its text.
     """
 
@@ -246,7 +247,7 @@ def surprisal_of_each(
 @dataclass(frozen=True)
 class _Windows:
     """B windows of a text: (B,) the places of the first characters that they predict, how many
-    characters of each come before these, and how many they predict, T.
+    characters of context come before these, and how many they predict, T.
     """
 
     starts: Ids
@@ -259,20 +260,20 @@ class _Windows:
         return reader.logits(reader.forward(ids[read])[:, self.before - 1 :])
 
     def expected(self, ids: Ids) -> Ids:
-        """(B, T) the characters that came."""
+        """(B, T) the characters that really follow."""
         found: Ids = ids[self.starts[:, None] + np.arange(self.length)]
         return found
 
 
 def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_Windows]:
-    """The windows of a text in its order, as many together as one forward may take.
+    """The windows of a text in order, grouped as large as one forward pass may be.
 
-    overlapping: windows begin half of one apart, and only the second half of each counts.
+    overlapping: windows begin half a window apart, and only the second half of each counts.
     """
     if len(ids) < 2:
         raise TextError("the text is too short to score: it needs two characters")
     block, targets = config.block_size, len(ids) - 1
-    scored = max(1, block // 2) if overlapping else block  # last characters of a window that count
+    scored = max(1, block // 2) if overlapping else block  # the last characters of a window count
     before = min(block - scored, targets)
     found = [_Windows(np.ones(1, np.int64), 1, before)] if before else []
     starts = np.arange(before, targets, scored)
@@ -290,7 +291,9 @@ def _flat(mixture: Mixture, ids: Ids, logits: Array, windows: _Windows) -> tuple
 
 
 def windows_at_once(config: ModelConfig) -> int:
-    """How many windows of block_size one forward may take, for the memory that it needs."""
+    """How many windows of block_size one forward pass may take; the memory it needs sets the
+    limit.
+    """
     widest = max(config.widest, config.n_head * config.block_size)
     return max(1, NUMBERS_AT_ONCE // (config.block_size * widest))
 

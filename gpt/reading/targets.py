@@ -1,8 +1,9 @@
-"""Targets of texts: what a model writes for sources, and how well it predicts the targets of pairs.
+"""Writes targets for source texts, and measures how well a model predicts the targets of
+pairs.
 
-A text of pairs has lines "source TAB target". `pairs.py` computes on ids; here are the vocabulary,
-the options, and errors that name a line. A decoder-only model that was trained on such lines writes
-targets, too.
+A text of pairs has lines "source TAB target". `pairs.py` computes with ids; this module adds the
+vocabulary, the options, and errors that name a line. A decoder-only model that was trained on such
+lines writes targets, too.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from gpt.vocabulary import FIRST, LAST, Ids, Vocabulary
 
 
 def target_settings(config: ModelConfig, beam: int | None = None, **options: Any) -> SampleConfig:
-    """How to write targets: greedy, unless a temperature above 0 or a beam is given.
+    """How to write targets: greedily, unless a temperature above 0 or a beam is given.
 
-    options: of SampleConfig; with a beam, n is the number of best targets. Raises ConfigError for
+    options: those of SampleConfig; with a beam, n is the number of best targets. Raises ConfigError
+    for options out of range, and for options that have no effect together.
     options out of range, and for those that have no effect together.
     """
     longest = config.block_size - 1  # characters of the longest target
@@ -71,11 +73,11 @@ def write_targets(
     bad: Callable[[TextError], object] | None = None,
     unknown: Unknown = "fold",
 ) -> list[list[Written]]:
-    """The targets of each source: settings.n drawn ones, or with a beam the n best.
+    """The targets of each source: settings.n drawn ones or, with a beam, the n best.
 
     settings: from `target_settings`. start: the number of the first source, and name: what it is,
-    for errors. bad: receives the errors of sources, which get no targets; None: the first one is
-    raised, a TextError, as by `best_targets`.
+    for errors. bad: receives the errors of sources, which then get no targets; None: raises the
+    first error, a TextError, as `best_targets` does.
     """
     require_texts("sources", sources)
     config, (first, last) = reader.config, _marks(reader, vocabulary)
@@ -100,7 +102,8 @@ def best_targets(
     width: int = 1,
     unknown: Unknown = "fold",
 ) -> list[str]:
-    """The likeliest target of each source: the best of a beam search, greedy with a beam of 1.
+    """The likeliest target of each source: the best one of a beam search; a beam of 1 is
+    greedy.
 
     Raises TextError with the number of a source that is empty, has a TAB or an unknown character or
     does not fit the context, ConfigError for a beam that is less than 1.
@@ -132,8 +135,8 @@ def some_targets(reader: Reader, vocabulary: Vocabulary, excerpt: str, most: int
 def split_pair(
     reader: Reader, vocabulary: Vocabulary, text: str, unknown: Unknown = "error"
 ) -> tuple[Ids, Ids]:
-    """ "source TAB target" -> the ids of the source, and of what the decoder reads: TAB, target;
-    without a TAB, the model writes the target. A line's end is not part of it.
+    """ "source TAB target" -> the ids of the source, and the ids that the decoder reads: TAB,
+    target. Without a TAB, the model writes the target. The end of the line is ignored.
 
     Raises TextError for an empty source, several TABs or lines, characters that the model does not
     know, and sides that are longer than the context.
@@ -156,13 +159,15 @@ def split_pair(
 
 
 def first_pair(vocabulary: Vocabulary, text: str, block_size: int) -> str:
-    """The first pair of a text that fits a context. Raises as `fitting_pairs`."""
+    """The first pair of a text that fits a context. Raises like `fitting_pairs`."""
     source, target = pair_ids(vocabulary, text, block_size)[0]
     return vocabulary.decode([*source, *target])
 
 
 def pair_ids(vocabulary: Vocabulary, text: str, block_size: int) -> list[tuple[Ids, Ids]]:
-    """The ids of each source of a text's pairs, and of what the decoder reads: TAB, target."""
+    """For each pair of a text, the ids of the source, and the ids that the decoder reads: TAB,
+    target.
+    """
     first = vocabulary.encode(FIRST)
     pairs = fitting_pairs(pairs_of_table(text), vocabulary, block_size)
     return [(pair.source, np.concatenate((first, pair.target))) for pair in pairs]
@@ -170,7 +175,7 @@ def pair_ids(vocabulary: Vocabulary, text: str, block_size: int) -> list[tuple[I
 
 def score_pairs(reader: Reader, vocabulary: Vocabulary, text: str, width: int = 1) -> PairScores:
     """Scores the model on lines `source TAB target`: nats per target character, and what it writes
-    for each source, with a beam search or greedy, beside the listed targets.
+    for each source (greedily or by beam search), compared with the listed targets.
 
     Raises TextError with the number of a line that is no pair, has an unknown character or does not
     fit the context, ConfigError for a beam that is less than 1.
@@ -188,8 +193,8 @@ def score_pairs(reader: Reader, vocabulary: Vocabulary, text: str, width: int = 
 
 
 def _marks(reader: Reader, vocabulary: Vocabulary) -> tuple[int, int]:
-    """The ids of TAB, before a target, and of NEWLINE, after it. Raises TextError if the model does
-    not know them, ConfigError if it has counting.
+    """The ids of TAB, which stands before a target, and of NEWLINE, which ends it. Raises TextError
+    if the model does not know them, ConfigError if it has counting.
     """
     if reader.config.counting:
         raise ConfigError(

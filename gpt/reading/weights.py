@@ -1,4 +1,4 @@
-"""A model's weights by the names that TransformerLens gives them, as stored or with norms folded.
+"""A model's weights by the names of TransformerLens, as stored or with the norms folded in.
 
 Tensor names: V vocab_size, L layers, C n_embd, H heads, D head_size, F ffn_hidden, S block_size.
 """
@@ -23,16 +23,17 @@ from gpt.reading.layers import Array
 from gpt.reading.positions import POSITIONS
 from gpt.words import layers_and_heads
 
-#: A name, or (name, layer, head), whose end may be left out. None means all.
+#: A name, or (name, layer, head), where trailing parts may be left out. None means all.
 Key: TypeAlias = str | tuple[str, *tuple[SupportsIndex | None, ...]]
 
 _STORED = re.compile(r"(encoder\.)?(?:blocks\.\d+\.)?(?:(\w+)\.)?(\w+)\.(weight|bias)")
 _OF_HEADS = re.compile(r".*(W_[QKVO]|b_[QKV])")
 _WHOLE = re.compile(rf"({ENCODER})?([Wb]_(E|U|pos)|ln_final_[wb])")  # outside layers
-#: A module that is a table -> its name; one that is a norm -> the begin of its weights' names.
+#: A module that is a table -> its name; a module that is a norm -> the start of its weights' names.
 _TABLES = {"token_embedding": "W_E", "position": "W_pos"}
 _NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2", "cross_norm": "cross_ln"}
-#: A module that reads the stream -> itself with its sublayer, and its norm; those that write to it.
+#: A module that reads the stream -> itself and its norm, after their sublayer; modules that write
+#: to it.
 _READS = {"qkv": ("attention.qkv", "norm1"), "up": ("feed_forward.up", "norm2")}
 _READS |= {"lm_head": ("lm_head", "norm")}
 _WRITES = (*_TABLES, "proj", "down")
@@ -40,20 +41,20 @@ _WRITES = (*_TABLES, "proj", "down")
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Weights(Result):
-    """weights["W_Q"] is (L, H, C, D), weights["W_Q", 1] layer 1 alone, weights["W_Q", 1, 2] its
-    head 2. Names and orientation are TransformerLens': x @ W, with (in, out) for each matrix.
+    """weights["W_Q"] is (L, H, C, D), weights["W_Q", 1] is layer 1, weights["W_Q", 1, 2] its head
+    2. Names and orientation are TransformerLens's: x @ W, with (in, out) for each matrix.
 
-    W_E (V, C), W_pos (S, C), W_U (C, V). Of each layer: W_Q, W_K, W_V (H, C, D), W_O (H, D, C),
+    W_E (V, C), W_pos (S, C), W_U (C, V). For each layer: W_Q, W_K, W_V (H, C, D), W_O (H, D, C),
     W_in (C, F), W_out (F, C), with swiglu also W_gate (C, F). Biases: b_Q, b_K, b_V (H, D), b_O
     (C,), b_in, b_gate (F,), b_out (C,). Gains and shifts of layer norms (C,): ln1_w, ln1_b, ln2_w,
-    ln2_b, and outside layers ln_final_w, ln_final_b. Of a model with an encoder, "cross_" begins
-    the names of cross-attention (cross_W_Q, cross_ln_w), "encoder_" those of the encoder. What a
-    model does not have is missing: rotary positions have no W_pos, an RMS norm has no gain. A
-    scaled embedding adds √C·W_E to the stream.
+    ln2_b, and outside layers ln_final_w, ln_final_b. In a model with an encoder, the names of
+    cross-attention begin with "cross_" (cross_W_Q, cross_ln_w), those of the encoder with
+    "encoder_". What a model does not have is missing: rotary positions have no W_pos, an RMS norm
+    has no gain. A scaled embedding adds √C·W_E to the stream.
 
-    Arrays are read-only; those of one layer are views of the model's tensors. weights[…] raises
-    ValueError for an unknown name and for a layer or head of a weight that has none, IndexError for
-    a layer or head that does not exist.
+    Arrays are read-only; the arrays of one layer are views of the model's tensors. weights[…]
+    raises ValueError for an unknown name, and for a layer or head if the weight has none;
+    IndexError for a layer or head that does not exist.
     """
 
     config: ModelConfig
@@ -76,13 +77,13 @@ class Weights(Result):
         return cls(config, {**tensors, "lm_head.weight": tensors.get("lm_head.weight", table)})
 
     def folded(self) -> Weights:
-        """The same model, each of whose norms is x / √(mean(x²) + 1e-5), without gain and shift.
+        """The same model, but each norm is x / √(mean(x²) + 1e-5), without gain and shift.
 
         A norm's gain is multiplied into the matrices that read it, its shift becomes a bias (b_U is
-        new), and W_E has the factor of a scaled embedding. For LayerNorm, what writes to the stream
-        is centred, so that its mean is 0 and no norm subtracts it; so is what reads it, as in
-        TransformerLens' fold_ln, center_writing_weights. W_U is not centred over characters: logits
-        stay what they are. Computed in float64, rounded once.
+        new), and W_E has the factor of a scaled embedding. For LayerNorm, matrices that write to
+        the stream are centred, so that its mean is 0 and no norm has to subtract it; matrices that
+        read it are centred, too, like TransformerLens's fold_ln and center_writing_weights. W_U is
+        not centred over characters, so logits do not change. Computed in float64, rounded once.
 
         Raises ConfigError for a model that normalises after its sublayers (`post_norm`).
         """
@@ -112,17 +113,17 @@ class Weights(Result):
         return Weights(replace(self.config, scaled_embedding=False), found)
 
     def _exact(self, name: str, size: int = 0, missing: float = 0) -> Array:
-        """A tensor in float64; `size` times `missing` if the model does not have it."""
+        """A tensor in float64; if the model does not have it, `size` times the value `missing`."""
         return np.array(self.tensors.get(name, np.full(size, missing)), np.float64)
 
     def _centred(self, x: Array, axis: int) -> Array:
-        """Less its mean along an axis, if the model's norms subtract it."""
+        """x minus its mean along an axis, if the model's norms subtract it."""
         return x - x.mean(axis, keepdims=True) if self.config.norm == "layer" else x
 
     def _reads(self, place: str, module: str) -> list[tuple[str, slice]]:
-        """The norms whose outputs a module reads, and its rows for each."""
+        """The norms whose outputs a module reads, and the rows of the module that read each."""
         block, _, cross = place.partition("cross.")
-        if cross:  # its keys and values read the encoder's output
+        if cross:  # keys and values read the encoder's output
             C = self.config.n_embd
             return [(f"{block}cross_norm", slice(0, C)), ("encoder.norm", slice(C, 3 * C))]
         return [(place.replace(*_READS[module]), slice(None))]
@@ -161,14 +162,14 @@ class Weights(Result):
         return iter(self._views)
 
     def keys(self) -> Iterable[str]:
-        """The names, so that `dict(weights)` and `**weights` give the arrays."""
+        """The names, so that `dict(weights)` and `**weights` give name -> array."""
         return self._views.keys()
 
     def _ipython_key_completions_(self) -> list[str]:
         return list(self)
 
     def to_numpy(self) -> dict[str, Array]:
-        """The arrays by their names."""
+        """Name -> array."""
         return {name: self[name] for name in self}
 
     @property
@@ -191,7 +192,7 @@ class Weights(Result):
 
 
 def _named(stored: str, tensor: Array, config: ModelConfig) -> Iterator[tuple[str, Array]]:
-    """The names and views of the weights that a stored tensor holds."""
+    """The names and views of the weights that a stored tensor contains."""
     found = _STORED.fullmatch(stored)
     assert found
     encoder, sublayer, module, kind = found.groups()
