@@ -1,8 +1,8 @@
 """The effect of a head: how much the loss rises without its output (Michel et al. 2019), and its
-Shapley value, the mean of that rise over all orders in which the heads can be taken away.
+Shapley value, the mean of that rise over all orders in which the heads can be removed.
 
-The head's output is replaced, and its layer and the later ones are computed again; with an encoder
-whose head it is, also the decoder.
+The head's output is replaced, and its layer and the later ones are computed again; for a head of an
+encoder, the decoder as well.
 Tensor names: N texts, T time, S characters of a source, C n_embd, H heads, D head_size.
 """
 
@@ -31,24 +31,24 @@ from gpt.reading.pairs import padded
 from gpt.reading.score import surprisals, windows_at_once
 from gpt.vocabulary import Ids
 
-#: What each replaces a head's output by.
+#: What replaces a head's output in each case.
 REPLACED_BY = {
     "mean": "its mean",
     "zero": "0",
     "resample": "that of another window, drawn at random",
 }
 Mask = npt.NDArray[np.bool_]
-MOST_SHAPLEY = 12  # heads of which all 2¹² subsets are taken away
-SHAPLEY_WORK = 1.5e11  # multiplications: they choose the number of texts, at most SHAPLEY_TEXTS
+MOST_SHAPLEY = 12  # most heads for a Shapley value: all 2¹² subsets are removed
+SHAPLEY_WORK = 1.5e11  # multiplications; sets the number of texts, at most SHAPLEY_TEXTS
 SHAPLEY_TEXTS = 16
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts that a loss is measured on: (N, T) ids, and targets, what follows each of them.
+    """Texts on which a loss is measured: (N, T) ids, and targets, the ids that follow them.
 
-    sources: (N, S) ids, for a model with an encoder. read, seen: False where `ids` and `sources`
-    have padding.
+    sources: (N, S) ids, for a model with an encoder. read, seen: False for padding in `ids` and
+    `sources`.
     """
 
     ids: Ids
@@ -59,13 +59,13 @@ class Texts:
 
     @classmethod
     def of_windows(cls, windows: Ids) -> Texts:
-        """(N, T + 1) ids of a text."""
+        """From windows of a text, (N, T + 1) ids."""
         return cls(windows[:, :-1], windows[:, 1:], np.ones_like(windows[:, 1:], np.bool_))
 
     @classmethod
     def of_pairs(cls, pairs: Sequence[tuple[Ids, Ids]], last: int) -> Texts:
-        """pairs: the ids of each source, and of what the decoder reads. last: the id after a
-        target.
+        """From pairs: the ids of each source, and the ids that the decoder reads. last: the id
+        after a target.
         """
         sources, seen = padded([source for source, _ in pairs])
         ids, read = padded([read for _, read in pairs])
@@ -76,7 +76,7 @@ class Texts:
         return len(self.ids)
 
     def part(self, texts: slice) -> Texts:
-        """Some of the texts."""
+        """Some of the texts; `texts` selects them."""
         arrays = {name: each[texts] for name, each in vars(self).items() if each is not None}
         return replace(self, **arrays)
 
@@ -88,12 +88,12 @@ def effects(
     kind: AttentionKind = "decoder",
     done: Callable[[float], object] = lambda share: None,
 ) -> list[Measure]:
-    """The rise of the loss by each head alone, and its Shapley value unless there are too many
+    """How much the loss rises without each head, and its Shapley value unless there are too many
     heads; see `ablate` and `shapley`. done: receives the share of the work that is done.
     """
     config = (kind == "encoder" and reader.config.encoder) or reader.config
     n = config.n_layer * config.n_head
-    work = n + 2**n / 4 * (n <= MOST_SHAPLEY)  # in forwards that a head's ablation takes
+    work = n + 2**n / 4 * (n <= MOST_SHAPLEY)  # in forward passes that the ablation of a head takes
     found = [ablate(reader, texts, how, kind, lambda heads: done(heads / work))]
     if n <= MOST_SHAPLEY:
         alone = n / work
@@ -111,13 +111,14 @@ def ablate(
     done: Callable[[int], object] = lambda heads: None,
     seed: int = 0,
 ) -> Measure:
-    """Rise of the loss by each head of a kind of attention, nats a character, paired standard
-    errors over texts.
+    """How much the loss rises without each head of a kind of attention, in nats per character, with
+    paired standard errors over texts.
 
-    mean: over all characters of all texts. resample: each window gets the output that the head has
-    in another window at the same position (Chan et al. 2022); the seed decides which one, the same
-    for all heads. done: receives the number of heads that are done. Raises TextError if there is
-    one window only to resample from, ConfigError to resample pairs, as their lengths differ.
+    how: the replacement of the head's output. mean: its mean over all characters of all texts.
+    resample: its output in another window at the same position (Chan et al. 2022); the seed chooses
+    the window, the same for all heads. done: receives the number of heads that are done. Raises
+    TextError for resampling with a single window, ConfigError for resampling pairs, as their
+    lengths differ.
     """
     parts = replacing(reader, texts, how, kind, seed)
     layers, heads = len(parts[0].replaced), parts[0].replaced[0].shape[-3]
@@ -141,28 +142,28 @@ def shapley(
     done: Callable[[float], object] = lambda share: None,
     seed: int = 0,
 ) -> Measure:
-    """Each head's Shapley value (Shapley 1953): the mean, over all orders in which the n heads can
-    be taken away one after the other, of the rise of the loss when it is this head's turn.
+    """Each head's Shapley value (Shapley 1953): how much the loss rises when the head is removed,
+    averaged over all orders in which the n heads can be removed one after the other.
 
-    Exact: from the losses without each of the 2ⁿ subsets. The values of all heads sum to the rise
-    without all of them. Only some of the texts are used, at least two, if all were much work.
-    Units, errors and arguments: see `ablate`; done: receives the share of the work. Raises
-    ConfigError for more than MOST_SHAPLEY heads.
+    Exact: computed from the losses without each of the 2ⁿ subsets. The values of all heads sum to
+    the rise without all of them. If all texts are too much work, only some of them are used, at
+    least two. For units, errors and arguments see `ablate`; done: receives the share of the work.
+    Raises ConfigError for more than MOST_SHAPLEY heads.
     """
     config = (kind == "encoder" and reader.config.encoder) or reader.config
     n = config.n_layer * config.n_head
     require(n <= MOST_SHAPLEY, "shapley", f"2^{n} subsets of {n} heads are too many")
     layer = config.parameters() / config.n_layer * texts.ids.shape[1]
     most = min(SHAPLEY_TEXTS, max(2, int(SHAPLEY_WORK / (2**n * layer))))
-    means = mean_contexts(reader, texts, kind) if how == "mean" else None  # as `ablate` has them
+    means = mean_contexts(reader, texts, kind) if how == "mean" else None  # as in `ablate`
     texts = texts.part(slice(0, None, math.ceil(len(texts) / most)))
     parts, first = replacing(reader, texts, how, kind, seed, means), 2**config.n_head
     losses = np.empty((first, 2**n // first, len(texts)))
-    for subset in range(first):  # of layer 0
+    for subset in range(first):  # subset of layer 0
         works = [partial(part.losses_without, subset) for part in parts]
         losses[subset] = np.concatenate(on_cores(call, works), axis=-1)
         done((subset + 1) / first)
-    # later layers' subsets come first in a number of all: its bit l·H + h is that of head (l, h)
+    # subsets of later layers come first, as bit l·H + h of a subset's number stands for head (l, h)
     values = shapley_values(losses.swapaxes(0, 1).reshape(2**n, -1))  # (n, N)
     rises = values.T.reshape(-1, config.n_layer, config.n_head)
     explained = (
@@ -175,7 +176,9 @@ def shapley(
 
 
 def shapley_values(worth: Array) -> Array:
-    """(2ⁿ, …), the worth of each subset of n players, whose bits are its number -> (n, …)."""
+    """(2ⁿ, …) the worth of each subset of n players; bit i of a subset's number is player i -> (n,
+    …).
+    """
     n = len(worth).bit_length() - 1
     subsets = np.arange(len(worth))
     sizes = np.array([subset.bit_count() for subset in range(len(worth))])
@@ -189,7 +192,7 @@ def shapley_values(worth: Array) -> Array:
 
 
 def other_windows(N: int, seed: int) -> Ids:
-    """(N,) for each window another one, in a random order in which each comes once.
+    """(N,) another window for each window, in a random order in which each occurs once.
 
     Raises TextError if N is 1.
     """
@@ -209,8 +212,8 @@ def replacing(
     seed: int = 0,
     means: Array | None = None,
 ) -> list[_Part]:
-    """All texts in parts, which know what replaces the output of each head; see `ablate`. means:
-    (L, H, D) of `mean_contexts`, None: those of these texts.
+    """All texts in parts; each part knows what replaces the output of each head; see `ablate`.
+    means: (L, H, D) from `mean_contexts`; None: the means over these texts.
     """
     if how == "resample" and texts.sources is not None:
         raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
@@ -228,20 +231,20 @@ def replacing(
 
 
 def kept(name: str, layer: int, stage: Array) -> Array:
-    """A hook that changes nothing: with it, numpy computes what it computes for replaced stages,
-    also where a device computes other forwards.
+    """A hook that changes nothing. With any hook numpy computes, so a comparison with replaced
+    stages is exact even if a device computes other forward passes.
     """
     return stage
 
 
 def losses_of(reader: Reader, texts: Texts, x: Array) -> Array:
-    """(B, T, C), what leaves the last layer -> (B,) mean nats of each text's targets."""
+    """(B, T, C) output of the last layer -> (B,) mean nats of each text's targets."""
     nats = surprisals(reader.logits(reader.final_norm(x)), texts.targets).astype(np.float64)
     return (nats * texts.read).sum(axis=-1) / texts.read.sum(axis=-1)  # type: ignore[no-any-return]
 
 
 def mean_contexts(reader: Reader, texts: Texts, kind: AttentionKind = "decoder") -> Array:
-    """(L, H, D) mean output of each head of a kind, by which "mean" replaces its output."""
+    """(L, H, D) mean output of each head of a kind, which replaces the output for "mean"."""
     return _mean(list(_parts(reader, texts, kind, False)))
 
 
@@ -253,19 +256,19 @@ def _mean(parts: Sequence[_Part]) -> Array:
 
 
 def _parts(reader: Reader, texts: Texts, kind: AttentionKind, needed: bool) -> Iterator[_Part]:
-    """All texts: one part for each core, or more if memory needs it. needed: see _Part."""
+    """All texts: one part for each core, or more parts if memory requires it. needed: see _Part."""
     size = min(windows_at_once(reader.config), math.ceil(len(texts) / cores()))
     for first in range(0, len(texts), size):
         yield _Part(reader, texts.part(slice(first, first + size)), kind, needed)
 
 
 class _Part:
-    """Some texts under the whole model: the input of each layer that has this kind of attention,
-    and the losses.
+    """Some texts computed by the whole model: the input of each layer that has this kind of
+    attention, and the losses.
 
-    rows: (B, T), or (B, S) for the encoder, False for padding. sums: of each layer's heads, (H, D),
-    their outputs added over all rows. contexts: their outputs, (B, H, T, D), if they are needed.
-    replaced: what replaces them in each layer, which broadcasts to that.
+    rows: (B, T), or (B, S) for the encoder, False for padding. sums: for each layer, (H, D) the
+    heads' outputs added over all rows. contexts: (B, H, T, D) their outputs, if needed. replaced:
+    what replaces them in each layer, an array that broadcasts to their shape.
     """
 
     def __init__(self, reader: Reader, texts: Texts, kind: AttentionKind, needed: bool) -> None:
@@ -292,14 +295,16 @@ class _Part:
         self._losses = self._loss(x)
 
     def rise(self, layer: int, head: int) -> Array:
-        """(B,) rise of each text's loss, nats a character, with a head's output replaced."""
+        """(B,) how much each text's loss rises, in nats per character, if a head's output is
+        replaced.
+        """
         later = range(layer, self._stack.config.n_layer)
         x = self._without(self._streams[layer], layer, 1 << head, later)
         return self._loss(x) - self._losses
 
     def losses_without(self, subset: int) -> Array:
         """(M, B) losses without a subset of layer 0's heads and each of the M subsets of all later
-        layers' heads. Bits of a subset's number are heads.
+        layers' heads. The bits of a subset's number stand for heads.
         """
         depth, heads = self._stack.config.n_layer, self._stack.config.n_head
         found = np.empty((2 ** (heads * (depth - 1)), len(self.texts)))
@@ -316,8 +321,8 @@ class _Part:
         return found
 
     def _without(self, x: Array, layer: int, subset: int, layers: range) -> Array:
-        """The input of the first of these layers -> the output of the last, with the outputs of a
-        subset of a layer's heads replaced.
+        """The input of the first of these layers -> the output of the last one, if the outputs of a
+        subset of a layer's heads are replaced.
         """
         heads = [head for head in range(self._stack.config.n_head) if subset >> head & 1]
 
@@ -329,7 +334,7 @@ class _Part:
         return self._stack.blocks(x, layers, hook, **self._more)
 
     def _loss(self, x: Array) -> Array:
-        """(B, …, C), what leaves the last layer -> (B,) mean nats of each text's targets."""
+        """(B, …, C) output of the last layer -> (B,) mean nats of each text's targets."""
         reader, texts = self.reader, self.texts
         if self._stack is not reader:
             memory = Memory(self._stack.final_norm(x), self._more["allowed"])

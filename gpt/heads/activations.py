@@ -1,10 +1,10 @@
 """Every stage that a model computes for many texts, as named arrays; stages can be replaced.
 
-A forward takes some texts at a time; only the stages that are asked for are kept. Texts of
-different lengths are padded on the right: a causal model's earlier positions do not see that, and
-neither an encoder nor cross-attention reads padding.
-After a replaced stage, everything is computed from its new values: activation patching (Vig et al.
-2020, Meng et al. 2022).
+A forward pass takes some texts at a time, and only requested stages are kept. Texts of different
+lengths are padded on the right: in a causal model no earlier position reads that, and neither an
+encoder nor cross-attention reads padding.
+If a stage is replaced, everything after it is computed from its new values: activation patching
+(Vig et al. 2020, Meng et al. 2022).
 Tensor names: N texts, L kept layers, T time, S characters of a source, C n_embd, H heads, D
 head_size.
 """
@@ -41,18 +41,19 @@ from gpt.reading.score import windows_at_once
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 
-#: What `TrainedGPT.activations` reads: a text, several texts, or (N, T) or (T,) ids. For a model
-#: with an encoder, each is "source TAB target", or a source, whose target the model writes.
+#: What `TrainedGPT.activations` accepts: a text, several texts, or (N, T) or (T,) ids. For a model
+#: with an encoder, a text is "source TAB target", or a source, whose target the model writes.
 Texts = str | Sequence[str] | Ids
 #: What replaces a stage: an array or number that broadcasts to its shape, or a function that gets
-#: the stage's array and returns one of the same shape. Arguments are Mapping[Any, Patch], as mypy
-#: would reject a dict for Mapping[Key, Patch]: it takes the names in the dict's keys for str.
+#: the stage's array and returns one of the same shape. Arguments are Mapping[Any, Patch], because
+#: mypy takes the names in a dict's keys for str and would reject it for Mapping[Key, Patch].
 Patch: TypeAlias = Callable[[Array], npt.ArrayLike] | npt.ArrayLike
 
 
 def shapes(config: ModelConfig, T: int, S: int = 0) -> dict[AnyStage, tuple[int, ...]]:
-    """Name -> shape of every stage for one text of T characters, in the order of computation;
-    without feed-forward layers, none of theirs. S: the source's length, with an encoder.
+    """Name -> shape of every stage of one text of T characters, in the order of computation;
+    without feed-forward layers, their stages are missing. S: the source's length, for a model with
+    an encoder.
     """
     found = dict[Any, tuple[int, ...]]()
     if config.encoder:
@@ -75,27 +76,27 @@ def _shape(config: ModelConfig, name: str, T: int, S: int) -> tuple[int, ...]:
 
 
 def _reads_source(name: str) -> bool:
-    """Whether the rows of a stage are the source's characters."""
+    """Whether the rows of a stage stand for the source's characters."""
     return name.startswith(ENCODER) or name in ("cross_k", "cross_v")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Activations(Result):
-    """Stages of N texts: acts["weights"] is (N, L, H, T, T), acts["weights", 1] layer 1 alone,
-    acts["weights", 1, 2, 5] row 5 of its head 2, (N, T), acts["weights", 1, 2, 5, 0] that of text
-    0, (T,). Keys: gpt/heads/places.py.
+    """Stages of N texts: acts["weights"] is (N, L, H, T, T), acts["weights", 1] is layer 1,
+    acts["weights", 1, 2, 5] is row 5 of its head 2, (N, T), and acts["weights", 1, 2, 5, 0] the
+    same of text 0, (T,). gpt/heads/places.py explains the keys.
 
     arrays: name -> array, (N, L, …) with an axis for the kept layers, but (N, …) for final_norm and
-    logits. layers: the model's numbers of the kept layers. ids: (N, T). lengths: (N,) characters of
-    each text; where a text is shorter than T, the numbers after its end are 0. `mask` selects the
-    others: `acts["resid_mid", 0][acts.mask]` is (characters, C).
+    logits. layers: the numbers of the kept layers in the model. ids: (N, T). lengths: (N,)
+    characters of each text; in a text shorter than T, the numbers after its end are 0. `mask`
+    selects the real characters: `acts["resid_mid", 0][acts.mask]` is (characters, C).
 
-    For a model with an encoder, ids are what the decoder reads: TAB, the target; the stages of
-    cross-attention begin with "cross_", those of the encoder with "encoder_", whose kept layers are
-    encoder_layers. source: (N, S) ids and source_lengths: (N,); source_mask is (N, S).
+    For a model with an encoder, ids are what the decoder reads: TAB, the target. The names of
+    stages of cross-attention begin with "cross_", those of the encoder with "encoder_", whose kept
+    layers are encoder_layers. source: (N, S) ids and source_lengths: (N,); source_mask is (N, S).
 
-    acts[…] raises ValueError for a stage and IndexError for a layer that was not kept; if texts
-    differ in length, also for a position that counts from the end.
+    acts[…] raises ValueError for a stage that was not kept, IndexError for a layer that was not
+    kept and, if texts differ in length, for a position that counts from the end.
     `np.savez("activations.npz", **acts.to_numpy())` saves the arrays.
     """
 
@@ -108,7 +109,7 @@ class Activations(Result):
     source_lengths: npt.NDArray[np.int64] | None = None
 
     def to_numpy(self) -> dict[str, Array]:
-        """The arrays by their names."""
+        """Name -> array."""
         return dict(self.arrays.items())
 
     def _ipython_key_completions_(self) -> list[str]:
@@ -130,7 +131,7 @@ class Activations(Result):
         return iter(self.arrays)
 
     def keys(self) -> Iterable[AnyStage]:
-        """The names, so that `dict(acts)` and `**acts` give the arrays."""
+        """The names, so that `dict(acts)` and `**acts` give name -> array."""
         return self.arrays.keys()
 
     @property
@@ -152,7 +153,7 @@ class Activations(Result):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
+        """The size of all arrays in bytes."""
         return sum(array.nbytes for array in self.arrays.values())
 
     @property
@@ -175,14 +176,16 @@ class Activations(Result):
 
 
 class Plan:
-    """Which stages and layers to keep for which texts, with which replacements; all checked.
+    """Which stages and layers to keep for which texts, and which to replace; everything is
+    checked.
 
-    ids: (N, T), N ≥ 1 and 1 ≤ T ≤ block_size. lengths: (N,), None: T each. names: None keeps every
-    stage except head_output, layers: None keeps all. patch: key -> what replaces the stage, of the
-    shape that activations have at this key; a function gets one layer. A key with fewer numbers is
-    replaced first. sources: (N, S) ids and (N,) lengths, for a model with an encoder. Raises what
-    `parse` raises, ValueError for an unknown name, head_output in patch and an array that does not
-    broadcast, IndexError for a layer outside the model, TypeError for values that are no numbers.
+    ids: (N, T), N ≥ 1 and 1 ≤ T ≤ block_size. lengths: (N,), None: T for each. names: None keeps
+    every stage except head_output. layers: None keeps all. patch: key -> what replaces the stage,
+    in the shape that activations have at this key; a function gets one layer. Keys with fewer parts
+    apply first. sources: (N, S) ids and (N,) lengths, for a model with an encoder. Raises what
+    `parse` raises; ValueError for an unknown name, for head_output in patch and for an array that
+    does not broadcast; IndexError for a layer outside the model; TypeError for values that are not
+    numbers.
     """
 
     def __init__(
@@ -199,13 +202,13 @@ class Plan:
         config, (N, T) = reader.config, ids.shape
         self.reader, self.ids, self.sources = reader, ids, sources
         self.lengths = np.full(N, T) if lengths is None else lengths
-        #: Name -> shape for one text of every stage.
+        #: Name -> shape of every stage of one text.
         self._known = known = shapes(config, T, sources[0].shape[1] if sources else 0)
         chosen = _chosen_names(names, tuple(known), config)
         every = {name.startswith(ENCODER) for name in chosen}
         self.encoder_layers = _chosen_layers(layers, config.encoder_layers) if True in every else ()
         self.layers = () if every == {True} else _chosen_layers(layers, config.n_layer)
-        #: Name -> shape for one text of each kept stage.
+        #: Name -> shape of every kept stage of one text.
         self._shapes = {
             n: (*[len(self._layers(n))] * (bare(n) not in FINAL), *known[n]) for n in chosen
         }
@@ -218,7 +221,7 @@ class Plan:
         """The activations of these texts. Raises OutOfMemory before it computes anything."""
         places = range(len(self.ids))[texts]
         N = len(places)
-        functions = any(callable(change.value) for change in self._changes)  # of all texts at once
+        functions = any(callable(change.value) for change in self._changes)  # need all texts
         at_once = N if functions else min(N, windows_at_once(self.reader.config))
         self._require_memory(N, at_once)
         dtype = self.reader.dtype
@@ -309,7 +312,9 @@ class Plan:
         return self.encoder_layers if name.startswith(ENCODER) else self.layers
 
     def _require_memory(self, N: int, at_once: int) -> None:
-        """Raises OutOfMemory if the arrays of N texts and a forward of some do not fit."""
+        """Raises OutOfMemory if the arrays of N texts, and a forward pass of `at_once` texts, do
+        not fit.
+        """
         config, T = self.reader.config, self.ids.shape[1]
         rows = T + (self.sources[0].shape[1] if self.sources else 0)
         kept = sum(map(math.prod, self._shapes.values()))
@@ -326,7 +331,7 @@ class Plan:
 
 
 def batches(plan: Plan, batch: int | None = None) -> Iterator[Activations]:
-    """The activations of `batch` texts at a time; None: of as many as one forward takes.
+    """The activations of `batch` texts at a time; None: as many as one forward pass takes.
 
     Raises ValueError for a batch below 1.
     """
@@ -345,7 +350,9 @@ def plan_of(
     patch: Mapping[Any, Patch] | None = None,
     unknown: Unknown = "error",
 ) -> Plan:
-    """The plan for texts. Raises as `padded`, or `split_pair` with an encoder, and Plan."""
+    """The plan for these texts. Raises what `padded` (with an encoder `split_pair`) and Plan
+    raise.
+    """
     sources = None
     if reader.encoder:
         (ids, lengths), sources = _padded_pairs(texts, vocabulary, reader, unknown)
@@ -357,7 +364,7 @@ def plan_of(
 def _padded_pairs(
     texts: Texts, vocabulary: Vocabulary, reader: Reader, unknown: Unknown
 ) -> tuple[tuple[Ids, npt.NDArray[np.int64]], tuple[Ids, npt.NDArray[np.int64]]]:
-    """Pairs -> what the decoder reads, and the sources: (N, T) ids with (N,) lengths each."""
+    """Pairs -> what the decoder reads, and the sources; each as (N, T) ids with (N,) lengths."""
     from gpt.reading.targets import split_pair
 
     found = []
@@ -411,7 +418,7 @@ def padded(
 def _chosen_names(
     names: AnyStage | Iterable[AnyStage] | None, known: tuple[AnyStage, ...], config: ModelConfig
 ) -> tuple[AnyStage, ...]:
-    """The names in the order of computation."""
+    """These names, checked, in the order of computation."""
     if names is None:
         return tuple(name for name in known if bare(name) != "head_output")
     asked = {names} if isinstance(names, str) else set(names)
@@ -432,7 +439,7 @@ def _require_computed(config: ModelConfig, names: Collection[Any]) -> None:
 def _chosen_layers(
     layers: SupportsIndex | Iterable[SupportsIndex] | None, count: int
 ) -> tuple[int, ...]:
-    """The layers' numbers, in the order asked for."""
+    """The numbers of these layers, checked, in the given order."""
     if layers is None:
         return tuple(range(count))
     asked = layers if isinstance(layers, Iterable) else [layers]
@@ -440,7 +447,7 @@ def _chosen_layers(
 
 
 def _clear_end(name: AnyStage, stages: Array, rows: int, columns: int) -> None:
-    """Sets the numbers after a text's end to 0: its rows, and columns of scores."""
+    """Sets what a stage has after a text's end to 0: its rows and, for scores, columns."""
     stages[..., rows:, :] = 0
     if bare(name) in ("scores", "scaled"):
         stages[..., columns:] = 0
@@ -448,8 +455,8 @@ def _clear_end(name: AnyStage, stages: Array, rows: int, columns: int) -> None:
 
 @dataclass(frozen=True)
 class _Change:
-    """One replacement. value: a function, or an array for the texts with these numbers, (n, [L,]
-    …).
+    """One replacement. value: a function, or an (n, [L,] …) array for the n texts with these
+    numbers.
     """
 
     key: Key
@@ -460,7 +467,8 @@ class _Change:
     def apply(self, stage: Array, layer: int, texts: slice) -> None:
         """Writes the new values into the (B, …) stage of these texts.
 
-        Its strides stay as they are, so that equal values give equal logits to the last bit.
+        The array's strides stay as they are, so that equal values give equal logits to the last
+        bit.
         """
         here = [n for n, text in enumerate(self.texts) if texts.start <= text < texts.stop]
         if not here:

@@ -1,6 +1,6 @@
-"""Which pieces of a source belong to which pieces of its target, by the weights of cross-attention.
+"""Aligns pieces of a source with pieces of its target, by the weights of cross-attention.
 
-Tensor names: N heads, T characters of the target, S of the source.
+Tensor names: N heads, T characters of the target, S characters of the source.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MODIFIES = {"Lm", "Mn", "Mc"}  # categories of letters and marks that modify the
 
 @dataclass(frozen=True)
 class Alignment:
-    """The pieces of a source and of its target by one head, which aligns them best of all.
+    """The pieces of a source and of its target, by the head that aligns them best.
 
-    pieces: (source, target), in order; joined, they are both texts. aligned: see `alignments`;
-    uniform: that of a head of uniform attention; monotone: see `correlations`.
+    pieces: (source, target), in order; joined, they are the two texts. aligned: see `alignments`;
+    uniform: the same for a head of uniform attention; monotone: see `correlations`.
     """
 
     layer: int
@@ -47,13 +47,13 @@ class Alignment:
 
     @property
     def record(self) -> dict[str, Any]:
-        """For programs."""
+        """The alignment for programs."""
         pieces = [{"source": spelled(s), "target": spelled(t)} for s, t in self.pieces]
         return {**vars(self), "pieces": pieces}
 
 
 def align(weights: Array, source: Symbols, target: Symbols) -> Alignment | None:
-    """The alignment of the head with the largest `alignments`; None without a target.
+    """The alignment by the head with the largest `alignments`; None without a target.
 
     weights: (L, H, T, S), a row for each character of the target.
     """
@@ -69,17 +69,21 @@ def align(weights: Array, source: Symbols, target: Symbols) -> Alignment | None:
 
 
 def alignments(weights: Array) -> npt.NDArray[np.float64]:
-    """(N, T, S) -> (N,) the most weight on pairs of a row and a column that never cross, each row
-    and column in one pair at most, as a share of the number of pairs, min(T, S).
+    """(N, T, S) -> (N,) the largest total weight of pairs of a row and a column that never cross,
+    where each row and column is in one pair at most; divided by the largest number of pairs, min(T,
+    S).
 
-    1 for a head that goes through the source step by step, as hard monotonic attention does (Raffel
-    et al. 2017), 1/S for a uniform one. A program finds the pairs as Needleman & Wunsch (1970) do.
+    It is 1 for a head that goes through the source step by step, as hard monotonic attention does
+    (Raffel et al. 2017), and 1/S for a uniform head. The pairs are found as by Needleman & Wunsch
+    (1970).
     """
     return _totals(weights)[:, -1, -1] / min(weights.shape[1:])  # type: ignore[no-any-return]
 
 
 def _totals(weights: Array) -> npt.NDArray[np.float64]:
-    """(N, T + 1, S + 1) the most weight of such pairs of the first rows and columns."""
+    """(N, T + 1, S + 1) the largest total weight of such pairs within the first rows and
+    columns.
+    """
     N, T, S = weights.shape
     totals = np.zeros((N, T + 1, S + 1))
     for row in range(T):
@@ -89,9 +93,9 @@ def _totals(weights: Array) -> npt.NDArray[np.float64]:
 
 
 def _pieces(weights: Array, source: Symbols, target: Symbols) -> list[tuple[Symbols, Symbols]]:
-    """The texts between cuts. The pairs of a row and a column with the most weight above that of a
-    uniform head never cross; each is a piece. A character beside them belongs to that of its two
-    neighbours with which it has more weight; a mark, or a letter that modifies, to the one before.
+    """The texts between cuts. The pairs of a row and a column with the most weight above a uniform
+    head's never cross; each is a piece. A character between two pairs joins the neighbour with
+    which it has more weight; a mark, or a letter that modifies, joins the one before.
     """
     above = weights - 1 / len(source)
     totals = _totals(above[None])[0]
@@ -117,7 +121,7 @@ def _pieces(weights: Array, source: Symbols, target: Symbols) -> list[tuple[Symb
 
 
 def _first_of_next(text: Symbols, before: Array, after: Array) -> int:
-    """How many of the characters between two pairs belong to the pair before them."""
+    """How many of the characters between two pairs belong to the first pair."""
     count = int(np.concatenate([[0], np.cumsum(before - after)]).argmax())
     while count < len(text) and category(text[count][0]) in MODIFIES:
         count += 1
@@ -125,14 +129,15 @@ def _first_of_next(text: Symbols, before: Array, after: Array) -> int:
 
 
 def correlations(weights: Array) -> npt.NDArray[np.float64]:
-    """(N, T, S) -> (N,) Pearson's correlation of row and column, where every row has the same
-    probability, and a column in it that of its weight; 0 with one row, or one column in use.
+    """(N, T, S) -> (N,) Pearson's correlation of row and column number. Every row has the same
+    probability; within a row, columns have the probability of their weights. 0 with one row, or one
+    column in use.
     """
     weights = weights.astype(np.float64)
     T, S = weights.shape[1:]
     row, column = np.arange(T) - (T - 1) / 2, np.arange(S)
     of_columns = weights.mean(axis=1)  # (N, S) probability of each column
-    away = column - (of_columns @ column)[:, None]  # (N, S) from the mean column
+    away = column - (of_columns @ column)[:, None]  # (N, S) distance from the mean column
     spread = (of_columns * away**2).sum(axis=-1)
     together = np.einsum("nts,t,ns->n", weights, row, away) / T
     moved = (spread > 1e-12) & (T > 1)

@@ -1,4 +1,4 @@
-"""Text -> what every attention head computed for it, and checks that the numbers are right."""
+"""What every attention head computed for a text, with checks that the numbers are right."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gpt.words import layers_and_heads
 if TYPE_CHECKING:
     from gpt.heads.alignment import Alignment
 
-#: What figures, files and tables can contain: one layer or all, one head, all or a mixture of them.
+#: What figures, files and tables can show: one layer or all; one head, all or a mixture of them.
 AnyLayer = SupportsIndex | Literal["all"]
 AnyHead = SupportsIndex | Literal["all", "mean", "rollout"]
 NO_ROLLOUT = "rollout exists for self-attention only, as it multiplies the weights of its layers"
@@ -39,7 +39,7 @@ KIND_TITLES: Mapping[AttentionKind, str] = {
     "decoder": "decoder self-attention",
     "cross": "cross-attention",
 }
-#: What only models without an encoder have -> what shows a model with an encoder instead.
+#: What only models without an encoder have -> what a model with an encoder has instead.
 DECODER_ONLY = {
     "circuits": "attn shows what its heads attend to in a text",
     "paths": "without them, heads --ablate shows what each head does to the loss",
@@ -49,13 +49,17 @@ DECODER_ONLY = {
 
 
 def require_decoder_only(config: ModelConfig, what: str, name: str = "") -> None:
-    """Raises ConfigError if a model has an encoder. what: a key of DECODER_ONLY. name: instead."""
+    """Raises ConfigError if the model has an encoder. what: a key of DECODER_ONLY. name: what to
+    name in the error instead.
+    """
     if config.encoder_layers:
         raise ConfigError(f"{name or what}: not for a model with an encoder; {DECODER_ONLY[what]}")
 
 
 def require_kind(config: ModelConfig, kind: AttentionKind | None) -> None:
-    """Raises ConfigError for a kind of attention that a model does not have. None: the default."""
+    """Raises ConfigError for a kind of attention that the model does not have. None: its default
+    kind.
+    """
     known = get_args(AttentionKind) if config.encoder_layers else ("decoder",)
     has = "this model has no encoder: " if kind in get_args(AttentionKind) else ""
     require(kind in (None, *known), "attention", f"{has}{kind!r} is not one of {', '.join(known)}")
@@ -63,14 +67,14 @@ def require_kind(config: ModelConfig, kind: AttentionKind | None) -> None:
 
 @dataclass(frozen=True, repr=False)
 class AttentionMap(TableResult):
-    """All stages of all layers for one text of T characters, with their checks.
+    """All stages of all layers for one text of T characters, and their checks.
 
-    kind: whose attention. "decoder": each character reads itself and earlier ones; "encoder": a
-    source reads all of itself; "cross": each character that the decoder reads, which are a TAB and
-    the target's, reads all S characters of the source. text and ids are those of the rows; a text
-    with symbols of several characters is a tuple of them.
-    model: the TrainedGPT that computed it, if known; its page needs it. source: the text and ids
-    that the encoder of the model read, if it has one.
+    kind: which attention. "decoder": each character reads itself and earlier ones; "encoder": every
+    character of a source reads all of the source; "cross": each character that the decoder reads (a
+    TAB and the target) reads all S characters of the source. text and ids belong to the rows; a
+    text with symbols of several characters is a tuple of symbols.
+    model: the TrainedGPT that computed the map, if known; the page needs it. source: text and ids
+    that the model's encoder read, if it has one.
     """
 
     text: Symbols
@@ -92,7 +96,9 @@ class AttentionMap(TableResult):
         )
 
     def blocks(self) -> list[Block]:
-        """Its stages with their shapes, and the checks. Its page and matrices show the numbers."""
+        """The stages with their shapes, and the checks. The page and the matrices show the
+        numbers.
+        """
         sides = [f"{len(self.ids)} characters", layers_and_heads(len(self.layers), self.heads)]
         return [
             Title(self.title or "attention", [self.texts, *sides]),
@@ -103,29 +109,29 @@ class AttentionMap(TableResult):
 
     @cached_property
     def alignment(self) -> Alignment | None:
-        """Which pieces of the source belong to which pieces of the target; only of cross-attention
-        to a text, and None for an empty target.
+        """Which pieces of the source belong to which pieces of the target. Only for cross-attention
+        to a text; None for an empty target.
         """
         if self.kind != "cross":
             return None
         from gpt.heads.alignment import align
 
-        return align(self["weights"][:, :, :-1], self.columns, self.text[1:])  # without the end
+        return align(self["weights"][:, :, :-1], self.columns, self.text[1:])  # not the end
 
     @property
     def texts(self) -> str:
-        """ "of 'the text'", and of cross-attention the text that is read."""
+        """ "of 'the text'"; for cross-attention, also the text that is read."""
         read = f" to {_short(self.columns)}" if self.kind == "cross" else ""
         return f"of {_short(self.text)}{read}"
 
     @property
     def heads(self) -> int:
-        """Heads of each layer."""
+        """The number of heads in each layer."""
         return len(self.layers[0].q)
 
     @property
     def head_size(self) -> int:
-        """Columns of a head's queries, keys and values."""
+        """The number of columns of a head's queries, keys and values."""
         return int(self.layers[0].q.shape[-1])
 
     @property
@@ -135,7 +141,9 @@ class AttentionMap(TableResult):
 
     @property
     def columns(self) -> Symbols:
-        """The text of the columns: the characters that are read, each with a key and a value."""
+        """The text of the columns, that is the characters that are read; each has a key and a
+        value.
+        """
         return self.source[0] if self.kind == "cross" and self.source else self.text
 
     @property
@@ -157,11 +165,11 @@ class AttentionMap(TableResult):
 
     def __getitem__(self, key: Key) -> Array:
         """seen["weights", layer, head] is (T, S), seen["weights", layer] (H, T, S), seen["weights"]
-        (L, H, T, S), seen["weights", layer, head, 5] row 5 alone, (S,). See docs/heads.md.
+        (L, H, T, S), seen["weights", layer, head, 5] its row 5, (S,). See docs/heads.md.
 
-        head may be "mean". q and context have D columns, k and v too, with S rows; stages without
-        heads have C. S is T, but for cross-attention. Raises ValueError for another stage or word,
-        IndexError for a layer, head or position that does not exist.
+        head may be "mean". q and context have D columns; k and v, too, but S rows; stages without
+        heads have C columns. Except for cross-attention, S is T. Raises ValueError for another
+        stage or word, IndexError for a layer, head or position that does not exist.
         """
         shapes = {name: each.shape for name, each in vars(self.layers[0]).items()}
         place = parse(key, shapes, range(len(self.layers)))
@@ -185,8 +193,8 @@ class AttentionMap(TableResult):
         return mixed
 
     def first(self, count: int) -> AttentionMap:
-        """The map of the rows of the first `count` characters: the same numbers, as no position of
-        a decoder depends on a later one. The checks stay those of the whole text.
+        """The map of the first `count` characters only. Their numbers are the same, as no position
+        of a decoder depends on a later one. The checks remain those of the whole text.
 
         Raises ValueError for an encoder's map, and for a count outside 1 … T.
         """
@@ -204,8 +212,8 @@ class AttentionMap(TableResult):
         return replace(self, text=self.text[:count], ids=self.ids[:count], layers=tuple(layers))
 
     def to_numpy(self) -> dict[str, Any]:
-        """All stages of all layers, each as self[stage]; ids (T,), column_ids (S,), which only
-        cross-attention has.
+        """Stage -> all of its layers, as self[stage] gives it; ids (T,); for cross-attention also
+        column_ids (S,).
         """
         crossed = {"column_ids": self.column_ids} if self.kind == "cross" else {}
         stages = {name: self[name] for name in STAGES if name in vars(self.layers[0])}
@@ -252,12 +260,12 @@ def inspect(
     source: tuple[Symbols, Ids] | None = None,
     kind: AttentionKind = "decoder",
 ) -> AttentionMap:
-    """Runs the model on (T,) ids, 1 ≤ T ≤ block_size, keeping and checking every stage.
+    """Runs the model on (T,) ids, 1 ≤ T ≤ block_size; keeps and checks every stage.
 
-    proof: the probe's check at opening; model: the TrainedGPT of the reader. source: the source's
-    text and (S,) ids, for a model with an encoder; text and ids are what its decoder reads. All
-    kinds of attention are checked, and the map has one. Raises TextError for another T,
-    OutOfMemory if the machine does not have the memory.
+    proof: the check of the probe when the model was opened; model: the TrainedGPT of the reader.
+    source: the source's text and (S,) ids, for a model with an encoder; text and ids are then what
+    its decoder reads. All kinds of attention are checked; the map contains one of them. Raises
+    TextError for another T, OutOfMemory if the machine does not have the memory.
     """
     if not len(ids):
         raise TextError("no text: there is nothing to attend to; give at least one character")
@@ -288,7 +296,7 @@ def inspect_text(
     proof: Check | None = None,
     model: Any = None,
 ) -> AttentionMap:
-    """The map of a text; see TrainedGPT.attn, whose errors it raises, and `inspect`."""
+    """The map of a text; see TrainedGPT.attn, which raises the same errors, and `inspect`."""
     config = reader.config
     require_kind(config, kind)
     if reader.encoder:
@@ -313,12 +321,12 @@ def require_fits(config: ModelConfig, T: int) -> None:
 
 
 def require_room(config: ModelConfig, T: int, S: int = 0) -> None:
-    """Raises OutOfMemory if `inspect` of T characters, and S of a source, does not fit.
+    """Raises OutOfMemory if `inspect` of T characters, and S of a source, would not fit.
 
-    Within a tenth of the measured peaks (benchmarks/LOG.md).
+    The estimate is within a tenth of the measured peaks (benchmarks/LOG.md).
     """
     layers, encoder, longest = config.n_layer, config.encoder_layers, max(T, S)
-    kept = layers * T * (T + S) + encoder * S * S  # rows × columns, of scores to weights each
+    kept = layers * T * (T + S) + encoder * S * S  # rows × columns, for scores to weights each
     checked = 10.25 * longest**2  # again, in float64
     rows = 10 * (layers * (1 + (S > 0)) * T + encoder * S) + 75 * longest
 
@@ -334,8 +342,8 @@ def require_room(config: ModelConfig, T: int, S: int = 0) -> None:
 def stages_of(
     reader: Reader, ids: Ids, source: Ids | None = None
 ) -> dict[AttentionKind, tuple[Stages, ...]]:
-    """(T,) ids, and (S,) of the source if the model has an encoder -> kind of attention -> the
-    stages of each layer.
+    """(T,) ids, and (S,) source ids if the model has an encoder -> kind of attention -> the stages
+    of each layer.
     """
     if source is None or reader.encoder is None:
         return {"decoder": reader.stages(ids)}

@@ -1,10 +1,10 @@
 """The circuits of a head as tables of characters (Elhage et al. 2021, "A Mathematical Framework for
-Transformer Circuits"): QK, which character looks for which, and OV, which one it then writes.
+Transformer Circuits"). QK: which character it looks for; OV: which character it then writes.
 
-Both are direct paths: from a character's embedding through the layer's norm, and for OV from the
-head to the logits, past the other layers. In layer 0, QK is what the model computes. With positions
-that are added, the character that is read stands in the middle of the context. Tensor names: T
-time, V characters, C n_embd, D head_size.
+Both follow direct paths: from a character's embedding through the layer's norm and, for OV, from
+the head to the logits, past the other layers. In layer 0, QK is exactly what the model computes. If
+positions are added to embeddings, the character that is read stands in the middle of the context.
+Tensor names: T time, V characters, C n_embd, D head_size.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from gpt.vocabulary import Ids
 
 #: Circuit -> the names of its rows and columns.
 SIDES: dict[str, tuple[str, str]] = {"qk": ("query", "key"), "ov": ("attended", "written")}
-SHOWN = 24  # characters of a table in a notebook
-TESTED = 16  # texts of a check
-AT_ONCE = 2**22  # numbers
+SHOWN = 24  # characters in a notebook's table
+TESTED = 16  # texts that a check uses
+AT_ONCE = 2**22  # numbers computed together
 
 
 @dataclass(frozen=True, repr=False)
 class Circuit(TableResult):
-    """(V, V) values of a head for the V characters of `text`. kind "qk": a row's character as the
-    query, a column's as the key, q·k/√D. "ov": what attending to a row's character, with a weight
-    of 1, adds to the logit of a column's. title, note: of what, and how it was computed.
+    """(V, V) values of a head for the V characters of `text`. kind "qk": q·k/√D for a row's
+    character as the query and a column's as the key. "ov": what attending to a row's character with
+    weight 1 adds to the logit of a column's character. title, note: what the table shows, and how
+    it was computed.
 
-    An attention map is drawn from the same attributes.
+    An attention map has the same attributes, so the same code draws both.
     """
 
     kind: CircuitName
@@ -62,7 +63,7 @@ class Circuit(TableResult):
 
     @property
     def columns(self) -> str:
-        """The characters of the columns, those of the rows."""
+        """The characters of the columns, the same as those of the rows."""
         return self.text
 
     def blocks(self) -> list[Block]:
@@ -92,8 +93,8 @@ class Circuit(TableResult):
 def circuit(
     reader: Reader, of: CircuitName, place: tuple[int, int, int], text: str, ids: Ids, measured: Ids
 ) -> Circuit:
-    """See TrainedGPT.circuit, whose errors it raises. place: layer, head, distance. ids: (V,) of
-    the text. measured: (T,) ids for which the norms after the head are computed.
+    """See TrainedGPT.circuit, which raises the same errors. place: layer, head, distance. ids: (V,)
+    of the text. measured: (T,) ids for which the norms after the head are computed.
     """
     config, exact, (layer, head, distance) = reader.config, reader.in_float64(), place
     require(of in SIDES, "of", f"{of!r} is not one of {', '.join(SIDES)}")
@@ -105,7 +106,7 @@ def circuit(
     query, norm, root = key + distance, f"blocks.{layer}.norm1", config.head_size**0.5
 
     def at(place: int) -> list[Array]:
-        """q, k and v of each character at a position, (V, D)."""
+        """(V, D) q, k and v of each character at a position."""
         x = exact.before(exact.embed(ids[:, None], place), norm)
         q, k, v = exact.heads(x, layer, "attention")
         q, k = exact.position.rotate(q, k, slice(place, place + 1))
@@ -114,7 +115,7 @@ def circuit(
     count = max(1, min(TESTED, AT_ONCE // (config.n_head * (query + 1) ** 2)))
     texts = np.random.default_rng(0).integers(len(ids), size=(count, query + 1))
     only = np.eye(query + 1, dtype=np.bool_)
-    only[query] = np.arange(query + 1) == key  # the query attends to the key alone
+    only[query] = np.arange(query + 1) == key  # the query attends to this key only
     found = exact.attend(exact.before(exact.embed(ids[texts]), norm), layer, allowed=only)
     (q, *_), (_, k, v) = at(query), at(key)
     if of == "qk":
@@ -141,8 +142,8 @@ def circuit(
 
 
 def _to_logits(exact: Reader, layer: int, ids: Ids, measured: Ids) -> Array:
-    """(V, C): what a head's output is multiplied by to give its part of each logit, while the norms
-    after it are as in a text (T,), on average over this.
+    """(V, C): the factors by which a head's output gives its part of each logit. The norms after
+    the head are held as they are, on average, in the (T,) `measured` ids.
     """
     config, stages, found = exact.config, exact.stages(measured), []
     size = len(ids) * len(measured) * config.n_embd

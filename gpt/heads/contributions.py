@@ -1,11 +1,11 @@
 """What each part of a GPT adds to a logit (direct logit attribution, Elhage et al. 2021).
 
-The residual stream is a sum of parts: the embedding, and what heads, biases and feed-forwards add.
-A logit is linear in it while the mean and the scale of each norm stay as they are ("frozen"). So
-the logit's row of the output weights goes backwards through the norms, and its product with a part
-at the part's place is what the part adds. What a part changes in later parts is not in its number.
-A head's output is a sum over the characters that it attends to, a feed-forward's one over its
-units, so their parts are sums, too.
+The residual stream is a sum of parts: the embedding, and what heads, biases and feed-forward layers
+add. A logit is linear in the stream as long as the mean and the scale of each norm are held
+("frozen"). So we pass the logit's row of the output weights backwards through the norms; its
+product with a part, at the part's place, is what the part adds. The number of a part leaves out how
+it changes later parts. A head's output is a sum over the characters that it attends to, a
+feed-forward layer's over its units, so their parts are sums, too.
 Tensor names: T time, K ids of a position, P parts, S keys, U units, C n_embd, D head_size.
 """
 
@@ -27,10 +27,10 @@ Numbers = npt.NDArray[np.integer[Any]]
 
 
 class Part(NamedTuple):
-    """embedding: of the token and its position; head: its output, with the biases of its values,
-    through its columns of the projection; bias: of this projection, or without a layer the shifts
-    of norms; ffn: the feed-forward; ffn_bias: of its output. attention: "decoder" or "cross", whose
-    head or bias it is, with an encoder.
+    """embedding: of the token and its position; head: its output, including the biases of its
+    values, through its columns of the projection; bias: the projection's or, without a layer, the
+    shifts of norms; ffn: the feed-forward layer; ffn_bias: the bias of its output. attention: in a
+    model with an encoder, the kind that the head or bias belongs to, "decoder" or "cross".
     """
 
     kind: Literal["embedding", "head", "bias", "ffn", "ffn_bias"]
@@ -42,10 +42,10 @@ class Part(NamedTuple):
 @dataclass(frozen=True, repr=False)
 class Contributions(Result):
     """values: (T, K, P), what each of the P parts, in the order of computation, adds to the (T, K)
-    logits. check: they sum to the logits. sources: what each part of the kinds "head" and "ffn"
-    consists of at the last position: (K, S), what each character that the head attends to adds, or
-    (K, U), what each unit adds. scale: what the last norm divides
-    the last position by; None with post_norm, which has no such norm.
+    logits. check: whether they sum to the logits. sources: what each part of the kinds "head" and
+    "ffn" consists of at the last position: (K, S) what each character that the head attends to
+    adds, or (K, U) what each unit adds. scale: the number by which the last norm divides the last
+    position; None with post_norm, which has no such norm.
     """
 
     parts: tuple[Part, ...]
@@ -61,7 +61,7 @@ def contributions(
 ) -> Contributions:
     """What the parts add to the logits of (T, K) ids, in float64.
 
-    layers: the stages of each layer: of its attention, and of cross-attention if it has one.
+    layers: the stages of each layer: those of its attention and, if it has one, of cross-attention.
     """
     back, last = Backwards(reader.in_float64(), ids), layers[-1][-1].resid_post
     if not reader.config.post_norm:
@@ -81,24 +81,26 @@ def contributions(
 
 
 class Backwards:
-    """From the logits back to the embedding. vectors: (T, K, C), what a part is multiplied by."""
+    """Goes from the logits back to the embedding. vectors: (T, K, C), by which a part is
+    multiplied.
+    """
 
     def __init__(self, exact: Reader, ids: Numbers) -> None:
         output = "token_embedding" if exact.config.tied else "lm_head"
         self.exact, self.vectors = exact, exact.tensors[f"{output}.weight"][ids]
-        self.found = list[tuple[Part, Array]]()  # from the last part to the first one
+        self.found = list[tuple[Part, Array]]()  # from the last part to the first
         self.shifts, self.reach = np.zeros((2, *ids.shape))
         self.scale: float | None = None
         self.sources = dict[Part, Array]()
 
     def add(self, part: Part, x: Array) -> None:
-        """x: the part, (T, C) or (1, C)."""
+        """Adds what a part contributes. x: (T, C) or (1, C), its output."""
         self.found.append((part, np.einsum("...c,...kc->...k", x, self.vectors)))
         lengths = [np.linalg.norm(each, axis=-1) for each in (x[:, None], self.vectors)]
         self.reach += lengths[0] * lengths[1]
 
     def through(self, norm: str, x: Array) -> None:
-        """Passes the frozen norm of (T, C) x."""
+        """Passes the vectors through the frozen norm of x, (T, C)."""
         gain, shift = (self.exact.tensors.get(f"{norm}.{name}") for name in ("weight", "bias"))
         self.shifts += 0 if shift is None else self.vectors @ shift
         scale = 1 / np.sqrt((self._centred(x) ** 2).mean(axis=-1) + EPSILON)  # (T,)

@@ -1,4 +1,4 @@
-"""Features of a text, computed from its characters alone, which units of a model may follow.
+"""Features of a text that units of a model may follow; computed from the characters alone.
 
 They need no language: Unicode's categories tell brackets, quotation marks, letters and capitals.
 """
@@ -9,7 +9,7 @@ import math
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
-#: name -> (title, what it is). A character of its own is a feature, too: `character`.
+#: name -> (title, explanation). Each single character is a feature, too: `character`.
 FEATURES = {
     "quotes": ("in quotes", "inside quotation marks, from the opening one on; 1 or 0"),
     "brackets": ("in brackets", "inside brackets, from the opening one on; 1 or 0"),
@@ -18,7 +18,7 @@ FEATURES = {
     "capital": ("capital next", "the next character is a capital letter; 1 or 0"),
     "word": ("place in word", "letters and digits of the word so far; 0 outside words"),
 }
-#: A quotation mark that opens -> those that close it.
+#: An opening quotation mark -> the marks that close it.
 QUOTES = {
     **{'"': '"', "'": "'", "“": "”", "”": "”", "„": "“”", "‘": "’", "’": "’", "‚": "‘’"},
     **{"«": "»", "»": "«»", "‹": "›", "›": "‹›", "「": "」", "『": "』", "｢": "｣"},
@@ -28,10 +28,11 @@ MARKS = {*QUOTES, *"".join(QUOTES.values())}
 
 
 def features(characters: Sequence[str], begins: bool = False) -> dict[str, list[float]]:
-    """T + 1 characters, or symbols -> the features of the first T: name -> (T,) values.
+    """T + 1 characters or symbols -> the features of the first T of them: name -> (T,)
+    values.
 
-    A value says what is known once a character is read; `capital` looks at the next one. begins:
-    whether a line begins with the first character; else its place in that line is unknown, NaN.
+    A value says what is known after a character was read; `capital` looks at the next one. begins:
+    whether a line begins with the first character; otherwise its place in the line is unknown, NaN.
     """
     found = {
         "quotes": _in_quotes(characters),
@@ -49,14 +50,16 @@ def features(characters: Sequence[str], begins: bool = False) -> dict[str, list[
 
 
 def _since(goes_on: Iterable[bool], count: float) -> Iterator[float]:
-    """How many characters went on, up to each; 0 at each that does not. count: before the first."""
+    """Counts, at each character, how many went on without a break; 0 where one does not. count:
+    before the first.
+    """
     for each in goes_on:
         count = count + 1 if each else 0
         yield count
 
 
 def _in_word(character: str) -> bool:
-    """Whether it is a letter or a digit, or a mark on one."""
+    """Whether the character is a letter or a digit, or a mark on one."""
     return character[0].isalnum() or unicodedata.category(character[0])[0] == "M"
 
 
@@ -69,8 +72,8 @@ def _in_brackets(characters: Iterable[str]) -> Iterator[bool]:
 
 
 def _in_quotes(characters: Sequence[str]) -> Iterator[bool]:
-    """Marks that only open do so anywhere, others at the start of a word; then the first mark that
-    closes it ends the quotation, for an apostrophe also the line's end.
+    """Marks that only open start a quotation anywhere, other marks at the start of a word only. The
+    first mark that closes it ends it; an apostrophe's quotation also ends with the line.
     """
     opened, before = "", " "
     for each, after in zip(characters, [*characters[1:], " "], strict=True):

@@ -1,7 +1,7 @@
 """Measures of what a head attends to, each with its value for a head that attends uniformly.
 
 Every measure is computed for each text, so that it has a standard error. These measures describe
-weights; ablation.py measures a head's effect on the loss. Names of heads follow from them: `kinds`.
+weights; ablation.py measures a head's effect on the loss. `kinds` names heads by their measures.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gpt.vocabulary import Ids
 from gpt.words import counted, layers_and_heads
 
 PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters of a text
-SEQUENCES = 12  # random texts of each period
+SEQUENCES = 12  # random texts for each period
 #: Measures that are not shares of a row's weights.
-MOST_COLUMNS = 32  # of a measure that is shown alone
-EFFECTS = ("ablation", "shapley")  # rises of the loss
+MOST_COLUMNS = 32  # columns to show of a single measure
+EFFECTS = ("ablation", "shapley")  # measures of how much the loss rises
 NO_SHARES = ("distance", "distance_later", *EFFECTS)
-SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near to other keys
-FARTHEST = 8  # most characters back of the measure `back`
+SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near other keys
+FARTHEST = 8  # largest distance of the measure `back`, in characters
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,10 +39,10 @@ class Measure(TableResult):
     """One property of every head, averaged over `windows` texts.
 
     values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
-    value of a head that attends uniformly (NaN where there is none). parts: the
-    same measure for each kind of text, if there are several kinds. offsets (L, H): of the measure
-    `back`, how many characters back each head's value is, of a unit's `character`, which character
-    it is about; uniform is then (L, H), too.
+    value for a head that attends uniformly (NaN where there is none). parts: the same measure for
+    each kind of text, if there are several kinds. offsets (L, H): for the measure `back`, the
+    number of characters back to which each head's value belongs; for a unit's `character`, the id
+    of the character; uniform is then (L, H), too.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Measure(TableResult):
         )
 
     def uniform_of(self, layer: int, head: int) -> float:
-        """The value of a uniform head, to compare with that of a head."""
+        """The value of a uniform head that belongs to this head's value."""
         return float(np.broadcast_to(self.uniform, self.values.shape)[layer, head])
 
     @property
     def every(self) -> tuple[Measure, ...]:
-        """This measure, and its parts."""
+        """This measure and its parts."""
         return (self, *self.parts)
 
     @property
@@ -80,12 +80,12 @@ class Measure(TableResult):
 
     @property
     def digits(self) -> int:
-        """Digits after the point: differences of losses are small."""
+        """Digits after the point: more for losses, whose differences are small."""
         return 4 if self.name in EFFECTS else 2
 
     def cell(self, layer: int, head: int, errors: bool = True) -> Cell:
-        """A head's value with its standard error; of `back`, "6: .06±.01/.04": how many characters
-        back, and the value of a uniform head there; of `character` so, too.
+        """A head's value with its standard error. For `back`, "6: .06±.01/.04": the number of
+        characters back, and the value of a uniform head there; similarly for `character`.
         """
         value, error = float(self.values[layer, head]), float(self.errors[layer, head])
         text = number(value, self.digits)
@@ -99,7 +99,7 @@ class Measure(TableResult):
         return Cell(text, share=abs(value) if is_share else None)
 
     def uniform_cell(self) -> Cell:
-        """The largest value of a uniform head; "/" where one stands beside each head's value."""
+        """The largest value of a uniform head; "/" if each head's value has its own."""
         largest = number(float(np.max(self.uniform)), self.digits)
         text = "/" if self.offsets is not None else largest
         return Cell(text, tone="dim")
@@ -123,7 +123,9 @@ class Measure(TableResult):
         return Records(places(self.values.shape) | self.columns())
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Its values, errors and uniform values for every head, and those of its parts."""
+        """Its values, errors and uniform values for every head, and those of its parts, as
+        columns.
+        """
         found: dict[str, npt.NDArray[Any]] = {}
         for each in self.every:
             found[each.name] = each.values.ravel()
@@ -135,12 +137,12 @@ class Measure(TableResult):
 
 
 def places(shape: tuple[int, ...]) -> dict[str, npt.NDArray[Any]]:
-    """The layer and the head of each of (L, H) heads, as columns."""
+    """The layer and the head of (L, H) heads, as columns."""
     layers, heads = np.indices(shape)
     return {"layer": layers.ravel(), "head": heads.ravel()}
 
 
-#: name -> (title, what it is).
+#: name -> (title, explanation).
 TITLES = {
     "back": (
         "n back",
@@ -180,12 +182,13 @@ TITLES = {
 
 
 def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
-    """All measures on texts of two characters or more; `induction` uses synthetic texts.
+    """All measures, on texts of two characters or more; `induction` has its own synthetic
+    texts.
 
     A text without rows for a measure (no repeated character) is left out of its mean.
     """
     shape = reader.config.n_layer, reader.config.n_head
-    taken: dict[str, list[Array]] = {}  # for each text (L·H + 1,): every head, and a uniform one
+    taken: dict[str, list[Array]] = {}  # (L·H + 1,) for each text: every head, and a uniform one
     asked: list[npt.NDArray[np.intp]] = []  # distances of the induction keys in each text
     far: list[Array] = []  # (L·H + 1, T) sums of the weights at each distance
     for text in texts:
@@ -216,11 +219,11 @@ def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
 def induction(reader: Reader, text: Ids, seed: int = 0) -> Measure | None:
     """The synthetic induction measure: P distinct random characters of a text, written twice.
 
-    In the second half, at position i, a head that completes repetitions attends to i − P + 1.
-    text: (n,), of the characters of words only. A character is drawn as often as it is there, and
-    the periods P are distances between its equal characters that fit the context twice.
-    The parts of the measure are the periods; its error includes their spread. None if there is no
-    such distance.
+    In the second half, at position i, a head that completes repetitions attends to i − P + 1. text:
+    (n,) ids, only of characters of words. Characters are drawn as often as they occur in it, and
+    the periods P are distances between its equal characters that fit the context twice. The parts
+    of the measure are the periods; its error includes their spread. None if there is no such
+    distance.
     """
     config, random = reader.config, np.random.default_rng(seed)
     shape = config.n_layer, config.n_head
@@ -257,8 +260,8 @@ def induction(reader: Reader, text: Ids, seed: int = 0) -> Measure | None:
 
 
 def _of_layer(weights: Array, shares: Array, ids: Ids) -> dict[str, Array]:
-    """(H, T, T) weights, and shares of what is written -> every measure of them, (H,), and "far",
-    (H, T) sums of the weights at each distance.
+    """(H, T, T) weights, and the shares of what is written -> every measure of them, (H,), and
+    "far", (H, T) sums of the weights at each distance.
     """
     weights = weights.astype(np.float64)
     far = [np.trace(weights, -back, -2, -1) for back in range(len(ids))]
@@ -270,7 +273,7 @@ def _of_weights(weights: Array, ids: Ids) -> dict[str, Array]:
     """(…, T, T) weights of a text, T ≥ 2 -> every measure of them, (…)."""
     T = weights.shape[-1]
     rows, columns = np.arange(1, T), np.arange(T)
-    back = np.maximum(columns[:, None] - columns, 0)  # (T, T) characters back
+    back = np.maximum(columns[:, None] - columns, 0)  # (T, T) how many characters back
     entropy = entropies(weights)[..., 1:] / np.log(rows + 1)
     earlier = (ids[:, None] == ids) & (back > 0)
     repeats = earlier.any(axis=-1)
@@ -287,9 +290,10 @@ def _of_weights(weights: Array, ids: Ids) -> dict[str, Array]:
 
 
 def _completed(ids: Ids) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """(N,) rows i whose character occurred before, last at j, and the keys j + 1.
+    """(N,) rows i whose character occurred before, the last time at j, and (N,) the keys j +
+    1.
 
-    Doubled characters, where j + 1 is i itself, are left out: no earlier character followed them.
+    Leaves out doubled characters, where j + 1 is i itself: no earlier character followed them.
     """
     places = np.arange(len(ids))
     before = np.where((ids[:, None] == ids) & (places < places[:, None]), places, -1).max(axis=-1)
@@ -298,7 +302,9 @@ def _completed(ids: Ids) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 
 def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> list[Array]:
-    """For each text, (…,) the mean weight of all texts together at the given distances."""
+    """(…,) for each text, the mean weight at the given distances, from the weights of all texts
+    together.
+    """
     longest = max(each.shape[-1] for each in sums)
     total, rows = np.zeros((*sums[0].shape[:-1], longest)), np.zeros(longest)
     for each in sums:
@@ -311,7 +317,7 @@ def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> lis
 
 def _strongest_offsets(sums: list[Array]) -> tuple[npt.NDArray[np.intp], list[Array], Array]:
     """(…,) the offset with the most weight in the mean of all texts, each text's weight there, and
-    the mean weight there of the last head, a uniform one.
+    the mean weight there of the last head, which is uniform.
 
     Offsets are at most FARTHEST and at most half of the shortest text.
     """
@@ -342,19 +348,19 @@ def entropies(weights: Array) -> Array:
 
 
 def mean(values: Array) -> Array:
-    """(…, N) -> (…) mean; NaN for N = 0."""
+    """(…, N) -> (…) mean over the last axis; NaN for N = 0."""
     return values.mean(axis=-1) if values.size else np.full(values.shape[:-1], np.nan)
 
 
 def _mean_of(values: npt.NDArray[np.int64], weights: Array) -> Array:
-    """(…) weighted mean over the last two axes; 0 where nothing has weight."""
+    """(…) weighted mean over the last two axes; 0 where all weights are 0."""
     total = weights.sum(axis=(-2, -1))
     means: Array = (weights * values).sum(axis=(-2, -1)) / np.where(total > 0, total, 1.0)
     return means
 
 
 def _shares(reader: Reader, layer: int, stages: Stages) -> Array:
-    """(H, T, T) each key's share of the lengths ‖A·v·W‖ that a row of a head adds up."""
+    """(H, T, T) each key's share in the lengths ‖A·v·W‖ that a head adds up in a row."""
     weight, _ = reader.linear(f"blocks.{layer}.attention.proj")  # (C, C)
     heads, _, size = stages.v.shape
     slices = weight.T.reshape(heads, size, -1)  # (H, D, C)
@@ -370,7 +376,9 @@ def averaged(
     shape: tuple[int, int],
     titles: Mapping[str, tuple[str, str]] = TITLES,
 ) -> Measure:
-    """(L·H + 1,) for each text, the last value for a uniform head -> a measure of their means."""
+    """(L·H + 1,) for each text, the last value being a uniform head's -> the measure with their
+    means.
+    """
     values = np.stack(taken)
     values = values[~np.isnan(values).any(axis=1)]
     count = len(values)
@@ -387,15 +395,15 @@ def standard_errors(values: Array) -> Array:
     return errors
 
 
-#: Thresholds for a name: share of the way from uniform to 1, standard errors.
+#: Thresholds for a name: share of the way from uniform to 1; number of standard errors.
 STRONG, CERTAIN = 0.3, 3.0
-#: The measures that name a head, the most specific first. `back` gives the names "previous",
-#: "2 back", "3 back" …
+#: The measures that can name a head, the most specific first. `back` gives the names "previous", "2
+#: back", "3 back" …
 KINDS = ("induction", "duplicate", "back", "sink")
-#: Those of models with an encoder only (pair_measures.py).
+#: Measures that only models with an encoder have (pair_measures.py).
 PAIR_KINDS = ("left", "itself", "right", "copy", "monotone")
 _ALL = (*KINDS, *PAIR_KINDS)
-#: The rule of `kinds`, as text.
+#: The rule by which `kinds` names heads, as text.
 RULE_OF_ALL = (
     f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
     f"{CERTAIN:g} standard errors above uniform"
@@ -407,7 +415,7 @@ RULE = (
 
 
 def kinds(measures: Sequence[Measure]) -> list[list[str]]:
-    """(L, H) the name of each head by RULE: its strongest kind, or "" for none."""
+    """(L, H) the name of each head by RULE: its strongest kind, or "" if none is strong enough."""
     shares = _strengths(measures)  # kind -> (L, H)
     if not shares:
         return []
@@ -421,25 +429,25 @@ def kinds(measures: Sequence[Measure]) -> list[list[str]]:
 
 
 def _names_of(offsets: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
-    """ "previous", "2 back", "3 back" … for heads that attend so many characters back."""
+    """ "previous", "2 back", "3 back" … for heads that attend this many characters back."""
     names = [["previous" if n == 1 else f"{n} back" for n in row] for row in offsets.tolist()]
     return np.array(names, object)
 
 
 def measure_of(kind: str, measures: Sequence[Measure]) -> Measure:
-    """The measure that gives heads this name."""
+    """The measure that gives this name to heads."""
     name = kind if kind in _ALL else "back"
     return next(measure for measure in measures if measure.name == name)
 
 
 def strengths(measures: Sequence[Measure]) -> Array:
-    """(L, H) where each head lies between uniform (0) and its kind (1)."""
+    """(L, H) where each head lies between a uniform one (0) and its kind at its purest (1)."""
     return np.max(list(_strengths(measures).values()), axis=0)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
 class Start:
-    """What to show if the reader chooses no head. why: the reason for the head."""
+    """Which head to show if the user chooses none. why: the reason for this head."""
 
     layer: int = 0
     head: int | Literal["mean", "rollout"] = 0
@@ -453,11 +461,10 @@ def opening(
     head: int | None = None,
     stage: DrawnStage = "weights",
 ) -> Start:
-    """The head to show first, of those in the given layer or with the given number.
+    """The head to show first, among those in the given layer or with the given number.
 
-    The head nearest to a kind (KINDS), if it is near enough to have its name; else the
-    head with the lowest entropy. Heads that mainly attend to the first character ("sink") come
-    last.
+    The head nearest to a kind (KINDS), if it is near enough to be named so; else the head with the
+    lowest entropy. Heads that mainly attend to the first character ("sink") come last.
     """
     by_name = {measure.name: measure for measure in measures}
     if (layer is not None and head is not None) or "entropy" not in by_name:
@@ -484,9 +491,9 @@ def opening(
 def _strengths(measures: Sequence[Measure]) -> dict[str, Array]:
     """Kind -> (L, H) share of the way from uniform to 1, in the order of _ALL.
 
-    A head that attends at fixed distances gets a high induction measure in a text that repeats at
-    such a distance. So the share in text starts from `induction_distance`, if that is higher than
-    uniform, and the synthetic share is that of the second best period.
+    A head that attends at a fixed distance gets a high induction measure in a text that repeats at
+    that distance. So its share in text is measured from `induction_distance`, if that is higher
+    than uniform, and its synthetic share is that of the second best period.
     """
     known = {measure.name: measure for measure in measures}
     found = {name: _strength(known[name], known[name].uniform) for name in _ALL if name in known}
@@ -501,7 +508,7 @@ def _strengths(measures: Sequence[Measure]) -> dict[str, Array]:
 
 
 def _strength(measure: Measure, least: float | Array) -> Array:
-    """(L, H) share of the way from `least` to 1; 0 below CERTAIN standard errors."""
+    """(L, H) share of the way from `least` to 1; 0 for values within CERTAIN standard errors."""
     sure = measure.values - CERTAIN * np.nan_to_num(measure.errors) > least
     share = (measure.values - least) / np.maximum(1e-9, 1 - least)
     return np.where(sure, share, 0.0)

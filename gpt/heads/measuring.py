@@ -1,4 +1,4 @@
-"""The measures of all heads or units on a text: at one step, or several steps of a training."""
+"""Measures all heads or units on a text: at one step, or at several steps of a training."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def surveyor(
     asked: HeadsConfig,
     name: str,
 ) -> Callable[[Reader, Done], Survey]:
-    """A function that measures the heads of a reader on a text; see TrainedGPT.heads.
+    """Returns a function that measures the heads of a reader on a text; see TrainedGPT.heads.
 
-    reader: the first one that will be measured. Raises ConfigError and TextError.
+    reader: the first one to measure. Raises ConfigError and TextError.
     """
     windows, ablate = asked.windows, asked.ablate
     require_kind(reader.config, asked.attention)
@@ -48,7 +48,7 @@ def surveyor(
     letters = np.array(words, int)
 
     def measured(reader: Reader, done: Done) -> Survey:
-        paths = asked.paths and ablate  # then they are the second half of the work
+        paths = asked.paths and ablate  # paths are then the second half of the work
         found = survey(
             reader, ids, windows, ablate, lambda s: done(s / 2 if paths else s), name, letters
         )
@@ -61,7 +61,7 @@ def surveyor(
 
 
 def texts_of(reader: Reader, vocabulary: Vocabulary, text: str | Ids, most: int) -> Texts:
-    """At most `most` windows of a text; pairs of lines for a model with an encoder. Raises
+    """At most `most` windows of a text; for a model with an encoder, pairs of its lines. Raises
     TextError.
     """
     if reader.encoder:
@@ -87,7 +87,7 @@ def survey_steps(
     measured: Callable[[Reader, Done], Survey],
     done: Done,
 ) -> Development:
-    """The same measures at several steps of a model's run; opens one model at a time. Raises
+    """Measures several steps of a model's run in the same way; opens one model at a time. Raises
     CheckpointError, ConfigError.
     """
     run = run_of(stored)

@@ -1,5 +1,5 @@
 """What each unit of the feed-forward layers follows: correlations of its values with features of
-the text, the names that follow from them, and how much the loss rises without it.
+the text, names by these correlations, and how much the loss rises without it.
 
 A unit's value is its column of the stage ffn_hidden. Tensor names: N texts, T time, U units, K
 features, L layers, C n_embd.
@@ -39,21 +39,21 @@ from gpt.vocabulary import Symbols, Vocabulary
 from gpt.words import counted
 
 RANDOM = 64  # random directions of each layer
-#: The smallest correlation that gives a name. For one character it is higher, so that most of the
-#: unit's value lies on that character.
-#: Chosen on models of the Python reference and of repeats (benchmarks/LOG.md).
+#: The smallest correlation that gives a name. For the feature of one character it is higher, so
+#: that most of the unit's value lies on that character. Chosen on models of the Python reference
+#: and of repeats (benchmarks/LOG.md).
 STRONG, SINGLE = 0.3, 0.8
 FEWEST = 3  # texts that must have a character for it to be a feature
-AT_ONCE = 32  # features
-VARIES = 1e-9  # least share of a variance that a part of the text has
+AT_ONCE = 32  # features computed together
+VARIES = 1e-9  # least share of its variance by which a part of the text must vary
 PASSAGES = 8
-BEFORE, AFTER = 40, 12  # characters of a passage around its strongest place
-LOW = 0.1  # least share of the largest value from which negative ones have passages, too
-LOGITS = 6  # characters whose logits are shown
+BEFORE, AFTER = 40, 12  # characters of a passage before and after its strongest place
+LOW = 0.1  # negative values have passages, too, if they reach this share of the largest value
+LOGITS = 6  # characters whose logits are listed
 TITLES = FEATURES | {
     "character": ("one character", "the character is the one, of all, that the unit follows most"),
 }
-#: The rule of names, as text.
+#: The rule by which units are named, as text.
 RULE = (
     f"a unit gets the name of its strongest correlation that is at least {STRONG:g}, with one "
     f"character {SINGLE:g}, and {CERTAIN:g} standard errors above the highest of {RANDOM} random "
@@ -63,9 +63,10 @@ RULE = (
 
 @dataclass(frozen=True, repr=False)
 class Neurons(Survey):
-    """The measures of all units of the feed-forward layers, with an encoder of the decoder's.
+    """The measures of all units of the feed-forward layers; in a model with an encoder, the
+    decoder's.
 
-    sort, top: in which order, and how many units tables show; the others have no effect measured.
+    sort: the order of tables; top: how many units they show. Only these have their effect measured.
     """
 
     sort: str | None = None
@@ -80,15 +81,15 @@ class Neurons(Survey):
 
     @property
     def named(self) -> str:
-        """How many units have which name."""
+        """How many units have each name."""
         groups = Counter(name.split(" '")[0] for row in self.names for name in row if name)
         counts = ", ".join(f"{count:,} {name}" for name, count in groups.most_common())
         return f"named: {counts}" if counts else "no unit gets a name"
 
     @cached_property
     def _earned(self) -> tuple[npt.NDArray[np.intp], Array]:
-        """(L, U) which of the measures names a unit, −1 for none; and its size, or if there is none
-        the largest one − 1.
+        """(L, U) the number of the measure that names a unit, −1 for none; and (L, U) the measure's
+        size, or for unnamed units the largest size − 1.
         """
         sizes, errors, random = (
             np.abs([getattr(each, name) for each in self.measures])  # (K, L, U)
@@ -113,12 +114,12 @@ class Neurons(Survey):
         return names.tolist()  # type: ignore[no-any-return]
 
     def shown(self, every: bool = False) -> list[Measure]:
-        """The measures of features that the text has."""
+        """The measures of features that occur in the text."""
         return [each for each in self.measures if not np.isnan(each.values).all()]
 
     def ranking(self, sort: str | None = None) -> list[tuple[int, int]]:
-        """(layer, unit) of every unit; the strongest of each name, then the second of each …, then
-        those without a name. sort: the largest absolute value of a measure first.
+        """(layer, unit) of every unit: the strongest of each name, then the second of each, …, then
+        those without a name. sort: a measure; then the largest absolute values come first.
 
         Raises ConfigError for an unknown measure.
         """
@@ -133,7 +134,7 @@ class Neurons(Survey):
 
     @property
     def remarks(self) -> list[str]:
-        """How many units have which name, the rule, and how many are shown."""
+        """How many units have each name, the rule, and how many are shown."""
         effect = "--ablate mean measures their effect"
         if self.measures[0].name == "ablation":
             effect = "Δloss of these alone"
@@ -157,11 +158,12 @@ def neurons(
     done: Callable[[float], object] = lambda share: None,
     ablated: Sequence[tuple[int, int]] = (),
 ) -> Neurons:
-    """The measures of every unit on texts, whose name is `text`. characters: of the vocabulary.
+    """The measures of every unit on these texts; `text` is their name. characters: the
+    vocabulary's.
 
-    ablated: the units, (layer, unit), whose effect is measured; none: those that are shown. done:
+    ablated: the units, (layer, unit), whose effect to measure; none: those that tables show. done:
     receives the share of the work that is done. Raises ConfigError for an unknown measure to sort
-    by, TextError if there is one window only to resample from.
+    by, TextError for resampling with a single window.
     """
     (N, T), config = texts.ids.shape, reader.config
     row = config.n_layer * (config.ffn_hidden + 2 * config.n_embd) + 8 * config.ffn_hidden
@@ -188,7 +190,7 @@ def neurons(
 
 
 def _features_of(texts: Texts, characters: Sequence[str]) -> Array:
-    """(N, T, K) the features of FEATURES; NaN for padding."""
+    """(N, T, K) the values of FEATURES; NaN for padding."""
     found = np.full((*texts.ids.shape, len(FEATURES)), np.nan)
     for n, read in enumerate(texts.read):
         row = [characters[each] for each in (*texts.ids[n, read], texts.targets[n, read][-1])]
@@ -200,8 +202,9 @@ def _features_of(texts: Texts, characters: Sequence[str]) -> Array:
 def _of_layer(
     hidden: Array, texts: Texts, follows: Array, seed: int
 ) -> tuple[Array, Array, Array, Array]:
-    """(N, T, U) -> of each feature, the character last, the (K + 1, U) correlations, their standard
-    errors and the largest ones of random directions; and the (U,) ids of characters.
+    """(N, T, U) values -> for each feature, with the character as the last, the (K + 1, U)
+    correlations, their standard errors and the largest correlations of random directions; and the
+    (U,) ids of the characters.
     """
     K, U = follows.shape[-1], hidden.shape[-1]
     mixed = np.random.default_rng(seed).standard_normal((U, RANDOM))
@@ -241,7 +244,9 @@ def correlations(follows: Array, x: Array) -> tuple[Array, Array]:
 
 
 def _pearson(sums: Sequence[Array], least: tuple[Array, Array]) -> Array:
-    """Correlations; NaN where a variance, times the number of positions, is not above `least`."""
+    """Correlations from sums; NaN where a variance, times the number of positions, is at most
+    `least`.
+    """
     n, f, x, ff, xx, fx = sums
     with np.errstate(all="ignore"):
         of_f, of_x = ff - f * f / n, xx - x * x / n
@@ -250,8 +255,8 @@ def _pearson(sums: Sequence[Array], least: tuple[Array, Array]) -> Array:
 
 
 class Forward:
-    """Some texts under the whole model. stages: (name, layer) -> (B, T, …): the units, what the
-    stream is before the feed-forward, and what that adds. last: (B, T, C), what leaves the
+    """Some texts computed by the whole model. stages: (name, layer) -> (B, T, …): the units, the
+    stream before the feed-forward layer, and what the layer adds. last: (B, T, C) output of the
     last layer. losses: (B,) mean nats of the targets.
     """
 
@@ -270,8 +275,8 @@ class Forward:
         return stage
 
     def rise(self, layer: int, unit: int, new: Array) -> Array:
-        """(B,) rise of each text's loss if a unit has other values, (B, T): their difference times
-        its column of the down projection is added to the stream.
+        """(B,) how much each text's loss rises if a unit has the values `new`, (B, T): the
+        difference times its column of the down projection is added to the stream.
         """
         reader, units = self.reader, self.stages["ffn_hidden", layer]
         weight, _ = reader.linear(f"blocks.{layer}.feed_forward.down")  # (C, U)
@@ -284,7 +289,7 @@ class Forward:
 
 
 def forwards(reader: Reader, texts: Texts) -> list[Forward]:
-    """One for each core, or more if memory needs it."""
+    """The texts in parts: one for each core, or more if memory requires it."""
     size = min(windows_at_once(reader.config), math.ceil(len(texts) / cores()))
     parts = [texts.part(slice(first, first + size)) for first in range(0, len(texts), size)]
     return on_cores(partial(Forward, reader), parts)
@@ -302,10 +307,11 @@ def ablate_units(
     done: Callable[[float], object] = lambda share: None,
     seed: int = 0,
 ) -> Measure:
-    """Rise of the loss by each of some units, (layer, unit), in nats a character, with paired
-    standard errors over texts; NaN for the others. how: as for heads (gpt/heads/ablation.py).
+    """How much the loss rises without each of these units, (layer, unit), in nats per character,
+    with paired standard errors over texts; NaN for other units. how: as for heads
+    (gpt/heads/ablation.py).
 
-    Raises TextError if there is one text only to resample from, ConfigError to resample pairs.
+    Raises TextError for resampling with a single text, ConfigError for resampling pairs.
     """
     read, config = np.concatenate([each.texts.read for each in passed]), passed[0].reader.config
     if how == "resample" and config.encoder_layers:
@@ -329,8 +335,8 @@ def ablate_units(
 
 @dataclass(frozen=True, repr=False)
 class Coloured(Result):
-    """A text, and the (n,) values of a unit after each of its characters. full: the value that has
-    the strongest colour; values of the other sign have none.
+    """A text, and (n,) the values of a unit after each character. full: the value with the
+    strongest colour; values with the other sign have no colour.
     """
 
     text: Symbols
@@ -338,7 +344,7 @@ class Coloured(Result):
     full: float
 
     def passage(self, scale: bool = True) -> Passage:
-        """The text in colours. scale: whether their scale stands below it."""
+        """The coloured text. scale: whether to show the scale of the colours."""
         eighths = 8 * np.maximum(0, self.values / (self.full or 1))
         unit = f"eighths of {number(self.full)}, the unit's strongest value on the measured text"
         hints = [number(value) for value in self.values.tolist()]
@@ -348,11 +354,11 @@ class Coloured(Result):
 @dataclass(frozen=True, repr=False)
 class Neuron(TableResult):
     """One unit. survey: the measures of all units, on the same text. passages: the strongest first;
-    those with values below 0 come last.
+    passages with values below 0 come last.
 
-    logits: (V,), what the unit adds to each where it is strongest, directly: the mean and scale of
-    the last norm stay as they are there; None with post_norm. labels: of the characters, by id.
-    text: coloured by the unit, if one was given.
+    logits: (V,) what the unit adds directly to each logit where it is strongest, with the mean and
+    scale of the last norm held; None with post_norm. labels: id -> label of the character. text:
+    coloured by the unit, if a text was given.
     """
 
     layer: int
@@ -370,14 +376,14 @@ class Neuron(TableResult):
 
     @property
     def name(self) -> str:
-        """The name that it earns, or ""."""
+        """The name that its measures give it, or ""."""
         return self.survey.names[self.layer][self.unit]
 
     def __repr__(self) -> str:
         return f"<Neuron {self.place}: {self.name or 'no name'}, on {self.survey.measured}>"
 
     def blocks(self) -> list[Block]:
-        """Its measures, strongest passages, the logits that it changes, and the text."""
+        """The measures, strongest passages, changed logits, and the text."""
         at, shown = (self.layer, self.unit), self.survey.shown()
         rows = [
             [Cell(each.title), each.cell(*at), Cell(number(each.uniform_of(*at)))] for each in shown
@@ -399,7 +405,7 @@ class Neuron(TableResult):
         ]
 
     def _changes(self) -> list[Block]:
-        """The characters whose logits it raises and lowers most."""
+        """The characters whose logits the unit raises and lowers most."""
         if self.logits is None:
             return [Note("the logits that a unit changes are shown of models without post_norm")]
         order, rows = np.argsort(-self.logits, kind="stable"), list[list[Cell]]()
@@ -446,8 +452,8 @@ def neuron(
     name: str = "a text",
     done: Callable[[float], object] = lambda share: None,
 ) -> Neuron:
-    """One unit, (layer, unit), on texts, whose name is `name`. on: a text to colour. Raises as
-    `neurons`.
+    """One unit `at`, (layer, unit), on these texts; `name` is their name. on: a text to colour.
+    Raises what `neurons` raises.
     """
     survey = neurons(reader, texts, vocabulary.characters, asked, name, done, [at])
     values = np.where(texts.read, values_of(forwards(reader, texts), *at), 0)
@@ -464,8 +470,8 @@ def neuron(
 
 
 def _peaks(values: Array, sign: int) -> list[tuple[int, int, float]]:
-    """The largest of (N, T) values of a sign, apart from each other: text, place, and the largest
-    of all; none if they are near 0 beside those of the other sign.
+    """The largest of (N, T) values with this sign, at some distance from each other: text, place,
+    and the largest of all. None if they are near 0 compared with values of the other sign.
     """
     left, least = sign * values.astype(np.float64), LOW * np.abs(values).max()
     full, found = float(left.max()), list[tuple[int, int, float]]()
@@ -477,8 +483,8 @@ def _peaks(values: Array, sign: int) -> list[tuple[int, int, float]]:
 
 
 def _added(reader: Reader, text: Texts, at: tuple[int, int], place: int) -> Array | None:
-    """(V,) what a unit adds to the logits after one place of a text, in float64, if the mean and
-    scale of the last norm stay as they are there (contributions.py); None with post_norm.
+    """(V,) what a unit adds to the logits after one place of a text, in float64, with the mean and
+    scale of the last norm held (contributions.py); None with post_norm.
     """
     if reader.config.post_norm:
         return None

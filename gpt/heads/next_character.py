@@ -30,20 +30,21 @@ from gpt.reading.sampler import before_all, probabilities, window_start
 from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary, spelled
 from gpt.words import counted
 
-END = 40  # characters of the text before that a title quotes
+END = 40  # characters from the end of a text that a title quotes
 
 
 @dataclass(frozen=True, repr=False)
 class Experts(TableResult):
-    """What the GPT and counting expect at T positions, and both together, the model's prediction.
+    """Predictions at T positions: of the GPT, of counting, and of both together, the model's
+    own.
 
-    gpt, counting, both: (T, V) probabilities. weights: (T, 2), the powers to which the GPT's and
-    counting's probabilities enter their product. Of the longest history that counting knows,
-    lengths: (T,) its characters; totals: (T,) how often it was counted; kinds: (T,) how many
-    distinct characters followed it; pairs: (T,) whether not its occurrences were counted, but the
-    distinct pairs of a character before and one after it, as Kneser–Ney does for all but the
-    longest n-grams. `at` gives one position, without the axis T. text: the T characters;
-    characters: the vocabulary, id -> character; empty if not known.
+    gpt, counting, both: (T, V) probabilities. weights: (T, 2), the powers to which the
+    probabilities of the GPT and of counting enter their product. The next four describe the longest
+    history that counting knows. lengths: (T,) its characters; totals: (T,) how often it was
+    counted; kinds: (T,) how many distinct characters followed it; pairs: (T,) whether distinct
+    pairs of a character before and one after it were counted instead of its occurrences, as
+    Kneser–Ney does for all but the longest n-grams. `at` gives one position, without the axis T.
+    text: the T characters; characters: the vocabulary, id -> character; empty if not known.
     """
 
     gpt: npt.NDArray[np.float64]
@@ -70,8 +71,8 @@ class Experts(TableResult):
         return replace(self, **arrays, text=self.text[position : position + 1])
 
     def blocks(self) -> list[Block]:
-        """A row for each position: what the GPT, counting and both expect most, and their
-        weights.
+        """A row for each position: the likeliest characters by the GPT, by counting and by both,
+        and the weights.
         """
         weights = np.atleast_2d(self.weights)
         every = [np.atleast_2d(each) for each in (self.gpt, self.counting, self.both)]
@@ -117,7 +118,9 @@ class Experts(TableResult):
 
     @property
     def mixed(self) -> list[str]:
-        """How the gate mixed the GPT and counting at one position, and what counting used."""
+        """How the gate mixed the GPT and counting at one position, and which counts counting
+        used.
+        """
         gpt, counting = (number(weight) for weight in self.weights.tolist())
         mixed = f"expected = GPT^{gpt} × counting^{counting}, scaled to sum 1"
         length, total, kinds = int(self.lengths), f"{int(self.totals):,}", int(self.kinds)
@@ -133,12 +136,14 @@ class Experts(TableResult):
 
 @dataclass(frozen=True, repr=False)
 class NextCharacter(TableResult):
-    """For every character of the vocabulary, (V,): its probability before and after the filters.
+    """For every character of the vocabulary, (V,): its probability before and after the
+    filters.
 
-    expected: the model's probabilities; filtered: those after temperature and filters, from which
-    sampling draws. removed: what removed the character, as an index into SHAPING, or −1. experts:
-    of a model with counting, this position's, if both together predict. config: the filters;
-    characters: the vocabulary, id -> character; text: the text before it; empty if not known.
+    expected: the model's probabilities; filtered: the probabilities after temperature and filters,
+    from which sampling draws. removed: index into SHAPING of what removed the character, or −1.
+    experts: in a model with counting, the predictions at this position, if both predict. config:
+    the filters; characters: the vocabulary, id -> character; text: the text before the character;
+    empty if not known.
     """
 
     expected: npt.NDArray[np.float64]
@@ -175,7 +180,7 @@ class NextCharacter(TableResult):
     def blocks(self, most: int = 12) -> list[Block]:
         """The `most` likeliest characters with bars; what the filters removed is red.
 
-        Columns beside it have what the GPT and counting expect alone, of a model with counting, and
+        More columns show the predictions of the GPT and of counting alone, if the model counts, and
         the probabilities after temperature and filters, if these change any.
         """
         shown, rest = self.order[:most].tolist(), self.order[most:]
@@ -258,9 +263,10 @@ def next_character(
 ) -> NextCharacter:
     """(n,) ids, n ≥ 1 -> the next character, in the window of `sample` (sampler.window_start).
 
-    vocabulary: gives the result its characters. memory: what a model with an encoder reads.
+    vocabulary: gives the result its characters. memory: what cross-attention reads, in a model with
+    an encoder.
 
-    Raises ConfigError if `config.only` asks for a counting expert that there is not.
+    Raises ConfigError if `config.only` asks for a counting expert and the model has none.
     """
     seen = ids[window_start(len(ids), reader.config.block_size) :]
     logits = reader.logits(reader.forward(seen[None], memory)[:, -1])  # (1, V)
@@ -272,7 +278,7 @@ def next_character(
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
     for place in range(len(SHAPING)):
-        later: dict[str, Any] = dict.fromkeys(SHAPING[place + 1 :])  # no filter has been applied
+        later: dict[str, Any] = dict.fromkeys(SHAPING[place + 1 :])  # filters not applied
         filtered = probabilities(logits, replace(config, **later))[0]
         removed[(filtered == 0) & (removed < 0)] = place
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
@@ -289,7 +295,7 @@ def next_of_text(
     config: SampleConfig,
     mixture: Mixture | None = None,
 ) -> NextCharacter:
-    """The next character of a text; see TrainedGPT.next, whose errors it raises."""
+    """The next character of a text; see TrainedGPT.next, which raises the same errors."""
     if reader.encoder:
         from gpt.reading.targets import split_pair
 
@@ -303,9 +309,9 @@ def next_of_text(
 
 
 def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Experts:
-    """What the GPT, counting and both expect after each character of the map's text.
+    """Predictions of the GPT, of counting and of both after each character of the map's text.
 
-    Counting uses only characters of this text.
+    Counting uses only the characters of this text as histories.
     """
     logits = reader.logits(reader.final_norm(attention.layers[-1].resid_post[None]))[0]  # (T, V)
     histories = mixture.expert.trie.histories(attention.ids)[:, 1:]
@@ -314,7 +320,7 @@ def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Ex
 
 
 def _experts(mixture: Mixture, logits: Array, histories: Numbers) -> Experts:
-    """(T, V) logits of the GPT, (N, T) histories -> T positions."""
+    """(T, V) logits of the GPT, (N, T) histories -> the predictions at T positions."""
     found = mixture.predict(logits, histories)
     gpt, counting, both = (np.exp(each) for each in (found.gpt, found.counting, found.both))
     depth, total, kinds = found.counted.depth, found.counted.total, found.counted.kinds
@@ -345,9 +351,10 @@ class Lens(TableResult):
         )
 
     def blocks(self, positions: Sequence[int] | None = None) -> list[Block]:
-        """A row for each position, a column for each depth: the likeliest next character there.
+        """A row for each position, a column for each depth; cells show the likeliest next
+        character.
 
-        positions: the rows; None: all.
+        positions: which rows to show; None: all.
         """
         depths, T, _ = self.ids.shape
         chosen = range(T) if positions is None else positions
@@ -375,7 +382,7 @@ class Lens(TableResult):
         return [Title("logit lens", facts), Table(columns, rows), Note(meaning), Legend(self.text)]
 
     def save(self, path: str | Path) -> Path:
-        """Draws the likeliest character of each depth and position into a .svg, .pdf or .png file;
+        """Draws the likeliest character at each depth and position into a .svg, .pdf or .png file;
         needs matplotlib. Raises ConfigError for another ending, StorageError.
         """
         found: Path = showing.renderer().save_lens(self, path)
@@ -390,10 +397,10 @@ class Lens(TableResult):
 
 
 def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
-    """unembed(norm(stream)) at every depth, the `most` likeliest characters of each.
+    """Applies unembed(norm(stream)) at every depth; the `most` likeliest characters of each.
 
-    Raises ValueError for a map of the encoder's or decoder's own attention, which does not have the
-    layers' outputs: cross-attention's has them.
+    Raises ValueError for a map of an encoder, and of a decoder's own attention if there is an
+    encoder: these lack the outputs of layers, which the map of cross-attention has.
     """
     if attention.source and attention.kind != "cross":
         raise ValueError(f"kind: the logit lens needs 'cross', not {attention.kind!r}")

@@ -1,8 +1,9 @@
-"""Measures of the heads of a model with an encoder: cross-attention and the encoder's own.
+"""Measures of the heads of a model with an encoder: of cross-attention and of the encoder's own
+attention.
 
 Each is a mean over pairs, with its standard error and its value for a head that attends uniformly.
-The decoder's self-attention has the measures of models without an encoder (measures.py), except
-those on synthetic texts. Tensor names: N heads of all layers, T rows, S columns.
+For the decoder's self-attention, use the measures of models without an encoder (measures.py),
+except those on synthetic texts. Tensor names: N heads of all layers, T rows, S columns.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 
-#: name -> (title, what it is).
+#: name -> (title, explanation).
 CROSS = {
     "copy": (
         "copy",
@@ -57,14 +58,14 @@ ENCODER = {
     "entropy": ("entropy", "of a row's weights, as a share of the largest possible"),
     "distance": ("distance", "mean characters between row and column, in both directions"),
 }
-#: A source's ids, and those that the decoder reads: of a TAB and the target.
+#: A source's ids, and the ids that the decoder reads: TAB and the target.
 Pair = tuple[Ids, Ids]
 
 
 def measure_pairs(reader: Reader, maps: Iterable[AttentionMap]) -> list[Measure]:
-    """All measures of maps of one kind, of a model with an encoder.
+    """All measures of maps of one kind of attention, in a model with an encoder.
 
-    Texts of one character are left out, as are texts without rows for a measure.
+    Leaves out texts of one character; a measure also leaves out texts that have no rows for it.
     """
     first, *others = maps
     kind, every = first.kind, (first, *others)
@@ -93,10 +94,11 @@ def survey_pairs(
     done: Callable[[float], object] = lambda share: None,
     text: str = "a text",
 ) -> Survey:
-    """The measures of one kind of attention on at most `most` pairs, spread over those given.
+    """The measures of one kind of attention on at most `most` pairs, evenly spread over all of
+    them.
 
     last: the id after a target, for `ablation`. done: receives the share of the work that is done;
-    text: the name of the pairs' text. Raises TextError if all pairs are too short, ConfigError as
+    text: the name of the pairs' text. Raises TextError if all pairs are too short, ConfigError like
     `ablate`.
     """
     chosen = spread_pairs(pairs, most)
@@ -137,7 +139,7 @@ def spread_pairs(pairs: Sequence[Pair], most: int) -> list[Pair]:
 
 
 def of_cross(weights: Array, found: AttentionMap) -> dict[str, Array]:
-    """(N, T, S) weights of a map -> every measure, (N + 1,); the last value: of a uniform head."""
+    """(N, T, S) weights of a map -> every measure, (N + 1,); the last value is a uniform head's."""
     _, T, S = weights.shape
     source, written = found.column_ids, np.append(found.ids[1:], -1)  # −1: the end of the target
     uniform = np.full((1, T, S), 1 / S)
@@ -157,8 +159,8 @@ def of_cross(weights: Array, found: AttentionMap) -> dict[str, Array]:
 
 
 def of_encoder(weights: Array, ids: Ids) -> dict[str, Array]:
-    """(N, T, T) weights of a source -> every measure, (N + 1,); the last value: of a uniform
-    head.
+    """(N, T, T) weights of a source -> every measure, (N + 1,); the last value is a uniform
+    head's.
     """
     T = len(ids)
     every = np.concatenate([weights, np.full((1, T, T), 1 / T)])

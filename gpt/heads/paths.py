@@ -1,9 +1,9 @@
 """The effects of heads along single paths: path patching (Wang et al. 2023, Goldowsky-Dill et al.
 2023), computed for every pair of heads.
 
-A head's output is replaced, while all other heads and feed-forward layers keep theirs; what a later
-head's queries, keys or values become by this is put into the model, and everything after it is
-computed again. So the effect is exact: no gradient approximates it.
+A head's output is replaced while all other heads and feed-forward layers keep theirs. The queries,
+keys or values of a later head that result are put into the model, and everything after them is
+computed again. So the effect is exact, not approximated by a gradient.
 Tensor names: B texts, T time, C n_embd, H heads, D head_size, R paths.
 """
 
@@ -31,8 +31,8 @@ READ: dict[Read, str] = {"q": "queries", "k": "keys", "v": "values"}
 
 
 class Route(NamedTuple):
-    """From a head to what a later head reads. None: directly to the logits; "all": along all paths
-    at once, as if the head were replaced; then `to` is the head itself.
+    """From a head to an input of a later head. to None: directly to the logits; reads "all": along
+    all paths at once, as if the head itself were replaced; `to` is then that head.
     """
 
     sender: tuple[int, int]
@@ -44,9 +44,9 @@ class Route(NamedTuple):
 class Paths(TableResult):
     """The effect of every path from a head, over `texts` texts.
 
-    routes: the R paths. effects (R,): how much `unit` changes if the path alone carries the
-    replaced output, errors (R,): their standard errors, NaN for one text. replaced: by what, as
-    text.
+    routes: the R paths. effects (R,): how much `unit` changes if only this path carries the
+    replaced output; errors (R,): their standard errors, NaN for one text. replaced: what replaces
+    the output, as text.
     """
 
     routes: tuple[Route, ...]
@@ -61,7 +61,7 @@ class Paths(TableResult):
 
     @property
     def order(self) -> list[int]:
-        """The paths' numbers, the one with the largest effect first."""
+        """The numbers of the paths; the path with the largest effect first."""
         return [int(path) for path in np.argsort(-np.abs(self.effects), kind="stable")]
 
     def _names(self, path: int) -> str:
@@ -92,7 +92,7 @@ class Paths(TableResult):
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The records, a dictionary each."""
+        """The records as dictionaries, one for each row."""
         columns = self.records().columns
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -110,10 +110,11 @@ class Paths(TableResult):
 
 
 class Sent:
-    """Some (B, T) texts under the whole model, and what its heads send along single paths.
+    """Some (B, T) texts computed by the whole model, and what its heads send along single
+    paths.
 
-    replaced: for each layer, what replaces its heads' outputs, an array that broadcasts to
-    (B, H, T, D). value: (B, T, C), what leaves the last layer -> (B,), whose change is measured.
+    replaced: for each layer, what replaces its heads' outputs, an array that broadcasts to (B, H,
+    T, D). value: a function, (B, T, C) output of the last layer -> (B,); its change is measured.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class Sent:
         self._before = value(x)
 
     def paths_from(self, layer: int, head: int) -> dict[Route, Callable[[], Array]]:
-        """Each path from a head, and what computes its (B,) effect."""
+        """Each path from a head, and a function that computes its (B,) effect."""
         found, x = self._sent(layer, head)
         direct, sender = self._value(x) - self._before, (layer, head)
         paths = {route: partial(self._effect, route, new) for route, new in found.items()}
@@ -143,12 +144,12 @@ class Sent:
         return self._replaced[layer][..., head, :, :]
 
     def reads(self, layer: int, head: int) -> dict[Route, Array]:
-        """Each path from a head to a later one, and what that one then reads, (B, T, D)."""
+        """Each path from a head to a later head, and (B, T, D) what that head then reads."""
         return self._sent(layer, head)[0]
 
     def _sent(self, layer: int, head: int) -> tuple[dict[Route, Array], Array]:
-        """What the later heads read, and (B, T, C), what leaves the last layer, if a head's output
-        is replaced and all other outputs stay.
+        """What the later heads read, and (B, T, C) the output of the last layer, if a head's output
+        is replaced and all other outputs are kept.
         """
         found = dict[Route, Array]()
 
@@ -167,8 +168,8 @@ class Sent:
         return found, self.reader.blocks(self._kept["resid_pre", layer], layers, freeze)
 
     def _effect(self, route: Route, new: Array) -> Array:
-        """(B,) the effect of new queries, keys or values of the path's end, (B, T, D), or of a new
-        output of its head.
+        """(B,) the effect of new (B, T, D) queries, keys or values at the path's end, or of a new
+        output of that head.
         """
         layer, head = route.to
         changed = "context" if route.read == "all" else route.read
@@ -186,7 +187,9 @@ class Sent:
 def path_effects(
     parts: Sequence[Sent], unit: str, replaced: str, done: Callable[[float], object]
 ) -> Paths:
-    """Every path's effect over the texts of all parts. done: receives the share of the work."""
+    """The effect of every path over the texts of all parts. done: receives the share of the
+    work.
+    """
     config = parts[0].reader.config
     effects = dict[Route, Array]()
     senders = [*np.ndindex(config.n_layer, config.n_head)]

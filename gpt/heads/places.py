@@ -1,6 +1,7 @@
-"""Which numbers of a model are meant: (stage, layer, head, position), with less meaning all.
+"""Keys that name numbers of a model: (stage, layer, head, position); parts that are left out mean
+all.
 
-Attention maps, activations and patches take such keys, the last two also with a text at the end.
+Attention maps, activations and patches take such keys; the last two also take a text at the end.
 """
 
 from __future__ import annotations
@@ -13,30 +14,30 @@ from gpt.config.model import FINAL, OF_HEADS, AnyStage
 from gpt.reading.gpt import CROSS, ENCODER
 from gpt.reading.layers import Array
 
-#: A stage, or (stage, layer, head, position, text), whose end may be left out. None means all.
-#: Layers and heads count from 0, positions and texts also from the end: -1 is the last. A slice, or
-#: a range, which a dictionary can have as a key, takes several of these. A position is a row: of k
-#: and v the key's, of other stages the query's. A stage without heads has None as its head, one
-#: after the last layer also as its layer: ("resid_mid", 1, None, 5), ("logits", None, None, 5).
-#: "mean" is the mean of the heads, which can only be read.
+#: A stage, or (stage, layer, head, position, text), where trailing parts may be left out. None
+#: means all. Layers and heads count from 0; positions and texts may also count from the end: -1 is
+#: the last. A slice takes several, or a range, which can be a dictionary's key. A position is a
+#: row: for k and v the key's, for other stages the query's. A stage without heads has None as its
+#: head, a stage after the last layer also as its layer: ("resid_mid", 1, None, 5), ("logits", None,
+#: None, 5). "mean" is the mean of the heads, which can only be read.
 Key: TypeAlias = (
     AnyStage | tuple[AnyStage, *tuple[SupportsIndex | slice | range | Literal["mean"] | None, ...]]
 )
 
 
 def bare(stage: str) -> str:
-    """The name of a stage without CROSS or ENCODER before it."""
+    """The name of a stage without a leading CROSS or ENCODER."""
     return stage.removeprefix(CROSS).removeprefix(ENCODER)
 
 
 def stage_of(key: object) -> str:
-    """The name at the begin of a key; "" if there is no text."""
+    """The stage that a key begins with; "" if it is not a text."""
     name = key[0] if isinstance(key, tuple) and key else key
     return name if isinstance(name, str) else ""
 
 
 class Place(NamedTuple):
-    """A checked key; None: all."""
+    """A checked key. None means all."""
 
     stage: AnyStage
     layer: int | None
@@ -45,8 +46,8 @@ class Place(NamedTuple):
     text: int | slice | None = None
 
     def part(self, stage: Array) -> Array:
-        """(…, H, T, D) or (…, T, C) -> a view of this head and position, of all texts; for "mean" a
-        new array.
+        """(…, H, T, D) or (…, T, C) -> a view of this head and position, for all texts; for "mean"
+        a new array.
         """
         if self.head == "mean":
             stage = stage.mean(axis=-3)
@@ -62,12 +63,12 @@ def parse(
     from_end: bool = True,
     texts: int | None = None,
 ) -> Place:
-    """Checks a key. shapes: of the known stages, (…, H, T, D) or (…, T, C). layers: a model's, as a
-    range, or the kept ones. from_end: whether a position may count from the end. texts: how many
-    there are; None: a key cannot name a text.
+    """Checks a key. shapes: name -> shape of the known stages, (…, H, T, D) or (…, T, C). layers: a
+    model's layers, as a range, or the kept ones. from_end: whether a position may count from the
+    end. texts: how many there are; None: a key cannot name a text.
 
-    Raises ValueError for an unknown stage or word and for a layer or head that the
-    stage does not have, IndexError for a number that does not exist, TypeError for no whole number.
+    Raises ValueError for an unknown stage or word, and for a layer or head if the stage has none;
+    IndexError for a number that does not exist; TypeError for what is not a whole number.
     """
     entries: tuple[Any, ...] = key if isinstance(key, tuple) and key else (key,)
     name, layer, head, position, text = (*entries, None, None, None, None)[:5]
@@ -95,7 +96,7 @@ def parse(
 
 
 def _chosen(what: str, entry: Any, count: int, from_end: bool = True) -> int | slice | None:
-    """A checked number, or slice, of `count` positions or texts."""
+    """A checked number, or slice, out of `count` positions or texts."""
     if entry is None:
         return None
     if isinstance(entry, range):
@@ -113,5 +114,5 @@ def _chosen(what: str, entry: Any, count: int, from_end: bool = True) -> int | s
 
 
 def head_name(layer: int, head: int, letter: str = "H") -> str:
-    """ "L1H0"; letter: N for a unit."""
+    """ "L1H0". letter: "N" names a unit."""
     return f"L{layer}{letter}{head}"

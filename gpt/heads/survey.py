@@ -1,5 +1,5 @@
-"""All measures of a model's heads: on the windows of a text, on synthetic texts, by ablation; at
-several steps of a training they show when each head became what it is.
+"""All measures of a model's heads: on the windows of a text, on synthetic texts, by ablation. At
+several steps of a training, they show when each head became what it is.
 
 A phase change, such as the sudden rise of induction heads (Olsson et al. 2022), is a jump of a
 measure from one step to the next.
@@ -60,23 +60,23 @@ NO_INDUCTION = (
 )
 CAVEAT = "weights show where a head looks, not what that causes"
 CURVE = "curve: all steps, from 0 to the highest value in its table"
-MOST_PATHS = 16  # that a table shows
-MOST_STEPS = 12  # columns of values over a training
-MOST_POINTS = 32  # values of a curve
-MOST_NAMED = 24  # heads of one name, one by one
-MOST_PANELS = 4  # measures of a figure, if none are chosen
+MOST_PATHS = 16  # paths to show in a table
+MOST_STEPS = 12  # columns of values in a table over a training
+MOST_POINTS = 32  # values in a curve
+MOST_NAMED = 24  # heads of one name to list one by one
+MOST_PANELS = 4  # measures in a figure, if none are chosen
 ADVICE = "give a text of at most"
-SHORTEST = 3  # characters of a text: a query with two keys, and the next character
+SHORTEST = 3  # characters in a text: a query with two keys, and the next character
 
 
 @dataclass(frozen=True, repr=False)
 class Survey(TableResult):
-    """The measures of all heads, on `windows` windows of `characters` characters.
+    """The measures of all heads, on `windows` windows of `characters` characters each.
 
     text: the name of the text. For the same text and windows, the command and Python give equal
-    surveys. kind: of a model with an encoder, which attention the heads belong to; windows are then
-    pairs, of at most `characters` characters a side. paths: the effects of heads along paths, if
-    they were asked for.
+    surveys. kind: in a model with an encoder, the attention that the heads belong to; windows are
+    then pairs with at most `characters` characters on each side. paths: the effects of heads along
+    paths, if they were asked for.
     """
 
     measures: tuple[Measure, ...]
@@ -104,12 +104,12 @@ class Survey(TableResult):
 
     @property
     def title(self) -> str:
-        """Whose heads these are."""
+        """The model, and the kind of attention that the heads belong to."""
         return f"heads of {KIND_TITLES[self.kind]}" if self.kind else "heads"
 
     @property
     def rule(self) -> str:
-        """When a head gets a name, as text."""
+        """The rule by which heads are named, as text."""
         return RULE_OF_ALL if self.kind in ("cross", "encoder") else RULE
 
     @property
@@ -119,14 +119,14 @@ class Survey(TableResult):
 
     @property
     def measured(self) -> str:
-        """The measured text, and how much of it was measured."""
+        """Which text was measured, and how much of it."""
         if self.kind:
             return f"{counted(self.windows, 'pair')} of {self.text}"
         return f"{counted(self.windows, 'window')} of {self.characters} characters of {self.text}"
 
     def shown(self, every: bool = False) -> list[Measure]:
-        """The measures that tables and figures show: all with `every`, else those in FIRST; all of
-        cross-attention and of an encoder, which have few.
+        """The measures that tables and figures show: all with `every`, else those in FIRST. For
+        cross-attention and an encoder always all, as they have few.
         """
         every = every or self.kind in ("cross", "encoder")
         return [measure for measure in self.measures if every or measure.name in FIRST]
@@ -134,9 +134,9 @@ class Survey(TableResult):
     def ranking(self, sort: str | None = None) -> list[tuple[int, int]]:
         """(layer, head) of every head, the largest of a measure first.
 
-        Without a name: sorted by the rise of the loss under ablation, if measured, else by how near
-        the head is to a named kind. Correlations count by their size. Raises ConfigError for an
-        unknown measure.
+        Without `sort`: by how much the loss rises under ablation, if measured, else by how near a
+        head is to a named kind. Correlations are sorted by absolute value. Raises ConfigError for
+        an unknown measure.
         """
         known = {m.name: m.values if m.name in EFFECTS else abs(m.values) for m in self.measures}
         if sort is not None and sort not in known:
@@ -150,9 +150,10 @@ class Survey(TableResult):
     def blocks(
         self, every: bool = False, sort: str | None = None, top: int | None = None
     ) -> list[Block]:
-        """A row for each head and one for a head of uniform attention, and what the columns mean.
+        """A row for each head and one for a uniform head, and what the columns mean.
 
-        every: all measures. sort: see `ranking`; top: only the first heads. Raises ConfigError.
+        every: show all measures. sort: see `ranking`; top: only the first heads. Raises
+        ConfigError.
         """
         chosen, named, rows = self.shown(every), self.names, list[list[Cell]]()
         shown = [each for one in chosen for each in one.every]
@@ -174,7 +175,7 @@ class Survey(TableResult):
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader of the table has to know."""
+        """What one has to know to read the table."""
         measured, hint = (
             {each.name for each in self.measures},
             "; --ablate mean measures the effect",
@@ -187,7 +188,7 @@ class Survey(TableResult):
         return remarks
 
     def records(self, sort: str | None = None) -> Records:
-        """A row for each head, sorted as `ranking` says. Raises ConfigError."""
+        """A row for each head, in the order of `ranking`. Raises ConfigError."""
         heads = self.measures[0].values.shape[1]
         order = [layer * heads + head for layer, head in self.ranking(sort)]
         columns = {name: each[order] for name, each in self.columns().items()}
@@ -203,7 +204,7 @@ class Survey(TableResult):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For programs: what was measured, and what the measures are."""
+        """What was measured, and what the measures are, for programs."""
         every = [each for measure in self.measures for each in measure.every]
         about = {each.name: {"title": each.title, "explained": each.explained} for each in every}
         return {
@@ -226,24 +227,27 @@ def survey(
     text: str = "a text",
     words: Ids | None = None,
 ) -> Survey:
-    """(n,) ids -> every measure over at most `most` windows of block_size, spread over the text.
+    """(n,) ids -> every measure over at most `most` windows of block_size, spread over the
+    text.
 
-    done: receives the share of the work that is done; text: the text's name; words: the ids of the
-    characters of words, None: all. Raises TextError if the text is too short.
+    done: receives the share of the work that is done; text: the text's name; words: the ids of
+    characters that occur in words, None: all. Raises TextError if the text is too short.
     """
     windows = spread(ids, reader.config.block_size, most)
     config = reader.config
     heads = config.n_layer * config.n_head
-    # Four matrices for each head, and a layer's measures in float64; or an ablation's forwards.
+    # Four matrices for each head, and a layer's measures in float64; or the forward passes of an
+    # ablation.
     H, ablated = config.n_head, MATRICES * cores() if ablation else 0
     matrices = max((4 * config.n_layer + 6.25) * H + 4, ablated * H)
     rows = 10 * config.n_layer * config.n_embd
     length = windows.shape[1] - 1
     require_memory("measuring", length, lambda n: 4 * n * (matrices * n + rows), ADVICE)
-    # A head's ablation takes half a forward over all windows, on average; the measures take two.
+    # On average, the ablation of a head costs half a forward pass over all windows; the measures
+    # cost two.
     work = 2.0 + (heads / 2 if ablation else 0.0)
 
-    def maps() -> Iterator[AttentionMap]:  # one at a time: all stages of a window are large
+    def maps() -> Iterator[AttentionMap]:  # one at a time, as all stages of a window are large
         for number, window in enumerate(windows):
             yield AttentionMap("", window[:-1], reader.stages(window[:-1]), ())
             done(2 * (number + 1) / len(windows) / work)
@@ -265,7 +269,7 @@ def survey(
 def loss_paths(
     reader: Reader, ids: Ids, most: int, how: Ablation, done: Callable[[float], object]
 ) -> Paths:
-    """The effects of heads along paths, on the loss over the windows of `survey`."""
+    """The effects of heads along paths on the loss over the windows that `survey` uses."""
     texts = Texts.of_windows(spread(ids, reader.config.block_size, most))
     parts = [
         Sent(reader, part.texts.ids, part.replaced, partial(losses_of, reader, part.texts))
@@ -291,10 +295,10 @@ def spread(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[Any]]:
 class Development(TableResult):
     """M measures of the H heads of L layers, at S steps of a training, on the same text.
 
-    steps (S,), ascending. names: those of the measures. values and errors (S, M, L, H): means over
-    the windows of text, and their standard errors. uniform (S, M, L, H): those of a head that
-    attends uniformly. kinds (S, L, H): the names of the heads, "" for none. surveys: the same, step
-    by step.
+    steps (S,), ascending. names: the names of the measures. values and errors (S, M, L, H): means
+    over the windows of text, and their standard errors. uniform (S, M, L, H): the values of a head
+    that attends uniformly. kinds (S, L, H): the names of the heads, "" for none. surveys: the
+    survey of each step.
     """
 
     steps: npt.NDArray[np.int64]
@@ -319,7 +323,7 @@ class Development(TableResult):
 
     @property
     def measured(self) -> str:
-        """The measured text, and how much of it was measured."""
+        """Which text was measured, and how much of it."""
         return self.last.measured
 
     @property
@@ -340,7 +344,8 @@ class Development(TableResult):
         return np.nan_to_num(spread)
 
     def named_since(self) -> npt.NDArray[np.int64]:
-        """(L, H) the first step from which on a head has the name that it has at the last step.
+        """(L, H) the first step since which a head has had the name that it has at the last
+        step.
 
         −1 for heads without a name at the last step.
         """
@@ -353,8 +358,8 @@ class Development(TableResult):
         return self.last.shown(every)
 
     def telling(self) -> list[Measure]:
-        """At most four measures: ablation, if measured, and those that name a head at some step,
-        synthetic induction last; if no head has a name, the first ones that tables show.
+        """At most four measures for a figure: ablation, if measured, and those that name a head at
+        some step, synthetic induction last. If no head has a name, the first ones that tables show.
         """
         heads = self.last.letter == "H"
         kinds = np.unique(self.kinds[self.kinds != ""]).tolist() if heads else []
@@ -365,7 +370,7 @@ class Development(TableResult):
         return [each for each in shown if not kinds or each.name in named][:MOST_PANELS]
 
     def ranking(self, sort: str) -> list[tuple[int, int]]:
-        """(layer, head) of every head, the one whose measure changed most first.
+        """(layer, head) of every head, those whose measure changed most first.
 
         Raises ConfigError for an unknown measure.
         """
@@ -376,10 +381,12 @@ class Development(TableResult):
     def blocks(
         self, every: bool = False, sort: str | None = None, top: int | None = None
     ) -> list[Block]:
-        """The names with the steps since which heads have them, and a table for each measure.
+        """The heads' names with the step since which they have them, and a table for each
+        measure.
 
-        every: all measures. sort: the order of the heads in all tables; by default, the change of
-        each table's own measure; top: only the first heads. Raises ConfigError.
+        every: show all measures. sort: the measure that orders the heads in all tables; by default,
+        each table is ordered by the change of its own measure; top: only the first heads. Raises
+        ConfigError.
         """
         steps, shown, top = self.steps, self.shown(every), top or self.last.top
         facts = [f"{len(steps)} steps, {steps[0]:,} to {steps[-1]:,}", self.measured]
@@ -401,7 +408,7 @@ class Development(TableResult):
         since, last = self.named_since(), self.kinds[-1]
         named: dict[tuple[int, str], list[str]] = {}
         for place in zip(*np.nonzero(last != ""), strict=True):
-            key = int(since[place]), str(last[place]).split(" '")[0]  # of every character
+            key = int(since[place]), str(last[place]).split(" '")[0]  # for any character
             named.setdefault(key, []).append(head_name(place[0], place[1], self.last.letter))
         return [
             f"{name} since step {step:,}: {some(heads, MOST_NAMED, ', ')}"
@@ -409,7 +416,7 @@ class Development(TableResult):
         ] or [f"no {self.last.what} has a name at the last step"]
 
     def _table(self, name: str, sort: str | None, top: int | None) -> Table:
-        """For each head its curve and its values at some steps."""
+        """For each head, its curve and its values at some steps."""
         values, place = self.of(name), self._number(name)  # (S, L, H)
         S = len(values)
         low, high = float(np.nanmin(values, initial=0)), float(np.nanmax(values, initial=0))
@@ -440,7 +447,7 @@ class Development(TableResult):
     def save(self, path: str | Path, *, every: bool = False, measures: Sequence[str] = ()) -> Path:
         """Draws measures over the steps into a .svg, .pdf or .png file; needs matplotlib.
 
-        measures: their names; by default those of `telling`. every: all measures. Raises
+        measures: their names; by default those of `telling`. every: draw all measures. Raises
         ConfigError for another ending and for an unknown measure, StorageError.
         """
         if self.last.letter != "H":
@@ -457,21 +464,21 @@ class Development(TableResult):
 
 
 def sorted_places(values: Array) -> list[tuple[int, int]]:
-    """(layer, head) of (L, H) values, the largest first."""
+    """(layer, head) of (L, H) values, those with the largest values first."""
     order = np.argsort(-values, axis=None, kind="stable")
     return [divmod(place, values.shape[1]) for place in order.tolist()]
 
 
 def evenly(count: int, most: int) -> list[int]:
-    """At most `most` of the numbers 0 … count − 1, evenly spread, with the last and, if they are
-    several, the first.
+    """At most `most` of the numbers 0 … count − 1, evenly spread; the last is always there and, if
+    there are several, the first.
     """
     downward = np.linspace(count - 1, 0, min(count, most)).round().astype(int)
     return downward[::-1].tolist()  # type: ignore[no-any-return]
 
 
 def development(steps: Sequence[int], surveys: Iterable[Survey]) -> Development:
-    """The surveys of one text at ascending steps, side by side."""
+    """The development of the surveys of one text at ascending steps."""
     every = tuple(surveys)
 
     def stacked(name: str) -> npt.NDArray[Any]:

@@ -45,10 +45,10 @@ from gpt.reading.sampler import before_all
 from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary
 from gpt.words import counted
 
-MOST_SOURCES = 3  # characters that a row of the table names
-WINDOWS = 32  # of the text over which heads have their mean outputs
+MOST_SOURCES = 3  # characters to name in a row of the table
+WINDOWS = 32  # windows of the text over which heads have their mean outputs
 SUMS = ("head", "ffn")  # parts that are sums themselves
-TOLERANCE = 1e-5  # of logarithms of probabilities that are computed in float32
+TOLERANCE = 1e-5  # for logarithms of probabilities that are computed in float32
 KINDS = {"embedding": "embedding", "ffn": "feed-forward", "ffn_bias": "feed-forward bias"}
 
 
@@ -57,14 +57,15 @@ class Why(TableResult):
     """What each of P parts adds to a character's logit, or to the difference of two logits.
 
     parts: in the order of computation. values: (P,), computed in float64; they sum to `logit`.
-    sources: of each part of the kinds "head" and "ffn", (S,) what each character that the head
-    attends to adds, or (U,) what each unit adds; they sum to the part. scale: what the last norm
-    divides by; it is held. None with post_norm. characters: the K = 1 or 2 that are compared.
-    probabilities: (K,), as the model predicts them. counting: (K,) natural logarithms of counting's
-    probabilities, and weights: (2,), the powers of the GPT's and of counting's probabilities; None
-    without counting. same: minus the logarithm of the sum over all characters. text: what the model
-    has read; source: its source, for a model with an encoder. checks: of the sums. paths: the
-    effects of heads along paths, if they were asked for.
+    sources: for each part of the kinds "head" and "ffn", (S,) what each character that the head
+    attends to adds, or (U,) what each unit adds; they sum to the part. scale: the number by which
+    the last norm divides, which is held; None with post_norm. characters: the K = 1 or 2 characters
+    that are compared. probabilities: (K,), as the model predicts them. counting: (K,) natural
+    logarithms of counting's probabilities, and weights: (2,), the powers of the GPT's and of
+    counting's probabilities; None without counting. same: minus the logarithm of the sum over all
+    characters. text: what the model has read; source: its source, for a model with an encoder.
+    checks: whether the sums are right. paths: the effects of heads along paths, if they were asked
+    for.
     """
 
     parts: tuple[Part, ...]
@@ -92,7 +93,7 @@ class Why(TableResult):
         return " − ".join(f"logit of '{label(each)}'" for each in self.characters)
 
     def blocks(self, most: int = 16) -> list[Block]:
-        """The `most` parts that add or take away most, their sum, and with counting its share."""
+        """The `most` parts that add or subtract most, their sum, and with counting what it adds."""
         order = np.argsort(-np.abs(self.values), kind="stable")
         shown, rest = order[:most].tolist(), order[most:]
         rows = [self._row(part) for part in shown]
@@ -125,7 +126,7 @@ class Why(TableResult):
         return [f"'{label(character)}' {number(chance, 3)}" for character, chance in each]
 
     def _row(self, part: int) -> list[Cell]:
-        """A part, what it adds, and the characters or units that give most of it."""
+        """A row: a part, what it adds, and the characters or units that add most of it."""
         share = float(np.abs(self.values[part]) / max(np.abs(self.values).max(), 1e-300))
         adds = Cell(signed(self.values[part]), share)
         sums = [n for n, each in enumerate(self.parts) if each.kind in SUMS]
@@ -141,11 +142,13 @@ class Why(TableResult):
         return [Cell(name_of_part(self.parts[part])), adds, sources]
 
     def _read(self, part: Part) -> Symbols:
-        """The characters that a head attends to."""
+        """The characters that a head can attend to."""
         return self.source if part.attention == "cross" else self.text
 
     def _mixed(self) -> list[Block]:
-        """How logit and counting give the logarithm of the probability, or of the ratio of two."""
+        """How the logit and counting give the logarithm of a probability, or of the ratio of
+        two.
+        """
         if self.weights is None or self.counting is None:
             return []
         gpt, weight = self.weights.tolist()
@@ -163,8 +166,8 @@ class Why(TableResult):
         return [Table([Column("with counting", left=True), Column("adds")], [*rows, total])]
 
     def records(self) -> Records:
-        """A row for each part, or for each character that a head attends to: `adds` sums to the
-        logit.
+        """A row for each part, or for each character that a head attends to: the numbers in `adds`
+        sum to the logit.
         """
         columns: dict[str, list[Any]] = {
             name: [] for name in (*Part._fields, "position", "character", "adds")
@@ -201,8 +204,8 @@ def why(
     usual: Callable[[], tuple[Ids, str]] | None = None,
     done: Callable[[float], object] = lambda share: None,
 ) -> Why:
-    """What each part adds to the next character's logit; see TrainedGPT.why, whose errors it
-    raises. usual: gives the text over which heads have their mean outputs, and its name.
+    """What each part adds to the next character's logit; see TrainedGPT.why, which raises the same
+    errors. usual: returns the text over which heads have their mean outputs, and its name.
     """
     source, ids = _ids_of(reader, vocabulary, text, config.truncate)
     exact, memory, known = reader.in_float64(), None, None
@@ -256,7 +259,7 @@ def _paths(
     usual: Callable[[], tuple[Ids, str]] | None,
     done: Callable[[float], object],
 ) -> Paths:
-    """The effects of paths on the logit, or the difference, after the last character."""
+    """The effects of paths on the logit after the last character, or on the difference of two."""
     require_decoder_only(exact.config, "paths")
     H, D = exact.config.n_head, exact.config.head_size
     means: Array = np.zeros((exact.config.n_layer, H, D))
@@ -276,7 +279,7 @@ def _paths(
 def _ids_of(
     reader: Reader, vocabulary: Vocabulary, text: str, truncate: bool
 ) -> tuple[Ids | None, Ids]:
-    """The ids of the source, of a model with an encoder, and of the text that is continued. Raises
+    """The ids of the source, for a model with an encoder, and of the text to continue. Raises
     TextError, ConfigError.
     """
     if reader.encoder:
@@ -307,7 +310,7 @@ def _asked(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[in
 
 
 def _difference(values: Array) -> Array:
-    """(K, …) -> (…): the first row, less the second one if there is one."""
+    """(K, …) -> (…): the first row, minus the second one if there is one."""
     found: Array = values[0] - values[1] if len(values) > 1 else values[0]
     return found
 
