@@ -1,1 +1,1 @@
-"""What Python and the commands ask of gptx: opens models, evaluates texts, lists runs."""
+"""What both Python and the commands call: opens models, evaluates texts, lists runs."""

@@ -1,6 +1,6 @@
-"""What `gptx eval` and `run.eval` do, and `sample --novelty` and `run.novelty`: how well a model
-predicts a text, beside counting or another model; how much of it the model has learned; what a text
-copies.
+"""What `gptx eval` and `run.eval`, and `sample --novelty` and `run.novelty` compute: how well a
+model predicts a text, compared with counting or another model; how much of it the model has
+learned; what a text copies.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from gpt.vocabulary import Ids
 
 Found = TypeVar("Found")
-MOST_SHOWN = 10_000  # characters of the validation split whose surprisals are computed
-MOST_SCORED = 1_000_000  # characters of a longer split that are scored
-MOST_PAIRS = 10_000  # lines of a longer split of pairs that are scored
+MOST_SHOWN = 10_000  # characters of the validation split with surprisals
+MOST_SCORED = 1_000_000  # characters to score in a longer split
+MOST_PAIRS = 10_000  # lines to score in a longer split of pairs
 
 
 class Model(Protocol):
-    """What an evaluation asks of a TrainedGPT."""
+    """What an evaluation needs of a TrainedGPT."""
 
     name: str
     config: ModelConfig
@@ -66,13 +66,14 @@ class Model(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(TableResult):
-    """How well a model predicts the text that is called `name`.
+    """How well a model predicts the text named `name`.
 
-    score: the loss, whose nats, bits and perplexity this result has, too. pairs: for pairs, also
-    what the model writes. paired: with another model, the losses of both and the interval of their
-    difference; for pairs, what both write. surprisals: those of each character, with `chars`.
-    facts: what programs get to know about the text and the models. every: whether the caller asked
-    for each pair. counting: the comparison with counts of n-grams, in words.
+    score: the loss; its nats, bits and perplexity are attributes of this result, too. pairs: for
+    pairs, also what the model writes. paired: the losses of this model and another one, and the
+    interval of their difference; for pairs, what both write. surprisals: the surprisal of each
+    character, with `chars`. facts: what programs get to know about the text and the models. every:
+    whether the caller asked for each pair. counting: the comparison with counts of n-grams, as
+    text.
     """
 
     name: str
@@ -103,8 +104,8 @@ class Evaluation(TableResult):
         return self.score.perplexity
 
     def blocks(self, most: int = WORST) -> list[Block]:
-        """The text or its pairs, the `most` worst of these, and the loss beside what there is to
-        compare it with.
+        """The text or its pairs, the `most` worst of them, and the loss with all that it is
+        compared with.
         """
         more = {"in context": self._in_context, "to beat": self.counting}
         if self.pairs is not None:
@@ -117,13 +118,13 @@ class Evaluation(TableResult):
 
     @property
     def _in_context(self) -> str:
-        """The mean surprisal, if it differs from the loss in training's windows."""
+        """The mean surprisal, if it differs from the loss over the windows of training."""
         if self.surprisals is None or self.surprisals.score.loss == self.score.loss:
             return ""
         return f"{self.surprisals.score.loss} (half a window of context or more)"
 
     def records(self, most: int = WORST) -> Records:
-        """A row for each character or pair, if these were asked for; else for the `most` worst
+        """A row for each character or pair, if the caller asked for all; else for the `most` worst
         pairs.
         """
         found = Records()
@@ -135,7 +136,7 @@ class Evaluation(TableResult):
 
 
 def _extended(block: Block, name: str, more: Mapping[str, str]) -> Block:
-    """A block of a result with the name of the text, and more facts."""
+    """A block of a result, with the text's name and further facts added."""
     match block:
         case Title(_, facts):
             return Title(name, facts)
@@ -146,11 +147,11 @@ def _extended(block: Block, name: str, more: Mapping[str, str]) -> Block:
 
 @dataclass(frozen=True)
 class Scorer:
-    """Evaluates texts with one model, beside another one if there is `against`.
+    """Evaluates texts with one model and, if `against` is given, with another one.
 
-    unknown: characters that a model does not know; see TrainedGPT.sample. data: the folder of the
-    encoded corpora. note: receives notes and warnings. Raises ConfigError for options that exclude
-    each other, TextError if `baseline` cannot read the corpus.
+    unknown: what to do with characters that a model does not know; see TrainedGPT.sample. data: the
+    folder of the encoded corpora. note: receives notes and warnings. Raises ConfigError for options
+    that exclude each other, TextError if `baseline` cannot read the corpus.
     """
 
     run: Model
@@ -168,7 +169,7 @@ class Scorer:
         require(not (self.options.baseline and self.of_pairs), "baseline", "not for pairs")
         if self.against is not None:
             self._require_comparable(self.against)
-        _ = self._counted  # raises, before the first text
+        _ = self._counted  # raises errors before the first text
 
     def _require_comparable(self, other: Model) -> None:
         """Raises ConfigError if the other model cannot read the texts."""
@@ -190,12 +191,12 @@ class Scorer:
 
     @property
     def of_pairs(self) -> bool:
-        """Whether the texts have pairs."""
+        """Whether the texts consist of pairs."""
         return self.options.pairs or self.run.config.encoder_layers > 0
 
     @cached_property
     def _counted(self) -> Ids | None:
-        """The training text, if its n-grams are counted. Raises TextError."""
+        """The training text, if its n-grams are to be counted. Raises TextError."""
         if not self.options.baseline:
             return None
         train, _ = self._splits("`baseline`")
@@ -205,7 +206,9 @@ class Scorer:
         return train
 
     def text(self, text: str, name: str = "the text", file: str | None = None) -> Evaluation:
-        """Evaluates a text. name: what it is called; file: for programs. Raises TextError."""
+        """Evaluates a text. name: its name for the user; file: its name for programs. Raises
+        TextError.
+        """
         text = pairs_of_table(text) if self.of_pairs else text
         found = self._known(self.run, text, name)
         facts = {"file": file, "split": None, **changes(found)}
@@ -246,8 +249,9 @@ class Scorer:
         return self._evaluated(text, name, facts, baseline=manifest.baseline if manifest else None)
 
     def _known(self, saved: Model, text: str, name: str) -> Reading:
-        """The text as a model reads it; says what it reads for what. Raises TextError for an
-        unknown character, but not of pairs, as an error that follows names the line.
+        """The text as a model reads it; a note says what the model reads in place of unknown
+        characters. Raises TextError for an unknown character; for pairs a later error does, which
+        names the line.
         """
         found = saved.vocabulary.read(text, self.unknown)
         if not self.of_pairs:
@@ -257,8 +261,8 @@ class Scorer:
         return found
 
     def _learned(self, text: str, name: str) -> dict[str, Any]:
-        """How much of a text the model has learned, from 0 to 1 (learned), and whether it is half
-        or more (trained_on). Warns of both models.
+        """How much of a text the model has learned, from 0 to 1 (learned), and whether that is half
+        or more (trained_on). Warns if so, for both models.
         """
 
         def learned(by: Model) -> float:
@@ -292,8 +296,8 @@ class Scorer:
         places: npt.NDArray[Any] | None = None,
         baseline: Baseline | None = None,
     ) -> Evaluation:
-        """Evaluates a text. places: where in its file each character stands. baseline: counting's
-        loss on this text.
+        """Evaluates a text. places: the position of each character in its file. baseline:
+        counting's loss on this text.
         """
         facts, model = {"scored": name, **facts}, self.run
         if self.of_pairs:
@@ -324,7 +328,7 @@ class Scorer:
         return Evaluation(name, found, facts, scores, None, surprisals, every, counting)
 
     def _compared(self, other: Model, text: str, name: str, facts: dict[str, Any]) -> Evaluation:
-        """How another model predicts a text, beside this one."""
+        """How another model predicts a text, compared with this one."""
         label = f"{name} for {other.name}"
         if self.of_pairs:
             mine = score_pairs(self.run.reader, self.run.vocabulary, text, facts["beam"])
@@ -356,7 +360,7 @@ def _part_of(name: str, share: float) -> str:
 
 
 def changes(found: Reading) -> dict[str, Any]:
-    """For programs: what a model reads for what, how many characters it leaves out, and which."""
+    """For programs: which characters a model replaces, how many it leaves out, and which."""
     which = sorted({*found.left_out})
     joint = " " * any(len(each) > 1 for each in which)  # between symbols
     left_out = {"characters": len(found.left_out), "which": joint.join(which)}
@@ -371,8 +375,8 @@ def find_copies(
     find: Callable[..., list[Found]],
     **options: int,
 ) -> list[Found]:
-    """What novelty.novelty or .sources finds; see TrainedGPT. note: receives a note if only a part
-    of the corpus is searched.
+    """The results of novelty.novelty or .sources for these texts; see TrainedGPT. note: receives a
+    note if only a part of the corpus is searched.
     """
     require_texts("texts", texts)
     advice = "; give its run with `run`"

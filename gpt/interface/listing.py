@@ -1,4 +1,4 @@
-"""The runs of a folder as a table from which each can be opened: `gpt.runs`."""
+"""The runs of a folder as a table from which each run can be opened: `gpt.runs`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpt.words import measured_on
 
 @dataclass(frozen=True)
 class SavedRun(Run, Shown):
-    """A run as it was when the list was made. manifest: of its newest checkpoint."""
+    """A run as it was when the list was made. manifest: the one of its newest checkpoint."""
 
     manifest: Manifest
 
@@ -43,8 +43,8 @@ class SavedRun(Run, Shown):
 
     @property
     def loss(self) -> float | None:
-        """The best step's validation loss, nats per character, on the largest part of the split
-        that was measured; None if nothing was evaluated.
+        """The best step's validation loss, in nats per character, on the largest part of the split
+        on which it was measured; None if nothing was evaluated.
         """
         return self.manifest.shown_loss[0]
 
@@ -74,10 +74,12 @@ class Runs(RunTable):
         return (SavedRun(run.path, manifest) for run, manifest in self.rows)
 
     def compare(self, *names: str, each: bool = False) -> Comparison:
-        """These runs side by side: what differs, losses, seeds of one recipe as one row.
+        """Compares these runs: what differs, and losses; runs of one recipe with different seeds
+        are one row.
 
-        names: of runs, or patterns such as "lr-*"; none: all runs. each: a row for each run. Raises
-        KeyError for a name or pattern without a run, ValueError if there are no runs.
+        names: of runs, or patterns such as "lr-*"; none: all runs. each: whether every run has a
+        row of its own. Raises KeyError for a name or pattern without a run, ValueError if there are
+        no runs.
         """
         chosen = [row for name in names for row in self._matching(name)] if names else self.rows
         if not chosen:
@@ -113,9 +115,10 @@ class Runs(RunTable):
 
 @checks_arguments
 def runs(checkpoints: str | Path = "checkpoints") -> Runs:
-    """The runs of a folder, as `gptx runs` lists them: a sequence that names can index.
+    """Lists the runs of a folder, as `gptx runs` does; returns a sequence that names can index,
+    too.
 
-    Leaves out runs whose newest checkpoint is damaged, and logs a warning for each. Raises
+    Runs whose newest checkpoint is damaged are left out, and a warning is logged for each.
     CheckpointError if there is no run.
     """
     found = all_runs(Path(checkpoints))

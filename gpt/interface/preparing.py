@@ -1,7 +1,7 @@
-"""A training from its options to its first step: reads the corpus, plans the run, then locks it.
+"""Prepares a training up to its first step: reads the corpus, plans the run, then locks it.
 
-`gptx train` and `gpt.train` begin and resume runs here. Prints nothing: the caller shows the plan
-and the events. Imports torch only when the corpus is read and its n-grams are being counted.
+`gptx train` and `gpt.train` start and resume runs here. Prints nothing: the caller shows the plan
+and the events. Torch is imported only while a thread counts n-grams.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ ANOTHER_TEXT = (
     "; restore it, or train a new run on another text, from this one's weights: `init_from`"
 )
 
-#: Shows the progress of work with this name.
+#: A context that shows the progress of work with this name.
 Working = Callable[[str], AbstractContextManager[Progress]]
 
 
 def silently(what: str) -> AbstractContextManager[Progress]:
-    """A Working that shows nothing."""
+    """A Working context that shows nothing."""
     return nullcontext(no_progress)
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The texts of a corpus by their names; "-" is `pipe`, none is the default text. stem: what the
-    name of a run begins with; empty: the corpus's name.
+    """The texts of a corpus by their names; "-" is `pipe`, no names mean the default text. stem:
+    how the name of a run begins; empty: with the corpus's name.
     """
 
     names: Sequence[str] = ()
@@ -78,11 +78,11 @@ class Texts:
 
 @dataclass(frozen=True)
 class Choices:
-    """What a new run is asked for, with what follows from its corpus and from the model it starts
-    with.
+    """The options of a new run: those given, and those that follow from its corpus and from the
+    model that it starts with.
 
-    given: options of ModelConfig and TrainConfig. recipe: those of them that a known corpus has
-    set. pairs: whether the texts are read as pairs.
+    given: options of ModelConfig and TrainConfig. recipe: the ones among them that a known corpus
+    has set. pairs: whether the texts are read as pairs.
     """
 
     preset: Preset
@@ -103,9 +103,9 @@ def choose_options(
     names: Sequence[str],
     warm: WarmStart | None = None,
 ) -> Choices:
-    """The options of a new run. names: of its texts. A known corpus sets its own options, but with
-    a preset only its split. Raises ConfigError, and CheckpointError if corpus and model do not suit
-    each other.
+    """Chooses the options of a new run. names: the names of its texts. A known corpus sets its own
+    options, but only its split if a preset is given. Raises ConfigError, and CheckpointError if the
+    corpus and the model to start with do not fit together.
     """
     recipe = {**recipe_of(names)}
     if options.preset:
@@ -121,8 +121,8 @@ def choose_options(
 
 @dataclass(frozen=True)
 class Start:
-    """A planned training before its first step. trainer: makes the model and the optimizer; with
-    `shard`, the ranks share the weights.
+    """A planned training before its first step. trainer: a function that makes the model and the
+    optimizer; with `shard`, the ranks share the weights.
 
     recipe: options that a known corpus has set.
     """
@@ -143,13 +143,13 @@ def begin_run(
     *,
     dry: bool = False,
 ) -> Iterator[Start]:
-    """Reads the texts and plans a new run, then makes and locks its folder, which is removed if
-    nothing was saved in it.
+    """Reads the texts and plans a new run, then makes and locks its folder. The folder is removed
+    if nothing was saved in it.
 
     given: options of ModelConfig and TrainConfig. recorded: what the config.toml that this run
-    repeats records of its run, see RECORDED. dry: makes no folder. Several ranks have joined
-    before. Raises ConfigError, TextError, StorageError, OutOfMemory, and CheckpointError for a
-    model to start with that cannot be used.
+    repeats says about its own run, see RECORDED. dry: makes no folder. Several ranks have joined
+    before. Raises ConfigError, TextError, StorageError, OutOfMemory, and CheckpointError for an
+    unusable model to start with.
     """
     began = time.perf_counter()
     check_tracker(options.log)
@@ -165,7 +165,7 @@ def begin_run(
     corpus = _read(options, texts, working, read)
     if choices.pairs:
         corpus = learn_sides(corpus, known)
-    ahead = _count_ahead(corpus, choices, device, warm)  # torch is imported meanwhile
+    ahead = _count_ahead(corpus, choices, device, warm)  # torch is imported at the same time
     from gpt.training.plan import Machine, make_plan
 
     baseline = ahead.baseline.result()  # before the machine's speed is measured
@@ -187,7 +187,7 @@ def begin_run(
             unlocked.callback(discard_if_empty, folder)
             ranks.mark(folder)
             names = [printable(name) for name in texts.names] or None
-            # the step that was read: the best step of its run may be another one tomorrow
+            # the step that was read, because tomorrow another step may be the run's best
             source = {"corpus": names, "init_from": warm and printable(warm.place)}
             here = {name: plan.environment[name] for name in RECORDED}
             folder.write("config.toml", to_toml({**source, **plan.settings(), **here}))
@@ -197,7 +197,7 @@ def begin_run(
 
 
 def _differences(plan: Plan, recorded: Mapping[str, Any]) -> Iterator[str]:
-    """Warnings of what a repeated run had, and this machine has otherwise."""
+    """Warnings for what the repeated run had and this machine has not."""
     for name, value in recorded.items():
         here = plan.environment[name]
         if value != here and (name != "threads" or plan.device == "cpu"):
@@ -215,7 +215,7 @@ def resume_run(
     texts: Texts,
     working: Working = silently,
 ) -> Iterator[Start]:
-    """Locks a run, and plans the rest of it from its newest whole checkpoint on.
+    """Locks a run, and plans the rest of it from its newest undamaged checkpoint on.
 
     The arguments are those of begin_run. Raises CheckpointError, ConfigError, TextError,
     RunInUseError, OutOfMemory.
@@ -256,11 +256,12 @@ def resume_run(
 
 
 def recorded(trainer: Trainer) -> Iterator[Event]:
-    """Trains, and records with each checkpoint a changed plan and a text of the model in the run.
+    """Trains. With each checkpoint, records in the run a changed plan and a sample of the
+    model.
 
-    Raises as Trainer.events.
+    Raises what Trainer.events raises.
     """
-    planned = trainer.config if trainer.manifest.step == 0 else None  # of a resumed run: unknown
+    planned = trainer.config if trainer.manifest.step == 0 else None  # for a resumed run, not known
     with closing(trainer.records):
         for event in trainer.events():
             yield event
@@ -275,7 +276,7 @@ def recorded(trainer: Trainer) -> Iterator[Event]:
 def _read(
     options: RunConfig, texts: Texts, working: Working, read: Callable[..., Corpus]
 ) -> Corpus:
-    """Calls `read` for the corpus on the first rank; the others open it in `data`."""
+    """Calls `read` to read the corpus on the first rank; the other ranks open it in `data`."""
 
     def follow(message: tuple[dict[str, Any], dict[str, Any]]) -> Corpus:
         identity = parsed(CorpusId, message[0], "corpus")
@@ -305,7 +306,7 @@ def _warm_start(options: RunConfig) -> WarmStart | None:
 def _count_ahead(
     corpus: Corpus, choices: Choices, device: str, warm: WarmStart | None
 ) -> CountedAhead:
-    """Begins to count. Raises ConfigError, TextError."""
+    """Starts counting. Raises ConfigError, TextError."""
     size, pairs = len(corpus.vocabulary), choices.pairs
     values = presets.changed(presets.preset(choices.preset, device, pairs), choices.given)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
@@ -336,7 +337,7 @@ def _trainer(
 
 
 def _record_plan(run: Run, config: TrainConfig) -> None:
-    """Writes the options, which the trainer or a resume has changed, to config.toml."""
+    """Writes the options that the trainer or `resume` has changed to config.toml."""
     path = run.path / "config.toml"
     if os.path.isfile(path):
         text = files.read(path, CONFIG_LIMIT).decode("utf-8", "replace")
@@ -348,12 +349,14 @@ def _record_plan(run: Run, config: TrainConfig) -> None:
 
 
 def _sampled(run: Run, checkpoint: Checkpoint) -> Sampled:
-    """A text that the model generates now. Opening the checkpoint checks the file just saved."""
+    """A text that the model generates now. To do so, it opens, and so checks, the checkpoint just
+    saved.
+    """
     from gpt.interface.trained import TrainedGPT
     from gpt.reading.targets import some_targets
 
     model = TrainedGPT(checkpoint.model())
-    release()  # what the check took
+    release()  # frees what the check took
     if model.has_encoder:
         text = some_targets(model.reader, model.vocabulary, model.stored.excerpt)
     else:

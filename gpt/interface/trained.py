@@ -1,6 +1,6 @@
-"""A trained GPT with its vocabulary: what Python and the commands ask of a model.
+"""A trained GPT with its vocabulary: what Python and the commands call on a model.
 
-Its methods call functions of the rooms below, and import these when they are first used, so that a
+Its methods call functions of the layers below. These are imported at their first use, so that a
 model opens fast.
 """
 
@@ -87,16 +87,18 @@ PUBLIC = (
 
 
 class NoRunError(CheckpointError, AttributeError):
-    """A model file is not in a run. An AttributeError, too, so that `hasattr` is False."""
+    """A model file is not in a run. It is an AttributeError, too, so that `hasattr` returns
+    False.
+    """
 
 
 class TrainedGPT(Shown):
-    """One checkpoint's model. It is checked with its probe when it first computes: a model that
-    does not compute the logits that torch had at saving raises CheckpointError, always.
+    """One checkpoint's model. When it first computes, its probe is checked: a model that does not
+    compute the logits that torch computed when it was saved always raises CheckpointError.
 
-    checkpoint: None for a model file without its run. name: None for the run's, or the file's.
-    device: what computes; None: it was not chosen, and the CPU computes. open_device: puts the
-    model on that device.
+    checkpoint: None for a model file without its run. name: None: the run's or the file's name.
+    device: what computes; None: not chosen, so the CPU computes. open_device: puts the model on
+    that device.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class TrainedGPT(Shown):
         return TrainedGPT(self.stored, open_device, self.checkpoint, self.name, device)
 
     def prove(self) -> TrainedGPT:
-        """The model itself, once it is proven. Raises CheckpointError."""
+        """Checks the probe, unless that was done, and returns the model. Raises CheckpointError."""
         _ = self.proof
         return self
 
@@ -139,7 +141,9 @@ class TrainedGPT(Shown):
 
     @property
     def proof(self) -> Check:
-        """The largest difference from torch's logits at saving, and its bound."""
+        """The largest difference from the logits that torch computed when the model was saved, and
+        its bound.
+        """
         return self._proven[1]
 
     def __repr__(self) -> str:
@@ -151,17 +155,17 @@ class TrainedGPT(Shown):
         )
 
     def __dir__(self) -> list[str]:
-        """What a user calls; the other names are for commands and views."""
+        """The names that a user needs; the others are for commands and views."""
         return [*PUBLIC]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies open the same verified content again: they share no decoder."""
+        """A copy opens the same verified content again, so copies share no decoder."""
         given = self.stored, self._open_device, self.checkpoint, self.name, self.device
         return TrainedGPT, given
 
     def blocks(self) -> list[Block]:
-        """What the model is, what it was trained on, how good it is, and that its numbers are
-        right.
+        """What the model is, what it was trained on, how good it is, and that it computes the right
+        numbers.
         """
         from gpt.storage.overview import model_blocks
 
@@ -169,13 +173,13 @@ class TrainedGPT(Shown):
 
     @property
     def title(self) -> str:
-        """Name and step."""
+        """The name and the step."""
         return f"{self.name} step {self.stored.step:,}"
 
     @property
     def origin(self) -> dict[str, Any]:
         """The checkpoint that a result came from, for programs (see StoredModel.origin), and the
-        device that has computed so far: "cpu" also if another one has failed.
+        device that has computed so far, which is "cpu" also if another device failed.
         """
         origin = self.stored.origin | {"run": self.name}
         if self.device is None:
@@ -214,7 +218,7 @@ class TrainedGPT(Shown):
 
     @property
     def steps(self) -> list[int]:
-        """The steps that are on the disk now, oldest first. `at` opens one."""
+        """The steps that are on the disk now, oldest first. `at` opens a step."""
         return Run(self.path).steps()
 
     @property
@@ -251,7 +255,7 @@ class TrainedGPT(Shown):
 
     @cached_property
     def decoders(self) -> Decoders:
-        """numpy's decoder with a KV cache, or a device's with numpy's as fallback."""
+        """The decoders: numpy's with a KV cache, or a device's with numpy's as fallback."""
         from gpt.reading.decode import ParallelDecoder
         from gpt.reading.sampler import Decoders
 
@@ -295,16 +299,17 @@ class TrainedGPT(Shown):
         unknown: Unknown = "fold",
         **options: Unpack[SampleOptions],
     ) -> str | list[str]:
-        """The prompt with its continuation; for n > 1 a list of n such texts, as `gptx sample -n`.
+        """Continues the prompt; returns the whole text, or for n > 1 a list of n texts, as `gptx
+        sample -n` does.
 
-        For a model with an encoder: the target of a source, without it; temperature is 0 unless it
-        is given, and length the context's.
+        For a model with an encoder: writes the target of a source and returns it without the
+        source. The temperature is 0 unless it is given, and the length that of the context.
 
         The text ends before the first of the texts in `stop`. unknown: "fold" reads characters that
-        the model does not know as known ones that mean the same, "skip" also leaves out the others,
-        "error" does neither; a note is logged. Raises TextError for such a character, ConfigError
-        for an option out of range, TypeError for an unknown option, OutOfMemory for texts that this
-        machine has no room for.
+        the model does not know as known ones with the same meaning, "skip" also leaves out the
+        others, "error" does neither; notes are logged. Raises TextError for a character that is
+        still unknown, ConfigError for an option out of range, TypeError for an unknown option,
+        OutOfMemory for texts that do not fit this machine's memory.
         """
         if self.has_encoder:
             require(not stop, "stop", "a target ends by itself; leave `stop` out")
@@ -336,9 +341,9 @@ class TrainedGPT(Shown):
     ) -> Samples:
         """The new text of each of config.n samples, step by step; see sampler.Samples.
 
-        Raises TextError, OutOfMemory for more samples than this machine has room for, ConfigError
-        for a model with an encoder, and for `stop` TypeError if it is one text and ValueError if
-        one of its texts is empty.
+        Raises TextError; OutOfMemory for more samples than fit this machine's memory; ConfigError
+        for a model with an encoder; for `stop`, TypeError if it is one text and ValueError if one
+        of its texts is empty.
         """
         from gpt.reading.decode import require_memory
         from gpt.reading.sampler import Samples
@@ -358,7 +363,8 @@ class TrainedGPT(Shown):
     def answers(
         self, sources: Sequence[str], *, beam: int = 1, unknown: Unknown = "fold"
     ) -> list[str]:
-        """The likeliest target of each source: the best of a beam search, greedy with a beam of 1.
+        """The likeliest target of each source: the best one of a beam search; a beam of 1 is
+        greedy.
 
         Raises TextError with the number of a source that is empty, has a TAB or an unknown
         character or does not fit the context, ConfigError for a beam that is less than 1.
@@ -375,9 +381,10 @@ class TrainedGPT(Shown):
         unknown: Unknown = "fold",
         **options: Unpack[AttnOptions],
     ) -> AttentionMap:
-        """Every stage of every head for the text; None: for the `example`, which a note quotes.
+        """Computes every stage of every head for the text; None: the `example`, which a note
+        quotes.
 
-        For a model with an encoder: text is "source TAB target", or a source, whose target the
+        For a model with an encoder, the text is "source TAB target", or a source, whose target the
         model writes. Raises TextError for an empty or too long text and for unknown characters,
         ConfigError for a kind of attention that the model does not have and for `truncate` with an
         encoder.
@@ -398,7 +405,7 @@ class TrainedGPT(Shown):
         **options: Unpack[ShapingOptions],
     ) -> NextCharacter:
         """The distribution of the next character, before and after temperature and filters. text:
-        None for the `example`, which a note quotes.
+        None: the `example`, which a note quotes.
 
         For a model with an encoder: the target's next character. The text is "source TAB target so
         far"; without a TAB, the target's first character is next.
@@ -422,9 +429,10 @@ class TrainedGPT(Shown):
     ) -> Why:
         """What the embedding, each head, each feed-forward layer and each bias add to the logit of
         the next character, in float64; the sum is exact. With counting, also what counting adds.
-        With `paths`, the effects of heads along single paths; done: called with the share of these.
+        With `paths`, also the effects of heads along single paths; done: is called with the share
+        of these that is done.
 
-        For a model with an encoder: text as for `next`. Raises TextError for a text that is longer
+        For a model with an encoder: text as in `next`. Raises TextError for a text that is longer
         than the context and for a character that the model does not know, ConfigError if `char` or
         `against` is not one character, and for `truncate` and `paths` with an encoder.
         """
@@ -438,8 +446,8 @@ class TrainedGPT(Shown):
     def explain(
         self, text: str | None = None, layer: int = 0, head: int = 0, *, unknown: Unknown = "fold"
     ) -> Lesson:
-        """How the model computes the text's next character, through one head; a table a stage.
-        text: None for the `example`, which a note quotes.
+        """Explains how the model computes the text's next character through one head, with a table
+        for each stage. text: None: the `example`, which a note quotes.
 
         Raises ConfigError for a layer or head that does not exist and for a model with an encoder,
         TextError for an empty or too long text and for unknown characters.
@@ -452,10 +460,10 @@ class TrainedGPT(Shown):
         return walk(self.reader, attention, self.vocabulary, layer, head)
 
     def measures(self, text: AttentionMap | str | None = None) -> list[Measure]:
-        """Each head's measures, (L, H) values each, on a text, or on that of an attention map; on
-        the `example` without one.
+        """Each head's measures, (L, H) values each, on a text or on an attention map's text; None:
+        on the `example`.
 
-        Raises TextError as `attn`.
+        Raises TextError, like `attn`.
         """
         found = self._map(text)
         if found.source:
@@ -475,8 +483,8 @@ class TrainedGPT(Shown):
         distance: int = 1,
         chars: str | None = None,
     ) -> Circuit:
-        """Which character a head looks for ("qk") `distance` before it, or which one it then writes
-        ("ov"): a table of the V characters of `chars`, None: of all that the model knows.
+        """Which character a head looks for ("qk") `distance` characters back, or which one it then
+        writes ("ov"): a table of the V characters in `chars`; None: of all that the model knows.
 
         Raises ConfigError for a layer, head or distance that does not exist and for a model with an
         encoder, TextError for no character and for unknown ones.
@@ -493,12 +501,12 @@ class TrainedGPT(Shown):
         return circuit(self.reader, of, *chosen)
 
     def lens(self, text: AttentionMap | str | None = None, most: int = 8) -> Lens:
-        """The `most` likeliest next characters at every depth and position of a text, or of an
-        attention map's text, or without one of the `example`; for a model with an encoder, those of
-        the target.
+        """The `most` likeliest next characters at every depth and position of a text or of an
+        attention map's text; None: of the `example`. For a model with an encoder, those of the
+        target.
 
-        Raises ValueError if `most` is less than 1 and for a map of the encoder's or decoder's own
-        attention, TextError as `attn`.
+        Raises ValueError if `most` is less than 1 and, for a model with an encoder, for a map of
+        its encoder's or decoder's own attention; TextError like `attn`.
         """
         from gpt.heads.next_character import logit_lens
 
@@ -507,11 +515,11 @@ class TrainedGPT(Shown):
         return logit_lens(self.reader, self._map(text), most)
 
     def experts(self, text: AttentionMap | str | None = None) -> Experts | None:
-        """What the GPT, counting and both expect after each of the T characters of a text, or of an
-        attention map's text, or without one of the `example`: (T, vocab_size) probabilities each.
-        None for a model without counting.
+        """Predictions of the GPT, of counting and of both after each of the T characters of a text
+        or of an attention map's text; None: of the `example`. Each has (T, vocab_size)
+        probabilities. Returns None for a model without counting.
 
-        Raises TextError as `attn`, CheckpointError for damaged counts.
+        Raises TextError like `attn`, CheckpointError for damaged counts.
         """
         from gpt.heads.next_character import all_experts
 
@@ -520,7 +528,7 @@ class TrainedGPT(Shown):
         return all_experts(self.reader, self._map(text), self.mixture)
 
     def reading(self, text: str, unknown: Unknown = "fold") -> Reading:
-        """The text as the model can read it, of a table of inflection the pairs; see
+        """The text as the model can read it; a table of inflection becomes pairs. See
         Vocabulary.read.
         """
         if self.has_encoder:
@@ -530,8 +538,8 @@ class TrainedGPT(Shown):
         return self.vocabulary.read(text, unknown)
 
     def _known(self, text: str, unknown: Unknown, truncate: bool = False) -> str:
-        """The text as the model reads it; logs what it reads for what. truncate: only its end, as
-        what is cut off may be unknown. Raises TextError.
+        """The text as the model reads it; logs what it reads in place of unknown characters.
+        truncate: keep only the end first, as what is cut off may be unknown. Raises TextError.
         """
         reading = self.reading(text, unknown)
         if truncate and not self.has_encoder:
@@ -547,7 +555,9 @@ class TrainedGPT(Shown):
         note: Callable[[str], object] = log_note,
         name: str = "text",
     ) -> str:
-        """The text; without one the `example`, which a note quotes. name: the text's, in it."""
+        """Returns the text; if it is None, the `example`, which a note quotes. name: the text's
+        name in the note.
+        """
         if text is not None:
             return text
         text = self.example()
@@ -556,8 +566,8 @@ class TrainedGPT(Shown):
         return text
 
     def example(self, length: int = 12) -> str:
-        """An example text: the validation split's first long line, cut between words; for a model
-        with an encoder, its first pair, "source TAB target".
+        """An example text: the first long line of the validation split, cut between words; for a
+        model with an encoder, its first pair, "source TAB target".
         """
         if not self.has_encoder:
             return self.stored.example(length)
@@ -597,13 +607,13 @@ class TrainedGPT(Shown):
         done: Callable[[float], object] = lambda share: None,
         **options: Unpack[HeadsOptions],
     ) -> Survey | Development:
-        """Every head's measures on a text, as `gptx heads` gives them for the same text.
+        """Every head's measures on a text; `gptx heads` gives the same for the same text.
 
-        Without a text: on that of `default_text`. Of a model with an encoder, a text is lines
-        "source TAB target". steps: measures the same text at two or more steps of this
-        model's run, "all" or a list of numbers, "best" and "last"; opens one model at a time. name:
-        the text's, in the result. done: called with the share of the work that is done. Raises
-        TextError for a text too short or with unknown characters, ValueError for other arguments,
+        Without a text, `default_text` is used. For a model with an encoder, a text is lines "source
+        TAB target". steps: measure the same text at two or more steps of this model's run, "all" or
+        a list of numbers, "best" and "last"; opens one model at a time. name: the text's name in
+        the result. done: is called with the share of the work that is done. Raises TextError for a
+        text that is too short or has unknown characters, ValueError for other arguments,
         ConfigError for a kind that the model does not have and for resampling of pairs,
         CheckpointError for a step that the run does not keep and for steps of a model file outside
         a run.
@@ -636,11 +646,12 @@ class TrainedGPT(Shown):
         done: Callable[[float], object] = lambda share: None,
         **options: Unpack[NeuronsOptions],
     ) -> Neurons | Development | Neuron:
-        """What every unit of the feed-forward layers follows, on a text, as `gptx neurons` gives it
-        for the same text; with an encoder, of the decoder's. text, steps, name, done: see `heads`.
+        """What every unit of the feed-forward layers follows on a text; `gptx neurons` gives the
+        same for the same text. In a model with an encoder, the decoder's units. text, steps, name,
+        done: see `heads`.
 
-        With `unit`, that one: where it is strongest, which logits it changes. Raises as `heads`,
-        ConfigError for an unknown unit and for contradictions.
+        With `unit`, only that unit: where it is strongest, which logits it changes. Raises what
+        `heads` raises, and ConfigError for an unknown unit and for contradicting options.
         """
         from gpt.heads.measuring import one_text, survey_steps, texts_of
         from gpt.heads.neurons import neuron, neurons, place_of
@@ -670,8 +681,8 @@ class TrainedGPT(Shown):
         data: Path = Path("data"),
         note: Callable[[str], object] = lambda line: None,
     ) -> tuple[Ids, str]:
-        """The validation split, and its name; its start, which the model file contains, for a model
-        with an encoder, and, as a note says, where the run or its corpus is not at hand.
+        """The validation split, and its name. Only its start, which the model file contains, for a
+        model with an encoder and, with a note, if the run or its corpus is missing.
         """
         from gpt.corpus.halves import splits_of_run
 
@@ -686,10 +697,10 @@ class TrainedGPT(Shown):
             return self.vocabulary.encode(self.stored.excerpt), self.excerpt_name
 
     def text(self, split: Literal["train", "val"] = "train", *, data: str | Path = "data") -> str:
-        """The text that the run was trained on, or validated on, as the model reads it; for a
-        model with an encoder, the lines of pairs. data: the folder of the encoded corpora.
+        """The text that the run was trained on, or validated on, as the model reads it; for a model
+        with an encoder, lines of pairs. data: the folder of the encoded corpora.
 
-        Raises TextError without a run or its text, ConfigError for another split.
+        Raises TextError if there is no run or no text of it, ConfigError for another split.
         """
         from gpt.corpus.halves import all_of
 
@@ -697,7 +708,7 @@ class TrainedGPT(Shown):
         return self.vocabulary.decode(all_of(self._half(split, Path(data))))
 
     def batch(self, step: SupportsIndex, *, data: str | Path = "data") -> Ids | Batch:
-        """What the training read in a step, counted from 1 as events and curves do: (B, T + 1) ids,
+        """What the training read in a step, counted from 1 as in events and curves: (B, T + 1) ids,
         whose columns [:, :-1] are the inputs and [:, 1:] the targets.
 
         For a model with an encoder: a Batch of padded pairs, with source and seen (B, S), inputs
@@ -722,8 +733,8 @@ class TrainedGPT(Shown):
 
     @property
     def wrote_excerpt(self) -> bool:
-        """Whether the text in the model file is the model's own: it was imported without its text,
-        so that its validation split is not known.
+        """Whether the text in the model file was written by the model: it was imported without its
+        text, so its validation split is not known.
         """
         return self.recorded is not None and not self.recorded.corpus.digest
 
@@ -751,18 +762,19 @@ class TrainedGPT(Shown):
         """The stages of N texts as named arrays: acts["weights"] is (N, L, H, T, T).
 
         texts: texts, or (N, T) ids, of 1 to block_size characters each; None: the `example`, as in
-        `attn`. names: of stages (docs/heads.md); None: all but head_output. layers: None keeps all.
-        With an encoder, a text is "source TAB target", or a source, whose target the model writes;
-        "cross_" begins the names of stages of cross-attention, "encoder_" those of the encoder.
+        `attn`. names: names of stages (docs/heads.md); None: all but head_output. layers: None:
+        all. With an encoder, a text is "source TAB target", or a source, whose target the model
+        writes; the names of stages of cross-attention begin with "cross_", those of the encoder
+        with "encoder_".
 
-        patch replaces stages, and everything after them is computed from the new values. Its keys
-        are those of acts[key], (stage, layer, head, position, text) with less meaning all; a
-        position or text may be a range of several. A value is a number, an array that broadcasts to
-        acts[key] of all layers, or a function that gets this for one layer and returns an array of
-        the same shape. If texts differ in length, positions
-        count from 0, and a function also gets the numbers of the padding at their ends: one that
-        mixes positions, such as a mean, needs texts of one length. Path patching (Goldowsky-Dill et
-        al. 2023), from head 0.2 to the queries of head 1.3, has three steps:
+        patch replaces stages; everything after them is computed from the new values. Its keys are
+        those of acts[key], (stage, layer, head, position, text), where parts that are left out mean
+        all; a position or text may be a range of several. A value is a number, an array that
+        broadcasts to acts[key] of all layers, or a function that gets this array for one layer and
+        returns one of the same shape. If texts differ in length, positions count from 0, and a
+        function also gets the padding at the texts' ends: a function that mixes positions, such as
+        a mean, needs texts of one length. Path patching (Goldowsky-Dill et al. 2023), from head 0.2
+        to the queries of head 1.3, has three steps:
 
             clean = run.activations(texts, ["context", "ffn_out"])
             other = run.activations(other_texts, "context")["context", 0, 2]
@@ -789,10 +801,11 @@ class TrainedGPT(Shown):
         patch: Mapping[Any, Patch] | None = None,
         unknown: Unknown = "error",
     ) -> Iterator[Activations]:
-        """The same for `batch` texts at a time, when the arrays of all do not fit in memory.
+        """Does what `activations` does, for `batch` texts at a time, if the arrays of all do not
+        fit in memory.
 
-        All arrays have the length T of the longest text. A function in `patch` gets the stage of
-        one batch; arrays in it, and the numbers of texts in its keys, belong to all texts.
+        All arrays have the length T of the longest text. A function in `patch` gets the stage for
+        one batch; arrays in it, and the numbers of texts in its keys, refer to all texts.
         """
         from gpt.heads.activations import batches, plan_of
 
@@ -818,13 +831,13 @@ class TrainedGPT(Shown):
         return plan_of(*model, "logits", None, patch, unknown).read()["logits"]
 
     def _texts(self, texts: Texts | None) -> Texts:
-        """The texts; without any, that of `attn`, so that their numbers are the same."""
+        """The texts; None: the text of `attn`, so that the numbers are the same."""
         return self.given(None) if texts is None else texts
 
     @cached_property
     def weights(self) -> Weights:
-        """The weights by TransformerLens' names: weights["W_Q", layer, head], and with the norms
-        folded into them: weights.folded(). Raises CheckpointError.
+        """The weights by TransformerLens's names: weights["W_Q", layer, head]; weights.folded() has
+        the norms folded into them. Raises CheckpointError.
         """
         from gpt.reading.weights import Weights
 
@@ -854,12 +867,12 @@ class TrainedGPT(Shown):
         data: str | Path = "data",
         **options: Unpack[EvalOptions],
     ) -> Evaluation:
-        """How well the model predicts a text, or without one the validation split of its run;
+        """How well the model predicts a text or, without one, the validation split of its run;
         `gptx eval` shows the same. Logs a warning if the model has learned some of the text.
 
-        against: also compares with another model, a run of `gpt.runs()`, or a path that `load`
-        opens. unknown: characters that a model does not know, as in `sample`. data: the
-        folder of the encoded corpora. A text of pairs has lines "source TAB target". Raises
+        against: also compare with another model, a run of `gpt.runs()`, or a path that `load`
+        opens. unknown: what to do with characters that a model does not know, as in `sample`. data:
+        the folder of the encoded corpora. A text of pairs has lines "source TAB target". Raises
         TextError, CheckpointError, and ConfigError for options that exclude each other.
         """
         from gpt.interface.evaluating import Scorer
@@ -880,10 +893,11 @@ class TrainedGPT(Shown):
         data: str | Path = "data",
         note: Callable[[str], object] | None = None,
     ) -> list[Novelty]:
-        """How much of each text, such as samples, whose prompts do not count, the model copied from
-        the text that it was trained on. Raises TextError without that text.
+        """How much of each text the model copied from its training text. In samples, prompts do not
+        count. Raises TextError if the training text is missing.
 
-        note: receives a note if only a part of that text is searched; None: it is logged.
+        note: receives a note if only a part of the training text is searched; None: the note is
+        logged.
         """
         from gpt.interface.evaluating import find_copies
         from gpt.reading.novelty import novelty
@@ -898,9 +912,9 @@ class TrainedGPT(Shown):
         data: str | Path = "data",
         note: Callable[[str], object] | None = None,
     ) -> list[Sources]:
-        """The longest passages, from so many characters on, that each text, such as a sample, has
-        from the training text, and where. Raises as `novelty`, and ConfigError for a model with an
-        encoder.
+        """The longest passages, of `sources_from` or more characters, that each text, such as a
+        sample, shares with the training text, and where they are there. Raises what `novelty`
+        raises, and ConfigError for a model with an encoder.
         """
         from gpt.interface.evaluating import find_copies
         from gpt.reading.novelty import sources
@@ -912,7 +926,7 @@ class TrainedGPT(Shown):
         return find_copies(self, texts, *chosen, least=sources_from)
 
     def learned(self, data: Path) -> Learned:
-        """The texts in `data` that the run was trained on; a text is read once."""
+        """The texts in `data` that the run was trained on; each is read once."""
         if not self._learned.get(data) and self.recorded:
             from gpt.corpus.overlap import learned_texts
 
@@ -922,7 +936,7 @@ class TrainedGPT(Shown):
     def at(self, step: str | SupportsIndex = "best") -> TrainedGPT:
         """The same run at "best", "last" or another of its `steps`, on the same device.
 
-        Raises CheckpointError, and ConfigError if `step` is none of these.
+        Raises CheckpointError, and ConfigError for any other `step`.
         """
         checkpoint, stored = Run(self.path).read(step)
         given = self._open_device, checkpoint, self.name, self.device
@@ -937,11 +951,11 @@ class TrainedGPT(Shown):
         steps: Steps | None = None,
         **options: Unpack[LiveOptions],
     ) -> Path:
-        """Writes the model itself into one HTML file: type in it, and every head follows.
+        """Writes the model into one HTML file: type in the page, and every head follows.
 
-        text: to begin with; None: the first line of the validation split. With an encoder: a
-        source, whose target the model writes, or "source TAB target". steps: several steps of this
-        model's run for a slider, "all" or a list of numbers, "best" and "last". What does not
+        text: the text to begin with; None: the first line of the validation split. With an encoder:
+        a source, whose target the model writes, or "source TAB target". steps: several steps of
+        this model's run for a slider, "all" or a list of numbers, "best" and "last". What does not
         fit into `limit` is left out, and the page says so. Raises ConfigError if the model does not
         fit, TextError for a text with unknown characters and for a pair that the model cannot read,
         CheckpointError for a step that the run does not keep, StorageError.
@@ -955,12 +969,12 @@ class TrainedGPT(Shown):
 def load(
     path: str | Path = "checkpoints", *, step: str | SupportsIndex = "best", device: str = "cpu"
 ) -> TrainedGPT:
-    """Opens a folder of runs (its newest), a run, a checkpoint's folder, or a model file alone.
+    """Opens a folder of runs (the newest run), a run, a checkpoint's folder, or a model file.
 
-    step: "best", "last" or a number, where a run is opened. device: "cpu" uses numpy; "cuda" and
-    "mps" compute logits and stages with torch if it reproduces the probe; "auto" uses CUDA if there
-    is any. Replaced activations and models with an encoder are computed on the CPU.
-    Raises CheckpointError, ConfigError.
+    step: "best", "last" or a number, if a run is opened. device: "cpu" uses numpy; "cuda" and "mps"
+    compute logits and stages with torch if it reproduces the probe; "auto" uses CUDA if there is
+    any. Replaced activations, and models with an encoder, are always computed on the CPU. Raises
+    CheckpointError, ConfigError.
     """
     return read(path, step).on(device).prove()
 
@@ -993,7 +1007,7 @@ def read(place: str | Path, step: str | SupportsIndex = "best") -> TrainedGPT:
         return TrainedGPT(checkpoint.model(), checkpoint=checkpoint)
     if not os.path.isdir(path):
         if all_runs(path.parent):
-            find_run(path.parent, path.name)  # raises, and names the most similar run
+            find_run(path.parent, path.name)  # raises an error that names the most similar run
         raise CheckpointError(f"no checkpoint in {path}; train one with: gptx train")
     return _read_run(Run(path) if Run(path).step_paths() else find_run(path), step)
 
@@ -1010,7 +1024,7 @@ def _is_model(place: str) -> bool:
 
 
 def try_torch(device: str) -> None:
-    """Computes on a device with torch. Raises anything."""
+    """Computes something on a device with torch. May raise any exception."""
     import torch
 
     torch.ones(1, device=device).add(1).item()

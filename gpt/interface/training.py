@@ -38,7 +38,7 @@ PathLike: TypeAlias = str | os.PathLike[str]
 #: A file, a folder, a known name, or several of these; None: the Python language reference.
 Corpus: TypeAlias = PathLike | Sequence[PathLike] | None
 
-SHOWN = 60  # most characters of a wrong name that an error shows
+SHOWN = 60  # characters of a wrong name that an error shows
 
 
 def _begin(
@@ -81,7 +81,7 @@ def _place(options: TrainOptions) -> str | None:
 
 
 def names_of(corpus: Corpus) -> tuple[str, ...]:
-    """The names of the texts. Raises TextError if one of them does not exist."""
+    """The names of these texts. Raises TextError if one of them does not exist."""
     from gpt.corpus.sources import KNOWN
 
     several = () if corpus is None else corpus
@@ -103,7 +103,7 @@ def names_of(corpus: Corpus) -> tuple[str, ...]:
 LAYOUT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal cuts its end
 _say = partial(logging.getLogger("gpt").warning, "note: %s")  # Python writes it to stderr
 
-#: What help() shows as the defaults of options that the preset, the corpus or the time sets.
+#: What help() shows as defaults of options that the preset, the corpus or the time sets.
 DEFAULTS = {**presets.SHOWN, **dict.fromkeys(presets.FITTED, Unquoted("fitted"))}
 
 
@@ -119,11 +119,10 @@ def train(
 
     corpus: a file, a folder, a known name or a list of these; a file *.tsv has pairs, lines of
     source TAB target. Known names are "shakespeare", which is downloaded, "repeats", which sets its
-    own options, and "dates", which are pairs. text: the text itself, in place of a corpus. Without
-    both, it trains on the Python language reference. progress: shows a bar in a terminal or
-    notebook.
-    Ctrl-C or a notebook's stop button ends the training early: the run is saved and returned;
-    `gpt.resume` continues it. A second one ends at once, with what was last saved.
+    own options, and "dates", which has pairs. text: the text itself, in place of a corpus. Without
+    both, gptx trains on the Python language reference. progress: shows a bar in a terminal or
+    notebook. Ctrl-C or a notebook's stop button ends the training early: the run is saved and
+    returned; `gpt.resume` continues it. A second Ctrl-C ends it at once, with what was last saved.
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
     screen = _screen(progress)
@@ -137,7 +136,8 @@ def train_events(
     """Trains a new run, and yields each event: Stepped, Evaluated, Saved and others, which are
     described in gpt/training/events.py.
 
-    The arguments and errors are those of `train`. A loop left early leaves the run as last saved.
+    The arguments and errors are those of `train`. If you leave the loop early, the run stays as it
+    was last saved.
     """
     return _events(_begin(corpus, text, options))
 
@@ -150,12 +150,12 @@ def resume(
     progress: bool = True,
     **options: Unpack[ResumeOptions],
 ) -> TrainedGPT:
-    """Trains a run further from its last step on, and returns it, opened at its best step.
+    """Trains a run further from its last step on; returns it, opened at its best step.
 
-    run: what `load` or `train` returned, or the run's folder. minutes: so much longer; the learning
-    rate rises and falls again. steps: the number of steps in all, from step 0 on. corpus: where the
-    text is now, if it has moved. Stops and errors are those of `train`; raises CheckpointError if
-    there is no such run.
+    run: what `load` or `train` returned, or the run's folder. minutes: train this much longer; the
+    learning rate rises and falls again. steps: the number of steps in all, from step 0 on. corpus:
+    where the text is now, if it has moved. It can be stopped like `train` and raises the same
+    errors; also CheckpointError if there is no such run.
     """
     from gpt.interface.preparing import Texts, resume_run
     from gpt.storage.run import Run
@@ -203,7 +203,7 @@ def _note(start: Start) -> None:
 
 
 def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
-    """Trains and yields the events; the bar, of total 1, shows steps, losses and speed, at the end
+    """Trains and yields the events. The bar, of total 1, shows steps, losses and speed, at the end
     the time in place of the speed. Its ETA is that of the time budget, if there is one.
     """
     from gpt.interface.preparing import recorded
@@ -218,7 +218,7 @@ def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
             left = bar.format_interval(max(0.0, budget.ends - trainer.manifest.elapsed))
             bar.bar_format = layout.replace("{remaining}", left)
         if isinstance(event, Stepped) and not bar.disable:
-            rate = bar.format_dict["rate"]  # share of the run in a second
+            rate = bar.format_dict["rate"]  # share of the run per second
             characters = steps * step_characters(trainer.manifest)
             speed = f" {rate * characters / 1000:.1f}k char/s" if rate else ""
             loss = f" loss {event.loss:.3f}"
@@ -242,9 +242,9 @@ def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
 
 
 class _Line(io.StringIO):
-    """One line below a notebook's cell, which each written text replaces."""
+    """One line below a notebook's cell; each new text replaces it."""
 
-    encoding = "utf-8"  # for tqdm, which else draws in ASCII
+    encoding = "utf-8"  # for tqdm, which otherwise draws in ASCII
 
     @cached_property
     def shown(self) -> Any:
@@ -257,7 +257,7 @@ class _Line(io.StringIO):
 
 
 def _screen(progress: bool) -> TextIO | None:
-    """Where bars are drawn: in a terminal or notebook; None: nowhere."""
+    """Where to draw bars: in a terminal or notebook; None: nowhere."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if progress and hasattr(shell, "kernel"):
         return _Line()

@@ -1,7 +1,8 @@
-"""A training that starts from another model's weights: finds its parent, and checks that it suits.
+"""A training that starts from another model's weights: finds that model, its parent, and
+checks it.
 
-The parent is only read. Its layout, what decides the shapes and the function of a model, is the new
-model's; the vocabulary grows (gpt/corpus/corpus.py), and new characters get new weights
+The parent is only read. The new model takes its layout, the options that set the shapes and the
+function of a model. The vocabulary grows (gpt/corpus/corpus.py), and new characters get new weights
 (gpt/model/initial.py). Everything else is as in any new run.
 """
 
@@ -41,7 +42,7 @@ class WarmStart:
 
     @property
     def name(self) -> str:
-        """The name of its run; of a model file without its run, the file's name."""
+        """The name of the model's run or, without a run, the file's name."""
         return self.stored.name
 
     @property
@@ -56,7 +57,7 @@ class WarmStart:
 
     @cached_property
     def layout(self) -> dict[str, Any]:
-        """The options that the new model has from its parent."""
+        """The options that the new model takes from its parent."""
         options = field_help(ModelConfig).keys() - {*FREE}
         found = {name: each for name, each in vars(self.stored.config).items() if name in options}
         if self.is_of_pairs:
@@ -67,7 +68,7 @@ class WarmStart:
 
     def options(self, given: Mapping[str, Any], corpus: Sequence[str]) -> dict[str, Any]:
         """The given options and the layout. Raises ConfigError for an option that conflicts with
-        it, CheckpointError if corpus and parent are not both of pairs.
+        the layout, CheckpointError if only one of corpus and parent has pairs.
         """
         for name, value in given.items():
             if self.layout.get(name, value) != value:
@@ -88,14 +89,16 @@ class WarmStart:
         return {**given, **self.layout}
 
     def parent(self, corpus: Corpus) -> Parent:
-        """What a run on this corpus records of its parent."""
+        """What a run on this corpus records about its parent."""
         stored, manifest = self.stored, self.saved.recorded
         texts = manifest.texts(self.name) if manifest else (TrainedText(self.name),)
         added = corpus.vocabulary.characters[len(stored.vocabulary) :]
         return Parent(self.name, stored.step, stored.digest, added, texts)
 
     def check_context(self, corpus: Corpus, train: TrainConfig, half: Half) -> None:
-        """Raises TextError if the corpus does not fit the parent's context. half: to train on."""
+        """Raises TextError if the corpus does not fit the parent's context. half: the half to train
+        on.
+        """
         block_size = self.stored.config.block_size
         keeps = f"{self.name}, whose weights this run starts with, reads {block_size} characters"
         if isinstance(half, PairLines):
@@ -121,9 +124,10 @@ class WarmStart:
 
 
 def opened(place: str, checkpoints: Path) -> WarmStart:
-    """The model at a place that `gpt.interface.trained.find` accepts; all ranks get the same.
+    """The model at a place that `gpt.interface.trained.find` accepts; all ranks get the same
+    model.
 
-    Raises CheckpointError if there is none, if it is damaged, or if it cannot be trained.
+    Raises CheckpointError if there is no model, if it is damaged, or if it cannot be trained.
     """
 
     def follow(message: tuple[str, str]) -> TrainedGPT:
