@@ -1,1 +1,1 @@
-"""Lessons: how attention works, and one's own model step by step."""
+"""Lessons: how attention works, and a user's own model step by step."""

@@ -30,16 +30,16 @@ ABOUT = {
     "sampling": "From probabilities to a character: temperature, filters, one draw.",
 }
 LESSONS = tuple(ABOUT)
-#: Lessons that use the given words, but generate their rows.
+#: Lessons that use the given words, but make their own rows of numbers.
 OWN_ROWS = ("mistakes", "positions", "induction", "depth", "encoder-decoder")
-#: Lessons that continue in a user's model; those that show a layer and a head of it.
+#: Lessons that can continue in a user's model; lessons that show one of its layers and heads.
 IN_OWN_MODEL = ("positions", "learning", "induction", "depth", "sampling")
 WITH_HEAD = ("positions", "induction")
 IN_YOURS = "in your own model: gptx explain {name} --run NAME"
 ABOUT_OWN_SHINY = "Scores, softmax and a mean for your own words, by hand."
 ABOUT_MINE = "The same steps in your own model, with all numbers and weights."
 
-#: Tutorials' words and their embeddings, three numbers each.
+#: The tutorials' words and their embeddings, three numbers each.
 JOURNEY = {
     "Your": (0.43, 0.15, 0.89),
     "journey": (0.55, 0.87, 0.66),
@@ -48,7 +48,7 @@ JOURNEY = {
     "one": (0.77, 0.25, 0.10),
     "step": (0.05, 0.80, 0.55),
 }
-#: The words of JOURNEY in Hungarian: the second text of lessons about two texts.
+#: JOURNEY's words in Hungarian: the second text of lessons about two texts.
 TRANSLATED = ("Utad", "egy", "lépéssel", "kezdődik")
 SHINY = {"Hello": (0.34, 0.22, 0.54), "shiny": (0.53, 0.34, 0.98), "sun": (0.29, 0.54, 0.93)}
 WIDTH = 3  # columns of random embeddings, for words without rows
@@ -67,8 +67,8 @@ def material(
 ) -> Material:
     """The lesson's input: the tutorials' words, or the given ones.
 
-    Words without rows get random numbers from 0 to 1; equal words get equal rows. Rows without
-    words are called x1, x2 … Raises ConfigError like Material.
+    Words without rows of numbers get random numbers from 0 to 1; equal words get equal rows. Rows
+    without words are called x1, x2 … Raises ConfigError like Material.
     """
     import numpy as np
 
@@ -97,13 +97,15 @@ def explain(
     layer: int | None = None,
     head: int | None = None,
 ) -> Lesson:
-    """A lesson, as `gptx explain NAME` shows it: a card in a notebook. Imports torch.
+    """Returns a lesson, which a notebook shows as a card, like `gptx explain NAME`. Imports
+    torch.
 
-    text: your own words; a single one is split into characters. embeddings: a row of numbers for
-    each word; None: random ones, if there is a text. seed: of random numbers. run: a TrainedGPT, in
-    which the lessons IN_OWN_MODEL continue: it reads the text, or an example; layer, head: what
-    those WITH_HEAD show of it. Raises ConfigError for an unknown lesson, which names the nearest
-    one, for what does not change the lesson, and like Material; errors of a run: `add_own_steps`.
+    text: your own words; a single word is split into characters. embeddings: a row of numbers for
+    each word; None: random numbers if there is a text. seed: the seed of random numbers. run: a
+    TrainedGPT, in which the lessons IN_OWN_MODEL continue with the text, or with an example; layer,
+    head: the ones that lessons WITH_HEAD show. Raises ConfigError for an unknown lesson (it names
+    the nearest one), for arguments that do not change the lesson, and like Material; with a run,
+    also the errors of `add_own_steps`.
     """
     from gpt.lessons.embeddings import words_of
 

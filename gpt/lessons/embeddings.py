@@ -24,10 +24,10 @@ def words_of(text: str) -> list[str]:
 
 
 def read_embeddings(text: str, source: str) -> tuple[list[str] | None, list[list[float]]]:
-    """The words, if the file names them, and a row of numbers for each; all rows are equally long.
+    """The words, if the file has any, and an equally long row of numbers for each.
 
-    JSON: a list of rows, or an object of word: row. Otherwise one row per line, with or without a
-    word before its numbers, separated by commas, semicolons or spaces; lines that start with # are
+    JSON: a list of rows, or an object of word: row. Otherwise one row per line: numbers separated
+    by commas, semicolons or spaces, with or without a word before them; lines that start with # are
     skipped. Raises ConfigError.
     """
     try:

@@ -1,4 +1,4 @@
-"""The last steps of five lessons, in a trained model: `gptx explain NAME --run RUN`.
+"""The last steps of five lessons, in a user's trained model: `gptx explain NAME --run RUN`.
 
 Tensor names: T time, H heads, D head_size, C n_embd, V characters.
 """
@@ -37,12 +37,14 @@ from gpt.reading.proof import summands
 from gpt.reading.score import surprisals
 from gpt.vocabulary import Ids
 
-MOST_STEPS, LIKELIEST, SHOWN = 40, 10, 5  # kept steps; characters; weights or columns
+MOST_STEPS, LIKELIEST, SHOWN = 40, 10, 5  # steps to keep; characters; weights or columns
 NEAR, ROUNDED = 1e-9, 1e-3  # largest difference of equal numbers in float64, and in float32
 
 
 class Own(NamedTuple):
-    """A trained model and what it reads. run: a TrainedGPT. exact: it, in float64. ids: (T,)."""
+    """A trained model and the text that it reads. run: a TrainedGPT; exact: the model in float64;
+    ids: (T,).
+    """
 
     run: Any
     text: str
@@ -54,12 +56,12 @@ class Own(NamedTuple):
 
     @property
     def reads(self) -> str:
-        """The beginning of a sentence."""
+        """The beginning of a sentence that quotes the text."""
         return "Your model reads “" + self.text.replace("\n", "⏎").replace("\t", "⇥") + "”"
 
 
 def example(lesson: str, run: Any) -> str:
-    """A text for a model; of the lesson induction, one that repeats."""
+    """An example text for a model; for the lesson induction, a text that repeats."""
     text, most = run.example(), min(MOST_ROWS, run.config.block_size)
     return str(text[: most // 2] * 2 if lesson == "induction" else text[:most])
 
@@ -94,7 +96,7 @@ def _positions(own: Own) -> Iterator[Step]:
     exact, ids, config, T = own.exact, own.ids, own.exact.config, len(own.ids)
     without = copy(exact)
     without.position = Position(config, exact.tensors, exact.dtype)
-    texts = ids, np.roll(ids[::-1], -1)  # the last character stays at its place
+    texts = ids, np.roll(ids[::-1], -1)  # the last character keeps its place
     found = [[reader.stages(each) for each in texts] for reader in (exact, without)]
     contexts = np.array([[[n.context[:, -1] for n in it] for it in pair] for pair in found])
     difference = np.linalg.norm(contexts[:, 0] - contexts[:, 1], axis=(2, 3))  # (2, L)
@@ -315,7 +317,9 @@ def _compose(exact: Reader, layer: int, head: int) -> Array:
 
 
 def _copy(own: Own, layer: int, head: int, before: list[tuple[int, int]], others: str) -> Step:
-    """Where pairs of characters come again: a head's weight and p, with and without others."""
+    """At places where pairs of characters repeat: a head's weight and p, with and without other
+    heads.
+    """
     pairs = list(pairwise(own.ids.tolist()))
     again = {n: [m + 1 for m in range(n) if pairs[m] == pair] for n, pair in enumerate(pairs)}
     places = [n for n, keys in again.items() if keys]

@@ -1,9 +1,10 @@
-"""Forms of attention, from the simplest to multi-head: each class adds one idea to the last.
+"""Forms of attention, from the simplest to multi-head: each class adds one idea to the one
+before.
 
 The names are those of `gpt/model/attention.py`, which is the last form. The functions after the
-classes give a form in float64 the weights of the form before it; tests compare outputs and
-gradients of each pair. Tensor names: B batch, T words, S words of another text, C width, H heads,
-D head_size.
+classes give a form, in float64, the weights of the form before it; tests compare outputs and
+gradients of each pair. Tensor names: B batch, T words, S words of another text, C width, H heads, D
+head_size.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class ParameterAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """The same with nn.Linear, which stores each matrix transposed and initialises it around 0."""
+    """The same, but with nn.Linear, which stores each matrix transposed and draws it around 0."""
 
     def __init__(self, d_in: int, d_out: int) -> None:
         super().__init__()
@@ -71,7 +72,8 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(SelfAttention):
-    """The same with keys and values of another text, the memory; self-attention without one.
+    """The same, but keys and values come from another text, the memory; without it,
+    self-attention.
 
     (..., T, d_in), memory (..., S, d_in) -> (..., T, d_out). allowed: (..., T or 1, S), False where
     a key is padding.
@@ -156,10 +158,10 @@ class SplitAttention(CausalAttention):
 
 
 def from_nothing(width: int) -> ParameterAttention:
-    """Attention without weights, as a ParameterAttention whose keys and values are the input
-    itself.
+    """Attention without weights, as a ParameterAttention whose queries, keys and values are the
+    input itself.
 
-    Queries are √width times the input, which cancels the scale 1/√width of the scores.
+    Its queries are √width times the input, which cancels the scale 1/√width of the scores.
     """
     one = torch.eye(width, dtype=torch.float64)
     attention = ParameterAttention(width, width).double()
@@ -168,7 +170,7 @@ def from_nothing(width: int) -> ParameterAttention:
 
 
 def to_parameters(linear: SelfAttention) -> ParameterAttention:
-    """The same attention with parameters, which are transposed: nn.Linear has a row for each
+    """The same attention with parameters. They are transposed, because nn.Linear has a row for each
     output.
     """
     d_out, d_in = linear.query.weight.shape
@@ -192,8 +194,8 @@ def to_split(side_by_side: SideBySide) -> SplitAttention:
 
 
 def to_model(split: SplitAttention, kind: Attention) -> nn.Module:
-    """The model's attention, of equal input and output widths: "heads" is the readable form,
-    "fused" the fast one.
+    """The model's attention with these weights; input and output have equal width. kind: "heads" is
+    the readable form, "fused" the fast one.
     """
     config = ModelConfig(
         vocab_size=1,

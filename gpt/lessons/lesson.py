@@ -1,7 +1,6 @@
 """A lesson as data: steps of sentences, formulas, tables of numbers, and checks of the numbers.
 
-The tutorials (torch) and `own_model` (numpy) compute lessons; the terminal, JSON and a page show
-them.
+Tutorials (torch) and `own_model` (numpy) make lessons; the terminal, JSON and a page show them.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from gpt.config.fields import require
 
 Values = npt.NDArray[np.floating[Any]] | npt.NDArray[np.integer[Any]]
 
-MOST_ROWS = 32  # most words or characters of a text whose numbers are all shown
-MOST, SHOWN = 8, 6  # columns shown of a table with more than MOST columns without names
-SHOWN_ROWS = 7  # rows shown of a long table: a third of them, then the last ones
-SAVED = 4  # as many rows or fewer are never left out: three lines would say so
-LABEL = 10  # most cells of a word beside or above its numbers
+MOST_ROWS = 32  # most words or characters for which all numbers are shown
+MOST, SHOWN = 8, 6  # a table with more than MOST columns without names shows only SHOWN of them
+SHOWN_ROWS = 7  # rows shown of a long table: the first third of them, then the last ones
+SAVED = 4  # this many rows or fewer are never left out, as a note takes three lines
+LABEL = 10  # cells of a word beside or above its numbers, at most
 DIGITS = 4
-LARGEST = 1e3  # largest number in an embedding: products still fit a line
+LARGEST = 1e3  # largest number in an embedding, so that products still fit a line
 
 
 @dataclass(frozen=True, repr=False)
 class Table(TableResult):
     """A tensor whose last two axes have names.
 
-    values: (columns,), (rows, columns) or (slices, rows, columns). rows and columns: the labels of
-    an axis, words or characters; without labels, indices are shown. numbered: rows are positions of
-    a text and also show their number, as do columns of the same characters. source: the weights
-    that the numbers come from. digits: number of decimals instead of --digits (ids, masks).
-    rule: an expression in numpy's notation that gives the numbers from earlier tables of the
-    lesson, which it calls by their keys; empty if they do not follow from these.
+    values: (columns,), (rows, columns) or (slices, rows, columns). rows, columns: the labels of an
+    axis, words or characters; without labels, indices are shown. numbered: rows are positions in a
+    text and also show their number, and so do columns with the same characters. source: the weights
+    that the numbers come from. digits: number of decimals, overrides --digits (ids, masks).
+    rule: an expression in numpy's notation that computes the numbers from earlier tables of the
+    lesson, named by their keys; empty if they do not follow from earlier tables.
     """
 
     name: str
@@ -60,7 +59,7 @@ class Table(TableResult):
 
     @property
     def key(self) -> str:
-        """ "weights" of the name "weights of “journey”": what rules of later tables call it."""
+        """ "weights" for the name "weights of “journey”"; rules of later tables use it."""
         return re.sub(r"\W+", "_", self.name.partition(" of ")[0]).strip("_")
 
     @property
@@ -69,10 +68,10 @@ class Table(TableResult):
         return f"({', '.join(map(str, self.values.shape))})"
 
     def blocks(self, digits: int = DIGITS, full: bool = False) -> list[Block]:
-        """Its name and shape, the source of its numbers, and the numbers.
+        """Name and shape, the source of the numbers, and the numbers.
 
-        Without `full`, a long table shows the first and the last rows, and one of more than MOST
-        columns without names the first ones; a note names what is left out.
+        Without `full`, a long table shows only the first and the last rows, and a table with more
+        than MOST columns without names only the first columns; a note says what is left out.
         """
         digits = digits if self.digits is None else self.digits
         count = self.values.shape[-1]
@@ -103,7 +102,7 @@ class Table(TableResult):
         return [title, *(Note(each) for each in notes), *tables]
 
     def _row_names(self, height: int) -> list[str]:
-        """A label for each row; none for a single row without a name."""
+        """A label for each row; None for a single row without a name."""
         if self.values.ndim == 1:
             return [""]
         if not self.rows:
@@ -113,7 +112,9 @@ class Table(TableResult):
         return [f"{n:>{wide}} {name}" for n, name in enumerate(names)] if self.numbered else names
 
     def _column_names(self, count: int) -> list[str]:
-        """A label for each column: its name or number; both for the positions of the rows."""
+        """A label for each column: its name or number; both if columns are the same positions as
+        rows.
+        """
         if not self.columns:
             return [str(column) for column in range(count)]
         names = [name_of(column) for column in self.columns]
@@ -121,7 +122,7 @@ class Table(TableResult):
         return [f"{n} {name}" for n, name in enumerate(names)] if both else names
 
     def records(self) -> Records:
-        """A row for each row of numbers. Raises ValueError for a tensor of three axes."""
+        """A row for each row of numbers. Raises ValueError for a tensor with three axes."""
         if self.values.ndim > 2:
             raise ValueError(f"{self.name} has three axes; to_numpy() gives it as an array")
         values = np.atleast_2d(self.values)
@@ -131,7 +132,7 @@ class Table(TableResult):
 
     @property
     def record(self) -> dict[str, Any]:
-        """For JSON: all numbers in full."""
+        """The table for JSON: all numbers in full."""
         names = {"rows": self.rows, "columns": self.columns, "source": self.source}
         return {"name": self.name, "shape": self.values.shape, **names, "values": self.values}
 
@@ -147,7 +148,7 @@ class Table(TableResult):
 
 @dataclass(frozen=True)
 class Step:
-    """One step: a title, its text, formula and tables, a notice, and checks."""
+    """One step: a title, text, formulas and tables, what to notice, and checks."""
 
     title: str
     text: str
@@ -168,7 +169,7 @@ class Step:
 
     @property
     def record(self) -> dict[str, Any]:
-        """For JSON."""
+        """The step for JSON."""
         texts = {"title": self.title, "text": self.text, "formula": self.formula}
         tables = [table.record for table in self.tables]
         checks = [check.record for check in self.checks]
@@ -177,9 +178,9 @@ class Step:
 
 @dataclass(frozen=True, repr=False)
 class Lesson(Result):
-    """A lesson's name, its subject in one line, and its steps.
+    """A lesson: its name, its subject in one line, and its steps.
 
-    note: a remark on all of its numbers. end: what to do after it.
+    note: a remark on all of its numbers. end: what to do after the lesson.
     """
 
     name: str
@@ -199,7 +200,7 @@ class Lesson(Result):
         return [check.name for step in self.steps for check in step.checks if not check.passed]
 
     def blocks(self, digits: int = DIGITS, full: bool = False) -> list[Block]:
-        """The steps, each below its title. full: tables with all rows and columns.
+        """The steps, each below its title. full: show all rows and columns of tables.
 
         Raises ConfigError for digits outside 0 … 9.
         """
@@ -218,15 +219,17 @@ class Lesson(Result):
         ]
 
     def save(self, path: str | Path, answers: bool = False) -> Path:
-        """Writes the lesson as a page to teach from, as `gptx explain -o lesson.html` does.
+        """Writes the lesson as a page to teach from, like `gptx explain -o lesson.html`.
 
-        answers: with all results shown. Raises ConfigError for another ending, StorageError.
+        answers: show all results. Raises ConfigError for another ending, StorageError.
         """
         found: Path = showing.renderer().save_lesson(self, path, answers)
         return found
 
     def records(self) -> Records:
-        """For programs: every step with all numbers in full; null if not finite (masked)."""
+        """The lesson for programs: every step with all numbers in full; null if not finite
+        (masked).
+        """
         about = {"lesson": self.name, "about": self.about, "note": self.note}
         return Records(facts={**about, "steps": [step.record for step in self.steps]})
 
@@ -237,8 +240,8 @@ class Material:
 
     embeddings: (words, width), float64. seed: None = the lesson's default. own: whether the user
     gave words or numbers; a lesson then leaves out remarks on the tutorials' numbers. drawn: the
-    seed of random embeddings, None if they were given. Raises ConfigError for too many rows or
-    columns, and for numbers that are not finite or too large.
+    seed with which embeddings were drawn, None if they were given. Raises ConfigError for too many
+    rows or columns, and for numbers that are not finite or too large.
     """
 
     words: tuple[str, ...]
@@ -261,23 +264,23 @@ class Material:
 
     @property
     def query(self) -> int:
-        """The index of the word whose query is shown: the second, as in the tutorials."""
+        """The index of the word whose query is shown: the second word, as in the tutorials."""
         return min(1, len(self.words) - 1)
 
 
 def digits_of(value: float, digits: int) -> str:
-    """A number as the tables show it: 0.9544, −0.0739, −∞; large ones as 1.2e+09, unless whole."""
+    """A number as tables show it: 0.9544, −0.0739, −∞; large numbers as 1.2e+09, unless whole."""
     if math.isinf(value):
         return "−∞" if value < 0 else "∞"
-    whole = isinstance(value, int)  # ids and row numbers, of which every digit counts
+    whole = isinstance(value, int)  # every digit of ids and row numbers counts
     text = f"{value:.1e}" if abs(value) >= 1e6 and not whole else f"{value:.{digits}f}"
     if text.startswith("-") and not text.strip("-0."):
-        text = text[1:]  # no minus sign before a number that is shown as zero
+        text = text[1:]  # a number that is shown as zero has no minus sign
     return text.replace("-", "−")
 
 
 def name_of(text: str) -> str:
-    """A word or a character as a safe, visible, short label."""
+    """A word or a character as a short, visible label without control characters."""
     if len(text) == 1:
         return label(text)
     marked = "".join(each if _stays(each) else label(each) for each in text)
@@ -285,7 +288,7 @@ def name_of(text: str) -> str:
 
 
 def _stays(character: str) -> bool:
-    """Whether a character is shown unchanged within a word: spaces, and marks on the previous
-    letter.
+    """Whether a character is shown unchanged within a word: spaces, and marks on the letter
+    before.
     """
     return character == " " or unicodedata.category(character) == "Mn"

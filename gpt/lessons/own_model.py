@@ -1,4 +1,4 @@
-"""The lesson `mine`: from a text to its next character in a trained model, stage by stage.
+"""The lesson `mine`: in a trained model, stage by stage from a text to its next character.
 
 Each stage is computed again in float64 from the stage before it and the named weights, and compared
 with what the reader computed.
@@ -46,7 +46,7 @@ def by_character(
 
 
 def gains(reader: Reader, norm: str) -> str:
-    """The names of a norm's stored tensors: gain and bias, if it has them."""
+    """The names of the stored tensors of a norm: gain and bias, if it has them."""
     return " and ".join(
         name for name in (f"{norm}.weight", f"{norm}.bias") if name in reader.tensors
     )
@@ -63,7 +63,7 @@ class LayerSteps:
         #: Stage -> its float64 value.
         self.again: dict[str, Array] = {}
         recompute(exact, layer, resid_pre, found, self.again.__setitem__)
-        #: Stage -> the largest difference of all heads from its float64 value.
+        #: Stage -> the largest difference, over all heads, from its float64 value.
         self.checks = {
             name: Check(name, *held(found[name], self.again[name], reach))
             for name, reach in reaches(exact, layer, self.stages).items()
@@ -83,7 +83,7 @@ class LayerSteps:
         return by_character(self.text, name, values, source)
 
     def _stage(self, name: str, title: str, prose: str, formula: str, notice: str = "") -> Step:
-        """The step of one stage: the head's part of the stage, and its check."""
+        """The step for one stage: the head's part of the stage, and the check."""
         values: Array = getattr(self.stages, name)
         values = values[self.head] if values.ndim == 3 else values
         columns = tuple(self.text) if name in ("scores", "scaled", "masked", "weights") else ()
@@ -105,7 +105,7 @@ class LayerSteps:
         made = packed.reshape(-1, 3, config.n_head, size)[:, :, self.head].swapaxes(0, 1)
         checks = tuple(self.checks[name] for name in "qkv")
         qkv, first = f"{self.block}attention.qkv.weight", self.head * size
-        starts = range(first, 3 * width, width)  # the head's first row for q, k and v
+        starts = range(first, 3 * width, width)  # first rows of the head's q, k and v
         read, kind = ("resid_pre", "") if config.post_norm else ("normed", "normalised ")
         bias = f"{self.block}attention.qkv.bias" if config.qkv_bias else ""
         plus = f", plus its number in {bias}" if bias else ""
@@ -220,7 +220,7 @@ class LayerSteps:
         yield self._stage("resid_mid", "Residual", prose, formula)
 
     def _by(self, norm: str) -> str:
-        """Names the tensors of one of the block's norms, if it has any."""
+        """The names of the tensors of one of the block's norms, if it has any."""
         names = gains(self.exact, f"{self.block}{norm}")
         return f", with {names}" if names else ""
 
@@ -254,13 +254,14 @@ class LayerSteps:
         )
 
 
-LIKELIEST = 8  # next characters that are shown
+LIKELIEST = 8  # next characters to show
 
 
 def walk(
     reader: Reader, attention: AttentionMap, vocabulary: Vocabulary, layer: int, head: int
 ) -> Lesson:
-    """The computation through one head of one layer, counted from 0; other layers are summarised.
+    """The computation through one head of one layer, counted from 0; other layers are only
+    summarised.
 
     Raises ConfigError for a layer or head that the model does not have, TextError for a text that
     is empty or too long.

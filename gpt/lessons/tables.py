@@ -1,5 +1,5 @@
-"""Functions of the lessons: tables from tensors, checks that two tensors are equal, and random
-numbers, which are the same on all machines.
+"""Functions for lessons: make tables from tensors, check that two tensors are equal, and make
+random numbers that are the same on all machines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gpt.checks import Check
 from gpt.lessons.catalogue import TRANSLATED
 from gpt.lessons.lesson import Material, Table
 
-EQUAL = 1e-7  # largest difference of equal numbers; in float64, most differ by far less
+EQUAL = 1e-7  # largest difference between equal numbers; in float64, most differ by far less
 
 
 def inputs_of(material: Material) -> Tensor:
@@ -25,13 +25,15 @@ def inputs_of(material: Material) -> Tensor:
 
 
 def second_text(material: Material) -> tuple[str, ...]:
-    """Words of a second text that is not as long as the material's; y1, y2 … for own words."""
+    """Words of a second text, whose length differs from the material's; y1, y2 … for a user's own
+    words.
+    """
     size = len(TRANSLATED) - (len(material.words) == len(TRANSLATED))
     return tuple(f"y{n}" for n in range(1, size + 1)) if material.own else TRANSLATED[:size]
 
 
 def complaint(call: Callable[[], object]) -> str:
-    """The error that a call raises: its type and the first line of its text."""
+    """The error that a call raises: its type and the first line of its message."""
     try:
         call()
     except (AttributeError, IndexError, RuntimeError) as error:
@@ -42,36 +44,36 @@ def complaint(call: Callable[[], object]) -> str:
 def table(
     name: str, numbers: Tensor | Mapping[str, Tensor], rule: str = "", /, **labels: Any
 ) -> Table:
-    """A Table of a tensor, or of columns by their names; `labels` are its other fields."""
+    """A Table from a tensor, or from columns with names; `labels` are its other fields."""
     if not isinstance(numbers, Tensor):
         labels["columns"], numbers = tuple(numbers), torch.stack([*numbers.values()], dim=-1)
     return Table(name, numbers.detach().numpy(), rule=rule, **labels)
 
 
 def same(name: str, one: Tensor, other: Tensor, bound: float = EQUAL) -> Check:
-    """Checks that two tensors are equal within `bound`, relative to the largest number above 1."""
+    """A check that two tensors are equal within `bound`, relative to the largest number above 1."""
     one, other = one.detach(), other.detach()
     return Check(name, float((one - other).abs().max()), bound * max(1.0, float(other.abs().max())))
 
 
-# MCG31m1 of Intel's MKL: x -> a·x mod m (L'Ecuyer 1999).
+# The generator MCG31m1 of Intel's MKL: x -> a·x mod m (L'Ecuyer 1999).
 MULTIPLIER, MODULUS = 1_132_489_760, 2**31 - 1
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seeds torch's generator inside, and restores its state afterwards."""
+    """A context in which torch's generator has this seed; afterwards its state is restored."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
 
 def dropout_mask(shape: tuple[int, ...], p: float, seed: int) -> Tensor:
-    """The factors of nn.Dropout after the seed: 0 with probability p, else 1 / (1 − p).
+    """The factors of nn.Dropout with this seed: 0 with probability p, else 1 / (1 − p).
 
     With the same seed, torch draws one mask if it uses Intel's MKL, and another if it does not
-    (pytorch issue 121595). This function computes MKL's mask: its generator is seeded with the
-    first 32 bits of torch's.
+    (pytorch issue 121595). This function computes MKL's mask, whose generator is seeded with the
+    first 32 bits of torch's generator.
     """
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.empty((), dtype=torch.int64).random_(-(2**63), None, generator=generator)

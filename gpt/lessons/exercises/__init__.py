@@ -1,1 +1,1 @@
-"""Exercises that a student fills in, and what compares them with the right numbers."""
+"""Exercises that a student fills in, and the code that compares them with the right numbers."""

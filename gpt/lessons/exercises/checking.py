@@ -1,6 +1,6 @@
-"""Compares the gaps that a student has filled with the right code, and names slips.
+"""Compares what a student has filled into the gaps with the right code, and names slips.
 
-Each gap is checked alone: the rest of the model has the right code, that of attention.toml. A slip
+Each gap is checked by itself: the rest of the model has the right code, from attention.toml. A slip
 is named only if its code gives the student's numbers in all cases.
 """
 
@@ -24,13 +24,13 @@ from gpt.checks import Check
 from gpt.lessons.exercises.report import STAGES, Stage
 from gpt.lessons.ladder import causal
 
-NAME = "<exercise>"  # of the student's file in tracebacks
-SHAPE = (11, 8, 2, 3, 12, 0.25)  # of the checked GPT: V, T at most, layers, heads, C, p
+NAME = "<exercise>"  # the name of the student's file in tracebacks
+SHAPE = (11, 8, 2, 3, 12, 0.25)  # of the GPT to check: V, largest T, layers, heads, C, p
 MODES = "", " in training, where dropout draws"
 CASES = list(product(MODES, (4, 7)))  # the mode; T = D, and T ≠ D
 WRONG_GRADIENTS = "right values, wrong gradients: do not use detach, .data, item or no_grad here"
-EQUAL, NEAR = 1e-4, 0.03  # largest error of a number, and of an id's share of the draws
-FAR = 1e9  # the error of NaN, or of another shape
+EQUAL, NEAR = 1e-4, 0.03  # largest error of a number, and of an id's share in the draws
+FAR = 1e9  # the error for NaN, and for another shape
 CODE: dict[str, Any] = {"torch": torch, "F": F, "inf": torch.inf, "causal": causal}
 CODE["floats"] = floats = partial(torch.randn, requires_grad=True)
 
@@ -56,7 +56,7 @@ def loaded(source: str) -> ModuleType:
 
 
 def problem_of(error: BaseException) -> str:
-    """An error of the student's code in one line, with the number of the line that raised it."""
+    """An error of the student's code as one line, with the number of the line that raised it."""
     line = getattr(error, "lineno", None)
     for frame in traceback.extract_tb(error.__traceback__):
         line = frame.lineno if frame.filename == NAME else line
@@ -65,7 +65,7 @@ def problem_of(error: BaseException) -> str:
 
 
 class Trial:
-    """The student's code of a gap and the right code, with the same weights and arguments."""
+    """The student's code for a gap and the right code, with the same weights and arguments."""
 
     def __init__(self, file: ModuleType, gap: Any, gaps: list[Any]) -> None:
         torch.manual_seed(1)
@@ -85,7 +85,7 @@ class Trial:
         self.cases = [(mode, eval(gap["values"], CODE, {"T": T})) for mode, T in CASES]
 
     def stage(self) -> Stage:
-        """What the student's code is, compared with the right code."""
+        """Compares the student's code with the right code."""
         found, expected = map(self.results, (self.own, self.right))
         stage = partial(Stage, self.gap["stage"])
         raised = {str(each) for each in found if isinstance(each, NotImplementedError)}
@@ -107,9 +107,9 @@ class Trial:
         return stage("failed", slip, f"{self.place}: {advice}", checks)
 
     def call(self, function: Callable[..., Any], mode: str, given: tuple[Any, ...]) -> Any:
-        """The result of a function, which may write in its arguments, or the error it raises."""
+        """The result of a function, or the error that it raises; it may change its arguments."""
         self.model.train(mode != MODES[0])
-        torch.manual_seed(1)  # dropout at the same place drops the same numbers
+        torch.manual_seed(1)  # makes dropout drop the same numbers each time
         try:
             return function(*(it.clone() if isinstance(it, Tensor) else it for it in given))
         except (Exception, SystemExit) as error:
@@ -120,14 +120,16 @@ class Trial:
         return [self.call(function, *case) for case in self.cases]
 
     def numbers(self, result: Tensor) -> Tensor:
-        """The numbers to compare: of draws, the ids' shares."""
+        """The numbers to compare; for draws, the shares of the ids."""
         if self.place == "draw":
             ids = torch.arange(self.cases[0][1][0].shape[1])
             result = (result == ids).double().mean(0) * EQUAL / NEAR
         return result.detach().double().nan_to_num(FAR, FAR, -FAR)
 
     def compared(self, found: Any, expected: Any, mode: str = "") -> tuple[float, str]:
-        """The largest difference of two results, 0 of two errors, and the first one in words."""
+        """The largest difference between two results, 0 between two errors; and the first
+        difference as text.
+        """
         if isinstance(found, BaseException):
             return FAR * (not isinstance(expected, BaseException)), problem_of(found)
         shape = getattr(expected, "shape", None)
@@ -148,7 +150,9 @@ class Trial:
         return slopes(self.call(function, *self.cases[0]), leaves)
 
     def leaks(self) -> dict[str, float]:
-        """How much the last character changes earlier outputs, and its gradient from them."""
+        """How much the last character changes earlier outputs, and the size of its gradient from
+        them.
+        """
         x = torch.randint(11, (2, 7)) if self.target is self.model else floats(2, 7, 12)
         other = torch.cat((x[:, :-1], x.flip(0)[:, -1:]), dim=1)  # that of the other text
         early, changed = (self.call(self.target, MODES[0], (it,))[:, :-1] for it in (x, other))
@@ -159,7 +163,9 @@ class Trial:
         return errors
 
     def slip(self, found: list[Any]) -> tuple[str, str] | None:
-        """The slip whose code gives the results found, and what to do; None if there is none."""
+        """The slip whose code gives these results, and what to do about it; None if there is
+        none.
+        """
         for slip, advice, code in self.gap["slips"] * any(isinstance(it, Tensor) for it in found):
             computed = self.results(function_of(self.gap, code, self.target))
             if max(map(self.compared, found, computed))[0] <= EQUAL:
@@ -168,7 +174,7 @@ class Trial:
 
 
 def slopes(output: Tensor, leaves: list[Tensor]) -> Tensor:
-    """The gradients of a sum of the outputs, with random factors, one after the other."""
+    """The gradients of a sum of the outputs with random factors, joined in order."""
     torch.manual_seed(1)
     total = (output * torch.randn(output.shape)).sum() + sum(0 * each.sum() for each in leaves)
     flat = [each.flatten() for each in torch.autograd.grad(total, leaves)]
@@ -176,6 +182,6 @@ def slopes(output: Tensor, leaves: list[Tensor]) -> Tensor:
 
 
 def function_of(gap: Any, code: str, target: Any) -> Callable[..., Any]:
-    """Code of a gap as a function, or as a method of the target if there is one."""
+    """The code of a gap as a function, or as a method of the target if there is one."""
     function: Callable[..., Any] = eval(f"lambda {gap['arguments']}: ({code})", CODE)
     return partial(function, target) if target else function

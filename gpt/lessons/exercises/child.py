@@ -1,4 +1,6 @@
-"""The process that runs a student's file: a job from stdin, a line of JSON for each stage."""
+"""The process that runs a student's file: reads a job from stdin, writes a line of JSON for each
+stage.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,17 @@ from gpt.vocabulary import Vocabulary
 
 MEMORY, FILE_SIZE = 2**32, 2**24  # bytes that the file may use beside torch's, and write to a file
 STEPS, BATCH, BLOCK, RATE, SHAPE = 200, 16, 32, 3e-3, (2, 4, 64, 0.1)  # layers, heads, C, p
-WRITTEN, SHOWN = 300, 24  # characters of the sample, and of the line that heads are shown on
+WRITTEN, SHOWN = 300, 24  # characters of the sample, and of the line for which heads are shown
 
 
 def main() -> None:
-    """Does the job. What the file itself prints goes nowhere."""
+    """Does the job. Hides what the file itself prints."""
     job = json.load(sys.stdin)
     torch.set_num_threads(1)  # products are tiny, so more threads would only wait
     results, nothing = os.dup(1), os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(nothing, stream)
-    with suppress(ImportError, OSError):  # only Linux knows how much is used
+    with suppress(ImportError, OSError):  # only Linux can tell how much is used
         import resource
 
         with open("/proc/self/statm", encoding="ascii") as file:
@@ -42,7 +44,7 @@ def main() -> None:
 
 
 def done(source: str, text: str | None, seed: int) -> Iterator[Stage]:
-    """All stages of a file, and its training on a text if they are right."""
+    """All stages of a file and, if they are right, its training on a text."""
     left, right = list(STAGES if text is None else TRAINED), True
     try:
         file = loaded(source)
@@ -88,14 +90,14 @@ def trained(file: ModuleType, text: str, seed: int) -> Stage:
 
 @torch.no_grad()
 def validation(file: ModuleType, model: torch.nn.Module, ids: Tensor) -> float:
-    """The mean loss of the first windows, at most 64."""
+    """The mean loss over the first windows, at most 64."""
     windows = ids.unfold(0, BLOCK, BLOCK)[:64]
     return float(file.loss(model.eval()(windows), windows))
 
 
 @torch.no_grad()
 def seen(model: torch.nn.Module, ids: Tensor) -> Any:
-    """The weights of all heads on a text: (1, T) -> (L, H, T, T), as lists."""
+    """The weights of all heads for a text: (1, T) -> (L, H, T, T), as lists."""
     found = list[Tensor]()
     for head in model.modules():
         if type(head).__name__ == "Head":

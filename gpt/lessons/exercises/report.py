@@ -1,4 +1,4 @@
-"""The check of a student's file in a process of its own, and what it found. Imports no torch."""
+"""Checks a student's file in a separate process, and reports the result. Imports no torch."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gpt.reading.gpt import Stages
 from gpt.storage.json_values import loads, parsed
 
 STAGES = ("head", "mask", "multi-head", "block", "position", "loss", "sampling")
-TRAINED = (*STAGES, "training")  # of a file that learns a text, too
+TRAINED = (*STAGES, "training")  # stages of a file that also learns a text
 SIGNS = {"passed": Cell("✓"), "failed": Cell("✗", tone="gone"), "missing": Cell("·")}
 LARGEST = 2**22  # bytes of the results
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A student's GPT after training: its first and last loss, the validation loss before and
-    after, in nats; a text that it wrote; the (L, H, T, T) weights of its heads on a line.
+    """A student's GPT after training: its first and last training loss, the validation loss before
+    and after, in nats; a text that it wrote; the (L, H, T, T) weights of its heads on a line.
     """
 
     losses: tuple[float, float]
@@ -46,7 +46,7 @@ class Trained:
 
     @property
     def heads(self) -> AttentionMap:
-        """Its weights on the line; only they of all stages are known."""
+        """An attention map of the line that has its weights only, no other stages."""
         weights, ids = np.array(self.weights), np.arange(len(self.line))
         layers = (Stages(**dict.fromkeys(Stages.__annotations__, each)) for each in weights)
         sums = Check("rows sum to 1", float(np.abs(weights.sum(axis=-1) - 1).max()), 1e-5)
@@ -70,7 +70,7 @@ class Stage:
 
 
 def blocks_of(stages: list[Stage], file: str) -> list[Block]:
-    """A line for each stage, then what the trained GPT writes."""
+    """A line for each stage, then the text that the trained GPT writes."""
     rows = []
     for each in stages:
         text = " – ".join(filter(None, (each.slip, each.message)))
@@ -83,7 +83,7 @@ def blocks_of(stages: list[Stage], file: str) -> list[Block]:
 
 
 def check(source: str, seconds: int, text: str | None = None, seed: int = 1) -> list[Stage]:
-    """The stages of a student's file, from a process that lasts so many seconds at most.
+    """The stages of a student's file, checked in a process that may take `seconds` at most.
 
     text: what its GPT learns if all stages are right. The process reads neither modules of the
     current folder nor Python's environment variables, and shows nothing that the file prints.
@@ -111,13 +111,15 @@ def check(source: str, seconds: int, text: str | None = None, seed: int = 1) -> 
 
 
 def unfinished(names: Sequence[str], problem: str) -> list[Stage]:
-    """The stages that are left when the first of them has a problem."""
+    """The remaining stages, the first of which has a problem."""
     missing = [Stage(name, "missing", "", "not checked") for name in names[1:]]
     return [*(Stage(name, "failed", "", problem) for name in names[:1]), *missing]
 
 
 def read(lines: bytes, names: Sequence[str], end: str) -> list[Stage]:
-    """The stages in the lines of a process, which the file may have forged. end: why it ended."""
+    """The stages in the output lines of a process; the file may have forged them. end: why the
+    process ended.
+    """
     try:
         stages = [parsed(Stage, loads(line), "result") for line in lines.splitlines()]
         if [each.name for each in stages] != [*names[: len(stages)]]:

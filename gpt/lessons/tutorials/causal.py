@@ -15,7 +15,7 @@ from gpt.lessons.tables import inputs_of, same, seeded, table
 D_OUT = 2
 LINEAR_SEED, CAUSAL_SEED = 789, 123  # the tutorials'
 
-#: If a row's sum after erasing is below this, its quotients are not exact.
+#: If a row's sum is below this after erasing, its quotients are not exact.
 LEAST = 1e-250
 LOST = (
     "Here nearly all weight of a row belonged to later words: the rest is too small for an exact "
@@ -36,7 +36,7 @@ def _attention(material: Material) -> SelfAttention:
 
 
 def steps(material: Material) -> Iterator[Step]:
-    """A mask after softmax, one before and after, −∞ before; then a batch."""
+    """A mask after softmax; masks before and after it; −∞ before it; then a batch."""
     x, words = inputs_of(material), material.words
     T, both = len(words), {"rows": words, "columns": words}
     attention = _attention(material)

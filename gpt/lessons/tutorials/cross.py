@@ -186,7 +186,7 @@ def _real(size: int, padded: int) -> Tensor:
 
 
 def _in_the_model(pair: Pair) -> Step:
-    """The modules of `gpt/model/attention.py` give the same contexts."""
+    """Shows that the modules of `gpt/model/attention.py` give the same contexts."""
     width, size, own = pair.x.shape[1], len(pair.source), pair.attention
     config = ModelConfig(vocab_size=1, block_size=size, n_head=1, n_embd=width, position="learned")
     packed = torch.cat([part.weight for part in (own.query, own.key, own.value)])  # (3C, C)
@@ -212,7 +212,7 @@ def _in_the_model(pair: Pair) -> Step:
 
 
 def _whose_mask(pair: Pair) -> Step:
-    """The slip that gives cross-attention the target's padding mask, in both directions."""
+    """The slip that uses the target's padding mask in cross-attention, in both directions."""
     size, shown, checks, effects = max(len(pair.source), len(pair.target)), [], [], []
     for name, queries, rows, text, columns in (
         ("target asks source", pair.x, pair.target, pair.source, pair.words),
@@ -249,7 +249,7 @@ def _whose_length(pair: Pair) -> Step:
     size = min(S, T)
 
     def scores(mask: Tensor, queries: int, keys: int) -> Tensor:
-        """(1, queries, keys), scaled; the tutorial's mask is True for padding."""
+        """(1, queries, keys), scaled; the mask in the tutorial is True for padding."""
         asked, own = pair.attention.query(pair.x[:queries]), pair.attention.key(pair.source[:keys])
         scaled: Tensor = (asked @ own.T * asked.shape[1] ** -0.5)[None]
         return scaled.masked_fill_(mask.view(1, 1, queries), float("-inf"))  # slip: not keys

@@ -17,7 +17,7 @@ from gpt.lessons.tables import same, seeded, table
 from gpt.lessons.tutorials.induction import LOGIT, SCORE, TEXT, TwoLayers
 
 DEPTHS = ("embedding", "layer 0", "layer 1")
-#: The letter that followed the first a is right after the last one: b twice, then d twice.
+#: The letter that followed the first a comes right after the last a: b twice, then d twice.
 TEXTS, ANSWERS, LETTERS = ("abcda", "cdaba", "adcba", "cbada"), "bbdd", "abcd"
 SEED, WIDTH, MODELS = 123, 8, 2_000
 
@@ -53,8 +53,8 @@ def steps(material: Material) -> Iterator[Step]:
 def show_shares(
     parts: tuple[str, ...], names: tuple[str, ...], shares: Tensor, lens: Tensor, logits: Tensor
 ) -> Step:
-    """What P parts of the stream add to logits, (P, V), and the predictions after each of them, or
-    of the first ones, (≤ P, V). names, logits: of V words or characters, which need not be all.
+    """What P parts of the stream add to logits, (P, V), and the predictions after each part, or
+    after the first ones, (≤ P, V). names, logits: of V words or characters, not necessarily all.
     """
     total, best = shares.sum(dim=0), int(logits.argmax())
     ratios = (logits - logits[best]).exp()
@@ -81,20 +81,20 @@ def show_shares(
 
 
 def _read(text: str, seed: int) -> tuple[Tensor, Tensor]:
-    """What N models of one layer with one random head compute for a text of LETTERS: (N, T) scores
-    of the last query, and (N, T) logit b − logit d if a place had all the weight.
+    """What N models with one layer and one random head compute for a text of LETTERS: (N, T) scores
+    of the last query, and (N, T) logit b − logit d if one place had all the weight.
     """
     with seeded(seed):
         words, places = (torch.randn(MODELS, n, WIDTH) for n in (len(LETTERS), len(text)))
         query, key, value = torch.randn(3, MODELS, WIDTH, WIDTH).double() / WIDTH**0.5
-        output = torch.randn(MODELS, WIDTH, 1).double()  # that of b minus that of d
+        output = torch.randn(MODELS, WIDTH, 1).double()  # the output row of b minus that of d
     x = (words[:, [LETTERS.index(each) for each in text]] + places).double()  # (N, T, WIDTH)
     scores = (x @ key) @ (x[:, -1:] @ query).transpose(1, 2) / WIDTH**0.5
     return scores[..., 0], ((x[:, -1:] + x @ value) @ output)[..., 0]
 
 
 def _compare(seed: int) -> Iterator[Step]:
-    """What one layer cannot do, whatever its weights, and two layers can."""
+    """What one layer cannot do, whatever its weights, and two layers can do."""
     read, models = [_read(text, seed) for text in TEXTS], [TwoLayers((*text,)) for text in TEXTS]
     scores, adds = (torch.stack(each) for each in zip(*read, strict=True))  # (4, N, T)
     Z, sums = scores.exp().sum(dim=-1), (scores.exp() * adds).sum(dim=-1)  # (4, N)

@@ -45,7 +45,8 @@ def steps(material: Material) -> Iterator[Step]:
     )
     masks = dropout_mask((DRAWS, T, T), P, seed)
     mean = (masks * weights).mean(dim=0)
-    # A mean of n masks spreads by √(p / (1 − p) / n) around 1; a larger error than 5 times that is
+    # The mean of n masks spreads by √(p / (1 − p) / n) around 1; an error above 5 times that is a
+    # bug.
     # a bug.
     luck = 5 * (P / (1 - P) / DRAWS) ** 0.5
     yield Step(

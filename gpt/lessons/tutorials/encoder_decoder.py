@@ -1,7 +1,8 @@
-"""The lesson "encoder-decoder": the Transformer of two texts, from the model's own modules.
+"""The lesson "encoder-decoder": the Transformer for two texts, made of the model's own
+modules.
 
-It ends with five small mistakes of a tutorial, and their effects. The slips of cross-attention
-itself are in the lesson "cross".
+It ends with five small mistakes in a tutorial, and their effects. The lesson "cross" has the slips
+in cross-attention itself.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from gpt.model import GPT
 from gpt.model.gpt import Block, Cache, Stack
 
 SEED, WIDTH, LAYERS = 123, 8, 2
-DEPTH = 6  # blocks whose stream is measured, as many as in the paper
-SIZE, BATCH, LENGTH, DROPOUT = 64, 16, 10, 0.1  # of the models that show slips
+DEPTH = 6  # blocks whose stream is measured; the paper has as many
+SIZE, BATCH, LENGTH, DROPOUT = 64, 16, 10, 0.1  # sizes of the models that show slips
 
 #: The kinds of layers in "Attention Is All You Need" (Vaswani et al. 2017).
 PAPER: dict[str, Any] = {
@@ -53,9 +54,9 @@ LARGE: dict[str, Any] = PAPER | {
 
 @dataclass(frozen=True)
 class Texts:
-    """A pair of texts and a small model of them, in float64.
+    """A pair of texts and a small model for them, in float64.
 
-    source: (1, S) ids of `words`; ids: (1, T) ids of `reads`, what the decoder reads.
+    source: (1, S) ids of `words`; ids: (1, T) ids of `reads`, which the decoder reads.
     """
 
     model: GPT
@@ -68,7 +69,9 @@ class Texts:
 
     @classmethod
     def of(cls, material: Material) -> Texts:
-        """The material's words as the source, a second text as the target, random weights."""
+        """Takes the material's words as the source, a second text as the target, and random
+        weights.
+        """
         words, reads = material.words, ("start", *second_text(material))
         seed = SEED if material.seed is None else material.seed
         vocabulary = tuple(dict.fromkeys(("start", "end", *words, *reads)))
@@ -111,12 +114,12 @@ def xavier(model: GPT) -> GPT:
 
 
 def unturned(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns its arguments: sinusoidal positions do not change queries and keys."""
+    """Returns its arguments: sinusoidal positions do not rotate queries and keys."""
     return queries, keys
 
 
 def count(module: nn.Module) -> int:
-    """The number of parameters."""
+    """The number of a module's parameters."""
     return sum(each.numel() for each in module.parameters())
 
 
@@ -181,7 +184,7 @@ def _embeddings(texts: Texts) -> Step:
 
 
 def _encoder_block(texts: Texts) -> Step:
-    """The first block by hand, and the memory."""
+    """Computes the encoder's first block by hand, and the memory."""
     x, (block, *others) = texts.inputs(), texts.encoder_blocks
     everywhere = torch.ones(1, 1, x.shape[1], dtype=torch.bool)
     first = block.norm1(x + block.attention(x, unturned, allowed=everywhere))
@@ -209,7 +212,7 @@ def _encoder_block(texts: Texts) -> Step:
 
 
 def _decoder_block(texts: Texts) -> Step:
-    """The first block by hand, and the logits."""
+    """Computes the decoder's first block by hand, and the logits."""
     model, ids, source = texts.model, texts.ids, texts.source
     block: Any = model.blocks[0]
     start = x = model.position.embed(WIDTH**0.5 * model.token_embedding(ids), slice(ids.shape[1]))
@@ -236,7 +239,7 @@ def _decoder_block(texts: Texts) -> Step:
 
 
 def _norms(texts: Texts) -> Step:
-    """The size of the stream with norms after the sublayers and before them."""
+    """The size of the stream with norms after the sublayers, and with norms before them."""
     sizes = []
     config: Any = texts.model.config.encoder
     for post_norm in (True, False):
@@ -275,7 +278,9 @@ def _norms(texts: Texts) -> Step:
 
 
 def _size() -> Step:
-    """The parameters at the paper's size; the tutorial prints those of an encoder block."""
+    """The number of parameters at the paper's size; the tutorial prints those of an encoder
+    block.
+    """
     config = ModelConfig(**LARGE)
     assert config.encoder
     with torch.device("meta"):  # shapes without numbers
@@ -302,7 +307,7 @@ def _size() -> Step:
 
 
 def _padding(texts: Texts) -> Step:
-    """A batch whose second source is shorter; padding is any id."""
+    """A batch whose second source is shorter; any id may stand for padding."""
     S, short, words = len(texts.words), max(1, len(texts.words) // 2), len(texts.vocabulary)
     seen = torch.arange(S + 1) < torch.tensor([[S], *[[short]] * words])  # (B, S + 1)
     padding = torch.tensor([0, *range(words)])[:, None]  # (B, 1)
@@ -371,7 +376,7 @@ def _padding_id(texts: Texts) -> Step:
 
 
 def _reset(seed: int) -> Step:
-    """What torch's and Xavier's initial weights give."""
+    """The outputs with torch's initial weights and with Xavier's."""
     shape = {"vocab_size": 2 * SIZE, "block_size": LENGTH, "n_layer": 1, "encoder_layers": 1}
     untied = {"tied": False, "shared_embedding": False}
     found = []
@@ -416,7 +421,7 @@ def _reset(seed: int) -> Step:
 
 
 def _tying(texts: Texts) -> Step:
-    """The parameters of untied and tied embeddings at the paper's size."""
+    """The number of parameters of untied and tied embeddings at the paper's size."""
     untied = ModelConfig(**LARGE | {"tied": False, "shared_embedding": False})
     counts = torch.tensor([untied.parameters(), ModelConfig(**LARGE).parameters()])
     saved, embedding = int(counts[0] - counts[1]), untied.vocab_size * untied.n_embd
@@ -446,7 +451,7 @@ def _dropout(texts: Texts) -> Step:
         block: Any = Block(config).requires_grad_(False)
         x, memory = torch.randn(2, 16 * BATCH, LENGTH, config.n_embd)
         for slip in (False, True):
-            if slip:  # what a dropout that forward does not call amounts to
+            if slip:  # forward does not call this dropout
                 block.attention.dropout = block.cross.dropout = nn.Identity()
             outputs = {
                 "attention": block.attention(x, unturned),
@@ -473,7 +478,7 @@ def _dropout(texts: Texts) -> Step:
 
 
 def _mask(texts: Texts) -> Step:
-    """The target's mask in cross-attention, on the whole model: padding changes the logits."""
+    """In the whole model, the target's mask in cross-attention lets padding change the logits."""
     model, size = texts.model, len(texts.reads) + 1
     S = min(2, len(texts.words))
     of_source, of_target = (torch.arange(size)[None] < length for length in (S, size - 1))

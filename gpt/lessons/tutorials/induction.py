@@ -1,6 +1,6 @@
 """The lesson "induction": two heads in two layers copy the word that followed an equal word.
 
-Tensor names: T places of the start and the words, V distinct ones, C columns of the stream.
+Tensor names: T places of the start and the words, V distinct words, C columns of the stream.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from gpt.lessons.lesson import Material, Step
 from gpt.lessons.tables import same, table
 
 TEXT, START = ("one", "step", "and", "one"), "(start)"
-SCORE, LOGIT = 8.0, 5.0  # of a match, and of a word that is copied with weight 1
+SCORE, LOGIT = 8.0, 5.0  # the score of a match; the logit of a word that is copied with weight 1
 
 
 class TwoLayers:
-    """Two layers of one head each, built by hand, and their numbers for a text. previous: factor of
+    """Two hand-built layers of one head each, and their numbers for a text. previous: the factor of
     what layer 0 writes.
 
     parts: the columns word, before and next (V each), place (T). W (2, 2, C, C): W_QK and W_OV of
-    each layer. scores, weights: of each layer, (T, T). added (3, T, C): the embedding and what each
-    layer adds. p (T, V): of the next word.
+    each layer. scores, weights: (T, T) for each layer. added (3, T, C): the embedding, and what
+    each layer adds. p (T, V): probabilities of the next word.
     """
 
     def __init__(self, words: tuple[str, ...], previous: float = 1) -> None:
@@ -63,7 +63,7 @@ class TwoLayers:
 
 
 def steps(material: Material) -> Iterator[Step]:
-    """The head of each layer, and what is left without the first one."""
+    """The head of each layer, and what remains without the first one."""
     words = material.words if material.own else TEXT
     model, without, last = TwoLayers(words), TwoLayers(words, previous=0), words[-1]
     rows, names, stream = model.words, model.vocabulary, model.run_at_once()

@@ -1,6 +1,6 @@
 """The lesson "learning": one word's loss, its gradient by hand, and one step of learning.
 
-The first functions are what it computes with: a small GPT of one head, forward and backward, the
+The first functions do its computations: forward and backward pass of a small GPT with one head, the
 slopes of a function, and a step of AdamW.
 Tensor names: T words that are read, V words of the vocabulary, C width, D head size; the weights
 are (V, C), three of (D, C), (V, D).
@@ -27,15 +27,15 @@ Named = dict[str, Tensor]
 Moved = tuple[Tensor, Tensor, Tensor]
 Function = Callable[[Tensor], Tensor]
 WEIGHTS = ("embedding", "W_query", "W_key", "W_value", "W_output")
-EPS = 1e-8  # AdamW's, in torch and in gptx
+EPS = 1e-8  # AdamW's epsilon, in torch and in gptx
 HEAD_SIZE, SEED = 2, 123
 H, HS = 1e-5, (1e-1, 1e-3, 1e-5, 1e-7, 1e-9)  # distances of finite differences
-SHARES = (0.01, 2.0)  # of the loss: what two steps of SGD are to remove
-NEAR, EPSILON = 1e-6, 2.0**-52  # what is nearly 0, of gradients and errors; of float64
+SHARES = (0.01, 2.0)  # shares of the loss that two steps of SGD are to remove
+NEAR, EPSILON = 1e-6, 2.0**-52  # gradients and errors below it are nearly 0; float64's epsilon
 
 
 def run_forward(weights: Named, ids: Tensor, target: int) -> Named:
-    """The loss (nats) of the word `target` after (T,) ids, and all numbers before it, in order."""
+    """The loss (nats) of the word `target` after (T,) ids, and all numbers before it in order."""
     x = weights["embedding"][ids]  # (T, C)
     query = weights["W_query"] @ x[-1]  # (D,)
     keys, values = x @ weights["W_key"].T, x @ weights["W_value"].T  # (T, D)
@@ -50,7 +50,8 @@ def run_forward(weights: Named, ids: Tensor, target: int) -> Named:
 
 @torch.no_grad()
 def run_backward(weights: Named, ids: Tensor, target: int, seen: Named) -> Named:
-    """The gradient of the loss by each number that `run_forward` has seen, and by each weight.
+    """The gradient of the loss with respect to each number in `seen`, from `run_forward`, and each
+    weight.
 
     The chain rule by hand, without autograd. J is the (T, T) Jacobian of the softmax of the scores.
     """
@@ -87,7 +88,7 @@ def split(row: Tensor, shapes: Named) -> Named:
 
 
 def find_largest(gradient: Named) -> list[int]:
-    """For each matrix, the place in the joined row of its number with the largest gradient."""
+    """For each matrix, the place in the joined row of the number with the largest gradient."""
     places = [int(gradient[name].abs().argmax()) for name in WEIGHTS]
     return [start + place for start, place in zip(_starts(gradient), places, strict=True)]
 
@@ -98,10 +99,11 @@ def _starts(named: Named) -> list[int]:
 
 
 def measure_slopes(function: Function, at: Tensor, places: list[int], h: float) -> Tensor:
-    """(K,) central differences: the slopes of a function of (N,) numbers by those at K places.
+    """(K,) central differences: the slopes of a function of (N,) numbers along those at K
+    places.
 
     Each number is changed by ±h. Rounding changes h itself a little, so the quotient divides by the
-    difference that is left.
+    actual difference.
     """
     steps = h * torch.eye(len(at), dtype=at.dtype)[places]
     pairs = [(at + step, at - step) for step in steps]
@@ -109,9 +111,10 @@ def measure_slopes(function: Function, at: Tensor, places: list[int], h: float) 
 
 
 def step_adamw(w: Tensor, m: Tensor, v: Tensor, g: Tensor, step: int, config: TrainConfig) -> Moved:
-    """Weights w and moments m and v after step 1, 2 … of AdamW, from those before and gradients g.
+    """Weights w and moments m and v after step 1, 2 … of AdamW, from the previous ones and
+    gradients g.
 
-    Kingma & Ba 2015; Loshchilov & Hutter 2019 for the decay of the weights.
+    Kingma & Ba 2015; for the decay of the weights, Loshchilov & Hutter 2019.
     """
     m = config.beta1 * m + (1 - config.beta1) * g
     v = config.beta2 * v + (1 - config.beta2) * g**2
@@ -121,7 +124,7 @@ def step_adamw(w: Tensor, m: Tensor, v: Tensor, g: Tensor, step: int, config: Tr
 
 
 def step_torch(w: Tensor, m: Tensor, v: Tensor, g: Tensor, step: int, config: TrainConfig) -> Moved:
-    """The same by the function that torch.optim.AdamW calls.
+    """The same, computed by the function that torch.optim.AdamW calls.
 
     The class itself imports torch's compiler, which takes two seconds.
     """
@@ -140,7 +143,7 @@ def step_torch(w: Tensor, m: Tensor, v: Tensor, g: Tensor, step: int, config: Tr
 
 
 def steps(material: Material) -> Iterator[Step]:
-    """A forward pass, the gradient backwards through it, a test of it, and steps along it."""
+    """A forward pass, the gradient by a backward pass, a test of it, and steps along it."""
     words, seed = material.words, SEED if material.seed is None else material.seed
     reads, vocabulary = words[:-1] or words, tuple(dict.fromkeys(words))
     answer, size = f"“{words[-1]}”", len(vocabulary)
@@ -263,7 +266,9 @@ def steps(material: Material) -> Iterator[Step]:
 
 
 def _differences(loss_at: Function, weights: Named, by_hand: Named, noise: float) -> Step:
-    """Slopes of the loss beside its gradient. noise: most that rounding may change a slope."""
+    """Slopes of the loss compared with its gradient. noise: how much rounding may change a
+    slope.
+    """
     w, g, at = join(weights), join(by_hand), find_largest(by_hand)
     slopes, wider, *other = (measure_slopes(loss_at, w, at, h) for h in (H, 2 * H, *HS))
     largest, error = max(1.0, float(g[at].abs().max())), float((slopes - g[at]).abs().max())
@@ -289,7 +294,7 @@ def _differences(loss_at: Function, weights: Named, by_hand: Named, noise: float
 
 
 def step_sgd(loss_at: Function, w: Tensor, g: Tensor) -> Step:
-    """Falls of the loss after two steps of SGD, predicted and real."""
+    """How much the loss falls in two steps of SGD, predicted and real."""
     loss, square = loss_at(w), g.square().sum()
     along = torch.autograd.functional.jvp(loss_at, w, g)[1]  # type: ignore[no-untyped-call]
     rates = torch.tensor(SHARES, dtype=w.dtype) * loss / square
@@ -313,7 +318,7 @@ def step_sgd(loss_at: Function, w: Tensor, g: Tensor) -> Step:
 
 
 def _adamw(weights: Named, by_hand: Named, vocabulary: tuple[str, ...]) -> Step:
-    """The first step of AdamW; three of them beside torch's."""
+    """The first step of AdamW; then three steps compared with torch's."""
     w, g, config = join(weights), join(by_hand), TrainConfig()
     rate, decay = config.learning_rate, config.weight_decay
     ours, theirs = [(w, 0 * g, 0 * g)], [(w, 0 * g, 0 * g)]

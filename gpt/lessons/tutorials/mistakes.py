@@ -1,4 +1,4 @@
-"""The lesson "mistakes": two slips in a head of attention that look right, and their repair."""
+"""The lesson "mistakes": two slips in an attention head that look right, and how to repair them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def steps(material: Material) -> Iterator[Step]:
     )
     with seeded(seed):
         queries, keys = torch.randn(2, PAIRS, size, dtype=torch.float64)
-        # nn.Linear starts within ±1/√C, so rows that spread by √3 give queries that spread by 1.
+        # nn.Linear starts within ±1/√C, so rows with a deviation of √3 give queries with a
+        # deviation of 1.
         x = 3**0.5 * torch.randn(T, N_EMBD, dtype=torch.float64)
         hasty = HastyHead(N_EMBD, size, T).double()
     scores = (queries * keys).sum(dim=-1)

@@ -16,7 +16,7 @@ from gpt.lessons.tables import inputs_of, same, seeded, table
 
 HEADS, HEAD_SIZE, D_OUT, SEED = 2, 2, 2, 123  # the tutorials'
 
-#: Two heads, three words, four columns: numbers of the tutorials, to see a product of stacks.
+#: Two heads, three words, four columns: numbers of the tutorials that show a product of stacks.
 STACK = (
     (
         (0.2745, 0.6584, 0.2775, 0.8573),
@@ -32,7 +32,7 @@ STACK = (
 
 
 def steps(material: Material) -> Iterator[Step]:
-    """From two heads in a loop to the attention that gptx trains."""
+    """From two heads in a loop to the attention with which gptx trains."""
     x, words = inputs_of(material), material.words
     T, width = x.shape
     seed = SEED if material.seed is None else material.seed
@@ -95,9 +95,9 @@ def steps(material: Material) -> Iterator[Step]:
     with seeded(seed):
         projected = SplitAttention(width, D_OUT, T, HEADS).double()
     outputs = projected(batch)
-    by_one = tuple(f"head {head}" for head in range(HEADS))  # a column each
+    by_one = tuple(f"head {head}" for head in range(HEADS))  # one column each
     rule = _joined("query_weight", "key_weight", "value_weight", D_OUT // HEADS)
-    row = "concat @ proj_weight.T + proj_bias"  # of the batch
+    row = "concat @ proj_weight.T + proj_bias"  # a row of the batch
     yield Step(
         "A projection mixes the heads",
         "So far, columns of different heads have not been combined. A final Linear mixes them. "
@@ -129,7 +129,7 @@ def steps(material: Material) -> Iterator[Step]:
 
 
 def _joined(query: str, key: str, value: str, size: int) -> str:
-    """The rule of all heads' contexts; query, key, value: keys of the tables of weights."""
+    """The rule for all heads' contexts; query, key, value: keys of the tables of weights."""
     rules = []
     for head in range(HEADS):
         rows = f"[{head * size}:{(head + 1) * size}].T"
@@ -139,7 +139,9 @@ def _joined(query: str, key: str, value: str, size: int) -> str:
 
 
 def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:
-    """(B, T, C) stream -> the last step: the modules of `gpt/model/attention.py` give the same."""
+    """(B, T, C) stream -> the last step, in which modules of `gpt/model/attention.py` give the same
+    result.
+    """
     width, T = stream.shape[-1], stream.shape[1]
     size = width // HEADS
     with seeded(seed):

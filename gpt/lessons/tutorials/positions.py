@@ -20,17 +20,18 @@ from gpt.model.initial import PEAK
 from gpt.model.positions import POSITIONS, ROTARY_BASE, Rotary, Sinusoidal
 
 SEED, WIDTH, SHIFT = 123, 4, 3  # SHIFT: places by which a text moves
-ROUNDED = 1e-5  # bound for scores of the model's Rotary, whose constants are rounded to float32
-TURNS = "range({})[:, None] * frequencies_ω"  # rule of the angles of so many places
+ROUNDED = 1e-5  # bound for scores of the model's Rotary, whose constants are float32
+TURNS = "range({})[:, None] * frequencies_ω"  # rule for the angles of this many places
 PAIRS = tuple(f"pair {pair}" for pair in range(WIDTH // 2))
 GPT2 = ModelConfig(vocab_size=1, block_size=1024, n_layer=12, n_head=12, n_embd=768)
 
 
 class Text:
-    """Words with random rows, a head with random matrices, and positions for SHIFT more places.
+    """Words with random rows, a head with random matrices, and positions for SHIFT more
+    places.
 
-    x: (T, C), equal rows for equal words. kinds: positions by name; those of "none" do nothing.
-    speeds: (C/2,), the angle by which each pair of columns turns from one place to the next.
+    x: (T, C), equal rows for equal words. kinds: positions by name; "none" does nothing. speeds:
+    (C/2,), the angle by which each pair of columns rotates from one place to the next.
     """
 
     def __init__(self, words: tuple[str, ...], seed: int) -> None:
@@ -48,7 +49,7 @@ class Text:
         self.distances = self.angles - self.angles.unsqueeze(1)  # (T, T, C/2): column − row
 
     def attend(self, kind: str, x: Tensor, first: int = 0) -> dict[str, Tensor]:
-        """The head's stages q, k, scores, context … for (T, C) rows at the places from `first`."""
+        """The head's stages q, k, scores, context … for (T, C) rows that begin at place `first`."""
         position, at, stages = self.kinds[kind], slice(first, first + len(x)), dict[str, Tensor]()
         rotate, allowed = partial(position.rotate, at=at), torch.ones(len(x), len(x)).bool()
         self.head(position.embed(x, at)[None], rotate, allowed=allowed, keep=stages.update)
@@ -56,13 +57,13 @@ class Text:
 
 
 def turn(x: Tensor, angles: Tensor) -> Tensor:
-    """(T, D): turns columns 2i and 2i + 1, the coordinates of a point, by (T, D/2) angles."""
+    """(T, D): rotates columns 2i and 2i + 1, the coordinates of a point, by (T, D/2) angles."""
     even, odd, cos, sin = x[:, ::2], x[:, 1::2], angles.cos(), angles.sin()
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
 
 
 def steps(material: Material) -> Iterator[Step]:
-    """Attention without positions, the three kinds, a use of rotary ones, and costs."""
+    """Attention without positions, the three kinds, a use of rotary positions, and costs."""
     text = Text(material.words, SEED if material.seed is None else material.seed)
     yield from _add(text)
     yield from _rotate(text, material.query)
@@ -70,7 +71,9 @@ def steps(material: Material) -> Iterator[Step]:
 
 
 def _add(text: Text) -> Iterator[Step]:
-    """No positions, and the kinds that are added to the words: learned and sinusoidal ones."""
+    """Attention without positions; the kinds that are added to the words: learned and
+    sinusoidal.
+    """
     x, words, kinds, T = text.x, text.words, text.kinds, len(text.x)
     order = torch.arange(T).roll(1)
     before, after = ({n: text.attend(n, rows)["context"] for n in kinds} for rows in (x, x[order]))
@@ -138,7 +141,7 @@ def _add(text: Text) -> Iterator[Step]:
 
 
 def _rotate(text: Text, asked: int) -> Iterator[Step]:
-    """Turned queries and keys, their scores, and a use. asked: the word whose query is shown."""
+    """Rotated queries and keys, their scores, and a use. asked: the word whose query is shown."""
     words, x, T, angles, speeds = text.words, text.x, len(text.x), text.angles, text.speeds
     plain, model = (text.attend(kind, x) for kind in ("none", "rotary"))
     q, k, turned = plain["q"], plain["k"], turn(plain["q"], angles)

@@ -1,7 +1,7 @@
 """The lesson "sampling": logits, temperature, four filters, their order, and draws.
 
-The first functions repeat gpt/reading/sampler.py, which a tutorial must not import, for a single
-distribution; tests compare the two. Tensor names: V characters, N random numbers.
+The first functions do for a single distribution what gpt/reading/sampler.py does, which a tutorial
+must not import; tests compare the two. Tensor names: V characters, N random numbers.
 """
 
 from __future__ import annotations
@@ -21,30 +21,34 @@ from gpt.config.sample import SHAPING
 from gpt.lessons.lesson import Material, Step, Table
 from gpt.lessons.tables import EQUAL, inputs_of, same, table
 
-LARGEST = 5.0  # logit
+LARGEST = 5.0  # the largest logit
 SHARP, FLAT = 0.5, 2.0  # temperatures
-DEFAULT = SampleConfig()  # of `gptx sample`: a temperature, but no filter
+DEFAULT = SampleConfig()  # defaults of `gptx sample`: a temperature, but no filter
 K, P, SHARE, NEAR = 3, 0.9, 0.1, 0.5  # top-k, top-p, min-p, typical-p
 FILTERED = SampleConfig(top_k=K, top_p=P, min_p=SHARE, typical_p=NEAR)
 DRAWS, SHOWN = 1_000, 5
-LOGIT_OF, P_OF = "likeliest_first[:, 0]", "likeliest_first[:, 1]"  # in rules
-FAR = 6  # standard errors; a share that differs more is a fault
+LOGIT_OF, P_OF = "likeliest_first[:, 0]", "likeliest_first[:, 1]"  # names in rules
+FAR = 6  # standard errors; a share that differs by more is a fault
 
 
 def soften(logits: Tensor, temperature: float) -> Tensor:
-    """(V,) logits -> probabilities; temperature 0 gives all to the largest, the first of equals."""
+    """(V,) logits -> probabilities; temperature 0 gives all to the largest logit, the first of
+    equal ones.
+    """
     if temperature == 0:
         return F.one_hot(logits.argmax(), len(logits)).to(logits)
     return F.softmax((logits - logits.max()) / temperature, dim=0)
 
 
 def rank(scores: Tensor) -> Tensor:
-    """(V,) ids, the largest score first; of equal scores, the lowest id."""
+    """(V,) ids, the largest score first; among equal scores, the lowest id first."""
     return scores.argsort(descending=True, stable=True)
 
 
 def rank_typical(p: Tensor) -> Tensor:
-    """(V,) ids, the surprisal nearest to the entropy first; of equally near ones, the likeliest."""
+    """(V,) ids, the surprisal nearest to the entropy first; among equally near ones, the likeliest
+    first.
+    """
     likeliest = rank(p)
     return likeliest[rank(-distances(p)[likeliest])]
 
@@ -62,7 +66,8 @@ def keep_fewest(amounts: Tensor, order: Tensor, least: float) -> Tensor:
     return kept
 
 
-#: Name of the option -> (V,) probabilities and the option's value -> (V,) True for those it keeps.
+#: Name of the option -> function of (V,) probabilities and the option's value -> (V,) True for the
+#: ids to keep.
 FILTERS: dict[str, Callable[[Tensor, Any], Tensor]] = {
     "top_k": lambda p, k: keep_fewest(torch.ones_like(p), rank(p), k),
     "top_p": lambda p, mass: keep_fewest(p, rank(p), mass),
@@ -74,7 +79,7 @@ FILTERS: dict[str, Callable[[Tensor, Any], Tensor]] = {
 def shape(logits: Tensor, config: SampleConfig, order: Sequence[str] = SHAPING) -> list[Tensor]:
     """(V,) logits -> the (V,) probabilities after each option that is set, in this order.
 
-    What a filter removes gets 0; the others are divided by their sum.
+    Removed characters get 0; the other probabilities are divided by their sum.
     """
     p, after = soften(logits, 1), []
     for name in order:
@@ -93,7 +98,7 @@ def shape(logits: Tensor, config: SampleConfig, order: Sequence[str] = SHAPING) 
 def uniforms(seed: int, count: int) -> Tensor:
     """The first random numbers of the first text of `gptx sample --seed`: (N,) in [0, 1).
 
-    Philox is counter-based (Salmon et al. 2011); 53 bits make a float.
+    Philox is counter-based (Salmon et al. 2011); 53 of its bits make a float.
     """
     raw = np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)).random_raw(count)
     return torch.from_numpy((raw >> np.uint64(11)) * 2.0**-53)
@@ -106,7 +111,7 @@ def draw(p: Tensor, u: Tensor) -> Tensor:
 
 
 def steps(material: Material) -> Iterator[Step]:
-    """From the logits of the words to one drawn word, and to the shares of many draws."""
+    """From the logits of the words to one drawn word, and to the shares over many draws."""
     x, last = inputs_of(material), material.words[-1]
     first = [material.words.index(word) for word in dict.fromkeys(material.words)]
     products, order = (x[first] @ x[-1]).sort(descending=True, stable=True)
@@ -142,7 +147,7 @@ def steps(material: Material) -> Iterator[Step]:
 
 
 def steps_of(logits: Tensor, words: Sequence[str], seed: int | None) -> Iterator[Step]:
-    """From (V,) logits, the largest first, to the shares of many draws."""
+    """From (V,) logits, the largest first, to the shares over many draws."""
     yield _temperature(logits, words)
     yield from _filters(logits, words)
     yield _together(logits, words)
@@ -185,7 +190,7 @@ def _temperature(logits: Tensor, words: Sequence[str]) -> Step:
 
 
 def _filters(logits: Tensor, words: Sequence[str]) -> Iterator[Step]:
-    """Each filter alone, at temperature 1."""
+    """Each filter by itself, at temperature 1."""
     alone = ({"top_k": K}, {"top_p": P}, {"min_p": SHARE}, {"typical_p": NEAR})
     options = (SampleConfig(temperature=1, **each) for each in alone)
     top_k, top_p, min_p, typical = (shape(logits, each)[-1] for each in options)

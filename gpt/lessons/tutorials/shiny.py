@@ -82,7 +82,7 @@ def _counted(words: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _rounding(parts: Tensor, context: Tensor, words: tuple[str, ...]) -> Step:
-    """The exact context beside the one that the tutorial prints."""
+    """The exact context compared with the one that the tutorial prints."""
     both = torch.stack((context, PRINTED, PRINTED - context))
     return Step(
         "Two results for one sum",

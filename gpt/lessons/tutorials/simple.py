@@ -124,7 +124,7 @@ def _first_score(x: Tensor, words: tuple[str, ...], query: int) -> str:
 def _shares(scores: Tensor, word: str, words: tuple[str, ...]) -> Step:
     """The step that divides scores by their sum, which works for positive scores only."""
     total = scores.sum()
-    none = bool(total.abs() <= 1e-12 * scores.abs().max())  # 0, but for rounding
+    none = bool(total.abs() <= 1e-12 * scores.abs().max())  # 0, except for rounding
     positive = bool((scores > 0).all())
     notice = "A negative score would become a negative share. Softmax avoids this."
     if not positive:

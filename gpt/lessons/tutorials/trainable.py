@@ -22,7 +22,7 @@ PARAMETER_SEED, LINEAR_SEED = 123, 789  # the tutorials'
 
 
 def steps(material: Material) -> Iterator[Step]:
-    """One query by hand, a module for all words, and the same with nn.Linear."""
+    """One query by hand, a module for all words, and the same module with nn.Linear."""
     x, words, query = inputs_of(material), material.words, material.query
     word, width = words[query], x.shape[1]
     seed = PARAMETER_SEED if material.seed is None else material.seed
