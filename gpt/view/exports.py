@@ -26,7 +26,7 @@ FORMS |= {f".{form}": form for form in get_args(Form) if form != "text"}
 
 
 def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """For JSON; `values` is [panel][query][key or dimension], null where masked."""
+    """A selection for JSON; `values` is [panel][query][key or dimension], null where masked."""
     from gpt.view.records import rounded
 
     attention, panels = selection.attention, selection.panels()
@@ -53,13 +53,13 @@ def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_json(records: Sequence[Mapping[str, Any]]) -> str:
-    """A single record unchanged; several under "compared"."""
+    """JSON text: a single record as it is, several under "compared"."""
     document = records[0] if len(records) == 1 else {"schema": SCHEMA, "compared": list(records)}
     return characters.to_json(document) + "\n"
 
 
 def to_csv(selections: Sequence[Selection]) -> str:
-    """See `table_of`."""
+    """A CSV text of `table_of`."""
     from gpt.view.records import csv_text
 
     names, rows = table_of(selections)
@@ -86,20 +86,21 @@ def table_of(selections: Sequence[Selection]) -> tuple[list[str], Iterator[list[
 
 
 def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
-    """All stages of all layers, as AttentionMap.to_numpy, and the text with its code points, codes
-    (T,); of cross-attention also columns and column_codes (S,). A text with symbols of several
-    characters is an array of these, (T,), and its codes are those of the text with spaces between
-    them. Nothing pickled.
+    """All stages of all layers, as AttentionMap.to_numpy gives them, and the text with its code
+    points, codes (T,); for cross-attention also columns and column_codes (S,). A text with symbols
+    of several characters is an array of symbols, (T,), and its codes are those of the text with
+    spaces between the symbols. Nothing is pickled.
 
     With several maps, at most 26, the names begin with a_, b_ and so on. Raises ConfigError for
-    more.
+    more maps.
     """
     arrays: dict[str, Any] = {}
     if (count := len(attentions)) > len(ascii_lowercase):
         raise ConfigError("format", f"npz contains at most 26 checkpoints, not {count}")
     prefixes = [""] if count == 1 else [f"{letter}_" for letter in ascii_lowercase]
     for prefix, attention in zip(prefixes, attentions, strict=False):
-        # Programs need the code points, as numpy cuts characters of code 0 from the end of a text.
+        # Programs need the code points, as numpy cuts characters with code 0 from the end of a
+        # text.
         texts = {"text": attention.text}
         if attention.kind == "cross":
             texts["columns"] = attention.columns

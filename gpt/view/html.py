@@ -1,7 +1,7 @@
-"""Shows blocks as HTML: one card with its own style, for notebooks and pages; light and dark.
+"""Shows blocks as HTML: one card with its own style, for notebooks and pages, light and dark.
 
-Every card is limited to the class gptx and has no ids, so that several in one document do not
-disturb each other. It needs no network. Text is escaped here, once.
+Every card's style applies to the class gptx only and has no ids, so that several cards in one
+document do not disturb each other. A card needs no network. Text is escaped here, and only here.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from gpt.blocks import (
 )
 from gpt.checks import Check
 
-LIMIT = 300_000  # bytes of one card
-MOST_ROWS = 100  # rows of a table that are shown
-MOST_CHARACTERS = 40_000  # of a text that are shown
-MOST_COLOURED = 8_000  # of a text with colours
-WIDTH, HEIGHT = 3, 16  # pixels of a value of a small curve, and of the curve
-COLOURS = 6  # of lines, in card.css
-WIDE, HIGH = 640, 260  # of a drawing, in its own pixels
-LEFT, RIGHT, TOP, BOTTOM = 60, 96, 12, 26  # around its lines
-LABEL = 14  # pixels of a line's name
-MARGIN = 0.04  # of the values' range, added above and below
+LIMIT = 300_000  # bytes in a card
+MOST_ROWS = 100  # rows of a table to show
+MOST_CHARACTERS = 40_000  # characters of a text to show
+MOST_COLOURED = 8_000  # characters of a coloured text to show
+WIDTH, HEIGHT = 3, 16  # pixels: width of a value in a small curve, height of the curve
+COLOURS = 6  # number of line colours in card.css
+WIDE, HIGH = 640, 260  # size of a drawing in its own pixels
+LEFT, RIGHT, TOP, BOTTOM = 60, 96, 12, 26  # margins around its lines
+LABEL = 14  # height of a line's name in pixels
+MARGIN = 0.04  # share of the values' range to add above and below
 MOST_POINTS = 3000  # points of all lines
 MOST_MARKED = 100  # points that show their numbers under the mouse
 
 
 def card_of(blocks: Iterable[Block], more: str = "") -> str:
-    """The blocks below each other in one card. more: HTML that stands below them."""
+    """The blocks, one below the other, in one card. more: HTML to show below them."""
     return f'<div class="gptx"><style>{style()}</style>{"".join(map(html_of, blocks))}{more}</div>'
 
 
@@ -60,7 +60,7 @@ def style() -> str:
 
 
 def safe(text: object) -> str:
-    """A text for HTML: markup and control characters become visible."""
+    """A text for HTML: markup and control characters are shown as text."""
     shown = characters.escape(str(text)).replace(characters.label(" "), characters.SPACE)
     return html.escape(shown)
 
@@ -120,7 +120,7 @@ def _passage(passage: Passage) -> str:
 
 
 def _shade(passage: Passage, value: float | None) -> str:
-    """The class of a character: one of nine steps."""
+    """The class of a character's colour: one of nine steps."""
     if value is None:
         return ""
     if math.isnan(value):
@@ -133,7 +133,7 @@ def _hint(passage: Passage, place: int) -> str:
 
 
 def _visible(character: str) -> str:
-    """A character as a label; a newline also ends the line, and a space is one."""
+    """A character as a label; a newline also ends the line, and a space stays a space."""
     if character == "\n":
         return "⏎\n"
     return character if character == " " else safe(characters.label(character))
@@ -182,7 +182,7 @@ def _cell(cell: Cell, column: Column) -> str:
 
 
 def _curves(curves: Curves) -> str:
-    """Lines in a frame with their names at their ends; the lowest points are marked."""
+    """Lines in a frame, with names at their ends and marks at the lowest points."""
     (low, high), end = curves.ends, curves.last
     margin = MARGIN * (high - low) or 0.05
     width, height = WIDE - LEFT - RIGHT, HIGH - TOP - BOTTOM
@@ -203,7 +203,7 @@ def _curves(curves: Curves) -> str:
         at = f'x="{LEFT + place * width / 2:.0f}" y="{HIGH - 8}" text-anchor="{anchor}"'
         parts.append(f"<text {at}>{safe(text)}</text>")
     inside = f'x="{LEFT}" y="{TOP}" width="{width}" height="{height}"'
-    parts.append(f'<svg {inside} viewBox="{LEFT} {TOP} {width} {height}">')  # cuts the lines
+    parts.append(f'<svg {inside} viewBox="{LEFT} {TOP} {width} {height}">')  # clips the lines
     for number, line in enumerate(curves.lines):
         points = " ".join(f"{x(line.x[n]):.1f},{y(line.y[n]):.1f}" for n in _some(curves, line))
         parts.append(f'<polyline class="c{number % COLOURS}" points="{points}"/>')
@@ -219,7 +219,7 @@ def _curves(curves: Curves) -> str:
                     f'cy="{y(line.y[n]):.1f}" r="{4.5 if n == best else 2}">'
                     f"<title>{safe(said)}</title></circle>"
                 )
-    free = float(HIGH - BOTTOM)  # names of near lines do not overlap
+    free = float(HIGH - BOTTOM)  # names of near lines must not overlap
     for line in sorted(curves.lines, key=lambda line: line.y[-1]):
         middle = min(y(line.y[-1]), free)
         free = middle - LABEL
@@ -232,14 +232,14 @@ def _curves(curves: Curves) -> str:
 
 
 def _some(curves: Curves, line: Line) -> list[int]:
-    """The points of a line that are drawn: all, or every n-th one, the lowest and the last."""
+    """The points of a line to draw: all, or every n-th one with the lowest and the last."""
     count = len(line.x)
     every = math.ceil(count * len(curves.lines) / MOST_POINTS)
     return sorted({*range(0, count, every), line.y.index(min(line.y)), count - 1})
 
 
 def _curve(shares: Sequence[float]) -> str:
-    """A small curve of values in 0 … 1; unknown ones interrupt it."""
+    """A small curve of values in 0 … 1; unknown values interrupt it."""
     if not shares:
         return ""
     width, lines = WIDTH * len(shares), [""]

@@ -25,11 +25,11 @@ from gpt.checks import Check
 from gpt.view.terminal.blocks import lines_of
 from gpt.view.terminal.lines import Page
 
-HEADING = "##"  # of a title; blocks below a title of their own have one # more
+HEADING = "##"  # marks a title; titles of inner blocks have one # more
 
 
 def markdown_of(blocks: Iterable[Block], heading: str = HEADING) -> str:
-    """The blocks below each other, with an empty line between two."""
+    """The blocks, one below the other, with an empty line between two."""
     return "\n\n".join(part for block in blocks for part in _parts(block, heading))
 
 

@@ -1,4 +1,4 @@
-"""Formulas of lessons as MathML, which browsers draw without scripts and fonts of a page."""
+"""Formulas of lessons as MathML, which browsers draw without a page's scripts and fonts."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 
 from gpt.view.html import safe
 
-#: Small letters and digits -> the element that places them, and what they are.
+#: Small letters and digits -> the element that places them, and the characters that they stand for.
 SMALL = {"ᵀ": ("msup", "T"), "ᵗ": ("msup", "t"), "²": ("msup", "2")}
 SMALL |= {"₁": ("msub", "1"), "₂": ("msub", "2")}
 WORD = "[^\\W\\d_ᵀᵗ²₁₂](?:[^\\Wᵀᵗ²₁₂]|-(?=\\w))*′?"
 TOKEN = re.compile(f"( *)({WORD}|\\d[\\d.]*|\\+=|\\S)")
 GAP = '<mspace width="0.28em"></mspace>'
 CLOSING = {"(": ")", "[": "]", "|": "|"}
-REMARKS = ("at", "for", "where")  # words after a product that are no part of it
+REMARKS = ("at", "for", "where")  # words after a product that do not belong to it
 PRODUCTS, OPERATORS = "·×⊗/", {*"+−±=←≤<>,:", "+="}
 
 
 def mathml_of(formulas: str) -> list[str]:
-    """Each formula as MathML, or as text if it has what is no mathematics, as code has."""
+    """Each formula as MathML, or as text if it contains what is not mathematics, such as code."""
     return [_math(each) for each in re.split(" {4,}(?!#)|\n", formulas) if each.strip()]
 
 
@@ -30,11 +30,11 @@ def _math(formula: str) -> str:
 
 
 class _Reader:
-    """Reads a formula from left to right. Methods raise ValueError for what they do not know."""
+    """Reads a formula from left to right. Methods raise ValueError for anything unknown."""
 
     def __init__(self, formula: str) -> None:
         self.tokens = [*TOKEN.findall(formula), ("", "")]
-        self.inside: dict[str, str] = {}  # the markup of brackets -> that of what they contain
+        self.inside: dict[str, str] = {}  # markup of a bracket -> markup of what it contains
 
     @property
     def next(self) -> str:
@@ -54,7 +54,7 @@ class _Reader:
         return found
 
     def product(self) -> str:
-        """Factors; "/" divides all that is left of it by the factor right of it."""
+        """Factors; "/" divides everything to its left by the factor to its right."""
         left = self.factor()
         while self.next and self.next in PRODUCTS:
             operator, right = self.take(), self.factor()
@@ -64,7 +64,7 @@ class _Reader:
         return left
 
     def factor(self) -> str:
-        """A name, a number or a bracket, with what is attached to it, and words after it."""
+        """A name, a number or a bracket, with everything attached to it, and words after it."""
         token = self.take()
         if token in ("√", "Σ", "∂"):
             found = self.factor()
@@ -83,7 +83,7 @@ class _Reader:
         return self.attached(found)
 
     def bracket(self, opening: str) -> str:
-        """What an opening bracket begins, up to its closing one."""
+        """What an opening bracket encloses, up to its closing one."""
         inside, closing = self.sequence(CLOSING[opening]), self.take()
         found = f"<mrow><mo>{opening}</mo>{inside}<mo>{closing}</mo></mrow>"
         self.inside[found] = f"<mrow>{inside}</mrow>"

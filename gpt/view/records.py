@@ -1,4 +1,4 @@
-"""Numbers, checks and measures for programs: their form in JSON, in CSV and in the page."""
+"""Converts numbers, checks and measures for programs: for JSON, CSV and the page."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def rounded(values: Any, digits: int = 9) -> Any:
-    """A number, an array, or nested lists and dictionaries: floats with so many digits; of arrays,
-    with the nine that float32 needs.
+    """A number, an array, or nested lists and dictionaries, with floats rounded to `digits`; floats
+    of arrays to the nine digits that float32 needs.
 
     None replaces numbers that are not finite; whole numbers and texts stay as they are.
     """
@@ -35,7 +35,9 @@ def rounded(values: Any, digits: int = 9) -> Any:
 
 
 def to_record(found: Records, origin: Mapping[str, Any]) -> dict[str, Any]:
-    """For JSON: the schema, where the result comes from, its facts, and its rows if it has any."""
+    """A result for JSON: the schema, where the result comes from, its facts, and its rows if it has
+    any.
+    """
     columns = {name: rounded(each) for name, each in found.columns.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     facts = rounded(dict(found.facts), 17)  # all digits of float64
@@ -43,13 +45,15 @@ def to_record(found: Records, origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def to_csv(found: Records) -> str:
-    """A line with the names, and one for each row; empty where a value is unknown."""
+    """A CSV line with the names, and one for each row; a cell is empty if its value is unknown."""
     columns = [rounded(each) for each in found.columns.values()]
     return csv_text([[*found.columns], *zip(*columns, strict=True)])
 
 
 def to_frame(found: Records) -> Any:
-    """A pandas.DataFrame; without rows, one row of the facts. Raises ImportError without pandas."""
+    """A pandas.DataFrame; if there are no rows, one row of the facts. Raises ImportError without
+    pandas.
+    """
     try:
         import pandas
     except ImportError:
@@ -61,9 +65,9 @@ def to_frame(found: Records) -> Any:
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV: None is an empty cell, the values of a list are separated by spaces. A text that
-    a spreadsheet would run as a formula begins with an apostrophe, as OWASP advises; a single
-    character is none.
+    """Rows as CSV: None becomes an empty cell, the values of a list are separated by spaces. A text
+    that a spreadsheet would run as a formula gets an apostrophe before it, as OWASP advises; a
+    single character cannot be a formula.
     """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
@@ -80,13 +84,13 @@ def _cell(value: Any) -> Any:
 
 
 def picked(item: object, *names: str) -> dict[str, Any]:
-    """The attributes with these names, in this order."""
+    """The attributes of `item` with these names, in this order."""
     return {name: getattr(item, name) for name in names}
 
 
 def measure_record(measure: Measure) -> dict[str, Any]:
-    """A measure of every head: values, standard errors and offsets are (layers, heads); with
-    offsets, uniform is, too.
+    """A measure of every head for JSON: values, standard errors and offsets are (layers, heads);
+    with offsets, uniform is, too.
     """
     record = picked(measure, "name", "explained", "uniform", "windows", "values", "errors")
     offsets = {} if measure.offsets is None else {"offsets": measure.offsets.tolist()}
@@ -95,6 +99,6 @@ def measure_record(measure: Measure) -> dict[str, Any]:
 
 
 def measures_record(measures: Iterable[Measure]) -> list[dict[str, Any]]:
-    """For a page: each measure with its title, followed by its parts."""
+    """Measures for a page: each with its title, followed by its parts."""
     every = (each for one in measures for each in (one, *one.parts))
     return [measure_record(each) | {"title": each.title} for each in every]

@@ -22,9 +22,11 @@ HeadName = int | Literal["mean", "all", "rollout"]
 
 @dataclass(frozen=True)
 class Selection:
-    """A part of one attention map: layers, heads, stage, ranges of rows (queries), columns (keys).
+    """A part of one attention map: layers, heads, a stage, a range of rows (queries) and of columns
+    (keys).
 
-    name: the checkpoint's name, if several are compared. why: this head, if the reader chose none.
+    name: the checkpoint's name, if several are compared. why: the reason for this head, if the user
+    chose none.
     """
 
     attention: AttentionMap
@@ -38,7 +40,7 @@ class Selection:
 
     @property
     def square(self) -> bool:
-        """Whether columns are keys, not dimensions."""
+        """Whether columns are keys; otherwise they are dimensions."""
         return self.stage in SQUARE or self.of_characters
 
     @property
@@ -48,17 +50,17 @@ class Selection:
 
     @property
     def rows(self) -> Symbols:
-        """The text of the rows; queries are positions in it."""
+        """The text that `queries` are positions in: a character for each row."""
         return self.attention.text
 
     @property
     def columns(self) -> Symbols:
-        """The text of the columns, if these are keys; keys are positions in it."""
+        """The text that `keys` are positions in, if columns are keys."""
         return self.attention.columns
 
     @property
     def sizes(self) -> list[str]:
-        """["T=7"]: characters; of cross-attention also the source's, "S=16"."""
+        """["T=7"]: the number of characters; for cross-attention also the source's, "S=16"."""
         if self.of_characters:
             return [f"V={len(self.rows)}"]
         crossed = [f"S={len(self.columns)}"] if self.attention.kind == "cross" else []
@@ -71,7 +73,7 @@ class Selection:
         return self.attention.allowed[queries, keys]
 
     def panels(self) -> list[Panel]:
-        """The selected matrices, layer by layer. Stages without heads come once a layer."""
+        """The selected matrices, layer by layer. A stage without heads has one matrix a layer."""
         of_heads = self.stage in OF_HEADS or self.of_characters
         heads: tuple[HeadName, ...] = self.heads if of_heads else ("all",)
         rows = slice(self.queries.start, self.queries.stop)
@@ -83,7 +85,7 @@ class Selection:
         ]
 
     def _matrix(self, layer: int, head: HeadName) -> Array:
-        """(T, S or columns) of one head, or of the layer."""
+        """(T, S or columns) matrix of one head, or of the layer."""
         if head == "rollout":
             return self.attention.rollout(layer)
         return self.attention[self.stage, layer, None if head == "all" else head]
@@ -91,7 +93,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Panel:
-    """One matrix of a selection: its layer and head, and (queries, keys or dimensions) values."""
+    """One matrix of a selection: its layer, its head, and (queries, keys or dimensions) values."""
 
     selection: Selection
     layer: int
@@ -111,7 +113,7 @@ class Panel:
 
     @property
     def visible(self) -> Array:
-        """The values in float64, NaN where the mask forbids and where they are not finite."""
+        """The values in float64, NaN where the mask forbids them and where they are not finite."""
         shown = np.isfinite(self.values) & ~self.hidden
         return np.where(shown, self.values, np.nan).astype(np.float64)
 
@@ -122,16 +124,16 @@ class Panel:
         return names.get(str(self.head), f"head {self.head}")
 
     def where(self, joint: str = " ") -> str:
-        """Layer and head."""
+        """The layer and the head, as text."""
         if self.head == "rollout":
             return f"rollout through layer {self.layer}, a heuristic"
         return f"layer {self.layer}{joint}{self.of}"
 
 
 def shared_panels(selections: Sequence[Selection]) -> list[tuple[Panel, ...]]:
-    """For each matrix that all selections have, its panel in each of them.
+    """For each matrix that all selections have, its panels, one from each selection.
 
-    Raises ConfigError if they have none in common.
+    Raises ConfigError if they have no matrix in common.
     """
     every = [{(panel.layer, panel.head): panel for panel in each.panels()} for each in selections]
     found = [tuple(each[at] for each in every) for at in every[0] if all(at in e for e in every)]
@@ -148,7 +150,7 @@ def select(
     key: str | None = None,
     name: str = "",
 ) -> Selection:
-    """A selection from the options' texts: numbers, "all", "mean", "rollout", "A:B". Raises
+    """Makes a selection from option texts: numbers, "all", "mean", "rollout", "A:B". Raises
     ConfigError.
     """
     heads: tuple[HeadName, ...] = ("mean",) if head == "mean" else ("rollout",)
@@ -178,7 +180,7 @@ def _indices(option: str, text: str, count: int) -> tuple[int, ...]:
 
 
 def _range(option: str, text: str | None, length: int) -> range:
-    """ "A:B" as in Python (B excluded, either may be left out), or one position."""
+    """ "A:B" as in Python (without B, and either may be left out), or one position."""
     if text is None:
         return range(length)
     start, colon, stop = text.partition(":")

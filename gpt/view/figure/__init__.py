@@ -1,1 +1,1 @@
-"""SVG, PNG and PDF through matplotlib."""
+"""Draws figures as SVG, PNG and PDF with matplotlib."""

@@ -1,5 +1,5 @@
 """Validation losses of several runs as a figure: a panel for each validation text, a colour and a
-mark for each recipe; its seeds are thin lines around their mean.
+mark for each recipe; thin lines for its seeds, a thick line for their mean.
 
 The same input gives the same bytes.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH, TOP, PANEL, LINE = 6.0, 0.25, 3.2, 0.16  # inches: a panel, and a line of its legend
-MARKS = 12  # most marks on a line
+MARKS = 12  # marks on a line
 LONGEST = 60  # characters of a name in the legend
 
 
@@ -54,7 +54,7 @@ def draw(found: Comparison) -> Figure:
 
 
 def _panel(axes: Axes, found: Comparison, groups: Sequence[Group]) -> None:
-    """The curves of one validation text; the axis of losses is that of the terminal."""
+    """The curves of one validation text; the loss axis is the same as in the terminal."""
     by_characters = found.by_characters
     late: list[float] = []
     every = [(group.lines(by_characters), group.mean_line(by_characters)) for group in groups]

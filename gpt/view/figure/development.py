@@ -1,7 +1,7 @@
 """Measures over a training as a figure: a panel for each measure, a line for each head.
 
-Heads differ in colour, lightness and mark, so that colour-blind readers and a black-and-white print
-show which is which. The same input gives the same bytes.
+Heads differ in colour, lightness and mark, so that colour-blind readers and readers of a
+black-and-white print can tell them apart. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ STYLES = (
     *(("#009e73", "v"), ("#e69f00", "P"), ("#cc79a7", "X"), ("#7a5c00", "p")),
 )
 WIDTH, ROW, TOP, LEGEND = 7.0, 1.7, 0.4, 0.7  # inches
-SLIDE = WIDTH * 9 / 16  # height of up to two rows of panels
-LEAST = 0.25  # a weight's axis goes at least so far, so that noise does not look like a change
-MARKS = 12  # most marks on a line
-DECADES = 100  # largest step divided by the smallest: from here on, the axis is logarithmic
+SLIDE = WIDTH * 9 / 16  # the largest height of two rows of panels
+LEAST = 0.25  # a weight's axis reaches at least this, so that noise does not look like a change
+MARKS = 12  # marks on a line
+DECADES = 100  # if the largest step is more than this times the smallest, the axis is logarithmic
 
 
 def draw(
@@ -42,13 +42,13 @@ def draw(
     top: int | None = None,
     names: Sequence[str] = (),
 ) -> Figure:
-    """A panel for each measure of `names`, for all measures with `every`; by default, for at most
-    four (`Development.telling`), so that the texts are legible on a slide.
+    """Draws a panel for each measure in `names`, or for all measures with `every`; by default for
+    at most four (`Development.telling`), so that the texts are legible on a slide.
 
     At most eight heads, or `top`, have colours and marks: those whose measure `sort` changed most,
     by default those whose measures of KINDS changed most. The lines of the others are thin and
-    grey. name: the run's, above the legend. Raises ConfigError if matplotlib is not installed and
-    for an unknown measure.
+    grey. name: the run's name, shown above the legend. Raises ConfigError if matplotlib is not
+    installed and for an unknown measure.
     """
     for option, given in [("sort", sort or found.names[0]), *(("measure", it) for it in names)]:
         if given not in found.names:
@@ -97,8 +97,8 @@ def _chosen(found: Development, sort: str | None, most: int) -> list[tuple[int, 
 
 
 def _lines(axes: Axes, found: Development, name: str, heads: list[tuple[int, int]]) -> None:
-    """A measure's lines with bands of two standard errors, and the uniform head's value, in the
-    colour of each head where that depends on it.
+    """A measure's lines with bands of two standard errors, and a uniform head's value, in the
+    colour of each head if it differs between heads.
     """
     number, steps, gap = found.names.index(name), found.steps, math.ceil(len(found.steps) / MARKS)
     values, errors = found.of(name), found.errors[:, number]
@@ -122,7 +122,7 @@ def _lines(axes: Axes, found: Development, name: str, heads: list[tuple[int, int
 
 
 def _steps_axis(axes: Axes, found: Development, labelled: bool) -> None:
-    """The axis of the steps, logarithmic if they span decades; 0 is on a linear part of it."""
+    """The axis of the steps; logarithmic if they span decades, with 0 on a linear part."""
     first, last = found.steps[found.steps > 0][[0, -1]].tolist()
     if last / first >= DECADES:
         axes.set_xscale("symlog", linthresh=first, linscale=0.3)

@@ -1,8 +1,8 @@
 """Attention maps as figures for papers: SVG and PDF with vector text, PNG of 300 dpi.
 
-Everything lies on a grid of 300 dots per inch, so that all cells of a matrix have the same size and
-sharp edges in every format. The same input gives the same bytes. matplotlib, an optional extra, is
-imported when a figure is drawn.
+All cells of a matrix have the same size and sharp edges in every format, because everything lies on
+a grid of 300 dots per inch. The same input gives the same bytes. matplotlib, an optional package,
+is imported when a figure is drawn.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONGEST = 60  # characters of a checkpoint's name
-NUMBERS = 12  # most rows and columns of a single matrix whose cells show numbers
+NUMBERS = 12  # if a single matrix has at most so many rows and columns, cells show numbers
 _MASKED = "#d0d0d0"
-# The terminal's ramp for white paper, in even steps of lightness. Its lowest colour is not white,
-# so that a small weight differs from a masked one. Signed values have two colours, as on the
+# The terminal's colours for white paper, in even steps of lightness. The lowest colour is not
+# white, so that a small weight differs from a masked one. Signed values have two colours, as on the
 # page (assets/colours.js): orange is negative, blue-green is positive.
 _RAMP = ("#f5f3d9", "#bcdfae", "#58b69b", "#1f8a96", "#28608f", "#31347a", "#1c103c")
 _SIGNED_RAMP = (
@@ -58,14 +58,14 @@ def draw(
     ascii_only: bool = False,
     name: str = "",
 ) -> tuple[Figure, list[str]]:
-    """The selected matrices as one figure: an Axes for each panel in their order, then one for the
-    colour bar; and warnings (a font that lacks characters).
+    """Draws the selected matrices as one figure: an Axes for each panel in order, then one for the
+    colour bar. Also returns warnings (if fonts lack characters).
 
-    With selections of several checkpoints, of the same text, each matrix that all of them have is a
-    row with a panel for each checkpoint; a single matrix is a strip. ascii_only: labels of
-    characters are in ASCII. name: stands under the title; by default, a single selection's name.
-    Raises ConfigError if matplotlib is not installed, if the figure would be too large, and if
-    matrices of several checkpoints differ in shape.
+    With selections of several checkpoints for the same text, there is a row for each matrix that
+    all of them have, with a panel for each checkpoint; a single matrix is drawn as a strip.
+    ascii_only: characters have ASCII labels. name: is written under the title; by default, a single
+    selection's name. Raises ConfigError if matplotlib is not installed, if the figure would be too
+    large, and if matrices of several checkpoints differ in shape.
     """
     with style():
         every = [selections] if isinstance(selections, Selection) else selections
@@ -119,7 +119,7 @@ def _name_of(panel: Panel, checkpoints: int, panels: int) -> str:
 
 
 def _title(panels: Sequence[Panel]) -> str:
-    """The title of the figure. panels: those of one checkpoint."""
+    """The title of the figure. panels: the panels of one checkpoint."""
     selection = panels[0].selection
     stage = " · ".join([selection.stage, *kind_of(selection)])
     if len(panels) == 1:
@@ -150,7 +150,9 @@ def _shades(panel: Panel, scale: Scale) -> Array:
 
 
 def _paint(selection: Selection, shades: Sequence[Array], scale: Scale) -> dict[str, Any]:
-    """Colours and their limits, the same for all panels; signed values lie around 0."""
+    """The colour map and its limits, the same for all panels; for signed values symmetric
+    around 0.
+    """
     weights = selection.stage == "weights"
     largest = max(float(np.nan_to_num(np.abs(part)).max()) for part in shades)
     limit = 1.0 if weights or scale == "row" else largest or 1.0
@@ -158,7 +160,7 @@ def _paint(selection: Selection, shades: Sequence[Array], scale: Scale) -> dict[
 
 
 def colours(limit: float = 1.0, signed: bool = False) -> dict[str, Any]:
-    """The colours of values in 0 … limit, or −limit … limit; of NaN, white or grey."""
+    """The colour map of values in 0 … limit or −limit … limit; NaN is white or grey."""
     from matplotlib.colors import LinearSegmentedColormap
 
     ramp = LinearSegmentedColormap.from_list("gptx", _SIGNED_RAMP if signed else _RAMP)

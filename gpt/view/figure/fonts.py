@@ -1,4 +1,5 @@
-"""Finds installed fonts for the characters of a figure, and names fonts to install for the others.
+"""Finds installed fonts for the characters of a figure; names fonts to install for the
+others.
 
 Uses the names of characters and matplotlib's list of fonts.
 """
@@ -21,19 +22,19 @@ if TYPE_CHECKING:
 
 
 def drawable(character: str, ascii_only: bool) -> str:
-    """The terminal's label, with characters that common fonts have."""
+    """The terminal's label of a character, written with characters that common fonts have."""
     name = label(character, ascii_only)
     if name == NAMED[" "][0]:
         return SPACE
-    # Few fonts have the pictures of control characters.
+    # Few fonts can draw the pictures of control characters.
     return undrawn(character) if name in PICTURES else name
 
 
 def labelled(
     characters: Iterable[str], ascii_only: bool
 ) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """The label of each character, the file of a font for it, and the characters that no font
-    draws.
+    """The label of each character, the file of a font for it, and the characters that no font can
+    draw.
     """
     names = {each: drawable(each, ascii_only) for each in characters}
     fonts = files_for(frozenset(names.values()))
@@ -43,7 +44,7 @@ def labelled(
 
 
 def undrawn(character: str) -> str:
-    """A label for a character that no font draws."""
+    """A label for a character that no font can draw."""
     return f"U+{ord(character):04X}" if len(character) == 1 else ascii(character)[1:-1]
 
 
@@ -75,7 +76,7 @@ def files_for(names: frozenset[str]) -> Mapping[str, str]:
 
 
 def _plain(file: str) -> tuple[bool, bool]:
-    """Sort key: plain fonts without serifs are preferred."""
+    """Sort key that prefers plain fonts without serifs."""
     name = Path(file).stem.lower()
     styled = re.search("bold|black|heavy|light|thin|medium|italic|oblique|condensed", name)
     return not styled, not re.search("serif|mincho|song|ming|mono|math", name.replace("sans", ""))
@@ -85,17 +86,19 @@ def _drawn_by(file: str, names: Iterable[str]) -> frozenset[str]:
     """The names whose characters the font can all draw."""
     from matplotlib.ft2font import FT2Font
 
-    if "lastresort" in Path(file).stem.lower():  # this font draws boxes for all characters
+    if "lastresort" in Path(file).stem.lower():  # this font draws a box for every character
         return frozenset()
     try:
         font = FT2Font(file)
-    except (OSError, RuntimeError):  # a font of pictures, or damaged
+    except (OSError, RuntimeError):  # a font of pictures, or a damaged one
         return frozenset()
     return frozenset(name for name in names if all(_has_ink(font, sign) for sign in name))
 
 
 def _has_ink(font: FT2Font, sign: str) -> bool:
-    """Colour fonts have glyphs without outlines, which would be invisible."""
+    """Whether the font's glyph has outlines: glyphs of colour fonts have none and would be
+    invisible.
+    """
     if not font.get_char_index(ord(sign)):
         return False
     if sign == " ":
@@ -119,7 +122,7 @@ def warning(missing: Sequence[str]) -> str:
 
 
 def _remedy(character: str) -> str:
-    character = max(character)  # of a symbol, the character that fonts lack most often
+    character = max(character)  # for a symbol, the character that fonts lack most often
     name = unicodedata.name(character, "")
     if re.match("CJK|HIRAGANA|KATAKANA|HANGUL|IDEOGRAPHIC|FULLWIDTH|BOPOMOFO", name):
         return "Noto Sans CJK"

@@ -1,6 +1,7 @@
-"""The layout of a figure on paper: its panels, the size of their cells, the labels beside them.
+"""The layout of a figure on paper: its panels, the size of their cells, the labels beside the
+panels.
 
-Lengths are pixels of 300 an inch, sizes of fonts are points. Draws nothing.
+Lengths are pixels at 300 per inch, font sizes are points. Draws nothing.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from gpt.vocabulary import Symbols, spelled
 
 DPI = 300
 COLUMN, _PAGE, _PAGE_HEIGHT = round(3.4 * DPI), 7 * DPI, 9 * DPI  # width of a column in a paper
-GLYPH = 0.64  # width of a terminal's cell in DejaVu Sans, in font sizes
+GLYPH = 0.64  # width of a terminal's cell in DejaVu Sans, as a multiple of the font size
 
 
 def points(size: float) -> int:
-    """A length in points, in pixels."""
+    """Converts a length from points to pixels."""
     return round(size * DPI / 72)
 
 
 def _legible(cell: int) -> bool:
-    """Whether labels of 5 points fit cells of so many pixels."""
+    """Whether labels of 5 points fit cells of this many pixels."""
     return 0.8 * cell * 72 / DPI > 4.98
 
 
@@ -50,11 +51,12 @@ class Plan:
 
 
 def plan_of(panels: Sequence[Panel], numbers: list[list[str]], checkpoints: int = 1) -> Plan:
-    """One head of T ≤ 16 is as wide as a column of a paper; with T it grows up to the page's width.
+    """Plans a figure. One head of T ≤ 16 is as wide as a paper's column; for larger T it grows up
+    to the page's width.
 
-    checkpoints: how many panels in turn show the same matrix; these form a row.
-    A cell has at least one pixel, even if the figure becomes larger than the page, as an omitted
-    cell could be the strongest.
+    checkpoints: how many consecutive panels show the same matrix; these form a row. A cell has at
+    least one pixel, even if the figure becomes larger than the page, because an omitted cell could
+    be the strongest.
     """
     selection, (rows, columns) = panels[0].selection, panels[0].values.shape
     count, layers = len(panels), len(selection.layers)
@@ -74,19 +76,21 @@ def plan_of(panels: Sequence[Panel], numbers: list[list[str]], checkpoints: int 
     high = max(smallest, min(largest, round(height / rows)))
     if selection.square:
         wide = high = min(wide, high)
-    else:  # dimensions are many, so their cells need not be square
+    else:  # there are many dimensions, so their cells need not be square
         high, wide = min(high, max(wide, points(8))), min(wide, max(high, points(16)))
     digits = min(8.0, (wide * 72 / DPI - 2.2) / widest) if numbers else 0.0
     return Plan((rows, columns), count, across, (high, wide), digits)
 
 
 def _ems(digits: str) -> float:
-    """Width of a number in font sizes: decimal points are narrow, minus signs wide."""
+    """Width of a number as a multiple of the font size: points are narrow, minus signs wide."""
     return 0.64 * len(digits) - 0.32 * digits.count(".") + 0.2 * digits.count("−")
 
 
 def _across(count: int, layers: int, wide: bool) -> int:
-    """Rows and columns of panels: one row for each layer. A long single row or column is folded."""
+    """How many rows and columns of panels: one row for each layer; a long single row or column is
+    folded.
+    """
     heads = count // layers
     if wide or min(layers, heads) > 1:
         return heads
@@ -99,11 +103,11 @@ class Side:
     """The labels along one side of the panels."""
 
     name: str
-    places: Sequence[int]  # cells
+    places: Sequence[int]  # numbers of the labelled cells
     texts: Sequence[str]
-    fonts: Sequence[str]  # a file for each text; none where positions are written
+    fonts: Sequence[str]  # a file for each text; empty if the labels are positions
     size: float  # points
-    pitch: float  # points from cell to cell
+    pitch: float  # points from one cell to the next
 
     def turned(self, text: str) -> bool:
         """Whether a character's label is too wide for the space between its neighbours."""
@@ -132,7 +136,7 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
     selection = panel.selection
     lettered = [[selection.rows[at] for at in selection.queries]]
     lettered += [[selection.columns[at] for at in selection.keys]] if selection.square else []
-    lettered = lettered if _legible(plan.cell[0]) else []  # square: rows and columns
+    lettered = lettered if _legible(plan.cell[0]) else []  # for square matrices, rows and columns
     shown = [*dict.fromkeys(each for side in lettered for each in side)]
     names, fonts, missing = labelled(shown, ascii_only)
     sides = []

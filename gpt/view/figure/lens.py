@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LINE = 32  # most characters side by side; a longer text goes on in the panel below
-WIDE, LARGEST = 390, 18.0  # points: all cells of a full line, and the largest cell
+LINE = 32  # characters side by side; a longer text continues in the panel below
+WIDE, LARGEST = 390, 18.0  # points: width of all cells of a full line, largest cell
 Names = Mapping[str, str]  # character -> its label, or the file of a font for it
 MEANING = "underlined: the text goes on with it · last row: the model"
 
@@ -32,12 +32,12 @@ def draw(
     ascii_only: bool = False,
     name: str = "",
 ) -> tuple[Figure, list[str]]:
-    """The figure, and warnings (a font that lacks characters): an Axes for each line of the text,
-    for one checkpoint after the other, then one for the colour bar.
+    """Draws an Axes for each line of the text, for one checkpoint after the other, then one for the
+    colour bar. Also returns warnings (if fonts lack characters).
 
-    lenses: a checkpoint's name -> its lens, all of the same text. positions: the columns; None:
-    all. name: stands under the title. Raises ConfigError if matplotlib is not installed, and if the
-    figure would be too large.
+    lenses: a checkpoint's name -> its lens, all for the same text. positions: which columns to
+    show; None: all. name: is written under the title. Raises ConfigError if matplotlib is not
+    installed, and if the figure would be too large.
     """
     first, *_ = every = list(lenses.values())
     columns = range(first.ids.shape[1]) if positions is None else positions
@@ -80,7 +80,7 @@ def _guesses(lens: Lens, line: Sequence[int]) -> npt.NDArray[np.object_]:
 def _fill(
     axes: Axes, plan: Plan, lens: Lens, line: Sequence[int], labels: Names, fonts: Names
 ) -> None:
-    """The cells of a panel; those of a shorter line or a smaller model stay white."""
+    """Fills the cells of a panel; cells that a shorter line or a smaller model lacks stay white."""
     from matplotlib.font_manager import FontProperties
 
     chances = np.full(plan.shape, np.nan)

@@ -1,7 +1,7 @@
-"""The sheet of a figure: places panels, colour bar and texts, in pixels from the upper left, with
-settings of matplotlib that do not depend on the user's.
+"""The sheet of a figure: places panels, colour bar and texts, in pixels from the upper left corner,
+with fixed matplotlib settings that do not depend on the user's.
 
-Uses the sizes of layout.py; does not know attention maps.
+Uses the sizes from layout.py; knows nothing of attention maps.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 INK = "#202020"
 _SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib
-    "text.parse_math": False,  # a $ is a character
+    "text.parse_math": False,  # shows a $ as it is
     "text.color": INK,
     "axes.labelcolor": INK,
     "xtick.labelcolor": INK,
@@ -47,8 +47,8 @@ _SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """matplotlib with its default settings and without log messages; then the user's settings
-    return.
+    """A context in which matplotlib has its default settings and writes no log messages; afterwards
+    the user's settings are back.
 
     Raises ConfigError if matplotlib is not installed.
     """
@@ -61,7 +61,8 @@ def style() -> Iterator[None]:
         except ImportError:
             raise ConfigError(f"figures need {absent('matplotlib')}") from None
         with matplotlib.rc_context(), warnings.catch_warnings():
-            # matplotlib before 3.11 measures lines by the letters l and p, which some fonts lack.
+            # matplotlib before 3.11 measures the height of lines by the letters l and p, which some
+            # fonts lack.
             warnings.filterwarnings("ignore", r"Glyph (108|112) .* missing from")
             matplotlib.rcdefaults()
             settings: Any = matplotlib.rcParams
@@ -72,7 +73,7 @@ def style() -> Iterator[None]:
 
 
 def to_bytes(figure: Figure, form: Form) -> bytes:
-    """The figure as a file: without a date, so that the same figure gives the same bytes."""
+    """The figure as a file, without a date, so that the same figure gives the same bytes."""
     with style():
         title = figure.get_suptitle()
         metadata: dict[Form, dict[str, Any]] = {
@@ -83,7 +84,7 @@ def to_bytes(figure: Figure, form: Form) -> bytes:
         buffer = io.BytesIO()
         figure.savefig(buffer, format=form, dpi=DPI, metadata=metadata[form])
     written = buffer.getvalue()
-    if form == "svg":  # the document type has a network address; SVG needs none
+    if form == "svg":  # the document type names a network address, which SVG does not need
         written = re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", written, count=1)
     return written
 
@@ -98,8 +99,8 @@ class Sheet:
     def __init__(
         self, plan: Plan, query: Side, key: Side, explained: str, each: bool = False
     ) -> None:
-        """each: all panels have labels below, not only the lowest. Raises ConfigError for a figure
-        that would be too large.
+        """each: all panels have labels below, not only the lowest ones. Raises ConfigError if the
+        figure would be too large.
         """
         from matplotlib import figure
 
@@ -125,9 +126,9 @@ class Sheet:
         self.figure = figure.Figure(figsize=(self.width / DPI, self.height / DPI), dpi=DPI)
 
     def _axes(self, x: int, y: int, across: int, down: int) -> Axes:
-        """Axes in a frame two pixels wide, outside the axes so that it hides no cell."""
+        """An Axes in a frame two pixels wide; the frame lies outside, so that it hides no cell."""
         below, whole = self.height - y - down, np.array([self.width, self.height])
-        # Slightly smaller, as matplotlib before 3.11 rounds the smallest excess up to a whole
+        # Slightly smaller, because matplotlib before 3.11 rounds any excess up to a whole pixel.
         # pixel.
         corner = np.array([x + 1e-5, below + 1e-5]) / whole
         size = np.array([across - 2e-5, down - 2e-5]) / whole
@@ -139,7 +140,7 @@ class Sheet:
         return axes
 
     def panel(self, place: int, key: Side | None = None) -> Axes:
-        """The axes of the n-th panel. Only the outer ones have labels, but for those of `key`."""
+        """The axes of the n-th panel. Only outer panels have labels, except those of `key`."""
         row, column = divmod(place, self.plan.across)
         x, y = self.corner[0] + column * self.step[0], self.corner[1] + row * self.step[1]
         axes = self._axes(x, y, *self.size)
@@ -149,7 +150,9 @@ class Sheet:
         return axes
 
     def bar(self, meaning: str, paint: Mapping[str, Any]) -> None:
-        """The colours with their values, as an image, since 256 rectangles would show gaps."""
+        """Draws the colour bar with its values as an image, since 256 rectangles would show
+        gaps.
+        """
         low, high = paint["vmin"], paint["vmax"]
         axes = self._axes(*self.bar_corner, points(7), self.middle)
         ramp = np.linspace(low, high, 256)[:, None]
@@ -164,19 +167,19 @@ class Sheet:
         axes.set_ylabel(meaning, size=min(7.0, room))
 
     def words(self, title: str, facts: str, explained: str) -> None:
-        """Adds a title above everything, and the legend of symbols below."""
+        """Adds a title above everything, and the legend of symbols below everything."""
         self.figure.suptitle(title, y=1 - points(5) / self.height, va="top", size=8.5)
         self._line(facts, 1 - points(16) / self.height, "top")
         self._line(explained, points(3) / self.height, "bottom")
 
     def _line(self, text: str, y: float, side: Literal["top", "bottom"]) -> None:
-        """A small grey line in the middle at the height y, 0 … 1."""
+        """Adds a small grey line of text in the middle, at the height y in 0 … 1."""
         text, font = small(text, self.width)
         self.figure.text(0.5, y, text, fontproperties=font, color=GREY, ha="center", va=side)
 
 
 def plain(axes: Axes) -> None:
-    """The frame of curves: two thin axes, and lines across."""
+    """The style of curves: two thin axes, and horizontal lines."""
     axes.tick_params(width=0.4, length=2, pad=2, color=GREY, labelsize=6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set(color=GREY, linewidth=0.4)
@@ -185,8 +188,8 @@ def plain(axes: Axes) -> None:
 
 
 def small(text: str, width: int) -> tuple[str, FontProperties]:
-    """A small line cut to the width in pixels, and a font that has all its characters; if there is
-    none, the line is in ASCII.
+    """A small line of text, cut to the width in pixels, and a font that has all its characters; if
+    no font has them, the line is in ASCII.
     """
     from matplotlib.font_manager import FontProperties
 
@@ -197,7 +200,7 @@ def small(text: str, width: int) -> tuple[str, FontProperties]:
 
 
 def _label(axis: Axis, side: Side, outer: bool) -> None:
-    """Tick marks; outer panels also get a name and labels, each in a font that has it."""
+    """Draws tick marks; outer panels also get a name and labels, each in a font that has it."""
     from matplotlib.axis import XAxis
     from matplotlib.font_manager import FontProperties
 
@@ -211,5 +214,5 @@ def _label(axis: Axis, side: Side, outer: bool) -> None:
         tick.set_fontproperties(FontProperties(fname=font, size=side.size))
         if below and side.turned(text):
             tick.set_rotation(90)
-        if not below and text == SPACE:  # drawn so low that it seems to label the next row
+        if not below and text == SPACE:  # so low that it seems to label the next row
             tick.set_verticalalignment("baseline")

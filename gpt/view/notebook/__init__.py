@@ -1,6 +1,6 @@
-"""Results in a notebook: as HTML, as a pandas.DataFrame, and as files.
+"""Shows results in a notebook: as HTML, as a pandas.DataFrame, and as files.
 
-`gpt` imports this module when a result is shown or saved; not at opening a model.
+`gpt` imports this module when a result is shown or saved, not when a model is opened.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpt.view.records import to_frame
 
 
 def html_of(shown: object) -> str | None:
-    """An object as HTML of at most LIMIT bytes; None if it does not describe itself."""
+    """An object as HTML of at most LIMIT bytes; None if the object has no blocks."""
     if isinstance(shown, AttentionMap):
         return attention.attention(shown)
     if not hasattr(shown, "blocks"):
@@ -36,7 +36,7 @@ def html_of(shown: object) -> str | None:
 
 
 def to_pandas(found: Any) -> Any:
-    """A pandas.DataFrame. Raises ImportError if pandas is not installed."""
+    """A result as a pandas.DataFrame. Raises ImportError if pandas is not installed."""
     return to_frame(found.records())
 
 

@@ -1,8 +1,8 @@
-"""An attention map as the interactive page of `gptx attn -o page.html`, inside a frame.
+"""Shows an attention map in a notebook: the page of `gptx attn -o page.html` inside a frame.
 
-The frame's document is the page, compressed; it needs no network and cannot reach the notebook.
-A page that would be too large shows the first characters of the text: no position depends on later
-characters, so their numbers are those of the whole text.
+The frame's document is the page, compressed; it needs no network and cannot access the notebook. A
+page that would be too large shows only the first characters of the text: no position depends on
+later characters, so the numbers are the same as for the whole text.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gpt.heads.measures import opening
 from gpt.view.html import LIMIT, card_of, style
 from gpt.view.page.page import build_page, subject_of
 
-MARGIN = 4_000  # bytes of LIMIT for what surrounds the page
+MARGIN = 4_000  # bytes of LIMIT for the markup around the page
 SAVED = 60_000  # bytes that compression saves in the page's style and scripts, at least
 ROUNDS = 12  # attempts to find a text that fits
 HIGHEST = 4_000  # pixels of a frame; a page that is higher scrolls
 
-# Unpacks the page and writes it in place of itself.
+# Unpacks the page and replaces itself by it.
 _LOADER = (
     '<!doctype html><meta charset="utf-8"><script type="module">'
     'const packed = Uint8Array.from(atob("{}"), (c) => c.charCodeAt(0));'
@@ -31,8 +31,8 @@ _LOADER = (
     "</script>"
 )
 _SANDBOX = "allow-scripts allow-downloads"
-#: Makes each frame as high as its page says. One listener serves all frames, also of later cells.
-#: In a notebook that runs no scripts, card.css sets the height, and the frame scrolls.
+#: Makes each frame as high as its page says. One listener serves all frames, also those of later
+#: cells. In a notebook that runs no scripts, card.css sets the height, and the frame scrolls.
 FITTING = (
     "<script>window.gptxFits ||= addEventListener('message', ({source, data}) => {"
     "for (const frame of document.querySelectorAll('.gptx iframe'))"
@@ -43,7 +43,7 @@ FITTING = (
 
 
 def attention(found: AttentionMap) -> str:
-    """The page, as large as fits; without one, what the map says of itself."""
+    """The page, with as much text as fits; if nothing fits, the map's blocks."""
     if found.model is None:
         why = "This map was made without a model; run.attn(text) shows its page."
         return card_of([*found.blocks(), Note(why)])
@@ -62,7 +62,7 @@ def attention(found: AttentionMap) -> str:
 
 def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:
     """The frame's document in at most `room` bytes, and the number of characters that it shows;
-    None if the first character alone takes more.
+    None if the first character alone needs more.
     """
     count = len(found.text)
     for _ in range(ROUNDS):
@@ -72,8 +72,8 @@ def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:
         size = len(packed) + len(_LOADER)
         if size <= room:
             return _LOADER.format(packed), count
-        if count == 1 or found.kind == "encoder":  # whose rows depend on the whole text
+        if count == 1 or found.kind == "encoder":  # rows of an encoder depend on the whole text
             break
-        # Most of a page grows with the square of its text, or less.
+        # The size of most of a page grows with the square of the text's length, or less.
         count = max(1, min(count - 1, int(count * 0.97 * (room / size) ** 0.5)))
     return None, 0

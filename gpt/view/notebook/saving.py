@@ -29,7 +29,7 @@ from gpt.view.terminal.lines import Page
 
 
 def selected(found: AttentionMap, layer: AnyLayer, head: AnyHead, stage: DrawnStage) -> Selection:
-    """The part of a map that Python's arguments name. Raises ConfigError."""
+    """The part of a map that the Python arguments select. Raises ConfigError."""
     last = len(found.layers) - 1
     layer = last if head == "rollout" and layer == "all" else layer
     name = found.model.stored.title if found.model else ""
@@ -124,7 +124,7 @@ def save_strip(
     """Draws the same matrix of several checkpoints side by side into a .svg, .png or .pdf file.
 
     attentions: the checkpoint's name, as in "step 400", -> its attention map of the same text.
-    name: stands under the title. Raises ConfigError, StorageError.
+    name: is written under the title. Raises ConfigError, StorageError.
     """
     if len({attention.text for attention in attentions.values()}) != 1:
         raise ConfigError("attentions", "give one map or more, all of the same text")
@@ -135,7 +135,7 @@ def save_strip(
 
 
 def _form(path: str | Path) -> Form:
-    """The format for the path's ending. Raises ConfigError."""
+    """The format that the path's ending names. Raises ConfigError."""
     known: dict[str, Form] = {f".{form}": form for form in get_args(Form)}
     ending = Path(path).suffix.lower()
     if ending not in known:

@@ -1,17 +1,19 @@
-"""The counting tables in the page's data, in a third of the space of their compressed arrays.
+"""Packs the counting tables for the page's data, in a third of the space of their compressed
+arrays.
 
 Most of the trie follows from the rest of it. What follows a history also follows the history
-without its first character, so each history needs only a subset of the characters that follow the
-shorter one: its candidates. And the count of an n-gram below the last order is the number of longer
-n-grams that end with it. assets/model/tables.js reads what this module writes.
+without its first character. So for each history we only store which of the characters after the
+shorter history follow it, too: these characters are its candidates. And the count of an n-gram
+below the last order is the number of longer n-grams that end with it. assets/model/tables.js reads
+what this module writes.
 
 The data, compressed by gzip: the gaps between the ids of the characters that occur; for each
-further order the subsets of its histories; the four bytes of each count of the last order, all
-lowest bytes first. A history with at most DENSE candidates has one bit for each, set for those that
-follow it; these histories are sorted by the number of their candidates, as this compresses best,
-and their bits end with a whole byte. Then, for each other history, come the gaps before the
-candidates that follow it and before the end of its candidates. A gap of 255 or more takes several
-bytes: 255 as often as it fits, then the rest.
+further order, the subsets of its histories; the four bytes of each count of the last order, all
+lowest bytes first. A history with at most DENSE candidates has one bit for each, set for candidates
+that follow it. These histories are sorted by the number of their candidates, as this compresses
+best, and their bits are filled up to a whole byte. Then, for each other history, come the gaps
+before the candidates that follow it and before the end of its candidates. A gap of 255 or more
+takes several bytes: 255 as often as it fits, then the rest.
 """
 
 from __future__ import annotations
@@ -53,9 +55,11 @@ def counting_record(stored: StoredModel) -> dict[str, Any] | None:
 
 
 def packed_trie(trie: Trie) -> bytes:
-    """The module's format. Raises ValueError if no text has such n-grams and counts."""
+    """The trie in the format of this module. Raises ValueError if no text has such n-grams and
+    counts.
+    """
     children = np.diff(trie.starts)
-    histories = np.repeat(np.arange(len(children)), children)  # (G,) of each n-gram
+    histories = np.repeat(np.arange(len(children)), children)  # (G,) the history of each n-gram
     shorter = np.zeros(len(children), np.int64)  # node -> the node without its first character
     unigrams = trie.symbols[: trie.ends[1]]
     parts = [_gaps(np.append(-1, unigrams))]
@@ -68,7 +72,7 @@ def packed_trie(trie: Trie) -> bytes:
         if len(seen) < len(found) or (counts != trie.counts[before:first]).any():
             raise ValueError("no text has these n-grams")
         shorter[1 + first : 1 + end] = found
-        nodes = slice(1 + before, 1 + first)  # the histories
+        nodes = slice(1 + before, 1 + first)  # nodes of this order's histories
         places = found - 1 - trie.starts[candidates]
         parts.append(_subsets(children[shorter[nodes]], history - nodes.start, places))
     last = trie.counts[trie.ends[-2] :].astype("<u4")
@@ -77,12 +81,12 @@ def packed_trie(trie: Trie) -> bytes:
 
 
 def _subsets(kinds: Numbers, histories: Numbers, places: Numbers) -> bytes:
-    """kinds: (H,) the number of candidates of each history. For each n-gram, in order: (G,) its
-    history and which candidate it is.
+    """kinds: (H,) the number of candidates of each history. The others are (G,), for each n-gram in
+    order: its history, and which candidate it is.
     """
     sparse = kinds > DENSE
     order = np.argsort(np.minimum(kinds, DENSE + 1), kind="stable")
-    lengths = (kinds + sparse)[order]  # the end of the candidates is one, too
+    lengths = (kinds + sparse)[order]  # the end of the candidates counts, too
     begins = np.empty(len(kinds), np.int64)
     begins[order] = np.cumsum(lengths) - lengths
     cells = begins[histories] + places
@@ -95,7 +99,9 @@ def _subsets(kinds: Numbers, histories: Numbers, places: Numbers) -> bytes:
 
 
 def _gaps(places: Numbers) -> bytes:
-    """How many places are left out before each one but the first. See above for the bytes."""
+    """How many places lie before each place and after the one before it. See above for the
+    bytes.
+    """
     gaps = places[1:] - places[:-1] - 1
     ends = np.cumsum(gaps // 255 + 1)
     found: npt.NDArray[np.uint8] = np.full(ends[-1] if len(ends) else 0, 255, np.uint8)

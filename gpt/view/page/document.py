@@ -1,5 +1,5 @@
-"""One HTML file from the page's assets: style and scripts inside it, and a policy that permits only
-these.
+"""Makes one HTML file from the page's assets, with style and scripts inside it, and a policy that
+permits no others.
 """
 
 from __future__ import annotations
@@ -16,29 +16,32 @@ from pathlib import Path
 from typing import Any
 
 ASSETS = Path(__file__).parent / "assets"
-STYLES = ("tokens.css", "page.css")  # of pages that show attention
+STYLES = ("tokens.css", "page.css")  # style sheets of pages that show attention
 
 
 def to_json(document: Mapping[str, Any]) -> str:
-    """JSON in ASCII that HTML cannot mistake for markup: no <, > or & however it is nested."""
+    """JSON in ASCII that HTML cannot mistake for markup: without <, > and &, however deeply
+    nested.
+    """
     written = json.dumps(document, allow_nan=False, separators=(",", ":"))
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def joined(scripts: Sequence[str]) -> str:
-    """Modules of ASSETS, in the order of their imports, as one: without imports and the word
-    export, so that all share one scope.
+    """Joins modules of ASSETS, in the order of their imports, into one, without their imports and
+    the word export; so all share one scope.
     """
     return "".join(_inlined(_read(name)) for name in scripts)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a page is made of, as names of files in ASSETS; scripts in the order of their imports.
+    """What a kind of page consists of, as names of files in ASSETS; scripts in the order of their
+    imports.
 
-    name: of the kind, for its title. fragments: placeholders of page.html and their files.
-    worker: scripts that compute in a thread of their own. hidden: main and footer, until a script
-    shows them. source: the document with its placeholders.
+    name: the name of the kind, for the title. fragments: placeholders of page.html and their files.
+    worker: scripts that run in a thread of their own. hidden: whether main and footer are hidden
+    until a script shows them. source: the document with its placeholders.
     """
 
     name: str
@@ -52,8 +55,8 @@ class Kind:
 
 @cache
 def template(kind: Kind) -> Callable[..., str]:
-    """(title, payload, content = "") -> document. Its policy permits this script and this style, by
-    their hashes, and no network address.
+    """Returns a function (title, payload, content = "") -> document. The document's policy permits
+    this script and this style, by their hashes, and no network address.
     """
     style = "".join(map(_read, kind.styles))
     script = joined(kind.scripts)
@@ -85,7 +88,7 @@ def template(kind: Kind) -> Callable[..., str]:
     source = _read(kind.source)
 
     def page(title: str, payload: str, content: str = "") -> str:
-        # One pass, so that inserted text is not searched for placeholders.
+        # A single pass, so that inserted text is not searched for placeholders.
         parts = {**fixed, "title": html.escape(title), "payload": payload, "content": content}
         return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], source)
 

@@ -1,7 +1,7 @@
 """Lessons as a page to teach from: one step at a time, results to guess, numbers to change.
 
-The numbers that a table's rule gives are hidden until one has guessed them. The page computes them
-again when it opens, and after a change of the numbers that they follow from.
+The numbers that a table's rule gives are hidden until the user has guessed them. The page computes
+them when it opens, and again when the user changes numbers on which they depend.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LESSON = Kind(
     ("tokens.css", "lesson/lesson.css"),
     source="lesson/lesson.html",
 )
-#: What a text cites, as in "Vaswani et al. 2017".
+#: A citation in a text, as in "Vaswani et al. 2017".
 SOURCE = r"(?:de )?[A-Z][\w’-]+(?: et al\.|(?:, [A-Z][\w’-]+)* & [A-Z][\w’-]+)? (?:1[6-9]|20)\d\d"
-#: Tables by their numbers in the page, with the numbers of the tables that their rules name.
+#: The page's tables in order, each with the numbers of the tables that its rule names.
 Tables = Sequence[tuple[Table, Mapping[str, int]]]
 
 
@@ -41,8 +41,8 @@ def lesson_page(
     answers: bool = False,
     start: int = 1,
 ) -> str:
-    """One lesson or more as an HTML page. full: tables with all rows and columns. answers: shows
-    all results. start: the step of the first lesson that the page shows first.
+    """One or more lessons as an HTML page. full: show all rows and columns of tables. answers: show
+    all results. start: the first step of the first lesson to show.
     """
     content, tables = list[str](), list[tuple[Table, Mapping[str, int]]]()
     for lesson in lessons:
@@ -73,9 +73,9 @@ def lesson_page(
 
 
 def tree_of(rule: str | ast.AST) -> Any:
-    """A rule as rules.js computes it: a number, the key of a table, or a list of a function's name
-    and its operands; operators have Python's names. Raises SyntaxError, or ValueError for what
-    rules do not have.
+    """A rule in the form that rules.js computes: a number, the key of a table, or a list of a
+    function's name and its operands; operators have Python's names. Raises SyntaxError, or
+    ValueError for anything that rules do not allow.
     """
     match ast.parse(rule, mode="eval").body if isinstance(rule, str) else rule:
         case ast.Constant(value):
@@ -117,7 +117,7 @@ def _article(lesson: Lesson, steps: Sequence[str]) -> str:
 
 
 def _step(step: Step, own: Sequence[int], tables: Tables, digits: int, full: bool) -> str:
-    """A step: its text, formulas, the earlier tables that its rules use, and its own tables."""
+    """A step: its text, formulas, earlier tables that its rules use, and its own tables."""
     used = {number for each in own for number in tables[each][1].values()}
     shown = [(n, "earlier") for n in sorted(used - {*own})]
     shown += [(n, "result" if tables[n][0].rule else "given") for n in own]
@@ -133,7 +133,7 @@ def _step(step: Step, own: Sequence[int], tables: Tables, digits: int, full: boo
 
 
 def _figure(number: int, table: Table, role: str, digits: int, full: bool) -> str:
-    """A table whose cells name their places among all of its numbers."""
+    """A table in which each cell has its place among all numbers of the tensor."""
     order = np.arange(table.values.size).reshape(table.values.shape)
     places = replace(table, values=order, digits=0).blocks(0, full)[1:]
     parts = map(_block, table.blocks(digits, full)[1:], places)
@@ -146,7 +146,7 @@ def _figure(number: int, table: Table, role: str, digits: int, full: bool) -> st
 
 
 def _block(grid: Block, places: Block) -> str:
-    """A note, or rows of cells; those for rows that are left out have no place."""
+    """A note, or rows of cells; cells of rows that are left out have no place."""
     if not (isinstance(grid, Grid) and isinstance(places, Grid)):
         return html_of(grid)
     heads = "".join(f'<th scope="col"><bdi>{safe(c.title)}</bdi></th>' for c in grid.columns)

@@ -1,8 +1,9 @@
-"""The page that contains the model itself: what it needs to compute, and what it shows besides.
+"""The page that contains the model itself: the data that it computes with, and what else it
+shows.
 
-A model with an encoder has a page of another kind, with a source and a target. The page proves each
-model when it opens it (assets/model/computation.js). What it contains of a model is made in
-shipping.py, of counting in counted.py.
+A model with an encoder has another kind of page, with a source and a target. When a page opens a
+model, it proves it (assets/model/computation.js). shipping.py makes the data of a model, counted.py
+those of counting.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from gpt.view.page.tour import tour_of
 from gpt.view.records import measures_record
 from gpt.vocabulary import FIRST, Ids, known_text, log_note
 
-LIMIT = 8_000_000  # bytes of a file, if the user names no other number
+LIMIT = 8_000_000  # bytes in a file, if the user gives no other limit
 BITS: tuple[Bits, ...] = (32, 16)
 BITS_OF: dict[WeightPrecision, Bits] = {"float32": 32, "float16": 16}
 DATA = Path("data")  # the usual folder of the corpora
-NOTES = 1_000  # bytes that the sentences on the file itself may take
+NOTES = 1_000  # bytes for the sentences about the file itself
 
-#: What both the page and its worker use.
+#: Scripts that both the page and its worker use.
 BOTH = ("numbers.js", "model/gate.js", "model/random.js", "model/sampler.js")
 MODEL = (
     "model/linear.js",
@@ -78,7 +79,7 @@ LIVE = Kind(
     (*BOTH, *MODEL, "model/analysis.js", "model/worker.js"),
     hidden=True,
 )
-#: Of a model with an encoder.
+#: Scripts for a model with an encoder.
 PAIR_MODEL = tuple(f"model/pair{name}.js" for name in ("", "_analysis", "_proof", "_worker"))
 PAIR_OWN = tuple(f"live/pair{name}.js" for name in ("_session", "_write", "_text", "_editor", "s"))
 LIVE_PAIRS = Kind(
@@ -89,7 +90,7 @@ LIVE_PAIRS = Kind(
     (*BOTH, *MODEL, *PAIR_MODEL),
     hidden=True,
 )
-#: Options of `gptx sample` that the pages have.
+#: Options of `gptx sample` that the pages have as well.
 OPTIONS = ("length", *SHAPING, "seed")
 PAIR_OPTIONS = (*SHAPING, "seed")
 KINDS: tuple[AttentionKind, ...] = ("cross", "encoder", "decoder")
@@ -97,8 +98,8 @@ KINDS: tuple[AttentionKind, ...] = ("cross", "encoder", "decoder")
 
 @dataclass(frozen=True)
 class LivePage:
-    """html: the file. bits: of the weights in it. steps: of the models in it. left_out: what did
-    not fit, a sentence each.
+    """html: the file. bits: bits of each weight in it. steps: the steps of the models in it.
+    left_out: what did not fit, a sentence each.
     """
 
     html: str
@@ -108,8 +109,8 @@ class LivePage:
 
 
 def beginning(model: TrainedGPT, text: str) -> str:
-    """The text as a page of the model can begin with it: with an encoder, a source, or "source TAB
-    target". Raises TextError.
+    """The text in the form with which a page of the model can begin; with an encoder, a source or
+    "source TAB target". Raises TextError.
     """
     text = known_text(model.vocabulary, model.reading(text), log_note).text
     if not model.has_encoder:
@@ -129,8 +130,9 @@ def live_page(
 ) -> LivePage:
     """The page of a model, or of several steps of its run; see TrainedGPT.live.
 
-    text: that its vocabulary has, or None. data: the folder of the corpora, whose validation split
-    measures the heads. done: receives the share of the work that is done; note: notes on texts.
+    text: one whose characters the model knows, or None. data: the folder of the corpora, on whose
+    validation split the heads are measured. done: receives the share of the work that is done;
+    note: receives notes on texts.
     """
     text = None if text is None else beginning(model, text)
     if text == "":
@@ -152,10 +154,11 @@ def surveys_of(
     name: str = "",
     done: Callable[[float], object] = lambda share: None,
 ) -> list[Survey]:
-    """The measures of a model's heads; of a model with an encoder, of each kind of attention.
+    """The measures of a model's heads; for a model with an encoder, those of each kind of
+    attention.
 
-    ids: of the text, whose name is `name`; None: that of `TrainedGPT.default_text`, which is
-    also taken with an encoder.
+    ids: the ids of the text named `name`; None: `TrainedGPT.default_text`, which is always used
+    with an encoder.
     """
     if not model.has_encoder:
         return [model.heads(ids, name=name, done=done)]
@@ -174,15 +177,15 @@ def build_live(
     limit: int = LIMIT,
     tour: str = "",
 ) -> LivePage:
-    """The page of a run's models, oldest first; it opens with the last one.
+    """The page of a run's models, oldest first; it opens with the newest.
 
-    surveys: from `surveys_of`. text: to begin with; None: the first line of the validation split,
-    or with an encoder its first source. ids: the text that gives the mean outputs of heads; None:
-    what the model file contains of the validation split. limit: bytes. float32 weights are written
-    if all fits, else float16; if that does not fit either, only some models, evenly spread, and
-    always the last; if one with counting does not fit, counting is left out. precision: writes only
-    these weights. tour: its text, from `tour_of`. Raises ConfigError if one model does not fit, and
-    for a model that a page cannot compute.
+    surveys: from `surveys_of`. text: the text to begin with; None: the first line of the validation
+    split, or with an encoder its first source. ids: the text that gives the mean outputs of heads;
+    None: the part of the validation split in the model file. limit: bytes. Weights are written as
+    float32 if all fits, else as float16; if that does not fit either, only some models are written,
+    evenly spread and always with the newest; if one model with counting does not fit, counting is
+    left out. precision: write the weights only so. tour: its text, from `tour_of`. Raises
+    ConfigError if not even one model fits, and for a model that a page cannot compute.
     """
     last = models[-1]
     counting = counting_record(last.stored)
@@ -216,7 +219,7 @@ def build_live(
     records = [_record(model, bits, ids) for model in kept]
     stored = max((each["proof"]["rounding"] or 0.0) for each in records)
     payload = common | {
-        "bits": 32,  # of what the page computes
+        "bits": 32,  # the page computes in float32
         "stored": _precision(bits, stored),
         "left_out": left_out,
         "counts": counting is not None and counts,
@@ -228,7 +231,7 @@ def build_live(
 
 
 def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str, Any]:
-    """What the page shows of all models."""
+    """What the page shows for all models together."""
     config, characters = model.config, model.vocabulary.characters
     defaults, names = SampleConfig(), OPTIONS
     of_kinds: dict[str, Any] = {}
@@ -274,14 +277,14 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
 
 
 def _about(model: TrainedGPT) -> str:
-    """Whose model the page contains, for someone who was sent the file."""
+    """Where the page's model comes from, for someone who was sent the file."""
     manifest = getattr(model, "manifest", None)  # a model file may have no run
     sources = "" if manifest is None else ", ".join(manifest.corpus.sources[:2])
     return f"The model {model.stored.name}" + (f" was trained on {sources}." if sources else ".")
 
 
 def _measured(survey: Survey) -> dict[str, Any]:
-    """What the page shows of the heads of one kind of attention."""
+    """What the page shows about the heads of one kind of attention."""
     return {
         "layers": len(survey.measures[0].values),
         "measured": escape(f"{survey.measured} · {survey.rule}"),
@@ -291,7 +294,7 @@ def _measured(survey: Survey) -> dict[str, Any]:
 
 
 def _record(model: TrainedGPT, bits: Bits, ids: Ids | None) -> dict[str, Any]:
-    """A model for the worker; means: for the page."""
+    """A model as data for the worker; with the means, which the page takes out."""
     gate = None if model.mixture is None else model.mixture.gate.weights.tolist()
     return {
         **model_record(model.stored, bits),
@@ -302,7 +305,7 @@ def _record(model: TrainedGPT, bits: Bits, ids: Ids | None) -> dict[str, Any]:
 
 
 def _shown(model: TrainedGPT, record: dict[str, Any]) -> dict[str, Any]:
-    """A model for the page, which takes its means from the record."""
+    """A model as data for the page, which takes its means from the record."""
     origin = {name: escape(str(value)) for name, value in model.stored.origin.items()}
     manifest = getattr(model, "manifest", None)  # a model file may have no run
     return {
@@ -316,9 +319,9 @@ def _shown(model: TrainedGPT, record: dict[str, Any]) -> dict[str, Any]:
 def _fitting(
     sizes: Mapping[Bits, int], models: int, counting: int, room: int
 ) -> tuple[Bits, bool, int] | None:
-    """Bits of the weights, whether counting fits, and how many models; None if none does.
+    """Bits of a weight, whether counting fits, and how many models fit; None if none does.
 
-    sizes: of one model, by its bits, the most first. counting: its size, 0 without it.
+    sizes: bits -> size of one model, the most bits first. counting: its size, 0 without it.
     """
     for bits, size in sizes.items():
         if models * size + counting <= room:
@@ -331,7 +334,7 @@ def _fitting(
 
 
 def _precision(bits: Bits, rounding: float) -> str:
-    """What the weights in the file are, for its reader."""
+    """The precision of the weights in the file, for its reader."""
     if bits == 32:
         return "the weights in this file are float32, as trained"
     return (

@@ -1,4 +1,4 @@
-"""Arrays in the page's data: base64 of float32 or float16, within a limit of bytes."""
+"""Packs arrays for the page's data: base64 of float32 or float16, within a limit of bytes."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
 from gpt.reading.layers import Array
 
-#: Arrays of a layer besides its weights. All other stages follow from these arrays: scores from q
-#: and k, context and concat from weights and v, resid_mid = resid_pre + proj, to the last bit,
-#: unless it is normalised.
+#: Arrays of a layer besides its weights. All other stages follow from these arrays to the last bit:
+#: scores from q and k, context and concat from weights and v, and resid_mid = resid_pre + proj
+#: unless the sum is normalised.
 DETAILS = ("q", "k", "v", "resid_pre", "proj")
 
 Bits = Literal[16, 32]
-_KEYS = 64  # most characters that an array takes in JSON besides its numbers
+_KEYS = 64  # characters that an array takes in JSON besides its numbers, at most
 
 
 def detail_names(layer: Stages) -> tuple[str, ...]:
-    """DETAILS, and resid_mid where it is not resid_pre + proj, as with post_norm."""
+    """DETAILS, and resid_mid if it is not resid_pre + proj, as with post_norm."""
     plain = np.array_equal(layer.resid_mid, layer.resid_pre + layer.proj, equal_nan=True)
     return DETAILS if plain else (*DETAILS, "resid_mid")
 
 
 def fit(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bits, set[int]]:
-    """Bits of a number, and the layers that have DETAILS, to fit into `room` bytes.
+    """How many bits a number may have, and which layers can have DETAILS, to fit into `room`
+    bytes.
 
-    first: the layer that always has its details.
+    first: the layer that always keeps its details.
     """
     deepest = max(len(attention.layers) for attention in maps)
 
@@ -61,14 +62,14 @@ def fit(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bits, set[
 
 
 def pack(values: Array, bits: Bits) -> dict[str, Any]:
-    """Little-endian; float32 where a number is too large for float16."""
+    """Packs values as little-endian numbers; float32 if a number is too large for float16."""
     if bits == 16 and np.abs(values).max() > np.finfo(np.float16).max:
         bits = 32
     return {"bits": bits, "base64": in_base64(values.astype(f"<f{bits // 8}"))}
 
 
 def of_allowed(weights: Array, allowed: npt.NDArray[np.bool_]) -> Array:
-    """(H, T, S) -> (H, N): the numbers at the N allowed places of (T, S), row by row."""
+    """(H, T, S) -> (H, N): the numbers at the N places that the (T, S) mask allows, row by row."""
     found: Array = weights.reshape(len(weights), -1).take(np.flatnonzero(allowed), axis=1)
     return found
 
@@ -79,5 +80,5 @@ def in_base64(array: npt.NDArray[Any]) -> str:
 
 
 def _size(count: int, bits: Bits) -> int:
-    """Characters that `count` numbers take in the document."""
+    """How many characters `count` numbers take in the document."""
     return 4 * math.ceil(count * bits / 24) + _KEYS

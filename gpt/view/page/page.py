@@ -1,6 +1,6 @@
 """Attention maps as one HTML file that needs no network: the page's source and its data.
 
-The page's style and scripts are in assets/; document.py joins them, packing.py encodes arrays.
+The page's style and scripts are in assets/; document.py joins them, packing.py packs arrays.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ SHARED = (
 )
 PAGE = Kind("attention", (*SHARED, "page.js"))
 
-MOST = 8  # characters of a position, of which three experts have their likeliest ones
+MOST = 8  # characters to show at a position: likeliest ones of three experts, and the next one
 
 
 @dataclass(frozen=True)
 class Subject:
     """One checkpoint's view of the text.
 
-    surprisals: of each of the (T − 1,) characters after the first, in nats. A model with an encoder
-    has no lens and no surprisals here.
+    surprisals: in nats, for each of the (T − 1,) characters after the first. For a model with an
+    encoder, lens and surprisals are missing.
     """
 
     name: str
@@ -74,7 +74,7 @@ class Subject:
     measures: Sequence[Measure]
     origin: Mapping[str, Any]  # run, step, checkpoint hash
     surprisals: Array
-    experts: Experts | None = None  # of a model with counting
+    experts: Experts | None = None  # for a model with counting
 
 
 def subject_of(
@@ -83,10 +83,10 @@ def subject_of(
     measures: Sequence[Measure] | None = None,
     origin: Mapping[str, Any] | None = None,
 ) -> Subject:
-    """The page's data of a map that knows its model. Without measures: those of the map's text.
+    """The page's data for a map that knows its model. measures: None: measure the map's text.
 
-    name, origin: of the checkpoint, if it is not named by its file. Raises ValueError for a map
-    without its model.
+    name, origin: describe the checkpoint, if its file does not. Raises ValueError for a map without
+    its model.
     """
     model = attention.model
     if model is None:
@@ -114,12 +114,14 @@ def build_page(
     limit: int = 5_000_000,
     measured: str = "on this text",
 ) -> str:
-    """One subject, or two of the same text to compare: one HTML file, at most `limit` bytes.
+    """Makes one HTML file of at most `limit` bytes from one subject, or from two of the same text
+    to compare.
 
     Numbers are float32 if all fit, else float16. If these do not fit either, layers lose their
-    DETAILS. The weights of every layer and the details of the start's layer always stay, even
-    beyond the limit. What is left of it takes further numbers, see `_further`. measured: the name
-    of the measured text. Raises ValueError for more than two subjects, none, or different texts.
+    DETAILS. The weights of every layer, and the details of the layer shown at the start, always
+    stay, even beyond the limit. Further numbers use what is left of it, see `_further`. measured:
+    the name of the measured text. Raises ValueError for more than two subjects, none, or different
+    texts.
     """
     if not 1 <= len(subjects) <= 2:
         raise ValueError(f"{len(subjects)} subjects: a page compares one or two")
@@ -163,8 +165,9 @@ def build_page(
 def _further(
     described: Sequence[dict[str, Any]], subjects: Sequence[Subject], order: list[int], bits: Bits
 ) -> Iterator[tuple[dict[str, Any], str, dict[str, Any]]]:
-    """What the page has of known models if it fits, the most important first: a part of the
-    document, a name in it and the value: contributions, and stages of the layers in this order.
+    """What the page has for known models if it fits, the most important first: a part of the
+    document, a name in it and the value: contributions, and stages of the layers in the given
+    order.
     """
     pairs = [*zip(described, subjects, strict=True)]
     known = [(part, each.attention, each) for part, each in pairs if each.attention.model]
@@ -184,8 +187,9 @@ def _further(
 
 
 def more_stages(reader: Reader, attention: AttentionMap, layer: int) -> dict[str, Array]:
-    """(T, columns) stages of a layer that the map does not have, as those of Inspect in
-    assets/model/reading.js. The map of a decoder beside an encoder does not give all of them.
+    """Name -> (T, columns), stages of a layer that the map does not have, the same as those of
+    Inspect in assets/model/reading.js. In a decoder with an encoder, the map does not give all of
+    them.
     """
     stages, kind = attention.layers[layer], attention.kind
     reader = (kind == "encoder" and reader.encoder) or reader
@@ -200,7 +204,7 @@ def more_stages(reader: Reader, attention: AttentionMap, layer: int) -> dict[str
 
 
 def _described(subject: Subject) -> dict[str, Any]:
-    """A subject without its weights and details, and without what `_further` adds."""
+    """A subject as data, without its weights and details, and without what `_further` adds."""
     attention = subject.attention
     heads, _, head_size = attention.layers[0].q.shape
     return {
@@ -226,12 +230,14 @@ def _described(subject: Subject) -> dict[str, Any]:
 
 
 def _text(text: Symbols) -> dict[str, list[str]]:
-    """The characters or symbols of a text, and how they are shown."""
+    """The characters or symbols of a text, and how to show them."""
     return {"characters": [*text], "labels": [*map(drawn_label, text)]}
 
 
 def _several(measures: Sequence[Measure]) -> bool:
-    """Whether the measures come from several windows: one text is too little to name a kind."""
+    """Whether the measures come from several windows: a single text is too little to name a head's
+    kind.
+    """
     return any(each.windows > 1 and each.name != "induction_synthetic" for each in measures)
 
 
@@ -248,12 +254,12 @@ def lens_record(lens: Lens, characters: Symbols) -> dict[str, Any]:
 
 
 def experts_record(experts: Experts, text: Ids, characters: Symbols) -> dict[str, Any]:
-    """Of each position of the (T,) text: the characters that one of the three expects most and the
-    one that comes next, with their three probabilities; the gate's weights; counting's history.
+    """For each position of the (T,) text: the characters that one of the three expects most, and
+    the one that comes next, with three probabilities each; the gate's weights; counting's history.
     """
     chances = _chances(experts)
     ids = likeliest(chances, text[1:])
-    # (T, K, 3): the GPT, counting, both
+    # (T, K, 3): of the GPT, of counting, of both
     shown = np.take_along_axis(chances, ids[None], axis=2).transpose(1, 2, 0)
     history = np.stack([experts.lengths, experts.totals, experts.kinds, experts.pairs], axis=1)
     return {
@@ -270,9 +276,9 @@ def _chances(experts: Experts) -> npt.NDArray[np.float64]:
 
 
 def likeliest(chances: npt.NDArray[np.float64], following: Ids) -> npt.NDArray[np.int64]:
-    """(3, T, V) probabilities and the (T − 1,) ids that come after all positions but the last ->
-    (T, K) ids, in the order of the third's probabilities: those with the best rank in one of the
-    three, and the next character of the text.
+    """(3, T, V) probabilities, and the (T − 1,) ids that follow all positions but the last -> (T,
+    K) ids, in the order of the third probabilities: those with the best rank in any of the three,
+    and the next character of the text.
     """
     order = np.argsort(-chances, axis=-1, kind="stable")
     ranks = np.argsort(order, axis=-1).min(axis=0)  # (T, V)
@@ -284,7 +290,7 @@ def likeliest(chances: npt.NDArray[np.float64], following: Ids) -> npt.NDArray[n
 
 
 def _characters(ids: npt.NDArray[np.int64], characters: Symbols) -> dict[str, Sequence[Any] | str]:
-    """Ids as indices of a list of the characters that occur."""
+    """Ids, as indices into a list of the characters that occur."""
     used, places = np.unique(ids, return_inverse=True)
     return {
         **_text(tuple(characters[id] for id in used)),

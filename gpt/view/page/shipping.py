@@ -1,8 +1,8 @@
-"""A trained GPT as data of a page that computes with it: its config, its tensors, the mean output
-of each head, and what the page proves when it opens. assets/model/weights.js reads the tensors.
+"""A trained GPT as data for a page that computes with it: its config, its tensors, the mean output
+of each head, and a proof for the page to check. assets/model/weights.js reads the tensors.
 
-The page proves that it computes numpy's logits with the weights in its file, and with an encoder
-also numpy's attention. The logits are those of the weights as the file stores them. If it stores
+The page proves that it computes numpy's logits with the weights in its file; with an encoder,
+numpy's attention as well. These logits belong to the weights as the file stores them. If it stores
 float16, the record also says how far the logits may be from those of the unrounded model.
 """
 
@@ -32,15 +32,15 @@ from gpt.storage.model_file import StoredModel, Tensors, pick
 from gpt.view.page.packing import Bits, in_base64, pack
 from gpt.vocabulary import Ids
 
-LOGITS = 8  # of each position
-LONGEST = 32  # characters of a random text that the page proves
-FEWEST, MOST = 2, 8  # of these texts; more than FEWEST if the probe lacks characters
-#: The page, too, computes with float32. Its error may be PAGE times numpy's, and is at most
-#: ORDINARY where that is less.
+LOGITS = 8  # logits stored for each position
+LONGEST = 32  # characters of a random text that the page checks
+FEWEST, MOST = 2, 8  # number of these texts; more than FEWEST if the probe lacks characters
+#: The page also computes with float32. Its error may be PAGE times numpy's error, but at most
+#: ORDINARY if that is smaller.
 PAGE, ORDINARY = 4, 1e-4
-SAMPLED = 64  # random texts that show what rounding the weights does to logits
-WINDOW = 256  # most characters of one of them
-#: The stated bound, as a multiple of the largest difference that these texts show.
+SAMPLED = 64  # random texts, to see how rounding the weights changes logits
+WINDOW = 256  # characters of such a text, at most
+#: The stated bound, as a multiple of the largest difference on these texts.
 SAFETY = 4
 
 
@@ -51,10 +51,11 @@ def config_record(config: ModelConfig) -> dict[str, Any]:
 
 
 def model_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
-    """The config, the names and shapes of the tensors, and their numbers, in float16 or float32.
+    """The config, the names and shapes of the tensors, and their numbers in float16 or
+    float32.
 
-    float32 also where 16 bits are asked for, if a number is too large for float16; the record's
-    bits are those of the file. Raises ConfigError as `config_record`.
+    Uses float32 instead of 16 bits if a number is too large for float16; the record's bits say what
+    the file has. Raises ConfigError like `config_record`.
     """
     bits = fitting(stored.tensors, bits)
     shapes = [{"name": name, "shape": array.shape} for name, array in stored.tensors.items()]
@@ -67,13 +68,13 @@ def model_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
 
 
 def fitting(tensors: Mapping[str, Array], bits: Bits) -> Bits:
-    """The bits of a number in the file: 32 if one is too large for float16, else `bits`."""
+    """Bits of a number in the file: 32 if one is too large for float16, else `bits`."""
     largest = max(float(np.abs(array).max()) for array in tensors.values())
     return 32 if largest > float(np.finfo(np.float16).max) else bits
 
 
 def rounded(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
-    """The tensors as float32, with the numbers that `model_record` stores."""
+    """The tensors as float32, rounded to what `model_record` stores."""
     kind = f"f{fitting(tensors, bits) // 8}"
     return {name: array.astype(kind).astype(np.float32) for name, array in tensors.items()}
 
@@ -83,10 +84,10 @@ def means_record(
 ) -> dict[str, Any] | None:
     """The mean output of each head, (L, H, D), over windows of a text; None if it is too short.
 
-    With an encoder: those of each kind of attention, over pairs.
+    With an encoder: the means of each kind of attention, over pairs.
 
-    ids: of the text, whose name is `text`; None: the part of the validation split that the model
-    file contains, which is also taken with an encoder.
+    ids: the ids of the text named `text`; None: the part of the validation split that the model
+    file contains, which is always used with an encoder.
     """
     if model.has_encoder:
         known = pair_ids(model.vocabulary, model.stored.excerpt_lines, model.config.block_size)
@@ -102,10 +103,11 @@ def means_record(
 
 
 def _compressed(tensors: Mapping[str, Array], bits: Bits) -> str:
-    """All numbers, one tensor after the other, as a gzip stream, whose checksum shows damage.
+    """All numbers, one tensor after the other, as a gzip stream, whose checksum reveals
+    damage.
 
-    First the lowest byte of every number, then the next one, …: the highest ones hold signs and
-    exponents, which are alike. That makes the stream 7 to 8 % smaller (benchmarks/LOG.md).
+    All lowest bytes come first, then all second bytes, and so on. The highest bytes hold signs and
+    exponents, which are similar; so the stream is 7 to 8 % smaller (benchmarks/LOG.md).
     """
     numbers = np.concatenate([array.ravel() for array in tensors.values()])
     planes = numbers.astype(f"<f{bits // 8}").view(np.uint8).reshape(-1, bits // 8).T
@@ -113,13 +115,14 @@ def _compressed(tensors: Mapping[str, Array], bits: Bits) -> str:
 
 
 def proof_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
-    """Texts as ids, with K logits of each position; tolerance: by how much the page's logits may
+    """Texts as ids, with K logits for each position. tolerance: by how much the page's logits may
     differ from these; rounding: how far float16 moves the logits, None for float32.
 
-    Position p has the logits of K characters from p·K on, where the first follows the last. The
-    texts are the model's probe and random ones; together they have every character, unless the
-    vocabulary is very large. With an encoder, each has a source, the same ids in reverse order, and
-    one weight of each row of attention (`_picked`), which may differ by weight_tolerance.
+    Position p has the logits of K characters, those with the ids p·K, p·K + 1, … modulo vocab_size.
+    The texts are the model's probe and random ones; together they have every character, unless the
+    vocabulary is very large. With an encoder, each text has a source, the same ids in reverse
+    order, and one weight of each row of attention (`_picked`), which may differ by
+    weight_tolerance.
     """
     bits = fitting(stored.tensors, bits)
     weights = rounded(stored.tensors, bits)
@@ -150,9 +153,10 @@ def proof_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
 
 
 def rounding(stored: StoredModel, reader: Reader) -> float:
-    """SAFETY times the largest difference between the logits of the stored weights and a reader's.
+    """SAFETY times the largest difference between logits of the stored weights and logits of a
+    reader.
 
-    On the probe and SAMPLED random texts, as long as the context or WINDOW.
+    Measured on the probe and SAMPLED random texts, each as long as the context or WINDOW.
     """
     exact, largest = Reader(stored.config, stored.tensors), 0.0
     length, random = min(stored.config.block_size, WINDOW), np.random.default_rng(7)
@@ -167,7 +171,7 @@ def rounding(stored: StoredModel, reader: Reader) -> float:
 
 
 def _source(reader: Reader, ids: Ids) -> Ids | None:
-    """(N, T) ids -> what the encoder reads with them, if there is one."""
+    """(N, T) ids -> what the encoder reads with them, if the model has one."""
     return ids[:, ::-1] if reader.encoder else None
 
 
@@ -177,8 +181,8 @@ def _logits(reader: Reader, ids: Ids) -> Array:
 
 
 def _of_pair(reader: Reader, exact: Reader, ids: Ids) -> tuple[dict[str, Any], float]:
-    """(T,) ids -> their source and weights, for the record, and the reader's largest error of a
-    weight.
+    """(T,) ids -> their source and weights, for the record, and the largest error of a weight in
+    the reader.
     """
     source = ids[::-1]
     found, expected = stages_of(reader, ids, source), stages_of(exact, ids, source)
@@ -189,8 +193,8 @@ def _of_pair(reader: Reader, exact: Reader, ids: Ids) -> tuple[dict[str, Any], f
 
 
 def _picked(kind: AttentionKind, layers: Sequence[Stages]) -> Array:
-    """One weight of each row, layer after layer, head after head: row n, counted over all of them,
-    has the weight of key n, where the first key that the query may read follows the last.
+    """One weight of each row, layer by layer and head by head. Rows are numbered over all of them;
+    row n gives the weight of key n modulo the number of keys that its query may read.
     """
     rows = np.stack([layer.weights for layer in layers])  # (L, H, T, S)
     _, _, T, S = rows.shape

@@ -1,9 +1,9 @@
-"""The tour of a live page: captioned stops, as a short text.
+"""The tour of a live page: stops with captions, written as a short text.
 
-`## title` begins a stop; `see: head=induction&off=1.2` has settings as in the page's address; other
-lines are its caption. `?` asks; the `see:` after it, and the lines from `!` on, follow when the
-learner has guessed. What stands before the first stop sets all of them. The page reads the text in
-assets/live/tour.js.
+`## title` begins a stop; `see: head=induction&off=1.2` contains settings as in the page's address;
+other lines are the caption. A line with `?` asks a question; the `see:` after it, and the lines
+from `!` on, follow when the learner has guessed. Settings before the first stop apply to all stops.
+The page reads the text in assets/live/tour.js.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gpt.interface.trained import TrainedGPT
 from gpt.words import printable, shown
 
 TOURS = Path(__file__).parent / "tours"
-#: The corpus, and whether the model has an encoder -> a file of TOURS.
+#: The corpus, and whether the model has an encoder -> a file in TOURS.
 BUILT_IN = {("repeats", False): "repeats.md", ("dates", True): "dates.md"}
 LONGEST = 100_000  # characters, as in assets/live/session.js
-#: What an address has besides the options of sampling.
+#: Settings that an address may have besides the options of sampling.
 SETTINGS = (
     *("text", "kind", "of", "view", "layer", "head", "stage", "scale", "cell", "pins", "only"),
     *("next", "step", "off", "how", "rows"),
@@ -28,8 +28,9 @@ SETTINGS = (
 
 
 def tour_of(model: TrainedGPT, file: Path | None, options: tuple[str, ...]) -> str:
-    """The text of a page's tour: that of a file, or "" for "none"; None: that of the model's
-    corpus, or "" if there is none. options: of sampling, that the page has. Raises ConfigError.
+    """The text of a page's tour: that of a file, or "" for "none"; None: the tour of the model's
+    corpus, or "" if there is none. options: the sampling options that the page has. Raises
+    ConfigError.
     """
     if file is None:
         manifest = getattr(model, "manifest", None)  # a model file may have no run
@@ -53,7 +54,7 @@ def tour_of(model: TrainedGPT, file: Path | None, options: tuple[str, ...]) -> s
 
 
 def problem_of(text: str, settings: tuple[str, ...]) -> str:
-    """What is wrong with the text of a tour that may have these settings, or ""."""
+    """What is wrong with a tour's text, where these settings are allowed; "" if nothing is."""
     if len(text) > LONGEST:
         return f"it has more than {LONGEST:,} characters: shorten it"
     lines = re.split(r"\r\n?|\n", text)

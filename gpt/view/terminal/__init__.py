@@ -1,1 +1,1 @@
-"""Text views for the terminal."""
+"""Shows results as text in a terminal."""

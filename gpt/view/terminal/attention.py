@@ -1,5 +1,5 @@
-"""Attention maps in the terminal: a matrix as numbers, heat or the strongest keys; an overview of
-all heads; several checkpoints.
+"""Attention maps in the terminal: a matrix as numbers, as a heat map or by its strongest keys; an
+overview of all heads; several checkpoints.
 
 Lines fit the page's width; if the page has none (a pipe), they are as long as needed. Characters of
 the text are shown as labels, never as markup.
@@ -38,11 +38,11 @@ from gpt.view.terminal.lines import (
     styled,
 )
 
-#: What a row of cross-attention is.
+#: What a row means in cross-attention.
 READS = ["each row is what the decoder reads; it predicts the character after it"]
-THUMBNAIL = 24  # most cells on a side of a head in the overview
-FAINT = 0.15  # largest weight for which the fixed scale shows little
-#: Kind of attention -> the names of its rows and columns, if they are two texts.
+THUMBNAIL = 24  # largest number of cells on a side of a head in the overview
+FAINT = 0.15  # if the largest weight is below this, the fixed scale shows little
+#: Kind of attention -> the names of its rows and columns, if these are two texts.
 SIDES = {"cross": ("target", "source"), **CIRCUITS}
 ROW_SCALE = "scale: each row's largest = full"
 
@@ -65,7 +65,7 @@ def title_of(panel: Panel, view: str, page: Page) -> list[str]:
 
 
 def kind_of(selection: Selection) -> list[str]:
-    """The kind of attention, if the model has several."""
+    """The kind of attention, if the model has several kinds."""
     return [selection.attention.title] if selection.attention.title else []
 
 
@@ -82,7 +82,7 @@ def axes(selection: Selection) -> str:
 
 
 def fitting(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
-    """Numbers if they fit, else heat, else the strongest keys."""
+    """The view that fits: numbers, else heat, else the strongest keys."""
     rows = row_labels(panel.selection, page)
     if page.width is None or len(numbers(panel, page)) <= len(rows) + len(_headings(panel, page)):
         return "numbers"
@@ -93,7 +93,7 @@ def fitting(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
 
 
 def cells_of(panel: Panel, page: Page) -> list[list[str]]:
-    """Every value in digits; masked weights are blank."""
+    """Every value as digits; masked weights are blank."""
     return [
         ["" if hidden else number(value, page) for value, hidden in zip(*row, strict=True)]
         for row in zip(panel.values.tolist(), panel.hidden.tolist(), strict=True)
@@ -101,7 +101,9 @@ def cells_of(panel: Panel, page: Page) -> list[list[str]]:
 
 
 def numbers(panel: Panel, page: Page) -> list[Text]:
-    """Every value in digits, each row's largest weight bold, and its key if there is room."""
+    """Shows every value as digits, each row's largest weight in bold, and its key if there is
+    room.
+    """
     headings, cells = _headings(panel, page), cells_of(panel, page)
     labels = row_labels(panel.selection, page)
     widest = max(cell_len(text) for texts in (*headings, *cells) for text in texts)
@@ -121,7 +123,7 @@ def numbers(panel: Panel, page: Page) -> list[Text]:
 
 
 def heat(panel: Panel, page: Page) -> list[Text]:
-    """A coloured glyph for every value; a larger value is brighter and denser."""
+    """Shows a coloured glyph for every value; larger values are brighter and denser."""
     rows = row_labels(panel.selection, page)
     gutter, count = cell_len(rows[0]), len(panel.columns)
     widths = [2, 1]
@@ -145,7 +147,7 @@ def heat(panel: Panel, page: Page) -> list[Text]:
 
 
 def _legend_of_shades(panel: Panel, page: Page) -> list[Text]:
-    """The shades in their order, between the values of the first and the last, if it fits."""
+    """The shades in order, between the values of the first and the last one, if this fits."""
     low, high = (0.0, 1.0) if panel.selection.stage == "weights" else _extent(panel.visible)
     end = "each row's largest" if page.scale == "row" else number(high, page)
     line = Text().append(f"shades: {number(low, page)} ", DIM)
@@ -154,7 +156,7 @@ def _legend_of_shades(panel: Panel, page: Page) -> list[Text]:
 
 
 def top(panel: Panel, page: Page) -> list[Text]:
-    """A line for each query: its strongest keys, and the sum of the other weights.
+    """Shows a line for each query: its strongest keys, and the sum of the other weights.
 
     Dimensions are sorted by absolute value, keys by value.
     """
@@ -190,7 +192,7 @@ def top(panel: Panel, page: Page) -> list[Text]:
 
 
 def row_labels(selection: Selection, page: Page) -> list[str]:
-    """ " 3 t ": position and character of every row, all equally wide."""
+    """ " 3 t ": position and character of every row, all of the same width."""
     names = [label(selection.rows[query], page.ascii_only) for query in selection.queries]
     digits, width = len(str(selection.queries.stop - 1)), max(map(cell_len, names))
     if selection.of_characters:
@@ -211,7 +213,7 @@ def _headings(panel: Panel, page: Page) -> list[list[str]]:
 
 
 def _strongest(panel: Panel, page: Page) -> list[str]:
-    """For each row of weights: " → 3 't'", the key with the largest weight."""
+    """For each row of weights, " → 3 't'": the key with the largest weight."""
     selection = panel.selection
     if selection.stage != "weights":
         return [""] * len(selection.queries)
@@ -225,7 +227,7 @@ def _strongest(panel: Panel, page: Page) -> list[str]:
 
 
 def shades_of(panel: Panel, scale: Scale) -> Array:
-    """(rows, columns) in 0 … 1, NaN where the mask forbids."""
+    """(rows, columns) shades in 0 … 1, NaN where the mask forbids a value."""
     values = panel.visible
     low, high = (0.0, 1.0) if panel.selection.stage == "weights" else _extent(values)
     shades: Array = (values - low) / (high - low if high > low else 1.0)
@@ -236,13 +238,13 @@ def shades_of(panel: Panel, scale: Scale) -> Array:
 
 
 def _extent(visible: Array) -> tuple[float, float]:
-    """The smallest and the largest value; 0 and 0 where all are masked."""
+    """The smallest and the largest value; 0 and 0 if all are masked."""
     if np.isnan(visible).all():
         return 0.0, 0.0
     return float(np.nanmin(visible)), float(np.nanmax(visible))
 
 
-#: View -> what draws one matrix in it.
+#: View -> the function that draws one matrix in it.
 VIEWS: dict[str, Callable[[Panel, Page], list[Text]]] = {
     "numbers": numbers,
     "heat": heat,
@@ -251,7 +253,7 @@ VIEWS: dict[str, Callable[[Panel, Page], list[Text]]] = {
 
 
 def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
-    """The selected matrices, then a legend and the checks."""
+    """Shows the selected matrices, then a legend and the checks."""
     lines: list[Text] = []
     if view == "heads":
         lines += overview(selection, page)
@@ -267,12 +269,12 @@ def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
 
 
 def because(selection: Selection, page: Page) -> list[Text]:
-    """Why this head, and how to choose another, if the reader chose none."""
+    """Why this head is shown, and how to choose another one, if the user chose none."""
     return styled([selection.why], page) if selection.why else []
 
 
 def labelled(selection: Selection) -> list[str]:
-    """All characters of the labels."""
+    """All characters that occur in labels."""
     return [*selection.rows, *selection.columns]
 
 
@@ -286,7 +288,7 @@ def overview(selection: Selection, page: Page) -> list[Text]:
     panels = selection.panels()
     title = [*kind_of(selection), f"{selection.stage} of every head", axes(selection)]
     title += selection.sizes
-    step = -(-max(panels[0].values.shape) // THUMBNAIL)  # rows and columns that a cell covers
+    step = -(-max(panels[0].values.shape) // THUMBNAIL)  # rows and columns that one cell covers
     title += [f"a cell = the largest of {step} × {step}"] if step > 1 else []
     each = "scale 0–1" if selection.stage == "weights" else "each from its least to its largest"
     title.append(ROW_SCALE if page.scale == "row" else each)
@@ -309,9 +311,10 @@ def _thumbnail(panel: Panel, step: int, page: Page) -> list[Text]:
 
 
 def compare(sides: Sequence[Selection], view: Drawing, page: Page) -> list[Text]:
-    """Every selected head that all checkpoints have: its matrices, how they differ, and all checks.
+    """Shows every selected head that all checkpoints have: its matrices, how they differ, and all
+    checks.
 
-    Raises ConfigError if they have no such head in common.
+    Raises ConfigError if the checkpoints have no such head in common.
     """
     lines: list[Text] = []
     if view == "heads":
@@ -327,7 +330,7 @@ def compare(sides: Sequence[Selection], view: Drawing, page: Page) -> list[Text]
 
 
 def _compared(panels: Sequence[Panel], view: Drawing, page: Page) -> list[Text]:
-    """One head of all checkpoints: as many side by side as fit as numbers or heat."""
+    """Shows one head of all checkpoints: as many side by side as fit, as numbers or heat."""
     part, drawn = page, None
     for across in range(len(panels), 0, -1):
         part = replace(page, width=page.width and (page.width - 3 * (across - 1)) // across)
@@ -352,8 +355,8 @@ def _compared(panels: Sequence[Panel], view: Drawing, page: Page) -> list[Text]:
 
 
 def _widest(panels: Sequence[Panel], view: Drawing, page: Page) -> str | None:
-    """The view for all sides: for "auto", the first of numbers and heat that fits; else the given
-    one if it fits.
+    """The view for all sides: for "auto", the first of numbers and heat that fits; otherwise the
+    given view, if it fits.
     """
     order = ("numbers", "heat", "top")
     fits = max((fitting(panel, page) for panel in panels), key=order.index)
@@ -362,7 +365,7 @@ def _widest(panels: Sequence[Panel], view: Drawing, page: Page) -> str | None:
 
 
 def _beside(pictures: Sequence[list[Text]], width: int, between: Text) -> list[Text]:
-    """Pictures side by side, each but the last filled up to `width` cells."""
+    """Puts pictures side by side; each but the last is filled up to `width` cells."""
     lines = []
     for first, *others in zip_longest(*pictures, fillvalue=Text()):
         line, before = first.copy(), first
@@ -374,7 +377,7 @@ def _beside(pictures: Sequence[list[Text]], width: int, between: Text) -> list[T
 
 
 def _change(panels: tuple[Panel, Panel], page: Page) -> list[str]:
-    """Mean and largest difference, second minus first, over the keys that the mask allows."""
+    """The mean and the largest difference, second minus first, over keys that the mask allows."""
     before, after = (panel.visible for panel in panels)
     if before.shape != after.shape:
         return ["change: not of one shape"]

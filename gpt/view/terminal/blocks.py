@@ -1,4 +1,4 @@
-"""Shows blocks in a terminal: as lines that fit the page, in ASCII if the page asks for it."""
+"""Shows blocks in a terminal, as lines that fit the page; in ASCII if the page asks for it."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ TONES: dict[Tone, str] = {"": "", "dim": "dim", "strong": "bold", "good": "bold"
 TONES |= {"name": "bold cyan"}
 BARS = "▁▂▃▄▅▆▇█"
 EIGHTHS = " ▏▎▍▌▋▊▉"
-PROSE = 80  # most cells of a line of sentences
-LONGEST = 32  # cells of a bar
+PROSE = 80  # cells in a line of sentences
+LONGEST = 32  # cells in a bar
 LEAST = 3  # even if a line becomes too long
-SHORTEST = 6  # if all bars of a line have fewer cells, only the first column has bars
-FEWEST = 2  # spare columns that are kept, and wrapped if there is no room
-NARROWEST = 10  # cells of a column of texts that is wrapped or cut
+SHORTEST = 6  # if all bars of a line have fewer cells, only the first column keeps its bars
+FEWEST = 2  # spare columns to keep, and to wrap if there is no room
+NARROWEST = 10  # cells of a column whose texts are wrapped or cut
 GAP = 2  # cells before a column
-WIDEST = 100  # cells of a drawing
+WIDEST = 100  # cells in a drawing
 HEIGHT, LOW, NARROW = 16, 12, 60  # lines of a drawing; and of one with fewer cells than NARROW
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 APART = 9  # cells between two letters of a line
 
 
 def lines_of(blocks: Iterable[Block], page: Page) -> list[Text]:
-    """The blocks below each other, with an empty line between two, but for remarks below each other
-    and below a strong sentence, which is their heading.
+    """The blocks, one below the other, with an empty line between two. There is none between
+    remarks, and none after a strong sentence, which is the heading of what follows.
     """
     lines: list[Text] = []
     before: Block | None = None
@@ -74,7 +74,7 @@ def lines_of(blocks: Iterable[Block], page: Page) -> list[Text]:
 
 
 def _belongs(before: Block, block: Block) -> bool:
-    """Whether a block follows another one without an empty line."""
+    """Whether a block follows the one before it without an empty line."""
     if isinstance(before, Paragraph) and before.tone == "strong":
         return isinstance(block, Note | Table)
     return isinstance(before, Note | Legend) and isinstance(block, Note | Legend)
@@ -109,12 +109,14 @@ def _lines(block: Block, page: Page) -> list[Text]:
 
 
 def _narrowed(page: Page, most: int, indent: int = 0) -> Page:
-    """The page with lines of at most so many cells, some of them left for an indent."""
+    """The page with lines of at most `most` cells; `indent` cells of the page stay free."""
     return replace(page, width=min(page.width or most, most) - indent)
 
 
 def _folded(text: str, width: int | None) -> list[str]:
-    """A line as lines of so many cells, broken at spaces, and within words that are longer."""
+    """Breaks a line into lines of at most `width` cells, at spaces, and within words that are
+    longer.
+    """
     if width is None or cell_len(text) <= width:
         return [text]
     words = [part for word in text.split(" ") for part in chop_cells(word, width) or [""]]
@@ -122,8 +124,8 @@ def _folded(text: str, width: int | None) -> list[str]:
 
 
 def _passage(passage: Passage, page: Page) -> list[Text]:
-    """The text in lines that fit. A page without colours has each value, rounded, below its
-    character; 9 means nine or more.
+    """The text, in lines that fit. On a page without colours, each character has its rounded value
+    below it; 9 means nine or more.
     """
     width = math.inf if page.width is None else max(2, page.width)
     rows: list[tuple[Text, Text]] = []  # characters, and the digits below them
@@ -154,7 +156,7 @@ def _passage(passage: Passage, page: Page) -> list[Text]:
 
 
 def _scale(passage: Passage, page: Page) -> list[Text]:
-    """What the colours or digits of a text mean."""
+    """What the colours or digits below a text mean."""
     if not (passage.scale and len(passage.values)):
         return []
     if not page.coloured:
@@ -169,7 +171,9 @@ def _scale(passage: Passage, page: Page) -> list[Text]:
 
 
 def _table(table: Table, page: Page) -> list[Text]:
-    """Rows below the columns' titles; columns that do not fit follow below, with the labels."""
+    """Rows below the columns' titles; columns that do not fit follow below, with the labels
+    again.
+    """
     table = _without_spare(table, page)
     titles = [_line(each.title, page) for each in table.columns]
     texts = [[_plain(cell, page) for cell in row] for row in table.rows]
@@ -227,7 +231,7 @@ def _table(table: Table, page: Page) -> list[Text]:
 
 
 def _wrapping(table: Table) -> list[int]:
-    """The columns whose texts are wrapped where the page is narrow; bars leave no line between."""
+    """The columns whose texts are wrapped on a narrow page; bars prevent that."""
     if any(column.bars for column in table.columns):
         return []
     drawn = {n for row in table.rows for n, cell in enumerate(row) if cell.curve}
@@ -241,13 +245,13 @@ def _append(line: Text, text: str, style: str = "", first: bool = False) -> None
 
 
 def _fit(text: str, width: int, left: bool, page: Page) -> str:
-    """A text in so many cells."""
+    """A text in exactly this many cells."""
     return pad(cut(text, width, "~" if page.ascii_only else "…"), width, right=not left)
 
 
 def _without_spare(table: Table, page: Page) -> Table:
     """The table without the spare columns for which the page is too narrow: every second one or
-    fewer stays, the first and the last among them; and without those that need a wider page.
+    fewer stays, always the first and the last; and without columns that need a wider page.
     """
     wide_enough = [n for n, each in enumerate(table.columns) if each.least <= (page.width or 0)]
     if page.width is not None and len(wide_enough) < len(table.columns):
@@ -268,7 +272,7 @@ def _without_spare(table: Table, page: Page) -> Table:
 
 
 def _only(table: Table, chosen: Sequence[int]) -> Table:
-    """The table with these columns."""
+    """The table with these columns only."""
     rows = [[row[n] for n in chosen] for row in table.rows]
     return Table([table.columns[n] for n in chosen], rows, table.labels)
 
@@ -276,14 +280,15 @@ def _only(table: Table, chosen: Sequence[int]) -> Table:
 def _bars(
     columns: Sequence[Column], numbers: Sequence[int], titles: Sequence[str], page: Page
 ) -> list[int]:
-    """The length of each column's bars, 0 for none. numbers: the widths of the columns' texts.
+    """The length of each column's bars, 0 for none. numbers: the widths of the columns'
+    texts.
 
     If all bars would be too short, only the first column has some.
     """
     places = [n for n, column in enumerate(columns) if column.bars]
 
     def longest(places: Sequence[int]) -> float:
-        """Cells for the bars of each of these columns."""
+        """How many cells the bars of each of these columns may have."""
         if page.width is None:
             return LONGEST
         used = sum(
@@ -301,7 +306,7 @@ def _bars(
 
 
 def _bar(share: float, longest: int, page: Page) -> str:
-    """A bar of `share` (0 … 1) × longest cells, in eighths of a cell; in ASCII in whole cells."""
+    """A bar of share (0 … 1) × longest cells, in eighths of a cell; in ASCII in whole cells."""
     if page.ascii_only:
         return "#" * round(share * longest)
     eighths = round(share * longest * 8)
@@ -320,21 +325,23 @@ def _line(text: str, page: Page) -> str:
 
 
 def _curve(shares: Sequence[float], page: Page) -> str:
-    """A sign for each value, higher or denser for larger ones; blank for NaN."""
+    """A sign for each value, higher or denser for larger values; blank for NaN."""
     signs = GLYPHS if page.ascii_only else BARS
     last = len(signs) - 1
     return "".join(" " if math.isnan(each) else signs[round(each * last)] for each in shares)
 
 
 def _style(cell: Cell, column: Column) -> str:
-    """A cell's style: that of its tone, else by its share."""
+    """A cell's style, by its tone or else by its share."""
     if cell.tone or cell.share is None or column.bars:
         return TONES[cell.tone]
     return "dim" if cell.share < 1 / 3 else "bold" if cell.share > 2 / 3 else ""
 
 
 def _curves(curves: Curves, page: Page) -> list[Text]:
-    """Lines of letters in a frame, the first line above the others; and the names of the lines."""
+    """Draws lines as letters in a frame, the first line on top of the others; then the names of the
+    lines.
+    """
     (low, high), end = curves.ends, curves.last
     width = min(page.width or WIDEST, WIDEST)
     height = HEIGHT if width >= NARROW else LOW

@@ -1,4 +1,4 @@
-"""Building blocks of text views: numbers, coloured cells, tables, lines that fit a page."""
+"""Building blocks for text views: numbers, coloured cells, tables, lines that fit a page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpt.config import Scale
 from gpt.reading.layers import Array
 
 GLYPHS = " .:-=+*#%@"
-# Dark blue over teal to yellow: even steps of lightness, readable to the colour-blind.
+# Dark blue over teal to yellow: even steps of lightness, readable for the colour-blind.
 RAMP = ((28, 16, 60), (49, 70, 130), (30, 130, 140), (75, 185, 115), (250, 225, 60))
 DIM = Style(dim=True)
 BOLD = Style(bold=True)
@@ -27,7 +27,7 @@ NORMAL = Style(dim=False)  # ends the dim style inside a dim line
 @dataclass(frozen=True)
 class Page:
     """How to draw: width in cells (None = unlimited), labels, digits, scale, number of strongest
-    keys, whether colours show, and whether checks that passed are all named.
+    keys, whether to use colours, and whether to name all checks that passed.
     """
 
     width: int | None = None
@@ -48,7 +48,7 @@ def number(value: float, page: Page) -> str:
 
 
 def painted(values: Array, width: int) -> Text:
-    """A cell for each value: denser and brighter for larger ones, blank for NaN."""
+    """A cell for each value: denser and brighter for larger values, blank for NaN."""
     line = Text()
     for column in np.flatnonzero(~np.isnan(values)).tolist():
         value = float(values[column])
@@ -74,7 +74,7 @@ _HEAT_STYLES = [_heat_style(value / 99) for value in range(100)]
 
 
 def ruler(positions: range, width: int) -> str:
-    """The number of every fifth position that has room for it."""
+    """Numbers above every fifth position, where there is room."""
     marks = ""
     for column, position in enumerate(positions):
         if position % 5 == 0 and column * width >= len(marks) + bool(marks):
@@ -83,7 +83,7 @@ def ruler(positions: range, width: int) -> str:
 
 
 def blocks(widths: Sequence[int], gutter: int, available: int | None) -> list[slice]:
-    """Ranges of columns that fit beside the gutter, one after the other."""
+    """Ranges of columns that fit beside the gutter, one range after the other."""
     found, first, used = [], 0, gutter
     for column, width in enumerate(widths):
         if column > first and available is not None and used + width > available:
@@ -93,12 +93,13 @@ def blocks(widths: Sequence[int], gutter: int, available: int | None) -> list[sl
     return [*found, slice(first, len(widths))]
 
 
-#: A row of a table: its label, its cells, and the style of plain cells.
+#: A row of a table: its label, its cells, and the style of cells without one.
 Row = tuple[str, Sequence[str | Text], str | Style]
 
 
 def grid(rows: Sequence[Row], widths: Sequence[int], page: Page) -> list[Text]:
-    """Dim labels and right-aligned cells; columns that do not fit follow below, with the labels.
+    """Dim labels and right-aligned cells; columns that do not fit follow below, with the labels
+    again.
 
     A row without cells is one line of text.
     """
@@ -117,7 +118,7 @@ def grid(rows: Sequence[Row], widths: Sequence[int], page: Page) -> list[Text]:
 
 
 def flow(items: Sequence[str], width: int | None, separator: str = " · ") -> list[str]:
-    """Items joined into lines that fit the width; an item that is too wide is cut."""
+    """Joins items into lines that fit the width; an item that is too wide is cut."""
     lines: list[str] = []
     for item in items:
         joined = f"{lines[-1]}{separator}{item}" if lines else item
@@ -130,9 +131,9 @@ def flow(items: Sequence[str], width: int | None, separator: str = " · ") -> li
 
 
 def styled(items: Sequence[str], page: Page, style: str | Style = "") -> list[Text]:
-    """Texts of gptx as lines that fit, broken at spaces; in ASCII if the page asks for it.
+    """Fits gptx's own texts into lines, broken at spaces; in ASCII if the page asks for it.
 
-    Names in them are shown in one line.
+    Names in these texts are shown in one line.
     """
     items = [one_line(item) for item in items]
     if page.ascii_only:
@@ -144,8 +145,8 @@ def styled(items: Sequence[str], page: Page, style: str | Style = "") -> list[Te
 
 
 def in_ascii(text: str) -> str:
-    """Texts and formulas of gptx, with ASCII in place of other signs: \\s for the label of a space,
-    and \\xe9 for a character that has no such sign.
+    """gptx's own texts and formulas with ASCII in place of other signs: \\s for the label of a
+    space, and \\xe9 for a character that has no ASCII sign.
     """
     text = text.translate(_IN_ASCII)
     return "".join(each if each.isascii() else label(each, True) for each in text)
@@ -163,7 +164,7 @@ _IN_ASCII = str.maketrans(
 
 def checks(results: Sequence[Check], page: Page) -> list[Text]:
     """The checks with their errors; a group's title comes before its checks. If all passed and the
-    page does not name them, only their number.
+    page does not ask for their names, only their number.
     """
     good, bad = ("ok", "FAILED") if page.ascii_only else ("✓", "✗ FAILED")
     passed = all(check.passed for check in results)
