@@ -1,7 +1,8 @@
-"""The program `gptx`: its list of commands, one file each; its streams, exit codes and signals.
+"""The program `gptx`: its list of commands, each in a file of its own; its streams, exit codes and
+signals.
 
-The commands alone print, and only through gpt/commands/console.py. Importing this package
-imports neither numpy nor torch: each command imports its modules when it runs.
+Only the commands print, and only through gpt/commands/console.py. Importing this package imports
+neither numpy nor torch: each command imports its modules when it runs.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ COMMANDS = {
     "attn": "Show what attention heads do with a text: every stage, every number checked.",
     "circuits": "Show which character a head looks for (qk), and which one it then writes (ov).",
     "heads": "Rank every head by what it does, compared with a head of uniform attention.",
-    "neurons": "Rank every unit by what it follows in a text, compared with random directions.",
+    "neurons": "Rank every unit by the feature that it follows, compared with random directions.",
     "next": "Show what the model expects next, and what temperature and filters change.",
     "why": "Show what each part of the model adds to the next character's logit: the exact sum.",
-    "eval": "How well a model predicts a text: nats and bits per character, perplexity.",
+    "eval": "Measure how well a model predicts a text: nats and bits per character, perplexity.",
     "live": "Write the model into one HTML file: type in it, and every head follows.",
     "runs": "List the runs, show one run's options, loss curve and samples, or compare several.",
     "export": "Write a model for other programs: a folder that Hugging Face's transformers opens.",
     "import": "Make a run of a character model that nanoGPT has trained.",
-    "explain": "Attention one idea at a time: worked examples, every number shown and checked.",
-    "exercise": "Exercises that check themselves: a file with gaps to fill; slips are named.",
+    "explain": "Explain attention one idea at a time: every number is shown and checked.",
+    "exercise": "Practise attention: fill the gaps of a file; it is checked, and slips are named.",
     "doctor": "Check the installation: versions, machine, folders, and every form of the model.",
 }
 #: What `gptx` alone shows: the first commands, and where the others are.
@@ -62,20 +63,20 @@ START = {
     "gptx attn": "Show what its attention heads do with a text: gptx attn TEXT.",
     "gptx --help": "List all commands; gptx train --help lists the options of one.",
 }
-#: Commands whose modules have other names.
+#: Commands whose module has another name.
 MODULES = {"eval": "evaluate", "import": "import_model"}
 NARROWEST = 20  # cells of the narrowest line that gptx wraps to
-NARROW = 80  # in fewer cells, Typer's tables of options cut names of options
-NARROW_OF = {"train": 100}  # commands with longer names
+NARROW = 80  # in fewer cells, Typer's tables of options cut option names
+NARROW_OF = {"train": 100}  # commands with longer option names
 
-# Typer contains its own click since 0.26 and used the installed one before; with both, these are
-# the base class of all usage errors, and the class of contexts.
+# Since 0.26, Typer contains its own click; before, it used the installed one. In both cases, these
+# are the base class of usage errors and the class of contexts.
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 ClickContext: Any = typer.Context.__mro__[1]
 
 
 def application(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) -> typer.Typer:
-    """The program with these commands. only_listed: without their options, to list them."""
+    """The program with these commands. only_listed: without their options, to list the commands."""
     app = typer.Typer(
         name="gptx",
         help="Train a character-level GPT on any text, sample from it, see what its heads do.",
@@ -84,7 +85,7 @@ def application(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) -
     app.callback(invoke_without_command=True)(gptx)
     for name in names:
         function = listed if only_listed else _function(name)
-        # without a short_help, Typer would cut the sentence in a narrow terminal
+        # Without a short_help, Typer would cut the sentence in a narrow terminal.
         app.command(name, cls=GroupedOptions, short_help=COMMANDS[name])(function)
     return app
 
@@ -98,7 +99,7 @@ def _function(name: str) -> Callable[..., None]:
 
 
 def listed() -> None:
-    """A command without its options: no command line runs it."""
+    """Stands for a command without its options; no command line runs it."""
 
 
 def gptx(
@@ -118,8 +119,8 @@ def gptx(
 
 
 def main() -> None:
-    """Runs the command of sys.argv for `gptx`, `python -m gpt` and `python cli.py`, and leaves with
-    its exit code; an error is one line on stderr. GPTX_DEBUG=1 shows the traceback before it.
+    """Runs the command in sys.argv for `gptx`, `python -m gpt` and `python cli.py`, and exits with
+    its exit code. An error is one line on stderr; GPTX_DEBUG=1 also shows the traceback.
     """
     raise_first_interrupt()
     try:
@@ -132,8 +133,8 @@ def main() -> None:
 
 def _program(words: Sequence[str]) -> typer.Typer:
     """The program for these words, or for those that a shell completes. Reading the options of all
-    commands takes as long as numpy's import, so it has those of one command if that is the first
-    word, and of none if there is none.
+    commands takes as long as importing numpy, so it only has those of the command that is the first
+    word, and none without a command.
     """
     if not words:
         line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
@@ -144,7 +145,7 @@ def _program(words: Sequence[str]) -> typer.Typer:
 
 
 def _code_of(app: typer.Typer) -> int:
-    """The exit code of the program, once it has run."""
+    """Runs the program and returns its exit code."""
     one_thread_a_product()
     _reopen_closed_streams()
     _allow_for_narrow_terminals(app)
@@ -168,8 +169,8 @@ def _code_of(app: typer.Typer) -> int:
 class _Stdout:
     """A stdout for libraries that write to it directly, as Typer does for --help.
 
-    A full disk or a closed pipe raises the same errors as console.writing does; without this, Typer
-    would choose other exit codes.
+    A full disk or a closed pipe raises the same errors as in console.writing; without this class,
+    Typer would choose other exit codes.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -179,7 +180,7 @@ class _Stdout:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        if text == "":  # Typer tests streams with it and ignores the error of a full disk
+        if text == "":  # Typer writes it to test the stream, and ignores the error of a full disk
             return 0
         with console.writing():
             return int(self._stream.write(text))
@@ -190,8 +191,8 @@ class _Stdout:
 
 
 def _allow_for_narrow_terminals(app: typer.Typer) -> None:
-    """Ignores sizes in the environment that no terminal has, which libraries would read, makes the
-    width at least NARROWEST, and writes --help without tables where they would cut names.
+    """Ignores terminal sizes in the environment that no terminal has and libraries would use, makes
+    the width at least NARROWEST, and writes --help without tables if these would cut names.
     """
     for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
         if not re.fullmatch("0*[1-9][0-9]{0,3}", os.environ.get(name, "")):
@@ -205,7 +206,7 @@ def _allow_for_narrow_terminals(app: typer.Typer) -> None:
 
 
 class _NarrowHelp(ClickContext.formatter_class):  # type: ignore[misc]
-    """Help with each option's text below its name, in lines of the terminal's width."""
+    """Help that shows each option's text below its name, in lines of the terminal's width."""
 
     def __init__(self, **_: Any) -> None:
         super().__init__(width=shutil.get_terminal_size().columns)
@@ -215,7 +216,7 @@ class _NarrowHelp(ClickContext.formatter_class):  # type: ignore[misc]
 
 
 class GroupedOptions(TyperCommand):
-    """A command whose help has the groups of options also without tables."""
+    """A command whose help shows groups of options even without tables."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -229,7 +230,7 @@ class GroupedOptions(TyperCommand):
 
 
 def is_follower() -> bool:
-    """Whether this is one of several ranks (torchrun's environment), and not the first."""
+    """Whether this is one of several ranks (by torchrun's environment), but not the first."""
     return os.environ.get("RANK", "0") != "0" and "WORLD_SIZE" in os.environ
 
 
@@ -247,9 +248,7 @@ def _reopen_closed_streams() -> None:
 
 
 def explained(error: Exception) -> tuple[int, str]:
-    """The exit code and the line for an error that is being handled; GPTX_DEBUG=1 prints its
-    traceback.
-    """
+    """The exit code and the line for the error being handled; GPTX_DEBUG=1 prints its traceback."""
     if os.environ.get("GPTX_DEBUG"):
         traceback.print_exc()
     if isinstance(error, GptxError):

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from gpt.view.selection import Selection
 
 OURS = b"gptx attention</title>"
-#: Options that have no effect for these formats, which contain everything.
+#: Options that have no effect on these formats, which contain everything.
 NOT_FOR = {"npz": ("layer", "head", "query", "key"), "html": ("query", "key")}
 
-#: Memory for each number of a matrix that an output shows; of npz: of all matrices; of html: of
-#: a layer's (benchmarks/LOG.md).
+#: Bytes of memory for each number of a matrix that an output shows; for npz: for each number of all
+#: matrices; for html: for each number of a layer's matrices (benchmarks/LOG.md).
 BYTES = {"text": 80, "json": 70, "csv": 90, "npz": 37, "html": 45}
 BYTES |= dict.fromkeys(("svg", "png", "pdf"), 130)
 
@@ -100,7 +100,7 @@ class Attn(shared.DrawingCommand):
             )
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         self._check_models()
-        if given and self.given.get("truncate"):  # what is cut off may be unknown
+        if given and self.given.get("truncate"):  # unknown parts may be cut off
             text = self._pair(shared.readable(self.sides[0], given, self.unknown))
         else:
             text = self._pair(self.text_for(self.sides[0], given))
@@ -125,10 +125,12 @@ class Attn(shared.DrawingCommand):
     def _opening(
         self, selections: list[Selection], form: Form
     ) -> tuple[Start, dict[int, list[Measure]]]:
-        """What to show first, and the measures that chose it, if any, by the checkpoint's number.
+        """What to show first; also the measures that chose it, if any, by the checkpoint's
+        number.
 
-        If the user gives no layer or no head, selects the head that `opening` chooses: of several
-        checkpoints, in the one with the fewest heads, as all must have it; if equal, in the last.
+        If the user gives no layer or no head, selects the head that `opening` chooses. If there are
+        several checkpoints, it chooses in the one with the fewest heads, or in the last of these,
+        because all checkpoints must have the head.
         """
         from gpt.heads.measures import Start, opening
 
@@ -177,7 +179,7 @@ class Attn(shared.DrawingCommand):
 
     def _pair(self, text: str) -> str:
         """For a model with an encoder: "source TAB target", the same for all checkpoints."""
-        model = self.sides[-1 if self.several_steps else 0]  # of several steps, the last
+        model = self.sides[-1 if self.several_steps else 0]  # of several steps, the last one
         if not model.has_encoder:
             return text
         if self.target is not None:
@@ -191,7 +193,9 @@ class Attn(shared.DrawingCommand):
         return model.vocabulary.decode([*source, *read])
 
     def _check_options(self, form: Form) -> None:
-        """Raises ConfigError for options that contradict each other, and notes unused ones."""
+        """Raises ConfigError for options that contradict each other; prints a note on unused
+        ones.
+        """
         view, stage, head, lens = self.view, self.stage, self.head, self.view == "lens"
         chosen = any((self.layer, head, self.key)) or stage != "weights"
         of_all = "combines all heads; leave out --head"
@@ -220,7 +224,7 @@ class Attn(shared.DrawingCommand):
         return [self.on_device(each, windows) for each in chosen]
 
     def _chosen(self) -> list[TrainedGPT]:
-        """One checkpoint, or several to compare: steps of a run, or a step of another one."""
+        """One checkpoint, or several to compare: steps of one run, or a step of another run."""
         from gpt.storage.runs import run_of, step_numbers
 
         steps = self.several_steps
@@ -233,7 +237,7 @@ class Attn(shared.DrawingCommand):
         too_many = len(steps) > 2 and self.diff is not None
         refuse((too_many, "--diff: compares two checkpoints; give one step, or two as A:B"))
         first = self.open(self.run, steps[0])
-        against = self.diff or self.run or first.name  # now another run may be the newest
+        against = self.diff or self.run or first.name  # by now another run may be the newest
         sides = [first, *(self.open(against, step) for step in steps[1:])]
         sources = [each.stored.source.resolve() for each in sides]
         for each, source in zip(sides, sources, strict=True):
@@ -339,7 +343,7 @@ class Attn(shared.DrawingCommand):
         start: Start,
         measured: dict[int, list[Measure]],
     ) -> str:
-        """The HTML page."""
+        """Writes the HTML page."""
         from gpt.view.page.page import build_page, subject_of
 
         subjects = [
@@ -352,7 +356,7 @@ class Attn(shared.DrawingCommand):
 
 
 def _names(opened: Sequence[TrainedGPT]) -> list[str]:
-    """A name for each checkpoint: its step if all are of one run, else run and step."""
+    """A name for each checkpoint: its step if all belong to one run, else run and step."""
     if len({each.name for each in opened}) == 1 < len(opened):
         return [f"step {each.stored.step:,}" for each in opened]
     return [each.title for each in opened]

@@ -14,7 +14,7 @@ from gpt.config.model import CircuitName
 FORMS: dict[str, Literal["text", "csv", "json", "svg", "png", "pdf"]] = {"": "text"}
 FORMS |= {".txt": "text", ".csv": "csv", ".json": "json"}
 FORMS |= {".svg": "svg", ".png": "png", ".pdf": "pdf"}
-AS_NUMBERS, AS_SHADES, IN_FILES = 12, 32, 128  # the most frequent characters that are shown
+AS_NUMBERS, AS_SHADES, IN_FILES = 12, 32, 128  # how many of the most frequent characters to show
 
 
 class Circuits(shared.DrawingCommand):
@@ -47,7 +47,7 @@ class Circuits(shared.DrawingCommand):
             chars = shared.known_text(model, self.chars, self.unknown, "--chars")
         found = model.circuit(self.of, self.layer, self.head, distance=self.distance, chars=chars)
         whole = range(len(found.text))
-        drawn: Any = found  # has what is drawn of an attention map
+        drawn: Any = found  # has the attributes by which an attention map is drawn
         stage: Any = self.of
         selection = Selection(drawn, (self.layer,), (self.head,), stage, whole, whole)
         if form == "json":

@@ -1,4 +1,5 @@
-"""Input and output of the commands: data to stdout or a file, notes to stderr, texts from files.
+"""Input and output of the commands: data to stdout or a file, notes to stderr, texts from
+files.
 
 Importing this imports neither numpy nor torch.
 """
@@ -31,35 +32,37 @@ if TYPE_CHECKING:
     from gpt.blocks import Block
 
 CHUNK = 2**16  # bytes of a text read at once
-MORE = 64  # chunks that are read to find out how a text is encoded
-WIDE = 200  # cells of a line if there is no terminal
+MORE = 64  # chunks to read to find out the encoding of a text
+WIDE = 200  # cells in a line if there is no terminal
 LONGEST_LINE = 4000  # characters of a line on stderr
-CLOSING = "、。，．：；！？）」』】》〉”’…ー"  # no line begins with one of these
+CLOSING = "、。，．：；！？）」』】》〉”’…ー"  # no line may begin with one of these
 
 
 class ReaderLeft(Exception):
-    """The reader of stdout has closed it. Not an OSError: Typer has its own exit code for those."""
+    """The reader of stdout has closed it. Not an OSError, because Typer has its own exit code for
+    those.
+    """
 
 
 def say_error(message: str) -> None:
-    """One line on stderr: "gptx: error: …"."""
+    """Prints one line on stderr: "gptx: error: …"."""
     say("gptx: error: " + "; ".join(part.strip() for part in message.splitlines() if part.strip()))
 
 
 def say(line: str) -> None:
-    """Prints a line on stderr, as `aside` shows it; ignores a closed stderr."""
+    """Prints a line on stderr in the form that `aside` gives it; ignores a closed stderr."""
     _print_aside(aside(line))
 
 
 def aside(line: str) -> str:
-    """The line for stderr: wrapped between words on a terminal."""
+    """A line in the form for stderr: wrapped between words on a terminal."""
     line = one_line(line)
     return "".join(wrapped([line], width(sys.stderr) or WIDE)) if sys.stderr.isatty() else line
 
 
 def one_line(text: str) -> str:
-    """The text with newlines and control characters escaped, as a file's name may contain them; of
-    a very long one, the begin and the end.
+    """The text with newlines and control characters escaped, as a file's name may contain them; a
+    very long text is cut in the middle.
     """
     if len(text) > LONGEST_LINE:
         text = f"{text[: LONGEST_LINE // 2]} … {text[-LONGEST_LINE // 2 :]}"
@@ -76,18 +79,18 @@ def _print_aside(text: str) -> None:
 
 
 def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
-    """The pieces of a text with newlines in place of spaces, in lines of at most `width` cells.
+    """The pieces of a text in lines of at most `width` cells: some spaces become newlines.
 
-    Each word is held until the next one begins, so that nothing changes that has been written. East
-    Asian characters are words of their own, with the punctuation that follows; a longer word stays
-    whole.
+    Each word is held back until the next one begins, so that written text never changes. East Asian
+    characters count as words, together with the punctuation that follows; a word that is longer
+    than a line stays whole.
     """
     from rich.cells import cell_len
 
     column, gap, word = 0, "", ""
 
     def placed() -> str:
-        """The held word after its spaces, or in a new line."""
+        """The word that was held back, after its spaces or on a new line."""
         nonlocal column, gap, word
         size = cell_len(word)
         breaks = word and column and column + len(gap) + size > width
@@ -113,11 +116,14 @@ def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """Turns errors of writing to stdout into ReaderLeft (a closed pipe) or StorageError."""
+    """A context that turns errors of writing to stdout into ReaderLeft (a closed pipe) or
+    StorageError.
+    """
     try:
         yield
     except OSError as error:
-        # Drop the bytes that could not be written; else the interpreter writes them again at exit.
+        # Drop the bytes that could not be written; otherwise the interpreter writes them again at
+        # exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise ReaderLeft from error
@@ -126,8 +132,8 @@ def writing() -> Iterator[None]:
 
 
 def require_reader() -> None:
-    """Raises ReaderLeft if stdout is a pipe that its reader has closed; for a long work that has
-    nothing to write yet. Windows cannot tell.
+    """Raises ReaderLeft if stdout is a pipe that its reader has closed; for long work that has
+    nothing to write yet. On Windows, this cannot be found out.
     """
     with suppress(OSError, AttributeError):  # no descriptor, or no poll
         pipe = select.poll()
@@ -137,8 +143,8 @@ def require_reader() -> None:
 
 
 def write(text: str, output: Path | None = None) -> None:
-    """Writes UTF-8 text to stdout or the file, and flushes it: unchanged, but with control
-    characters escaped on a terminal. Raises StorageError, ConfigError.
+    """Writes UTF-8 text to stdout or the file, and flushes it. The text is unchanged, but a
+    terminal gets escaped control characters. Raises StorageError, ConfigError.
     """
     if _is_terminal(output):
         from gpt.characters import escape
@@ -160,8 +166,8 @@ def width(stream: TextIO) -> int | None:
 
 
 def stream(begin: str, pieces: Iterable[str] = (), wraps: bool = False) -> None:
-    """Writes a text to stdout piece by piece, then a newline, also after Ctrl-C. wraps: between
-    words, at the terminal's width.
+    """Writes a text to stdout piece by piece, then a newline, even after Ctrl-C. wraps: whether to
+    wrap between words at the terminal's width.
     """
     last = ""
     texts: Iterable[str] = chain((begin,), pieces)
@@ -183,7 +189,7 @@ def stream(begin: str, pieces: Iterable[str] = (), wraps: bool = False) -> None:
 def deliver(data: bytes, output: Path | None = None) -> None:
     """Writes bytes to the file (files.output) or to stdout. Raises StorageError, ConfigError.
 
-    A name of stdout, such as /dev/stdout, means stdout: earlier output in it is kept.
+    A name of stdout, such as /dev/stdout, means stdout: what was written to it before is kept.
     """
     if output is not None and not _is_stdout(output):
         with files.storage_errors(f"write {output}"):
@@ -217,15 +223,15 @@ def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
 
 
 def write_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
-    """Writes rich lines, never wrapped, to stdout, or without styles to a file; color: auto,
-    always, never.
+    """Writes rich lines, never wrapped, to stdout, or without styles to a file. color: auto, always
+    or never.
     """
     color = "never" if output and color == "auto" else color
     deliver(_drawn(lines, _console(sys.stdout, color), soft_wrap=True).encode(), output)
 
 
 def show_aside(blocks: Iterable[Block]) -> None:
-    """Prints what a result says of itself on stderr."""
+    """Prints a result's blocks on stderr."""
     from gpt.view.terminal.blocks import lines_of
     from gpt.view.terminal.lines import Page
 
@@ -274,12 +280,12 @@ def _console(stream: TextIO, color: str = "auto", cells: int | None = None) -> C
 
 
 def read_text(path: str, most: float = math.inf) -> str:
-    """A file's text, or standard input's for "-", as a training reads it: a byte order mark is left
-    out, line ends become LF; a note says if the text is not UTF-8.
+    """A file's text, or standard input's for "-", read as a training reads it: a byte order mark is
+    left out, line ends become LF. Prints a note if the text is not UTF-8.
 
-    Raises TextError: unreadable, no text, an encoding that is not recognised (with a byte's
-    offset), or more than `most` characters. Reading stops at the first error, so that an endless
-    device does not block.
+    Raises TextError if it is unreadable, is not a text, has an unrecognised encoding (with a byte's
+    offset), or has more than `most` characters. Reading stops at the first error, so that an
+    endless device does not block.
     """
     pieces, length = [], 0
     for piece in _pieces(path):
@@ -292,7 +298,7 @@ def read_text(path: str, most: float = math.inf) -> str:
 
 def read_lines(path: str, most: int) -> Iterator[list[str]]:
     """The lines of a file, or of standard input for "-", as soon as they can be read: at most
-    `most` at once, without their newlines. Raises TextError, as `read_text`.
+    `most` at a time, without their newlines. Raises TextError like `read_text`.
     """
     held = ""
     for piece in _pieces(path):
@@ -345,7 +351,7 @@ def _pieces(path: str) -> Iterator[str]:
 
 
 def _say_codec(codec: str, name: str, sample: str) -> None:
-    """Says that a text is not UTF-8."""
+    """Prints a note that a text is not UTF-8."""
     from gpt.corpus.encodings import NAMES, excerpt, note_on_codec
 
     say(f"note: {note_on_codec(NAMES[codec], {printable(name): excerpt(sample)})}")

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 
 class Eval(shared.DrawingCommand):
-    """How well a model predicts a text: nats and bits per character, perplexity.
+    """Measure how well a model predicts a text: nats and bits per character, perplexity.
 
-    Uses training's windows, one after the other; --chars gives each character at least half a
-    window of context. Of pairs, lines SOURCE, TAB, TARGET: nats per target character, how many
-    sources get a target that is listed for them (exact; the others are the word error rate), and
-    the character error rate: edit distances to the nearest listed target, divided by the lengths of
-    these targets; both with 95 % intervals, and the commonest confusions.
+    Reads the text as training does, in windows one after the other; with --chars, each character
+    has at least half a window of context. For pairs, lines SOURCE, TAB, TARGET: nats per target
+    character; how many sources get one of the targets listed for them (exact; the others are the
+    word error rate); the character error rate, that is the edit distances to the nearest listed
+    target divided by the lengths of these targets; 95 % intervals of both rates; and the most
+    common confusions.
     """
 
     files: Annotated[
@@ -77,8 +78,8 @@ class Eval(shared.DrawingCommand):
             raise typer.Exit(failed[0])
 
     def _evaluations(self, scorer: Scorer, failed: list[int]) -> Iterator[Evaluation]:
-        """Of every text, or of the validation split. failed: receives the exit codes of texts that
-        cannot be scored.
+        """Evaluates every text, or the validation split. failed: receives the exit codes of texts
+        that cannot be scored.
         """
         for chosen in self.files or ():
             with shared.reported(chosen, failed):

@@ -15,13 +15,13 @@ from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.lessons import exercises
 
 ABOUT = {"attention": "From one head to a GPT that learns and writes, in seven stages."}
-LEAST, MOST = 1000, 2**22  # characters of a text to learn
+LEAST, MOST = 1000, 2**22  # characters in a text to learn
 
 
 class Exercise(shared.Writing):
-    """Exercises that check themselves: a file with gaps to fill; slips are named.
+    """Practise attention: fill the gaps of a file; it is checked, and slips are named.
 
-    --check runs the file in a process of its own; the exit code is 7 unless all stages are right.
+    --check runs the file in a separate process; the exit code is 7 unless all stages are right.
     """
 
     exercise: Annotated[
@@ -55,7 +55,7 @@ class Exercise(shared.Writing):
             console.say("next   gptx exercise attention")
 
     def _write(self, path: Path | None) -> None:
-        """Writes the file with gaps. Raises ConfigError if there is a file of this name."""
+        """Writes the file with gaps. Raises ConfigError if a file with this name exists."""
         if path and os.path.lexists(path):
             raise ConfigError(f"--output: {path} exists and is not overwritten; name another file")
         template = Path(exercises.__file__).with_name(f"{self.exercise}.py")

@@ -47,19 +47,19 @@ OF_LESSONS = ("embeddings", "seed")
 
 
 def offered_lessons(incomplete: str) -> list[str]:
-    """The lessons whose names begin with `typed`, for the shell's completion."""
+    """The lessons whose names begin with `incomplete`, for the shell's completion."""
     return [choice for choice in CHOICES if choice.startswith(incomplete)]
 
 
 def at_terminal() -> bool:
-    """Whether someone reads and types."""
+    """Whether a person at a terminal reads and types."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 class Explain(shared.DrawingCommand):
-    """Attention one idea at a time: worked examples, every number shown and checked.
+    """Explain attention one idea at a time: every number is shown and checked.
 
-    A terminal shows one step at a time, and a key the next one; a pipe or a file gets all steps.
+    A terminal shows one step at a time; any key shows the next. A pipe or a file gets all steps.
     """
 
     lesson: Annotated[
@@ -176,8 +176,8 @@ class Explain(shared.DrawingCommand):
         return shared.one_text({"--text": self.text})
 
     def _own_model(self, name: str) -> tuple[Lesson, dict[str, Any]]:
-        """A lesson in the user's own model, and the checkpoint it is about. Raises GptxError before
-        any note is printed.
+        """A lesson in the user's own model, and the checkpoint that it shows. Raises GptxError
+        before any note is printed.
         """
         from gpt.heads.attention_map import require_decoder_only
         from gpt.interface.trained import find
@@ -204,7 +204,7 @@ class Explain(shared.DrawingCommand):
         return tutorial, {"text": text, **place, **opened.origin}
 
     def _tutorials(self, lessons: Sequence[str]) -> list[Lesson]:
-        """The lessons. Raises ConfigError for words and embeddings that do not match."""
+        """The lessons. Raises ConfigError if the words and embeddings do not match."""
         from gpt.lessons import catalogue
         from gpt.lessons.embeddings import read_embeddings, words_of
 
@@ -239,7 +239,9 @@ class Explain(shared.DrawingCommand):
         console.say("next   gptx explain simple")
 
     def _only_step(self, lesson: Lesson, blocks: Sequence[Block]) -> list[Block]:
-        """The lesson with one of its steps. Raises ConfigError for one that there is not."""
+        """The lesson with only one of its steps. Raises ConfigError for a step that does not
+        exist.
+        """
         count = len(lesson.steps)
         known = self.step.isdecimal() and 1 <= int(self.step) <= count
         problem = f"{lesson.name} has the steps 1 to {count}, not {self.step!r}"
@@ -248,7 +250,7 @@ class Explain(shared.DrawingCommand):
         return [each for each in blocks if each is kept or not isinstance(each, Fold)]
 
     def _show_in_turns(self, blocks: Sequence[Block]) -> None:
-        """Shows a step, and the next one after a key; after q no more, after a all of the rest."""
+        """Shows a step, and after each key the next one; q ends, a shows all the rest."""
         steps = [each for each in blocks if isinstance(each, Fold)]
         self.write_blocks(blocks[: blocks.index(steps[0]) + 1])
         key, end = "", blocks[blocks.index(steps[-1]) + 1 :]
@@ -263,7 +265,7 @@ class Explain(shared.DrawingCommand):
             self.write_blocks([step, *(end if step is steps[-1] else [])])
 
     def _write(self, lessons: list[Lesson], made_by: dict[str, Any], form: str) -> None:
-        """Writes the lessons in a format; all of them in Markdown are one page with a title."""
+        """Writes the lessons in a format; in Markdown, all lessons form one page with a title."""
         from gpt.view.markdown import markdown_of
         from gpt.view.records import to_record
 

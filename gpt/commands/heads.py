@@ -108,7 +108,7 @@ class Heads(shared.DrawingCommand):
 
     @cached_property
     def opened(self) -> TrainedGPT:
-        """The checkpoint of --step, the last one if --step has several steps, on its device."""
+        """The checkpoint of --step (the last one if --step names several), on its device."""
         opened = self.open(self.run, "last" if self.several_steps else self.step)
         return self.on_device(opened, self.asked.windows * opened.stored.config.block_size)
 
@@ -130,7 +130,7 @@ class Heads(shared.DrawingCommand):
             from gpt.reading.targets import first_pair
 
             text = first_pair(known, text, model.config.block_size)
-        measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # it first
+        measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # chosen first
         shown = model.attn(text, attention=self.asked.attention)
         subjects = [subject_of(shown, model.title, measures, model.origin)]
         by_rank = self.sort is not None or self.asked.ablate is not None

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from gpt.corpus.corpus import Corpus
     from gpt.exchange.importing.nanogpt import ImportedModel
 
-#: The text that nanoGPT's prepare.py reads, in the folder of meta.pkl.
+#: The file that nanoGPT's prepare.py reads, in the folder of meta.pkl.
 INPUT = "input.txt"
 
 
 class Import(Command):
     """Make a run of a character model that nanoGPT has trained.
 
-    Runs no code of its files.
+    Runs no code from its files.
     """
 
     file: Annotated[
@@ -91,7 +91,7 @@ class Import(Command):
         return model, meta.parent
 
     def _corpus(self, model: ImportedModel, folder: Path) -> Corpus | None:
-        """The text of --corpus; else input.txt of the folder, if the model fits it."""
+        """The text of --corpus; else the folder's input.txt, if the model fits it."""
         from gpt.exchange.importing.nanogpt import corpus_of
 
         if self.corpus is not None:

@@ -1,7 +1,7 @@
-"""`gptx sample -i`: the user and the model extend a text in turns.
+"""`gptx sample -i`: the user and the model write a text in turns.
 
 A typed line is added to the text, and the model continues it; a line that begins with / is a
-command. For a model with an encoder, a typed line is a source, whose target is written.
+command. For a model with an encoder, a typed line is a source, and the model writes its target.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
 
 SETTINGS = {flag_of(each.name)[2:]: each.name for each in fields(SampleConfig) if each.name != "n"}
-#: What a line does. A command takes a value if its key has one.
+#: Command -> what it does. It takes a value if its key contains one.
 HELP = {
     "Enter": "the model continues; Ctrl-C stops it and keeps what it wrote",
     "text, Enter": "adds the text, with a space if words would meet, and the model continues; "
@@ -49,19 +49,19 @@ HELP = {
     "/help": "shows this",
     "/quit": "ends; so does Ctrl-D",
 }
-#: The commands of HELP that a model with an encoder also has.
+#: The commands of HELP that work with an encoder, too.
 OF_TARGETS = (
     *("/undo", "/new", "/show", "/save [FILE]", "/unknown [HOW]"),
     *("/length 100", "/help", "/quit"),
 )
-LONGEST_TURN = 10_000_000  # characters kept in memory, and shown by a command
+LONGEST_TURN = 10_000_000  # characters to keep in memory, and to show at once
 TOO_LONG = f"at most {LONGEST_TURN:,} characters a turn"
 
 
 class Turn(NamedTuple):
-    """A turn, to undo or to write again."""
+    """A turn that the user can undo or have written again."""
 
-    before: str  # the text before it
+    before: str  # the text before this turn
     start: str = ""  # the text that the model continued
     ends: bool = False  # whether the typed text ends with a whole word
     past: str | None = None  # the stop text that the model continued after
@@ -81,7 +81,7 @@ class Talk:
     stopped: str | None = None  # stop text that ended the last turn; Enter continues after it
     saved: list[Path] = field(default_factory=list)  # files that /save may replace
     asked: Path | None = None  # a file that /save replaces if it is asked once more
-    line: str = ""  # typed last
+    line: str = ""  # the line typed last
     versions: list[tuple[str, str | None]] = field(default_factory=list)  # of which 1, 2 … take one
     help: ClassVar[Mapping[str, str]] = HELP
 
@@ -107,7 +107,7 @@ class Talk:
         return line.strip() != "/quit"
 
     def turn(self, typed: str) -> None:
-        """Adds a line; the model continues it, and its text is shown as it comes."""
+        """Adds a typed line; the model continues the text, which is shown while it is written."""
         opened = typed[-1:] == "+" and typed[-2:-1].isalnum()
         typed = typed[:-1] if opened else typed
         joined = typed.startswith("+") and self._meets(typed[1:])
@@ -118,16 +118,18 @@ class Talk:
         self._write(typed)
 
     def _meets(self, added: str) -> bool:
-        """Whether the text and this one need a space between them, which the model knows."""
+        """Whether a space that the model knows is needed between the text and this addition."""
         return words_meet(self.text, added) and not self.model.vocabulary.unknown(" ")
 
     def _write(self, shown: str) -> None:
-        """The model continues from the start of the last turn; shows that after `shown`."""
+        """Lets the model continue from the start of the last turn; shows what it writes after
+        `shown`.
+        """
         turn = self.turns[-1]
         self.text, self.stopped = turn.start, None
         settings, interrupted = self._next_settings(), list[str]()
         with graceful(interrupted.append, "SIGINT"):
-            if turn.ends:  # with a word, which the next letter would continue
+            if turn.ends:  # after a whole word, a letter would continue it
                 one = replace(settings, length=min(1, settings.length))
                 first = "".join(piece for (piece,) in self.model.stream(self.text, one))
                 space = " " * self._meets(first)
@@ -147,13 +149,13 @@ class Talk:
             console.say(f"stopped at {self.stopped!r}")
 
     def _next_settings(self) -> SampleConfig:
-        """The settings with other random numbers than in the turns before."""
+        """The settings with other random numbers than those of earlier turns."""
         settings = replace(self.settings, seed=(self.settings.seed + self.drawn) % 2**63)
         self.drawn += 1
         return settings
 
     def _rewrite(self, count: int) -> None:
-        """Writes another version of the last turn, or several to choose from."""
+        """Writes the last turn again, or several versions to choose from."""
         self.turns = self.turns or [Turn(self.text, self.text, past=self.stopped)]
         kept, first, self.versions = (self.text, self.stopped), self.drawn, []
         try:
@@ -192,7 +194,7 @@ class Talk:
                 console.show_aside([Facts(self.help)])
             case "unknown":
                 chosen: Any = value or self.unknown
-                self.model.vocabulary.encode("", chosen)  # raises for another word
+                self.model.vocabulary.encode("", chosen)  # raises an error for another word
                 self.unknown = chosen
                 missing = " ".join(map(repr, self.model.vocabulary.unknown(self.line)))
                 console.say(f"unknown {self.unknown} · in your last line: {missing or 'none'}")
@@ -206,7 +208,9 @@ class Talk:
             console.say(self.described())
 
     def _save(self, value: str) -> None:
-        """Writes the text into a file; over one that the session has not made, if asked twice."""
+        """Writes the text into a file; replaces one that the session has not written if asked
+        twice.
+        """
         refuse((not self.text, "the text is empty; nothing was written"))
         name = value or str(self.saved[-1] if self.saved else "sample.txt")
         with storage_errors(f"write {name}"):
@@ -220,7 +224,7 @@ class Talk:
         console.say(f"{len(self.text):,} characters in {place}")
 
     def _set(self, name: str, value: str) -> None:
-        """Changes a setting. Raises ConfigError for an unknown name or wrong value."""
+        """Changes a setting. Raises ConfigError for an unknown name or a wrong value."""
         refuse((name not in SETTINGS, "no such command; /help lists them"))
         if value:
             read: Any = None if value == "none" else value
@@ -229,14 +233,14 @@ class Talk:
             settings = self.with_setting(SETTINGS[name], read)
             refuse((settings.length > LONGEST_TURN, TOO_LONG))
             self.settings = settings
-            self.drawn *= name != "seed"  # the next turn has this seed
+            self.drawn *= name != "seed"  # the next turn uses this seed
 
     def with_setting(self, name: str, value: Any) -> SampleConfig:
-        """The settings with another value of one. Raises ConfigError."""
+        """The settings with one value changed. Raises ConfigError."""
         return replace(self.settings, **{name: value})
 
     def described(self) -> str:
-        """The settings that have a value, on one line."""
+        """The settings that have a value, in one line."""
         values = {name: getattr(self.settings, field) for name, field in SETTINGS.items()}
         given = [f"{name} {value}" for name, value in values.items() if value is not None]
         return " · ".join([*given, *(f"stop {each!r}" for each in self.stops)])
@@ -262,10 +266,10 @@ def talk(talk: Talk, title: str) -> None:
         except EOFError:
             going = False
         except KeyboardInterrupt:
-            pass  # the line is dropped
+            pass  # drops the line
         except console.ReaderLeft:
             raise
-        except Exception as error:  # an error must not end the session, which would lose the text
+        except Exception as error:  # an error that ended the session would lose the text
             kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
             said = explained(error)[1].replace("pass --unknown", "type /unknown")
             console.say_error(said + kept)
@@ -273,7 +277,9 @@ def talk(talk: Talk, title: str) -> None:
 
 @dataclass
 class AskTargets(Talk):
-    """For a model with an encoder: a typed line is a source; the text is the pairs, a line each."""
+    """The session for a model with an encoder: a typed line is a source; the text has a pair in
+    each line.
+    """
 
     beam: int | None = None
     help: ClassVar[Mapping[str, str]] = {
@@ -283,7 +289,9 @@ class AskTargets(Talk):
     }
 
     def turn(self, typed: str) -> None:
-        """Writes a source's target; without a source, another one of the last source."""
+        """Writes the target of a source; if the line is empty, another target of the last
+        source.
+        """
         from gpt.reading.targets import write_targets
 
         refuse((not typed and not self.text, "type a source"))
@@ -297,7 +305,7 @@ class AskTargets(Talk):
         console.stream(target)
 
     def with_setting(self, name: str, value: Any) -> SampleConfig:
-        """The settings with another value of one. Raises ConfigError."""
+        """The settings with one value changed. Raises ConfigError."""
         from gpt.reading.targets import target_settings
 
         options: dict[str, Any] = {**vars(self.settings), name: value}

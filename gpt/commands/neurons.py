@@ -19,7 +19,7 @@ FORMS: dict[str, Literal["text", "json", "csv"]] = {
 
 
 class Neurons(shared.DrawingCommand):
-    """Rank every unit by what it follows in a text, compared with random directions."""
+    """Rank every unit by the feature that it follows, compared with random directions."""
 
     file: Annotated[
         str | None,

@@ -1,4 +1,4 @@
-"""Commands as classes whose annotations are options, and the --config files that set options.
+"""Commands as classes whose annotations are options, and --config files that set options.
 
 Importing this imports neither numpy nor torch.
 """
@@ -30,16 +30,16 @@ from gpt.words import shown
 
 KEYWORD_ONLY, REQUIRED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
 
-#: Configurations whose options are a group of their own in the help -> its title.
+#: Configurations whose options form a group in the help -> the group's title.
 PANELS = {
     ModelConfig: "Model options",
     TrainConfig: "Train options",
     SampleConfig: "Sample options",
 }
-#: Options that an environment variable sets, too.
+#: Options that an environment variable can set as well.
 ENVIRONMENT = {"checkpoints": "GPTX_CHECKPOINTS", "data": "GPTX_DATA"}
 
-#: Type of an option -> types of its value in TOML, and their name in errors; all others are texts.
+#: Type of an option -> types of its value in TOML, and their name in errors; for other types, text.
 TOML: dict[Any, tuple[tuple[type, ...], str]] = {
     bool: ((bool,), "true or false"),
     int: ((int,), "a whole number"),
@@ -50,9 +50,9 @@ TOML: dict[Any, tuple[tuple[type, ...], str]] = {
 def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
     """--config: the file's values become the command's defaults.
 
-    Its names are those of --help without the leading dashes: n_layer and n-layer are --n-layer,
-    json is --json. Raises ConfigError for any other name and for a value of another type. `train`
-    also takes what a run records (RECORDED).
+    The names in the file are those of --help without the leading dashes: n_layer and n-layer are
+    --n-layer, json is --json. Raises ConfigError for any other name and for a value of the wrong
+    type. `train` also accepts what a run records (RECORDED).
     """
     if path is None or context.resilient_parsing:
         return path
@@ -85,14 +85,15 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def plain(spelling: str) -> str:
-    """An option's name in config files and Python: n_layer."""
+    """The name of an option in config files and Python: n_layer."""
     return spelling.lstrip("-").replace("-", "_")
 
 
 def _of_kind(value: object, kind: Any, where: str) -> object:
-    """A TOML value for an option of this type; a text option also takes a whole number ("--step").
+    """Converts a TOML value for an option of this type; a text option also accepts a whole number
+    ("--step").
 
-    Raises ConfigError for a value of another type.
+    Raises ConfigError for a value of the wrong type.
     """
     if type(None) in get_args(kind):
         kind = get_args(kind)[0]
@@ -111,13 +112,14 @@ def _of_kind(value: object, kind: Any, where: str) -> object:
 
 
 class Command:
-    """A command: its annotations are options, its docstring is the help, `execute` does the work.
+    """Base of commands: annotations are options, the docstring is the help, `execute` does the
+    work.
 
-    An attribute of type `Annotated[kind, about]` is an option. about: the help of an option of that
-    name, with the default to show, if it is another, as a third argument, and the Range of its
-    numbers as the last one; or the result of typer.Option or typer.Argument; or options_of(…), and
-    the attribute holds the options that the user set, but for those that are attributes themselves.
-    An attribute without a default is required.
+    An attribute of type `Annotated[kind, about]` is an option. about: the help of an option with
+    the attribute's name. If the help shows another default, that is a third argument, and the Range
+    of a number is the last one. Or about is the result of typer.Option or typer.Argument; or of
+    options_of(…): the attribute then holds the options that the user has set, except those that are
+    attributes themselves. An attribute without a default is required.
     """
 
     context: typer.Context
@@ -136,7 +138,7 @@ class Command:
         raise NotImplementedError
 
     def typed(self) -> dict[str, Any]:
-        """The options given on the command line itself, not in a config file."""
+        """The options given on the command line itself, without those of a config file."""
         return {
             name: value
             for name, value in self.context.params.items()
@@ -149,11 +151,11 @@ def options_of(
     defaults: Mapping[str, Any] | None = None,
     only: Collection[str] | None = None,
 ) -> dict[str, inspect.Parameter]:
-    """Options for the documented fields of configurations; an option is None if the user does not
-    set it.
+    """Options for the documented fields of configurations. The value of an option is None if the
+    user does not set it.
 
     The help shows the default of the configuration's field, or the one in `defaults`. only: the
-    names of the fields that are options of this command; None: all.
+    names of the fields that become options of this command; None: all.
     """
     parameters = {}
     for config in configs:
@@ -170,8 +172,9 @@ def options_of(
 
 
 def _option(name: str, kind: Any, help: str, show: bool | str, panel: str | None = None) -> Any:
-    """An option of Typer. show: whether the help shows its default, or what it shows as such.
-    panel: the title of its group; such an option of two values has a flag for each.
+    """Makes an option of Typer. show: whether the help shows its default, or what to show as the
+    default. panel: the title of its group; in a group, an option that is on or off has a flag for
+    each.
     """
     flag = flag_of(name)
     return typer.Option(

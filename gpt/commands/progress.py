@@ -1,6 +1,6 @@
 """Shows the progress of work on stderr: a bar on a terminal, plain lines elsewhere.
 
-For a training: its plan as a card, a line for each evaluation, and the result at the end.
+For a training, it shows the plan as a card, a line for each evaluation, and the result at the end.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
 
 
 def run_training(trainer: Trainer, as_json: bool) -> None:
-    """Runs the loop; the first rank reports. A signal that ended the loop sets the exit code."""
+    """Runs the training loop; the first rank reports. If a signal ended the loop, it sets the exit
+    code.
+    """
     from gpt.training import ranks
     from gpt.training.events import Spent, Stopped
 
@@ -97,9 +99,10 @@ def _say(bar: tqdm[NoReturn], line: str) -> None:
 
 @contextmanager
 def working(what: str = "") -> Iterator[Callable[[float], object]]:
-    """A bar for work that reports the share that is done; it disappears at the end.
+    """Shows a bar for work that reports the share that is done; the bar disappears at the
+    end.
 
-    It appears after half a second. `what`: the name of the work.
+    The bar appears after half a second. `what`: the name of the work.
     """
     layout = f"{what}{' ' * bool(what)}{{percentage:3.0f}}%|{{bar:12}}| ETA {{remaining}}"
     with _bar(layout, total=1.0, delay=0.5) as bar:

@@ -72,7 +72,9 @@ class Runs(shared.Writing):
             self._list(self._readable(found))
 
     def _readable(self, found: list[Run]) -> list[tuple[Run, Manifest]]:
-        """The runs with their manifests; a warning for each damaged run, which is left out."""
+        """The runs with their manifests; prints a warning for each damaged run and leaves it
+        out.
+        """
         from gpt.storage.runs import readable
 
         rows, broken = readable(found)
@@ -81,7 +83,7 @@ class Runs(shared.Writing):
         return rows
 
     def _list(self, rows: list[tuple[Run, Manifest]]) -> None:
-        """A row for each run; a line of JSON for each."""
+        """Prints a table with a row for each run, or a line of JSON for each."""
         from gpt.storage.overview import RunTable, overview_of
         from gpt.view.records import to_record
 
@@ -91,7 +93,7 @@ class Runs(shared.Writing):
             self.write_blocks(RunTable(tuple(rows)).blocks())
 
     def _show(self, run: Run) -> None:
-        """One run: its facts, options, losses and samples."""
+        """Prints one run: its facts, options, losses and samples."""
         from gpt.storage.overview import overview_of
         from gpt.view.records import to_record
 
@@ -105,7 +107,7 @@ class Runs(shared.Writing):
             self.write_blocks([*blocks, options] if self.options else blocks)
 
     def _compare(self, rows: list[tuple[Run, Manifest]], form: Form) -> None:
-        """A table of several runs and their curves, or one of them as a file."""
+        """Prints a table of several runs and their curves, or writes it into a file."""
         from gpt.storage.comparison import compared
         from gpt.view.records import to_csv, to_record
 
@@ -127,7 +129,7 @@ class Runs(shared.Writing):
             console.deliver(to_bytes(draw(found), form), self.output)
 
     def _log(self, run: Run, log: str) -> list[dict[str, object]]:
-        """The valid lines of a log; a warning if others are damaged."""
+        """The valid lines of a log; prints a warning if other lines are damaged."""
         from gpt.words import counted
 
         records, damaged = run.read_log(log)
@@ -137,7 +139,7 @@ class Runs(shared.Writing):
         return records
 
     def _verify(self, runs: list[Run]) -> None:
-        """A line for each checkpoint. Raises CheckpointError if one is damaged."""
+        """Prints a line for each checkpoint. Raises CheckpointError if one is damaged."""
         from gpt.interface.trained import TrainedGPT
 
         found, damaged = 0, 0
@@ -146,7 +148,7 @@ class Runs(shared.Writing):
                 step, problem = int(path.name[5:]), ""
                 try:
                     stored = run.verify(path)
-                    if stored is None:  # a trainer removed this step in the meantime
+                    if stored is None:  # a trainer removed this step meanwhile
                         continue
                     TrainedGPT(stored).prove()
                 except CheckpointError as error:

@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 FORMS = {"": "text", ".txt": "text", ".html": "html"}
-AT_ONCE = 1024  # sources that are read before their targets are written
-DIVIDER = "\n---\n"  # between two samples
-REPEATED = 0.5  # seconds between two looks at a pipe to which nothing is written yet
+AT_ONCE = 1024  # sources to read before their targets are written
+DIVIDER = "\n---\n"  # stands between two samples
+REPEATED = 0.5  # seconds between two checks of a pipe to which nothing is written yet
 
 
 class Sample(shared.Writing, shared.ModelCommand):
     """Continue a prompt, character by character.
 
-    A model with an encoder writes the target of each source, a line of the prompt, to a line:
-    greedily, unless --temperature or --beam is given. For sources from a file or stdin, a line has
-    the source, a TAB, the target, a TAB and the natural logarithm of the target's probability; a
-    source that cannot be read is reported and left out, and the exit code is 3.
+    A model with an encoder reads a source from each line of the prompt and writes its target in a
+    line: the likeliest one, character by character, unless --temperature or --beam is given. If
+    sources come from a file or stdin, a line has the source, a TAB, the target, a TAB and the
+    natural logarithm of the target's probability; a source that cannot be read is reported and left
+    out, and the exit code is 3.
     """
 
     text: Annotated[
@@ -88,7 +89,7 @@ class Sample(shared.Writing, shared.ModelCommand):
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         prompt = shared.one_text(given) or ""
         if self.opened.recorded is None:
-            self._copied()  # raises: without a run, the corpus is unknown
+            self._copied()  # raises an error, as without a run the corpus is unknown
         model = self.opened.prove()
         prompt = shared.known_text(model, prompt, self.unknown)
         stops = shared.checked_stops(model, self.stop or ())
@@ -116,8 +117,8 @@ class Sample(shared.Writing, shared.ModelCommand):
         return self.on_device(opened, self.settings.length * self.settings.n)
 
     def _write(self, prompt: str, stops: Sequence[str]) -> None:
-        """Writes the samples; after Ctrl-C, without the corpus, or once the texts that are held do
-        not fit in memory, what there is of them.
+        """Writes the samples. Writes what is complete so far after Ctrl-C, if the corpus is
+        missing, or when the held texts do not fit in memory.
         """
         from gpt.reading.sampler import HeldTexts
         from gpt.reading.sampler import Sample as Written
@@ -130,7 +131,9 @@ class Sample(shared.Writing, shared.ModelCommand):
         failure: KeyboardInterrupt | GptxError | None = None
 
         def written() -> Iterator[str]:
-            """One sample after the other: each as it grows, once those before it are complete."""
+            """Yields one sample after the other: each while it grows, once the samples before it
+            are complete.
+            """
             nonlocal failure
             shown, checked = 0, 0.0
             try:
@@ -198,7 +201,9 @@ class Sample(shared.Writing, shared.ModelCommand):
             raise failure
 
     def _copied(self, texts: Sequence[str] = ()) -> tuple[list[Novelty], list[Sources]]:
-        """How much of each text is copied, and from where, if this is asked. Raises TextError."""
+        """How much of each text is copied, and from where, if the user asked for it. Raises
+        TextError.
+        """
         where: dict[str, Any] = {"data": self.data, "note": console.say}
         of = self.sources_from
         return (
@@ -218,7 +223,7 @@ class Sample(shared.Writing, shared.ModelCommand):
             self.write_blocks(blocks)
 
     def _sample_targets(self) -> None:
-        """Samples from a model that has an encoder: writes a line for each target."""
+        """Samples from a model with an encoder: writes a line for each target."""
         shared.refuse(
             (self.novelty, "--novelty: not for a model with an encoder"),
             (self.sources, "--sources: not for a model with an encoder"),
@@ -262,9 +267,10 @@ class Sample(shared.Writing, shared.ModelCommand):
         number: int,
         report: Callable[[GptxError], object] | None,
     ) -> None:
-        """Writes the targets of these lines. number: of the first one. report: receives the errors
-        of lines, of which there may be many; each target then has its source and log-probability
-        beside it. None: the first error is raised, a TextError, and targets are written alone.
+        """Writes the targets of these lines. number: the number of the first line. report: receives
+        the errors of lines, of which there may be many; each target is then written with its source
+        and log-probability. None: raises the first error, a TextError, and targets are written
+        alone.
         """
         from gpt.corpus.pair_lines import RETURN
         from gpt.corpus.tables import source_of_columns
@@ -272,7 +278,7 @@ class Sample(shared.Writing, shared.ModelCommand):
 
         model, typed = self.opened, [line.removesuffix(RETURN) for line in lines]
         vocabulary, sources = model.vocabulary, typed
-        if self.unknown == "skip":  # what is left out of a line, a note says
+        if self.unknown == "skip":  # a note says what is left out of a line
             sources = [
                 shared.readable(model, source_of_columns(line), "skip", f"line {n}")
                 for n, line in enumerate(typed, number)
@@ -296,7 +302,7 @@ class Sample(shared.Writing, shared.ModelCommand):
 
 
 def _lines_of(source: str | Path) -> Iterator[list[str]]:
-    """The sources of an option, many at once: the lines of a file, stdin or a text."""
+    """The sources of an option, many at a time: the lines of a file, of stdin or of a text."""
     if isinstance(source, Path) or source == "-":
         return console.read_lines(str(source), AT_ONCE)
     return iter([source.removesuffix("\n").split("\n")])

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 Form = TypeVar("Form", bound=str)
 
-TORCH_PAYS = 10**10  # parameters × characters from which a GPU is worth importing torch for
+TORCH_PAYS = 10**10  # parameters × characters; for more, importing torch for a GPU is worthwhile
 TextFile = Annotated[Path | None, "File with the text."]
 Digits = Annotated[int, "Digits after the point.", Range(0, 9)]
 
 
 class Writing(Command):
-    """A command that writes its result as text, or in the format of a file. Commands that annotate
-    these attributes have them as options.
+    """A command that writes its result as text, or in the format of a file. A subclass that
+    annotates one of these attributes has it as an option.
     """
 
     ascii_only: bool = False
@@ -60,8 +60,8 @@ class Writing(Command):
         return forms[ending]
 
     def page(self, **drawing: Any) -> Page:
-        """A page as wide as the terminal, in ASCII if the terminal needs it; neither holds for
-        files.
+        """A page as wide as the terminal, and in ASCII if the terminal needs it; a file has no such
+        limits.
         """
         from gpt.view.terminal.lines import Page
 
@@ -75,7 +75,7 @@ class Writing(Command):
         console.write_lines(lines, self.output, self.color)
 
     def write_blocks(self, blocks: Iterable[Block]) -> None:
-        """Writes what a result says of itself. Raises StorageError."""
+        """Writes a result's blocks. Raises StorageError."""
         from gpt.view.terminal.blocks import lines_of
 
         self.write_lines(lines_of(blocks, self.page()))
@@ -99,14 +99,16 @@ class CheckpointCommand(Command):
 
     @property
     def several_steps(self) -> Literal["all"] | list[str] | None:
-        """The steps of "A:B:…" or "all"; None if --step names one step. Nothing means best."""
+        """The steps of "A:B:…" or "all"; None if --step names one step. Without --step, the best
+        one.
+        """
         if self.step == "all":
             return "all"
         return [each or "best" for each in self.step.split(":")] if ":" in self.step else None
 
     def numbers_of_steps(self, model: TrainedGPT) -> list[int] | None:
-        """The numbers of several steps in a model's run, ascending; None if --step names one step.
-        Raises CheckpointError, ConfigError.
+        """The numbers of several steps in a model's run, ascending; None if --step names one
+        step.
         """
         from gpt.storage.runs import run_of, step_numbers
 
@@ -119,7 +121,9 @@ class CheckpointCommand(Command):
         return self.open(self.run, self.step)
 
     def open(self, run: str | None, step: str) -> TrainedGPT:
-        """The checkpoint of a step; prints notes on it. Raises CheckpointError, ConfigError."""
+        """Opens the checkpoint of a step; prints notes on it. Raises CheckpointError,
+        ConfigError.
+        """
         from gpt.interface.trained import find
 
         return self.announced(find(self.checkpoints, run, step), run)
@@ -134,8 +138,8 @@ class CheckpointCommand(Command):
 
 
 class ModelCommand(CheckpointCommand):
-    """A command that shows a saved checkpoint a text. Commands that annotate `device` have it as an
-    option.
+    """A command that lets a saved checkpoint read a text. A subclass that annotates `device` has it
+    as an option.
     """
 
     device: Device = "auto"
@@ -146,7 +150,7 @@ class ModelCommand(CheckpointCommand):
     ] = "fold"
 
     def on_device(self, saved: TrainedGPT, characters: int) -> TrainedGPT:
-        """The checkpoint on the device of --device, to read or write so many characters.
+        """The checkpoint on the device of --device, to read or write this many characters.
 
         Raises ConfigError for a device that does not exist or cannot compute the model.
         """
@@ -163,7 +167,7 @@ class ModelCommand(CheckpointCommand):
 
     @cached_property
     def _automatic(self) -> str:
-        """The device that "auto" takes for much work; a line says if it is not the CPU."""
+        """The device that "auto" chooses for much work; prints a line if it is not the CPU."""
         from gpt.interface.trained import try_torch
 
         device = usable("auto", try_torch)
@@ -172,7 +176,7 @@ class ModelCommand(CheckpointCommand):
         return device
 
     def _cpu(self, why: str) -> str:
-        """ "cpu"; where there is a GPU, a line says why "auto" does not take it, once a reason."""
+        """ "cpu". If there is a GPU, prints why "auto" does not use it, once for each reason."""
         if why not in self._said and lists_gpu():
             console.say(f"device: cpu ({why})")
             self._said.add(why)
@@ -183,8 +187,8 @@ class ModelCommand(CheckpointCommand):
         return set()
 
     def text_for(self, model: TrainedGPT, text: str | None) -> str:
-        """The text as the model reads it. Without a text, the validation split's first line, which
-        a note quotes. Raises TextError for an unknown character.
+        """The text as the model reads it. If there is no text, the validation split's first line,
+        which a note quotes. Raises TextError for an unknown character.
         """
         model.prove()  # before any note
         return known_text(model, model.given(text, console.say, "TEXT"), self.unknown)
@@ -192,7 +196,9 @@ class ModelCommand(CheckpointCommand):
     def text_or_split(
         self, model: TrainedGPT, file: str | None, data: Path
     ) -> tuple[str | Ids, str]:
-        """A file's text, or the ids of the validation split; and its name. Raises TextError."""
+        """A file's text, or the ids of the validation split; and the text's name. Raises
+        TextError.
+        """
         if file is None:
             return model.default_text(data, note)
         read = readable if model.has_encoder else known_text
@@ -212,9 +218,10 @@ def note(line: str) -> None:
 
 
 def own_file(name: str, mark: bytes, option: str) -> Path:
-    """The file that a command writes if -o names none.
+    """The file that a command writes if -o does not name one.
 
-    mark: what the first 4 kB of such a file contain. Raises ConfigError if there is a file of this
+    mark: what such a file has in its first 4 kB. Raises ConfigError if a file with this name exists
+    that gptx did not write.
     name that gptx did not write.
     """
     path = Path(name)
@@ -224,13 +231,13 @@ def own_file(name: str, mark: bytes, option: str) -> Path:
 
 
 def open_in_browser(path: Path) -> None:
-    """Opens a page that was written, and names it on stderr."""
+    """Opens a page that was written, and prints its name on stderr."""
     found = webbrowser.open(path.resolve().as_uri())
     console.say(f"page: {path}" + ("" if found else " (no browser found to open it)"))
 
 
 def output_option(help: str) -> Any:
-    """-o, --output: a file; None, or "-", for stdout."""
+    """The option -o, --output: a file; None, or "-", means stdout."""
 
     def file(path: Path | None) -> Path | None:
         return None if path == Path("-") else path
@@ -239,7 +246,7 @@ def output_option(help: str) -> Any:
 
 
 def refuse(*rules: tuple[bool, str]) -> None:
-    """Raises ConfigError with the message of the first rule whose condition holds."""
+    """Raises ConfigError with the message of the first rule whose condition is true."""
     for holds, message in rules:
         if holds:
             raise ConfigError(message)
@@ -252,7 +259,7 @@ def require_passed(failed: Iterable[str]) -> None:
 
 
 def one_text(given: Mapping[str, str | Path | None]) -> str | None:
-    """The text from the one option that gives it, read from a file or stdin if needed.
+    """The text from the only option that gives one, read from a file or stdin if needed.
 
     given: option -> its value. Raises ConfigError if two options give a text, and TextError.
     """
@@ -266,10 +273,11 @@ def one_text(given: Mapping[str, str | Path | None]) -> str | None:
 
 
 def known_text(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -> str:
-    """The text as the model reads it; notes on stderr say what it reads for what, and what is left
-    out.
+    """The text as the model reads it; notes on stderr say what the model reads in place of unknown
+    characters, and what is left out.
 
-    name: the name of the text in the note, if there are several texts. Raises TextError for an
+    name: the text's name in the note, if there are several texts. Raises TextError for an unknown
+    character.
     unknown character.
     """
     from gpt.vocabulary import known_text
@@ -279,7 +287,9 @@ def known_text(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -
 
 
 def readable(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -> str:
-    """As `known_text`, but unknown characters may be left: what reads the text says where."""
+    """Does what `known_text` does, but unknown characters may stay, because a later error names
+    their place.
+    """
     found = model.reading(text, unknown)
     for line in found.notes(name):
         console.say(line)
@@ -303,7 +313,7 @@ def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop")
 
 
 def files_of(chosen: str, data: Path) -> list[str]:
-    """The file itself, or a folder's texts, as `gptx train` finds them. Raises TextError."""
+    """The file itself, or the texts of a folder, found as by `gptx train`. Raises TextError."""
     from gpt.corpus.sources import find_sources
 
     if not chosen or not os.path.isdir(chosen):
@@ -313,7 +323,9 @@ def files_of(chosen: str, data: Path) -> list[str]:
 
 @contextmanager
 def reported(name: str, failed: list[int]) -> Iterator[None]:
-    """Reports a text that cannot be scored by its name, so that the others are still scored."""
+    """A context that reports, by its name, a text that cannot be scored, so that the others still
+    are.
+    """
     try:
         yield
     except TextError as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gpt.interface.preparing import Start
     from gpt.storage.run import Run
 
-TIMED = ("steps", "evaluations", "eval_part")  # options that --minutes decides
+TIMED = ("steps", "evaluations", "eval_part")  # options that --minutes sets
 
 
 class Train(Command):
@@ -142,7 +142,9 @@ class Train(Command):
 
 @contextmanager
 def _one_report() -> Iterator[None]:
-    """Only the first rank reports an error that all have; each reports its own, of its machine."""
+    """Only the first rank reports an error that all ranks have; each rank reports errors of its
+    machine.
+    """
     from gpt.training import ranks
 
     try:

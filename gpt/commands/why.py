@@ -31,7 +31,7 @@ class Why(shared.DrawingCommand):
 
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         model = self.opened.prove()
-        if given and self.asked.get("truncate"):  # what is cut off may be unknown
+        if given and self.asked.get("truncate"):  # unknown parts may be cut off
             text = shared.readable(model, given, self.unknown)
         else:
             text = self.text_for(model, given)
