@@ -60,7 +60,7 @@ class Attn(shared.DrawingCommand):
     head: Annotated[
         str | None, "A number, all, mean or rollout.", "the one nearest to a named kind"
     ] = None
-    stage: Annotated[DrawnStage, "Which part of the computation."] = "weights"
+    stage: Annotated[DrawnStage, "Which stage of the computation to show."] = "weights"
     query: Annotated[str | None, "Rows A:B, or one.", "all"] = None
     key: Annotated[str | None, "Columns A:B, or one.", "all"] = None
     view: Annotated[View, "heads: all heads, drawn small."] = "auto"
@@ -79,7 +79,7 @@ class Attn(shared.DrawingCommand):
     ] = False
     given: Annotated[dict[str, Any], options_of(AttnConfig)]
     target: Annotated[
-        str | None, "For a model with an encoder: its target.", "the model writes it"
+        str | None, "The target, for a model with an encoder.", "the model writes it"
     ] = None
     device: OnDevice = "auto"
 

@@ -20,11 +20,17 @@ AS_NUMBERS, AS_SHADES, IN_FILES = 12, 32, 128  # how many of the most frequent c
 class Circuits(shared.DrawingCommand):
     """Show which character a head looks for (qk), and which one it then writes (ov)."""
 
-    of: Annotated[CircuitName, "qk: a query's score of a key; ov: what it adds to a logit."] = "qk"
-    layer: Annotated[int, "Layer; above 0, only what comes from the embedding.", Range(0)] = 0
+    of: Annotated[
+        CircuitName, "qk: the score of a query and a key; ov: what the head adds to a logit."
+    ] = "qk"
+    layer: Annotated[
+        int, "Layer; above layer 0, only the part that comes from the embedding.", Range(0)
+    ] = 0
     head: Annotated[int, "Head.", Range(0)] = 0
-    distance: Annotated[int, "Characters from key to query.", Range(0)] = 1
-    chars: Annotated[str | None, "Characters of rows and columns.", "the most frequent ones"] = None
+    distance: Annotated[int, "Distance from key to query, in characters.", Range(0)] = 1
+    chars: Annotated[
+        str | None, "The characters of rows and columns.", "the most frequent ones"
+    ] = None
     view: Annotated[Literal["auto", "numbers", "heat", "top"], "How to draw it."] = "auto"
     top: Annotated[int, "Columns in a line of --view top.", Range(1)] = 3
     digits: shared.Digits = 2

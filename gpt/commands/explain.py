@@ -90,7 +90,7 @@ class Explain(shared.DrawingCommand):
     ] = "best"
     layer: Annotated[int | None, f"Layer to explain ({MODELS}).", "the lesson's", Range(0)] = None
     head: Annotated[int | None, f"Head to explain ({MODELS}).", "the lesson's", Range(0)] = None
-    full: Annotated[bool, "All rows and columns of long tables, as in JSON."] = False
+    full: Annotated[bool, "Show all rows and columns of long tables, as JSON does."] = False
     digits: shared.Digits = 4
     output: Annotated[
         Path | None,
@@ -99,7 +99,7 @@ class Explain(shared.DrawingCommand):
     show: Annotated[
         bool, typer.Option("--open", help="Write the HTML page and open it in the browser.")
     ] = False
-    answers: Annotated[bool, "The HTML page with all results, for teachers."] = False
+    answers: Annotated[bool, "Show all results in the HTML page, for teachers."] = False
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON on stdout: a line for each lesson.")
     ] = False

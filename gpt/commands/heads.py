@@ -34,7 +34,8 @@ class Heads(shared.DrawingCommand):
         typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
     ] = None
     step: Annotated[
-        str, "best, last, a kept step's number; measures over training: several, 0:200:800, or all."
+        str,
+        "best, last, a kept step's number; for measures over training 0:200:800, or all.",
     ] = "best"
     given: Annotated[dict[str, Any], options_of(HeadsConfig)]
     sort: Annotated[

@@ -39,7 +39,7 @@ class Import(Command):
     ] = None
     corpus: Annotated[
         Path | None,
-        "Text that the model was trained on; its last tenth validates.",
+        "Text that the model was trained on; its last tenth is for validation.",
         "input.txt beside meta.pkl",
     ] = None
     run: Annotated[str | None, "Name of the new run.", "data set and a number"] = None
@@ -102,5 +102,5 @@ class Import(Command):
         try:
             return corpus_of(model, str(guess), self.data, guessed=True)
         except TextError as error:
-            console.say(f"note: {guess} is not taken for the text of the model: {error}")
+            console.say(f"note: {guess} does not seem to be the model's text: {error}")
             return None

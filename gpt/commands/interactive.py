@@ -33,7 +33,7 @@ HELP = {
     "Enter": "the model continues; Ctrl-C stops it and keeps what it wrote",
     "text, Enter": "adds the text, with a space if words would meet, and the model continues; "
     "Alt-Enter begins a new line; // begins with /",
-    "+text, text+": "without that space: + at the begin continues the last word, + at the end "
+    "+text, text+": "without that space: + at the start continues the last word, + at the end "
     "lets the model continue yours",
     "/again": "another version of the model's last turn",
     "/three": "three versions of it; 1, 2 or 3 then takes one",
@@ -43,7 +43,7 @@ HELP = {
     "/save [FILE]": "writes it into a file: FILE, that of the last /save, or sample.txt",
     "/unknown [HOW]": "names the characters of your last line that the model does not know, and "
     "sets HOW it treats them",
-    "/stop [TEXT]": "ends every turn before this text; none: no more",
+    "/stop [TEXT]": "ends every turn before this text; none: never",
     "/length 100": f"changes a setting; so do {', '.join(f'/{it}' for it in [*SETTINGS][1:])}; "
     "none removes a filter, and without a value all are shown",
     "/help": "shows this",
@@ -175,7 +175,7 @@ class Talk:
     def _command(self, name: str, raw: str, value: str) -> None:
         bare = f"/{name}" in self.help
         known = bare or any(key.startswith(f"/{name} [") for key in self.help)
-        refuse((bare and bool(value), "takes nothing after it"))
+        refuse((bare and bool(value), "takes no value"))
         match name if known else None:
             case "again" | "three":
                 self._rewrite(1 if name == "again" else 3)
@@ -217,7 +217,7 @@ class Talk:
             place = Path(os.path.expanduser(name)).resolve()
             if place.is_file() and place not in self.saved and self.asked != place:
                 self.asked = place
-                raise ConfigError(f"{name} is there already; the same again replaces it")
+                raise ConfigError(f"{name} exists already; the same command again replaces it")
             console.write(self.text, place)
         self.asked = None
         self.saved.append(place)

@@ -29,7 +29,7 @@ class Live(shared.ModelCommand):
     text: Annotated[
         str | None,
         typer.Argument(
-            help="Text to begin with; of pairs a source, or source TAB target; - reads stdin.",
+            help="Text to begin with; for pairs a source, or source TAB target; - reads stdin.",
             show_default="from validation",
         ),
     ] = None

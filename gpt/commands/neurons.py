@@ -26,7 +26,8 @@ class Neurons(shared.DrawingCommand):
         typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
     ] = None
     step: Annotated[
-        str, "best, last, a kept step's number; measures over training: several, 0:200:800, or all."
+        str,
+        "best, last, a kept step's number; for measures over training 0:200:800, or all.",
     ] = "best"
     given: Annotated[dict[str, Any], options_of(NeuronsConfig)]
     output: Annotated[Path | None, shared.output_option("File: .txt, .json, .csv.")] = None

@@ -112,7 +112,7 @@ class Runs(shared.Writing):
         from gpt.view.records import to_csv, to_record
 
         if not rows:
-            raise CheckpointError("no whole run is left to compare; see: gptx runs --verify")
+            raise CheckpointError("no undamaged run is left to compare; see: gptx runs --verify")
         for run, _ in rows:
             self._log(run, "metrics")
         found = compared(rows, single=self.each)
@@ -158,7 +158,7 @@ class Runs(shared.Writing):
                     about = {"run": run.name, "step": step}
                     console.write_json({**about, "whole": not problem, "problem": problem})
                 else:
-                    console.stream(f"{run.name}  step {step:,}  {problem or 'whole'}")
+                    console.stream(f"{run.name}  step {step:,}  {problem or 'undamaged'}")
             for left, what in (
                 (run.set_aside(), "damaged, and replaced by a training that continued before it"),
                 (run.unfinished(), "unfinished; the next gptx train --resume removes it"),
@@ -171,5 +171,5 @@ class Runs(shared.Writing):
         if damaged:
             raise CheckpointError(
                 f"{damaged} of {found} checkpoints damaged; gptx train --resume continues from the "
-                "newest whole one"
+                "newest undamaged one"
             )

@@ -60,7 +60,8 @@ class Sample(shared.Writing, shared.ModelCommand):
     ] = False
     sources_from: Annotated[int, "Characters of the shortest passage of --sources.", Range(1)] = 8
     output: Annotated[
-        Path | None, shared.output_option("With --sources: a file, .html to point at, or .txt.")
+        Path | None,
+        shared.output_option("With --sources: a file, .html (with hints under the mouse) or .txt."),
     ] = None
     device: OnDevice = "auto"
     data: Data = Path("data")

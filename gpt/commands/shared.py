@@ -160,7 +160,7 @@ class ModelCommand(CheckpointCommand):
             refuse((named, "--device: a model with an encoder is computed on the CPU"))
             why = "numpy computes models with an encoder"
         elif config.parameters() * characters < TORCH_PAYS:
-            why = "numpy ends before torch is imported; --device cuda uses the GPU"
+            why = "numpy is done before torch would be imported; --device cuda uses the GPU"
         if device == "auto":
             device = self._cpu(why) if why else self._automatic
         return saved.on(device)

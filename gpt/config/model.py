@@ -70,7 +70,7 @@ class ModelConfig:
     attention_dropout: Annotated[
         float, "Share of attention weights dropped while training.", Range(0, below=1)
     ] = 0.0
-    bias: Annotated[bool, "Biases in projections and norms; of q, k, v: `qkv_bias`."] = False
+    bias: Annotated[bool, "Biases in projections and norms; for q, k, v see `qkv_bias`."] = False
     qkv_bias: Annotated[bool, "Biases in queries, keys and values, as in GPT-2."] = False
     tied: Annotated[bool, "Output weights = token embedding (Press & Wolf 2017)."] = False
     position: Annotated[
@@ -79,7 +79,7 @@ class ModelConfig:
     norm: Annotated[Norm, "Normalisation before each sublayer."] = "rms"
     activation: Annotated[Activation, "Activation function of the feed-forward layers."] = "relu2"
     feed_forward: Annotated[
-        bool, "Feed-forward layers; without: attention only (Elhage et al. 2021)."
+        bool, "Feed-forward layers; without them, attention only (Elhage et al. 2021)."
     ] = True
     attention: Annotated[Attention, "One fast kernel, or one readable module per head."] = "fused"
     previous_heads: Annotated[

@@ -26,7 +26,7 @@ class AttnConfig:
 
     attention: Annotated[
         AttentionKind | None,
-        "For a model with an encoder: whose attention; cross: target to source.",
+        "Which attention, in a model with an encoder; cross: from target to source.",
         "cross",
     ] = None
     truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
@@ -41,14 +41,14 @@ class HeadsConfig:
 
     windows: Annotated[int, "Most windows of text, or pairs, to measure on.", Range(1)] = 32
     attention: Annotated[
-        AttentionKind | None, "For a model with an encoder: whose heads.", "cross"
+        AttentionKind | None, "Whose heads to measure, in a model with an encoder.", "cross"
     ] = None
     ablate: Annotated[
         Ablation | None,
-        "Rise of the loss if a head's output becomes its mean, 0, or that of another window.",
+        "How much the loss rises if a head's output becomes its mean, 0, or another window's.",
     ] = None
     paths: Annotated[
-        bool, "With `ablate`: also the rise along each path from a head to a later one."
+        bool, "With `ablate`: also how much it rises along each path from a head to a later one."
     ] = False
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class WhyConfig:
     ] = None
     truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
     paths: Annotated[
-        bool, "Also the effect of each head along each path: on a later head, on the logit."
+        bool, "Also show the effect of each head along each path, to a later head or to the logit."
     ] = False
     ablate: Annotated[
         Literal["mean", "zero"],
@@ -84,7 +84,7 @@ class NeuronsConfig:
     windows: Annotated[int, "Most windows of text, or pairs, to measure on.", Range(1)] = 32
     ablate: Annotated[
         Ablation | None,
-        "Rise of the loss if the value of a shown unit becomes its mean, 0, or that of another "
+        "How much the loss rises if a shown unit's value becomes its mean, 0, or that of another "
         "window.",
     ] = None
     sort: Annotated[
@@ -98,9 +98,7 @@ class NeuronsConfig:
         "One unit, as L1N37: layer 1, unit 37; its strongest passages, the logits that it changes "
         "(not with `post_norm`).",
     ] = None
-    on: Annotated[str | None, "A text, at most as long as the context, for `unit` to colour."] = (
-        None
-    )
+    on: Annotated[str | None, "A text, at most as long as the context, to colour by `unit`."] = None
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -114,15 +112,15 @@ class EvalConfig:
     """What to compute for a text beside its loss."""
 
     chars: Annotated[
-        bool, "Colour each character by its surprisal, after half a window or more."
+        bool, "Colour each character by its surprisal, with half a window of context or more."
     ] = False
     pairs: Annotated[
         bool, "The text has pairs, for a decoder-only model; one with an encoder needs no option."
     ] = False
     beam: Annotated[
-        int | None, "Of pairs: write targets by a beam search of this width.", Range(1)
+        int | None, "For pairs: write targets by a beam search of this width.", Range(1)
     ] = None
-    baseline: Annotated[bool, "Compare also a text with n-gram counts of the training text."] = (
+    baseline: Annotated[bool, "Also compare a text with n-gram counts of the training text."] = (
         False
     )
 
@@ -140,7 +138,7 @@ class LiveConfig:
     limit: Annotated[float, "Largest file, in MB.", Range(0.1, 2000)] = 8.0
     tour: Annotated[
         Path | None,
-        "A text with captioned stops that the page leads through; none: without.",
+        "A file with the captioned stops of a guided tour of the page; none: no tour.",
         "built-in for repeats and dates",
     ] = None
 

@@ -26,20 +26,26 @@ class SampleConfig:
     temperature: Annotated[
         float, "Divides the logits; 1 = as learned, 0 = the likeliest.", Range(0)
     ] = 0.8
-    top_k: Annotated[int | None, "Only the k likeliest characters (Fan et al. 2018).", Range(1)] = (
-        None
-    )
+    top_k: Annotated[
+        int | None, "Keep only the k likeliest characters (Fan et al. 2018).", Range(1)
+    ] = None
     top_p: Annotated[
-        float | None, "The likeliest that sum to p (Holtzman et al. 2020).", Range(above=0, most=1)
+        float | None,
+        "Keep the likeliest characters that sum to p (Holtzman et al. 2020).",
+        Range(above=0, most=1),
     ] = None
     min_p: Annotated[
-        float | None, "Only at least p x the largest (Nguyen et al. 2024).", Range(0, 1)
+        float | None,
+        "Keep characters with at least p x the largest probability (Nguyen et al. 2024).",
+        Range(0, 1),
     ] = None
     typical_p: Annotated[
-        float | None, "Typical characters of mass p (Meister et al. 2023).", Range(above=0, most=1)
+        float | None,
+        "Keep the most typical characters that sum to p (Meister et al. 2023).",
+        Range(above=0, most=1),
     ] = None
     seed: Annotated[int, "Same seed, same text.", Range(0, below=2**63)] = 1
-    only: Annotated[Only | None, "Of a model with counting: what predicts alone."] = None
+    only: Annotated[Only | None, "In a model with counting: predict with this part alone."] = None
 
     def __post_init__(self) -> None:
         check_fields(self)

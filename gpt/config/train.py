@@ -135,15 +135,15 @@ class TrainConfig:
     ] = ""
     batch_size: Annotated[int, "Sequences in a step, on all ranks together.", Range(1)] = 32
     micro_batch_size: Annotated[
-        int, "Most sequences computed at once; 0 = a rank's share.", Range(0)
+        int, "Sequences to compute at once, at most; 0 = a rank's whole share.", Range(0)
     ] = 0
     learning_rate: Annotated[float, "Peak learning rate.", Range(above=0)] = 2e-3
     embedding_lr: Annotated[
-        float, "Learning rate of embedding and output; 0 = the same.", Range(0)
+        float, "Learning rate of embedding and output; 0 = `learning_rate`.", Range(0)
     ] = 0.0
     matrix_lr: Annotated[
         float,
-        "Muon's learning rate of the blocks' matrices (Jordan et al. 2024); 0 = AdamW.",
+        "Muon's learning rate for the matrices of blocks (Jordan et al. 2024); 0 = AdamW.",
         Range(0),
     ] = 0.0
     min_lr: Annotated[float, "Learning rate at the end.", Range(0)] = 0.0
@@ -158,9 +158,9 @@ class TrainConfig:
     average: Annotated[
         float, "Saves an average of the weights with this decay; 0 = none.", Range(0, below=1)
     ] = 0.0
-    window_order: Annotated[WindowOrder, "Windows are drawn at random, or each once an epoch."] = (
-        "random"
-    )
+    window_order: Annotated[
+        WindowOrder, "How windows are chosen: at random, or each once an epoch."
+    ] = "random"
     precision: Annotated[Precision, "Precision of matrix products in training."] = "float32"
     compile: Annotated[bool, "torch.compile: takes a minute, then faster steps on a GPU."] = False
     deterministic: Annotated[bool, "On a GPU: repeats a run bit for bit; slower."] = False
@@ -169,7 +169,7 @@ class TrainConfig:
     ] = "\\n"
     split: Annotated[
         str,
-        "Validation text: last, every:N (texts, or blocks of a single text), or a file. Of pairs: "
+        "Validation text: last, every:N (texts, or blocks of a single text), or a file. For pairs: "
         "the last lines, every Nth line, a file, source (all lines of some sources), or group:1 "
         "(all lines of some lemmas, the first column of a table).",
     ] = "last"
@@ -180,11 +180,11 @@ class TrainConfig:
         Range(above=0, below=1),
     ] = 0.1
     source_symbols: Annotated[
-        Separated, "Of pairs: the symbols of a source, as `target_symbols` has those of a target."
+        Separated, "For pairs: the same as `target_symbols`, for the symbols of a source."
     ] = "chars"
     target_symbols: Annotated[
         Separated,
-        "Of pairs: chars: each character of a target is a symbol; space: what spaces separate is "
+        "For pairs: chars: each character of a target is a symbol; space: what spaces separate is "
         "one symbol, such as each phoneme of “dʒ ɒ bː”.",
     ] = "chars"
     min_count: Annotated[
@@ -193,11 +193,13 @@ class TrainConfig:
     eval_interval: Annotated[int, "Steps between evaluations; 0 = use `evaluations`.", Range(0)] = 0
     evaluations: Annotated[int, "Evaluations in a run, evenly distributed.", Range(1)] = 10
     eval_chars: Annotated[
-        int, "Most validation characters of an evaluation, evenly distributed; 0 = all.", Range(0)
+        int,
+        "Validation characters that an evaluation reads, evenly distributed; 0 = all.",
+        Range(0),
     ] = 0
     eval_part: Annotated[
         int,
-        "Most validation characters of all evaluations but the last; 0 = `eval_chars`.",
+        "The same for all evaluations but the last; 0 = `eval_chars`.",
         Range(0),
     ] = 0
     patience: Annotated[
@@ -219,7 +221,9 @@ class TrainConfig:
         require(
             self.split.isprintable(), "split", f"{self.split!r} cannot be stored; rename the file"
         )
-        require(self.split != "-", "split", "standard input cannot validate; give a file")
+        require(
+            self.split != "-", "split", "standard input cannot be used for validation; give a file"
+        )
         require(self.every != 1, "split", f"{self.split!r} needs N of 2 or more")
         unescaped(self.separator, "separator")
         frozen_names(self.freeze)

@@ -366,7 +366,7 @@ def _twice(sources: Sequence[Source], validation: Sequence[Source]) -> Iterator[
         seen.add(place)
     for source in validation:
         if source.path.resolve() in seen:
-            yield f"{source.name} trains and validates: its loss says nothing of new texts"
+            yield f"{source.name} is used in both splits: the loss says nothing about new texts"
 
 
 def _line_notes(corpus: Corpus) -> Iterator[str]:

@@ -238,7 +238,7 @@ def mixture_of(stored: StoredModel) -> Mixture | None:
     size, gate = len(stored.vocabulary), stored.counting["gate"]
     try:
         if gate.shape != (2, len(FEATURES)):
-            raise ValueError("the gate has another shape")
+            raise ValueError("the gate has the wrong shape")
         if not np.abs(gate).max() <= LARGEST_WEIGHT:
             raise ValueError("the gate has a weight that no text gives")
         expert = Expert(unpacked(stored.counting, size, stored.config.counting), size)

@@ -158,7 +158,7 @@ TITLES = {
     ),
     "induction_distance": (
         "induction, by distance",
-        "the induction in text that the head's mean weight at each distance explains",
+        "the part of induction in text that follows from the head's mean weight at each distance",
     ),
     "induction_synthetic": (
         "induction, synthetic",

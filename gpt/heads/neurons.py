@@ -51,7 +51,7 @@ BEFORE, AFTER = 40, 12  # characters of a passage before and after its strongest
 LOW = 0.1  # negative values have passages, too, if they reach this share of the largest value
 LOGITS = 6  # characters whose logits are listed
 TITLES = FEATURES | {
-    "character": ("one character", "the character is the one, of all, that the unit follows most"),
+    "character": ("one character", "the character is the one that the unit follows most"),
 }
 #: The rule by which units are named, as text.
 RULE = (

@@ -90,7 +90,7 @@ class Experts(TableResult):
         meaning = (
             "Each cell: the likeliest next character and its probability; bold if the text "
             "continues with it. both = GPT^weight × counting^weight, scaled to sum 1. history: "
-            "characters before it that counting used; seen: how often it saw them."
+            "characters before it that counting used; seen: how often these were counted."
         )
         columns = [Column("after", left=True), *map(Column, titles)]
         return [

@@ -278,7 +278,7 @@ class Scorer:
             self.note(
                 f"warning: {_part_of(name, share)} is in the text that this run was trained on, "
                 "so its loss is of text that the model has learned and says nothing about new texts"
-                + "; --baseline is left out, as counting saw the text, too"
+                + "; --baseline is left out, as counting has read the text, too"
                 * (self.options.baseline and seen)
             )
         if self.against and (its := max(0.0, learned(self.against) - share)):

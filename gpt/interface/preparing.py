@@ -244,7 +244,7 @@ def resume_run(
                 f"this run has {manifest.preset}; leave the option out, or train a new run",
             )
         pairs = manifest.model.encoder_layers > 0
-        remedy = f" ({run.name}; another one: `run`){ANOTHER_TEXT}"
+        remedy = f" ({run.name}; choose another with `run`){ANOTHER_TEXT}"
         find = partial(find_corpus, manifest, remedy=remedy, pairs=pairs)
         corpus = _read(options, texts, working, find)
         from gpt.training.plan import Machine, resume_plan

@@ -185,7 +185,7 @@ class Comparison(TableResult):
         """For each validation text: the table of losses and differing options, notes, and the
         curves.
         """
-        several = f"{len(self.sets)} validation texts: losses compare only within each table"
+        several = f"{len(self.sets)} validation texts: compare losses only within one table"
         blocks: list[Block] = [Paragraph(several, "strong")] * (len(self.sets) > 1)
         for groups in self.sets:
             blocks += [_title(groups), self._table(groups), *map(Note, _notes(groups))]

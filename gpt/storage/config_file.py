@@ -15,8 +15,8 @@ from gpt.errors import ConfigError
 #: What a run records beside its options: name -> (type, comment). A resumed run with another value
 #: warns.
 RECORDED: dict[str, tuple[type, str]] = {
-    "threads": (int, "Of the run; another number (OMP_NUM_THREADS) gives other weights."),
-    "torch": (str, "Of the run; another version may give other weights."),
+    "threads": (int, "The run's threads; another number (OMP_NUM_THREADS) gives other weights."),
+    "torch": (str, "The run's version of torch; another one may give other weights."),
 }
 LONGEST_FILE = 2**20  # characters
 MOST_DOTS, LONGEST_NUMBER = 1000, 400  # in the text outside strings and comments

@@ -56,7 +56,7 @@ def remedy(nats: float, manifest: Manifest | None) -> str:
         what = "train on more text" if read == of else what
         what += f"; {no_better(best, read, of)}"
     elif budget and 0 < budget.most_steps <= manifest.train.steps:
-        what = "train on more text; more epochs would learn this one by heart"
+        what = "train on more text; in more epochs the model would learn this one by heart"
     uniform = math.log(manifest.model.vocab_size)
     guessing = f"even uniform guessing reaches {uniform:.4f}; " if nats > uniform else ""
     return guessing + what

@@ -265,7 +265,7 @@ def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Pat
     dtypes = {name: entries[name]["dtype"] for name in expected}
     places, first = _places(dtypes, expected), 8 + int.from_bytes(data[:8], "little")
     if any(entries[name].get("data_offsets") != place for name, place in places.items()):
-        raise CheckpointError(f"damaged: {source} has its tensors at other places")
+        raise CheckpointError(f"damaged: {source} has its tensors in the wrong places")
     if len(data) - first != max((end for _, end in places.values()), default=0):
         raise CheckpointError(f"damaged: {source} does not end with its last tensor")
     return {
@@ -325,5 +325,5 @@ def _counting_shapes(header: Mapping[str, Any]) -> Shapes:
     """The shapes of the arrays of COUNTING in a header. Raises KeyError, ValueError."""
     shapes = {f"counting.{name}": tuple(header[f"counting.{name}"]["shape"]) for name in COUNTING}
     if any(len(shapes[f"counting.{name}"]) != COUNTING[name] for name in COUNTING):
-        raise ValueError("the tables of counting have another shape")
+        raise ValueError("the tables of counting have the wrong shape")
     return shapes

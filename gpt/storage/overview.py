@@ -35,7 +35,7 @@ from gpt.words import bits, counted, duration, layers_and_heads, millions, some
 LONGEST = 100  # cells for an option, and for the names of texts
 MOST_CHARACTERS = 12  # characters that a fact lists
 #: What a percentage beside a loss means.
-PART = "(%): on this share of the validation split; losses on other shares do not compare"
+PART = "(%): on this share of the validation split; do not compare it with losses on other shares"
 HINT = 'gptx runs NAME shows one, gptx runs A B compares · gpt.load("checkpoints/NAME") opens one'
 
 

@@ -88,7 +88,7 @@ class Checkpoint:
         """Reads and checks every byte that the manifest records. Raises CheckpointError."""
         stored = self.model()
         for name in self.manifest.files.keys() - {MODEL, STATE}:
-            raise CheckpointError(f"damaged: {self.path} lists a foreign file {shown(name)}")
+            raise CheckpointError(f"damaged: {self.path} lists an unknown file {shown(name)}")
         if STATE in self.manifest.files:
             read_sealed(self.path / STATE, self._recorded(STATE))
         return stored
@@ -212,7 +212,7 @@ class Run:
             with suppress(CheckpointError):
                 self._open(step).verify()
                 whole.append(str(step))
-        return f"; whole: `step` {' or '.join(whole)}" if 0 < len(whole) < len(steps) else ""
+        return f"; undamaged: `step` {' or '.join(whole)}" if 0 < len(whole) < len(steps) else ""
 
     def _at(self, which: str) -> Checkpoint:
         steps = self.steps()
@@ -252,7 +252,7 @@ class Run:
                 )
             else:
                 return commit, warnings
-        raise CheckpointError("\n".join([*warnings, f"no whole checkpoint in {self.path}"]))
+        raise CheckpointError("\n".join([*warnings, f"no undamaged checkpoint in {self.path}"]))
 
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
         """Saves a step as a whole or not at all, then removes earlier steps.

@@ -298,7 +298,7 @@ def resume_plan(
         if name in here and here[name] != value
     ]
     if train.micro_batch_size != stored.train.micro_batch_size:
-        warnings.append("not bit-exact: the micro-batch size is another, and sums round otherwise")
+        warnings.append("not bit-exact: another micro-batch size rounds sums differently")
     if train.steps != stored.train.steps:
         warnings.append(
             f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"

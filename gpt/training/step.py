@@ -128,7 +128,7 @@ def memory_errors(model: ModelConfig, config: TrainConfig) -> Iterator[None]:
             raise
         half = (config.micro_batch_size or config.batch_size) // 2
         smaller = (
-            f"`micro_batch_size={half}`, which learns the same, or `batch_size={half}`"
+            f"`micro_batch_size={half}`, which gives the same result, or `batch_size={half}`"
             if half
             else f"`block_size={max(1, model.block_size // 2)}`"
         )
@@ -154,7 +154,7 @@ def check_memory(model: ModelConfig, config: TrainConfig, has: int, ranks: int =
     fits = room // (2 * sequence)  # half of the room, as the estimate above is a minimum
     remedy = f"`batch_size={fits * ranks}`"
     if fixed < has:
-        remedy = f"`micro_batch_size={fits}`, which learns the same, or {remedy}"
+        remedy = f"`micro_batch_size={fits}`, which gives the same result, or {remedy}"
     if fits < 1:
         remedy = "a smaller model: `n_embd`, `n_layer`"
         if model.vocab_size * model.n_embd > model.parameters() // 4:

@@ -104,7 +104,9 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_auto_says_once_why_it_does_not_take_the_gpu(
     gptx: Gptx, listed: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    line = "device: cpu (numpy ends before torch is imported; --device cuda uses the GPU)\n"
+    line = (
+        "device: cpu (numpy is done before torch would be imported; --device cuda uses the GPU)\n"
+    )
     named = gptx(*options(command), "--device", "cpu")
     found = gptx(*options(command))
     assert (found.code, found.out) == (0, named.out)

@@ -92,7 +92,7 @@ def test_input_beside_meta_is_the_text_if_its_characters_are_the_models(
     (folder / "input.txt").write_text(TEXT)
     answer = gptx("import", "nano/out/ckpt.pt", "--json", *where)
     assert json.loads(answer.out)["corpus"] == []
-    assert "input.txt is not taken for the text of the model: " in answer.err
+    assert "input.txt does not seem to be the model's text: " in answer.err
     assert "lacks characters that the model knows" in answer.err
 
 

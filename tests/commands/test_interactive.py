@@ -103,8 +103,8 @@ def test_commands_change_settings_and_print_them(
         ("/unknown x", "/unknown: 'x' is not one of fold, skip, error"),
         ("/length 10000001", "/length: at most 10,000,000 characters a turn"),
         ("/length 99999999999999999999", "/length: this number is too large"),
-        ("/undo 2", "/undo: takes nothing after it"),
-        ("/quit now", "/quit: takes nothing after it"),
+        ("/undo 2", "/undo: takes no value"),
+        ("/quit now", "/quit: takes no value"),
         ("żółw", "U+017C"),
     ],
 )
@@ -123,7 +123,9 @@ def test_invalid_command_changes_nothing(turns: Talk, line: str, problem: str) -
 def test_save_replaces_only_its_own_file(turns: Talk, tmp_path: Path) -> None:
     kept, mine = tmp_path / "kept.txt", tmp_path / "mine.txt"
     mine.write_text("mine")
-    with pytest.raises(ConfigError, match=r"^/save: .*mine.txt is there already; the same again"):
+    with pytest.raises(
+        ConfigError, match=r"^/save: .*mine.txt exists already; the same command again"
+    ):
         turns.take(f"/save {mine}")
     assert mine.read_text() == "mine"
     turns.take(f"/save {kept}")

@@ -35,7 +35,7 @@ def test_runs_verify_detects_a_changed_byte(gptx: Gptx, home: Path) -> None:
     where = ("--checkpoints", "verified")
     assert gptx("train", "corpus.txt", *TINY, *where).code == 0
     whole = gptx("runs", "--verify", *where)
-    assert (whole.code, whole.out.splitlines()[-1]) == (0, "corpus-1  step 8  whole")
+    assert (whole.code, whole.out.splitlines()[-1]) == (0, "corpus-1  step 8  undamaged")
     state = next((home / "verified").glob("*/step-00000008/state.safetensors"))
     data = bytearray(state.read_bytes())
     data[-1] ^= 1
@@ -106,7 +106,7 @@ def test_runs_are_compared_by_recipe(gptx: Gptx, sweep: Path) -> None:
 
 def test_runs_on_other_texts_are_apart(gptx: Gptx, sweep: Path) -> None:
     lines = gptx("runs", "*", *SWEEP).out.splitlines()
-    assert lines[0] == "2 validation texts: losses compare only within each table"
+    assert lines[0] == "2 validation texts: compare losses only within one table"
     assert sum("validated on" in line for line in lines) == 2
     assert any("日本語.txt" in line for line in lines)
 
@@ -185,7 +185,7 @@ def test_damaged_run_is_left_out_of_a_comparison_with_a_warning(gptx: Gptx, swee
     nothing = gptx("runs", "lr-1e-3-1", "lr-1e-3-1", *where)
     assert (nothing.code, nothing.out) == (4, "")
     assert nothing.err.splitlines()[-1].endswith(
-        "no whole run is left to compare; see: gptx runs --verify"
+        "no undamaged run is left to compare; see: gptx runs --verify"
     )
 
 

@@ -223,7 +223,9 @@ def test_resume_refuses_a_changed_text_and_advises_a_run_from_its_weights(
 def test_train_reports_texts_given_twice(gptx: Gptx) -> None:
     quick = ("--dry-run", "--checkpoints", "twice", *TINY)
     output = gptx("train", "corpus.txt", "--split", "corpus.txt", *quick).err
-    assert "note: corpus.txt trains and validates: its loss says nothing of new texts" in output
+    assert (
+        "note: corpus.txt is used in both splits: the loss says nothing about new texts" in output
+    )
     assert "note: corpus.txt is read twice" in gptx("train", "corpus.txt", "corpus.txt", *quick).err
     assert "twice" not in gptx("train", "corpus.txt", "--split", "held-out.txt", *quick).err
 

@@ -85,7 +85,10 @@ def test_advice_for_a_loss_above_the_baseline_fits_the_run() -> None:
     for most, advice in (
         (0, longer),
         (manifest().train.steps + 1, longer),
-        (manifest().train.steps, "train on more text; more epochs would learn this one by heart"),
+        (
+            manifest().train.steps,
+            "train on more text; in more epochs the model would learn this one by heart",
+        ),
     ):
         timed = manifest(best_step=1800, budget=Budget(**limits, most_steps=most))
         assert remedy(2.0, timed) == advice

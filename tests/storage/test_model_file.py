@@ -164,7 +164,7 @@ def test_tensors_at_other_places_are_refused(smallest: Checkpoint, tmp_path: Pat
     for offsets in (None, [0, 0], [1, 2], ["0", "4"], {}, [0.5, 2.0]):
         changed = json.loads(json.dumps(header))
         changed[EMBEDDING]["data_offsets"] = offsets
-        refused(tmp_path, joined(changed, body), "has its tensors at other places")
+        refused(tmp_path, joined(changed, body), "has its tensors in the wrong places")
 
 
 def test_digest_detects_a_changed_weight_that_the_probe_misses(tmp_path: Path) -> None:

@@ -273,7 +273,7 @@ def test_a_resumed_run_may_change_its_length_and_its_evaluations(
     assert plan.manifest.train == replace(tiny.manifest.train, **given)
     assert (plan.manifest.step, plan.manifest.best_step) == (12, tiny.manifest.best_step)
     assert plan.warnings == (
-        "not bit-exact: the micro-batch size is another, and sums round otherwise",
+        "not bit-exact: another micro-batch size rounds sums differently",
         "the schedule now ends at step 40, not 12",
     )
 
@@ -653,7 +653,9 @@ def test_a_plan_depends_on_corpus_options_and_machine_alone(corpus: Corpus) -> N
 
 def test_a_step_that_does_not_fit_in_memory_is_refused_before_training(corpus: Corpus) -> None:
     small = replace(CPU, memory=10**8)
-    with pytest.raises(OutOfMemory, match=r"try `micro_batch_size=\d+`, which learns the same"):
+    with pytest.raises(
+        OutOfMemory, match=r"try `micro_batch_size=\d+`, which gives the same result"
+    ):
         make_plan(corpus, {**TINY, "batch_size": 10**5}, "classic", small)
 
 

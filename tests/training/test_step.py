@@ -210,7 +210,7 @@ def test_memory_is_estimated_for_one_micro_batch() -> None:
     with pytest.raises(OutOfMemory) as refused:
         check_memory(MODEL, many, 10**9)
     advised = int(
-        re.findall(r"`micro_batch_size=(\d+)`, which learns the same", str(refused.value))[0]
+        re.findall(r"`micro_batch_size=(\d+)`, which gives the same result", str(refused.value))[0]
     )
     check_memory(MODEL, replace(many, micro_batch_size=advised), 10**9)
     check_memory(MODEL, many, 10**9, ranks=10**6 // advised)

@@ -323,7 +323,7 @@ def test_training_that_runs_out_of_memory_says_what_to_try(
 
     monkeypatch.setattr(module, "train_step", out_of_memory)
     error, untouched = fails_after(new_trainer(tmp_path, batch_size=4), 0, OutOfMemory)
-    remedy = "try `micro_batch_size=2`, which learns the same, or `batch_size=2`"
+    remedy = "try `micro_batch_size=2`, which gives the same result, or `batch_size=2`"
     assert str(error) == f"out of memory; {remedy}"
     assert (error.exit_code, untouched) == (8, True)
 

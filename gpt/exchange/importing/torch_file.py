@@ -103,7 +103,7 @@ def _contents(path: Path, archive: zipfile.ZipFile) -> tuple[bytes, Callable[[An
             return file.read(LONGEST + 1)
 
     if f"{root}/byteorder" in records and begin("byteorder") != sys.byteorder.encode():
-        raise ValueError("another order of bytes")
+        raise ValueError("it has another byte order")
 
     def stored(about: Any) -> StoredTensor | None:
         _, dtype, name, _, _ = about

@@ -380,7 +380,7 @@ def _change(panels: tuple[Panel, Panel], page: Page) -> list[str]:
     """The mean and the largest difference, second minus first, over keys that the mask allows."""
     before, after = (panel.visible for panel in panels)
     if before.shape != after.shape:
-        return ["change: not of one shape"]
+        return ["change: the matrices differ in shape"]
     difference = after - before
     if np.isnan(difference).all():
         return ["change: nothing to compare"]

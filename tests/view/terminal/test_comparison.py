@@ -93,7 +93,7 @@ def test_checkpoints_of_different_shapes_compare_common_heads() -> None:
     lines = shown(looks(random_map(TEXT), random_map(TEXT, 2, heads=4), head="all"), Page())
     assert sum(line.startswith("layer 0 head") for line in lines) == 2
     context = shown(looks(random_map(TEXT), random_map(TEXT, 2, heads=4), stage="context"), Page())
-    assert "change: not of one shape" in context
+    assert "change: the matrices differ in shape" in context
 
 
 def test_comparison_without_a_common_head_is_refused() -> None:
