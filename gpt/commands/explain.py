@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from click import getchar
+from typer import getchar
 
 from gpt.blocks import Block, Fold
 from gpt.commands import console, shared
