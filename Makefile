@@ -8,7 +8,7 @@ PAGE := gpt/view/page/assets
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
-.PHONY: demo test check lint types layers tests site versions lessons notebook page pictures cli-docs typed soak fuzz planted all-variants bench clean
+.PHONY: demo test check lint types layers tests site versions release lessons notebook page pictures cli-docs typed soak fuzz planted all-variants bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -55,14 +55,19 @@ site: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "Open $(CURDIR)/build/site/index.html in a browser."
 
-# Installs and tests gptx under every Python from 3.11 on that PATH has; before a release.
+# Installs and tests gptx under every Python from 3.11 on that PATH has.
 versions:
 	set -e; for python in python3.11 python3.12 python3.13 python3.14; do \
-		$$python -c '' 2>/dev/null || continue; \
+		$$python -c '' 2>/dev/null || { echo "$$python: not on PATH, not tested"; continue; }; \
+		echo "$$python:"; \
 		$$python -m venv --clear build/$$python; \
 		build/$$python/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'; \
-		build/$$python/bin/pytest; \
+		build/$$python/bin/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder; \
 	done
+
+# Everything to check before a release, about two hours; publishes nothing. tests/release.py --help
+release: $(INSTALLED)
+	$(BIN)/python tests/release.py
 
 # docs/attention/: what gptx explain says, a page for each lesson.
 lessons: $(INSTALLED)
