@@ -57,13 +57,15 @@ site: $(INSTALLED)
 
 # Installs and tests gptx under every Python from 3.11 on that PATH has.
 versions:
-	set -e; for python in python3.11 python3.12 python3.13 python3.14; do \
+	set -e; tested=; for python in python3.11 python3.12 python3.13 python3.14; do \
 		$$python -c '' 2>/dev/null || { echo "$$python: not on PATH, not tested"; continue; }; \
 		echo "$$python:"; \
 		$$python -m venv --clear build/$$python; \
 		build/$$python/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'; \
 		build/$$python/bin/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder; \
-	done
+		tested="$$tested $$python"; \
+	done; \
+	test -n "$$tested" || { echo "PATH has no Python from 3.11 on"; exit 1; }
 
 # Everything to check before a release, about two hours; publishes nothing. tests/release.py --help
 release: $(INSTALLED)
