@@ -25,9 +25,9 @@ import torch
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.config.presets import preset
-from gpt.devices import share_cores
+from gpt.devices import let_threads_sleep
 from gpt.model import GPT, initialise
-from gpt.training.evaluation import losses_of
+from gpt.training.evaluation import evaluate
 from gpt.training.optim import Optimizer
 from gpt.training.step import train_step
 from gpt.vocabulary import Vocabulary
@@ -92,7 +92,7 @@ def step_seconds(recipes: dict[str, Recipe], ids: np.ndarray, rounds: int) -> di
 def final_loss(recipe: Recipe, train_ids: np.ndarray, val_ids: np.ndarray) -> float:
     """Nats per character after the whole schedule."""
     *_, model = training(recipe, train_ids)
-    return losses_of(model, val_ids, "cpu").nats
+    return evaluate(model, val_ids, "cpu").nats
 
 
 def main() -> None:
@@ -145,5 +145,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    share_cores()
+    let_threads_sleep()
     main()

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gpt.config import ModelConfig
-from gpt.heads.activations import Plan
+from gpt.heads.activations import ActivationPlan
 from gpt.reading.gpt import Reader
 from gpt.reading.score import windows_at_once
 
@@ -53,10 +53,10 @@ def main() -> None:
             reader.forward(ids[first : first + size])
 
     def kept() -> None:
-        Plan(reader, ids, options.keep).read()
+        ActivationPlan(reader, ids, options.keep).read()
 
     forward()
-    size_kept = Plan(reader, ids, options.keep).read().nbytes
+    size_kept = ActivationPlan(reader, ids, options.keep).read().nbytes
     rounds = [(seconds(forward), seconds(kept)) for _ in range(options.rounds)]
     ratios = {}
     for number, clock in enumerate(("wall", "cpu")):

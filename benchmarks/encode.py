@@ -32,9 +32,9 @@ LETTERS = {
     "emoji": "".join(map(chr, range(0x1F600, 0x1F64F))),
 }
 ENCODE = """
-from gpt.corpus.corpus import encode
+from gpt.corpus.corpus import encode_corpus
 from gpt.corpus.sources import Source
-corpus = encode([Source(Path(text), "text")], Path(folder))
+corpus = encode_corpus([Source(Path(text), "text")], Path(folder))
 characters = len(corpus.ids)
 """
 LOOP = """

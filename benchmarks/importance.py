@@ -27,8 +27,8 @@ from torch import Tensor
 
 import gpt
 from gpt.heads.ablation import Texts, ablate, mean_contexts, shapley
-from gpt.heads.paths import Paths, Route, Sent
-from gpt.heads.survey import loss_paths, spread
+from gpt.heads.paths import PathPatching, Paths, Route
+from gpt.heads.survey import loss_paths, spread_windows
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading.layers import Array
@@ -68,7 +68,9 @@ def estimates(run: TrainedGPT, windows: Ids, means: Array) -> tuple[Array, dict[
     values, slopes = gradients(run, windows)
     changed = means[:, None, :, None] - values["context"]
     heads = (slopes["context"] * changed).sum(axis=(1, 3, 4))
-    sent = Sent(run.reader, windows[:, :-1], [*means[:, :, None]], lambda x: np.zeros(len(x)))
+    sent = PathPatching(
+        run.reader, windows[:, :-1], [*means[:, :, None]], lambda x: np.zeros(len(x))
+    )
     paths = dict[Route, float]()
     for at in np.ndindex(means.shape[:2]):
         for route, new in sent.reads(*at).items():
@@ -93,7 +95,7 @@ def compared(found: Array, exact: Array) -> dict[str, float]:
 def measured(run: TrainedGPT, count: int) -> dict[str, Any]:
     """All comparisons for one run."""
     ids, _ = run.default_text()
-    windows = spread(ids, run.config.block_size, count)
+    windows = spread_windows(ids, run.config.block_size, count)
     texts, reader = Texts.of_windows(windows), run.reader
     started = time.perf_counter()
     alone = {how: ablate(reader, texts, how).values.ravel() for how in ("mean", "zero", "resample")}

@@ -26,7 +26,7 @@ from measure import GPTX, timed, train
 
 import gpt
 from gpt.corpus.dates import dates
-from gpt.reading.pairs import encoded
+from gpt.reading.pairs import encode_sources
 
 YEARS = re.compile(r"\d{4}"), re.compile(r"\d\d(?=\.?$)")  # four digits, else the last two
 AT_ONCE = 500
@@ -52,7 +52,7 @@ def in_the_year(run: gpt.TrainedGPT, lines: list[str]) -> list[float]:
     for first in range(0, len(lines), AT_ONCE):
         pairs = [line.split("\t") for line in lines[first : first + AT_ONCE]]
         encode = run.vocabulary.encode
-        memory = encoded(run.reader, [encode(source) for source, _ in pairs])
+        memory = encode_sources(run.reader, [encode(source) for source, _ in pairs])
         ids = np.stack([encode("\t" + target[:3]) for _, target in pairs])
         spans = [
             next(filter(None, (it.search(source) for it in YEARS))).span() for source, _ in pairs

@@ -22,7 +22,7 @@ from measure import step_seconds
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
 from gpt.config.presets import preset
-from gpt.devices import share_cores
+from gpt.devices import let_threads_sleep
 from gpt.training import ranks
 
 PARAMETERS = (800_000, 10_700_000, 85_000_000)
@@ -38,9 +38,9 @@ def main() -> None:
     parser.add_argument("--shard", action="store_true")
     parser.add_argument("--models", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     options = parser.parse_args()
-    share_cores()
-    shard = options.shard and ranks.size() > 1
-    if ranks.size() > 1:
+    let_threads_sleep()
+    shard = options.shard and ranks.world_size() > 1
+    if ranks.world_size() > 1:
         ranks.join(options.device)
     ids = np.random.default_rng(1).integers(65, size=1_000_000, dtype=np.uint8)
     steps = {}
@@ -60,26 +60,26 @@ def main() -> None:
         }
     rounds = {f"{count / 1e6:.1f}M": round_trip(count, options.device) for count in PARAMETERS}
     if ranks.is_first():
-        result = {"benchmark": "ranks", "ranks": ranks.size(), "shard": shard, "steps": steps}
+        result = {"benchmark": "ranks", "ranks": ranks.world_size(), "shard": shard, "steps": steps}
         print(json.dumps({**result, "all_reduce": rounds, "threads": torch.get_num_threads()}))
     ranks.leave()
 
 
 def round_trip(count: int, device: str) -> dict[str, float] | None:
     """Seconds of an all-reduce of `count` numbers, and bytes a second of one rank."""
-    if ranks.size() == 1:
+    if ranks.world_size() == 1:
         return None
     numbers = torch.ones(count, device=device)
     times = []
     for _ in range(7):
         if device == "cuda":
             torch.cuda.synchronize()
-        ranks.total(0.0)  # all ranks begin at the same time
+        ranks.sum_over_ranks(0.0)  # all ranks begin at the same time
         started = time.perf_counter()
         dist.all_reduce(numbers)
         if device == "cuda":
             torch.cuda.synchronize()
-        times.append(ranks.largest(time.perf_counter() - started))
+        times.append(ranks.max_over_ranks(time.perf_counter() - started))
     seconds = statistics.median(times[1:])
     return {"ms": round(1e3 * seconds, 3), "GB_per_second": round(4 * count / seconds / 1e9, 3)}
 

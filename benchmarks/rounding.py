@@ -19,7 +19,7 @@ import torch
 from gpt.config import ModelConfig
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
-from gpt.reading.proof import UNITS, WHOLE, promised, prove, recomputed
+from gpt.reading.proof import UNITS, WHOLE, allowed_difference, check_stages, prove
 from gpt.storage.model_file import Tensors
 from gpt.training.checkpoint import probe_of
 
@@ -82,13 +82,13 @@ def main() -> None:
                     theirs = probe.of(model(torch.from_numpy(probe.ids.astype(np.int64))).numpy())
                 ours = probe.of(reader.logits(reader.forward(probe.ids)))
                 error, largest = np.abs(ours - probe.logits).max(), np.abs(probe.logits).max()
-                promise = promised(reader, probe.ids, probe.logits, np.inf, probe.of)
+                promise = allowed_difference(reader, probe.ids, probe.logits, np.inf, probe.of)
                 parts = {
                     "logits, of what nudges do": error / promise,
                     "logits, of the least": error / (WHOLE * UNITS[reader.dtype] * largest),
                 }
                 ids = probe.ids[0]
-                *stages, _, _ = recomputed(reader, ids, {"decoder": reader.stages(ids)})
+                *stages, _, _ = check_stages(reader, ids, {"decoder": reader.stages(ids)})
                 parts["stages"] = max(each.error / each.bound for each in stages if each.bound)
                 for name, part in parts.items():
                     used[name] = max(used[name], float(part))

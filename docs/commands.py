@@ -12,7 +12,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from gpt.commands import application
+from gpt.commands import make_program
 
 PAGE = Path(__file__).with_name("cli.md")
 BEGINNING = """# Commands and options
@@ -28,7 +28,7 @@ stderr.
 
 def page() -> str:
     """docs/cli.md as Markdown."""
-    program: Any = get_command(application())
+    program: Any = get_command(make_program())
     sections = [BEGINNING]
     with program.make_context("gptx", ["train"], resilient_parsing=True) as parent:
         for name, command in program.commands.items():

@@ -11,7 +11,7 @@ import re
 from itertools import pairwise
 from pathlib import Path
 
-from gpt.lessons.catalogue import ABOUT, LESSONS, lesson, material
+from gpt.lessons.catalogue import ABOUT, LESSONS, make_lesson, make_material
 from gpt.view.markdown import markdown_of
 
 FOLDER = Path(__file__).with_name("attention")
@@ -37,7 +37,7 @@ def pages() -> dict[str, str]:
     found = {"README.md": "".join([LIST, *items, END])}
     after = dict(pairwise(LESSONS))
     for name in LESSONS:
-        body = markdown_of(lesson(name, material(name)).blocks())
+        body = markdown_of(make_lesson(name, make_material(name)).blocks())
         body = re.sub(r"^#(#+ )", r"\1", body, flags=re.MULTILINE)  # the lesson is the page
         ways = ["[all lessons](README.md)"]
         if name in after:

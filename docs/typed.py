@@ -14,4 +14,4 @@ from gpt.config import keywords
 STUB = Path(keywords.__file__).with_name("typed.pyi")
 
 if __name__ == "__main__":
-    STUB.write_text(keywords.typed(), encoding="utf-8")
+    STUB.write_text(keywords.typed_stub(), encoding="utf-8")

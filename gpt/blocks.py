@@ -187,7 +187,7 @@ class Curves:
     def hidden(self) -> str:
         """ "above 1.9708 not shown" if there are higher y, else ""."""
         above = any(y > self.top for line in self.lines for y in line.y)
-        return f"above {number(self.top, 4)} not shown" if above else ""
+        return f"above {format_number(self.top, 4)} not shown" if above else ""
 
     @property
     def ticks(self) -> dict[float, str]:
@@ -196,12 +196,12 @@ class Curves:
         """
         low, high = self.ends
         if low == high:
-            return {low: number(low, 4)}
+            return {low: format_number(low, 4)}
         power = 10.0 ** math.floor(math.log10((high - low) / MOST_TICKS))
         step = next(power * n for n in (1, 2, 5, 10) if power * n * MOST_TICKS >= high - low)
         digits = max(0, math.ceil(-math.log10(step) - 1e-9))
         places = range(math.ceil(low / step), math.floor(high / step) + 1)
-        return {place * step: number(place * step, digits) for place in places}
+        return {place * step: format_number(place * step, digits) for place in places}
 
 
 @dataclass(frozen=True)
@@ -234,13 +234,13 @@ Block = (
 )
 
 
-def shapes_of(arrays: Mapping[str, npt.NDArray[Any]], what: str = "stage") -> Table:
+def shapes_table(arrays: Mapping[str, npt.NDArray[Any]], what: str = "stage") -> Table:
     """The names and shapes of arrays. what: names each array."""
     rows = [[Cell(name), Cell(" × ".join(map(str, each.shape)))] for name, each in arrays.items()]
     return Table([Column(what, left=True), Column("shape", left=True)], rows)
 
 
-def number(value: float, digits: int = 2) -> str:
+def format_number(value: float, digits: int = 2) -> str:
     """ ".25", "−1.50", "−inf", without a leading zero; "–" for NaN."""
     if math.isnan(value):
         return "–"

@@ -151,7 +151,7 @@ def all_read_only(value: Any) -> Any:
     return value
 
 
-def numbered(what: str, number: SupportsIndex, count: int, lowest: int = 0) -> int:
+def check_number(what: str, number: SupportsIndex, count: int, lowest: int = 0) -> int:
     """The number of a layer or head. what: "layer" or "head", for errors. Raises IndexError unless
     it is in lowest … count − 1, TypeError unless it is a whole number.
     """
@@ -163,7 +163,7 @@ def numbered(what: str, number: SupportsIndex, count: int, lowest: int = 0) -> i
     return at
 
 
-class Shown:
+class Displayable:
     """Base of objects that a notebook shows as HTML. Their public methods check their arguments."""
 
     def __init_subclass__(cls) -> None:
@@ -174,7 +174,7 @@ class Shown:
         return html
 
 
-class Result(Shown):
+class Result(Displayable):
     """Base of frozen dataclasses: their arrays are read-only, also after copying and unpickling."""
 
     def __post_init__(self) -> None:

@@ -55,7 +55,7 @@ def has_mps() -> bool:
     return sys.platform == "darwin" and platform.machine() == "arm64"
 
 
-def choose(device: str) -> str:
+def resolve_device(device: str) -> str:
     """ "auto" becomes "cuda" or "cpu"; any other device must exist.
 
     "auto" never chooses MPS: at these model sizes a CPU is often as fast. Raises ConfigError.
@@ -71,13 +71,14 @@ def choose(device: str) -> str:
     return device
 
 
-def usable(device: str, trial: Callable[[str], object]) -> str:
-    """Like `choose`, but also tests the device: `trial` computes on it, and may raise anything.
+def check_device(device: str, trial: Callable[[str], object]) -> str:
+    """Like `resolve_device`, but tests the device: `trial` computes on it, and may raise
+    anything.
 
     If the trial fails, "auto" becomes "cpu" with one line of output; any other choice raises
     ConfigError.
     """
-    chosen = choose(device)
+    chosen = resolve_device(device)
     if chosen == "cpu":
         return chosen
     try:
@@ -192,7 +193,7 @@ def cores() -> int:
     return min(here, int(given)) if re.fullmatch("0*[1-9][0-9]{0,3}", given) else here
 
 
-def one_thread_a_product() -> None:
+def limit_blas_threads() -> None:
     """Makes each matrix product of numpy use one thread; call it before the first import of numpy.
 
     Threads of OpenBLAS wait for one another by spinning: while another process uses a core, a
@@ -204,7 +205,7 @@ def one_thread_a_product() -> None:
         os.environ[LIMITS[0]] = "1"
 
 
-def share_cores() -> None:
+def let_threads_sleep() -> None:
     """Makes waiting threads sleep early; call it before the first import of torch.
 
     GNU's OpenMP spins for milliseconds at every barrier. If another process needs a core, a

@@ -1,8 +1,8 @@
 """The errors of gptx, each with the exit code of the command line.
 
 A message tells the user what happened, then what to do next. It names options as keywords in
-backquotes, as in "`steps`" and "`device='cpu'`"; for the command line, `gpt.config.fields.spelled`
-turns them into flags.
+backquotes, as in "`steps`" and "`device='cpu'`"; for the command line,
+`gpt.config.fields.error_with_flags` turns them into flags.
 """
 
 from __future__ import annotations

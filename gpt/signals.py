@@ -30,7 +30,7 @@ def _raise_interrupt(number: int, frame: FrameType | None) -> None:
 
 
 @contextmanager
-def graceful(stop: Callable[[str], None], *signals: str) -> Iterator[None]:
+def stop_on_signals(stop: Callable[[str], None], *signals: str) -> Iterator[None]:
     """A context in which the first of these signals calls `stop` with its name; a second one ends
     the program.
 

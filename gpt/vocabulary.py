@@ -23,7 +23,7 @@ import numpy.typing as npt
 from gpt.checks import checks_methods, require_texts
 from gpt.config import Side, Unknown
 from gpt.errors import TextError
-from gpt.words import counted, some
+from gpt.words import counted, first_few
 
 Ids = npt.NDArray[np.integer[Any]]
 #: A text as a sequence of symbols; the symbols of a str are its characters.
@@ -55,7 +55,7 @@ def code_points(text: str) -> npt.NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
-def text_of(points: npt.NDArray[np.uint32]) -> str:
+def text_from_points(points: npt.NDArray[np.uint32]) -> str:
     """The text of (characters,) code points."""
     return points.tobytes().decode("utf-32-le", "surrogatepass")
 
@@ -286,7 +286,7 @@ class Vocabulary:
         row = self.row_of(ids).astype(np.intp)
         if self.spaced:
             return tuple(self.characters[each] for each in row.tolist())
-        return text_of(self._points[row])
+        return text_from_points(self._points[row])
 
     def decode(self, ids: Ids | Iterable[int], side: Side = "source") -> str:
         """The text of these ids, which `encode` would accept. side: the side of the first id.
@@ -336,7 +336,7 @@ def sorted_symbols(symbols: Iterable[str], spaced: Container[Side]) -> Symbols:
     return (*distinct,) if spaced else "".join(distinct)
 
 
-def spelled(symbols: Symbols, shown: Callable[[str], str] = str) -> str:
+def join_symbols(symbols: Symbols, shown: Callable[[str], str] = str) -> str:
     """Symbols of one side as a text; a tuple's symbols are separated by spaces. shown: gives the
     text for a symbol.
     """
@@ -370,13 +370,13 @@ class Reading:
         of = f"{name}: " if name else ""
         if self.folded:
             pairs = [f"{shown(new)} for {shown(old)}" for old, new in self.folded]
-            yield f"note: {of}the model reads {some(pairs, 8, ', ')}"
+            yield f"note: {of}the model reads {first_few(pairs, 8, ', ')}"
         if self.left_out:
             missing = [quoted(each) for each in sorted(set(self.left_out))]
             count = len(self.left_out)
             yield (
                 f"note: {of}left out {count:,} of {self.of}, which the model does not know: "
-                f"{some(missing, 8)}"
+                f"{first_few(missing, 8)}"
             )
 
 

@@ -58,7 +58,7 @@ def duration(seconds: float) -> str:
     return f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
-def losses(nats: float | None) -> str:
+def format_losses(nats: float | None) -> str:
     """ "1.6693 nats (2.408 bits/char)" """
     return "–" if nats is None else f"{nats:.4f} nats ({bits(nats):.3f} bits/char)"
 
@@ -73,13 +73,13 @@ def measured_on(characters: int, of: int) -> str:
     return f" (on {characters:,} of {of:,})" if characters < of else ""
 
 
-def some(items: Sequence[str], most: int, joint: str = " ") -> str:
+def first_few(items: Sequence[str], most: int, joint: str = " ") -> str:
     """The first `most` items, joined; then how many more there are."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return joint.join(items[:most]) + more
 
 
-def shown(value: object, most: int = 60) -> str:
+def short_repr(value: object, most: int = 60) -> str:
     """The repr of a value from a file that gptx did not write, for an error: about `most`
     characters, in a time that depends neither on the value's size nor on its depth.
     """

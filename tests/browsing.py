@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from gpt.heads.measures import Start
+from gpt.heads.measures import StartHead
 from gpt.view.page.page import Subject, build_page
 
 if TYPE_CHECKING:
@@ -148,13 +148,13 @@ def open_page(open_file: OpenFile, tmp_path: Path) -> Open:
 
     def open_(
         subjects: Sequence[Subject],
-        start: Start | None = None,
+        start: StartHead | None = None,
         title: str = "title",
         limit: int = 5_000_000,
         **how: Any,
     ) -> Page:
         path = tmp_path / f"{len(list(tmp_path.glob('*.html')))}.html"
-        path.write_text(build_page(subjects, start or Start(), title, limit), encoding="utf-8")
+        path.write_text(build_page(subjects, start or StartHead(), title, limit), encoding="utf-8")
         return open_file(path, **how)
 
     return open_

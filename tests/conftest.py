@@ -15,10 +15,10 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are tiny, so more threads would only wait
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.corpus.corpus import Corpus, encode
+from gpt.corpus.corpus import Corpus, encode_corpus
 from gpt.corpus.sources import Source
 from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import BLANK, sealed
+from gpt.storage.model_file import BLANK, fill_digest
 from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import new_run
 from gpt.training.checkpoint import Prove
@@ -61,7 +61,7 @@ def corpus_of(text: str, folder: Path) -> Corpus:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "text.txt"
     path.write_bytes(text.encode())
-    return encode([Source(path, "text.txt")], folder / "data")
+    return encode_corpus([Source(path, "text.txt")], folder / "data")
 
 
 def manifest_of(corpus: Corpus, train: dict[str, Any] | None = None, **model: Any) -> Manifest:
@@ -106,7 +106,7 @@ def model_of_step(data: bytes, step: int) -> bytes:
     about = json.loads(header["__metadata__"]["gptx"]) | {"step": step, "digest": BLANK}
     header["__metadata__"]["gptx"] = json.dumps(about)
     text = json.dumps(header).encode()
-    return sealed(len(text).to_bytes(8, "little") + text + data[8 + length :])
+    return fill_digest(len(text).to_bytes(8, "little") + text + data[8 + length :])
 
 
 def train_tiny(folder: Path, train: dict[str, Any] | None = None, **model: Any) -> Checkpoint:

@@ -59,13 +59,13 @@ import gpt
 from gpt import commands
 from gpt.errors import CheckpointError
 from gpt.storage import model_file
-from gpt.storage.json_values import sealed
+from gpt.storage.json_values import add_checksum
 from gpt.storage.run import MANIFEST, MODEL, STATE, Run
 
 EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 10, 129, 130, 137, 141, 143}
 SECONDS = 20.0  # seconds allowed for an input; a training of a few steps takes one
 MEMORY = 250 * 2**20  # bytes beyond those of a process that has imported everything
-COMMAND = get_command(commands.application())
+COMMAND = get_command(commands.make_program())
 COMMANDS = COMMAND.commands  # type: ignore[attr-defined]
 TRAIN = "train corpus.txt --n-layer 1 --n-head 2 --n-embd 8 --block-size 8 --batch-size 2".split()
 NEW = [*TRAIN, "--steps", "1", "--eval-interval", "1", "--run", "new"]
@@ -183,7 +183,7 @@ def resealed(path: Path, document: dict[str, Any]) -> None:
     """Writes a manifest with a correct checksum."""
     document = {name: value for name, value in document.items() if name != "digest"}
     body = json.dumps(document, indent=1).encode()
-    path.write_bytes(sealed(body) if document else b"{}")
+    path.write_bytes(add_checksum(body) if document else b"{}")
 
 
 def manifests(chance: random.Random, home: Path) -> list[str]:
@@ -226,7 +226,7 @@ def models(chance: random.Random, home: Path) -> list[str]:
     if chance.random() < 0.8:
         if digest := re.search(rb'digest\\": \\"([0-9a-f]{64})', data):
             blank = bytes(data).replace(digest[1], model_file.BLANK.encode())
-            forged(step, MODEL, model_file.sealed(blank))
+            forged(step, MODEL, model_file.fill_digest(blank))
     elif chance.random() < 0.5:
         shutil.copy(path, home / "alone.safetensors")
         return [*chance.choice(READING[3:]).split(), "--run", "alone.safetensors"]
@@ -367,7 +367,7 @@ def tensors(chance: random.Random, home: Path) -> list[str]:
             told["step"] = chance.choice([-1, 2**70, 10**12, 0, "1", 1.5])
         about = {"gptx": json.dumps(told)}
     data = safetensors.numpy.save(arrays, about)
-    forged(step, name, model_file.sealed(data))
+    forged(step, name, model_file.fill_digest(data))
     if name == MODEL and chance.random() < 0.3:
         shutil.copy(step / name, home / "alone.safetensors")
         new = [*TRAIN, "--steps", "2", "--eval-interval", "2", "--run", "new", "--init-from"]

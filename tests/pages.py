@@ -20,7 +20,7 @@ from gpt.heads.measures import Measure
 from gpt.heads.next_character import all_experts, logit_lens
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.score import surprisal_of_each
+from gpt.reading.score import character_surprisals
 from gpt.view.page.page import Subject
 
 #: Characters that HTML, JSON or JavaScript could interpret, and characters that are hard to draw.
@@ -73,7 +73,7 @@ def random_subject(
         gate = Gate(np.abs(random.normal(0.2, 0.1, (2, len(FEATURES)))))
         mixture = Mixture(Expert(trie, len(characters)), gate)
         experts = all_experts(reader, attention, mixture)
-    nats = surprisal_of_each(reader, ids, mixture).nats if len(ids) > 1 else np.zeros(0)
+    nats = character_surprisals(reader, ids, mixture).nats if len(ids) > 1 else np.zeros(0)
     return Subject(name, attention, lens, characters, measures, origin, nats, experts)
 
 

@@ -16,7 +16,7 @@ import pytest
 import typer
 from program import TINY, TINY_PAIRS, Gptx, answer_of, at_home
 
-from gpt.commands import ClickContext, application
+from gpt.commands import ClickContext, make_program
 from gpt.interface import training as notebook
 
 ROOT = Path(__file__).parents[1]
@@ -390,7 +390,7 @@ def test_without_a_command_gptx_names_the_three_to_start_with(
 
 
 def test_the_list_of_commands_has_the_first_sentence_of_each_help() -> None:
-    commands = typer.main.get_command(application()).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(make_program()).commands  # type: ignore[attr-defined]
     for name, command in commands.items():
         assert command.help.split("\n")[0] == command.short_help, name
 
@@ -408,7 +408,7 @@ def test_help_in_a_narrow_terminal_has_every_option_and_sentence_in_full(
         r"(?:^|╭─ )(Arguments|\w+ options|Options)(?::$| ─)", details, re.MULTILINE
     )
     assert headings == ["Arguments", "Options", "Model options", "Train options"]
-    app = application()
+    app = make_program()
     for command in app.registered_commands:
         assert str(command.short_help) in words
     for line in (overview + details).splitlines():

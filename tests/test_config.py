@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
-from gpt.config.fields import field_help, field_types, only_fields, spelled
+from gpt.config.fields import error_with_flags, field_help, field_types, only_fields
 from gpt.config.presets import PRESETS, preset
 from gpt.errors import ConfigError, TextError
 from gpt.storage.config_file import from_toml, to_toml
@@ -117,7 +117,7 @@ def test_limits_of_every_range_are_valid() -> None:
 )
 def test_separator_accepts_escapes(given: str, meant: str) -> None:
     config = TrainConfig(separator=given)
-    assert config.between == meant
+    assert config.text_separator == meant
     assert from_toml(to_toml(vars(config)), "x")["separator"] == given  # not resolved twice
 
 
@@ -223,14 +223,20 @@ def test_errors_name_keywords_in_python_and_flags_on_the_command_line() -> None:
         TrainConfig(min_lr=1.0, learning_rate=0.5)
     assert str(caught.value) == "min_lr: 1.0 is above `learning_rate=0.5`"
     assert (caught.value.field, caught.value.reason) == ("min_lr", str(caught.value)[8:])
-    assert spelled(caught.value) == "--min-lr: 1.0 is above --learning-rate 0.5"
-    assert spelled(ConfigError("device", "use `device='cpu'`")) == "--device: use --device cpu"
-    assert spelled(ConfigError("config a_b.toml", "no `step`")) == "--config a_b.toml: no --step"
-    assert spelled(ConfigError("n", "0")) == "-n: 0"
-    assert spelled(ConfigError("n", "`feed_forward=False`")) == "-n: --no-feed-forward"
-    assert spelled(TextError("use `block_size=5`")) == "use --block-size 5"
+    assert error_with_flags(caught.value) == "--min-lr: 1.0 is above --learning-rate 0.5"
+    assert (
+        error_with_flags(ConfigError("device", "use `device='cpu'`"))
+        == "--device: use --device cpu"
+    )
+    assert (
+        error_with_flags(ConfigError("config a_b.toml", "no `step`"))
+        == "--config a_b.toml: no --step"
+    )
+    assert error_with_flags(ConfigError("n", "0")) == "-n: 0"
+    assert error_with_flags(ConfigError("n", "`feed_forward=False`")) == "-n: --no-feed-forward"
+    assert error_with_flags(TextError("use `block_size=5`")) == "use --block-size 5"
     assert field_help(TrainConfig)["eval_interval"].endswith("0 = use --evaluations.")
     assert field_help(TrainConfig, flags=False)["eval_interval"].endswith("0 = use `evaluations`.")
     alone = ConfigError("RANK: use torchrun")
-    assert str(alone) == spelled(alone) == "RANK: use torchrun"
+    assert str(alone) == error_with_flags(alone) == "RANK: use torchrun"
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)

@@ -16,8 +16,8 @@ def test_auto_device_follows_the_driver(
     monkeypatch: pytest.MonkeyPatch, count: int, chosen: str
 ) -> None:
     monkeypatch.setattr(devices, "cuda_devices", lambda: count)
-    assert devices.choose("auto") == chosen
-    assert devices.choose("cpu") == "cpu"
+    assert devices.resolve_device("auto") == chosen
+    assert devices.resolve_device("cpu") == "cpu"
 
 
 @pytest.mark.parametrize("device", ["cuda", "mps"])
@@ -25,7 +25,7 @@ def test_missing_device_is_refused(monkeypatch: pytest.MonkeyPatch, device: str)
     monkeypatch.setattr(devices, "cuda_devices", lambda: 0)
     monkeypatch.setattr(devices, "has_mps", lambda: False)
     with pytest.raises(ConfigError, match=r"^device: .* use `device='cpu'`"):
-        devices.choose(device)
+        devices.resolve_device(device)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_openmp_threads_wait_passively_unless_the_user_set_it(
     monkeypatch: pytest.MonkeyPatch, own: dict[str, str], spin: str | None
 ) -> None:
     monkeypatch.setattr(os, "environ", dict(own))
-    devices.share_cores()
+    devices.let_threads_sleep()
     assert os.environ.get("GOMP_SPINCOUNT") == spin
 
 
@@ -58,7 +58,7 @@ def test_a_product_uses_one_thread_unless_the_user_set_it(
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(6), raising=False)
     devices.cores.cache_clear()
     try:
-        devices.one_thread_a_product()
+        devices.limit_blas_threads()
         assert os.environ.get("OPENBLAS_NUM_THREADS") == threads
         assert devices.cores() == cores
     finally:
@@ -67,12 +67,14 @@ def test_a_product_uses_one_thread_unless_the_user_set_it(
 
 def test_cpu_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "cuda_devices", lambda: 0)
-    assert [devices.usable(device, lambda _: 1 / 0) for device in ("auto", "cpu")] == ["cpu"] * 2
+    assert [devices.check_device(device, lambda _: 1 / 0) for device in ("auto", "cpu")] == [
+        "cpu"
+    ] * 2
 
 
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^device: 'x' is not one of auto, cpu, cuda, mps"):
-        devices.choose("x")
+        devices.resolve_device("x")
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="Linux")

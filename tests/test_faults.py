@@ -19,7 +19,7 @@ from conftest import TEXT, corpus_of, manifest_of
 from conftest import resume as resume_from
 from faults import Cache, Disk, fault_points, operations
 
-from gpt.corpus.corpus import Corpus, encode
+from gpt.corpus.corpus import Corpus, encode_corpus
 from gpt.corpus.sources import Source
 from gpt.errors import StorageError
 from gpt.storage.run import MODEL, STATE, Run, step_folder
@@ -57,7 +57,7 @@ def story(run: Run) -> list[tuple[int, float]]:
 
 def resume(run: Run, corpus: Corpus) -> Trainer:
     """Resumes from the newest whole checkpoint, like `gptx train --resume`."""
-    commit, _ = run.last_valid()
+    commit, _ = run.last_undamaged()
     return resume_from(run, corpus, commit)
 
 
@@ -110,7 +110,7 @@ class Training:
         for name, data in before.items():
             if name.startswith(tuple(f"{step_folder(step)}/" for step in kept)):
                 assert files[name] == data
-        commit, warnings = run.last_valid()
+        commit, warnings = run.last_undamaged()
         assert commit.manifest.step in newest
         if not warnings:
             run.at().verify()
@@ -281,12 +281,12 @@ def test_fault_in_an_encoding(training: Training, tmp_path: Path) -> None:
     other, text = tmp_path / "other.txt", tmp_path / "text.txt"
     other.write_text(TEXT.upper())
     text.write_text(TEXT)
-    encode([Source(other, "other.txt")], data)
+    encode_corpus([Source(other, "other.txt")], data)
     kept = tree(data)
 
     def action() -> int:
         try:
-            encode([Source(text, "text.txt")], data)
+            encode_corpus([Source(text, "text.txt")], data)
         except StorageError:
             return 6
         return 0
@@ -296,7 +296,7 @@ def test_fault_in_an_encoding(training: Training, tmp_path: Path) -> None:
         if not training.is_new(found, "encoded"):
             return
         assert {name: found.get(name) for name in kept} == kept, what
-        corpus = encode([Source(text, "text.txt")], data)
+        corpus = encode_corpus([Source(text, "text.txt")], data)
         assert corpus.vocabulary.decode(corpus.ids) == TEXT, what
 
     report("an encoding", training, every_fault(Run(data), lambda: action, check))

@@ -70,7 +70,7 @@ def test_resumed_run_continues_to_the_same_weights(home: Path) -> None:
 def test_interrupted_training_is_saved_and_returned(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    followed = notebook.followed
+    followed = notebook.show_bar
 
     def interrupted(*parts: Any) -> Iterator[Event]:
         for event in followed(*parts):
@@ -81,7 +81,7 @@ def test_interrupted_training_is_saved_and_returned(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(notebook, "followed", interrupted)
+            patch.setattr(notebook, "show_bar", interrupted)
             run = gpt.train("corpus.txt", run="stopped", **SMALL)
         assert run.steps == [0, 3]
         assert "at step 3 of 8; gpt.resume continues it" in caplog.text

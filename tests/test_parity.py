@@ -45,7 +45,7 @@ from gpt.reading import layers as read_layers
 from gpt.reading import positions as read_positions
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
-from gpt.reading.proof import IN_FLOAT64, recomputed
+from gpt.reading.proof import IN_FLOAT64, check_stages
 from gpt.view.page.shipping import config_record
 
 Array = npt.NDArray[np.floating[Any]]
@@ -223,7 +223,7 @@ def test_float64_finds_every_stage_of_the_reader_again(config: ModelConfig) -> N
     ids, source = IDS[1].numpy(), SOURCE[1, :4].numpy() if config.encoder else None
     reader = models_of(config, torch.float32)[2]
     stages = stages_of(reader, ids, source)
-    checks = [*recomputed(reader, ids, stages, source)]
+    checks = [*check_stages(reader, ids, stages, source)]
     assert {"resid_pre", "weights", "resid_post", "logits"} < {check.name for check in checks}
     assert ("memory" in {check.name for check in checks}) == bool(config.encoder)
     assert [check for check in checks if not check.passed or check.group != IN_FLOAT64] == []

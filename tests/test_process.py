@@ -355,13 +355,13 @@ def test_memory_stays_below_the_size_of_a_large_corpus(tmp_path: Path) -> None:
     script = """if True:
         import resource
         from pathlib import Path
-        from gpt.corpus.corpus import encode
+        from gpt.corpus.corpus import encode_corpus
         from gpt.corpus.sources import Source
         peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         Path("small.txt").write_text("the quick brown fox " * 10_000)
-        encode([Source(Path("small.txt"), "small")], Path("data"))
+        encode_corpus([Source(Path("small.txt"), "small")], Path("data"))
         before = peak()
-        corpus = encode([Source(Path("text.txt"), "text")], Path("data"))
+        corpus = encode_corpus([Source(Path("text.txt"), "text")], Path("data"))
         print(len(corpus.ids), peak() - before)
     """
     done = subprocess.run(
@@ -397,9 +397,9 @@ def test_no_run_is_left_if_torch_cannot_be_imported(tmp_path: Path) -> None:
 #: Two signals at once, of which the second one ends the program.
 TOGETHER = """if True:
     import signal
-    from gpt.signals import graceful
+    from gpt.signals import stop_on_signals
     both = {signal.SIGHUP, signal.SIGTERM}
-    with graceful(print, "SIGINT", "SIGTERM", "SIGHUP"):
+    with stop_on_signals(print, "SIGINT", "SIGTERM", "SIGHUP"):
         signal.pthread_sigmask(signal.SIG_BLOCK, both)
         for number in both:
             signal.raise_signal(number)

@@ -21,7 +21,7 @@ from program import answer_of, at_home
 from ranked import on_ranks
 from safetensors.numpy import load_file
 
-from gpt.corpus.corpus import reopen
+from gpt.corpus.corpus import reopen_corpus
 from gpt.storage.run import MODEL, STATE, Run
 from gpt.training.trainer import Trainer
 
@@ -84,7 +84,7 @@ def wait_for_step(run: Run, step: int) -> None:
 
 
 def last_of(run: Run) -> dict[str, Any]:
-    path = run.last_valid()[0].path
+    path = run.last_undamaged()[0].path
     return {**load_file(path / MODEL), **load_file(path / STATE)}
 
 
@@ -94,7 +94,7 @@ def learn_undisturbed(folder: Path) -> int:
     start = replace(
         trained, step=0, val_loss=None, best_step=None, best_loss=None, running=(0.0, 0), files={}
     )
-    corpus = reopen(trained.corpus, folder / "data", trained.vocabulary)
+    corpus = reopen_corpus(trained.corpus, folder / "data", trained.vocabulary)
     assert corpus
     run = Run(folder / "checkpoints/quiet")
     run.path.mkdir(exist_ok=True)

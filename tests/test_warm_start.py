@@ -19,7 +19,7 @@ import gpt
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.interface.preparing import Texts, begin_run
-from gpt.interface.trained import find, read
+from gpt.interface.trained import find_model, read_checkpoint
 from gpt.model import GPT, initialise, start_from
 from gpt.storage.manifest import TrainedText, exposure_to_split
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
@@ -244,7 +244,7 @@ def test_card_and_runs_name_the_parent_and_new_characters(gptx: Gptx, home: Path
     assert "from corpus-1 step 8; 20 new" in " ".join(gptx("runs", "hu-1").out.split())
     shown = json.loads(gptx("runs", "hu-1", "--json").out)["parent"]
     assert shown == record["parent"]
-    assert shown["digest"] == find(home / "checkpoints", "corpus-1").stored.digest
+    assert shown["digest"] == find_model(home / "checkpoints", "corpus-1").stored.digest
     again = gptx("train", "--config", "checkpoints/hu-1/config.toml", "--json")
     assert again.code == 0, again.err
     models = [gpt.load(home / "checkpoints" / name).stored for name in ("hu-1", "hu-2")]
@@ -293,7 +293,7 @@ def test_parent_from_a_model_file_has_an_unknown_text(tiny: Checkpoint, tmp_path
     assert child.parent is not None
     assert child.parent.texts == (TrainedText("alone.safetensors"),)
     other = train_tiny(tmp_path / "other")
-    saved = read(child.path)
+    saved = read_checkpoint(child.path)
     why = exposure_to_split(saved.name, saved.recorded, saved.manifest)
     assert why is not None
     assert "started from alone.safetensors, which was trained on an unknown text" in why

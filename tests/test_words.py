@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpt.words import counted, duration, layers_and_heads, losses, millions, shown
+from gpt.words import counted, duration, format_losses, layers_and_heads, millions, short_repr
 
 
 def test_durations_are_formatted_for_people() -> None:
@@ -18,8 +18,8 @@ def test_durations_are_formatted_for_people() -> None:
 def test_counts_and_losses_are_formatted_for_people() -> None:
     counts = [millions(count) for count in (812, 9_999, 10_000, 804_096, 10_646_784)]
     assert counts == ["812", "9,999", "0.01 M", "0.80 M", "10.65 M"]
-    assert losses(1.6693) == "1.6693 nats (2.408 bits/char)"
-    assert losses(None) == "–"
+    assert format_losses(1.6693) == "1.6693 nats (2.408 bits/char)"
+    assert format_losses(None) == "–"
 
 
 def test_one_thing_has_no_plural() -> None:
@@ -36,11 +36,11 @@ def test_foreign_values_of_any_size_and_depth_are_shown_in_one_short_text(kind: 
     for level in range(20_000):
         deep = kind(deep)
         values += [deep] * (level in (40, 19_999))
-    assert all(0 < len(shown(value)) <= 60 for value in values)
-    assert [shown(value) for value in ("é", 5, [1, "a"], {"a": 1})] == [
+    assert all(0 < len(short_repr(value)) <= 60 for value in values)
+    assert [short_repr(value) for value in ("é", 5, [1, "a"], {"a": 1})] == [
         "'é'",
         "5",
         "[1, 'a']",
         "{'a': 1}",
     ]
-    assert shown(10**400) == "a number of 1,329 bits"
+    assert short_repr(10**400) == "a number of 1,329 bits"

@@ -27,14 +27,14 @@ try:
     from typer.core import TyperCommand
 
     from gpt.commands import console
-    from gpt.devices import one_thread_a_product
+    from gpt.devices import limit_blas_threads
     from gpt.errors import GptxError, InstallationError
     from gpt.version import __version__
     from gpt.words import INSTALL
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     os._exit(130)
 
-__all__ = ["COMMANDS", "application", "main"]
+__all__ = ["COMMANDS", "main", "make_program"]
 
 #: Command -> the first sentence of its help, in the order of --help.
 COMMANDS = {
@@ -75,7 +75,7 @@ ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 ClickContext: Any = typer.Context.__mro__[1]
 
 
-def application(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) -> typer.Typer:
+def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) -> typer.Typer:
     """The program with these commands. only_listed: without their options, to list the commands."""
     app = typer.Typer(
         name="gptx",
@@ -92,10 +92,10 @@ def application(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) -
 
 def _function(name: str) -> Callable[..., None]:
     """The function that Typer calls for a command, made from its class: Train for train."""
-    from gpt.commands.options import callback
+    from gpt.commands.options import make_callback
 
     module = import_module(f"gpt.commands.{MODULES.get(name, name)}")
-    return callback(getattr(module, name.capitalize()))
+    return make_callback(getattr(module, name.capitalize()))
 
 
 def listed() -> None:
@@ -140,13 +140,13 @@ def _program(words: Sequence[str]) -> typer.Typer:
         line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
         words = line.split()[1:]
     if words[:1] and words[0] in COMMANDS:
-        return application(words[:1])
-    return application(only_listed=COMMANDS.keys().isdisjoint(words))
+        return make_program(words[:1])
+    return make_program(only_listed=COMMANDS.keys().isdisjoint(words))
 
 
 def _code_of(app: typer.Typer) -> int:
     """Runs the program and returns its exit code."""
-    one_thread_a_product()
+    limit_blas_threads()
     _reopen_closed_streams()
     _allow_for_narrow_terminals(app)
     for stream in (sys.stdout, sys.stderr):
@@ -155,12 +155,12 @@ def _code_of(app: typer.Typer) -> int:
     sys.stdout = _Stdout(sys.stdout)
     try:
         code = app(sys.argv[1:], standalone_mode=False) or 0
-        with console.writing():
+        with console.output_errors():
             sys.stdout.flush()
     except console.ReaderLeft:
         code = 128 + 13  # SIGPIPE's number; Windows has no such signal
     except Exception as error:
-        code, message = explained(error)
+        code, message = explain_error(error)
         if message and not (is_follower() and isinstance(error, ClickException)):
             console.say_error(message)
     return int(code)
@@ -182,11 +182,11 @@ class _Stdout:
     def write(self, text: str) -> int:
         if text == "":  # Typer writes it to test the stream, and ignores the error of a full disk
             return 0
-        with console.writing():
+        with console.output_errors():
             return int(self._stream.write(text))
 
     def flush(self) -> None:
-        with console.writing():
+        with console.output_errors():
             self._stream.flush()
 
 
@@ -247,14 +247,14 @@ def _reopen_closed_streams() -> None:
             setattr(sys, name, open(opened, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
-def explained(error: Exception) -> tuple[int, str]:
+def explain_error(error: Exception) -> tuple[int, str]:
     """The exit code and the line for the error being handled; GPTX_DEBUG=1 prints its traceback."""
     if os.environ.get("GPTX_DEBUG"):
         traceback.print_exc()
     if isinstance(error, GptxError):
-        from gpt.config.fields import spelled
+        from gpt.config.fields import error_with_flags
 
-        return error.exit_code, spelled(error)
+        return error.exit_code, error_with_flags(error)
     if isinstance(error, typer.Abort):
         return 128 + signal.SIGINT, ""
     if isinstance(error, ClickException):

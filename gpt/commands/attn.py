@@ -12,7 +12,7 @@ import typer
 
 from gpt.commands import console, shared
 from gpt.commands.options import options_of
-from gpt.commands.shared import refuse
+from gpt.commands.shared import refuse_if
 from gpt.config import AttnConfig, DrawnStage, Scale, View
 from gpt.config.fields import Range
 from gpt.config.model import OF_HEADS
@@ -22,7 +22,7 @@ from gpt.errors import ConfigError
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gpt.heads.measures import Measure, Start
+    from gpt.heads.measures import Measure, StartHead
     from gpt.interface.trained import TrainedGPT
     from gpt.view.exports import Form
     from gpt.view.selection import Selection
@@ -88,9 +88,9 @@ class Attn(shared.DrawingCommand):
         from gpt.view.selection import select
 
         if self.show and self.output is None:
-            self.output = shared.own_file("attention.html", OURS, "--open")
+            self.output = shared.default_file("attention.html", OURS, "--open")
         other_form = self.as_json and self.format not in (None, "json")
-        refuse((other_form, f"--json and --format {self.format}: give one of them"))
+        refuse_if((other_form, f"--json and --format {self.format}: give one of them"))
         form = self.format or self.form(FORMS, "; choose one, or name the `format`")
         self._check_options(form)
         if form == "html" and len(self.sides) > 2:
@@ -101,7 +101,7 @@ class Attn(shared.DrawingCommand):
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         self._check_models()
         if given and self.given.get("truncate"):  # unknown parts may be cut off
-            text = self._pair(shared.readable(self.sides[0], given, self.unknown))
+            text = self._pair(shared.readable_text(self.sides[0], given, self.unknown))
         else:
             text = self._pair(self.text_for(self.sides[0], given))
         if "rollout" in (self.view, self.head):
@@ -124,30 +124,30 @@ class Attn(shared.DrawingCommand):
 
     def _opening(
         self, selections: list[Selection], form: Form
-    ) -> tuple[Start, dict[int, list[Measure]]]:
+    ) -> tuple[StartHead, dict[int, list[Measure]]]:
         """What to show first; also the measures that chose it, if any, by the checkpoint's
         number.
 
-        If the user gives no layer or no head, selects the head that `opening` chooses. If there are
-        several checkpoints, it chooses in the one with the fewest heads, or in the last of these,
-        because all checkpoints must have the head.
+        If the user gives no layer or no head, selects the head that `choose_head` returns. If there
+        are several checkpoints, it chooses in the one with the fewest heads, or in the last of
+        these, because all checkpoints must have the head.
         """
-        from gpt.heads.measures import Start, opening
+        from gpt.heads.measures import StartHead, choose_head
 
         given, chosen, stage = (self.layer, self.head), selections[0], self.stage
         several = self.view in ("heads", "lens") or "all" in given or stage not in OF_HEADS
         named = self.head in ("mean", "rollout") or None not in given
         if named or form == "npz" or (several and form != "html"):
-            return Start(chosen.layers[0], chosen.heads[0], stage), {}  # type: ignore[arg-type]
+            return StartHead(chosen.layers[0], chosen.heads[0], stage), {}  # type: ignore[arg-type]
         layers = [each.attention.layers for each in selections]
         sizes = [(len(each), len(each[0].q)) for each in layers]
         n = min(reversed(range(len(sizes))), key=lambda n: sizes[n][0] * sizes[n][1])
         measured = self.sides[n].measures(selections[n].attention)
         layer, head = (int(each) if each and each.isdecimal() else None for each in given)
-        start = opening(measured, layer, head, stage)
+        start = choose_head(measured, layer, head, stage)
         place = start.layer, int(start.head)
         if any(place[0] >= size[0] or place[1] >= size[1] for size in sizes):
-            return Start(layer or 0, head or 0, stage), {n: measured}
+            return StartHead(layer or 0, head or 0, stage), {n: measured}
         if start.why and len(sizes) > 1:
             start = replace(start, why=f"in {selections[n].name}, {start.why}")
         if form != "html":
@@ -161,7 +161,7 @@ class Attn(shared.DrawingCommand):
         """Raises ConfigError for options that the models do not have."""
         encoded = self.sides[0].has_encoder
         other = self.given.get("attention", "cross") != "cross"
-        refuse(
+        refuse_if(
             (
                 any(each.has_encoder != encoded for each in self.sides),
                 "--diff: only one of the models has an encoder; compare two that have one, or two "
@@ -185,8 +185,8 @@ class Attn(shared.DrawingCommand):
         if self.target is not None:
             of_example = self.text is None and self.file is None
             text = text.partition("\t")[0] if of_example else text.removesuffix("\n")
-            refuse(("\t" in text, "--target: the text has a TAB and a target; give one of them"))
-            text = shared.readable(model, f"{text}\t{self.target}", self.unknown)
+            refuse_if(("\t" in text, "--target: the text has a TAB and a target; give one of them"))
+            text = shared.readable_text(model, f"{text}\t{self.target}", self.unknown)
         from gpt.reading.targets import split_pair
 
         source, read = split_pair(model.reader, model.vocabulary, text, self.unknown)
@@ -199,7 +199,7 @@ class Attn(shared.DrawingCommand):
         view, stage, head, lens = self.view, self.stage, self.head, self.view == "lens"
         chosen = any((self.layer, head, self.key)) or stage != "weights"
         of_all = "combines all heads; leave out --head"
-        refuse(
+        refuse_if(
             (self.show and form != "html", f"--open: opens the HTML page, not {form}"),
             (view == "rollout" and head not in (None, "rollout"), f"--view rollout: {of_all}"),
             (stage not in OF_HEADS and head not in (None, "all"), f"--stage {stage}: {of_all}"),
@@ -235,7 +235,7 @@ class Attn(shared.DrawingCommand):
             steps = [str(number) for number in step_numbers(run, "all", "step")]
         steps = steps or [self.step] * 2
         too_many = len(steps) > 2 and self.diff is not None
-        refuse((too_many, "--diff: compares two checkpoints; give one step, or two as A:B"))
+        refuse_if((too_many, "--diff: compares two checkpoints; give one step, or two as A:B"))
         first = self.open(self.run, steps[0])
         against = self.diff or self.run or first.name  # by now another run may be the newest
         sides = [first, *(self.open(against, step) for step in steps[1:])]
@@ -251,7 +251,7 @@ class Attn(shared.DrawingCommand):
         self,
         selections: Sequence[Selection],
         form: Form,
-        start: Start,
+        start: StartHead,
         measured: dict[int, list[Measure]],
     ) -> None:
         """Writes the output. Raises ConfigError if the format cannot show so many checkpoints."""
@@ -269,7 +269,7 @@ class Attn(shared.DrawingCommand):
         if form == "text":
             self.write_lines(self._lines(selections))
         elif form == "npz":
-            console.deliver(
+            console.write_bytes(
                 exports.to_npz([selection.attention for selection in selections]), self.output
             )
         elif form == "csv":
@@ -293,7 +293,7 @@ class Attn(shared.DrawingCommand):
                 drawn, warnings = figure.draw(selections, self.scale, self.ascii_only, name)
             for warning in warnings:
                 console.say(f"warning: {warning}")
-            console.deliver(to_bytes(drawn, form), self.output)
+            console.write_bytes(to_bytes(drawn, form), self.output)
 
     def _lines(self, selections: Sequence[Selection]) -> list[Text]:
         """The lines of text output."""
@@ -303,14 +303,14 @@ class Attn(shared.DrawingCommand):
         page = self.page(**asked, checks=self.checks)
         if self.view == "lens":
             from gpt.view.terminal.blocks import lines_of
-            from gpt.view.terminal.lines import checks
+            from gpt.view.terminal.lines import check_lines
 
             lines = []
             for each, selection in zip(self.sides, selections, strict=True):
                 attention = selection.attention
                 lens = each.lens(attention).blocks(selection.queries)
                 lines += [Text(selection.name)] if len(selections) > 1 else []
-                lines += [*lines_of(lens, page), *checks(attention.checks, page)]
+                lines += [*lines_of(lens, page), *check_lines(attention.checks, page)]
             return lines
         from gpt.view.terminal.attention import compare, render
 
@@ -326,12 +326,12 @@ class Attn(shared.DrawingCommand):
 
     def _records(self, selections: Sequence[Selection]) -> list[dict[str, Any]]:
         """The JSON of each checkpoint."""
-        from gpt.view.exports import record
+        from gpt.view.exports import selection_record
         from gpt.view.records import to_record
 
         records = []
         for each, selection in zip(self.sides, selections, strict=True):
-            records.append(record(selection, each.origin))
+            records.append(selection_record(selection, each.origin))
             if self.view == "lens":
                 lens = each.lens(selection.attention)
                 records[-1]["lens"] = to_record(lens.records(), {})["rows"]
@@ -340,7 +340,7 @@ class Attn(shared.DrawingCommand):
     def _page(
         self,
         selections: Sequence[Selection],
-        start: Start,
+        start: StartHead,
         measured: dict[int, list[Measure]],
     ) -> str:
         """Writes the HTML page."""

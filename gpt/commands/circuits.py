@@ -62,10 +62,10 @@ class Circuits(shared.DrawingCommand):
             self.write_text(to_csv(found.records()))
         elif form == "text":
             from gpt.view.terminal.attention import render
-            from gpt.view.terminal.lines import DIM, styled
+            from gpt.view.terminal.lines import DIM, wrap_styled
 
             page = self.page(precision=self.digits, scale=self.scale, top=self.top)
-            notes = styled(found.note.split(" · "), page, DIM)
+            notes = wrap_styled(found.note.split(" · "), page, DIM)
             self.write_lines([*render(selection, self.view, page), *notes])
         else:
             from gpt.view.figure.figure import draw
@@ -74,5 +74,5 @@ class Circuits(shared.DrawingCommand):
             figure, warnings = draw(selection, self.scale, self.ascii_only, model.title)
             for warning in warnings:
                 console.say(f"warning: {warning}")
-            console.deliver(to_bytes(figure, form), self.output)
+            console.write_bytes(to_bytes(figure, form), self.output)
         shared.require_passed(check.name for check in found.checks if not check.passed)

@@ -50,14 +50,14 @@ def say_error(message: str) -> None:
 
 
 def say(line: str) -> None:
-    """Prints a line on stderr in the form that `aside` gives it; ignores a closed stderr."""
-    _print_aside(aside(line))
+    """Prints a line on stderr, formatted by `wrap_for_stderr`; ignores a closed stderr."""
+    _print_aside(wrap_for_stderr(line))
 
 
-def aside(line: str) -> str:
+def wrap_for_stderr(line: str) -> str:
     """A line in the form for stderr: wrapped between words on a terminal."""
     line = one_line(line)
-    return "".join(wrapped([line], width(sys.stderr) or WIDE)) if sys.stderr.isatty() else line
+    return "".join(wrap_pieces([line], width(sys.stderr) or WIDE)) if sys.stderr.isatty() else line
 
 
 def one_line(text: str) -> str:
@@ -78,7 +78,7 @@ def _print_aside(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
 
-def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
+def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
     """The pieces of a text in lines of at most `width` cells: some spaces become newlines.
 
     Each word is held back until the next one begins, so that written text never changes. East Asian
@@ -115,7 +115,7 @@ def wrapped(pieces: Iterable[str], width: int) -> Iterator[str]:
 
 
 @contextmanager
-def writing() -> Iterator[None]:
+def output_errors() -> Iterator[None]:
     """A context that turns errors of writing to stdout into ReaderLeft (a closed pipe) or
     StorageError.
     """
@@ -131,7 +131,7 @@ def writing() -> Iterator[None]:
         raise StorageError(f"cannot write output: {reason}") from error
 
 
-def require_reader() -> None:
+def check_reader() -> None:
     """Raises ReaderLeft if stdout is a pipe that its reader has closed; for long work that has
     nothing to write yet. On Windows, this cannot be found out.
     """
@@ -150,10 +150,10 @@ def write(text: str, output: Path | None = None) -> None:
         from gpt.characters import escape
 
         text = escape(text)
-    deliver(text.encode("utf-8", "backslashreplace"), output)
+    write_bytes(text.encode("utf-8", "backslashreplace"), output)
 
 
-def speaks_utf8() -> bool:
+def stdout_is_utf8() -> bool:
     """Whether the encoding of stdout is UTF-8."""
     return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "cp65001")
 
@@ -174,7 +174,7 @@ def stream(begin: str, pieces: Iterable[str] = (), wraps: bool = False) -> None:
     if wraps and (cells := width(sys.stdout)):
         from gpt.characters import escape
 
-        texts = wrapped(map(escape, texts), cells)
+        texts = wrap_pieces(map(escape, texts), cells)
     try:
         for text in texts:
             if text:
@@ -186,18 +186,18 @@ def stream(begin: str, pieces: Iterable[str] = (), wraps: bool = False) -> None:
     write("\n" * (last != "\n"))
 
 
-def deliver(data: bytes, output: Path | None = None) -> None:
+def write_bytes(data: bytes, output: Path | None = None) -> None:
     """Writes bytes to the file (files.output) or to stdout. Raises StorageError, ConfigError.
 
     A name of stdout, such as /dev/stdout, means stdout: what was written to it before is kept.
     """
     if output is not None and not _is_stdout(output):
         with files.storage_errors(f"write {output}"):
-            files.output(output, data)
+            files.write_output(output, data)
         return
     if b"\0" in data and sys.stdout.isatty():
         raise ConfigError("--format: this one is binary; give it a file with -o")
-    with writing():
+    with output_errors():
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -227,10 +227,10 @@ def write_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
     or never.
     """
     color = "never" if output and color == "auto" else color
-    deliver(_drawn(lines, _console(sys.stdout, color), soft_wrap=True).encode(), output)
+    write_bytes(_drawn(lines, _console(sys.stdout, color), soft_wrap=True).encode(), output)
 
 
-def show_aside(blocks: Iterable[Block]) -> None:
+def print_blocks(blocks: Iterable[Block]) -> None:
     """Prints a result's blocks on stderr."""
     from gpt.view.terminal.blocks import lines_of
     from gpt.view.terminal.lines import Page
@@ -256,7 +256,7 @@ def _drawn(lines: Iterable[Text], console: Console, soft_wrap: bool = False) -> 
     return written.get()
 
 
-def colours(color: str) -> bool:
+def uses_colours(color: str) -> bool:
     """Whether output on stdout has colours."""
     console = _console(sys.stdout, color)
     return console.color_system is not None and not console.no_color
@@ -327,7 +327,7 @@ def _pieces(path: str) -> Iterator[str]:
                     if not ended and any(mark.startswith(held) for mark in encodings.BOMS):
                         continue
                     encodings.require_text(held, path)
-                    codec, at = encodings.codec_of_head(held[: encodings.HEAD], name)
+                    codec, at = encodings.detect_codec(held[: encodings.HEAD], name)
                     held = held[at:]
                     if codec != encodings.UTF_8:
                         sample = held[: len(held) // 2 * 2].decode(codec, "replace")
@@ -336,9 +336,9 @@ def _pieces(path: str) -> Iterator[str]:
                     text, used, _ = encodings.decode(held, codec, ended)
                 except UnicodeDecodeError as error:
                     if codec != encodings.UTF_8 or not ascii:
-                        raise encodings.not_decoded(path, at + error.start, codec) from None
+                        raise encodings.decoding_error(path, at + error.start, codec) from None
                     held += b"".join(islice(iter(partial(file.read1, CHUNK), b""), MORE))
-                    sample = encodings.sample_of([held])
+                    sample = encodings.sample_lines([held])
                     encodings.require_windows(sample, path, at + error.start)
                     codec = encodings.WINDOWS
                     _say_codec(codec, name, sample.decode(codec))

@@ -61,7 +61,7 @@ class Eval(shared.DrawingCommand):
         other = self._other and self.on_device(self._other, characters)
         options, has_encoder = EvalConfig(**self.given), run.has_encoder
         lists = options.chars or options.pairs or has_encoder
-        shared.refuse(
+        shared.refuse_if(
             (self.worst is not None and not lists, "--worst: only with --chars, or for pairs"),
             (options.pairs and not self.files and not has_encoder, "--pairs: give a FILE of pairs"),
         )
@@ -82,10 +82,10 @@ class Eval(shared.DrawingCommand):
         that cannot be scored.
         """
         for chosen in self.files or ():
-            with shared.reported(chosen, failed):
+            with shared.report_errors(chosen, failed):
                 for name in shared.files_of(chosen, self.data):
-                    with shared.reported(name, failed):
-                        text, label = console.read_text(name), shared.label_of(name)
+                    with shared.report_errors(name, failed):
+                        text, label = console.read_text(name), shared.text_label(name)
                         yield scorer.text(text, label, printable(name))
         if not self.files:
             yield scorer.split()

@@ -40,7 +40,7 @@ class Exercise(shared.Writing):
         fits = {"output": bool(name) and not checks, "check": bool(name), "checkpoints": False}
         fits |= dict.fromkeys(("train", "seed", "time_limit"), checks)
         usage = "no effect here; gptx exercise NAME -o FILE, or: gptx exercise NAME --check FILE"
-        shared.refuse(
+        shared.refuse_if(
             (name not in (None, *ABOUT), f"{name!r} is no exercise; gptx exercise lists them"),
             *((it in given and not fit, f"{flag_of(it)}: {usage}") for it, fit in fits.items()),
         )
@@ -74,7 +74,10 @@ class Exercise(shared.Writing):
             text = console.read_text(str(self.train), MOST)
             if len(text) < LEAST:
                 raise TextError(f"{self.train}: training needs at least {LEAST:,} characters")
-        stages, label = check(source, self.time_limit, text, self.seed), shared.label_of(str(path))
+        stages, label = (
+            check(source, self.time_limit, text, self.seed),
+            shared.text_label(str(path)),
+        )
         right = sum(each.status == "passed" for each in stages)
         if self.as_json:
             found = {"passed": right == len(stages), "stages": [asdict(each) for each in stages]}

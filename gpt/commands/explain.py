@@ -106,7 +106,7 @@ class Explain(shared.DrawingCommand):
 
     def execute(self) -> None:
         if self.show and self.output is None and self.lesson is not None:
-            self.output = shared.own_file(f"{self.lesson}.html", OURS, "--open")
+            self.output = shared.default_file(f"{self.lesson}.html", OURS, "--open")
         form = self.form(FORMS)
         if self.seed is not None and self.seed > LAST_SEED:
             raise ConfigError(f"--seed: {self.seed} is not in [0, 2^63)")
@@ -142,7 +142,7 @@ class Explain(shared.DrawingCommand):
         elif lesson in IN_OWN_MODEL:
             advice = "has an effect only with your own model: add --run NAME"
         drawn = self.text is not None and "embeddings" not in given
-        shared.refuse(
+        shared.refuse_if(
             *((name in given, f"--{name}: {advice}") for name in unused),
             (
                 lesson in (None, "all") and "step" in given,
@@ -180,17 +180,17 @@ class Explain(shared.DrawingCommand):
         before any note is printed.
         """
         from gpt.heads.attention_map import require_decoder_only
-        from gpt.interface.trained import find
-        from gpt.lessons.own_model import must_be_there, must_fit
+        from gpt.interface.trained import find_model
+        from gpt.lessons.own_model import check_head, check_length
 
-        opened = find(self.checkpoints, self.run, self.step if name == "mine" else "best")
+        opened = find_model(self.checkpoints, self.run, self.step if name == "mine" else "best")
         stored, layer, head = opened.stored, self.layer or 0, self.head or 0
         require_decoder_only(stored.config, "the lesson mine", f"the lesson {name}")
-        must_be_there(stored.config, layer, head)
+        check_head(stored.config, layer, head)
         text = self._given_text
         if text is not None:
-            must_fit(stored.config, len(stored.vocabulary.encode(text, self.unknown)))
-        self.announced(opened, self.run)
+            check_length(stored.config, len(stored.vocabulary.encode(text, self.unknown)))
+        self.announce(opened, self.run)
         if name == "mine":
             text = self.text_for(opened, text)
             made_by = {"text": text, "layer": layer, "head": head, **opened.origin}
@@ -224,8 +224,8 @@ class Explain(shared.DrawingCommand):
             if words and named:
                 raise ConfigError(f"--text: {source} contains words, too; leave one of them out")
             words = words or named
-        materials = [catalogue.material(name, words, rows, self.seed) for name in lessons]
-        return [catalogue.lesson(*each) for each in zip(lessons, materials, strict=True)]
+        materials = [catalogue.make_material(name, words, rows, self.seed) for name in lessons]
+        return [catalogue.make_lesson(*each) for each in zip(lessons, materials, strict=True)]
 
     def _list(self, form: str) -> None:
         """Lists the lessons, one per line."""
@@ -245,7 +245,7 @@ class Explain(shared.DrawingCommand):
         count = len(lesson.steps)
         known = self.step.isdecimal() and 1 <= int(self.step) <= count
         problem = f"{lesson.name} has the steps 1 to {count}, not {self.step!r}"
-        shared.refuse((not known, f"--step: {problem}"))
+        shared.refuse_if((not known, f"--step: {problem}"))
         kept = [each for each in blocks if isinstance(each, Fold)][int(self.step) - 1]
         return [each for each in blocks if each is kept or not isinstance(each, Fold)]
 

@@ -10,7 +10,7 @@ import typer
 
 from gpt.commands import console, shared
 from gpt.commands.options import options_of
-from gpt.commands.shared import refuse
+from gpt.commands.shared import refuse_if
 from gpt.config import HeadsConfig
 from gpt.config.fields import Range
 from gpt.config.train import Data, OnDevice
@@ -63,13 +63,13 @@ class Heads(shared.DrawingCommand):
     data: Data = Path("data")
 
     def execute(self) -> None:
-        from gpt.commands.progress import working
+        from gpt.commands.progress import progress_bar
         from gpt.heads.survey import Survey
         from gpt.view.records import to_csv, to_record
 
         form, model, several = self.form(FORMS), self.opened, self.several_steps is not None
         figure = form in ("svg", "png", "pdf")
-        refuse(
+        refuse_if(
             (several and form == "html", "--output: a page shows one step, not several"),
             (
                 figure and not several,
@@ -85,7 +85,7 @@ class Heads(shared.DrawingCommand):
             self.numbers_of_steps(model),
             self.text_or_split(model, self.file, self.data),
         )
-        with working() as done:
+        with progress_bar() as done:
             found = model.heads(text, steps=steps, name=name, done=done, **self.given)
         if form == "text":
             self.write_blocks(found.blocks(self.every, self.sort, self.top))
@@ -102,10 +102,10 @@ class Heads(shared.DrawingCommand):
 
             names = self.measure or ()
             if not self.every and not names:
-                these = ", ".join(each.name for each in found.telling())
+                these = ", ".join(each.name for each in found.main_measures())
                 console.say(f"note: draws {these}; --measure NAME draws another, --all all")
             drawn = draw(found, model.name, self.every, self.sort, self.top, names)
-            console.deliver(to_bytes(drawn, form), self.output)
+            console.write_bytes(to_bytes(drawn, form), self.output)
 
     @cached_property
     def opened(self) -> TrainedGPT:
@@ -120,7 +120,7 @@ class Heads(shared.DrawingCommand):
 
     def _write_page(self, found: Survey, measured: str | Ids) -> None:
         """Writes the HTML page of one step. measured: the text, or its ids."""
-        from gpt.heads.measures import Start, opening
+        from gpt.heads.measures import StartHead, choose_head
         from gpt.view.page.page import build_page, subject_of
 
         model, known = self.opened, self.opened.vocabulary
@@ -135,6 +135,6 @@ class Heads(shared.DrawingCommand):
         shown = model.attn(text, attention=self.asked.attention)
         subjects = [subject_of(shown, model.title, measures, model.origin)]
         by_rank = self.sort is not None or self.asked.ablate is not None
-        start = Start(*found.ranking(self.sort)[0]) if by_rank else opening(measures)
+        start = StartHead(*found.ranking(self.sort)[0]) if by_rank else choose_head(measures)
         about = f"{found.measured} · {found.rule}"
         self.write_text(build_page(subjects, start, model.title, measured=about))

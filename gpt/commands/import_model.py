@@ -10,7 +10,7 @@ import typer
 
 from gpt.commands import console
 from gpt.commands.options import Command
-from gpt.commands.shared import refuse
+from gpt.commands.shared import refuse_if
 from gpt.config.train import Data
 from gpt.errors import TextError
 
@@ -47,14 +47,14 @@ class Import(Command):
 
     def execute(self) -> None:
         from gpt.blocks import Facts
-        from gpt.exchange.importing.nanogpt import save
+        from gpt.exchange.importing.nanogpt import save_run
         from gpt.storage.overview import model_facts
         from gpt.storage.runs import check_run_name
 
         if self.run is not None:
             check_run_name(self.run)
         model, folder = self._read()
-        saved = save(model, self.checkpoints, self.run, self._corpus(model, folder))
+        saved = save_run(model, self.checkpoints, self.run, self._corpus(model, folder))
         manifest, name = saved.manifest, saved.path.parent.name
         if self.as_json:
             record = {"run": name, "step": manifest.step, "imported": manifest.imported}
@@ -74,7 +74,7 @@ class Import(Command):
             "saved": str(saved.path.parent),
             "next": [f"{command}{where}" for command in commands],
         }
-        console.show_aside([Facts(facts)])
+        console.print_blocks([Facts(facts)])
 
     def _read(self) -> tuple[ImportedModel, Path]:
         """The model, and the folder where its text may be. Raises ForeignModelError."""
@@ -83,8 +83,8 @@ class Import(Command):
 
             own = os.path.isfile(self.file / "manifest.json") or Run(self.file).steps()
             says = f"{self.file} is a run of gptx; other commands open it: --run {self.file}"
-            refuse((bool(own), says))
-            refuse((True, f"{self.file} is a folder; give the path of nanoGPT's ckpt.pt"))
+            refuse_if((bool(own), says))
+            refuse_if((True, f"{self.file} is a folder; give the path of nanoGPT's ckpt.pt"))
         from gpt.exchange.importing.nanogpt import read_nanogpt
 
         model, meta = read_nanogpt(self.file, self.meta)
@@ -92,15 +92,15 @@ class Import(Command):
 
     def _corpus(self, model: ImportedModel, folder: Path) -> Corpus | None:
         """The text of --corpus; else the folder's input.txt, if the model fits it."""
-        from gpt.exchange.importing.nanogpt import corpus_of
+        from gpt.exchange.importing.nanogpt import find_training_text
 
         if self.corpus is not None:
-            return corpus_of(model, str(self.corpus), self.data, guessed=False)
+            return find_training_text(model, str(self.corpus), self.data, guessed=False)
         guess = folder / INPUT
         if not os.path.isfile(guess):
             return None
         try:
-            return corpus_of(model, str(guess), self.data, guessed=True)
+            return find_training_text(model, str(guess), self.data, guessed=True)
         except TextError as error:
             console.say(f"note: {guess} does not seem to be the model's text: {error}")
             return None

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from gpt.blocks import Facts
 from gpt.characters import words_meet
-from gpt.commands import console, explained, shared
-from gpt.commands.shared import refuse
+from gpt.commands import console, explain_error, shared
+from gpt.commands.shared import refuse_if
 from gpt.config import SampleConfig, Unknown
 from gpt.config.fields import flag_of
 from gpt.errors import ConfigError, GptxError
-from gpt.signals import graceful, raise_first_interrupt
+from gpt.signals import raise_first_interrupt, stop_on_signals
 from gpt.storage.files import storage_errors
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Turn(NamedTuple):
 
 
 @dataclass
-class Talk:
+class Session:
     """The text so far, the sampling settings, and the turns that can be undone."""
 
     model: TrainedGPT
@@ -86,7 +86,7 @@ class Talk:
     help: ClassVar[Mapping[str, str]] = HELP
 
     def __post_init__(self) -> None:
-        refuse((self.settings.length > LONGEST_TURN, f"--length: {TOO_LONG} with -i"))
+        refuse_if((self.settings.length > LONGEST_TURN, f"--length: {TOO_LONG} with -i"))
         self.settings = replace(self.settings, n=1)
 
     def take(self, line: str) -> bool:
@@ -128,7 +128,7 @@ class Talk:
         turn = self.turns[-1]
         self.text, self.stopped = turn.start, None
         settings, interrupted = self._next_settings(), list[str]()
-        with graceful(interrupted.append, "SIGINT"):
+        with stop_on_signals(interrupted.append, "SIGINT"):
             if turn.ends:  # after a whole word, a letter would continue it
                 one = replace(settings, length=min(1, settings.length))
                 first = "".join(piece for (piece,) in self.model.stream(self.text, one))
@@ -175,12 +175,12 @@ class Talk:
     def _command(self, name: str, raw: str, value: str) -> None:
         bare = f"/{name}" in self.help
         known = bare or any(key.startswith(f"/{name} [") for key in self.help)
-        refuse((bare and bool(value), "takes no value"))
+        refuse_if((bare and bool(value), "takes no value"))
         match name if known else None:
             case "again" | "three":
                 self._rewrite(1 if name == "again" else 3)
             case "undo":
-                refuse((not self.turns, "there is nothing to take back"))
+                refuse_if((not self.turns, "there is nothing to take back"))
                 self.text, self.stopped = self.turns.pop().before, None
                 console.stream("\n".join(self.text.split("\n")[-3:]), wraps=True)
             case "new":
@@ -191,7 +191,7 @@ class Talk:
             case "save":
                 self._save(value)
             case "help":
-                console.show_aside([Facts(self.help)])
+                console.print_blocks([Facts(self.help)])
             case "unknown":
                 chosen: Any = value or self.unknown
                 self.model.vocabulary.encode("", chosen)  # raises an error for another word
@@ -205,13 +205,13 @@ class Talk:
             case None:
                 self._set(name.replace("_", "-"), value)
         if name == "stop" or not known:
-            console.say(self.described())
+            console.say(self.settings_text())
 
     def _save(self, value: str) -> None:
         """Writes the text into a file; replaces one that the session has not written if asked
         twice.
         """
-        refuse((not self.text, "the text is empty; nothing was written"))
+        refuse_if((not self.text, "the text is empty; nothing was written"))
         name = value or str(self.saved[-1] if self.saved else "sample.txt")
         with storage_errors(f"write {name}"):
             place = Path(os.path.expanduser(name)).resolve()
@@ -225,13 +225,13 @@ class Talk:
 
     def _set(self, name: str, value: str) -> None:
         """Changes a setting. Raises ConfigError for an unknown name or a wrong value."""
-        refuse((name not in SETTINGS, "no such command; /help lists them"))
+        refuse_if((name not in SETTINGS, "no such command; /help lists them"))
         if value:
             read: Any = None if value == "none" else value
             with suppress(ValueError, SyntaxError):
                 read = ast.literal_eval(value)
             settings = self.with_setting(SETTINGS[name], read)
-            refuse((settings.length > LONGEST_TURN, TOO_LONG))
+            refuse_if((settings.length > LONGEST_TURN, TOO_LONG))
             self.settings = settings
             self.drawn *= name != "seed"  # the next turn uses this seed
 
@@ -239,14 +239,14 @@ class Talk:
         """The settings with one value changed. Raises ConfigError."""
         return replace(self.settings, **{name: value})
 
-    def described(self) -> str:
+    def settings_text(self) -> str:
         """The settings that have a value, in one line."""
         values = {name: getattr(self.settings, field) for name, field in SETTINGS.items()}
         given = [f"{name} {value}" for name, value in values.items() if value is not None]
         return " · ".join([*given, *(f"stop {each!r}" for each in self.stops)])
 
 
-def talk(talk: Talk, title: str) -> None:
+def run_session(talk: Session, title: str) -> None:
     """Reads lines from the terminal until the user ends the session; no error ends it."""
     from prompt_toolkit import PromptSession
     from prompt_toolkit.key_binding import KeyBindings
@@ -254,7 +254,7 @@ def talk(talk: Talk, title: str) -> None:
     keys = KeyBindings()
     keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
     session: PromptSession[str] = PromptSession(key_bindings=keys)
-    console.say(f"{title} · {talk.described()}")
+    console.say(f"{title} · {talk.settings_text()}")
     console.say(f"{': '.join(next(iter(talk.help.items())))} · /help · Ctrl-D ends")
     if talk.text:
         console.stream(talk.text, wraps=True)
@@ -271,12 +271,12 @@ def talk(talk: Talk, title: str) -> None:
             raise
         except Exception as error:  # an error that ended the session would lose the text
             kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
-            said = explained(error)[1].replace("pass --unknown", "type /unknown")
+            said = explain_error(error)[1].replace("pass --unknown", "type /unknown")
             console.say_error(said + kept)
 
 
 @dataclass
-class AskTargets(Talk):
+class TargetSession(Session):
     """The session for a model with an encoder: a typed line is a source; the text has a pair in
     each line.
     """
@@ -294,7 +294,7 @@ class AskTargets(Talk):
         """
         from gpt.reading.targets import write_targets
 
-        refuse((not typed and not self.text, "type a source"))
+        refuse_if((not typed and not self.text, "type a source"))
         source = typed or self.text.removesuffix("\n").split("\n")[-1].split("\t")[0]
         model, chosen = self.model, ([source], self._next_settings(), self.beam)
         found = write_targets(model.reader, model.vocabulary, *chosen, unknown=self.unknown)

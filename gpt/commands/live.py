@@ -10,7 +10,7 @@ import typer
 
 from gpt.commands import console, shared
 from gpt.commands.options import options_of
-from gpt.commands.shared import refuse
+from gpt.commands.shared import refuse_if
 from gpt.config import LiveConfig
 from gpt.config.train import Data
 from gpt.words import printable
@@ -43,19 +43,19 @@ class Live(shared.ModelCommand):
     data: Data = Path("data")
 
     def execute(self) -> None:
-        from gpt.commands.progress import working
+        from gpt.commands.progress import progress_bar
         from gpt.view.page.live import live_page
 
-        refuse(
+        refuse_if(
             (self.as_json and self.output is None, "--json: needs a file for the page, not stdout"),
             (self.show and self.output is None, "--open: needs a file, not stdout"),
         )
         if self.output == Path(NAME):
-            shared.own_file(NAME, OURS, "--output")
+            shared.default_file(NAME, OURS, "--output")
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         options, opened = LiveConfig(**self.given), self.opened
         text = None if given is None else shared.known_text(opened, given, self.unknown)
-        with working() as done:
+        with progress_bar() as done:
             asked = text, self.numbers_of_steps(opened), options, self.data
             page = live_page(opened, *asked, done, shared.note)
         for sentence in page.left_out:

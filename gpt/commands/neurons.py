@@ -34,7 +34,7 @@ class Neurons(shared.DrawingCommand):
     data: Data = Path("data")
 
     def execute(self) -> None:
-        from gpt.commands.progress import working
+        from gpt.commands.progress import progress_bar
         from gpt.view.records import to_csv, to_record
 
         form, several = self.form(FORMS), self.several_steps is not None
@@ -43,7 +43,7 @@ class Neurons(shared.DrawingCommand):
         if self.given.get("on"):
             self.given["on"] = shared.known_text(model, self.given["on"], self.unknown)
         steps = self.numbers_of_steps(model)
-        with working() as done:
+        with progress_bar() as done:
             found = model.neurons(text, steps=steps, name=name, done=done, **self.given)
         if form == "text":
             sort: dict[str, Any] = {"sort": self.given.get("sort")} if several else {}

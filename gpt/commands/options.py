@@ -26,7 +26,7 @@ from gpt.config.fields import (
 )
 from gpt.config.train import Checkpoints
 from gpt.errors import ConfigError, TextError
-from gpt.words import shown
+from gpt.words import short_repr
 
 KEYWORD_ONLY, REQUIRED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
 
@@ -60,7 +60,7 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
 
     kinds = get_type_hints(inspect.unwrap(context.command.callback))  # type: ignore[arg-type]
     names = {
-        plain(spelling): parameter.name
+        python_name(spelling): parameter.name
         for parameter in context.command.params
         for spelling in parameter.opts
         if parameter.name in kinds and parameter.name != "config"
@@ -72,19 +72,19 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
         raise ConfigError(f"--config: {error}") from None
     values = {}
     for spelling, value in stored.items():
-        name = names.get(plain(spelling))
+        name = names.get(python_name(spelling))
         if spelling in RECORDED and context.info_name == "train":
             kind, _ = RECORDED[spelling]
             values[spelling] = _of_kind(value, kind, f"--config {path}: {spelling}")
             continue
         if name is None:
-            raise ConfigError(f"--config {path}: there is no option {shown(spelling)}")
+            raise ConfigError(f"--config {path}: there is no option {short_repr(spelling)}")
         values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}")
     context.default_map = values
     return path
 
 
-def plain(spelling: str) -> str:
+def python_name(spelling: str) -> str:
     """The name of an option in config files and Python: n_layer."""
     return spelling.lstrip("-").replace("-", "_")
 
@@ -105,9 +105,9 @@ def _of_kind(value: object, kind: Any, where: str) -> object:
         fits = type(value) in kinds
         value = str(value) if fits and str in kinds else value
     if not fits:
-        raise ConfigError(f"{where} = {shown(value)} is not {expected}")
+        raise ConfigError(f"{where} = {short_repr(value)} is not {expected}")
     if kind is Path and "\0" in str(value):
-        raise ConfigError(f"{where} = {shown(value)}: a file's name has no NUL character")
+        raise ConfigError(f"{where} = {short_repr(value)}: a file's name has no NUL character")
     return value
 
 
@@ -186,7 +186,7 @@ def _option(name: str, kind: Any, help: str, show: bool | str, panel: str | None
     )
 
 
-def callback(command: type[Command]) -> Callable[..., None]:
+def make_callback(command: type[Command]) -> Callable[..., None]:
     """The function that Typer calls for a command; the options of its base classes come last."""
 
     def call(**values: Any) -> None:

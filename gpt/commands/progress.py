@@ -16,7 +16,7 @@ import typer
 
 from gpt.commands import console
 from gpt.config.fields import with_flags
-from gpt.signals import graceful
+from gpt.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
     """Prints the plan of a training before it starts. recipe: options set by a known corpus."""
-    from gpt.training.card import card_of
+    from gpt.training.card import plan_card
 
     for note in plan.corpus.notes:
         console.say(with_flags(f"note: {note}"))
-    console.show_aside(card_of(plan, recipe))
+    console.print_blocks(plan_card(plan, recipe))
 
 
 def run_training(trainer: Trainer, as_json: bool) -> None:
@@ -43,33 +43,33 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
     from gpt.training.events import Spent, Stopped
 
     reason, spent, first = "", Spent(), ranks.is_first()
-    with graceful(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
+    with stop_on_signals(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
         for event in _reported(trainer) if first else trainer.events():
             if isinstance(event, Stopped):
                 reason, spent = event.reason, event.spent
     if first:
-        from gpt.storage.overview import outcome
-        from gpt.training.card import farewell
+        from gpt.storage.overview import outcome_record
+        from gpt.training.card import end_card
 
         run, manifest = trainer.run, trainer.manifest
-        console.show_aside(farewell(run, manifest, reason, trainer.shard, spent))
+        console.print_blocks(end_card(run, manifest, reason, trainer.shard, spent))
         if as_json:
-            record = {**outcome(run.name, manifest), "reason": reason}
+            record = {**outcome_record(run.name, manifest), "reason": reason}
             console.write_json(record | {"spent": asdict(spent)})
     ranks.leave()
-    if reason in signal.Signals.__members__ and not ranks.comes_again():
+    if reason in signal.Signals.__members__ and not ranks.will_restart():
         raise typer.Exit(128 + signal.Signals[reason])  # torchrun would start all ranks again
 
 
 def _reported(trainer: Trainer) -> Iterator[Event]:
     """Yields the events; shows a bar with losses and speed, and a line for each evaluation."""
-    from gpt.interface.training import LAYOUT, followed
+    from gpt.interface.training import LAYOUT, show_bar
     from gpt.training.events import Chosen, Evaluated, EvaluatedWhole, Sampled, Saved
 
     first_save = True
     done = trainer.manifest.step / trainer.config.steps
     with _bar(LAYOUT.replace("{bar}", "{bar:12}"), total=1.0, initial=done) as bar:
-        for event in followed(trainer, bar):
+        for event in show_bar(trainer, bar):
             if isinstance(event, Evaluated | Chosen | EvaluatedWhole):
                 _say(bar, str(event))
             elif isinstance(event, Saved):
@@ -94,11 +94,11 @@ def _say(bar: tqdm[NoReturn], line: str) -> None:
     if bar.disable:
         console.say(line)
     else:
-        bar.write(console.aside(line), file=sys.stderr)
+        bar.write(console.wrap_for_stderr(line), file=sys.stderr)
 
 
 @contextmanager
-def working(what: str = "") -> Iterator[Callable[[float], object]]:
+def progress_bar(what: str = "") -> Iterator[Callable[[float], object]]:
     """Shows a bar for work that reports the share that is done; the bar disappears at the
     end.
 

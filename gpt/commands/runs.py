@@ -49,7 +49,7 @@ class Runs(shared.Writing):
 
         names = self.names or []
         compares = len(names) > 1 or any(map(is_pattern, names)) or self.output is not None
-        shared.refuse(
+        shared.refuse_if(
             (self.verify and (self.each or self.output is not None), "--verify: without a table"),
             (
                 not names and (self.each or self.output is not None),
@@ -75,9 +75,9 @@ class Runs(shared.Writing):
         """The runs with their manifests; prints a warning for each damaged run and leaves it
         out.
         """
-        from gpt.storage.runs import readable
+        from gpt.storage.runs import read_manifests
 
-        rows, broken = readable(found)
+        rows, broken = read_manifests(found)
         for problem in broken:
             console.say(f"warning: {with_flags(problem)}")
         return rows
@@ -108,14 +108,14 @@ class Runs(shared.Writing):
 
     def _compare(self, rows: list[tuple[Run, Manifest]], form: Form) -> None:
         """Prints a table of several runs and their curves, or writes it into a file."""
-        from gpt.storage.comparison import compared
+        from gpt.storage.comparison import compare_runs
         from gpt.view.records import to_csv, to_record
 
         if not rows:
             raise CheckpointError("no undamaged run is left to compare; see: gptx runs --verify")
         for run, _ in rows:
             self._log(run, "metrics")
-        found = compared(rows, single=self.each)
+        found = compare_runs(rows, single=self.each)
         if form == "text":
             self.write_blocks(found.blocks())
         elif form == "json":
@@ -126,7 +126,7 @@ class Runs(shared.Writing):
             from gpt.view.figure.curves import draw
             from gpt.view.figure.sheet import to_bytes
 
-            console.deliver(to_bytes(draw(found), form), self.output)
+            console.write_bytes(to_bytes(draw(found), form), self.output)
 
     def _log(self, run: Run, log: str) -> list[dict[str, object]]:
         """The valid lines of a log; prints a warning if other lines are damaged."""
@@ -160,7 +160,10 @@ class Runs(shared.Writing):
                 else:
                     console.stream(f"{run.name}  step {step:,}  {problem or 'undamaged'}")
             for left, what in (
-                (run.set_aside(), "damaged, and replaced by a training that continued before it"),
+                (
+                    run.damaged_folders(),
+                    "damaged, and replaced by a training that continued before it",
+                ),
                 (run.unfinished(), "unfinished; the next gptx train --resume removes it"),
             ):
                 for path in left:

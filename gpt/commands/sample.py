@@ -14,7 +14,7 @@ import typer
 from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.config import SampleConfig
-from gpt.config.fields import Range, spelled
+from gpt.config.fields import Range, error_with_flags
 from gpt.config.train import Data, OnDevice
 from gpt.errors import GptxError, OutOfMemory
 
@@ -69,14 +69,14 @@ class Sample(shared.Writing, shared.ModelCommand):
 
     def execute(self) -> None:
         settings, given = self.settings, self.typed()
-        shared.refuse(
+        shared.refuse_if(
             ("output" in given and not self.sources, "--output: only with --sources"),
             ("sources_from" in given and not self.sources, "--sources-from: only with --sources"),
         )
         self.form(FORMS)
         if self.interactive:
             has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-            shared.refuse(
+            shared.refuse_if(
                 (settings.n > 1, "-i: cannot be combined with -n"),
                 (self.as_json, "-i: cannot be combined with --json"),
                 (self.novelty, "-i: cannot be combined with --novelty"),
@@ -86,7 +86,7 @@ class Sample(shared.Writing, shared.ModelCommand):
         if self.opened.stored.config.encoder_layers:
             self._sample_targets()
             return
-        shared.refuse((self.beam is not None, "--beam: only for a model with an encoder"))
+        shared.refuse_if((self.beam is not None, "--beam: only for a model with an encoder"))
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         prompt = shared.one_text(given) or ""
         if self.opened.recorded is None:
@@ -100,9 +100,9 @@ class Sample(shared.Writing, shared.ModelCommand):
                 f"{model.config.block_size} at most"
             )
         if self.interactive:
-            from gpt.commands.interactive import Talk, talk
+            from gpt.commands.interactive import Session, run_session
 
-            talk(Talk(model, settings, stops, prompt, self.unknown), self.opened.title)
+            run_session(Session(model, settings, stops, prompt, self.unknown), self.opened.title)
         else:
             self._write(prompt, stops)
 
@@ -121,14 +121,14 @@ class Sample(shared.Writing, shared.ModelCommand):
         """Writes the samples. Writes what is complete so far after Ctrl-C, if the corpus is
         missing, or when the held texts do not fit in memory.
         """
-        from gpt.reading.sampler import HeldTexts
+        from gpt.reading.sampler import GrowingTexts
         from gpt.reading.sampler import Sample as Written
         from gpt.view.records import to_record
 
         count = self.settings.n
         samples = self.opened.stream(prompt, self.settings, stops)
         quiet = self.as_json or self.sources
-        texts, held = HeldTexts(count), count > 1 or quiet or self.novelty
+        texts, held = GrowingTexts(count), count > 1 or quiet or self.novelty
         failure: KeyboardInterrupt | GptxError | None = None
 
         def written() -> Iterator[str]:
@@ -148,7 +148,7 @@ class Sample(shared.Writing, shared.ModelCommand):
                         shown += 1
                         yield DIVIDER + prompt + texts.text(shown)
                     if quiet and time.monotonic() > checked + REPEATED:
-                        console.require_reader()
+                        console.check_reader()
                         checked = time.monotonic()
             except (KeyboardInterrupt, OutOfMemory) as error:
                 failure = error
@@ -216,16 +216,16 @@ class Sample(shared.Writing, shared.ModelCommand):
         """Writes the sources of each sample."""
         blocks = [block for each in found for block in each.blocks()]
         if self.form(FORMS) == "html":
-            from gpt.view.html import card_of
+            from gpt.view.html import html_card
 
             head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>sources</title>'
-            self.write_text(f"{head}{card_of(blocks)}</html>\n")
+            self.write_text(f"{head}{html_card(blocks)}</html>\n")
         else:
             self.write_blocks(blocks)
 
     def _sample_targets(self) -> None:
         """Samples from a model with an encoder: writes a line for each target."""
-        shared.refuse(
+        shared.refuse_if(
             (self.novelty, "--novelty: not for a model with an encoder"),
             (self.sources, "--sources: not for a model with an encoder"),
             (bool(self.stop), "--stop: a target ends by itself; leave the option out"),
@@ -237,13 +237,13 @@ class Sample(shared.Writing, shared.ModelCommand):
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         texts = {name: value for name, value in given.items() if value is not None}
         if self.interactive:
-            shared.refuse((bool(texts), "-i: type the sources; leave the text out"))
-            from gpt.commands.interactive import AskTargets, talk
+            shared.refuse_if((bool(texts), "-i: type the sources; leave the text out"))
+            from gpt.commands.interactive import TargetSession, run_session
 
-            asking = AskTargets(model, settings, unknown=self.unknown, beam=self.beam)
-            talk(asking, self.opened.title)
+            asking = TargetSession(model, settings, unknown=self.unknown, beam=self.beam)
+            run_session(asking, self.opened.title)
             return
-        shared.refuse(
+        shared.refuse_if(
             (not texts, "no source: give one, or - to read one from each line of standard input"),
             (len(texts) > 1, f"{' and '.join(texts)}: give the text once"),
         )
@@ -251,7 +251,7 @@ class Sample(shared.Writing, shared.ModelCommand):
         failed = list[int]()
 
         def report(error: GptxError) -> None:
-            console.say_error(spelled(error))
+            console.say_error(error_with_flags(error))
             failed.append(error.exit_code)
 
         of_lines, number = isinstance(source, Path) or source == "-", 1
@@ -281,7 +281,7 @@ class Sample(shared.Writing, shared.ModelCommand):
         vocabulary, sources = model.vocabulary, typed
         if self.unknown == "skip":  # a note says what is left out of a line
             sources = [
-                shared.readable(model, source_of_columns(line), "skip", f"line {n}")
+                shared.readable_text(model, source_of_columns(line), "skip", f"line {n}")
                 for n, line in enumerate(typed, number)
             ]
         chosen = sources, settings, self.beam, number, "line", report, self.unknown

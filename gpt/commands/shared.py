@@ -20,8 +20,8 @@ import typer
 from gpt.commands import console
 from gpt.commands.options import Command
 from gpt.config import Unknown
-from gpt.config.fields import Range, spelled, with_flags
-from gpt.devices import Device, lists_gpu, usable
+from gpt.config.fields import Range, error_with_flags, with_flags
+from gpt.devices import Device, check_device, lists_gpu
 from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.words import printable
 
@@ -65,9 +65,9 @@ class Writing(Command):
         """
         from gpt.view.terminal.lines import Page
 
-        signs = self.ascii_only or not (self.output or console.speaks_utf8())
+        signs = self.ascii_only or not (self.output or console.stdout_is_utf8())
         width = None if self.output else console.width(sys.stdout)
-        coloured = console.colours(self.color) and not (self.output and self.color == "auto")
+        coloured = console.uses_colours(self.color) and not (self.output and self.color == "auto")
         return Page(width, signs, coloured=coloured, **drawing)
 
     def write_lines(self, lines: Iterable[Text]) -> None:
@@ -124,11 +124,11 @@ class CheckpointCommand(Command):
         """Opens the checkpoint of a step; prints notes on it. Raises CheckpointError,
         ConfigError.
         """
-        from gpt.interface.trained import find
+        from gpt.interface.trained import find_model
 
-        return self.announced(find(self.checkpoints, run, step), run)
+        return self.announce(find_model(self.checkpoints, run, step), run)
 
-    def announced(self, saved: TrainedGPT, run: str | None) -> TrainedGPT:
+    def announce(self, saved: TrainedGPT, run: str | None) -> TrainedGPT:
         """Prints notes on a checkpoint. run: the option that chose it."""
         from gpt.storage.runs import all_runs
 
@@ -157,7 +157,7 @@ class ModelCommand(CheckpointCommand):
         config, device, why = saved.stored.config, str(self.device), ""
         if config.encoder_layers:
             named = device not in ("auto", "cpu")
-            refuse((named, "--device: a model with an encoder is computed on the CPU"))
+            refuse_if((named, "--device: a model with an encoder is computed on the CPU"))
             why = "numpy computes models with an encoder"
         elif config.parameters() * characters < TORCH_PAYS:
             why = "numpy is done before torch would be imported; --device cuda uses the GPU"
@@ -170,7 +170,7 @@ class ModelCommand(CheckpointCommand):
         """The device that "auto" chooses for much work; prints a line if it is not the CPU."""
         from gpt.interface.trained import try_torch
 
-        device = usable("auto", try_torch)
+        device = check_device("auto", try_torch)
         if device != "cpu":
             console.say(f"device: {device} (--device cpu computes with numpy)")
         return device
@@ -201,8 +201,8 @@ class ModelCommand(CheckpointCommand):
         """
         if file is None:
             return model.default_text(data, note)
-        read = readable if model.has_encoder else known_text
-        return read(model, console.read_text(file), self.unknown), label_of(file)
+        read = readable_text if model.has_encoder else known_text
+        return read(model, console.read_text(file), self.unknown), text_label(file)
 
 
 class DrawingCommand(Writing, ModelCommand):
@@ -217,7 +217,7 @@ def note(line: str) -> None:
     console.say(with_flags(line))
 
 
-def own_file(name: str, mark: bytes, option: str) -> Path:
+def default_file(name: str, mark: bytes, option: str) -> Path:
     """The file that a command writes if -o does not name one.
 
     mark: what such a file has in its first 4 kB. Raises ConfigError if a file with this name exists
@@ -245,7 +245,7 @@ def output_option(help: str) -> Any:
     return typer.Option("-o", "--output", help=help, callback=file)
 
 
-def refuse(*rules: tuple[bool, str]) -> None:
+def refuse_if(*rules: tuple[bool, str]) -> None:
     """Raises ConfigError with the message of the first rule whose condition is true."""
     for holds, message in rules:
         if holds:
@@ -286,7 +286,7 @@ def known_text(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -
     return known_text(model.vocabulary, found, console.say, name).text
 
 
-def readable(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -> str:
+def readable_text(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -> str:
     """Does what `known_text` does, but unknown characters may stay, because a later error names
     their place.
     """
@@ -304,7 +304,7 @@ def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop")
     for stop in stops:
         if not stop:
             raise ConfigError(f"{name}: an empty text would stop before anything is written")
-        found.append(stop := readable(model, stop, "fold", name))
+        found.append(stop := readable_text(model, stop, "fold", name))
         if missing := model.vocabulary.unknown(stop):
             console.say(
                 f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"
@@ -322,18 +322,18 @@ def files_of(chosen: str, data: Path) -> list[str]:
 
 
 @contextmanager
-def reported(name: str, failed: list[int]) -> Iterator[None]:
+def report_errors(name: str, failed: list[int]) -> Iterator[None]:
     """A context that reports, by its name, a text that cannot be scored, so that the others still
     are.
     """
     try:
         yield
     except TextError as error:
-        problem, label = spelled(error), label_of(name)
+        problem, label = error_with_flags(error), text_label(name)
         console.say_error(problem if label in problem else f"{label}: {problem}")
         failed.append(error.exit_code)
 
 
-def label_of(name: str) -> str:
+def text_label(name: str) -> str:
     """The name of a text, "-" for standard input, as results and files show it."""
     return "standard input" if name == "-" else printable(name)

@@ -13,11 +13,11 @@ import typer
 
 from gpt.commands import console, shared
 from gpt.commands.options import Command, options_of
-from gpt.commands.progress import run_training, show_card, working
+from gpt.commands.progress import progress_bar, run_training, show_card
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import with_flags
 from gpt.config.train import BY_SHARE
-from gpt.devices import share_cores
+from gpt.devices import let_threads_sleep
 from gpt.errors import ConfigError, GptxError, OutOfMemory, StorageError
 from gpt.storage.config_file import RECORDED
 
@@ -51,7 +51,7 @@ class Train(Command):
     given: Annotated[dict[str, Any], options_of(ModelConfig, TrainConfig, defaults=presets.SHOWN)]
 
     def execute(self) -> None:
-        share_cores()
+        let_threads_sleep()
         from gpt.interface.preparing import Texts, begin_run, resume_run
         from gpt.training import ranks
 
@@ -62,18 +62,18 @@ class Train(Command):
         options = RunConfig(**self.settings, checkpoints=self.checkpoints)
         self._check(options, typed, in_file)
         with _one_report():
-            if ranks.size() > 1:
+            if ranks.world_size() > 1:
                 options = replace(options, device=ranks.join(options.device))  # type: ignore[arg-type]
-            interrupted = ranks.interrupted(self.checkpoints)
+            interrupted = ranks.interrupted_run(self.checkpoints)
             texts = Texts(self.corpus or (), sys.stdin.buffer)
             if interrupted or self.resume:
                 if "preset" not in typed:
                     options = replace(options, preset=None)
                 run = interrupted or self._named_run(options.run)
-                preparing = resume_run(run, options, self.given, texts, working)
+                preparing = resume_run(run, options, self.given, texts, progress_bar)
             else:
                 recorded = {name: in_file[name] for name in RECORDED if name in in_file}
-                asked = options, self.given, texts, working, recorded
+                asked = options, self.given, texts, progress_bar, recorded
                 preparing = begin_run(*asked, dry=self.dry_run)
             with preparing as start:
                 self._train(start, bool(interrupted or self.resume), ranks.is_first())
@@ -85,7 +85,7 @@ class Train(Command):
         from gpt.training import ranks
 
         stored = in_file.get("preset", options.preset)
-        shared.refuse(
+        shared.refuse_if(
             (
                 "init_from" in typed and self.resume,
                 "--init-from: a resumed run keeps its own weights; leave out --init-from or "
@@ -102,7 +102,7 @@ class Train(Command):
                 "--val-fraction: only with --split last, source or group:1",
             ),
             (
-                self.shard and ranks.size() == 1,
+                self.shard and ranks.world_size() == 1,
                 "--shard: needs several processes; start them with torchrun",
             ),
         )
@@ -135,9 +135,9 @@ class Train(Command):
         if not self.dry_run:
             run_training(start.trainer(shard=self.shard), self.as_json)
         elif self.as_json and first:
-            from gpt.training.card import record_of
+            from gpt.training.card import plan_record
 
-            console.write_json(record_of(plan))
+            console.write_json(plan_record(plan))
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def _one_report() -> Iterator[None]:
     try:
         yield
     except (OutOfMemory, StorageError) as error:
-        named = f"rank {ranks.rank()}: {error}" if ranks.size() > 1 else str(error)
+        named = f"rank {ranks.rank()}: {error}" if ranks.world_size() > 1 else str(error)
         raise type(error)(named) from None
     except GptxError as error:
         if ranks.is_first():

@@ -25,17 +25,17 @@ class Why(shared.DrawingCommand):
     checks: Annotated[bool, "Name every check of the numbers, with its error."] = False
 
     def execute(self) -> None:
-        from gpt.commands.progress import working
+        from gpt.commands.progress import progress_bar
         from gpt.view.records import to_record
         from gpt.view.terminal.blocks import lines_of
 
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         model = self.opened.prove()
         if given and self.asked.get("truncate"):  # unknown parts may be cut off
-            text = shared.readable(model, given, self.unknown)
+            text = shared.readable_text(model, given, self.unknown)
         else:
             text = self.text_for(model, given)
-        with working() as done:
+        with progress_bar() as done:
             found = model.why(text, unknown=self.unknown, done=done, **self.asked)
         if self.as_json:
             self.write_json(to_record(found.records(), {"text": text, **model.origin}))

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from gpt.errors import ConfigError, GptxError
-from gpt.words import shown
+from gpt.words import short_repr
 
 LARGEST = 1e100  # largest number allowed: the square of a larger one may overflow
 LARGEST_WHOLE = 2**63
@@ -67,7 +67,7 @@ def flag_of(field: str) -> str:
     return f"-{field}" if len(field) == 1 else f"--{field.replace('_', '-')}"
 
 
-def spelled(error: GptxError) -> str:
+def error_with_flags(error: GptxError) -> str:
     """The error's text for the command line: "--n-layer: …"; other options in it become
     flags, too.
     """
@@ -104,17 +104,19 @@ def check_fields(config: object) -> None:
             kind = get_args(kind)[0]
         if get_origin(kind) is Literal:
             choices = get_args(kind)
-            require(value in choices, name, f"{shown(value)} is not one of {', '.join(choices)}")
+            require(
+                value in choices, name, f"{short_repr(value)} is not one of {', '.join(choices)}"
+            )
         elif kind is int:
-            require(type(value) is int, name, f"{shown(value)} is not a whole number")
+            require(type(value) is int, name, f"{short_repr(value)} is not a whole number")
             check_size(name, value)
         elif kind is float:
-            require(type(value) in (int, float), name, f"{shown(value)} is not a number")
+            require(type(value) in (int, float), name, f"{short_repr(value)} is not a number")
             check_size(name, value)
         elif kind is bool:
-            require(type(value) is bool, name, f"{shown(value)} is not true or false")
+            require(type(value) is bool, name, f"{short_repr(value)} is not true or false")
         elif kind is str:
-            require(type(value) is str, name, f"{shown(value)} is not a text")
+            require(type(value) is str, name, f"{short_repr(value)} is not a text")
         elif kind is Path:
             require(isinstance(value, str | os.PathLike), name, f"{value!r} is not a path")
         if name in ranges:

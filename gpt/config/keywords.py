@@ -2,8 +2,8 @@
 editors.
 
 A function takes `**options: Unpack[SampleOptions]`. Type checkers and editors read that type in
-typed.pyi, which `make typed` writes from KEYWORDS; `takes` gives the function the same keywords at
-run time, with the defaults and help texts of the configurations.
+typed.pyi, which `make typed` writes from KEYWORDS; `takes_options` gives the function the same
+keywords at run time, with the defaults and help texts of the configurations.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _spelled(kind: Any) -> str:
     return _PATH if kind is Path else str(kind.__name__)
 
 
-def takes(
+def takes_options(
     defaults: Mapping[str, Any] | None = None,
 ) -> Callable[[Function], Function]:
     """Decorates a function whose last parameter is `**options: Unpack[NAME]`, NAME in KEYWORDS.
@@ -130,7 +130,7 @@ def takes(
     return decorate
 
 
-def typed() -> str:
+def typed_stub() -> str:
     """The text of typed.pyi: a TypedDict for each keyword type."""
     lines = [
         '"""The types of keywords of Python\'s functions. `make typed` writes this file from the',

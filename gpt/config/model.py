@@ -164,14 +164,14 @@ class ModelConfig:
         return 2 * self.ffn_hidden if self.activation in GATED else self.ffn_hidden
 
     @property
-    def widest(self) -> int:
+    def widest_layer(self) -> int:
         """The largest number of values that a layer computes for one character: logits, ffn_up, or
         qkv.
         """
         return max(self.vocab_size, self.ffn_up, 3 * self.n_embd)
 
     @property
-    def drops(self) -> bool:
+    def uses_dropout(self) -> bool:
         """Whether training draws random numbers beyond those of the batch."""
         return max(self.dropout, self.attention_dropout) > 0
 

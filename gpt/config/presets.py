@@ -145,7 +145,7 @@ def preset(name: str, device: str, pairs: bool = False) -> dict[str, Any]:
     return values | PAIRS[name]
 
 
-def changed(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def override(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """A preset's values, updated by the given ones; only rotary positions keep previous_heads."""
     combined = {**values, **given}
     if combined.get("position", "rotary") != "rotary" and "previous_heads" not in given:

@@ -14,17 +14,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.train import Horizon
+from gpt.config.train import StepPlan
 
 RECORDS = 500  # most records of the training between two evaluations, see is_recorded
 AGAIN = 0.5  # a later cycle raises the rate to this share of `learning_rate`
 
 
-def cycle_of(config: TrainConfig, step: int) -> tuple[Horizon, ...]:
+def cycle_of(config: TrainConfig, step: int) -> tuple[StepPlan, ...]:
     """The plans of the cycle that contains step number `step` (the first step has number 1). A run
     has one cycle, and another one each time that `resume` with `minutes` gives it more time.
     """
-    plans = config.horizons
+    plans = config.step_plans
     begins = [n for n, each in enumerate(plans) if each.cycle]
     first = max((n for n in begins if plans[n].start < step), default=0)
     return plans[first : min((n for n in begins if n > first), default=None)]
@@ -40,7 +40,7 @@ def progress(config: TrainConfig, step: int, since: int = 0) -> float:
     return _progress(cycle_of(config, step), step, since)
 
 
-def _progress(plans: Sequence[Horizon], step: int, since: int = 0) -> float:
+def _progress(plans: Sequence[StepPlan], step: int, since: int = 0) -> float:
     """`progress` in the cycle with these plans."""
     done, at, steps = 0.0, plans[0].start + since, plans[0].steps
     for plan in plans[1:]:
@@ -84,7 +84,7 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     return peak + done * (config.min_lr - peak)
 
 
-def replanned(
+def replan_steps(
     config: TrainConfig, step: int, steps: int, evaluations: int = 0, cycle: bool = False
 ) -> TrainConfig:
     """The options with `steps` as the new end, planned after `step` steps; earlier plans are
@@ -93,11 +93,11 @@ def replanned(
     evaluations: how many follow from there on; 0: as planned before. cycle: whether a new cycle
     begins there.
     """
-    plans = [plan for plan in config.horizons if plan.start <= step]
+    plans = [plan for plan in config.step_plans if plan.start <= step]
     if plans[-1].start == step:
         last = plans.pop()
         evaluations, cycle = evaluations or last.evaluations, cycle or last.cycle
-    plans.append(Horizon(step, steps, evaluations, cycle and step > 0))
+    plans.append(StepPlan(step, steps, evaluations, cycle and step > 0))
     texts = (
         f"{plan.start}{'+' * plan.cycle}:{plan.steps}"
         + f":{plan.evaluations}" * (plan.evaluations > 0)
@@ -145,7 +145,7 @@ def _evaluations(config: TrainConfig, step: int) -> tuple[int, int]:
     return next((plan for plan in known if plan[0] < step), first)
 
 
-def _passed(plans: Sequence[Horizon], step: int, since: int, count: int) -> int:
+def _passed(plans: Sequence[StepPlan], step: int, since: int, count: int) -> int:
     """How many of `count` evaluations, spread evenly from step `since` on, are done."""
     begun = _progress(plans, since)
     share = (_progress(plans, step) - begun) / (1 - begun)
@@ -212,7 +212,7 @@ class Budget:
         """The run's time at which its last cycle ends."""
         return self.since + self.seconds
 
-    def stepped(self, seconds: float, left: int) -> Budget:
+    def after_step(self, seconds: float, left: int) -> Budget:
         """Returns the budget after one more step, with `left` steps to do. When a check of the plan
         is due, it updates the speed and sets `steps` to 0. A check is due when steps have taken
         LOOK of the time, or half of the steps that were left at the last check are done; so a run
@@ -265,7 +265,7 @@ class Budget:
         most = 1 + int(max(0.0, PAUSES * left / max(self.evaluating + self.saving, 1e-9)))
         if not config.eval_interval and evaluations_left(config, step) > most:
             if step:
-                config = replanned(config, step, config.steps, most)
+                config = replan_steps(config, step, config.steps, most)
             else:
                 config = replace(config, evaluations=most)
         remaining = self.remaining(config, step)
@@ -281,4 +281,4 @@ class Budget:
             steps = min(steps, config.steps)
         elif self.most_steps:
             steps = max(config.steps, min(steps, self.most_steps))
-        return config if steps == config.steps else replanned(config, step, steps)
+        return config if steps == config.steps else replan_steps(config, step, steps)

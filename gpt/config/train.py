@@ -112,7 +112,7 @@ class RunConfig:
             object.__setattr__(self, name, Path(getattr(self, name)))
 
 
-class Horizon(NamedTuple):
+class StepPlan(NamedTuple):
     """From step `start` on, the plan was to do `steps` in all, with this many evaluations after
     `start` (0: as planned before). cycle: a new schedule of the learning rate begins at `start`.
     """
@@ -213,7 +213,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        ends = self.horizons[-1][1] == self.steps
+        ends = self.step_plans[-1][1] == self.steps
         require(ends, "step_plan", f"its last number is not `steps={self.steps}`")
         falls = self.min_lr <= self.learning_rate
         require(falls, "min_lr", f"{self.min_lr} is above `learning_rate={self.learning_rate}`")
@@ -229,7 +229,7 @@ class TrainConfig:
         frozen_names(self.freeze)
 
     @property
-    def between(self) -> str:
+    def text_separator(self) -> str:
         """The separator between two texts, its escapes resolved."""
         return unescaped(self.separator, "separator")
 
@@ -251,9 +251,9 @@ class TrainConfig:
         return None if self.split in BY_SHARE or self.every else self.split
 
     @property
-    def horizons(self) -> tuple[Horizon, ...]:
+    def step_plans(self) -> tuple[StepPlan, ...]:
         """The plans of the number of steps, one after the other."""
-        return parse_step_plan(self.step_plan) or (Horizon(0, self.steps),)
+        return parse_step_plan(self.step_plan) or (StepPlan(0, self.steps),)
 
 
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.|$)", re.DOTALL)
@@ -279,7 +279,7 @@ def unescaped(text: str, option: str) -> str:
 
 
 @cache  # every step calls it, for the learning rate
-def parse_step_plan(text: str) -> tuple[Horizon, ...]:
+def parse_step_plan(text: str) -> tuple[StepPlan, ...]:
     """ "0:900 120:800:3 800+:1600" -> the horizons (0, 900, 0), (120, 800, 3) and (800, 1600, 0),
     which begins a cycle. Raises ConfigError.
     """
@@ -287,7 +287,7 @@ def parse_step_plan(text: str) -> tuple[Horizon, ...]:
     pattern = rf"{number}(\+?):{number}(?::{number})?"
     parts = [re.fullmatch(pattern, word) for word in text.split()]
     plan = tuple(
-        Horizon(int(it[1]), int(it[3]), int(it[4] or 0), it[2] == "+") for it in parts if it
+        StepPlan(int(it[1]), int(it[3]), int(it[4] or 0), it[2] == "+") for it in parts if it
     )
     starts = [each.start for each in plan]
     good = len(plan) == len(parts) and (starts == sorted(set(starts))) and starts[:1] in ([], [0])

@@ -13,8 +13,8 @@ from gpt.corpus import cache
 from gpt.vocabulary import Ids
 
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
-LISTED = 2**20  # the longest order of an epoch that is kept as a list; longer epochs are `shuffled`
-ROUNDS = 4  # rounds of the network in `shuffled`
+LISTED = 2**20  # the longest order of an epoch that is kept as a list; longer ones use `permute`
+ROUNDS = 4  # rounds of the network in `permute`
 
 
 def batch(
@@ -32,13 +32,13 @@ def batch(
     A pure function of (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so
     any step's batch can be computed without the batches before it.
     """
-    starts = starts_of(len(ids), seed, step, batch_size, block_size, order)[part]
+    starts = batch_starts(len(ids), seed, step, batch_size, block_size, order)[part]
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
-    cache.forget(ids)
+    cache.release_pages(ids)
     return rows[:, :-1], rows[:, 1:]
 
 
-def starts_of(
+def batch_starts(
     length: int,
     seed: int,
     step: int,
@@ -66,7 +66,7 @@ def starts_of(
             places = shuffle[numbers[now] % count]
         else:
             first, *keys = philox(seed, epoch, EPOCH).random_raw(1 + ROUNDS).tolist()
-            first, places = first % block_size, shuffled(numbers[now] % count, count, keys)
+            first, places = first % block_size, permute(numbers[now] % count, count, keys)
         starts[now] = first + places * block_size
     return starts
 
@@ -81,7 +81,7 @@ def _epoch(
     return int(generator.integers(spare)), generator.permutation(count)
 
 
-def shuffled(
+def permute(
     numbers: npt.NDArray[np.int64], count: int, keys: Sequence[int]
 ) -> npt.NDArray[np.int64]:
     """Applies a permutation of 0 … count − 1 to these numbers without listing it.

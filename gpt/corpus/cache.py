@@ -24,7 +24,7 @@ from blake3 import blake3
 from gpt.config import Side
 from gpt.errors import CheckpointError
 from gpt.storage import files
-from gpt.storage.json_values import is_sealed, parsed, read_json_object, sealed
+from gpt.storage.json_values import add_checksum, has_valid_checksum, parse_value, read_json_object
 from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Ids, Symbols, Vocabulary
 
@@ -75,39 +75,39 @@ def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
 def write_record(path: Path, record: Record) -> None:
     """Writes the record of the ids at `path`. Raises OSError."""
     body = json.dumps(asdict(record), ensure_ascii=False, indent=1).encode()
-    files.replace(path.with_suffix(".json"), sealed(body))
+    files.replace(path.with_suffix(".json"), add_checksum(body))
 
 
-def read(path: Path) -> tuple[Ids, Record] | None:
+def read_encoding(path: Path) -> tuple[Ids, Record] | None:
     """The memory-mapped ids at `path` and their record; None if either is missing or damaged."""
     source = path.with_suffix(".json")
     with suppress(CheckpointError, OSError, ValueError, TypeError):
         data = files.read(source, LARGEST_RECORD)
-        if not is_sealed(data) or data.count(b",") > MOST_VALUES:
+        if not has_valid_checksum(data) or data.count(b",") > MOST_VALUES:
             return None
         values = read_json_object(data, source)
         del values["digest"]
-        record: Record = parsed(Record, values, "record")
+        record: Record = parse_value(Record, values, "record")
         files.check_plain(path)
         ids = np.memmap(path, dtype=record.vocabulary.dtype, mode="r")
         record.check(ids)
         largest = ids.max()
-        forget(ids)
+        release_pages(ids)
         if _checksums(path, record.parts) == record.parts and largest < len(record.characters):
             return ids, record
     return None
 
 
-def of_digest(data: Path, digest: str) -> Iterator[tuple[Ids, Record]]:
+def find_encodings(data: Path, digest: str) -> Iterator[tuple[Ids, Record]]:
     """Every encoding in `data` of the text with this digest."""
     if DIGEST.fullmatch(digest):
         for path in sorted(data.glob(f"{digest[:16]}-*.ids")):
-            found = read(path)
+            found = read_encoding(path)
             if found and found[1].identity.digest == digest:
                 yield found
 
 
-def forget(ids: Ids) -> None:
+def release_pages(ids: Ids) -> None:
     """Frees the pages of a memory-mapped file until they are read again, unless they are few.
     Otherwise they count as memory of this process until the system needs them.
     """

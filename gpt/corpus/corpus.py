@@ -25,18 +25,18 @@ from gpt.config import TrainConfig
 from gpt.corpus import cache
 from gpt.corpus.encodings import NotUtf8Error, note_on_lines
 from gpt.corpus.sources import Source, discard_spooled, find_sources
-from gpt.corpus.split import SHORTEST_IN_CONTEXTS, Division, divide, options_to_read
-from gpt.corpus.symbols import Codes
-from gpt.corpus.tables import as_pairs
+from gpt.corpus.split import SHORTEST_IN_CONTEXTS, SplitOrder, choose_split, options_to_read
+from gpt.corpus.symbols import SymbolCodes
+from gpt.corpus.tables import table_as_pairs
 from gpt.corpus.text import (
-    Measured,
     Piece,
     Progress,
-    changed,
-    measured,
+    TextMeasures,
+    changed_error,
+    measure_text,
     no_progress,
-    pieces_of,
-    read,
+    read_pieces,
+    text_pieces,
 )
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
@@ -110,12 +110,12 @@ def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
     counts = np.zeros(vocab_size, dtype=np.int64)
     for first in range(0, len(ids), COUNTED_AT_ONCE):
         counts += np.bincount(ids[first : first + COUNTED_AT_ONCE], minlength=vocab_size)
-        cache.forget(ids)
+        cache.release_pages(ids)
     return counts
 
 
 @dataclass(frozen=True)
-class Numbering:
+class CharacterIds:
     """A vocabulary, and the characters that REPLACEMENT stands for.
 
     table: code -> id, of the vocabulary's dtype. folded: replaced character -> its count.
@@ -131,8 +131,8 @@ def build_vocabulary(
     known: Vocabulary | None = None,
     min_count: int = 0,
     grows: bool = False,
-    codes: Codes | None = None,
-) -> Numbering:
+    codes: SymbolCodes | None = None,
+) -> CharacterIds:
     """The sorted characters of the text; REPLACEMENT stands for those that occur less than
     `min_count` times.
 
@@ -179,17 +179,17 @@ def build_vocabulary(
         vocabulary = Vocabulary(sorted_symbols(shown, spaced), spaced)
     table = np.zeros(int(points[-1]) + 1, vocabulary.dtype)
     table[points] = [vocabulary.id_of(each) for each in shown]
-    return Numbering(vocabulary, table, folded)
+    return CharacterIds(vocabulary, table, folded)
 
 
 def write_ids(
     pieces: Sequence[Piece],
     digest: str,
     table: Ids,
-    division: Division,
+    division: SplitOrder,
     path: Path,
     progress: Progress,
-    codes: Codes | None = None,
+    codes: SymbolCodes | None = None,
 ) -> tuple[tuple[int, str], ...]:
     """Writes all ids of the text with this digest into a file, or leaves no file; the training
     split comes first.
@@ -200,8 +200,8 @@ def write_ids(
     hashed, at, borders = blake3(), 0, division.borders
     begins, sizes = (0, (division.boundary or 0) * table.itemsize), [0, 0]
     checksums = blake3(), blake3()
-    with files.replacing(path) as write:
-        for _, data, points in read(pieces, progress, codes=codes):
+    with files.replace_in_pieces(path) as write:
+        for _, data, points in read_pieces(pieces, progress, codes=codes):
             hashed.update(data)
             # Only a changed text has characters outside the table; `clip` is faster than a check.
             ids = np.take(table, points, mode="clip")
@@ -215,12 +215,12 @@ def write_ids(
                     checksums[part].update(encoded)
                     sizes[part] += len(encoded)
         if digest != hashed.hexdigest():
-            raise changed(pieces)
+            raise changed_error(pieces)
     found = zip(sizes, checksums, strict=True)
     return tuple((size, checksum.hexdigest()) for size, checksum in found if size)
 
 
-def encode(
+def encode_corpus(
     sources: Sequence[Source],
     data: Path,
     known: Vocabulary | None = None,
@@ -240,18 +240,18 @@ def encode(
     Raises TextError (unreadable, empty, no text, in an unknown encoding) and StorageError.
     """
     config, every = config or TrainConfig(), [*sources, *validation]
-    codes = Codes(config.spaced) if config.spaced else None
+    codes = SymbolCodes(config.spaced) if config.spaced else None
     names = tuple(source.name for source in sources)
     notes: list[str] = []
 
-    def measure(checks_utf8: bool) -> tuple[Sequence[Piece], Measured]:
+    def measure(checks_utf8: bool) -> tuple[Sequence[Piece], TextMeasures]:
         notes.clear()
-        pieces = pieces_of(every, config.between, notes, checks_utf8)
+        pieces = text_pieces(every, config.text_separator, notes, checks_utf8)
         if not pieces:
             piped = "; pipe the text to standard input" * ("-" in names)
             raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
         parts = pieces, len(every), len(sources), lambda it: progress(it / 2), codes
-        found = measured(*parts)
+        found = measure_text(*parts)
         if not found.starts[-1]:  # the text has only spaces between symbols, and no symbol
             raise TextError(f"corpus is empty: {', '.join(names)}")
         return pieces, found
@@ -264,7 +264,7 @@ def encode(
         of = [every[number].name for number, count in text.returns.items() if count]
         notes.append(note_on_lines(text.returns.total(), of))
     made = build_vocabulary(text.counts, known, config.min_count, grows, codes)
-    division = divide(text.starts, len(sources), config.every)
+    division = choose_split(text.starts, len(sources), config.every)
     identity = CorpusId(
         text.digest,
         text.starts[-1],
@@ -277,14 +277,14 @@ def encode(
     vocabulary = made.vocabulary
     record = cache.Record(identity, vocabulary.characters, division.block, vocabulary.spaced)
     path = cache.ids_path(data, identity, vocabulary)
-    there, stored = os.path.lexists(path), cache.read(path)
+    there, stored = os.path.lexists(path), cache.read_encoding(path)
     damaged = there and stored is None
     if stored is None or replace(stored[1], parts=()) != record:
-        with files.storage_errors(f"write {data}"), files.writing(data):
+        with files.storage_errors(f"write {data}"), files.writing_folder(data):
             done: Progress = lambda it: progress(0.5 + it / 2)  # noqa: E731
             parts = write_ids(pieces, text.digest, made.table, division, path, done, codes)
             cache.write_record(path, replace(record, parts=parts))
-        stored = cache.read(path)
+        stored = cache.read_encoding(path)
         if stored is None:
             raise StorageError(f"{path} is not what was written; check the disk")
     progress(1.0)
@@ -295,11 +295,11 @@ def encode(
     return replace(_corpus(*stored, names), vocabulary=vocabulary, notes=tuple(notes))
 
 
-def reopen(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
+def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
     """The text of an earlier run, encoded with its vocabulary; None if `data` does not have all of
     it any more.
     """
-    found = cache.read(cache.ids_path(data, identity, vocabulary))
+    found = cache.read_encoding(cache.ids_path(data, identity, vocabulary))
     if found is None:
         return None
     corpus = _corpus(*found, identity.sources)
@@ -325,9 +325,9 @@ def read_corpus(
     pairs: bool = False,
     grows: bool = False,
 ) -> Corpus:
-    """Finds and encodes the texts, and the validation text if `config` names one; see `encode`.
+    """Finds and encodes the texts and, if `config` names one, the validation text.
 
-    pairs: the text is for `pairs_of`; a table of inflection becomes pairs. Raises TextError,
+    pairs: the text is for `find_pairs`; a table of inflection becomes pairs. Raises TextError,
     StorageError.
     """
     config = config or TrainConfig()
@@ -346,9 +346,9 @@ def read_corpus(
                 raise TextError(f"`split` takes {kinds}; {error}") from None
         texts = [*sources, *validation]
         if pairs:
-            made = texts = [as_pairs(source, split, data, notes) for source in texts]
+            made = texts = [table_as_pairs(source, split, data, notes) for source in texts]
         train, val = texts[: len(sources)], texts[len(sources) :]
-        corpus = encode(train, data, known, config, val, progress, grows)
+        corpus = encode_corpus(train, data, known, config, val, progress, grows)
         of_folders = (source.note for source in [*sources, *validation] if source.note)
         of_lines = () if pairs else _line_notes(corpus)
         notes += [*corpus.notes, *of_folders, *_twice(sources, validation), *of_lines]
@@ -409,7 +409,7 @@ def find_corpus(
     """
     identity, known, config = manifest.corpus, manifest.vocabulary, manifest.train
     if not names:
-        corpus = reopen(identity, data, known)
+        corpus = reopen_corpus(identity, data, known)
         if corpus is not None:
             return corpus
         if "-" in identity.sources:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gpt.errors import TextError
-from gpt.words import some
+from gpt.words import first_few
 
 UTF_8, WINDOWS = "utf-8", "cp1252"
 #: Codec -> its name for the user.
@@ -125,7 +125,7 @@ def _file(name: str) -> str:
     return "FILE" if name == "-" else shlex.quote(name)
 
 
-def codec_of_head(head: bytes, name: str) -> tuple[str, int]:
+def detect_codec(head: bytes, name: str) -> tuple[str, int]:
     """The codec that a text's first bytes show, and the bytes of its byte order mark. A text that
     is not UTF-16 counts as UTF-8 here.
 
@@ -150,18 +150,18 @@ def codec_of_head(head: bytes, name: str) -> tuple[str, int]:
     raise TextError(f"{name} looks like binary data, not text")
 
 
-def require_begin(part: bytes, name: str) -> None:
+def check_start(part: bytes, name: str) -> None:
     """Raises TextError if the start of a text shows that it is not a text, or has an unknown
     encoding.
     """
     require_text(part, name)
-    codec, _ = codec_of_head(part[:HEAD], name)
+    codec, _ = detect_codec(part[:HEAD], name)
     try:
         decode(part, codec, False)
     except UnicodeDecodeError as error:
         if codec != UTF_8:
-            raise not_decoded(name, error.start, codec) from None
-        require_windows(sample_of([part]), name, error.start)
+            raise decoding_error(name, error.start, codec) from None
+        require_windows(sample_lines([part]), name, error.start)
 
 
 def _is_plain(data: bytes, codec: str) -> bool:
@@ -172,7 +172,7 @@ def _is_plain(data: bytes, codec: str) -> bool:
         return False
 
 
-def sample_of(chunks: Iterable[bytes]) -> bytes:
+def sample_lines(chunks: Iterable[bytes]) -> bytes:
     """The first lines with bytes outside ASCII, about SAMPLE bytes."""
     found, size = list[bytes](), 0
     for chunk in chunks:
@@ -189,7 +189,7 @@ def require_windows(sample: bytes, name: str, byte: int) -> None:
     """Raises TextError, with a command that converts the text, unless there is good evidence that a
     text that is not UTF-8 is Windows-1252.
 
-    sample: see `sample_of`. byte: the position at which the text is not UTF-8. Evidence:
+    sample: see `sample_lines`. byte: the position at which the text is not UTF-8. Evidence:
     charset-normalizer finds no much cleaner reading, and the letters belong to one western
     language. A text whose other characters are UTF-8 is damaged.
     """
@@ -198,7 +198,7 @@ def require_windows(sample: bytes, name: str, byte: int) -> None:
     readable = sample.decode("utf-8", "replace")
     wrong = readable.count("\ufffd")
     if sum(each > "\x7f" for each in readable) - wrong > wrong:
-        raise not_utf8(name, byte, "its other characters are UTF-8, so it is damaged there")
+        raise not_utf8_error(name, byte, "its other characters are UTF-8, so it is damaged there")
     guesses = from_bytes(sample)
     best, western = guesses.best(), _is_western(sample)
     if best is not None and western and wrong >= LEAST:
@@ -207,7 +207,7 @@ def require_windows(sample: bytes, name: str, byte: int) -> None:
             return
     # CP1252 has all letters of Latin 1, and quotes and dashes where Latin 1 has controls.
     likely = WINDOWS if western or best is None else best.encoding
-    raise not_utf8(name, byte, codec="utf_16_le" if b"\0" in sample else likely)
+    raise not_utf8_error(name, byte, codec="utf_16_le" if b"\0" in sample else likely)
 
 
 def _is_western(sample: bytes) -> bool:
@@ -225,7 +225,7 @@ class NotUtf8Error(TextError):
     """The text is not UTF-8."""
 
 
-def not_utf8(name: str, byte: int, why: str = "", codec: str = WINDOWS) -> NotUtf8Error:
+def not_utf8_error(name: str, byte: int, why: str = "", codec: str = WINDOWS) -> NotUtf8Error:
     """The error for a text that is not UTF-8, with a command that converts it from the codec. why:
     a reason that replaces the command.
     """
@@ -236,10 +236,10 @@ def not_utf8(name: str, byte: int, why: str = "", codec: str = WINDOWS) -> NotUt
     return NotUtf8Error(f"{name}: invalid UTF-8 at byte {byte}; {why or command}")
 
 
-def not_decoded(name: str, byte: int, codec: str) -> TextError:
+def decoding_error(name: str, byte: int, codec: str) -> TextError:
     """The error for a text that its codec cannot decode."""
     if codec == UTF_8:
-        return not_utf8(name, byte)
+        return not_utf8_error(name, byte)
     return TextError(f"{name} is read as {NAMES[codec]}, but has no character at byte {byte}")
 
 
@@ -257,11 +257,11 @@ def excerpt(text: str) -> str:
 def note_on_codec(encoding: str, read: Mapping[str, str]) -> str:
     """A note for the user on texts in one of NAMES. read: a text's name -> an excerpt."""
     names, (line, *_) = [*read], read.values()
-    these = some(names, MOST_NAMED, ", ")
+    these = first_few(names, MOST_NAMED, ", ")
     return f"{these}: read as {encoding}, for example: {line}"
 
 
 def note_on_lines(returns: int, names: Sequence[str]) -> str:
     """A note for the user on carriage returns in texts."""
-    these = some(names, MOST_NAMED, ", ")
+    these = first_few(names, MOST_NAMED, ", ")
     return f"{these}: {returns:,} line ends CR LF or CR are read as LF"

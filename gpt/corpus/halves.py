@@ -11,7 +11,7 @@ import numpy as np
 from gpt.config import TrainConfig
 from gpt.corpus.batches import batch
 from gpt.corpus.corpus import Corpus, find_corpus
-from gpt.corpus.pair_batches import Batch, PairLines, batch_lines, padded, split_pairs
+from gpt.corpus.pair_batches import Batch, PairLines, batch_lines, pad_pairs, split_pairs
 from gpt.errors import TextError
 from gpt.storage.manifest import Manifest
 from gpt.vocabulary import Ids
@@ -21,7 +21,7 @@ Half: TypeAlias = "Ids | PairLines"
 EXCERPT_LENGTH = 1000  # characters of the validation split that the model file contains
 
 
-def halves(
+def split_corpus(
     corpus: Corpus, config: TrainConfig, pairs: bool, block_size: int = 0
 ) -> tuple[Half, Half]:
     """The halves to train and to validate on. pairs: the model has an encoder. Raises TextError,
@@ -54,7 +54,7 @@ def halves_of_run(
             raise TextError(f"{name} was imported without its text (gptx import … --corpus FILE)")
         advice, pairs = restore, manifest.model.encoder_layers > 0
         corpus = find_corpus(manifest, (), data, sys.stdin.buffer, pairs=pairs)
-        return halves(corpus, manifest.train, pairs, manifest.model.block_size)
+        return split_corpus(corpus, manifest.train, pairs, manifest.model.block_size)
     except TextError as error:
         if not purpose:
             raise
@@ -68,38 +68,38 @@ def splits_of_run(
     text.
     """
     train, val = halves_of_run(name, manifest, data, *advice, **more)
-    return all_of(train), all_of(val)
+    return all_ids(train), all_ids(val)
 
 
-def batch_of(half: Half, config: TrainConfig, step: int, block_size: int) -> Ids | Batch:
+def training_batch(half: Half, config: TrainConfig, step: int, block_size: int) -> Ids | Batch:
     """What a training reads after `step` steps: (B, T + 1) ids, inputs and the last target; or
     padded pairs.
     """
     if isinstance(half, PairLines):
-        return padded(half.pairs, batch_lines(half, config.seed, step, config.batch_size))
+        return pad_pairs(half.pairs, batch_lines(half, config.seed, step, config.batch_size))
     order = config.seed, step, config.batch_size, block_size, config.window_order
     inputs, targets = batch(half, *order)
     return np.concatenate((inputs, targets[:, -1:]), axis=1)
 
 
-def size_of(half: Half) -> int:
+def training_characters(half: Half) -> int:
     """Characters to train on; for pairs, the characters of their targets."""
     return half.characters if isinstance(half, PairLines) else len(half)
 
 
-def predicted_in(half: Half) -> int:
+def predicted_characters(half: Half) -> int:
     """Characters that an evaluation can predict; for pairs, the characters of their targets."""
     return half.characters if isinstance(half, PairLines) else len(half) - 1
 
 
-def counted_in(half: Half) -> Ids:
+def counted_ids(half: Half) -> Ids:
     """The ids whose n-grams the baseline counts; for pairs, those of their targets, without
     sources.
     """
     return half.targets() if isinstance(half, PairLines) else half
 
 
-def scored_in(half: Half) -> Ids:
+def scored_ids(half: Half) -> Ids:
     """The ids that the baseline predicts; the first one is context only."""
     if not isinstance(half, PairLines):
         return half
@@ -107,12 +107,12 @@ def scored_in(half: Half) -> Ids:
     return np.concatenate((np.full(1, half.pairs.last, targets.dtype), targets))
 
 
-def all_of(half: Half) -> Ids:
+def all_ids(half: Half) -> Ids:
     """All ids; for pairs, those of both sides."""
     return half.text() if isinstance(half, PairLines) else half
 
 
-def excerpt_of(half: Half) -> Ids:
+def excerpt_ids(half: Half) -> Ids:
     """The first EXCERPT_LENGTH ids; for pairs, those of the first lines that fit, at least one."""
     if not isinstance(half, PairLines):
         return half[:EXCERPT_LENGTH]

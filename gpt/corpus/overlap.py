@@ -16,8 +16,8 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.corpus import cache
-from gpt.corpus.corpus import reopen
-from gpt.corpus.halves import all_of, halves
+from gpt.corpus.corpus import reopen_corpus
+from gpt.corpus.halves import all_ids, split_corpus
 from gpt.storage.manifest import Manifest, TrainedText
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -46,14 +46,14 @@ def learned_texts(manifest: Manifest, data: Path) -> Learned:
     """
     learned = []
     for each in manifest.parent.texts if manifest.parent else ():
-        for ids, record in cache.of_digest(data, each.digest):
+        for ids, record in cache.find_encodings(data, each.digest):
             shared = int(len(ids) * (1 - each.val_fraction))
             learned.append((record.vocabulary, ids[: record.identity.boundary or shared]))
     vocabulary = manifest.vocabulary
-    corpus = reopen(manifest.corpus, data, vocabulary)
+    corpus = reopen_corpus(manifest.corpus, data, vocabulary)
     if corpus is not None:
         pairs = manifest.model.encoder_layers > 0
-        learned.append((vocabulary, all_of(halves(corpus, manifest.train, pairs)[0])))
+        learned.append((vocabulary, all_ids(split_corpus(corpus, manifest.train, pairs)[0])))
     return learned
 
 
@@ -63,10 +63,12 @@ def share_learned(text: str, learned: Learned) -> float:
     """
     if len(text) < SHORTEST:
         return 0.0
-    return max((share_of(known.encode(text, "skip"), ids) for known, ids in learned), default=0.0)
+    return max(
+        (copied_share(known.encode(text, "skip"), ids) for known, ids in learned), default=0.0
+    )
 
 
-def share_of(text: Ids, other: Ids) -> float:
+def copied_share(text: Ids, other: Ids) -> float:
     """The share of a text's characters that lie in passages of SHORTEST or more which the other
     text has, too.
 
@@ -92,7 +94,7 @@ def share_of(text: Ids, other: Ids) -> float:
         blocks.append(of_part[likely])
         places.append(first + likely * BLOCK)
         found += len(likely)
-        cache.forget(other)
+        cache.release_pages(other)
     order = np.concatenate(blocks).argsort(kind="stable")
     block, place = np.concatenate(blocks)[order], np.concatenate(places)[order]
     lower, upper = (np.searchsorted(block, hashes, side) for side in ("left", "right"))

@@ -17,7 +17,7 @@ from gpt.config import TrainConfig
 from gpt.corpus import cache
 from gpt.corpus.batches import EPOCH, philox
 from gpt.corpus.corpus import Corpus
-from gpt.corpus.pairs import Integers, Pairs, check_window, pairs_of, positions_of
+from gpt.corpus.pairs import Integers, Pairs, check_window, find_pairs, positions_of
 from gpt.corpus.tables import SAMPLED, are_features
 from gpt.errors import TextError
 from gpt.vocabulary import SPACE, Ids
@@ -40,7 +40,7 @@ def split_pairs(
     Raises TextError for a line that is no pair, an empty split and, with a block_size, a line that
     is longer.
     """
-    pairs = pairs_of(corpus)
+    pairs = find_pairs(corpus)
     if block_size:
         check_window(pairs, block_size)
     count, remedy = len(pairs), "use another `split`, or more lines"
@@ -125,7 +125,7 @@ def _hashes(starts: Integers, lengths: Integers, corpus: Corpus) -> Hashes:
         places = np.arange(ends[-1]) - np.repeat(begins, lengths[part])  # within a text
         ids = corpus.ids[np.repeat(starts[part], lengths[part]) + places]
         hashes[part] = np.add.reduceat(values[ids] * powers[places], begins)
-        cache.forget(corpus.ids)
+        cache.release_pages(corpus.ids)
     return _mixed(hashes)
 
 
@@ -204,14 +204,14 @@ def _joined(ids: Ids, starts: Integers, lengths: Integers) -> Ids:
     return joined
 
 
-def padded(pairs: Pairs, lines: Integers) -> Batch:
+def pad_pairs(pairs: Pairs, lines: Integers) -> Batch:
     """The (B,) lines as a batch. S: the longest source; T: the longest target and its NEWLINE."""
     sources, seen = _rows(pairs.ids, pairs.starts[lines], pairs.source_lengths[lines], pairs.last)
     inputs, read = _rows(pairs.ids, pairs.tabs[lines], pairs.target_lengths[lines], pairs.last)
     targets = np.full_like(inputs, pairs.last)  # (B, T)
     targets[:, :-1] = inputs[:, 1:]  # after each target comes padding, which is NEWLINE
     targets[~read] = IGNORED
-    cache.forget(pairs.ids)
+    cache.release_pages(pairs.ids)
     return Batch(sources, seen, inputs, targets)
 
 

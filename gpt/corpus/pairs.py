@@ -70,7 +70,7 @@ class Pairs:
         return _place(self.ids, int(self.starts[line]), self.last, self.identity)
 
 
-def pairs_of(corpus: Corpus) -> Pairs:
+def find_pairs(corpus: Corpus) -> Pairs:
     """The pairs of a text that was read with `read_corpus(pairs=True)`.
 
     Lines end with LF or CR LF; blank lines are ignored. Raises TextError with the first line that
@@ -121,7 +121,7 @@ def learn_sides(corpus: Corpus, known: Vocabulary | None = None) -> Corpus:
         for side, of_side in enumerate((of_sources, ~of_sources)):
             stands[side, ids[of_side]] = True
         mark = ids[(ids == tab) | (ids == newline)][-1:]
-        cache.forget(corpus.ids)
+        cache.release_pages(corpus.ids)
     lacking = (known.unread, known.unwritten) if known else ((), ())
     found = []
     for side in (0, 1):
@@ -155,7 +155,7 @@ def positions_of(ids: Ids, wanted: int) -> Integers:
     found = [np.empty(0, np.int64)]
     for first in range(0, len(ids) * (wanted >= 0), SEARCHED_AT_ONCE):
         found.append(first + np.flatnonzero(ids[first : first + SEARCHED_AT_ONCE] == wanted))
-        cache.forget(ids)
+        cache.release_pages(ids)
     return np.concatenate(found)
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpt.corpus import dates, repeats
-from gpt.corpus.encodings import HEAD, TAIL, ZIP, require_begin, require_text
+from gpt.corpus.encodings import HEAD, TAIL, ZIP, check_start, require_text
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
-from gpt.words import counted, printable, some
+from gpt.words import counted, first_few, printable
 
 EMBEDDED = "python-reference"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
@@ -99,7 +99,7 @@ def _named(name: str, data: Path) -> list[Source]:
     """The files of a file name, a folder or a known name. Raises TextError, StorageError."""
     mode = _mode(name)
     if stat.S_ISFIFO(mode):
-        with opened(Source(Path(name), name), waits=True) as stream:
+        with open_source(Source(Path(name), name), waits=True) as stream:
             return [_spool(stream, data)]
     if stat.S_ISDIR(mode):
         return _folder(Path(name))
@@ -135,7 +135,7 @@ def _unreadable(name: str, why: str) -> TextError:
     return TextError(f"cannot read corpus {shown!r}: {why}")
 
 
-def recipe_of(corpus: Sequence[str]) -> Mapping[str, Any]:
+def known_recipe(corpus: Sequence[str]) -> Mapping[str, Any]:
     """The options that a known name sets; none for other texts, or if a file has that name."""
     if len(corpus) != 1 or os.path.exists(corpus[0]):
         return {}
@@ -170,7 +170,7 @@ def corpus_name(corpus: Sequence[str]) -> str:
 
 
 @contextmanager
-def opened(source: Source, waits: bool = False) -> Iterator[BinaryIO]:
+def open_source(source: Source, waits: bool = False) -> Iterator[BinaryIO]:
     """A source, opened to read bytes. waits: whether to wait for a pipe's writer; a device is read
     as it is.
 
@@ -211,7 +211,7 @@ def _folder(folder: Path) -> list[Source]:
     found = [Source(path, printable(str(path))) for path in paths]
     skipped = []
     if others:
-        these = some(
+        these = first_few(
             sorted(printable(path.relative_to(folder)) for path in others), MOST_NAMED, ", "
         )
         skipped.append(f"{counted(len(others), 'file')} not read, not {known}: {these}")
@@ -229,7 +229,7 @@ def _advice_on(paths: Sequence[Path]) -> str:
         with suppress(OSError):
             if os.path.isfile(path):
                 with open(path, "rb") as file:
-                    head = head_of(file)
+                    head = read_head(file)
                 try:
                     require_text(head, printable(path))
                 except TextError as error:
@@ -238,7 +238,7 @@ def _advice_on(paths: Sequence[Path]) -> str:
     return ""
 
 
-def head_of(file: BinaryIO) -> bytes:
+def read_head(file: BinaryIO) -> bytes:
     """The first bytes of a file, and the end of a zip archive, for `require_text`."""
     head = file.read(HEAD) or b""  # None: a device that has nothing yet
     if head.startswith(ZIP):
@@ -258,7 +258,7 @@ def _spool(pipe: BinaryIO, data: Path) -> Source:
         try:
             while part := pipe.read(2**20):
                 if not copy.tell():
-                    require_begin(part, "-")
+                    check_start(part, "-")
                 copy.write(part)
             copy.flush()
         except BaseException:
@@ -283,7 +283,7 @@ def _known(name: str, data: Path) -> Source:
     known, path, there = KNOWN[name], data / f"{name}.txt", b""
     with suppress(CheckpointError):
         there = files.read(path, LARGEST_DOWNLOAD)
-    with files.storage_errors(f"write {path}"), files.writing(data):
+    with files.storage_errors(f"write {path}"), files.writing_folder(data):
         text = _fetched(name, known, there) if isinstance(known, Download) else known()
         if text != there:
             files.replace(path, text)

@@ -20,7 +20,7 @@ SHORTEST_IN_CONTEXTS = 4  # shortest block, in contexts; in shorter ones most wi
 
 
 @dataclass(frozen=True)
-class Division:
+class SplitOrder:
     """The order in which the characters of a text are stored.
 
     boundary: number of training characters, None if a share of the text decides it; block:
@@ -44,7 +44,7 @@ def options_to_read(config: TrainConfig, pairs: bool) -> TrainConfig:
             f"`split='{config.split}'` is for pairs, lines of SOURCE, TAB, TARGET; use "
             "`split='last'`, every:N or a file"
         )
-    if pairs and not config.between.endswith("\n"):
+    if pairs and not config.text_separator.endswith("\n"):
         raise TextError(
             f"`separator={config.separator!r}`: texts of pairs are joined by a newline; leave this "
             "option out"
@@ -57,7 +57,7 @@ def options_to_read(config: TrainConfig, pairs: bool) -> TrainConfig:
     return replace(config, split="last") if pairs and config.validation is None else config
 
 
-def divide(starts: Sequence[int], training: int, every: int) -> Division:
+def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder:
     """Divides texts that begin at these characters; the last item of `starts` is the end of the
     last text.
 
@@ -67,9 +67,9 @@ def divide(starts: Sequence[int], training: int, every: int) -> Division:
     """
     characters = starts[-1]
     if training < len(starts) - 1:
-        return Division(starts[training])
+        return SplitOrder(starts[training])
     if not every:
-        return Division()
+        return SplitOrder()
     starts, block = [*dict.fromkeys(starts)], 0
     if len(starts) == 2:
         block = min(LONGEST_BLOCK, characters // (FEWEST_BLOCKS * every))
@@ -88,4 +88,4 @@ def divide(starts: Sequence[int], training: int, every: int) -> Division:
     ]
     boundary = sum(last - first for first, last in train)
     order = hashlib.sha256(repr((*train, *val)).encode()).hexdigest()[:16]
-    return Division(boundary, block, tuple(chain.from_iterable(val)), order)
+    return SplitOrder(boundary, block, tuple(chain.from_iterable(val)), order)

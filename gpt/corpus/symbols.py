@@ -16,7 +16,7 @@ FIRST_CODE = 0x110000  # after the last code point of Unicode
 MOST = 2**16  # most different symbols of several characters
 
 
-class Codes(dict[str, int]):
+class SymbolCodes(dict[str, int]):
     """Symbol -> its code; a new symbol gets the next code. spaced: the sides in which spaces
     separate symbols.
     """

@@ -76,13 +76,13 @@ def _pairs(lines: Iterable[str], column: int, of: str = "") -> Iterator[str]:
             )
 
 
-def as_pairs(source: Source, split: str, data: Path, notes: list[str]) -> Source:
+def table_as_pairs(source: Source, split: str, data: Path, notes: list[str]) -> Source:
     """The source, or a copy of it as pairs in `data` if it is a table of inflection; sources.py
     explains copies. Adds a note for the user to `notes`. Raises TextError, StorageError.
     """
-    from gpt.corpus.sources import opened  # slow to import, and `sample` does not need it
+    from gpt.corpus.sources import open_source  # slow to import, and `sample` does not need it
 
-    with opened(source) as stream:
+    with open_source(source) as stream:
         head = (stream.read(HEAD) or b"").decode("utf-8-sig", "replace").split(NEWLINE)
     column = features_column(head[: max(1, len(head) - 1)])
     if column is None:
@@ -91,7 +91,7 @@ def as_pairs(source: Source, split: str, data: Path, notes: list[str]) -> Source
         data.mkdir(parents=True, exist_ok=True)
         copy = tempfile.TemporaryFile(dir=data)  # noqa: SIM115
         try:
-            with opened(source) as stream:
+            with open_source(source) as stream:
                 lines = (line.decode(errors="surrogateescape") for line in stream)
                 texts = (line.removesuffix(NEWLINE) for line in lines)
                 for pair in _pairs(texts, column, f" of {source.name}"):

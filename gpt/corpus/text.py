@@ -23,8 +23,8 @@ from blake3 import blake3
 
 from gpt.corpus import encodings
 from gpt.corpus.encodings import HEAD, NAMES, UTF_8, WINDOWS, decode, unix_lines
-from gpt.corpus.sources import Source, head_of, opened
-from gpt.corpus.symbols import FIRST_CODE, MOST, Codes
+from gpt.corpus.sources import Source, open_source, read_head
+from gpt.corpus.symbols import FIRST_CODE, MOST, SymbolCodes
 from gpt.errors import TextError
 from gpt.vocabulary import code_points
 
@@ -57,7 +57,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Measured:
+class TextMeasures:
     """The result of the first reading of a text.
 
     digest: the text's digest. starts (sources + 1,): the position of each source's first character,
@@ -72,7 +72,7 @@ class Measured:
     returns: Counter[int]
 
 
-def pieces_of(
+def text_pieces(
     sources: Sequence[Source], separator: str, notes: list[str], checks_utf8: bool = False
 ) -> list[Piece]:
     """The texts, one after the other; the separator follows each text that does not end with
@@ -86,10 +86,10 @@ def pieces_of(
     foreign: dict[str, dict[str, str]] = {}  # codec -> name -> excerpt
     ends, end = True, unix_lines(separator)
     for number, source in enumerate(sources):
-        with opened(source) as file:
-            head = head_of(file)
+        with open_source(source) as file:
+            head = read_head(file)
             encodings.require_text(head, source.name)
-            codec, start = encodings.codec_of_head(head[:HEAD], source.name)
+            codec, start = encodings.detect_codec(head[:HEAD], source.name)
             if start and codec == UTF_8:
                 notes.append(f"left out the byte order mark of {source.name}")
             if codec != UTF_8:
@@ -130,16 +130,16 @@ def _excerpt_of_windows(file: BinaryIO, name: str) -> str:
     else:
         return ""
     file.seek(0)
-    sample = encodings.sample_of(iter(partial(file.read, CHUNK), b""))
+    sample = encodings.sample_lines(iter(partial(file.read, CHUNK), b""))
     encodings.require_windows(sample, name, byte)
     return encodings.excerpt(sample.decode(WINDOWS))
 
 
-def read(
+def read_pieces(
     pieces: Sequence[Piece],
     progress: Progress = no_progress,
     returns: Counter[int] | None = None,
-    codes: Codes | None = None,
+    codes: SymbolCodes | None = None,
 ) -> Iterator[Chunk]:
     """The text in chunks of whole characters, unchanged except for its line ends. returns: counts
     the carriage returns of each source. codes: numbers the symbols of pairs; None: code points.
@@ -148,13 +148,13 @@ def read(
     done, size = 0, sum(piece.stop - piece.start for piece in pieces)
     for piece in pieces:
         at, name, codec, held = piece.start, piece.source.name, piece.codec, ""
-        with BytesIO(piece.data) if piece.data else opened(piece.source) as file:
+        with BytesIO(piece.data) if piece.data else open_source(piece.source) as file:
             while at < piece.stop:
                 file.seek(at)
                 wanted = min(CHUNK, piece.stop - at)
                 data = file.read(wanted)
                 if len(data) < wanted:
-                    raise changed([piece])
+                    raise changed_error([piece])
                 if codec == UTF_8 and data.isascii() and b"\r" not in data:
                     points: npt.NDArray[Any] = np.frombuffer(data, np.uint8)
                     used = wanted
@@ -163,7 +163,7 @@ def read(
                         last = at + wanted == piece.stop
                         text, used, ends = decode(data, codec, last)
                     except UnicodeDecodeError as error:
-                        raise encodings.not_decoded(name, at + error.start, codec) from None
+                        raise encodings.decoding_error(name, at + error.start, codec) from None
                     if returns is not None:
                         returns[piece.number] += ends
                     data = text.encode() if ends or codec != UTF_8 else data[:used]
@@ -178,26 +178,26 @@ def read(
                 progress(done / size)
 
 
-def measured(
+def measure_text(
     pieces: Sequence[Piece],
     sources: int = 1,
     training: int = 1,
     progress: Progress = no_progress,
-    codes: Codes | None = None,
-) -> Measured:
+    codes: SymbolCodes | None = None,
+) -> TextMeasures:
     """Measures the text; the first `training` sources are for training. Raises TextError."""
     digest, lengths, returns = blake3(), [0] * sources, Counter[int]()
     counts = np.zeros((2, FIRST_CODE + MOST), np.int64)  # only pages that are written take memory
-    for number, data, points in read(pieces, progress, returns, codes):
+    for number, data, points in read_pieces(pieces, progress, returns, codes):
         digest.update(data)
         lengths[number] += len(points)
         times = np.bincount(points)
         counts[int(number >= training), : len(times)] += times
     starts = tuple(accumulate(lengths, initial=0))
-    return Measured(digest.hexdigest(), starts, counts, returns)
+    return TextMeasures(digest.hexdigest(), starts, counts, returns)
 
 
-def changed(pieces: Sequence[Piece]) -> TextError:
+def changed_error(pieces: Sequence[Piece]) -> TextError:
     """The error for files that changed while they were read."""
     names = ", ".join(dict.fromkeys(piece.source.name for piece in pieces))
     return TextError(f"{names} was changed while it was read; try again when no program writes it")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpt.counting.expert import Array, discounts
+from gpt.counting.expert import Array, estimate_discounts
 from gpt.counting.tables import AT_ONCE, MOST_CHARACTERS, Level, Numbers, count_levels
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Ids
@@ -56,7 +56,7 @@ def _interpolated(
     """
     if not len(counts):  # the text is shorter than the order
         return lower
-    found = discounts(counts)
+    found = estimate_discounts(counts)
     size = len(level.children)
     total, left = np.zeros(size + 1, np.int32), np.zeros(size + 1)  # last item: history −1
     starts = np.zeros(size + 1, np.int32)

@@ -29,7 +29,7 @@ FALLBACK = (0.5, 1.0, 1.5)  # discounts where the counts of counts give none
 Array = npt.NDArray[np.float64]
 
 
-def discounts(counts: Numbers) -> Array:
+def estimate_discounts(counts: Numbers) -> Array:
     """(4,) the discounts of counts of 0, 1, 2, and 3 or more (Chen & Goodman 1999).
 
     counts: the counts of all n-grams of an order. The discounts are 0, ½, 1, 1½ if one of the
@@ -46,7 +46,7 @@ def discounts(counts: Numbers) -> Array:
 
 
 @dataclass(frozen=True)
-class Counted:
+class CountingPrediction:
     """What counting says about T next characters.
 
     chances: (T, V) the probability of each character. The others describe the longest history that
@@ -72,7 +72,9 @@ class Expert:
     def __init__(self, trie: Trie, vocab_size: int) -> None:
         self.trie, self.vocab_size = trie, vocab_size
         orders = zip(trie.ends, trie.ends[1:], strict=False)
-        self.discounts = np.stack([discounts(trie.counts[a:b]) for a, b in orders])  # (N, 4)
+        self.discounts = np.stack(
+            [estimate_discounts(trie.counts[a:b]) for a, b in orders]
+        )  # (N, 4)
 
     @property
     def least(self) -> float:
@@ -91,7 +93,7 @@ class Expert:
         expert.trie = self.trie.pruned(ids, starts, length)
         return expert
 
-    def predict(self, histories: Numbers) -> Counted:
+    def predict(self, histories: Numbers) -> CountingPrediction:
         """(N, T) histories -> the next character's distribution after each."""
         orders, count = histories.shape
         first = self.trie.starts[histories].ravel()  # (N · T,)
@@ -100,7 +102,7 @@ class Expert:
         if ends[-1] > AT_ONCE and count > 1:
             halves = [self.predict(half) for half in np.array_split(histories, 2, axis=1)]
             columns = zip(*(vars(half).values() for half in halves), strict=True)
-            return Counted(*map(np.concatenate, columns))
+            return CountingPrediction(*map(np.concatenate, columns))
         # All n-grams of all histories, one after the other; `pair` holds their order and position.
         pair = np.repeat(np.arange(orders * count), kinds)
         grams = np.arange(ends[-1]) + (first - ends + kinds)[pair]
@@ -120,7 +122,7 @@ class Expert:
         at = deepest, np.arange(count)
         chances = chances.reshape(count, -1)
         chances += below[-1][:, None] / self.vocab_size
-        return Counted(
+        return CountingPrediction(
             chances=chances,
             depth=deepest + 1,
             total=total.reshape(orders, count)[at],
@@ -176,7 +178,7 @@ class CachedExpert:
             kept[node] = chances
         return chances
 
-    def followed(self, nodes: Sequence[int], symbol: int) -> list[int]:
+    def advance(self, nodes: Sequence[int], symbol: int) -> list[int]:
         """The nodes of a text -> its nodes after one more character."""
         after = [0]
         for node in nodes[: self._orders - 1]:

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from gpt.config import SampleConfig
 from gpt.config.fields import require
-from gpt.counting.expert import AT_ONCE, Array, CachedExpert, Counted, Expert
-from gpt.counting.tables import Numbers, unpacked
+from gpt.counting.expert import AT_ONCE, Array, CachedExpert, CountingPrediction, Expert
+from gpt.counting.tables import Numbers, unpack_trie
 from gpt.errors import CheckpointError
 from gpt.storage.model_file import StoredModel
 from gpt.vocabulary import Ids
@@ -42,7 +42,7 @@ ENOUGH = 1e-10  # stop if the next step would gain less, in nats
 Logits = npt.NDArray[np.floating[Any]]
 
 
-def parts(characters: int, vocab_size: int) -> Iterator[slice]:
+def slices(characters: int, vocab_size: int) -> Iterator[slice]:
     """How many characters' probabilities are computed together."""
     rows = max(1, AT_ONCE // vocab_size)
     return (slice(first, first + rows) for first in range(0, characters, rows))
@@ -56,7 +56,7 @@ def log_softmax(logits: Logits) -> Array:
     return scores
 
 
-def features(counted: Counted, gpt: Logits) -> Array:
+def gate_features(counted: CountingPrediction, gpt: Logits) -> Array:
     """What counting says about T characters, and (T, V) logits of the GPT -> (T, F) FEATURES."""
     with np.errstate(invalid="ignore"):
         below = gpt - gpt.max(axis=-1, keepdims=True).astype(np.float64)
@@ -81,7 +81,7 @@ class Gate:
         found: Array = np.minimum(np.maximum(self.weights @ features.T, 0.0), MOST_WEIGHT)
         return found
 
-    def shares_of_one(self, features: Sequence[float]) -> tuple[float, float]:
+    def shares_of_position(self, features: Sequence[float]) -> tuple[float, float]:
         """F features -> a and b."""
         a, b = (sum(map(mul, row, features)) for row in self._rows)
         return min(max(a, 0.0), MOST_WEIGHT), min(max(b, 0.0), MOST_WEIGHT)
@@ -150,7 +150,7 @@ def _derivatives(weights: Array, block: Block) -> tuple[float, Array, Array]:
         np.empty((2, characters)),
         np.empty((3, characters)),
     )
-    for part in parts(characters, block.gpt.shape[1]):
+    for part in slices(characters, block.gpt.shape[1]):
         experts, ids = (block.gpt[part], block.counting[part]), block.ids[part]
         scores = a[part, None] * experts[0] + b[part, None] * experts[1]
         scores -= scores.max(axis=1, keepdims=True)
@@ -178,7 +178,7 @@ LEAST = -600.0  # a log-probability; float64 has no number for exp of less than 
 
 
 @dataclass(frozen=True)
-class Together:
+class MixedPrediction:
     """Predictions of T characters: (T, V) log-probabilities of the GPT, of counting and of both;
     (2, T) the gate's weights of the first two; and what counting says.
     """
@@ -187,7 +187,7 @@ class Together:
     counting: Array
     both: Array
     weights: Array
-    counted: Counted
+    counted: CountingPrediction
 
 
 @dataclass(frozen=True)
@@ -197,21 +197,23 @@ class Mixture:
     expert: Expert
     gate: Gate
 
-    def predict(self, logits: Logits, histories: Numbers) -> Together:
+    def predict(self, logits: Logits, histories: Numbers) -> MixedPrediction:
         """(T, V) logits of the GPT and (N, T) histories -> the predictions of both alone and
         together.
         """
         counted = self.expert.predict(histories)
-        seen = features(counted, logits)
+        seen = gate_features(counted, logits)
         both = log_softmax(self.gate.scores(logits, counted.logs, seen))
-        return Together(log_softmax(logits), counted.logs, both, self.gate.shares(seen), counted)
+        return MixedPrediction(
+            log_softmax(logits), counted.logs, both, self.gate.shares(seen), counted
+        )
 
     def losses(self, logits: Logits, histories: Numbers, ids: Ids) -> Array:
         """Does what `predict` does for the (T,) ids that follow -> (T,) the losses of both
         together, in nats.
         """
         both = np.empty(len(ids))
-        for part in parts(*logits.shape):
+        for part in slices(*logits.shape):
             found = log_softmax(self.scores(logits[part], histories[:, part]))
             both[part] = found[np.arange(len(found)), ids[part]]
         return -both
@@ -219,7 +221,7 @@ class Mixture:
     def scores(self, logits: Logits, histories: Numbers) -> Array:
         """Does what `predict` does -> (T, V) the logits of both together."""
         counted = self.expert.predict(histories)
-        return self.gate.scores(logits, counted.logs, features(counted, logits))
+        return self.gate.scores(logits, counted.logs, gate_features(counted, logits))
 
     @cached_property
     def cached(self) -> CachedExpert:
@@ -231,7 +233,7 @@ class Mixture:
         return {**self.expert.trie.packed(), "gate": self.gate.weights}
 
 
-def mixture_of(stored: StoredModel) -> Mixture | None:
+def load_mixture(stored: StoredModel) -> Mixture | None:
     """The mixture in a model file; None without counting. Raises CheckpointError."""
     if stored.counting is None:
         return None
@@ -241,7 +243,7 @@ def mixture_of(stored: StoredModel) -> Mixture | None:
             raise ValueError("the gate has the wrong shape")
         if not np.abs(gate).max() <= LARGEST_WEIGHT:
             raise ValueError("the gate has a weight that no text gives")
-        expert = Expert(unpacked(stored.counting, size, stored.config.counting), size)
+        expert = Expert(unpack_trie(stored.counting, size, stored.config.counting), size)
         if expert.least < LEAST:
             raise ValueError("the counts leave some characters no probability")
         return Mixture(expert, Gate(gate))
@@ -268,7 +270,7 @@ class Streams:
 
     def append(self, ids: Ids) -> None:
         """Appends the (B,) characters that were drawn."""
-        self._histories = self.mixture.expert.trie.advanced(self._histories, ids)
+        self._histories = self.mixture.expert.trie.advance(self._histories, ids)
 
     @property
     def histories(self) -> npt.NDArray[np.int64]:
@@ -293,7 +295,7 @@ class OneStream(Streams):
         gpt -= gpt.max()
         entropy = -float(chances @ counting)
         agreement = float(chances @ gpt) - math.log(np.exp(gpt).sum())
-        a, b = self.mixture.gate.shares_of_one((1.0, entropy, agreement))
+        a, b = self.mixture.gate.shares_of_position((1.0, entropy, agreement))
         gpt *= a
         counting *= b
         counting += gpt
@@ -302,18 +304,18 @@ class OneStream(Streams):
     def append(self, ids: Ids) -> None:
         """Appends the (n,) characters that were drawn, one after the other."""
         for symbol in ids.tolist():
-            self._nodes = self.mixture.cached.followed(self._nodes, symbol)
+            self._nodes = self.mixture.cached.advance(self._nodes, symbol)
 
     @property
     def histories(self) -> npt.NDArray[np.int64]:
         """(N, 1)"""
         trie = self.mixture.expert.trie
-        found = np.full((trie.orders, 1), trie.unseen)
+        found = np.full((trie.orders, 1), trie.unseen_node)
         found[: len(self._nodes), 0] = self._nodes
         return found
 
 
-def continued(mixture: Mixture | None, ids: Ids, config: SampleConfig) -> Streams | None:
+def counting_streams(mixture: Mixture | None, ids: Ids, config: SampleConfig) -> Streams | None:
     """The counting streams of config.n texts after (n,) ids; None if the GPT predicts alone.
 
     Raises ConfigError if `config.only` asks for a counting expert and the model has none.

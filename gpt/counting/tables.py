@@ -70,7 +70,7 @@ class Trie:
         return len(self.ends) - 1
 
     @property
-    def unseen(self) -> int:
+    def unseen_node(self) -> int:
         """The node that stands for all histories that the text does not have: nothing follows
         it.
         """
@@ -81,14 +81,14 @@ class Trie:
         characters.
         """
         grams = _find(self.starts, self.symbols, histories, ids)
-        return np.where(grams < 0, self.unseen, grams + 1)
+        return np.where(grams < 0, self.unseen_node, grams + 1)
 
     def histories(self, ids: Numbers) -> npt.NDArray[np.int64]:
         """(…, T) ids -> (N, …, T + 1) the histories of 0 to N − 1 characters before each character,
         and after the last one. The id −1 stands for a character that the text does not have.
         """
         shape = (self.orders, *ids.shape[:-1], ids.shape[-1] + 1)
-        found = np.full(shape, self.unseen, np.int64)
+        found = np.full(shape, self.unseen_node, np.int64)
         found[0] = 0
         for order in range(1, self.orders):
             found[order, ..., 1:] = self.follow(found[order - 1, ..., :-1], ids)
@@ -108,7 +108,7 @@ class Trie:
         rows = np.where(places < 0, -1, np.asarray(ids[np.maximum(places, 0)]).astype(np.int64))
         return self.histories(rows)
 
-    def advanced(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
+    def advance(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
         """(N, T) histories and (T,) next characters -> (N, T) the histories after them."""
         after = np.zeros(histories.shape, np.int64)
         after[1:] = self.follow(histories[:-1], ids)
@@ -135,7 +135,7 @@ class Trie:
         return {name: _smallest(numbers) for name, numbers in arrays.items()}
 
 
-def unpacked(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Trie:
+def unpack_trie(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Trie:
     """The trie from these three arrays, with at most `orders` orders. Raises ValueError if no text
     has such n-grams. Takes time and memory in proportion to the arrays.
     """
@@ -171,10 +171,10 @@ def count(ids: Ids, vocab_size: int, orders: int) -> Trie:
     all of them together have more than MOST_GRAMS n-grams.
     """
     levels = count_levels(ids, vocab_size, orders, MOST_GRAMS)
-    return joined([replace(level, often=level.counts) for level in levels])  # frees `often`
+    return join_levels([replace(level, often=level.counts) for level in levels])  # frees `often`
 
 
-def joined(levels: Sequence[Level]) -> Trie:
+def join_levels(levels: Sequence[Level]) -> Trie:
     """The trie of the orders 1 … N; orders without an n-gram are left out."""
     levels = [level for level in levels if len(level.symbols)]
     ends = np.cumsum([0, *(len(level.symbols) for level in levels)]).tolist()
@@ -205,7 +205,7 @@ def count_levels(
     previous: Level | None = None
     grams = 0
     for start in range(orders):  # the first characters of the text have no full history
-        release()
+        release_memory()
         level, after, first = _sort(ends, text, start, vocab_size, histories)
         grams += len(level.symbols)
         if previous is not None:
@@ -262,7 +262,7 @@ def _sort(
     return Level(symbols, often, often, children), after, places[new]
 
 
-def release() -> None:
+def release_memory() -> None:
     """Returns memory of freed arrays to the system: glibc keeps it for later arrays, for all
     threads together more than counting needs.
     """

@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import number
+from gpt.blocks import format_number
 from gpt.config import Ablation, AttentionKind
 from gpt.config.fields import require
 from gpt.devices import cores
 from gpt.errors import ConfigError, TextError
 from gpt.heads.measures import Measure, standard_errors
-from gpt.reading.decode import on_cores
+from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import CROSS, Memory, Reader
 from gpt.reading.layers import Array
-from gpt.reading.pairs import padded
+from gpt.reading.pairs import pad_rows
 from gpt.reading.score import surprisals, windows_at_once
 from gpt.vocabulary import Ids
 
@@ -67,9 +67,9 @@ class Texts:
         """From pairs: the ids of each source, and the ids that the decoder reads. last: the id
         after a target.
         """
-        sources, seen = padded([source for source, _ in pairs])
-        ids, read = padded([read for _, read in pairs])
-        targets, _ = padded([np.append(read[1:], last) for _, read in pairs])
+        sources, seen = pad_rows([source for source, _ in pairs])
+        ids, read = pad_rows([read for _, read in pairs])
+        targets, _ = pad_rows([np.append(read[1:], last) for _, read in pairs])
         return cls(ids, targets, read, sources, seen)
 
     def __len__(self) -> int:
@@ -81,7 +81,7 @@ class Texts:
         return replace(self, **arrays)
 
 
-def effects(
+def measure_effects(
     reader: Reader,
     texts: Texts,
     how: Ablation,
@@ -120,12 +120,12 @@ def ablate(
     TextError for resampling with a single window, ConfigError for resampling pairs, as their
     lengths differ.
     """
-    parts = replacing(reader, texts, how, kind, seed)
+    parts = replacement_parts(reader, texts, how, kind, seed)
     layers, heads = len(parts[0].replaced), parts[0].replaced[0].shape[-3]
     rises = np.zeros((len(texts), layers, heads))
     for layer, head in np.ndindex(layers, heads):
         works = [partial(part.rise, layer, head) for part in parts]
-        rises[:, layer, head] = np.concatenate(on_cores(call, works))
+        rises[:, layer, head] = np.concatenate(map_on_cores(call, works))
         done(layer * heads + head + 1)
     explained = (
         f"rise of the loss without the head (its output replaced by {REPLACED_BY[how]}), nats/char"
@@ -157,11 +157,11 @@ def shapley(
     most = min(SHAPLEY_TEXTS, max(2, int(SHAPLEY_WORK / (2**n * layer))))
     means = mean_contexts(reader, texts, kind) if how == "mean" else None  # as in `ablate`
     texts = texts.part(slice(0, None, math.ceil(len(texts) / most)))
-    parts, first = replacing(reader, texts, how, kind, seed, means), 2**config.n_head
+    parts, first = replacement_parts(reader, texts, how, kind, seed, means), 2**config.n_head
     losses = np.empty((first, 2**n // first, len(texts)))
     for subset in range(first):  # subset of layer 0
         works = [partial(part.losses_without, subset) for part in parts]
-        losses[subset] = np.concatenate(on_cores(call, works), axis=-1)
+        losses[subset] = np.concatenate(map_on_cores(call, works), axis=-1)
         done((subset + 1) / first)
     # subsets of later layers come first, as bit l·H + h of a subset's number stands for head (l, h)
     values = shapley_values(losses.swapaxes(0, 1).reshape(2**n, -1))  # (n, N)
@@ -169,7 +169,7 @@ def shapley(
     explained = (
         "Shapley value of Δloss: the mean rise over all orders in which heads are taken away, "
         f"nats/char; on {len(rises)} of the texts, all heads together "
-        f"{number(float(rises.sum(axis=(1, 2)).mean()), 4)}"
+        f"{format_number(float(rises.sum(axis=(1, 2)).mean()), 4)}"
     )
     means, errors = rises.mean(axis=0), standard_errors(rises)
     return Measure("shapley", "Shapley", explained, means, errors, 0.0, len(rises))
@@ -204,7 +204,7 @@ def other_windows(N: int, seed: int) -> Ids:
     return others
 
 
-def replacing(
+def replacement_parts(
     reader: Reader,
     texts: Texts,
     how: Ablation,
@@ -230,14 +230,14 @@ def replacing(
     return parts
 
 
-def kept(name: str, layer: int, stage: Array) -> Array:
+def keep_unchanged(name: str, layer: int, stage: Array) -> Array:
     """A hook that changes nothing. With any hook numpy computes, so a comparison with replaced
     stages is exact even if a device computes other forward passes.
     """
     return stage
 
 
-def losses_of(reader: Reader, texts: Texts, x: Array) -> Array:
+def text_losses(reader: Reader, texts: Texts, x: Array) -> Array:
     """(B, T, C) output of the last layer -> (B,) mean nats of each text's targets."""
     nats = surprisals(reader.logits(reader.final_norm(x)), texts.targets).astype(np.float64)
     return (nats * texts.read).sum(axis=-1) / texts.read.sum(axis=-1)  # type: ignore[no-any-return]
@@ -287,7 +287,7 @@ class _Part:
         x = self._stack.embed(ids)
         for layer in range(self._stack.config.n_layer):
             self._streams.append(x)
-            stages = self._stack.block(x, layer, kept, **self._more)
+            stages = self._stack.block(x, layer, keep_unchanged, **self._more)
             x, context = stages["resid_post"], stages[self._context]
             self.sums.append(np.einsum("bhtd,bt->hd", context, self.rows, dtype=np.float64))
             if needed:
@@ -339,4 +339,4 @@ class _Part:
         if self._stack is not reader:
             memory = Memory(self._stack.final_norm(x), self._more["allowed"])
             x = reader.blocks(reader.embed(texts.ids), range(reader.config.n_layer), memory=memory)
-        return losses_of(reader, texts, x)
+        return text_losses(reader, texts, x)

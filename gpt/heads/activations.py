@@ -19,8 +19,8 @@ from typing import Any, SupportsIndex, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import Block, Title, shapes_of
-from gpt.checks import Result, numbered
+from gpt.blocks import Block, Title, shapes_table
+from gpt.checks import Result, check_number
 from gpt.config import AnyStage, ModelConfig, Unknown
 from gpt.config.model import (
     FINAL,
@@ -33,7 +33,7 @@ from gpt.config.model import (
 )
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
-from gpt.heads.places import Key, Place, bare, parse, stage_of
+from gpt.heads.places import Key, Place, bare_stage, parse_key, stage_of
 from gpt.reading import pairs
 from gpt.reading.gpt import CROSS, ENCODER, MATRICES, Hook, Memory, Reader
 from gpt.reading.layers import Array
@@ -50,19 +50,19 @@ Texts = str | Sequence[str] | Ids
 Patch: TypeAlias = Callable[[Array], npt.ArrayLike] | npt.ArrayLike
 
 
-def shapes(config: ModelConfig, T: int, S: int = 0) -> dict[AnyStage, tuple[int, ...]]:
+def stage_shapes(config: ModelConfig, T: int, S: int = 0) -> dict[AnyStage, tuple[int, ...]]:
     """Name -> shape of every stage of one text of T characters, in the order of computation;
     without feed-forward layers, their stages are missing. S: the source's length, for a model with
     an encoder.
     """
     found = dict[Any, tuple[int, ...]]()
     if config.encoder:
-        own = (name for name in get_args(EncoderStage) if bare(name) in config.stages)
-        found = {name: _shape(config, bare(name), S, S) for name in own}
+        own = (name for name in get_args(EncoderStage) if bare_stage(name) in config.stages)
+        found = {name: _shape(config, bare_stage(name), S, S) for name in own}
     for name in config.stages:
         found[name] = _shape(config, name, T, T)
         if config.encoder and name == "resid_mid":
-            found |= {name: _shape(config, bare(name), T, S) for name in get_args(CrossStage)}
+            found |= {name: _shape(config, bare_stage(name), T, S) for name in get_args(CrossStage)}
     return found
 
 
@@ -120,7 +120,7 @@ class Activations(Result):
         name = stage_of(key)
         layers = self.encoder_layers if name.startswith(ENCODER) else self.layers
         whole = self.source_mask if _reads_source(name) else self.mask
-        place = parse(key, shapes, layers, bool(np.all(whole)), len(self.ids))
+        place = parse_key(key, shapes, layers, bool(np.all(whole)), len(self.ids))
         array = self.arrays[place.stage]
         if place.layer is not None:
             array = array[:, layers.index(place.layer)]
@@ -167,7 +167,7 @@ class Activations(Result):
 
     def blocks(self) -> list[Block]:
         """The names and shapes of its arrays."""
-        return [Title("activations", self._facts), shapes_of(self.to_numpy())]
+        return [Title("activations", self._facts), shapes_table(self.to_numpy())]
 
     def __repr__(self) -> str:
         each = ", ".join(f"{name} {array.shape}" for name, array in self.arrays.items())
@@ -175,7 +175,7 @@ class Activations(Result):
         return f"<Activations of {texts}, {layers}: {each}; {size}>"
 
 
-class Plan:
+class ActivationPlan:
     """Which stages and layers to keep for which texts, and which to replace; everything is
     checked.
 
@@ -183,9 +183,9 @@ class Plan:
     every stage except head_output. layers: None keeps all. patch: key -> what replaces the stage,
     in the shape that activations have at this key; a function gets one layer. Keys with fewer parts
     apply first. sources: (N, S) ids and (N,) lengths, for a model with an encoder. Raises what
-    `parse` raises; ValueError for an unknown name, for head_output in patch and for an array that
-    does not broadcast; IndexError for a layer outside the model; TypeError for values that are not
-    numbers.
+    `parse_key` raises; ValueError for an unknown name, for head_output in patch and for an array
+    that does not broadcast; IndexError for a layer outside the model; TypeError for values that are
+    not numbers.
     """
 
     def __init__(
@@ -203,14 +203,14 @@ class Plan:
         self.reader, self.ids, self.sources = reader, ids, sources
         self.lengths = np.full(N, T) if lengths is None else lengths
         #: Name -> shape of every stage of one text.
-        self._known = known = shapes(config, T, sources[0].shape[1] if sources else 0)
+        self._known = known = stage_shapes(config, T, sources[0].shape[1] if sources else 0)
         chosen = _chosen_names(names, tuple(known), config)
         every = {name.startswith(ENCODER) for name in chosen}
         self.encoder_layers = _chosen_layers(layers, config.encoder_layers) if True in every else ()
         self.layers = () if every == {True} else _chosen_layers(layers, config.n_layer)
         #: Name -> shape of every kept stage of one text.
         self._shapes = {
-            n: (*[len(self._layers(n))] * (bare(n) not in FINAL), *known[n]) for n in chosen
+            n: (*[len(self._layers(n))] * (bare_stage(n) not in FINAL), *known[n]) for n in chosen
         }
         if not isinstance(patch or {}, Mapping):
             raise TypeError(f"patch: expected a dictionary, not {type(patch).__name__}")
@@ -247,15 +247,15 @@ class Plan:
         depth = config.encoder_layers if name.startswith(ENCODER) else config.n_layer
         lengths = self.sources[1] if self.sources and _reads_source(name) else self.lengths
         _require_computed(config, (name,))
-        place = parse(key, self._known, range(depth), len(set(lengths)) == 1, N)
-        if bare(place.stage) == "head_output" or place.head == "mean":
+        place = parse_key(key, self._known, range(depth), len(set(lengths)) == 1, N)
+        if bare_stage(place.stage) == "head_output" or place.head == "mean":
             raise ValueError(
                 f"patch {key!r}: head_output and the mean of heads can only be read; "
                 "patch ('context', layer, head), or the sum of all heads, ('proj', layer)"
             )
         texts = range(N)[slice(None) if place.text is None else place.text]
         if not callable(value):
-            axis = [depth] if place.layer is None and bare(place.stage) not in FINAL else []
+            axis = [depth] if place.layer is None and bare_stage(place.stage) not in FINAL else []
             each = place.part(np.broadcast_to(0.0, (1, *axis, *self._known[place.stage])))[0].shape
             shape = each if isinstance(texts, int) else (len(texts), *each)
             value = _numbers(key, value)
@@ -274,7 +274,7 @@ class Plan:
 
         def room(name: Any, layer: int) -> Array | None:
             array, kept = arrays.get(name), self._layers(name)
-            if array is None or bare(name) in FINAL:
+            if array is None or bare_stage(name) in FINAL:
                 return array
             return array[:, kept.index(layer)] if layer in kept else None
 
@@ -285,7 +285,7 @@ class Plan:
             if (kept := room(name, layer)) is not None:
                 kept[...] = stage
             added = name.removesuffix("context") + "head_output"
-            if bare(name) == "context" and (kept := room(added, layer)) is not None:
+            if bare_stage(name) == "context" and (kept := room(added, layer)) is not None:
                 of = "encoder." * name.startswith(ENCODER) + f"blocks.{layer}."
                 of += "cross" if name.startswith(CROSS) else "attention"
                 weight, _ = reader.linear(f"{of}.proj")  # (C, C)
@@ -330,7 +330,7 @@ class Plan:
             )
 
 
-def batches(plan: Plan, batch: int | None = None) -> Iterator[Activations]:
+def read_batches(plan: ActivationPlan, batch: int | None = None) -> Iterator[Activations]:
     """The activations of `batch` texts at a time; None: as many as one forward pass takes.
 
     Raises ValueError for a batch below 1.
@@ -341,7 +341,7 @@ def batches(plan: Plan, batch: int | None = None) -> Iterator[Activations]:
     return (plan.read(slice(first, first + size)) for first in range(0, len(plan.ids), size))
 
 
-def plan_of(
+def plan_activations(
     reader: Reader,
     vocabulary: Vocabulary,
     texts: Texts,
@@ -349,16 +349,16 @@ def plan_of(
     layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
     patch: Mapping[Any, Patch] | None = None,
     unknown: Unknown = "error",
-) -> Plan:
-    """The plan for these texts. Raises what `padded` (with an encoder `split_pair`) and Plan
+) -> ActivationPlan:
+    """The plan for these texts. Raises what `pad_texts` (with an encoder `split_pair`) and Plan
     raise.
     """
     sources = None
     if reader.encoder:
         (ids, lengths), sources = _padded_pairs(texts, vocabulary, reader, unknown)
     else:
-        ids, lengths = padded(texts, vocabulary, reader.config, unknown)
-    return Plan(reader, ids, names, layers, patch=patch, lengths=lengths, sources=sources)
+        ids, lengths = pad_texts(texts, vocabulary, reader.config, unknown)
+    return ActivationPlan(reader, ids, names, layers, patch=patch, lengths=lengths, sources=sources)
 
 
 def _padded_pairs(
@@ -374,7 +374,7 @@ def _padded_pairs(
             found.append(split_pair(reader, vocabulary, given, unknown))
         except TextError as error:
             raise TextError(f"text {number}: {error}") from None
-    sides = (pairs.padded([pair[side] for pair in found]) for side in (1, 0))
+    sides = (pairs.pad_rows([pair[side] for pair in found]) for side in (1, 0))
     read, source = ((ids.astype(vocabulary.dtype), seen.sum(axis=1)) for ids, seen in sides)
     return read, source
 
@@ -388,7 +388,7 @@ def _listed(texts: Texts) -> Sequence[str | Ids]:
     return found
 
 
-def padded(
+def pad_texts(
     texts: Texts, vocabulary: Vocabulary, config: ModelConfig, unknown: Unknown = "error"
 ) -> tuple[Ids, npt.NDArray[np.int64]]:
     """Texts or ids -> (N, T) ids, padded on the right with id 0, and the (N,) lengths.
@@ -409,7 +409,7 @@ def padded(
                 f"text {number} has {len(row):,} characters; the model reads 1 to "
                 f"{config.block_size:,} at once, so cut it into windows"
             )
-    ids, known = pairs.padded(rows)
+    ids, known = pairs.pad_rows(rows)
     if ids.min() < 0 or ids.max() >= len(vocabulary):
         raise ValueError(f"ids: {ids.min()} … {ids.max()} are not in 0 … {len(vocabulary) - 1}")
     return ids.astype(vocabulary.dtype), known.sum(axis=1)
@@ -420,7 +420,7 @@ def _chosen_names(
 ) -> tuple[AnyStage, ...]:
     """These names, checked, in the order of computation."""
     if names is None:
-        return tuple(name for name in known if bare(name) != "head_output")
+        return tuple(name for name in known if bare_stage(name) != "head_output")
     asked = {names} if isinstance(names, str) else set(names)
     _require_computed(config, asked)
     if unknown := asked - set(known):
@@ -430,7 +430,7 @@ def _chosen_names(
 
 def _require_computed(config: ModelConfig, names: Collection[Any]) -> None:
     """Raises ValueError for a stage that only feed-forward layers have, if there are none."""
-    asked = {bare(name) for name in names if isinstance(name, str)}
+    asked = {bare_stage(name) for name in names if isinstance(name, str)}
     for name in STAGES:
         if name in asked and name not in config.stages:
             raise ValueError(f"{name!r}: {NO_FEED_FORWARD}")
@@ -443,13 +443,13 @@ def _chosen_layers(
     if layers is None:
         return tuple(range(count))
     asked = layers if isinstance(layers, Iterable) else [layers]
-    return tuple(dict.fromkeys(numbered("layer", layer, count) for layer in asked))
+    return tuple(dict.fromkeys(check_number("layer", layer, count) for layer in asked))
 
 
 def _clear_end(name: AnyStage, stages: Array, rows: int, columns: int) -> None:
     """Sets what a stage has after a text's end to 0: its rows and, for scores, columns."""
     stages[..., rows:, :] = 0
-    if bare(name) in ("scores", "scaled"):
+    if bare_stage(name) in ("scores", "scaled"):
         stages[..., columns:] = 0
 
 

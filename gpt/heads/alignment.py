@@ -13,9 +13,9 @@ from unicodedata import category
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import Block, Note, Paragraph, number
+from gpt.blocks import Block, Note, Paragraph, format_number
 from gpt.reading.layers import Array
-from gpt.vocabulary import Symbols, spelled
+from gpt.vocabulary import Symbols, join_symbols
 
 MODIFIES = {"Lm", "Mn", "Mc"}  # categories of letters and marks that modify the one before
 
@@ -37,8 +37,8 @@ class Alignment:
 
     def blocks(self) -> list[Block]:
         """The pieces, and the head that aligns them."""
-        values = [f"aligned {number(self.aligned)} (uniform {number(self.uniform)})"]
-        values += [f"monotone {number(self.monotone)}"]
+        values = [f"aligned {format_number(self.aligned)} (uniform {format_number(self.uniform)})"]
+        values += [f"monotone {format_number(self.monotone)}"]
         from gpt.characters import labels  # imports rich
 
         pieces = "  ".join("–".join(map(labels, pair)) for pair in self.pieces)
@@ -48,7 +48,7 @@ class Alignment:
     @property
     def record(self) -> dict[str, Any]:
         """The alignment for programs."""
-        pieces = [{"source": spelled(s), "target": spelled(t)} for s, t in self.pieces]
+        pieces = [{"source": join_symbols(s), "target": join_symbols(t)} for s, t in self.pieces]
         return {**vars(self), "pieces": pieces}
 
 

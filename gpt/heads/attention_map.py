@@ -12,18 +12,18 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt import showing
-from gpt.blocks import Block, Checks, Title, shapes_of
-from gpt.checks import Check, TableResult, numbered
+from gpt.blocks import Block, Checks, Title, shapes_table
+from gpt.checks import Check, TableResult, check_number
 from gpt.config import AttentionKind, DrawnStage, ModelConfig
 from gpt.config.fields import require
 from gpt.config.model import SQUARE, STAGES
 from gpt.devices import require_memory
 from gpt.errors import ConfigError, TextError
-from gpt.heads.places import Key, parse
+from gpt.heads.places import Key, parse_key
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.reading.proof import recomputed
-from gpt.vocabulary import Ids, Symbols, Vocabulary, spelled
+from gpt.reading.proof import check_stages
+from gpt.vocabulary import Ids, Symbols, Vocabulary, join_symbols
 from gpt.words import layers_and_heads
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class AttentionMap(TableResult):
         sides = [f"{len(self.ids)} characters", layers_and_heads(len(self.layers), self.heads)]
         return [
             Title(self.title or "attention", [self.texts, *sides]),
-            shapes_of(self.to_numpy()),
+            shapes_table(self.to_numpy()),
             *(self.alignment.blocks() if self.alignment else []),
             Checks(self.checks),
         ]
@@ -172,7 +172,7 @@ class AttentionMap(TableResult):
         stage or word, IndexError for a layer, head or position that does not exist.
         """
         shapes = {name: each.shape for name, each in vars(self.layers[0]).items()}
-        place = parse(key, shapes, range(len(self.layers)))
+        place = parse_key(key, shapes, range(len(self.layers)))
         layers = self.layers if place.layer is None else [self.layers[place.layer]]
         parts = [place.part(getattr(each, place.stage)) for each in layers]
         return np.stack(parts) if place.layer is None else parts[0]
@@ -186,7 +186,7 @@ class AttentionMap(TableResult):
         """
         if self.kind == "cross":
             raise ValueError(NO_ROLLOUT)
-        last = numbered("layer", layer, len(self.layers))
+        last = check_number("layer", layer, len(self.layers))
         mixed: Array = np.eye(len(self.ids), dtype=self.layers[last].weights.dtype)
         for stages in self.layers[: last + 1]:
             mixed = (stages.weights.mean(axis=0) @ mixed + mixed) / 2
@@ -278,7 +278,7 @@ def inspect(
     checks = [
         Check("rows sum to 1", float(np.max(sums)), 1e-6),
         Check("above the diagonal exactly 0", float(np.max(above)), 0.0),
-        *recomputed(reader, ids, stages, source[1] if source else None),
+        *check_stages(reader, ids, stages, source[1] if source else None),
     ]
     if proof:
         checks.append(proof)
@@ -356,4 +356,4 @@ def stages_of(
 
 
 def _short(text: Symbols) -> str:
-    return f"{spelled(text[:40])!r}{'…' * (len(text) > 40)}"
+    return f"{join_symbols(text[:40])!r}{'…' * (len(text) > 40)}"

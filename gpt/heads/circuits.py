@@ -15,15 +15,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import Block, Cell, Checks, Column, Legend, Note, Records, Table, Title, number
+from gpt.blocks import (
+    Block,
+    Cell,
+    Checks,
+    Column,
+    Legend,
+    Note,
+    Records,
+    Table,
+    Title,
+    format_number,
+)
 from gpt.characters import label
 from gpt.checks import Check, TableResult
 from gpt.config.fields import require
 from gpt.config.model import CircuitName
-from gpt.heads.contributions import Backwards
+from gpt.heads.contributions import BackwardPass
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.proof import held
+from gpt.reading.proof import worst_row
 from gpt.vocabulary import Ids
 
 #: Circuit -> the names of its rows and columns.
@@ -71,7 +82,10 @@ class Circuit(TableResult):
         text, values, (row, column) = self.text[:SHOWN], self.values, SIDES[self.kind]
         low, high = values.min(), values.max()
         rows = [
-            [Cell(label(each)), *(Cell(number(v), (v - low) / (high - low or 1)) for v in its)]
+            [
+                Cell(label(each)),
+                *(Cell(format_number(v), (v - low) / (high - low or 1)) for v in its),
+            ]
             for each, its in zip(text, values[:SHOWN, :SHOWN].tolist(), strict=True)
         ]
         facts = [self.title, f"layer {self.layer} head {self.head}"]
@@ -135,7 +149,7 @@ def circuit(
     note += f" · of keys at position {key}, queries at {query}" * added
     note += " · only differences within a row matter"
     title = "direct path from the embedding, " * (layer > 0 or of == "ov") + title
-    apart = held(shown.reshape(count, -1), expected.reshape(count, -1), reach)
+    apart = worst_row(shown.reshape(count, -1), expected.reshape(count, -1), reach)
     allowed: npt.NDArray[np.bool_] = np.ones(values.shape, np.bool_)
     about = title, text, values, allowed, config.head_size, note
     return Circuit(of, layer, head, distance, *about, (Check(f"table = {name}", *apart),))
@@ -148,7 +162,7 @@ def _to_logits(exact: Reader, layer: int, ids: Ids, measured: Ids) -> Array:
     config, stages, found = exact.config, exact.stages(measured), []
     size = len(ids) * len(measured) * config.n_embd
     for some in np.array_split(ids, -(-size // AT_ONCE)):
-        back = Backwards(exact, np.tile(some, (len(measured), 1)))
+        back = BackwardPass(exact, np.tile(some, (len(measured), 1)))
         if not config.post_norm:
             back.through("norm", stages[-1].resid_post)
         for later in reversed(range(layer, config.n_layer)) if config.post_norm else ():

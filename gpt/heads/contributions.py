@@ -21,7 +21,7 @@ import numpy.typing as npt
 from gpt.checks import Check, Result
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import EPSILON, Array
-from gpt.reading.proof import held
+from gpt.reading.proof import worst_row
 
 Numbers = npt.NDArray[np.integer[Any]]
 
@@ -63,7 +63,7 @@ def contributions(
 
     layers: the stages of each layer: those of its attention and, if it has one, of cross-attention.
     """
-    back, last = Backwards(reader.in_float64(), ids), layers[-1][-1].resid_post
+    back, last = BackwardPass(reader.in_float64(), ids), layers[-1][-1].resid_post
     if not reader.config.post_norm:
         back.through("norm", last.astype(np.float64))
     for layer in reversed(range(len(layers))):
@@ -75,12 +75,12 @@ def contributions(
     parts, values = zip(*found, strict=True)
     logits = np.take_along_axis(reader.logits(reader.final_norm(last)), ids, axis=-1)
     rows = (each[..., None] for each in (logits, sum(values), back.reach))
-    check = Check("parts sum to the logits", *held(*rows))
+    check = Check("parts sum to the logits", *worst_row(*rows))
     sources = tuple(back.sources[part] for part in parts if part in back.sources)
     return Contributions(parts, np.stack(values, axis=-1), logits, check, sources, back.scale)
 
 
-class Backwards:
+class BackwardPass:
     """Goes from the logits back to the embedding. vectors: (T, K, C), by which a part is
     multiplied.
     """

@@ -1,7 +1,8 @@
 """Measures of what a head attends to, each with its value for a head that attends uniformly.
 
 Every measure is computed for each text, so that it has a standard error. These measures describe
-weights; ablation.py measures a head's effect on the loss. `kinds` names heads by their measures.
+weights; ablation.py measures a head's effect on the loss. `name_heads` names heads by their
+measures.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import Block, Cell, Column, Note, Records, Table, Title, number
+from gpt.blocks import Block, Cell, Column, Note, Records, Table, Title, format_number
 from gpt.characters import quoted
 from gpt.checks import TableResult
 from gpt.config import DrawnStage
@@ -61,10 +62,10 @@ class Measure(TableResult):
         return (
             f"<Measure {self.name} of {layers_and_heads(layers, heads)}: highest "
             f"{self.values[layer, head]:.3f} in layer {layer} head {head}, "
-            f"uniform {self.uniform_of(layer, head):.3f}>"
+            f"uniform {self.uniform_value(layer, head):.3f}>"
         )
 
-    def uniform_of(self, layer: int, head: int) -> float:
+    def uniform_value(self, layer: int, head: int) -> float:
         """The value of a uniform head that belongs to this head's value."""
         return float(np.broadcast_to(self.uniform, self.values.shape)[layer, head])
 
@@ -88,11 +89,11 @@ class Measure(TableResult):
         characters back, and the value of a uniform head there; similarly for `character`.
         """
         value, error = float(self.values[layer, head]), float(self.errors[layer, head])
-        text = number(value, self.digits)
+        text = format_number(value, self.digits)
         if errors and not math.isnan(error):
-            text += f"±{number(error, self.digits)}"
+            text += f"±{format_number(error, self.digits)}"
         if self.offsets is not None:
-            even = number(self.uniform_of(layer, head), self.digits)
+            even = format_number(self.uniform_value(layer, head), self.digits)
             of = self.offsets[layer, head]
             text = f"{quoted(of) if isinstance(of, str) else of}: {text}/{even}"
         is_share = self.name not in NO_SHARES and not math.isnan(value)
@@ -100,7 +101,7 @@ class Measure(TableResult):
 
     def uniform_cell(self) -> Cell:
         """The largest value of a uniform head; "/" if each head's value has its own."""
-        largest = number(float(np.max(self.uniform)), self.digits)
+        largest = format_number(float(np.max(self.uniform)), self.digits)
         text = "/" if self.offsets is not None else largest
         return Cell(text, tone="dim")
 
@@ -120,7 +121,7 @@ class Measure(TableResult):
 
     def records(self) -> Records:
         """A row for each head."""
-        return Records(places(self.values.shape) | self.columns())
+        return Records(head_columns(self.values.shape) | self.columns())
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """Its values, errors and uniform values for every head, and those of its parts, as
@@ -136,7 +137,7 @@ class Measure(TableResult):
         return found
 
 
-def places(shape: tuple[int, ...]) -> dict[str, npt.NDArray[Any]]:
+def head_columns(shape: tuple[int, ...]) -> dict[str, npt.NDArray[Any]]:
     """The layer and the head of (L, H) heads, as columns."""
     layers, heads = np.indices(shape)
     return {"layer": layers.ravel(), "head": heads.ravel()}
@@ -181,7 +182,7 @@ TITLES = {
 }
 
 
-def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
+def measure_heads(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
     """All measures, on texts of two characters or more; `induction` has its own synthetic
     texts.
 
@@ -211,7 +212,7 @@ def measure(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
         return []
     taken["induction_distance"] = _from_distances(far, asked)
     offsets, taken["back"], uniforms = _strongest_offsets(far)
-    back, *others = (averaged(name, taken[name], shape) for name in TITLES if name in taken)
+    back, *others = (average_measure(name, taken[name], shape) for name in TITLES if name in taken)
     offsets, uniforms = offsets[:-1].reshape(shape), uniforms[:-1].reshape(shape)
     return [replace(back, offsets=offsets, uniform=uniforms), *others]
 
@@ -244,7 +245,7 @@ def induction(reader: Reader, text: Ids, seed: int = 0) -> Measure | None:
             weights = np.stack([layer.weights for layer in reader.stages(np.tile(once, 2))])
             means = weights[:, :, rows, rows - period + 1].mean(axis=-1, dtype=np.float64)
             taken.append(np.append(means, uniform))
-        part = averaged("induction_synthetic", taken, shape)
+        part = average_measure("induction_synthetic", taken, shape)
         parts.append(replace(part, name=f"period_{period}", title=f"P={period}", explained=""))
     values = np.stack([part.values for part in parts])
     within = np.sqrt(np.sum([part.errors**2 for part in parts], axis=0)) / len(parts)
@@ -370,7 +371,7 @@ def _shares(reader: Reader, layer: int, stages: Stages) -> Array:
     return written / np.where(total > 0, total, 1.0)  # type: ignore[no-any-return]
 
 
-def averaged(
+def average_measure(
     name: str,
     taken: list[Array],
     shape: tuple[int, int],
@@ -403,7 +404,7 @@ KINDS = ("induction", "duplicate", "back", "sink")
 #: Measures that only models with an encoder have (pair_measures.py).
 PAIR_KINDS = ("left", "itself", "right", "copy", "monotone")
 _ALL = (*KINDS, *PAIR_KINDS)
-#: The rule by which `kinds` names heads, as text.
+#: The rule by which `name_heads` names heads, as text.
 RULE_OF_ALL = (
     f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
     f"{CERTAIN:g} standard errors above uniform"
@@ -414,7 +415,7 @@ RULE = (
 )
 
 
-def kinds(measures: Sequence[Measure]) -> list[list[str]]:
+def name_heads(measures: Sequence[Measure]) -> list[list[str]]:
     """(L, H) the name of each head by RULE: its strongest kind, or "" if none is strong enough."""
     shares = _strengths(measures)  # kind -> (L, H)
     if not shares:
@@ -434,7 +435,7 @@ def _names_of(offsets: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
     return np.array(names, object)
 
 
-def measure_of(kind: str, measures: Sequence[Measure]) -> Measure:
+def naming_measure(kind: str, measures: Sequence[Measure]) -> Measure:
     """The measure that gives this name to heads."""
     name = kind if kind in _ALL else "back"
     return next(measure for measure in measures if measure.name == name)
@@ -446,7 +447,7 @@ def strengths(measures: Sequence[Measure]) -> Array:
 
 
 @dataclass(frozen=True)
-class Start:
+class StartHead:
     """Which head to show if the user chooses none. why: the reason for this head."""
 
     layer: int = 0
@@ -455,12 +456,12 @@ class Start:
     why: str = ""
 
 
-def opening(
+def choose_head(
     measures: Sequence[Measure],
     layer: int | None = None,
     head: int | None = None,
     stage: DrawnStage = "weights",
-) -> Start:
+) -> StartHead:
     """The head to show first, among those in the given layer or with the given number.
 
     The head nearest to a kind (KINDS), if it is near enough to be named so; else the head with the
@@ -468,24 +469,24 @@ def opening(
     """
     by_name = {measure.name: measure for measure in measures}
     if (layer is not None and head is not None) or "entropy" not in by_name:
-        return Start(layer or 0, head or 0, stage)
+        return StartHead(layer or 0, head or 0, stage)
     entropy = by_name["entropy"].values  # (L, H)
     kind = strengths([measure for measure in measures if measure.name != "sink"])
     rank = np.where(kind >= STRONG, 1 + kind, 1 - np.nan_to_num(entropy, nan=1.0))
-    rank[np.array(kinds(measures)) == "sink"] -= 3
+    rank[np.array(name_heads(measures)) == "sink"] -= 3
     for axis, chosen in enumerate((layer, head)):
         others = np.arange(rank.shape[axis]) != chosen
         if chosen is not None:
             rank[(slice(None),) * axis + (others,)] = -np.inf
     place = divmod(int(rank.argmax()), rank.shape[1])
-    name = kinds(measures)[place[0]][place[1]]
+    name = name_heads(measures)[place[0]][place[1]]
     found, why = by_name["entropy"], "no kind of head stands out; this one has the lowest entropy"
     if name:
-        found = measure_of(name, measures)
+        found = naming_measure(name, measures)
         shown = name if found.offsets is not None else found.title
         why = f"the head nearest to a named kind, {shown}"
-    value, even = float(found.values[place]), found.uniform_of(*place)
-    return Start(place[0], place[1], stage, f"{why}: {value:.2f}, uniform {even:.2f}")
+    value, even = float(found.values[place]), found.uniform_value(*place)
+    return StartHead(place[0], place[1], stage, f"{why}: {value:.2f}, uniform {even:.2f}")
 
 
 def _strengths(measures: Sequence[Measure]) -> dict[str, Array]:

@@ -9,12 +9,12 @@ import numpy as np
 
 from gpt.config import HeadsConfig
 from gpt.heads.ablation import Texts
-from gpt.heads.activations import padded
+from gpt.heads.activations import pad_texts
 from gpt.heads.attention_map import require_decoder_only, require_kind
 from gpt.heads.pair_measures import spread_pairs, survey_pairs
-from gpt.heads.survey import Development, Survey, development, loss_paths, spread, survey
+from gpt.heads.survey import Development, Survey, development, loss_paths, spread_windows, survey
 from gpt.reading.gpt import Reader
-from gpt.reading.proof import OpenDevice, proven
+from gpt.reading.proof import OpenDevice, open_proven
 from gpt.reading.targets import pair_ids
 from gpt.storage.model_file import StoredModel
 from gpt.storage.runs import Steps, run_of, step_numbers
@@ -23,7 +23,7 @@ from gpt.vocabulary import LAST, Ids, Vocabulary
 Done = Callable[[float], object]  # called with the share of the work that is done
 
 
-def surveyor(
+def make_surveyor(
     reader: Reader,
     vocabulary: Vocabulary,
     text: str | Ids,
@@ -69,14 +69,14 @@ def texts_of(reader: Reader, vocabulary: Vocabulary, text: str | Ids, most: int)
         pairs = spread_pairs(pair_ids(vocabulary, lines, reader.config.block_size), most)
         return Texts.of_pairs(pairs, int(vocabulary.encode(LAST)[0]))
     ids = vocabulary.encode(text) if isinstance(text, str) else text
-    return Texts.of_windows(spread(ids, reader.config.block_size, most))
+    return Texts.of_windows(spread_windows(ids, reader.config.block_size, most))
 
 
 def one_text(reader: Reader, vocabulary: Vocabulary, text: str) -> Texts:
     """A text of at most block_size characters, or the first pair. Raises TextError."""
     if reader.encoder:
         return texts_of(reader, vocabulary, text, 1).part(slice(1))
-    ids, _ = padded(text, vocabulary, reader.config)
+    ids, _ = pad_texts(text, vocabulary, reader.config)
     return Texts(ids, ids, np.ones(ids.shape, np.bool_))
 
 
@@ -95,7 +95,7 @@ def survey_steps(
 
     def surveys() -> Iterator[Survey]:
         for n, number in enumerate(numbers):
-            reader, _ = proven(run.model(number), open_device)
+            reader, _ = open_proven(run.model(number), open_device)
 
             def so_far(share: float, n: int = n) -> None:
                 done((n + share) / len(numbers))

@@ -19,19 +19,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import Block, Cell, Column, Fold, Note, Passage, Records, Table, Title, number
+from gpt.blocks import (
+    Block,
+    Cell,
+    Column,
+    Fold,
+    Note,
+    Passage,
+    Records,
+    Table,
+    Title,
+    format_number,
+)
 from gpt.characters import quoted
 from gpt.checks import Result, TableResult
 from gpt.config import Ablation, AttentionKind, ModelConfig, NeuronsConfig
 from gpt.devices import cores, require_memory
 from gpt.errors import ConfigError
-from gpt.heads.ablation import REPLACED_BY, Texts, kept, losses_of, other_windows
-from gpt.heads.contributions import Backwards, Part
+from gpt.heads.ablation import REPLACED_BY, Texts, keep_unchanged, other_windows, text_losses
+from gpt.heads.contributions import BackwardPass, Part
 from gpt.heads.features import FEATURES, features
 from gpt.heads.measures import CERTAIN, Measure, standard_errors
 from gpt.heads.places import head_name
-from gpt.heads.survey import ADVICE, Survey, sorted_places
-from gpt.reading.decode import on_cores
+from gpt.heads.survey import ADVICE, Survey, sorted_heads
+from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import CROSS, Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
@@ -126,7 +137,7 @@ class Neurons(Survey):
         if sort := sort or self.sort:
             return super().ranking(sort)
         (best, sizes), seen, ranks = self._earned, Counter[int](), dict[tuple[int, int], int]()
-        for at in sorted_places(sizes):
+        for at in sorted_heads(sizes):
             name = int(best[at])
             ranks[at] = seen[name] if name >= 0 else best.size
             seen[name] += 1
@@ -168,9 +179,9 @@ def neurons(
     (N, T), config = texts.ids.shape, reader.config
     row = config.n_layer * (config.ffn_hidden + 2 * config.n_embd) + 8 * config.ffn_hidden
     require_memory("measuring", T, lambda n: 4 * N * n * row, ADVICE)
-    follows, layers, passed = _features_of(texts, characters), [], forwards(reader, texts)
+    follows, layers, passed = _features_of(texts, characters), [], run_forwards(reader, texts)
     for layer in range(config.n_layer):
-        layers.append(_of_layer(values_of(passed, layer), texts, follows, layer))
+        layers.append(_of_layer(unit_values(passed, layer), texts, follows, layer))
         done((layer + 1) / config.n_layer / (1 + bool(asked.ablate)))
     values, errors, random, ids = (np.stack(each, axis=-2) for each in zip(*layers, strict=True))
     measures = [
@@ -254,7 +265,7 @@ def _pearson(sums: Sequence[Array], least: tuple[Array, Array]) -> Array:
         return np.where(vary, (fx - f * x / n) / np.sqrt(of_f * of_x), np.nan)
 
 
-class Forward:
+class ForwardPass:
     """Some texts computed by the whole model. stages: (name, layer) -> (B, T, …): the units, the
     stream before the feed-forward layer, and what the layer adds. last: (B, T, C) output of the
     last layer. losses: (B,) mean nats of the targets.
@@ -267,7 +278,7 @@ class Forward:
             self._memory["memory"] = reader.encode(texts.sources, texts.seen)
         layers = range(reader.config.n_layer)
         self.last = reader.blocks(reader.embed(texts.ids), layers, self._keep, **self._memory)
-        self.losses = losses_of(reader, texts, self.last)
+        self.losses = text_losses(reader, texts, self.last)
 
     def _keep(self, name: str, layer: int, stage: Array) -> Array:
         if (own := name.removeprefix(CROSS)) in ("ffn_hidden", "resid_mid", "ffn_out"):
@@ -284,24 +295,26 @@ class Forward:
         out, block = self.stages["ffn_out", layer] + moved, f"blocks.{layer}.norm2"
         x = reader.add(self.stages["resid_mid", layer], out, block)
         later = range(layer + 1, reader.config.n_layer)
-        last = reader.blocks(x, later, kept, **self._memory)
-        return losses_of(reader, self.texts, last) - self.losses
+        last = reader.blocks(x, later, keep_unchanged, **self._memory)
+        return text_losses(reader, self.texts, last) - self.losses
 
 
-def forwards(reader: Reader, texts: Texts) -> list[Forward]:
+def run_forwards(reader: Reader, texts: Texts) -> list[ForwardPass]:
     """The texts in parts: one for each core, or more if memory requires it."""
     size = min(windows_at_once(reader.config), math.ceil(len(texts) / cores()))
     parts = [texts.part(slice(first, first + size)) for first in range(0, len(texts), size)]
-    return on_cores(partial(Forward, reader), parts)
+    return map_on_cores(partial(ForwardPass, reader), parts)
 
 
-def values_of(passed: Sequence[Forward], layer: int, unit: int | slice = slice(None)) -> Array:
+def unit_values(
+    passed: Sequence[ForwardPass], layer: int, unit: int | slice = slice(None)
+) -> Array:
     """(N, T, U) the units of a layer, or (N, T) one of them."""
     return np.concatenate([each.stages["ffn_hidden", layer][..., unit] for each in passed])
 
 
 def ablate_units(
-    passed: Sequence[Forward],
+    passed: Sequence[ForwardPass],
     units: Sequence[tuple[int, int]],
     how: Ablation,
     done: Callable[[float], object] = lambda share: None,
@@ -319,13 +332,13 @@ def ablate_units(
     others = other_windows(len(read), seed) if how == "resample" else None
     rises = np.full((len(read), config.n_layer, config.ffn_hidden), np.nan)
     for n, (layer, unit) in enumerate(units):
-        values = values_of(passed, layer, unit)
+        values = unit_values(passed, layer, unit)
         mean = values[read].mean(dtype=np.float64) if how == "mean" else 0.0
         new = np.full(values.shape, mean) if others is None else values[others]
         ends = np.cumsum([len(each.losses) for each in passed])[:-1]
         parts = zip(passed, np.split(new, ends), strict=True)
         works = [partial(each.rise, layer, unit, part) for each, part in parts]
-        rises[:, layer, unit] = np.concatenate(on_cores(call, works))
+        rises[:, layer, unit] = np.concatenate(map_on_cores(call, works))
         done((n + 1) / len(units))
     explained = f"rise of the loss without the unit (its value: {REPLACED_BY[how]}), nats/char"
     values, errors = rises.mean(axis=0), standard_errors(rises)
@@ -334,7 +347,7 @@ def ablate_units(
 
 
 @dataclass(frozen=True, repr=False)
-class Coloured(Result):
+class ColouredText(Result):
     """A text, and (n,) the values of a unit after each character. full: the value with the
     strongest colour; values with the other sign have no colour.
     """
@@ -346,8 +359,9 @@ class Coloured(Result):
     def passage(self, scale: bool = True) -> Passage:
         """The coloured text. scale: whether to show the scale of the colours."""
         eighths = 8 * np.maximum(0, self.values / (self.full or 1))
-        unit = f"eighths of {number(self.full)}, the unit's strongest value on the measured text"
-        hints = [number(value) for value in self.values.tolist()]
+        strongest = format_number(self.full)
+        unit = f"eighths of {strongest}, the unit's strongest value on the measured text"
+        hints = [format_number(value) for value in self.values.tolist()]
         return Passage(self.text, eighths.tolist(), unit, hints=hints, scale=scale)
 
 
@@ -364,10 +378,10 @@ class Neuron(TableResult):
     layer: int
     unit: int
     survey: Neurons
-    passages: tuple[Coloured, ...]
+    passages: tuple[ColouredText, ...]
     logits: Array | None
     labels: tuple[str, ...]
-    text: Coloured | None = None
+    text: ColouredText | None = None
 
     @property
     def place(self) -> str:
@@ -386,7 +400,8 @@ class Neuron(TableResult):
         """The measures, strongest passages, changed logits, and the text."""
         at, shown = (self.layer, self.unit), self.survey.shown()
         rows = [
-            [Cell(each.title), each.cell(*at), Cell(number(each.uniform_of(*at)))] for each in shown
+            [Cell(each.title), each.cell(*at), Cell(format_number(each.uniform_value(*at)))]
+            for each in shown
         ]
         columns = [Column("measure", left=True), Column(self.place), Column("random")]
         notes = [*(each.meaning for each in shown), self.survey.rule]
@@ -432,7 +447,7 @@ class Neuron(TableResult):
         return Records(passages, facts)
 
 
-def place_of(unit: str, config: ModelConfig) -> tuple[int, int]:
+def parse_unit(unit: str, config: ModelConfig) -> tuple[int, int]:
     """ "L1N37" -> (1, 37). Raises ConfigError."""
     found = re.fullmatch(r"[Ll](\d{1,4})[Nn](\d{1,7})", unit.strip())
     at = (int(found[1]), int(found[2])) if found else (config.n_layer, 0)
@@ -456,16 +471,16 @@ def neuron(
     Raises what `neurons` raises.
     """
     survey = neurons(reader, texts, vocabulary.characters, asked, name, done, [at])
-    values = np.where(texts.read, values_of(forwards(reader, texts), *at), 0)
-    places, passages = [*_peaks(values, 1), *_peaks(values, -1)], list[Coloured]()
+    values = np.where(texts.read, unit_values(run_forwards(reader, texts), *at), 0)
+    places, passages = [*_peaks(values, 1), *_peaks(values, -1)], list[ColouredText]()
     for n, t, full in places:
         part = slice(max(0, t - BEFORE), min(t + 1 + AFTER, int(texts.read[n].sum())))
-        passages.append(Coloured(vocabulary.symbols(texts.ids[n, part]), values[n, part], full))
+        passages.append(ColouredText(vocabulary.symbols(texts.ids[n, part]), values[n, part], full))
     n, t, full = max(places, key=lambda place: abs(place[2]), default=(0, 0, 0.0))
     logits, text = _added(reader, texts.part(slice(n, n + 1)), at, t), None
     if on is not None:
-        shown = values_of(forwards(reader, on), *at)[on.read]
-        text = Coloured(vocabulary.symbols(on.ids[on.read]), shown, full)
+        shown = unit_values(run_forwards(reader, on), *at)[on.read]
+        text = ColouredText(vocabulary.symbols(on.ids[on.read]), shown, full)
     return Neuron(*at, survey, tuple(passages), logits, (*vocabulary.characters,), text)
 
 
@@ -489,7 +504,10 @@ def _added(reader: Reader, text: Texts, at: tuple[int, int], place: int) -> Arra
     if reader.config.post_norm:
         return None
     exact, (layer, unit) = reader.in_float64(), at
-    passed, back = Forward(exact, text), Backwards(exact, np.arange(reader.config.vocab_size)[None])
+    passed, back = (
+        ForwardPass(exact, text),
+        BackwardPass(exact, np.arange(reader.config.vocab_size)[None]),
+    )
     back.through("norm", passed.last[0, place : place + 1])
     weight, _ = exact.linear(f"blocks.{layer}.feed_forward.down")  # (C, U)
     value = passed.stages["ffn_hidden", layer][0, place, unit]

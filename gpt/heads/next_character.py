@@ -15,19 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt import showing
-from gpt.blocks import Block, Cell, Column, Legend, Note, Records, Table, Title, Tone, number
+from gpt.blocks import Block, Cell, Column, Legend, Note, Records, Table, Title, Tone, format_number
 from gpt.characters import label
-from gpt.checks import TableResult, numbered
+from gpt.checks import TableResult, check_number
 from gpt.config import SampleConfig
 from gpt.config.fields import flag_of
 from gpt.config.sample import SHAPING
-from gpt.counting.mixture import Mixture, continued
+from gpt.counting.mixture import Mixture, counting_streams
 from gpt.counting.tables import Numbers
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array, softmax
-from gpt.reading.sampler import before_all, probabilities, window_start
-from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary, spelled
+from gpt.reading.sampler import probabilities, start_character, window_start
+from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary, join_symbols
 from gpt.words import counted
 
 END = 40  # characters from the end of a text that a title quotes
@@ -81,10 +81,14 @@ class Experts(TableResult):
         for place, mixed in enumerate(weights.tolist()):
             best = [each[place].argsort(kind="stable")[::-1][:1] for each in every]
             guesses = [
-                guess(ids, each[place][ids], self.characters, self.text[place + 1 : place + 2])
+                guess_cell(ids, each[place][ids], self.characters, self.text[place + 1 : place + 2])
                 for ids, each in zip(best, every, strict=True)
             ]
-            numbers = [*map(number, mixed), f"{int(lengths[place])}", f"{int(totals[place]):,}"]
+            numbers = [
+                *map(format_number, mixed),
+                f"{int(lengths[place])}",
+                f"{int(totals[place]):,}",
+            ]
             rows.append([_after(self.text, place), *guesses, *map(Cell, numbers)])
         titles = ["GPT", "counting", "both", "weight GPT", "weight counting", "history", "seen"]
         meaning = (
@@ -108,7 +112,7 @@ class Experts(TableResult):
             columns["text"] = list(self.text)
         for name in ("gpt", "counting", "both"):
             each = np.atleast_2d(getattr(self, name))
-            best = named(self.characters, each.argmax(axis=-1))
+            best = character_columns(self.characters, each.argmax(axis=-1))
             columns |= {f"{name}_{key}": values for key, values in best.items()}
             columns[f"{name}_probability"] = each.max(axis=-1)
         columns |= {"gpt_weight": weights[:, 0], "counting_weight": weights[:, 1]}
@@ -121,7 +125,7 @@ class Experts(TableResult):
         """How the gate mixed the GPT and counting at one position, and which counts counting
         used.
         """
-        gpt, counting = (number(weight) for weight in self.weights.tolist())
+        gpt, counting = (format_number(weight) for weight in self.weights.tolist())
         mixed = f"expected = GPT^{gpt} × counting^{counting}, scaled to sum 1"
         length, total, kinds = int(self.lengths), f"{int(self.totals):,}", int(self.kinds)
         if not length:
@@ -194,21 +198,21 @@ class NextCharacter(TableResult):
             tone: Tone = "gone" if self.removed[token] >= 0 else ""
             values = [float(each[token]) for each in chances.values()]
             tones: list[Tone] = [tone, "dim", "dim"]
-            bars = [Cell(number(v, 3), v, t) for v, t in zip(values, tones, strict=False)]
+            bars = [Cell(format_number(v, 3), v, t) for v, t in zip(values, tones, strict=False)]
             after = [Cell(self._after(token), tone="dim" if tone else "")] * self.changed
-            rows.append([Cell(name_of(self.characters, token)), *bars, *after])
+            rows.append([Cell(character_name(self.characters, token)), *bars, *after])
         before, left = self.entropies
         facts = ["a bar of full width is 1", f"{before:.2f} bits expected"]
-        expected = number(self.expected[rest].sum(), 3)
+        expected = format_number(self.expected[rest].sum(), 3)
         left_over = [f"rest: {counted(rest.size, 'character')} {expected} expected"]
         if self.changed:
-            left_over.append(f"{number(self.filtered[rest].sum(), 3)} after")
+            left_over.append(f"{format_number(self.filtered[rest].sum(), 3)} after")
             facts.append(f"{left:.2f} bits after")
             facts.append(f"{(self.filtered > 0).sum()} of {len(self.expected)} characters left")
         notes = [*(self.experts.mixed if self.experts is not None else [])]
         notes += [" · ".join(left_over)] * bool(rest.size)
         return [
-            Title("next character", [*quoted(self.text), *self._settings()]),
+            Title("next character", [*quoted_end(self.text), *self._settings()]),
             Table(columns, rows),
             *map(Note, [*notes, " · ".join(facts)]),
             Legend([self.characters[token] for token in shown if self.characters]),
@@ -226,12 +230,12 @@ class NextCharacter(TableResult):
         """
         if (removed := self.removed[token]) >= 0:
             return f"removed by {flag_of(SHAPING[removed])[2:]}"
-        return number(self.filtered[token], 3)
+        return format_number(self.filtered[token], 3)
 
     def records(self) -> Records:
         """A row for each character, the likeliest first."""
         order, experts = self.order, self.experts
-        columns = {**named(self.characters, order), "expected": self.expected[order]}
+        columns = {**character_columns(self.characters, order), "expected": self.expected[order]}
         if experts is not None:
             columns |= {"gpt": experts.gpt[order], "counting": experts.counting[order]}
         removed = [SHAPING[each] if each >= 0 else None for each in self.removed[order].tolist()]
@@ -247,9 +251,9 @@ class NextCharacter(TableResult):
         return Records(columns, facts)
 
 
-def quoted(text: Symbols) -> list[str]:
+def quoted_end(text: Symbols) -> list[str]:
     """ "after “…the end of the text”", if the text is known."""
-    end = spelled(text[-END:], lambda each: label(each) if each in "\n\t\r" else each)
+    end = join_symbols(text[-END:], lambda each: label(each) if each in "\n\t\r" else each)
     return [f"after “{'…' * (len(text) > END)}{end}”"] * bool(text)
 
 
@@ -270,7 +274,7 @@ def next_character(
     """
     seen = ids[window_start(len(ids), reader.config.block_size) :]
     logits = reader.logits(reader.forward(seen[None], memory)[:, -1])  # (1, V)
-    counting = continued(mixture, ids, replace(config, n=1))
+    counting = counting_streams(mixture, ids, replace(config, n=1))
     experts = None
     if mixture is not None and counting is not None:
         if config.only is None:
@@ -304,7 +308,7 @@ def next_of_text(
         memory = reader.encode(source[None])
         return next_character(reader, ids, config, None, vocabulary, memory)
     ids = vocabulary.encode(text)
-    ids = ids if len(ids) else vocabulary.encode(before_all(vocabulary))
+    ids = ids if len(ids) else vocabulary.encode(start_character(vocabulary))
     return next_character(reader, ids, config, mixture, vocabulary)
 
 
@@ -358,12 +362,12 @@ class Lens(TableResult):
         """
         depths, T, _ = self.ids.shape
         chosen = range(T) if positions is None else positions
-        places = [numbered("positions", each, T) for each in chosen]
+        places = [check_number("positions", each, T) for each in chosen]
         rows = [
             [
                 _after(self.text, place),
                 *(
-                    guess(ids, chances, self.characters, self.text[place + 1 : place + 2])
+                    guess_cell(ids, chances, self.characters, self.text[place + 1 : place + 2])
                     for ids, chances in zip(
                         self.ids[:, place], self.probabilities[:, place], strict=True
                     )
@@ -392,7 +396,7 @@ class Lens(TableResult):
         """A row for each depth, position and rank."""
         depths, positions, ranks = (each.ravel() for each in np.indices(self.ids.shape))
         columns: dict[str, Any] = {"depth": depths, "position": positions, "rank": ranks}
-        columns |= named(self.characters, self.ids.ravel())
+        columns |= character_columns(self.characters, self.ids.ravel())
         return Records(columns | {"probability": self.probabilities.ravel()})
 
 
@@ -412,25 +416,25 @@ def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
     return Lens(ids, probabilities, attention.text, attention.characters)
 
 
-def name_of(characters: Symbols, token: int) -> str:
+def character_name(characters: Symbols, token: int) -> str:
     """The label of a character; its id if the vocabulary is not known."""
     return label(characters[token]) if characters else f"id {token}"
 
 
-def named(characters: Symbols, ids: npt.NDArray[Any]) -> dict[str, Any]:
+def character_columns(characters: Symbols, ids: npt.NDArray[Any]) -> dict[str, Any]:
     """Ids, and their characters if the vocabulary is known, as columns."""
     names = {"character": [characters[token] for token in ids]} if characters else {}
     return {**names, "id": ids}
 
 
-def guess(
+def guess_cell(
     ids: npt.NDArray[Any], chances: npt.NDArray[Any], characters: Symbols, next_one: Symbols
 ) -> Cell:
     """The likeliest next character and its probability, the next ones as a hint; shaded if the text
     continues with it. ids, chances: (K,), likeliest first.
     """
     names = [
-        f"{name_of(characters, token)} {number(chance)}"
+        f"{character_name(characters, token)} {format_number(chance)}"
         for token, chance in zip(ids.tolist()[:4], chances.tolist(), strict=False)
     ]
     right = bool(next_one) and characters[ids[0] : ids[0] + 1] == next_one

@@ -15,10 +15,10 @@ import numpy as np
 from gpt.config import Ablation, AttentionKind
 from gpt.devices import require_memory
 from gpt.errors import TextError
-from gpt.heads.ablation import Texts, effects
+from gpt.heads.ablation import Texts, measure_effects
 from gpt.heads.alignment import alignments, correlations
 from gpt.heads.attention_map import AttentionMap, stages_of
-from gpt.heads.measures import Measure, averaged, entropies, mean, measure
+from gpt.heads.measures import Measure, average_measure, entropies, mean, measure_heads
 from gpt.heads.survey import Survey
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
@@ -70,18 +70,22 @@ def measure_pairs(reader: Reader, maps: Iterable[AttentionMap]) -> list[Measure]
     first, *others = maps
     kind, every = first.kind, (first, *others)
     if kind == "decoder":
-        return measure(reader, every)
+        return measure_heads(reader, every)
     shape = len(first.layers), len(first.layers[0].q)
     taken: dict[str, list[Array]] = {}
     for each in every:
         if min(len(each.ids), len(each.column_ids)) < 2:
             continue
         weights = np.stack([head for layer in each.layers for head in layer.weights])
-        found = of_encoder(weights, each.ids) if kind == "encoder" else of_cross(weights, each)
+        found = (
+            encoder_measures(weights, each.ids)
+            if kind == "encoder"
+            else cross_measures(weights, each)
+        )
         for name, values in found.items():
             taken.setdefault(name, []).append(values)
     titles = ENCODER if kind == "encoder" else CROSS
-    return [averaged(name, taken[name], shape, titles) for name in titles if name in taken]
+    return [average_measure(name, taken[name], shape, titles) for name in titles if name in taken]
 
 
 def survey_pairs(
@@ -127,7 +131,7 @@ def survey_pairs(
         def ablated(share: float) -> None:
             done(1 - (1 - share) * (1 - len(chosen) / work))
 
-        measures += effects(reader, Texts.of_pairs(chosen, last), ablation, kind, ablated)
+        measures += measure_effects(reader, Texts.of_pairs(chosen, last), ablation, kind, ablated)
     longest = max(len(side) for pair in chosen for side in pair)
     return Survey(tuple(measures), len(chosen), longest, text, kind)
 
@@ -138,7 +142,7 @@ def spread_pairs(pairs: Sequence[Pair], most: int) -> list[Pair]:
     return [pairs[place] for place in places]
 
 
-def of_cross(weights: Array, found: AttentionMap) -> dict[str, Array]:
+def cross_measures(weights: Array, found: AttentionMap) -> dict[str, Array]:
     """(N, T, S) weights of a map -> every measure, (N + 1,); the last value is a uniform head's."""
     _, T, S = weights.shape
     source, written = found.column_ids, np.append(found.ids[1:], -1)  # −1: the end of the target
@@ -158,7 +162,7 @@ def of_cross(weights: Array, found: AttentionMap) -> dict[str, Array]:
     }
 
 
-def of_encoder(weights: Array, ids: Ids) -> dict[str, Array]:
+def encoder_measures(weights: Array, ids: Ids) -> dict[str, Array]:
     """(N, T, T) weights of a source -> every measure, (N + 1,); the last value is a uniform
     head's.
     """

@@ -17,11 +17,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from gpt.blocks import Block, Cell, Column, Note, Records, Table, Title, number
+from gpt.blocks import Block, Cell, Column, Note, Records, Table, Title, format_number
 from gpt.checks import TableResult
 from gpt.heads.measures import standard_errors
 from gpt.heads.places import head_name
-from gpt.reading.decode import on_cores
+from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
@@ -75,7 +75,9 @@ class Paths(TableResult):
         largest, rows = float(np.abs(self.effects).max()) or 1.0, []
         for path in self.order[:most]:
             value, error = float(self.effects[path]), float(self.errors[path])
-            text = number(value, 4) + ("" if np.isnan(error) else f"±{number(error, 4)}")
+            text = format_number(value, 4) + (
+                "" if np.isnan(error) else f"±{format_number(error, 4)}"
+            )
             rows.append([Cell(self._names(path)), Cell(text, abs(value) / largest)])
         shown, R = min(most, len(self.routes)), len(self.routes)
         note = (
@@ -109,7 +111,7 @@ class Paths(TableResult):
         return Records(columns, facts)
 
 
-class Sent:
+class PathPatching:
     """Some (B, T) texts computed by the whole model, and what its heads send along single
     paths.
 
@@ -131,7 +133,7 @@ class Sent:
         x = reader.blocks(reader.embed(ids), range(reader.config.n_layer), keep)
         self._before = value(x)
 
-    def paths_from(self, layer: int, head: int) -> dict[Route, Callable[[], Array]]:
+    def paths_from_head(self, layer: int, head: int) -> dict[Route, Callable[[], Array]]:
         """Each path from a head, and a function that computes its (B,) effect."""
         found, x = self._sent(layer, head)
         direct, sender = self._value(x) - self._before, (layer, head)
@@ -185,7 +187,7 @@ class Sent:
 
 
 def path_effects(
-    parts: Sequence[Sent], unit: str, replaced: str, done: Callable[[float], object]
+    parts: Sequence[PathPatching], unit: str, replaced: str, done: Callable[[float], object]
 ) -> Paths:
     """The effect of every path over the texts of all parts. done: receives the share of the
     work.
@@ -194,9 +196,9 @@ def path_effects(
     effects = dict[Route, Array]()
     senders = [*np.ndindex(config.n_layer, config.n_head)]
     for number_of, sender in enumerate(senders):
-        each = [part.paths_from(*sender) for part in parts]
+        each = [part.paths_from_head(*sender) for part in parts]
         works = [work for paths in each for work in paths.values()]
-        results = on_cores(call, works)
+        results = map_on_cores(call, works)
         columns = [results[n :: len(each[0])] for n in range(len(each[0]))]
         effects |= {r: np.concatenate(c) for r, c in zip(each[0], columns, strict=True)}
         done((number_of + 1) / len(senders))

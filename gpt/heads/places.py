@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias
 
-from gpt.checks import numbered
+from gpt.checks import check_number
 from gpt.config.model import FINAL, OF_HEADS, AnyStage
 from gpt.reading.gpt import CROSS, ENCODER
 from gpt.reading.layers import Array
@@ -25,7 +25,7 @@ Key: TypeAlias = (
 )
 
 
-def bare(stage: str) -> str:
+def bare_stage(stage: str) -> str:
     """The name of a stage without a leading CROSS or ENCODER."""
     return stage.removeprefix(CROSS).removeprefix(ENCODER)
 
@@ -56,7 +56,7 @@ class Place(NamedTuple):
         return stage if self.position is None else stage[..., self.position, :]
 
 
-def parse(
+def parse_key(
     key: Key,
     shapes: Mapping[Any, tuple[int, ...]],
     layers: Sequence[int],
@@ -79,8 +79,8 @@ def parse(
     if len(entries) > 4 + (texts is not None):
         also = ", text" if texts is not None else ""
         raise ValueError(f"{key!r}: expected at most (stage, layer, head, position{also})")
-    final = bare(name) in FINAL
-    if (head is not None and bare(name) not in OF_HEADS) or (layer is not None and final):
+    final = bare_stage(name) in FINAL
+    if (head is not None and bare_stage(name) not in OF_HEADS) or (layer is not None and final):
         lacks, at = ("layers", None) if final else ("heads", "layer")
         raise ValueError(f"{key!r}: {name} has no {lacks}; use ({name!r}, {at}, None, position)")
     if isinstance(head, str) and head != "mean":
@@ -88,9 +88,9 @@ def parse(
     if layer is not None and kept and layer not in layers:
         raise IndexError(f"layer {layer} was not kept; kept: {', '.join(map(str, layers))}")
     if layer is not None:
-        layer = numbered("layer", layer, max(layers) + 1)
+        layer = check_number("layer", layer, max(layers) + 1)
     if head not in (None, "mean"):
-        head = numbered("head", head, shapes[name][-3])
+        head = check_number("head", head, shapes[name][-3])
     position = _chosen("position", position, shapes[name][-2], from_end)
     return Place(name, layer, head, position, _chosen("text", text, texts or 0))
 
@@ -101,10 +101,10 @@ def _chosen(what: str, entry: Any, count: int, from_end: bool = True) -> int | s
         return None
     if isinstance(entry, range):
         for end in (*entry[:1], *entry[-1:]):
-            numbered(what, end, count)
+            check_number(what, end, count)
         entry = slice(entry.start, entry.stop, entry.step)
     if not isinstance(entry, slice):
-        return numbered(what, entry, count, -count if from_end else 0)
+        return check_number(what, entry, count, -count if from_end else 0)
     start, stop, step = entry.indices(count)
     ends = (entry.start, entry.stop)
     if step < 1 or not (from_end or all(end is None or end >= 0 for end in ends)):

@@ -26,9 +26,9 @@ from gpt.heads.ablation import (
     MOST_SHAPLEY,
     REPLACED_BY,
     Texts,
-    effects,
-    losses_of,
-    replacing,
+    measure_effects,
+    replacement_parts,
+    text_losses,
 )
 from gpt.heads.attention_map import KIND_TITLES, AttentionMap
 from gpt.heads.measures import (
@@ -36,19 +36,19 @@ from gpt.heads.measures import (
     RULE,
     RULE_OF_ALL,
     Measure,
+    head_columns,
     induction,
-    kinds,
-    measure,
-    measure_of,
-    places,
+    measure_heads,
+    name_heads,
+    naming_measure,
     strengths,
 )
-from gpt.heads.paths import Paths, Sent, path_effects
+from gpt.heads.paths import PathPatching, Paths, path_effects
 from gpt.heads.places import head_name
 from gpt.reading.gpt import MATRICES, Reader
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
-from gpt.words import counted, layers_and_heads, some
+from gpt.words import counted, first_few, layers_and_heads
 
 #: Measures that are shown without --all.
 FIRST = (
@@ -94,7 +94,7 @@ class Survey(TableResult):
 
     def __repr__(self) -> str:
         layers, heads = self.measures[0].values.shape
-        names = [name for row in kinds(self.measures) for name in row if name]
+        names = [name for row in name_heads(self.measures) for name in row if name]
         named = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
         whose = f" of {KIND_TITLES[self.kind]}" if self.kind else ""
         return (
@@ -115,7 +115,7 @@ class Survey(TableResult):
     @property
     def names(self) -> list[list[str]]:
         """(L, H) the name of each head, or ""."""
-        return kinds(self.measures)
+        return name_heads(self.measures)
 
     @property
     def measured(self) -> str:
@@ -145,7 +145,7 @@ class Survey(TableResult):
             raise ConfigError("sort", f"{sort!r} is not one of {', '.join(known)}")
         values = known.get(sort or "ablation")
         values = strengths(self.measures) if values is None else values
-        return sorted_places(np.nan_to_num(values, nan=-np.inf))
+        return sorted_heads(np.nan_to_num(values, nan=-np.inf))
 
     def blocks(
         self, every: bool = False, sort: str | None = None, top: int | None = None
@@ -196,7 +196,7 @@ class Survey(TableResult):
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
         """The layer, head and kind of every head, and its measures."""
-        layers, numbers = places(self.measures[0].values.shape).values()
+        layers, numbers = head_columns(self.measures[0].values.shape).values()
         columns = {"layer": layers, self.what: numbers, "kind": np.array(self.names).ravel()}
         for each in self.measures:
             columns |= each.columns()
@@ -233,7 +233,7 @@ def survey(
     done: receives the share of the work that is done; text: the text's name; words: the ids of
     characters that occur in words, None: all. Raises TextError if the text is too short.
     """
-    windows = spread(ids, reader.config.block_size, most)
+    windows = spread_windows(ids, reader.config.block_size, most)
     config = reader.config
     heads = config.n_layer * config.n_head
     # Four matrices for each head, and a layer's measures in float64; or the forward passes of an
@@ -252,7 +252,7 @@ def survey(
             yield AttentionMap("", window[:-1], reader.stages(window[:-1]), ())
             done(2 * (number + 1) / len(windows) / work)
 
-    measures = measure(reader, maps())
+    measures = measure_heads(reader, maps())
     letters = windows.ravel() if words is None else windows[np.isin(windows, words)]
     if found := induction(reader, letters):
         after = 1 + max(n for n, each in enumerate(measures) if each.name.startswith("induction"))
@@ -260,7 +260,7 @@ def survey(
     if ablation:
         texts = Texts.of_windows(windows)
         measured = 2 / work
-        measures += effects(
+        measures += measure_effects(
             reader, texts, ablation, done=lambda share: done(measured + share * (1 - measured))
         )
     return Survey(tuple(measures), len(windows), windows.shape[1] - 1, text)
@@ -270,15 +270,17 @@ def loss_paths(
     reader: Reader, ids: Ids, most: int, how: Ablation, done: Callable[[float], object]
 ) -> Paths:
     """The effects of heads along paths on the loss over the windows that `survey` uses."""
-    texts = Texts.of_windows(spread(ids, reader.config.block_size, most))
+    texts = Texts.of_windows(spread_windows(ids, reader.config.block_size, most))
     parts = [
-        Sent(reader, part.texts.ids, part.replaced, partial(losses_of, reader, part.texts))
-        for part in replacing(reader, texts, how)
+        PathPatching(
+            reader, part.texts.ids, part.replaced, partial(text_losses, reader, part.texts)
+        )
+        for part in replacement_parts(reader, texts, how)
     ]
     return path_effects(parts, "the loss, in nats/char,", REPLACED_BY[how], done)
 
 
-def spread(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[Any]]:
+def spread_windows(ids: Ids, length: int, most: int) -> npt.NDArray[np.integer[Any]]:
     """At most `most` windows of `length` + 1 ids, evenly over the text; no two share a target.
 
     A shorter text is one window. Raises TextError below SHORTEST characters.
@@ -357,13 +359,13 @@ class Development(TableResult):
         """The measures that tables and figures show; see Survey.shown."""
         return self.last.shown(every)
 
-    def telling(self) -> list[Measure]:
+    def main_measures(self) -> list[Measure]:
         """At most four measures for a figure: ablation, if measured, and those that name a head at
         some step, synthetic induction last. If no head has a name, the first ones that tables show.
         """
         heads = self.last.letter == "H"
         kinds = np.unique(self.kinds[self.kinds != ""]).tolist() if heads else []
-        named = {"ablation", *(measure_of(kind, self.measures).name for kind in kinds)}
+        named = {"ablation", *(naming_measure(kind, self.measures).name for kind in kinds)}
         named |= {"induction_synthetic"} if "induction" in named else set()
         rank = {"ablation": 0, "induction_synthetic": 2}
         shown = sorted(self.shown(), key=lambda each: rank.get(each.name, 1))
@@ -376,7 +378,7 @@ class Development(TableResult):
         """
         if sort not in self.names:
             raise ConfigError("sort", f"{sort!r} is not one of {', '.join(self.names)}")
-        return sorted_places(self.change(sort))
+        return sorted_heads(self.change(sort))
 
     def blocks(
         self, every: bool = False, sort: str | None = None, top: int | None = None
@@ -411,7 +413,7 @@ class Development(TableResult):
             key = int(since[place]), str(last[place]).split(" '")[0]  # for any character
             named.setdefault(key, []).append(head_name(place[0], place[1], self.last.letter))
         return [
-            f"{name} since step {step:,}: {some(heads, MOST_NAMED, ', ')}"
+            f"{name} since step {step:,}: {first_few(heads, MOST_NAMED, ', ')}"
             for (step, name), heads in sorted(named.items())
         ] or [f"no {self.last.what} has a name at the last step"]
 
@@ -420,7 +422,7 @@ class Development(TableResult):
         values, place = self.of(name), self._number(name)  # (S, L, H)
         S = len(values)
         low, high = float(np.nanmin(values, initial=0)), float(np.nanmax(values, initial=0))
-        some, points = evenly(S, MOST_STEPS), evenly(S, MOST_POINTS)
+        some, points = evenly_spaced(S, MOST_STEPS), evenly_spaced(S, MOST_POINTS)
         labels = Column(self.last.what, left=True), Column("kind", left=True), Column(left=True)
         columns = list(labels)
         columns += [Column(f"{self.steps[n]:,}", spare=True) for n in some]
@@ -447,7 +449,7 @@ class Development(TableResult):
     def save(self, path: str | Path, *, every: bool = False, measures: Sequence[str] = ()) -> Path:
         """Draws measures over the steps into a .svg, .pdf or .png file; needs matplotlib.
 
-        measures: their names; by default those of `telling`. every: draw all measures. Raises
+        measures: their names; by default those of `main_measures`. every: draw all measures. Raises
         ConfigError for another ending and for an unknown measure, StorageError.
         """
         if self.last.letter != "H":
@@ -463,13 +465,13 @@ class Development(TableResult):
         return self.names.index(name)
 
 
-def sorted_places(values: Array) -> list[tuple[int, int]]:
+def sorted_heads(values: Array) -> list[tuple[int, int]]:
     """(layer, head) of (L, H) values, those with the largest values first."""
     order = np.argsort(-values, axis=None, kind="stable")
     return [divmod(place, values.shape[1]) for place in order.tolist()]
 
 
-def evenly(count: int, most: int) -> list[int]:
+def evenly_spaced(count: int, most: int) -> list[int]:
     """At most `most` of the numbers 0 … count − 1, evenly spread; the last is always there and, if
     there are several, the first.
     """

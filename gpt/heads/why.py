@@ -24,7 +24,7 @@ from gpt.blocks import (
     Records,
     Table,
     Title,
-    number,
+    format_number,
 )
 from gpt.characters import label
 from gpt.checks import Check, TableResult
@@ -35,13 +35,13 @@ from gpt.errors import TextError
 from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.attention_map import require_decoder_only, require_fits
 from gpt.heads.contributions import Part, contributions
-from gpt.heads.next_character import next_character, quoted
-from gpt.heads.paths import Paths, Sent, path_effects
+from gpt.heads.next_character import next_character, quoted_end
+from gpt.heads.paths import PathPatching, Paths, path_effects
 from gpt.heads.places import head_name
-from gpt.heads.survey import spread
+from gpt.heads.survey import spread_windows
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.sampler import before_all
+from gpt.reading.sampler import start_character
 from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary
 from gpt.words import counted
 
@@ -84,7 +84,7 @@ class Why(TableResult):
     paths: Paths | None = None
 
     def __repr__(self) -> str:
-        largest = name_of_part(self.parts[int(np.abs(self.values).argmax())])
+        largest = part_name(self.parts[int(np.abs(self.values).argmax())])
         return f"<Why {self._logits} = {self.logit:.4f}: {len(self.parts)} parts, most {largest}>"
 
     @property
@@ -99,9 +99,9 @@ class Why(TableResult):
         rows = [self._row(part) for part in shown]
         if rest.size:
             others = Cell(counted(rest.size, "other part"), tone="dim")
-            rows.append([others, Cell(signed(self.values[rest].sum())), Cell("")])
-        logit = Cell(f"{self._logits} = {number(self.logit, 4)}", tone="dim")
-        rows.append([Cell("sum", tone="strong"), Cell(signed(self.values.sum())), logit])
+            rows.append([others, Cell(signed_number(self.values[rest].sum())), Cell("")])
+        logit = Cell(f"{self._logits} = {format_number(self.logit, 4)}", tone="dim")
+        rows.append([Cell("sum", tone="strong"), Cell(signed_number(self.values.sum())), logit])
         columns = [Column("part", left=True), Column("adds"), Column("from", left=True)]
         held = (
             f"the last norm divides by {self.scale:.4f}"
@@ -109,7 +109,7 @@ class Why(TableResult):
             else "norms keep their scales"
         )
         return [
-            Title("why", [*quoted(self.text), *self._chances()]),
+            Title("why", [*quoted_end(self.text), *self._chances()]),
             Table(columns, rows),
             *self._mixed(),
             Note(
@@ -123,23 +123,27 @@ class Why(TableResult):
 
     def _chances(self) -> list[str]:
         each = zip(self.characters, self.probabilities.tolist(), strict=True)
-        return [f"'{label(character)}' {number(chance, 3)}" for character, chance in each]
+        return [f"'{label(character)}' {format_number(chance, 3)}" for character, chance in each]
 
     def _row(self, part: int) -> list[Cell]:
         """A row: a part, what it adds, and the characters or units that add most of it."""
         share = float(np.abs(self.values[part]) / max(np.abs(self.values).max(), 1e-300))
-        adds = Cell(signed(self.values[part]), share)
+        adds = Cell(signed_number(self.values[part]), share)
         sums = [n for n, each in enumerate(self.parts) if each.kind in SUMS]
         if part not in sums:
-            return [Cell(name_of_part(self.parts[part])), adds, Cell("")]
+            return [Cell(part_name(self.parts[part])), adds, Cell("")]
         values, text = self.sources[sums.index(part)], self._read(self.parts[part])
         order = np.argsort(-np.abs(values), kind="stable").tolist()
         head = self.parts[part].kind == "head"
         names = {at: f"{at} '{label(text[at])}'" if head else f"N{at}" for at in order}
-        named = [f"{names[at]} {signed(values[at])}" for at in order]
-        left = "" if len(order) <= MOST_SOURCES else f" · rest {signed(values[order[3:]].sum())}"
+        named = [f"{names[at]} {signed_number(values[at])}" for at in order]
+        left = (
+            ""
+            if len(order) <= MOST_SOURCES
+            else f" · rest {signed_number(values[order[3:]].sum())}"
+        )
         sources = Cell(" · ".join(named[:MOST_SOURCES]) + left, hint="  ".join(named[:24]))
-        return [Cell(name_of_part(self.parts[part])), adds, sources]
+        return [Cell(part_name(self.parts[part])), adds, sources]
 
     def _read(self, part: Part) -> Symbols:
         """The characters that a head can attend to."""
@@ -152,17 +156,18 @@ class Why(TableResult):
         if self.weights is None or self.counting is None:
             return []
         gpt, weight = self.weights.tolist()
-        logs = " − ".join(f"ln {number(p, 4)}" for p in np.exp(self.counting).tolist())
+        logs = " − ".join(f"ln {format_number(p, 4)}" for p in np.exp(self.counting).tolist())
         terms = {
-            f"GPT: {number(gpt)} × the sum above": gpt * self.logit,
-            f"counting: {number(weight)} × ({logs})": weight * float(_difference(self.counting)),
+            f"GPT: {format_number(gpt)} × the sum above": gpt * self.logit,
+            f"counting: {format_number(weight)} × ({logs})": weight
+            * float(_difference(self.counting)),
             "minus ln of the sum over all characters": self.same,
         }
         if len(self.characters) > 1:
             terms.popitem()
-        found = " / ".join(number(each, 4) for each in self.probabilities.tolist())
-        rows = [[Cell(name), Cell(signed(value))] for name, value in terms.items()]
-        total = [Cell(f"ln {found}", tone="strong"), Cell(signed(sum(terms.values())))]
+        found = " / ".join(format_number(each, 4) for each in self.probabilities.tolist())
+        rows = [[Cell(name), Cell(signed_number(value))] for name, value in terms.items()]
+        total = [Cell(f"ln {found}", tone="strong"), Cell(signed_number(sum(terms.values())))]
         return [Table([Column("with counting", left=True), Column("adds")], [*rows, total])]
 
     def records(self) -> Records:
@@ -266,13 +271,13 @@ def _paths(
     name = "0"
     if config.ablate == "mean" and usual:
         text, name = usual()
-        windows = spread(text, exact.config.block_size, WINDOWS)
+        windows = spread_windows(text, exact.config.block_size, WINDOWS)
         means, name = mean_contexts(exact, Texts.of_windows(windows)), f"its mean over {name}"
 
     def logit(x: Array) -> Array:
         return _difference(exact.logits(exact.final_norm(x[:, -1]))[:, asked].T)  # (B,)
 
-    sent = Sent(exact, ids[None], [*means[:, :, None]], logit)
+    sent = PathPatching(exact, ids[None], [*means[:, :, None]], logit)
     return path_effects([sent], "the logit" if len(asked) == 1 else "the difference", name, done)
 
 
@@ -287,7 +292,7 @@ def _ids_of(
 
         require(not truncate, "truncate", "a source is read as a whole; shorten the text")
         return split_pair(reader, vocabulary, text if FIRST in text else text + FIRST)
-    ids = vocabulary.encode(text or before_all(vocabulary))
+    ids = vocabulary.encode(text or start_character(vocabulary))
     ids = ids[-reader.config.block_size :] if truncate else ids
     require_fits(reader.config, len(ids))
     return None, ids
@@ -315,7 +320,7 @@ def _difference(values: Array) -> Array:
     return found
 
 
-def name_of_part(part: Part) -> str:
+def part_name(part: Part) -> str:
     """ "L1H2", "L0 feed-forward", "embedding"; with an encoder also "L1H2 cross"."""
     if part.kind == "head":
         return f"{head_name(part.layer or 0, part.head or 0)} {part.attention or ''}".strip()
@@ -326,6 +331,6 @@ def name_of_part(part: Part) -> str:
     return name if part.layer is None else f"L{part.layer} {name.strip()}"
 
 
-def signed(value: float) -> str:
+def signed_number(value: float) -> str:
     """ "+1.25", "−.03"."""
-    return number(value, 3) if value < 0 else f"+{number(value, 3)}"
+    return format_number(value, 3) if value < 0 else f"+{format_number(value, 3)}"

@@ -22,7 +22,15 @@ from pathlib import Path
 from gpt.blocks import Block, Cell, Column, Facts, Paragraph, Records, Table, Title
 from gpt.checks import Check, TableResult
 from gpt.config.fields import with_flags
-from gpt.devices import LIMITS, available_memory, choose, core_rate, cores, share_cores, usable
+from gpt.devices import (
+    LIMITS,
+    available_memory,
+    check_device,
+    core_rate,
+    cores,
+    let_threads_sleep,
+    resolve_device,
+)
 from gpt.errors import ConfigError
 from gpt.version import __version__
 from gpt.words import EXTRAS, INSTALL, counted
@@ -97,7 +105,7 @@ def examine(checkpoints: Path, data: Path, device: str = "auto") -> Diagnosis:
     problems, notes = list[str](), list[str]()
     environment = [*_environment()]  # before torch and gptx set some
     packages = [*_packages(problems)]
-    share_cores()
+    let_threads_sleep()
     try:
         import torch
 
@@ -219,7 +227,7 @@ def _device(asked: str, problems: list[str]) -> tuple[str, str]:
     from gpt.training.step import try_step
 
     try:
-        chosen = usable(choose(asked), try_step)
+        chosen = check_device(resolve_device(asked), try_step)
     except ConfigError as error:
         problems += [f"--device {asked}: {with_flags(error.reason)}"] * (asked != "auto")
         return "cpu", with_flags(error.reason)
@@ -289,7 +297,7 @@ def _terminal() -> Iterator[str]:
 
 
 def _environment() -> Iterator[str]:
-    """The variables that matter, but for the one that gptx has set (one_thread_a_product)."""
+    """The variables that matter, but for the one that gptx has set (limit_blas_threads)."""
     for name, value in sorted(os.environ.items()):
         if (name in VARIABLES or VARIABLE.fullmatch(name)) and (name, value) != (LIMITS[0], "1"):
             yield f"{name}={value}"

@@ -24,9 +24,9 @@ from gpt.counting.tables import MOST_CHARACTERS
 from gpt.errors import TextError
 from gpt.reading import novelty as copies
 from gpt.reading.gpt import Reader
-from gpt.reading.paired import Paired, paired
+from gpt.reading.paired import Paired, compare_paired
 from gpt.reading.pairs import PairScores
-from gpt.reading.score import WORST, Score, Surprisals, score, surprisal_of_each
+from gpt.reading.score import WORST, Score, Surprisals, character_surprisals, score
 from gpt.reading.targets import score_pairs
 from gpt.storage.losses import comparison, comparison_record
 from gpt.storage.manifest import Manifest, exposure_to_split
@@ -211,7 +211,7 @@ class Scorer:
         """
         text = pairs_of_table(text) if self.of_pairs else text
         found = self._known(self.run, text, name)
-        facts = {"file": file, "split": None, **changes(found)}
+        facts = {"file": file, "split": None, **changes_record(found)}
         return self._evaluated(found.text, name, facts | self._learned(text, name), found.places)
 
     def split(self) -> Evaluation:
@@ -315,7 +315,7 @@ class Scorer:
             facts |= found.numbers
             if self.options.chars:
                 given = model.mixture, model.vocabulary
-                each = surprisal_of_each(model.reader, ids, *given, overlapping=True)
+                each = character_surprisals(model.reader, ids, *given, overlapping=True)
                 surprisals = replace(each, places=places)
                 facts["in_context"] = surprisals.score.numbers
             same = baseline is not None and baseline.scored == found.characters
@@ -336,17 +336,17 @@ class Scorer:
                 others = score_pairs(other.reader, other.vocabulary, text, facts["beam"])
             except TextError as error:
                 raise TextError(f"{label}: {error}") from None
-            found = replace(paired(mine.nats, others.nats), pairs=(mine, others))
+            found = replace(compare_paired(mine.nats, others.nats), pairs=(mine, others))
             facts, its = facts | mine.numbers, others.numbers
         else:
             known = self._known(other, text, label)
             first, second = (
-                surprisal_of_each(
+                character_surprisals(
                     each.reader, each.vocabulary.encode(known.text), each.mixture
                 ).nats
                 for each in (self.run, other)
             )
-            found, its = paired(first, second), changes(known)
+            found, its = compare_paired(first, second), changes_record(known)
         found = replace(found, names=(self.run.title, other.title))
         facts |= {**found.numbers, "against": {**other.origin, **its}}
         return Evaluation(name, Score(found.first, found.characters), facts, paired=found)
@@ -359,7 +359,7 @@ def _part_of(name: str, share: float) -> str:
     return ("under 1" if share < 0.01 else f"{share:.0%}"[:-1]) + f" % of {name}"
 
 
-def changes(found: Reading) -> dict[str, Any]:
+def changes_record(found: Reading) -> dict[str, Any]:
     """For programs: which characters a model replaces, how many it leaves out, and which."""
     which = sorted({*found.left_out})
     joint = " " * any(len(each) > 1 for each in which)  # between symbols

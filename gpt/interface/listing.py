@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import SupportsIndex, overload
 
 from gpt.blocks import Block
-from gpt.checks import Shown, checks_arguments
+from gpt.checks import Displayable, checks_arguments
 from gpt.errors import CheckpointError
 from gpt.interface.trained import TrainedGPT, load
-from gpt.storage.comparison import Comparison, compared
+from gpt.storage.comparison import Comparison, compare_runs
 from gpt.storage.curves import Curve, TrainingCurve, curve_of, training_curve_of
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import RunTable, overview_of
 from gpt.storage.run import Run
-from gpt.storage.runs import all_runs, is_pattern, natural, readable
+from gpt.storage.runs import all_runs, is_pattern, natural_key, read_manifests
 from gpt.words import measured_on
 
 
 @dataclass(frozen=True)
-class SavedRun(Run, Shown):
+class SavedRun(Run, Displayable):
     """A run as it was when the list was made. manifest: the one of its newest checkpoint."""
 
     manifest: Manifest
@@ -84,7 +84,7 @@ class Runs(RunTable):
         chosen = [row for name in names for row in self._matching(name)] if names else self.rows
         if not chosen:
             raise ValueError("no runs to compare")
-        return compared(chosen, single=each)
+        return compare_runs(chosen, single=each)
 
     def _matching(self, name: str) -> list[tuple[Run, Manifest]]:
         if not is_pattern(name):
@@ -93,7 +93,7 @@ class Runs(RunTable):
         found = [row for row in self.rows if fnmatchcase(row[0].name, name)]
         if not found:
             raise KeyError(f"no run matches {name!r}")
-        return sorted(found, key=lambda row: natural(row[0].name))
+        return sorted(found, key=lambda row: natural_key(row[0].name))
 
     @overload
     def __getitem__(self, which: str | SupportsIndex) -> SavedRun: ...
@@ -124,7 +124,7 @@ def runs(checkpoints: str | Path = "checkpoints") -> Runs:
     found = all_runs(Path(checkpoints))
     if not found:
         raise CheckpointError(f"no run in {checkpoints}; train one with: gpt.train(…)")
-    rows, problems = readable(found)
+    rows, problems = read_manifests(found)
     for problem in problems:
         logging.getLogger("gpt").warning("note: %s", problem)
     return Runs(tuple(rows))

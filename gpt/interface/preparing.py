@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import field_help, only_fields, require
 from gpt.config.train import Preset, Tracker
-from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen
-from gpt.corpus.halves import counted_in, halves, scored_in
+from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
+from gpt.corpus.halves import counted_ids, scored_ids, split_corpus
 from gpt.corpus.pairs import learn_sides
-from gpt.corpus.sources import corpus_name, is_pairs, recipe_of
+from gpt.corpus.sources import corpus_name, is_pairs, known_recipe
 from gpt.corpus.text import Progress, no_progress
 from gpt.counting.ahead import CountedAhead
-from gpt.counting.tables import release
-from gpt.devices import choose
+from gpt.counting.tables import release_memory
+from gpt.devices import resolve_device
 from gpt.errors import ConfigError, TextError
 from gpt.storage import files
 from gpt.storage.config_file import RECORDED, from_toml, to_toml
-from gpt.storage.json_values import parsed
+from gpt.storage.json_values import parse_value
 from gpt.storage.manifest import CorpusId
 from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import check_free, discard_if_empty, new_run
@@ -60,7 +60,7 @@ ANOTHER_TEXT = (
 Working = Callable[[str], AbstractContextManager[Progress]]
 
 
-def silently(what: str) -> AbstractContextManager[Progress]:
+def show_nothing(what: str) -> AbstractContextManager[Progress]:
     """A Working context that shows nothing."""
     return nullcontext(no_progress)
 
@@ -77,7 +77,7 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Choices:
+class NewRunOptions:
     """The options of a new run: those given, and those that follow from its corpus and from the
     model that it starts with.
 
@@ -102,12 +102,12 @@ def choose_options(
     given: Mapping[str, Any],
     names: Sequence[str],
     warm: WarmStart | None = None,
-) -> Choices:
+) -> NewRunOptions:
     """Chooses the options of a new run. names: the names of its texts. A known corpus sets its own
     options, but only its split if a preset is given. Raises ConfigError, and CheckpointError if the
     corpus and the model to start with do not fit together.
     """
-    recipe = {**recipe_of(names)}
+    recipe = {**known_recipe(names)}
     if options.preset:
         recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
     if options.minutes is not None:
@@ -116,7 +116,7 @@ def choose_options(
     recipe = {name: value for name, value in recipe.items() if name not in given}
     layers = given.get("encoder_layers")
     pairs = is_pairs(names) if layers is None else layers > 0
-    return Choices(options.preset or "default", {**given, **recipe}, recipe, pairs)
+    return NewRunOptions(options.preset or "default", {**given, **recipe}, recipe, pairs)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def begin_run(
     options: RunConfig,
     given: Mapping[str, Any],
     texts: Texts,
-    working: Working = silently,
+    working: Working = show_nothing,
     recorded: Mapping[str, Any] = MappingProxyType({}),
     *,
     dry: bool = False,
@@ -157,7 +157,7 @@ def begin_run(
     choices = choose_options(options, given, texts.names, warm)
     if options.run is not None:
         check_free(options.checkpoints, options.run)
-    device = choose(options.device)
+    device = resolve_device(options.device)
     start = warm.stored if warm else None
     known = start.vocabulary if start else None
     read = partial(read_corpus, known=known, grows=start is not None)
@@ -185,7 +185,7 @@ def begin_run(
             )
             stack.enter_context(folder.lock())
             unlocked.callback(discard_if_empty, folder)
-            ranks.mark(folder)
+            ranks.mark_run(folder)
             names = [printable(name) for name in texts.names] or None
             # the step that was read, because tomorrow another step may be the run's best
             source = {"corpus": names, "init_from": warm and printable(warm.place)}
@@ -213,7 +213,7 @@ def resume_run(
     options: RunConfig,
     given: Mapping[str, Any],
     texts: Texts,
-    working: Working = silently,
+    working: Working = show_nothing,
 ) -> Iterator[Start]:
     """Locks a run, and plans the rest of it from its newest undamaged checkpoint on.
 
@@ -225,9 +225,9 @@ def resume_run(
     with ExitStack() as stack:
         if ranks.is_first():
             stack.enter_context(run.lock())
-            ranks.mark(run)
-        checkpoint, warnings = ranks.shared(
-            run.last_valid,
+            ranks.mark_run(run)
+        checkpoint, warnings = ranks.share_result(
+            run.last_undamaged,
             lambda found: str(found[0].path),
             lambda path: (Checkpoint.open(Path(path)), []),
         )
@@ -255,7 +255,7 @@ def resume_run(
         yield Start(plan, run, partial(_trainer, run, plan, options.log, began, checkpoint))
 
 
-def recorded(trainer: Trainer) -> Iterator[Event]:
+def train_and_record(trainer: Trainer) -> Iterator[Event]:
     """Trains. With each checkpoint, records in the run a changed plan and a sample of the
     model.
 
@@ -279,9 +279,9 @@ def _read(
     """Calls `read` to read the corpus on the first rank; the other ranks open it in `data`."""
 
     def follow(message: tuple[dict[str, Any], dict[str, Any]]) -> Corpus:
-        identity = parsed(CorpusId, message[0], "corpus")
-        vocabulary = parsed(Vocabulary, message[1], "vocabulary")
-        corpus = reopen(identity, options.data, vocabulary)
+        identity = parse_value(CorpusId, message[0], "corpus")
+        vocabulary = parse_value(Vocabulary, message[1], "vocabulary")
+        corpus = reopen_corpus(identity, options.data, vocabulary)
         if corpus is None:
             raise TextError(f"{options.data.resolve()} does not hold the encoded corpus")
         return corpus
@@ -289,7 +289,7 @@ def _read(
     with working("encoding") as done:
         sources = {"names": texts.names, "data": options.data, "stdin": texts.pipe}
         reading = partial(read, **sources, progress=done)
-        return ranks.shared(
+        return ranks.share_result(
             reading, lambda it: (asdict(it.identity), asdict(it.vocabulary)), follow
         )
 
@@ -298,23 +298,23 @@ def _warm_start(options: RunConfig) -> WarmStart | None:
     """The model that a new run starts with, if there is one. Raises CheckpointError."""
     if options.init_from is None:
         return None
-    from gpt.interface.warm_start import opened
+    from gpt.interface.warm_start import open_parent
 
-    return opened(options.init_from, options.checkpoints)
+    return open_parent(options.init_from, options.checkpoints)
 
 
 def _count_ahead(
-    corpus: Corpus, choices: Choices, device: str, warm: WarmStart | None
+    corpus: Corpus, choices: NewRunOptions, device: str, warm: WarmStart | None
 ) -> CountedAhead:
     """Starts counting. Raises ConfigError, TextError."""
     size, pairs = len(corpus.vocabulary), choices.pairs
-    values = presets.changed(presets.preset(choices.preset, device, pairs), choices.given)
+    values = presets.override(presets.preset(choices.preset, device, pairs), choices.given)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train = TrainConfig(**only_fields(TrainConfig, values))
-    train_half, val_half = halves(corpus, train, pairs)
+    train_half, val_half = split_corpus(corpus, train, pairs)
     if warm:
         warm.check_context(corpus, train, train_half)
-    return CountedAhead(counted_in(train_half), scored_in(val_half), size, model.counting)
+    return CountedAhead(counted_ids(train_half), scored_ids(val_half), size, model.counting)
 
 
 def _trainer(
@@ -353,12 +353,12 @@ def _sampled(run: Run, checkpoint: Checkpoint) -> Sampled:
     saved.
     """
     from gpt.interface.trained import TrainedGPT
-    from gpt.reading.targets import some_targets
+    from gpt.reading.targets import example_targets
 
     model = TrainedGPT(checkpoint.model())
-    release()  # frees what the check took
+    release_memory()  # frees what the check took
     if model.has_encoder:
-        text = some_targets(model.reader, model.vocabulary, model.stored.excerpt)
+        text = example_targets(model.reader, model.vocabulary, model.stored.excerpt)
     else:
         text = model.sample(length=SAMPLE_LENGTH)
     run.append("samples", {"step": checkpoint.manifest.step, "text": text})

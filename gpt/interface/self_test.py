@@ -24,7 +24,7 @@ from gpt.config.model import Activation, Attention, Norm, Position
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.proof import logits_of, promised, prove_tensors
+from gpt.reading.proof import allowed_difference, compute_logits, prove_tensors
 
 if TYPE_CHECKING:
     from gpt.model import GPT
@@ -125,11 +125,11 @@ def _cached(device: str, model: RandomModel) -> Array:
 
 
 def _reader(model: RandomModel) -> Array:
-    return np.stack([*logits_of(model.reader, model.ids, model.source)])
+    return np.stack([*compute_logits(model.reader, model.ids, model.source)])
 
 
 def _reader_in_float64(model: RandomModel) -> Array:
-    return np.stack([*logits_of(model.reader.in_float64(), model.ids, model.source)])
+    return np.stack([*compute_logits(model.reader.in_float64(), model.ids, model.source)])
 
 
 def _decoder(model: RandomModel) -> Array:
@@ -164,7 +164,7 @@ def compared(devices: tuple[str, ...]) -> Iterator[Tested]:
                 reader = reader if found.dtype == np.float32 else reader.in_float64()
             except Exception as problem:  # a driver, a kernel or a library may raise anything
                 failure = problem
-            bound = promised(reader, model.ids, expected, error, source=model.source)
+            bound = allowed_difference(reader, model.ids, expected, error, source=model.source)
             yield Check(name, error, bound, model.name), failure
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, overload
 
 from gpt import showing
-from gpt.checks import Check, Shown, checks_arguments, numbered
+from gpt.checks import Check, Displayable, check_number, checks_arguments
 from gpt.config import (
     AnyStage,
     AttnConfig,
@@ -27,12 +27,12 @@ from gpt.config import (
     WhyConfig,
 )
 from gpt.config.fields import only_fields, require
-from gpt.config.keywords import takes
+from gpt.config.keywords import takes_options
 from gpt.config.model import NO_FEED_FORWARD, CircuitName
-from gpt.devices import usable
+from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
-from gpt.reading.proof import OpenDevice, proven
+from gpt.reading.proof import OpenDevice, open_proven
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import MANIFEST, Checkpoint, Run
@@ -92,7 +92,7 @@ class NoRunError(CheckpointError, AttributeError):
     """
 
 
-class TrainedGPT(Shown):
+class TrainedGPT(Displayable):
     """One checkpoint's model. When it first computes, its probe is checked: a model that does not
     compute the logits that torch computed when it was saved always raises CheckpointError.
 
@@ -121,7 +121,7 @@ class TrainedGPT(Shown):
 
         Raises ConfigError for an unusable device; "auto" becomes "cpu" instead.
         """
-        device = usable(device, try_torch)
+        device = check_device(device, try_torch)
         open_device = None if device == "cpu" else partial(_on_device, device=device)
         return TrainedGPT(self.stored, open_device, self.checkpoint, self.name, device)
 
@@ -132,7 +132,7 @@ class TrainedGPT(Shown):
 
     @cached_property
     def _proven(self) -> tuple[Reader, Check]:
-        return proven(self.stored, self._open_device)
+        return open_proven(self.stored, self._open_device)
 
     @property
     def reader(self) -> Reader:
@@ -249,9 +249,9 @@ class TrainedGPT(Shown):
     @cached_property
     def mixture(self) -> Mixture | None:
         """The counting expert and its gate, if the model has them. Raises CheckpointError."""
-        from gpt.counting.mixture import mixture_of
+        from gpt.counting.mixture import load_mixture
 
-        return mixture_of(self.stored)
+        return load_mixture(self.stored)
 
     @cached_property
     def decoders(self) -> Decoders:
@@ -264,8 +264,10 @@ class TrainedGPT(Shown):
             from gpt.reading.fallback import FallbackDecoder, FallbackReader
 
             if isinstance(self.reader, FallbackReader):
-                return Decoders(FallbackDecoder(self.reader.device, numpys.twin()), numpys.twin)
-        return Decoders(numpys, numpys.twin)
+                return Decoders(
+                    FallbackDecoder(self.reader.device, numpys.make_twin()), numpys.make_twin
+                )
+        return Decoders(numpys, numpys.make_twin)
 
     @overload
     def sample(
@@ -289,7 +291,7 @@ class TrainedGPT(Shown):
         **options: Unpack[SampleOptions],
     ) -> str | list[str]: ...
 
-    @takes()
+    @takes_options()
     def sample(
         self,
         prompt: str = "",
@@ -321,11 +323,11 @@ class TrainedGPT(Shown):
             (written,) = write_targets(self.reader, self.vocabulary, [known], settings)
             targets = [self.vocabulary.decode(each.ids, "target") for each in written]
             return targets if n > 1 else targets[0]
-        from gpt.reading.sampler import HeldTexts, Sample
+        from gpt.reading.sampler import GrowingTexts, Sample
 
         prompt = self._known(prompt, unknown)
         steps = self.stream(prompt, SampleConfig(n=n, **options), stop)
-        held = HeldTexts(n)
+        held = GrowingTexts(n)
         for gained in steps:
             held.add(gained)
         texts: list[str] = [Sample(prompt, held.text(number)) for number in range(n)]
@@ -352,7 +354,7 @@ class TrainedGPT(Shown):
             raise ConfigError("a model with an encoder writes whole targets; use sample or answers")
         known = self._known(prompt, unknown)
         require_memory(self.config, config.n, len(prompt) + config.length)
-        samples = (self.decoders.lend(), self.vocabulary, known, config, stop, past)
+        samples = (self.decoders.lend_decoder(), self.vocabulary, known, config, stop, past)
         return Samples(*samples, self.mixture)
 
     @property
@@ -373,7 +375,7 @@ class TrainedGPT(Shown):
 
         return best_targets(self.reader, self.vocabulary, sources, beam, unknown)
 
-    @takes()
+    @takes_options()
     def attn(
         self,
         text: str | None = None,
@@ -396,7 +398,7 @@ class TrainedGPT(Shown):
         chosen = text, asked.attention, asked.truncate, self.proof, self
         return inspect_text(self.reader, self.vocabulary, *chosen)
 
-    @takes()
+    @takes_options()
     def next(
         self,
         text: str | None = None,
@@ -418,7 +420,7 @@ class TrainedGPT(Shown):
         chosen = self._known(self.given(text), unknown), SampleConfig(**options), self.mixture
         return next_of_text(self.reader, self.vocabulary, *chosen)
 
-    @takes()
+    @takes_options()
     def why(
         self,
         text: str | None = None,
@@ -453,11 +455,11 @@ class TrainedGPT(Shown):
         TextError for an empty or too long text and for unknown characters.
         """
         from gpt.heads.attention_map import require_decoder_only
-        from gpt.lessons.own_model import walk
+        from gpt.lessons.own_model import explain_model
 
         require_decoder_only(self.config, "the lesson mine")
         attention = self.attn(text, unknown=unknown)
-        return walk(self.reader, attention, self.vocabulary, layer, head)
+        return explain_model(self.reader, attention, self.vocabulary, layer, head)
 
     def measures(self, text: AttentionMap | str | None = None) -> list[Measure]:
         """Each head's measures, (L, H) values each, on a text or on an attention map's text; None:
@@ -470,9 +472,9 @@ class TrainedGPT(Shown):
             from gpt.heads.pair_measures import measure_pairs
 
             return measure_pairs(self.reader, [found])
-        from gpt.heads.measures import measure
+        from gpt.heads.measures import measure_heads
 
-        return measure(self.reader, [found])
+        return measure_heads(self.reader, [found])
 
     def circuit(
         self,
@@ -597,7 +599,7 @@ class TrainedGPT(Shown):
         **options: Unpack[HeadsOptions],
     ) -> Development: ...
 
-    @takes()
+    @takes_options()
     def heads(
         self,
         text: str | Ids | None = None,
@@ -618,12 +620,12 @@ class TrainedGPT(Shown):
         CheckpointError for a step that the run does not keep and for steps of a model file outside
         a run.
         """
-        from gpt.heads.measuring import survey_steps, surveyor
+        from gpt.heads.measuring import make_surveyor, survey_steps
 
         text, name = self._measured(text, name)
         asked = HeadsConfig(**options)
         require(not asked.paths or steps is None, "paths", "of one step, not of several")
-        measured = surveyor(self.reader, self.vocabulary, text, asked, name)
+        measured = make_surveyor(self.reader, self.vocabulary, text, asked, name)
         if steps is None:
             return measured(self.reader, done)
         return survey_steps(self.stored, self._open_device, steps, measured, done)
@@ -636,7 +638,7 @@ class TrainedGPT(Shown):
         text = text if isinstance(text, str) else self.vocabulary.row_of(text, "text")
         return text, name or f"a text of {len(text):,} characters"
 
-    @takes()
+    @takes_options()
     def neurons(
         self,
         text: str | Ids | None = None,
@@ -654,7 +656,7 @@ class TrainedGPT(Shown):
         `heads` raises, and ConfigError for an unknown unit and for contradicting options.
         """
         from gpt.heads.measuring import one_text, survey_steps, texts_of
-        from gpt.heads.neurons import neuron, neurons, place_of
+        from gpt.heads.neurons import neuron, neurons, parse_unit
 
         if not self.config.feed_forward:
             raise ConfigError(NO_FEED_FORWARD)
@@ -663,7 +665,7 @@ class TrainedGPT(Shown):
             several = steps is not None and getattr(asked, each) is not None
             require(not several, each, "measures one step, not several")
         text, name = self._measured(text, name)
-        at = asked.unit and place_of(asked.unit, self.config)
+        at = asked.unit and parse_unit(asked.unit, self.config)
         texts = texts_of(reader, known, text, asked.windows)
         if at:
             on = None if asked.on is None else one_text(reader, known, asked.on)
@@ -702,10 +704,10 @@ class TrainedGPT(Shown):
 
         Raises TextError if there is no run or no text of it, ConfigError for another split.
         """
-        from gpt.corpus.halves import all_of
+        from gpt.corpus.halves import all_ids
 
         require(split in ("train", "val"), "split", f"{split!r} is not train or val")
-        return self.vocabulary.decode(all_of(self._half(split, Path(data))))
+        return self.vocabulary.decode(all_ids(self._half(split, Path(data))))
 
     def batch(self, step: SupportsIndex, *, data: str | Path = "data") -> Ids | Batch:
         """What the training read in a step, counted from 1 as in events and curves: (B, T + 1) ids,
@@ -717,11 +719,14 @@ class TrainedGPT(Shown):
         without a run or its text, IndexError for a step below 1, ConfigError for an imported run.
         """
         from gpt.config.train import MOST_STEPS
-        from gpt.corpus.halves import batch_of
+        from gpt.corpus.halves import training_batch
 
-        number, half = numbered("step", step, MOST_STEPS + 1, 1), self._half("train", Path(data))
+        number, half = (
+            check_number("step", step, MOST_STEPS + 1, 1),
+            self._half("train", Path(data)),
+        )
         require(not self.manifest.imported, "batch", "gptx did not train this imported run")
-        return batch_of(half, self.training, number - 1, self.config.block_size)
+        return training_batch(half, self.training, number - 1, self.config.block_size)
 
     def _half(self, split: Literal["train", "val"], data: Path) -> Half:
         """A split of the run's text; the text is opened once."""
@@ -786,10 +791,10 @@ class TrainedGPT(Shown):
         names and other shapes, IndexError for a layer, head, position or text that does not exist,
         OutOfMemory before it computes what does not fit: then use `activation_batches`.
         """
-        from gpt.heads.activations import plan_of
+        from gpt.heads.activations import plan_activations
 
         chosen = names, layers, patch, unknown
-        return plan_of(self.reader, self.vocabulary, self._texts(texts), *chosen).read()
+        return plan_activations(self.reader, self.vocabulary, self._texts(texts), *chosen).read()
 
     def activation_batches(
         self,
@@ -807,11 +812,11 @@ class TrainedGPT(Shown):
         All arrays have the length T of the longest text. A function in `patch` gets the stage for
         one batch; arrays in it, and the numbers of texts in its keys, refer to all texts.
         """
-        from gpt.heads.activations import batches, plan_of
+        from gpt.heads.activations import plan_activations, read_batches
 
         chosen = names, layers, patch, unknown
-        plan = plan_of(self.reader, self.vocabulary, self._texts(texts), *chosen)
-        return batches(plan, batch)
+        plan = plan_activations(self.reader, self.vocabulary, self._texts(texts), *chosen)
+        return read_batches(plan, batch)
 
     def logits(
         self,
@@ -825,10 +830,10 @@ class TrainedGPT(Shown):
         texts, patch and errors: see `activations`. Zero ablation of a head:
         run.logits(texts, patch={("context", layer, head): 0}).
         """
-        from gpt.heads.activations import plan_of
+        from gpt.heads.activations import plan_activations
 
         model = self.reader, self.vocabulary, self._texts(texts)
-        return plan_of(*model, "logits", None, patch, unknown).read()["logits"]
+        return plan_activations(*model, "logits", None, patch, unknown).read()["logits"]
 
     def _texts(self, texts: Texts | None) -> Texts:
         """The texts; None: the text of `attn`, so that the numbers are the same."""
@@ -857,7 +862,7 @@ class TrainedGPT(Shown):
 
         return load_gpt(self.stored, "cpu").eval()
 
-    @takes()
+    @takes_options()
     def eval(
         self,
         text: str | Ids | None = None,
@@ -879,7 +884,7 @@ class TrainedGPT(Shown):
 
         if against is not None and not isinstance(against, TrainedGPT):
             path = against.path if isinstance(against, Run) else against
-            against = read(path).on(self.device or "cpu")
+            against = read_checkpoint(path).on(self.device or "cpu")
         scorer = Scorer(self, against, EvalConfig(**options), unknown, Path(data))
         if text is None:
             return scorer.split()
@@ -942,7 +947,7 @@ class TrainedGPT(Shown):
         given = self._open_device, checkpoint, self.name, self.device
         return TrainedGPT(stored, *given).prove()
 
-    @takes()
+    @takes_options()
     def live(
         self,
         path: str | Path = "live.html",
@@ -976,10 +981,12 @@ def load(
     any. Replaced activations, and models with an encoder, are always computed on the CPU. Raises
     CheckpointError, ConfigError.
     """
-    return read(path, step).on(device).prove()
+    return read_checkpoint(path, step).on(device).prove()
 
 
-def find(checkpoints: Path, run: str | None, step: str | SupportsIndex = "best") -> TrainedGPT:
+def find_model(
+    checkpoints: Path, run: str | None, step: str | SupportsIndex = "best"
+) -> TrainedGPT:
     """The run named `run` in `checkpoints`, or the newest if it is None. If no run has that name,
     `run` may be the path of a run, of a checkpoint's folder or of a model file.
 
@@ -990,11 +997,11 @@ def find(checkpoints: Path, run: str | None, step: str | SupportsIndex = "best")
     except GptxError:
         if not run or not _is_model(run):
             raise
-        return read(run, step)
+        return read_checkpoint(run, step)
     return _read_run(found, step)
 
 
-def read(place: str | Path, step: str | SupportsIndex = "best") -> TrainedGPT:
+def read_checkpoint(place: str | Path, step: str | SupportsIndex = "best") -> TrainedGPT:
     """The checkpoint at a path that `load` accepts. Raises CheckpointError, ConfigError."""
     path = Path(place).resolve()
     is_file, is_step = os.path.isfile(path), os.path.isfile(path / MANIFEST)

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, Unpack
 
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import only_fields, require
-from gpt.config.keywords import Unquoted, takes
+from gpt.config.keywords import Unquoted, takes_options
 from gpt.config.train import BY_SHARE, CHANGEABLE
-from gpt.devices import share_cores
+from gpt.devices import let_threads_sleep
 from gpt.errors import ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
-from gpt.signals import graceful
+from gpt.signals import stop_on_signals
 from gpt.storage.run import MANIFEST
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ def _begin(
     from gpt.interface.preparing import Texts, begin_run
 
     _require_one_process("train")
-    share_cores()
+    let_threads_sleep()
     run = RunConfig(**{**only_fields(RunConfig, options), "init_from": _place(options)})
     given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
     by_share = options.get("split", "last") in BY_SHARE
     shares = by_share or "val_fraction" not in given
     require(shares, "val_fraction", "only with `split='last'`, source or group:1")
     if text is None:
-        return begin_run(run, given, Texts(names_of(corpus)), _working(screen))
+        return begin_run(run, given, Texts(corpus_names(corpus)), _working(screen))
     require(corpus is None, "text", "give either `corpus` or `text`")
     if text == "":
         raise TextError("text: it is empty")
@@ -67,7 +67,7 @@ def _require_one_process(name: str) -> None:
     """Raises ConfigError in one of several processes that torchrun has started."""
     from gpt.training import ranks
 
-    if ranks.size() > 1:
+    if ranks.world_size() > 1:
         raise ConfigError(f"gpt.{name} trains in one process; use torchrun with gptx train")
 
 
@@ -80,7 +80,7 @@ def _place(options: TrainOptions) -> str | None:
     return str(source.parent if os.path.isfile(source.parent / MANIFEST) else source)
 
 
-def names_of(corpus: Corpus) -> tuple[str, ...]:
+def corpus_names(corpus: Corpus) -> tuple[str, ...]:
     """The names of these texts. Raises TextError if one of them does not exist."""
     from gpt.corpus.sources import KNOWN
 
@@ -107,7 +107,7 @@ _say = partial(logging.getLogger("gpt").warning, "note: %s")  # Python writes it
 DEFAULTS = {**presets.SHOWN, **dict.fromkeys(presets.FITTED, Unquoted("fitted"))}
 
 
-@takes(DEFAULTS)
+@takes_options(DEFAULTS)
 def train(
     corpus: Corpus = None,
     *,
@@ -129,7 +129,7 @@ def train(
     return _trained(_begin(corpus, text, options, screen), screen)
 
 
-@takes(DEFAULTS)
+@takes_options(DEFAULTS)
 def train_events(
     corpus: Corpus = None, *, text: str | None = None, **options: Unpack[TrainOptions]
 ) -> Iterator[Event]:
@@ -142,7 +142,7 @@ def train_events(
     return _events(_begin(corpus, text, options))
 
 
-@takes({"minutes": None, **dict.fromkeys(CHANGEABLE, Unquoted("unchanged"))})
+@takes_options({"minutes": None, **dict.fromkeys(CHANGEABLE, Unquoted("unchanged"))})
 def resume(
     run: TrainedGPT | PathLike,
     corpus: Corpus = None,
@@ -162,11 +162,11 @@ def resume(
     from gpt.storage.runs import find_run
 
     _require_one_process("resume")
-    share_cores()
+    let_threads_sleep()
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
     found = Run(path) if Run(path).steps() else find_run(path)
     settings = RunConfig(**only_fields(RunConfig, options), checkpoints=path.parent)
-    given, texts = only_fields(TrainConfig, options), Texts(names_of(corpus))
+    given, texts = only_fields(TrainConfig, options), Texts(corpus_names(corpus))
     screen = _screen(progress)
     return _trained(resume_run(found, settings, given, texts, _working(screen)), screen)
 
@@ -179,8 +179,8 @@ def _trained(preparing: AbstractContextManager[Start], screen: TextIO | None) ->
         _note(start)
         trainer = start.trainer()
         done = trainer.manifest.step / trainer.config.steps
-        with graceful(trainer.stop, "SIGINT"), _bar(screen, initial=done) as bar:
-            for _ in followed(trainer, bar):
+        with stop_on_signals(trainer.stop, "SIGINT"), _bar(screen, initial=done) as bar:
+            for _ in show_bar(trainer, bar):
                 pass
         step, steps = trainer.manifest.step, trainer.config.steps
         if step < steps or done >= 1:  # stopped early, or nothing was left to train
@@ -189,11 +189,11 @@ def _trained(preparing: AbstractContextManager[Start], screen: TextIO | None) ->
 
 
 def _events(preparing: AbstractContextManager[Start]) -> Iterator[Event]:
-    from gpt.interface.preparing import recorded
+    from gpt.interface.preparing import train_and_record
 
     with preparing as start:
         _note(start)
-        yield from recorded(start.trainer())
+        yield from train_and_record(start.trainer())
 
 
 def _note(start: Start) -> None:
@@ -202,17 +202,17 @@ def _note(start: Start) -> None:
         _say(note)
 
 
-def followed(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
+def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
     """Trains and yields the events. The bar, of total 1, shows steps, losses and speed, at the end
     the time in place of the speed. Its ETA is that of the time budget, if there is one.
     """
-    from gpt.interface.preparing import recorded
+    from gpt.interface.preparing import train_and_record
     from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Stepped
     from gpt.training.fit import step_characters
 
     loss = val = best = ""
     layout = "" if bar.disable else bar.bar_format
-    for event in recorded(trainer):
+    for event in train_and_record(trainer):
         steps, budget = trainer.config.steps, trainer.manifest.budget
         if layout and budget is not None:
             left = bar.format_interval(max(0.0, budget.ends - trainer.manifest.elapsed))

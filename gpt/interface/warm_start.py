@@ -24,10 +24,10 @@ from gpt.corpus.pair_batches import PairLines
 from gpt.corpus.pairs import check_window
 from gpt.corpus.sources import is_pairs
 from gpt.errors import CheckpointError, ConfigError, TextError
-from gpt.interface.trained import TrainedGPT, find, read
+from gpt.interface.trained import TrainedGPT, find_model, read_checkpoint
 from gpt.storage.manifest import Parent, TrainedText
 from gpt.storage.model_file import StoredModel
-from gpt.training.ranks import shared
+from gpt.training.ranks import share_result
 
 
 @dataclass(frozen=True)
@@ -123,8 +123,8 @@ class WarmStart:
             yield "`freeze`: the embeddings of new characters do not train, so they stay equal"
 
 
-def opened(place: str, checkpoints: Path) -> WarmStart:
-    """The model at a place that `gpt.interface.trained.find` accepts; all ranks get the same
+def open_parent(place: str, checkpoints: Path) -> WarmStart:
+    """The model at a place that `gpt.interface.trained.find_model` accepts; all ranks get the same
     model.
 
     Raises CheckpointError if there is no model, if it is damaged, or if it cannot be trained.
@@ -132,7 +132,7 @@ def opened(place: str, checkpoints: Path) -> WarmStart:
 
     def follow(message: tuple[str, str]) -> TrainedGPT:
         path, digest = message
-        saved = read(path)
+        saved = read_checkpoint(path)
         if saved.stored.digest != digest:
             raise CheckpointError(f"{path} is not the model that the first rank has read")
         return saved
@@ -140,12 +140,12 @@ def opened(place: str, checkpoints: Path) -> WarmStart:
     def describe(saved: TrainedGPT) -> tuple[str, str]:
         return WarmStart(saved).place, saved.stored.digest
 
-    return WarmStart(shared(lambda: _found(place, checkpoints), describe, follow))
+    return WarmStart(share_result(lambda: _found(place, checkpoints), describe, follow))
 
 
 def _found(place: str, checkpoints: Path) -> TrainedGPT:
     try:
-        return find(checkpoints, place)
+        return find_model(checkpoints, place)
     except ConfigError:
         if os.path.lexists(place):
             raise

@@ -59,7 +59,7 @@ DRAWN = (
 )
 
 
-def material(
+def make_material(
     name: str,
     words: Sequence[str] | None = None,
     rows: Sequence[Sequence[float]] | None = None,
@@ -118,7 +118,7 @@ def explain(
             value is None or shows, option, f"does not change the lesson {known} here; leave it out"
         )
     words = None if text is None else words_of(text)
-    tutorial = lesson(known, material(known, words, embeddings, seed))
+    tutorial = make_lesson(known, make_material(known, words, embeddings, seed))
     if run is None:
         return tutorial
     own: Lesson = import_module("gpt.lessons.in_own_model").add_own_steps(
@@ -136,12 +136,12 @@ def chosen_lesson(name: str, choices: Sequence[str]) -> str:
     raise ConfigError(f"{name!r} is not one of the lessons; {advice}")
 
 
-def lesson(name: str, given: Material | None = None) -> Lesson:
+def make_lesson(name: str, given: Material | None = None) -> Lesson:
     """A lesson with all its numbers. Imports torch."""
     from gpt.lessons.lesson import Lesson
 
     tutorial = import_module(f"gpt.lessons.tutorials.{name.replace('-', '_')}")
-    given = given or material(name)
+    given = given or make_material(name)
     about, note = ABOUT[name], ""
     if name == "shiny" and given.own:
         about = ABOUT_OWN_SHINY

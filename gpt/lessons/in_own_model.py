@@ -22,18 +22,18 @@ from gpt.checks import Check
 from gpt.config import TrainConfig
 from gpt.config.fields import require
 from gpt.heads.attention_map import require_decoder_only
-from gpt.heads.measures import kinds
+from gpt.heads.measures import name_heads
 from gpt.heads.places import head_name
-from gpt.heads.survey import NO_INDUCTION, evenly
+from gpt.heads.survey import NO_INDUCTION, evenly_spaced
 from gpt.lessons.lesson import MOST_ROWS, Lesson, Step, Table
-from gpt.lessons.own_model import by_character, must_be_there, must_fit
+from gpt.lessons.own_model import character_table, check_head, check_length
 from gpt.lessons.tutorials import depth, learning, sampling
 from gpt.model import GPT
 from gpt.reading import sampler
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import EPSILON, Array, softmax
 from gpt.reading.positions import Position
-from gpt.reading.proof import summands
+from gpt.reading.proof import stream_summands
 from gpt.reading.score import surprisals
 from gpt.vocabulary import Ids
 
@@ -41,7 +41,7 @@ MOST_STEPS, LIKELIEST, SHOWN = 40, 10, 5  # steps to keep; characters; weights o
 NEAR, ROUNDED = 1e-9, 1e-3  # largest difference of equal numbers in float64, and in float32
 
 
-class Own(NamedTuple):
+class OwnModel(NamedTuple):
     """A trained model and the text that it reads. run: a TrainedGPT; exact: the model in float64;
     ids: (T,).
     """
@@ -75,11 +75,11 @@ def add_own_steps(tutorial: Lesson, run: Any, text: str | None, *place: int | No
     """
     require(hasattr(run, "vocabulary"), "run", "expected a model that gpt.load has opened")
     require_decoder_only(run.config, "the lesson mine", f"the lesson {tutorial.name}")
-    must_be_there(run.config, *(each or 0 for each in place[:2]))
+    check_head(run.config, *(each or 0 for each in place[:2]))
     text = example(tutorial.name, run) if text is None else text
-    must_fit(run.config, len(ids := run.vocabulary.encode(text)))
+    check_length(run.config, len(ids := run.vocabulary.encode(text)))
     steps = list(tutorial.steps)
-    for step in STEPS[tutorial.name](Own(run, text, ids, run.reader.in_float64(), *place)):
+    for step in STEPS[tutorial.name](OwnModel(run, text, ids, run.reader.in_float64(), *place)):
         title = f"In your own model: {step.title[0].lower()}{step.title[1:]}"
         tables = tuple(replace(each, name=f"{each.name}, your model") for each in step.tables)
         steps.append(replace(step, title=title, tables=tables))
@@ -92,7 +92,7 @@ def _equal(name: str, one: Array | float, other: Array | float, bound: float = N
     return Check(name, float(np.abs(np.subtract(one, other)).max()), bound * most)
 
 
-def _positions(own: Own) -> Iterator[Step]:
+def _positions(own: OwnModel) -> Iterator[Step]:
     exact, ids, config, T = own.exact, own.ids, own.exact.config, len(own.ids)
     without = copy(exact)
     without.position = Position(config, exact.tensors, exact.dtype)
@@ -133,13 +133,13 @@ def _positions(own: Own) -> Iterator[Step]:
         text = "Positions turn queries and keys. Row i of the table is the pair i of columns."
         check = _equal("q′ = q · e^(i · angle)", turns, points * np.exp(1j * angles))
     else:
-        tokens, rows = summands(exact, ids)
+        tokens, rows = stream_summands(exact, ids)
         expected = np.stack((np.sin(angles), np.cos(angles)), axis=2).reshape(T, -1)[:, :width]
         expected = exact.tensors.get("position.weight", expected)[:T]
         lengths = np.linalg.norm((tokens, rows), axis=-1).T
         tables = [
-            by_character(own.text, "position rows", rows),
-            by_character(own.text, "lengths of rows", lengths, "", ("character", "position")),
+            character_table(own.text, "position rows", rows),
+            character_table(own.text, "lengths of rows", lengths, "", ("character", "position")),
         ]
         text = "Each position has a row, which is added to the row of the character."
         check = _equal("= the stored rows, or sines and cosines", rows, expected)
@@ -147,7 +147,7 @@ def _positions(own: Own) -> Iterator[Step]:
     yield Step(title, text, "", tuple(tables), checks=(check, *checks))
 
 
-def _learning(own: Own) -> Iterator[Step]:
+def _learning(own: OwnModel) -> Iterator[Step]:
     if len(own.ids) < 2:
         yield Step("no update", f"{own.reads}, but nothing follows to learn from: give more text.")
         return
@@ -191,7 +191,7 @@ def _learning(own: Own) -> Iterator[Step]:
     yield learning.step_sgd(loss_at, w, g)
 
 
-def _sampling(own: Own) -> Iterator[Step]:
+def _sampling(own: OwnModel) -> Iterator[Step]:
     logits = own.run.logits(own.text)[0, -1].astype(np.float64)
     order, checks = np.argsort(-logits, kind="stable")[:LIKELIEST], []
     names, p = tuple(own.run.vocabulary.symbols(order)), softmax(logits)
@@ -213,7 +213,7 @@ def _sampling(own: Own) -> Iterator[Step]:
     yield from sampling.steps_of(top, names, own.seed)
 
 
-def _depth(own: Own) -> Iterator[Step]:
+def _depth(own: OwnModel) -> Iterator[Step]:
     exact, config, stages = own.exact, own.exact.config, own.exact.stages(own.ids)
     sublayers = {"attn": "resid_mid"} | ({"ffn": "resid_post"} if config.feed_forward else {})
     rows = [getattr(each, name)[-1] for each in stages for name in sublayers.values()]
@@ -248,14 +248,14 @@ def _depth(own: Own) -> Iterator[Step]:
     yield replace(step, checks=(*step.checks, same))
 
 
-def _induction(own: Own) -> Iterator[Step]:
+def _induction(own: OwnModel) -> Iterator[Step]:
     run, config = own.run, own.exact.config
     require(own.layer != 0, "layer", "an induction head needs an earlier layer; give 1 or more")
     if config.n_layer < 2:
         yield Step("one layer", "Your model has one layer, so it has no induction head.")
         return
     survey = run.heads(run.stored.excerpt, name=run.excerpt_name)
-    known, named = survey.to_numpy(), np.array(kinds(survey.measures))
+    known, named = survey.to_numpy(), np.array(name_heads(survey.measures))
     measure = "induction_synthetic" if "induction_synthetic" in known else "induction"
     later = [at for at in survey.ranking(measure) if at[0] and own.layer in (None, at[0])]
     layer, head = next(at for at in later if own.head in (None, at[1]))
@@ -284,7 +284,7 @@ def _induction(own: Own) -> Iterator[Step]:
         advice = "To see how its heads come about, train one with gptx train repeats --keep-all"
         yield Step("its birth", f"Your run has kept no earlier steps. {advice}.")
         return
-    kept = [kept[n] for n in evenly(len(kept), MOST_STEPS)]
+    kept = [kept[n] for n in evenly_spaced(len(kept), MOST_STEPS)]
     grown = run.heads(run.stored.excerpt, steps=kept)
     since, kind = int(grown.named_since()[layer, head]), grown.kinds[-1, layer, head]
     shown = np.stack((grown.of("previous")[:, *before[0]], grown.of(measure)[:, layer, head]))
@@ -316,7 +316,7 @@ def _compose(exact: Reader, layer: int, head: int) -> Array:
     return np.stack(scores)
 
 
-def _copy(own: Own, layer: int, head: int, before: list[tuple[int, int]], others: str) -> Step:
+def _copy(own: OwnModel, layer: int, head: int, before: list[tuple[int, int]], others: str) -> Step:
     """At places where pairs of characters repeat: a head's weight and p, with and without other
     heads.
     """
@@ -354,7 +354,7 @@ def _copy(own: Own, layer: int, head: int, before: list[tuple[int, int]], others
     )
 
 
-STEPS: dict[str, Callable[[Own], Iterator[Step]]] = {
+STEPS: dict[str, Callable[[OwnModel], Iterator[Step]]] = {
     "positions": _positions,
     "learning": _learning,
     "induction": _induction,

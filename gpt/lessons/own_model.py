@@ -22,8 +22,15 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.lessons.lesson import MOST_ROWS, Lesson, Step, Table
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
-from gpt.reading.proof import held, logits_reach, reaches, recompute, stream_reach, summands
-from gpt.vocabulary import Symbols, Vocabulary, spelled
+from gpt.reading.proof import (
+    logits_reach,
+    recompute_layer,
+    stage_reaches,
+    stream_reach,
+    stream_summands,
+    worst_row,
+)
+from gpt.vocabulary import Symbols, Vocabulary, join_symbols
 
 NORM_FORMULA = {
     "rms": "x / √(mean(x²) + 0.00001)",
@@ -38,14 +45,14 @@ ACTIVATION_FORMULA = {
 }
 
 
-def by_character(
+def character_table(
     text: Symbols, name: str, values: Array, source: str = "", columns: tuple[str, ...] = ()
 ) -> Table:
     """A table with a row for each character of the text."""
     return Table(name, values, tuple(text), columns, numbered=True, source=source)
 
 
-def gains(reader: Reader, norm: str) -> str:
+def norm_tensors(reader: Reader, norm: str) -> str:
     """The names of the stored tensors of a norm: gain and bias, if it has them."""
     return " and ".join(
         name for name in (f"{norm}.weight", f"{norm}.bias") if name in reader.tensors
@@ -62,11 +69,11 @@ class LayerSteps:
         found, resid_pre = vars(self.stages), self.stages.resid_pre.astype(np.float64)
         #: Stage -> its float64 value.
         self.again: dict[str, Array] = {}
-        recompute(exact, layer, resid_pre, found, self.again.__setitem__)
+        recompute_layer(exact, layer, resid_pre, found, self.again.__setitem__)
         #: Stage -> the largest difference, over all heads, from its float64 value.
         self.checks = {
-            name: Check(name, *held(found[name], self.again[name], reach))
-            for name, reach in reaches(exact, layer, self.stages).items()
+            name: Check(name, *worst_row(found[name], self.again[name], reach))
+            for name, reach in stage_reaches(exact, layer, self.stages).items()
         }
         self.normed = exact.before(resid_pre, f"{self.block}norm1")
 
@@ -80,14 +87,14 @@ class LayerSteps:
             yield self._feed_forward()
 
     def _rows(self, name: str, values: Array, source: str = "") -> Table:
-        return by_character(self.text, name, values, source)
+        return character_table(self.text, name, values, source)
 
     def _stage(self, name: str, title: str, prose: str, formula: str, notice: str = "") -> Step:
         """The step for one stage: the head's part of the stage, and the check."""
         values: Array = getattr(self.stages, name)
         values = values[self.head] if values.ndim == 3 else values
         columns = tuple(self.text) if name in ("scores", "scaled", "masked", "weights") else ()
-        table = by_character(self.text, name, values, columns=columns)
+        table = character_table(self.text, name, values, columns=columns)
         return Step(title, prose, formula, (table,), notice, (self.checks[name],))
 
     def _normalise(self) -> Step:
@@ -96,7 +103,7 @@ class LayerSteps:
             "Rows of the stream grow from layer to layer. Before a layer uses them, each row is "
             "scaled to the same size.",
             NORM_FORMULA[self.config.norm],
-            (self._rows("normed", self.normed, gains(self.exact, f"{self.block}norm1")),),
+            (self._rows("normed", self.normed, norm_tensors(self.exact, f"{self.block}norm1")),),
         )
 
     def _queries(self) -> Iterator[Step]:
@@ -221,7 +228,7 @@ class LayerSteps:
 
     def _by(self, norm: str) -> str:
         """The names of the tensors of one of the block's norms, if it has any."""
-        names = gains(self.exact, f"{self.block}{norm}")
+        names = norm_tensors(self.exact, f"{self.block}{norm}")
         return f", with {names}" if names else ""
 
     def _feed_forward(self) -> Step:
@@ -257,7 +264,7 @@ class LayerSteps:
 LIKELIEST = 8  # next characters to show
 
 
-def walk(
+def explain_model(
     reader: Reader, attention: AttentionMap, vocabulary: Vocabulary, layer: int, head: int
 ) -> Lesson:
     """The computation through one head of one layer, counted from 0; other layers are only
@@ -267,9 +274,9 @@ def walk(
     is empty or too long.
     """
     config, exact = reader.config, reader.in_float64()
-    must_be_there(config, layer, head)
-    must_fit(config, len(attention.ids))
-    shown = spelled(attention.text).replace("\n", "⏎").replace("\t", "⇥")
+    check_head(config, layer, head)
+    check_length(config, len(attention.ids))
+    shown = join_symbols(attention.text).replace("\n", "⏎").replace("\t", "⇥")
     about = f"From “{shown}” to the next character, through layer {layer}, head {head}."
     steps = chain(
         [_embedding(exact, attention)],
@@ -281,13 +288,13 @@ def walk(
     return Lesson("mine", about, tuple(steps))
 
 
-def must_be_there(config: ModelConfig, layer: int, head: int) -> None:
+def check_head(config: ModelConfig, layer: int, head: int) -> None:
     """Raises ConfigError for a layer or head that the model does not have."""
     for name, number, count in (("layer", layer, config.n_layer), ("head", head, config.n_head)):
         require(0 <= number < count, name, f"{number} is not in 0 … {count - 1}")
 
 
-def must_fit(config: ModelConfig, characters: int) -> None:
+def check_length(config: ModelConfig, characters: int) -> None:
     """Raises TextError for a text that is empty, too long to show, or longer than the context."""
     if not characters:
         raise TextError("no text: there is nothing to explain; give at least one character")
@@ -307,7 +314,7 @@ def must_fit(config: ModelConfig, characters: int) -> None:
 
 def _embedding(exact: Reader, attention: AttentionMap) -> Step:
     config, ids, text = exact.config, attention.ids, attention.text
-    (tokens, positions), resid_pre = summands(exact, ids), attention.layers[0].resid_pre
+    (tokens, positions), resid_pre = stream_summands(exact, ids), attention.layers[0].resid_pre
     reach = stream_reach(exact, ids)
     prose = "Each character has an id, its place in the vocabulary, and its own row."
     rows = "token_embedding.weight, the rows of the ids"
@@ -320,14 +327,14 @@ def _embedding(exact: Reader, attention: AttentionMap) -> Step:
         source = "sines and cosines of the position"
         if config.position == "learned":
             source = f"position.weight, rows 0–{len(ids) - 1}"
-        tables.append(by_character(text, "token embeddings", tokens, rows))
-        tables.append(by_character(text, "positions", positions, source))
-        tables.append(by_character(text, "resid_pre", resid_pre))
+        tables.append(character_table(text, "token embeddings", tokens, rows))
+        tables.append(character_table(text, "positions", positions, source))
+        tables.append(character_table(text, "resid_pre", resid_pre))
         prose += " Each position has a row, too."
         prose += " Their sum is the stream, which goes through all layers."
         formula += " + position"
     else:
-        tables.append(by_character(text, "resid_pre", resid_pre, rows))
+        tables.append(character_table(text, "resid_pre", resid_pre, rows))
         prose += " These rows are the stream, which goes through all layers. " + (
             "Positions enter later, where queries and keys are rotated."
             if config.position == "rotary"
@@ -338,7 +345,7 @@ def _embedding(exact: Reader, attention: AttentionMap) -> Step:
         prose,
         formula,
         tuple(tables),
-        checks=(Check("resid_pre", *held(resid_pre, tokens + positions, reach)),),
+        checks=(Check("resid_pre", *worst_row(resid_pre, tokens + positions, reach)),),
     )
 
 
@@ -348,7 +355,7 @@ def _earlier_layers(attention: AttentionMap, layer: int) -> Step:
     return Step(
         "Earlier layers",
         f"Before layer {layer}, {earlier} added their results to the stream. --layer 0 shows how.",
-        tables=(by_character(attention.text, f"resid_pre of layer {layer}", resid_pre),),
+        tables=(character_table(attention.text, f"resid_pre of layer {layer}", resid_pre),),
     )
 
 
@@ -387,12 +394,16 @@ def _next_character(
         "likeliest are:",
         f"logits = {row} · Wᵀ    chances = softmax(logits)",
         (
-            Table(name, normed[-1], source="" if exact.config.post_norm else gains(exact, "norm")),
+            Table(
+                name,
+                normed[-1],
+                source="" if exact.config.post_norm else norm_tensors(exact, "norm"),
+            ),
             Table(f"rows of {matrix}", order, (), likeliest, digits=0),
             Table("logits", logits[order], (), likeliest),
             Table("chances", chances[order], (), likeliest),
         ),
         f"Greedy sampling takes the first; its probability is {chances[order[0]]:.4f}. gptx next "
         "shows how temperature and filters change it.",
-        (Check("logits", *held(found, expected, reach)), *attention.checks),
+        (Check("logits", *worst_row(found, expected, reach)), *attention.checks),
     )

@@ -19,7 +19,7 @@ from gpt.lessons.lesson import Material, Table
 EQUAL = 1e-7  # largest difference between equal numbers; in float64, most differ by far less
 
 
-def inputs_of(material: Material) -> Tensor:
+def input_tensor(material: Material) -> Tensor:
     """(T, C) embeddings in float64."""
     return torch.from_numpy(material.embeddings)
 
@@ -32,7 +32,7 @@ def second_text(material: Material) -> tuple[str, ...]:
     return tuple(f"y{n}" for n in range(1, size + 1)) if material.own else TRANSLATED[:size]
 
 
-def complaint(call: Callable[[], object]) -> str:
+def error_text(call: Callable[[], object]) -> str:
     """The error that a call raises: its type and the first line of its message."""
     try:
         call()
@@ -50,7 +50,7 @@ def table(
     return Table(name, numbers.detach().numpy(), rule=rule, **labels)
 
 
-def same(name: str, one: Tensor, other: Tensor, bound: float = EQUAL) -> Check:
+def check_equal(name: str, one: Tensor, other: Tensor, bound: float = EQUAL) -> Check:
     """A check that two tensors are equal within `bound`, relative to the largest number above 1."""
     one, other = one.detach(), other.detach()
     return Check(name, float((one - other).abs().max()), bound * max(1.0, float(other.abs().max())))
@@ -61,7 +61,7 @@ MULTIPLIER, MODULUS = 1_132_489_760, 2**31 - 1
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def torch_seed(seed: int) -> Iterator[None]:
     """A context in which torch's generator has this seed; afterwards its state is restored."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

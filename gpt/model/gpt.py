@@ -59,7 +59,7 @@ class Block(nn.Module):
         if keep is not None:
             keep(resid_mid=x)
         if self.cross is not None:
-            cross = partial(self.cross, rotate=rotate, memory=memory, allowed=everywhere(seen))
+            cross = partial(self.cross, rotate=rotate, memory=memory, allowed=key_mask(seen))
             x = self._add(x, self.cross_norm, cross)
         if self.feed_forward is not None:
             x = self._add(x, self.norm2, self.feed_forward)
@@ -73,7 +73,7 @@ class Block(nn.Module):
         return x + sublayer(norm(x))
 
 
-def everywhere(seen: Tensor | None) -> Tensor | None:
+def key_mask(seen: Tensor | None) -> Tensor | None:
     """(B, S) False for padding -> (B, 1, S): each query may attend to every position but
     padding.
     """
@@ -159,7 +159,7 @@ class GPT(Stack):
         """(B, S) ids -> (B, S, C), the memory. seen: (B, S), False for padding; None: all True."""
         assert self.encoder is not None
         seen = torch.ones_like(source, dtype=torch.bool) if seen is None else seen
-        return self.encoder.stream(source, allowed=everywhere(seen))
+        return self.encoder.stream(source, allowed=key_mask(seen))
 
     def forward(
         self,

@@ -6,7 +6,7 @@ matrices before and after them (after Elhage et al. 2021). Rotary positions mult
 numbers. Tests compare the decoder with the reader, which every checkpoint's probe checks.
 Cores do not synchronise after every product: each core takes whole texts, or a share of the streams
 from start to end. Every product uses one BLAS thread, because several threads lose much time while
-another program uses a core (devices.one_thread_a_product).
+another program uses a core (devices.limit_blas_threads).
 Tensor names: B streams, T new characters, C n_embd, H heads, D head_size, S positions so far, or
 characters of the source.
 """
@@ -47,7 +47,7 @@ class CachedDecoder:
         self.config = reader.config
         self._streams = _Streams(reader, count=0, positions=0)
 
-    def twin(self) -> CachedDecoder:
+    def make_twin(self) -> CachedDecoder:
         """Another decoder with the same weights."""
         other = CachedDecoder(self._reader)
         other._weights = self._weights
@@ -329,17 +329,17 @@ class ParallelDecoder:
         self._decoders = [CachedDecoder(reader)]
         self._shares = 1
 
-    def twin(self) -> ParallelDecoder:
+    def make_twin(self) -> ParallelDecoder:
         """Another decoder with the same weights and separate streams."""
         other = ParallelDecoder(self._reader)
-        other._decoders = [self._decoders[0].twin()]
+        other._decoders = [self._decoders[0].make_twin()]
         return other
 
     def start(self, ids: Ids) -> Array:
         """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
         self._shares = min(len(ids) // SHARE, self._cores) if len(ids) >= 2 * SHARE else 1
         while len(self._decoders) < self._shares:
-            self._decoders.append(self._decoders[0].twin())
+            self._decoders.append(self._decoders[0].make_twin())
         return self._each(lambda decoder, ids: decoder.start(ids), ids)
 
     def step(self, ids: Ids) -> Array:
@@ -362,7 +362,7 @@ class ParallelDecoder:
         return cores()
 
 
-def on_cores(work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:
+def map_on_cores(work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:
     """The result of `work` for each item, in order; each core takes one item after another."""
     threads = min(len(items), cores())
     with one_blas_thread():

@@ -18,7 +18,7 @@ CONFIDENCE = 0.95
 RESAMPLES, SEED = 1000, 0  # of the bootstrap
 
 
-def edits_of(target: Sequence[Hashable], written: Sequence[Hashable]) -> tuple[Edit, ...]:
+def find_edits(target: Sequence[Hashable], written: Sequence[Hashable]) -> tuple[Edit, ...]:
     """The edits of the best alignment of two sequences of symbols, in the order of the target.
 
     The best alignment has the fewest edits (Levenshtein 1966) and, among those, the fewest

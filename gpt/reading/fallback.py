@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.devices import report_failure
-from gpt.reading.gpt import Hook, Memory, Reader, unchanged
+from gpt.reading.gpt import Hook, Memory, Reader, no_hook
 from gpt.reading.layers import Array
 from gpt.reading.sampler import Decoder
 from gpt.vocabulary import Ids
@@ -53,7 +53,7 @@ class Expected:
             raise ArithmeticError(f"the GPU's logits differ from the checkpoint's by {error:.1e}")
 
 
-class Fallible:
+class DeviceWithFallback:
     """A device that computes until it fails; threads use it one after another."""
 
     def __init__(self, open_device: Callable[[], Device], expected: Expected) -> None:
@@ -86,7 +86,7 @@ class FallbackReader(Reader):
     If there is a hook, a memory or a mask of one's own, numpy computes from the start.
     """
 
-    def __init__(self, numpys: Reader, device: Fallible) -> None:
+    def __init__(self, numpys: Reader, device: DeviceWithFallback) -> None:
         vars(self).update(vars(numpys))
         self.device, self._numpys = device, numpys
         self._proven = set[str]()
@@ -114,7 +114,7 @@ class FallbackReader(Reader):
         self,
         x: Array,
         layer: int,
-        hook: Hook = unchanged,
+        hook: Hook = no_hook,
         memory: Memory | None = None,
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> dict[str, Array]:
@@ -131,7 +131,7 @@ class FallbackReader(Reader):
             self._prove("block", forward)
             return device.block(x, layer)
 
-        plain = hook is unchanged and memory is None and allowed is None
+        plain = hook is no_hook and memory is None and allowed is None
         return self.device.compute(work, instead) if plain else instead()
 
     def _prove(self, name: str, forward: Callable[[Ids], Array]) -> None:
@@ -145,7 +145,7 @@ class FallbackReader(Reader):
 class FallbackDecoder:
     """Decodes B streams on a device until it fails, then with numpy. `start` sets B."""
 
-    def __init__(self, device: Fallible, numpys: Decoder) -> None:
+    def __init__(self, device: DeviceWithFallback, numpys: Decoder) -> None:
         self.config = numpys.config
         self._device, self._numpys = device, numpys
         self._proven_streams = 0

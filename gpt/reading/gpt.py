@@ -34,7 +34,7 @@ from gpt.vocabulary import Ids
 Hook = Callable[[str, int, Array], Array]
 
 
-def unchanged(name: str, layer: int, array: Array) -> Array:
+def no_hook(name: str, layer: int, array: Array) -> Array:
     """The hook that changes nothing."""
     return array
 
@@ -89,7 +89,7 @@ KEPT = 16  # tensors: more than one layer has
 MATRICES = 5  # scores, scaled, masked, and two for the softmax
 
 
-class InFloat64(Mapping[str, Array]):
+class Float64Tensors(Mapping[str, Array]):
     """Converts tensors to float64 when they are used, and keeps the last KEPT of them in memory."""
 
     def __init__(self, tensors: Mapping[str, Array]) -> None:
@@ -129,7 +129,10 @@ class Reader:
     def in_float64(self) -> Reader:
         """The same model with float64 weights; all of its numbers are then float64."""
         exact = copy(self)
-        exact.tensors, exact.dtype = MappingProxyType(InFloat64(self.tensors)), np.dtype(np.float64)
+        exact.tensors, exact.dtype = (
+            MappingProxyType(Float64Tensors(self.tensors)),
+            np.dtype(np.float64),
+        )
         exact.position = type(self.position)(self.config, exact.tensors, exact.dtype)
         exact.encoder = self.encoder.in_float64() if self.encoder else None
         exact._output = self._output.astype(np.float64)
@@ -142,7 +145,7 @@ class Reader:
         return {table: self.tensors[table], **own}
 
     def encode(
-        self, source: Ids, seen: npt.NDArray[np.bool_] | None = None, hook: Hook = unchanged
+        self, source: Ids, seen: npt.NDArray[np.bool_] | None = None, hook: Hook = no_hook
     ) -> Memory:
         """(B, S) ids -> what cross-attention reads. seen: (B, S), False for padding; None: all
         True. hook: receives the encoder's stages. Raises ValueError for a model without an encoder.
@@ -167,7 +170,7 @@ class Reader:
         layers = range(self.config.n_layer)
         return self.final_norm(self.blocks(self.embed(ids), layers, memory=memory, allowed=allowed))
 
-    def blocks(self, x: Array, layers: Iterable[int], hook: Hook = unchanged, **more: Any) -> Array:
+    def blocks(self, x: Array, layers: Iterable[int], hook: Hook = no_hook, **more: Any) -> Array:
         """(B, T, C), the input of the first of these layers -> (B, T, C), the output of the last
         one.
 
@@ -214,7 +217,7 @@ class Reader:
         self,
         x: Array,
         layer: int,
-        hook: Hook = unchanged,
+        hook: Hook = no_hook,
         memory: Memory | None = None,
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> dict[str, Array]:
@@ -242,7 +245,7 @@ class Reader:
         return found
 
     def feed_forward(
-        self, x: Array, layer: int, hook: Hook = unchanged
+        self, x: Array, layer: int, hook: Hook = no_hook
     ) -> tuple[Array, Array, Array]:
         """(…, T, C), resid_mid -> the input of a layer's feed-forward, ffn_hidden and ffn_out."""
         normed = self.before(x, f"blocks.{layer}.norm2")
@@ -255,7 +258,7 @@ class Reader:
         self,
         x: Array,
         layer: int,
-        hook: Hook = unchanged,
+        hook: Hook = no_hook,
         memory: Array | None = None,
         allowed: npt.NDArray[np.bool_] | None = None,
         sublayer: str = "attention",
@@ -300,13 +303,13 @@ class Reader:
         keep("proj", self.apply(concat, f"blocks.{layer}.{sublayer}.proj"))
         return found
 
-    def final_norm(self, x: Array, hook: Hook = unchanged) -> Array:
+    def final_norm(self, x: Array, hook: Hook = no_hook) -> Array:
         """(B, T, C) -> (B, T, C): the last norm, whose result is multiplied by the output weights;
         with post_norm, x itself.
         """
         return hook("final_norm", self.config.n_layer, self.before(x, "norm"))
 
-    def logits(self, stream: Array, hook: Hook = unchanged) -> Array:
+    def logits(self, stream: Array, hook: Hook = no_hook) -> Array:
         """(…, C) -> (…, vocab_size)"""
         return hook("logits", self.config.n_layer, stream @ self._output)
 

@@ -182,7 +182,7 @@ class Sources(TableResult):
 def novelty(texts: Sequence[str], train: Ids, val: Ids, vocabulary: Vocabulary) -> list[Novelty]:
     """The novelty of each text; the prompt of a sample is left out."""
     texts = [text[_prompt(text) :] for text in texts]
-    others = {length: pieces(val, length) for length in {len(text) for text in texts}}
+    others = {length: even_pieces(val, length) for length in {len(text) for text in texts}}
     searched = [vocabulary.encode(text) for text in texts]
     found = longest_copies([*searched, *chain(*others.values())], train, vocabulary)
     rest, usual = iter(found[len(texts) :]), dict[int, list[int]]()
@@ -200,7 +200,7 @@ def sources(
     """The sources of each text; the prompts of samples are not searched."""
     prompts = [*map(_prompt, texts)]
     searched = [vocabulary.encode(text[start:]) for text, start in zip(texts, prompts, strict=True)]
-    searched += pieces(val, min(MOST_PIECE, max(map(len, searched))))
+    searched += even_pieces(val, min(MOST_PIECE, max(map(len, searched))))
     maximal = _Search(searched, train, vocabulary).maximal(least)
     found = [_cover(len(ids), each) for ids, each in zip(searched, maximal, strict=True)]
     usual = [share for share, _ in found[len(texts) :]]
@@ -233,7 +233,7 @@ def _cover(length: int, copies: Sequence[Copy]) -> tuple[float, list[Copy]]:
     return float(1 - free.mean()) if length else 0.0, kept
 
 
-def pieces(ids: Ids, length: int) -> list[Ids]:
+def even_pieces(ids: Ids, length: int) -> list[Ids]:
     """Pieces of a text, spread evenly over it. They show how much two texts by one author share, so
     a sample of the same length may share as much.
     """

@@ -134,7 +134,9 @@ def _signed(nats: float) -> str:
     return f"{nats:+.4f}".replace("-", "−")
 
 
-def paired(first: Array, second: Array, names: tuple[str, str] = ("first", "second")) -> Paired:
+def compare_paired(
+    first: Array, second: Array, names: tuple[str, str] = ("first", "second")
+) -> Paired:
     """Compares the surprisals of the same (n,) characters under two models, n ≥ 1."""
     a, b = (nats.astype(np.float64) for nats in (first, second))
     error, freedom = mean_error(b - a)

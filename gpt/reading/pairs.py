@@ -31,25 +31,25 @@ from gpt.blocks import (
     Table,
     Title,
     Tone,
-    number,
+    format_number,
 )
 from gpt.checks import TableResult
 from gpt.config import SampleConfig
 from gpt.counting.mixture import log_softmax
-from gpt.reading.decode import CachedDecoder, on_cores
-from gpt.reading.edits import CONFIDENCE, RESAMPLES, SEED, Edit, bootstrap, edits_of
+from gpt.reading.decode import CachedDecoder, map_on_cores
+from gpt.reading.edits import CONFIDENCE, RESAMPLES, SEED, Edit, bootstrap, find_edits
 from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import draw, probabilities, uniforms
 from gpt.reading.score import WORST, Score, surprisals, windows_at_once
-from gpt.vocabulary import FIRST, LAST, SPACE, Ids, Symbols, spelled
+from gpt.vocabulary import FIRST, LAST, SPACE, Ids, Symbols, join_symbols
 from gpt.words import bits, counted
 
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, eq=False)
-class Written:
+class WrittenTarget:
     """A target that a model wrote.
 
     ids: (T,) without LAST. ended: whether LAST followed; if not, the target has the maximal length.
@@ -67,13 +67,13 @@ class Written:
         return round(-self.nats, 9) + 0.0
 
 
-def encoded(reader: Reader, sources: Sequence[Ids]) -> Memory:
+def encode_sources(reader: Reader, sources: Sequence[Ids]) -> Memory:
     """B sources of (S,) ids each, S ≥ 1 -> what cross-attention reads for them."""
-    ids, seen = padded(sources)
+    ids, seen = pad_rows(sources)
     return reader.encode(ids, None if seen.all() else seen)
 
 
-def padded(rows: Sequence[Ids]) -> tuple[Ids, npt.NDArray[np.bool_]]:
+def pad_rows(rows: Sequence[Ids]) -> tuple[Ids, npt.NDArray[np.bool_]]:
     """B rows of one or more ids -> (B, T) ids, and (B, T) False for padding, whose id is 0."""
     lengths = np.array([len(row) for row in rows])
     seen = np.arange(lengths.max()) < lengths[:, None]
@@ -98,14 +98,14 @@ def _started(
     return decoder, decoder.start(ids, memory), reader.config.block_size - ids.shape[1]
 
 
-def sampled(
+def sample_targets(
     reader: Reader,
     sources: Sequence[Ids],
     first: int,
     last: int,
     config: SampleConfig,
     never: Sequence[int] = (),
-) -> list[list[Written]]:
+) -> list[list[WrittenTarget]]:
     """Draws targets of at most config.length characters, character by character: config.n for each
     source.
 
@@ -115,8 +115,8 @@ def sampled(
     """
     n, at_once = config.n, windows_at_once(reader.config)
 
-    def work(group: Sequence[Ids]) -> list[list[Written]]:
-        memory = encoded(reader, group) if reader.encoder else None
+    def work(group: Sequence[Ids]) -> list[list[WrittenTarget]]:
+        memory = encode_sources(reader, group) if reader.encoder else None
         parts = []
         for begin in range(0, n, at_once):
             started = _started(reader, group, memory, first, last)
@@ -135,7 +135,7 @@ def _drawn(
     last: int,
     config: SampleConfig,
     samples: range,
-) -> list[list[Written]]:
+) -> list[list[WrittenTarget]]:
     """Draws the samples with these numbers for each of the B texts that the decoder has read.
 
     never: ids that are not drawn. last: the id that ends a target.
@@ -164,11 +164,11 @@ def _drawn(
         decoder.keep(np.flatnonzero(~ends))
         logits = decoder.step(drawn[~ends])
     found = zip(ids, lengths.tolist(), nats.tolist(), ended.tolist(), strict=True)
-    targets = [Written(row[:length], cost, end) for row, length, cost, end in found]
+    targets = [WrittenTarget(row[:length], cost, end) for row, length, cost, end in found]
     return [targets[row * n : (row + 1) * n] for row in range(B)]
 
 
-def beam(
+def beam_search(
     reader: Reader,
     sources: Sequence[Ids],
     first: int,
@@ -177,7 +177,7 @@ def beam(
     n: int = 1,
     length: int | None = None,
     never: Sequence[int] = (),
-) -> list[list[Written]]:
+) -> list[list[WrittenTarget]]:
     """Beam search: for each source the n likeliest targets that it finds, best first, n ≤ width.
 
     It keeps the `width` likeliest beginnings of every length. One that has ended keeps its place
@@ -185,12 +185,12 @@ def beam(
     log-probability of the whole target, not divided by the length: for most tasks on characters,
     the source nearly determines the length, and only wide beams prefer targets that are too short
     (Stahlberg & Byrne 2019). Width 1 is greedy. length: characters of the longest target; None:
-    block_size − 1. never: see `sampled`.
+    block_size − 1. never: see `sample_targets`.
     """
     most = reader.config.block_size if length is None else length
 
-    def work(group: Sequence[Ids]) -> list[list[Written]]:
-        memory = encoded(reader, group) if reader.encoder else None
+    def work(group: Sequence[Ids]) -> list[list[WrittenTarget]]:
+        memory = encode_sources(reader, group) if reader.encoder else None
         decoder, logits, room = _started(reader, group, memory, first, last)
         return _searched(decoder, logits, min(most, room), [first, *never], last, width, n)
 
@@ -205,7 +205,7 @@ def _searched(
     last: int,
     width: int,
     n: int,
-) -> list[list[Written]]:
+) -> list[list[WrittenTarget]]:
     """Beam search for each of the B texts that the decoder has read. never: ids that are not
     written. last: the id that ends a target.
     """
@@ -243,7 +243,7 @@ def _searched(
         logits = decoder.step(tokens.ravel()[live])
     return [
         [
-            Written(ids[row, k, : lengths[row, k] - 1], -float(scores[row, k]))
+            WrittenTarget(ids[row, k, : lengths[row, k] - 1], -float(scores[row, k]))
             for k in range(n)
             if np.isfinite(scores[row, k])
         ]
@@ -252,11 +252,11 @@ def _searched(
 
 
 def _in_groups(
-    work: Callable[[Sequence[Ids]], list[list[Written]]],
+    work: Callable[[Sequence[Ids]], list[list[WrittenTarget]]],
     reader: Reader,
     sources: Sequence[Ids],
     most: int,
-) -> list[list[Written]]:
+) -> list[list[WrittenTarget]]:
     """The targets of the sources, in their order.
 
     `work` gets at most `most` sources of similar lengths at once; for a decoder-only model, of
@@ -277,7 +277,7 @@ def _in_order(
 ) -> list[Found]:
     """The results of `work` for each number in the groups, in the order of the numbers."""
     found: dict[int, Found] = {}
-    for group, results in zip(groups, on_cores(work, groups), strict=True):
+    for group, results in zip(groups, map_on_cores(work, groups), strict=True):
         found.update(zip(group, results, strict=True))
     return [found[number] for number in range(len(found))]
 
@@ -308,7 +308,7 @@ class PairScores(TableResult):
         return (
             f"<PairScores of {counted(len(self.lines), 'pair')}: "
             f"{self.score.nats:.4f} nats a target {self.unit}, "
-            f"{100 * self.exact:.2f} % of {int(self.firsts.sum()):,} sources exact, "
+            f"{100 * self.exact:.2f} % of {int(self.is_first_of_source.sum()):,} sources exact, "
             f"{self.unit} error rate {100 * self.error_rate:.2f} %>"
         )
 
@@ -325,14 +325,14 @@ class PairScores(TableResult):
     @property
     def exact(self) -> float:
         """Share of the sources for which the model wrote one of the listed targets."""
-        return float((self.distances[self.firsts] == 0).mean())
+        return float((self.distances[self.is_first_of_source] == 0).mean())
 
     @property
     def error_rate(self) -> float:
         """Character or symbol error rate: the sum, over all sources, of the edit distances to the
         nearest listed target, divided by the sum of these targets' lengths. It can be above 1.
         """
-        return float(self.distances[self.firsts].sum() / self.symbols.sum())
+        return float(self.distances[self.is_first_of_source].sum() / self.symbols.sum())
 
     @property
     def word_error_rate(self) -> float:
@@ -347,24 +347,28 @@ class PairScores(TableResult):
     @property
     def symbols(self) -> Integers:
         """(sources,) the length of each source's nearest target."""
-        return np.array([len(self.nearest[place]) for place in self.firsts.nonzero()[0]])
+        return np.array(
+            [len(self.nearest[place]) for place in self.is_first_of_source.nonzero()[0]]
+        )
 
     @cached_property
     def confusions(self) -> Counter[Edit]:
         """How often each edit occurs; each source counts once."""
-        return Counter(edit for place in self.firsts.nonzero()[0] for edit in self.edits[place])
+        return Counter(
+            edit for place in self.is_first_of_source.nonzero()[0] for edit in self.edits[place]
+        )
 
     @cached_property
     def intervals(self) -> dict[str, tuple[float, float] | None]:
         """The 95 % intervals of both error rates, by bootstrap over the sources; see edits.py."""
-        distances = self.distances[self.firsts]
+        distances = self.distances[self.is_first_of_source]
         return {
             "word_error_rate": bootstrap((distances > 0).astype(int), np.ones_like(distances)),
             "error_rate": bootstrap(distances, self.symbols),
         }
 
     @cached_property
-    def firsts(self) -> npt.NDArray[np.bool_]:
+    def is_first_of_source(self) -> npt.NDArray[np.bool_]:
         """(N,) whether a pair is the first one of its source."""
         places = {source: place for place, source in reversed([*enumerate(self.sources)])}
         return np.isin(np.arange(len(self.sources)), [*places.values()])
@@ -396,20 +400,20 @@ class PairScores(TableResult):
         substitutions, insertions and deletions are shares of `symbols`, the length of the nearest
         targets, and sum to error_rate.
         """
-        symbols, kinds = int(self.symbols.sum()), kinds_of(self.confusions)
+        symbols, kinds = int(self.symbols.sum()), count_kinds(self.confusions)
         about = {"confidence": CONFIDENCE, "resamples": RESAMPLES, "seed": SEED}
         common = self.confusions.most_common()
         return {
             **self.score.numbers,
             "pairs": len(self.lines),
-            "sources": int(self.firsts.sum()),
+            "sources": int(self.is_first_of_source.sum()),
             "exact": self.exact,
             "word_error_rate": self.word_error_rate,
             "error_rate": self.error_rate,
             "symbols": symbols,
             **kinds,
             "rates": {name: count / symbols for name, count in kinds.items()},
-            "intervals": {**self.intervals, **about, "words": int(self.firsts.sum())},
+            "intervals": {**self.intervals, **about, "words": int(self.is_first_of_source.sum())},
             "confusions": [{"target": t, "written": w, "count": n} for (t, w), n in common],
         }
 
@@ -417,12 +421,12 @@ class PairScores(TableResult):
         """The loss, what the model wrote, and the `most` worst pairs. every: also all pairs, with
         target characters coloured by their surprisal.
         """
-        score, sources = self.score, counted(int(self.firsts.sum()), "source")
+        score, sources = self.score, counted(int(self.is_first_of_source.sum()), "source")
         loss, unit = score.loss.replace("a character", f"a target {self.unit}"), self.unit
         symbols = int(self.symbols.sum())
         errors = [
             f"{counted(count, name.removesuffix('s'))} ({100 * count / symbols:.2f} %)"
-            for name, count in kinds_of(self.confusions).items()
+            for name, count in count_kinds(self.confusions).items()
         ]
         facts = {
             "exact": f"{100 * self.exact:.2f} % of {sources}",
@@ -451,7 +455,8 @@ class PairScores(TableResult):
         if (interval := self.intervals[name]) is None:
             return f"{100 * rate:.2f} %"
         low, high = (f"{100 * end:.2f}" for end in interval)
-        return f"{100 * rate:.2f} %, 95 % interval {low} to {high} %, n = {self.firsts.sum():,}"
+        sources = self.is_first_of_source.sum()
+        return f"{100 * rate:.2f} %, 95 % interval {low} to {high} %, n = {sources:,}"
 
     def _confused(self) -> list[Block]:
         """The most common edits: target symbol, what was written in its place, how often."""
@@ -475,13 +480,13 @@ class PairScores(TableResult):
     def _row(self, place: int) -> list[Cell]:
         right: Tone = "good" if self.distances[place] == 0 else ""
         return [
-            Cell(number(float(self.means[place]))),
+            Cell(format_number(float(self.means[place]))),
             Cell(f"{self.lines[place]:,}"),
             Cell(self.sources[place]),
-            Cell(spelled(self.targets[place])),
-            Cell(spelled(self.written[place]), tone=right),
+            Cell(join_symbols(self.targets[place])),
+            Cell(join_symbols(self.written[place]), tone=right),
             Cell(f"{self.distances[place]:,}"),
-            Cell(" ".join(map(change, self.edits[place]))),
+            Cell(" ".join(map(edit_label, self.edits[place]))),
         ]
 
     def _passage(self) -> Passage:
@@ -507,12 +512,12 @@ class PairScores(TableResult):
             ("target", self.targets),
             ("written", self.written),
         ):
-            columns[name] = [spelled(side[place]) for place in order]
+            columns[name] = [join_symbols(side[place]) for place in order]
         distances = self.distances[order]
         columns |= {"exact": distances == 0, "distance": distances, "nats": self.means[order]}
-        columns["nearest"] = [spelled(self.nearest[place]) for place in order]
-        counts = [kinds_of(Counter(self.edits[place])) for place in order]
-        columns |= {name: [each[name] for each in counts] for name in kinds_of(Counter())}
+        columns["nearest"] = [join_symbols(self.nearest[place]) for place in order]
+        counts = [count_kinds(Counter(self.edits[place])) for place in order]
+        columns |= {name: [each[name] for each in counts] for name in count_kinds(Counter())}
         if every:
             parts = self.each
             columns["each"] = [parts[place].tolist() for place in order]
@@ -549,7 +554,7 @@ def _surprisals(
     places = np.arange(lengths.max())
     ids = np.zeros((len(pairs), len(places)), np.int64)
     ids[places < lengths[:, None]] = np.concatenate(read)
-    memory = encoded(reader, [source for source, _ in pairs]) if reader.encoder else None
+    memory = encode_sources(reader, [source for source, _ in pairs]) if reader.encoder else None
     starts = np.array([len(each) - 1 for each in before])
     predicts = (places >= starts[:, None]) & (places < lengths[:, None])  # (B, T)
     logits = reader.logits(reader.forward(ids, memory)[predicts])  # (M, vocab_size)
@@ -570,7 +575,7 @@ def pair_scores(
     """
     nearest: dict[str, tuple[Symbols, tuple[Edit, ...]]] = {}
     for source, target in zip(sources, targets, strict=True):
-        edits = edits_of(target, written[source])
+        edits = find_edits(target, written[source])
         if source not in nearest or len(edits) < len(nearest[source][1]):
             nearest[source] = target, edits
     sides = tuple(sources), tuple(targets), tuple(written[source] for source in sources)
@@ -578,7 +583,7 @@ def pair_scores(
     return PairScores(np.array(lines), *sides, nats, best, changes)
 
 
-def kinds_of(edits: Counter[Edit]) -> dict[str, int]:
+def count_kinds(edits: Counter[Edit]) -> dict[str, int]:
     """How many substitutions, insertions and deletions these edits are."""
     kinds = {"substitutions": 0, "insertions": 0, "deletions": 0}
     for (target, written), count in edits.items():
@@ -587,7 +592,7 @@ def kinds_of(edits: Counter[Edit]) -> dict[str, int]:
     return kinds
 
 
-def change(edit: Edit) -> str:
+def edit_label(edit: Edit) -> str:
     """ "ɛ→e" for e in place of ɛ, "+t" for an inserted t, "−h" for a missing h."""
     from gpt.characters import label  # imports rich
 

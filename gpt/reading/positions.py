@@ -27,7 +27,7 @@ FIRST_ROWS = 512  # rows of the smallest table
 Table = Callable[[int], Array]
 
 
-def table(make: Table, most: int) -> Table:
+def cached_table(make: Table, most: int) -> Table:
     """Caches the tables of `make` for FIRST_ROWS rows, twice as many, … up to `most` rows."""
     kept = lru_cache(2)(lambda rows: read_only(make(rows)))
     return lambda end: kept(_rows_for(end, most))
@@ -72,7 +72,7 @@ class Position:
             both[:, 0] *= scale
             return both.reshape(rows, -1)
 
-        return table(make, self.config.block_size)
+        return cached_table(make, self.config.block_size)
 
     def _turns(self, rows: int) -> Array:
         """(rows, D), or (rows, D/2) complex: the factors of a head's coordinates in `rotate`."""

@@ -44,7 +44,7 @@ UNITS = {np.dtype(np.float32): 2.0**-19, np.dtype(np.float64): 1e-12}
 Held = tuple[float, float]
 
 
-def held(found: Array, expected: Array, reach: Array | float) -> Held:
+def worst_row(found: Array, expected: Array, reach: Array | float) -> Held:
     """Error and bound of the row with the largest ratio of error to bound; NaN counts as
     largest.
     """
@@ -55,17 +55,17 @@ def held(found: Array, expected: Array, reach: Array | float) -> Held:
             apart[found == expected] = 0.0
             error = apart.max(axis=-1)
     bound = np.broadcast_to(UNITS[found.dtype] * np.asarray(reach), (*error.shape, 1))[..., 0]
-    return worst(zip(error.ravel().tolist(), bound.ravel().tolist(), strict=True))
+    return worst_error(zip(error.ravel().tolist(), bound.ravel().tolist(), strict=True))
 
 
-def worst(results: Iterable[Held]) -> Held:
+def worst_error(results: Iterable[Held]) -> Held:
     """The (error, bound) with the largest ratio; NaN counts as largest."""
     errors, bounds = np.array(list(results)).T
     place = int(np.argmax(errors / np.maximum(bounds, np.finfo(np.float64).tiny)))
     return float(errors[place]), float(bounds[place])
 
 
-def summands(exact: Reader, ids: Ids) -> tuple[Array, Array]:
+def stream_summands(exact: Reader, ids: Ids) -> tuple[Array, Array]:
     """(T,) ids -> what tokens and positions add to the stream that enters layer 0, both (T, C)."""
     stream = exact.embed(ids[None])[0]
     positions = exact.position.embed(np.zeros_like(stream[None]), slice(0, len(ids)))[0]
@@ -74,10 +74,10 @@ def summands(exact: Reader, ids: Ids) -> tuple[Array, Array]:
 
 def stream_reach(exact: Reader, ids: Ids) -> Array:
     """(T,) ids -> (T, 1) reach of the stream that enters layer 0."""
-    return _largest(np.sum(np.abs(summands(exact, ids)), axis=0))
+    return _largest(np.sum(np.abs(stream_summands(exact, ids)), axis=0))
 
 
-def reaches(
+def stage_reaches(
     exact: Reader, layer: int, found: Stages, memory: Array | None = None
 ) -> dict[str, Array | float]:
     """Stage -> its reach, if each stage is computed from the stages in `found`.
@@ -223,7 +223,7 @@ def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
     return prove(Reader(config, tensors), probe)
 
 
-def proven(stored: StoredModel, open_device: OpenDevice | None = None) -> tuple[Reader, Check]:
+def open_proven(stored: StoredModel, open_device: OpenDevice | None = None) -> tuple[Reader, Check]:
     """The reader of a model file, and its proof. On a device, which must compute the same logits of
     the probe, unless the model has an encoder. Raises CheckpointError if the probe fails.
     """
@@ -236,12 +236,12 @@ def proven(stored: StoredModel, open_device: OpenDevice | None = None) -> tuple[
         )
     if open_device is None or reader.encoder:
         return reader, proof
-    from gpt.reading.fallback import Expected, FallbackReader, Fallible
+    from gpt.reading.fallback import DeviceWithFallback, Expected, FallbackReader
 
     ids = stored.probe.ids[:1]
     logits = reader.logits(reader.forward(ids))
-    expected = Expected(ids[0], logits[0], partial(promised, reader, ids, logits))
-    return FallbackReader(reader, Fallible(partial(open_device, stored), expected)), proof
+    expected = Expected(ids[0], logits[0], partial(allowed_difference, reader, ids, logits))
+    return FallbackReader(reader, DeviceWithFallback(partial(open_device, stored), expected)), proof
 
 
 def prove(reader: Reader, probe: Probe) -> Check:
@@ -252,19 +252,21 @@ def prove(reader: Reader, probe: Probe) -> Check:
     """
     with np.errstate(all="ignore"):  # if a value overflows, the comparison fails
         source = probe.source if reader.encoder else None
-        found = probe.of(logits_of(reader, probe.ids, source))
+        found = probe.of(compute_logits(reader, probe.ids, source))
         error, bound = _apart(found, probe.logits), _least(reader, probe.logits)
         if not error <= bound:
-            decided = logits_of(reader.in_float64(), probe.ids, source)
+            decided = compute_logits(reader.in_float64(), probe.ids, source)
             apart = _apart(probe.of(decided), probe.logits)
             if not apart <= bound:
                 return Check(PROBE, apart, bound)
         return Check(
-            PROBE, error, promised(reader, probe.ids, probe.logits, error, probe.of, source)
+            PROBE,
+            error,
+            allowed_difference(reader, probe.ids, probe.logits, error, probe.of, source),
         )
 
 
-def promised(
+def allowed_difference(
     reader: Reader,
     ids: Ids,
     logits: Array,
@@ -282,16 +284,16 @@ def promised(
     bound, random = _least(reader, logits), np.random.default_rng(1)
     if error <= bound:
         return bound
-    steady = of(logits_of(reader, ids, source))
+    steady = of(compute_logits(reader, ids, source))
     for _ in range(NUDGES):
         moved = Reader(reader.config, _nudged(reader, random))
-        bound = max(bound, _apart(of(logits_of(moved, ids, source)), steady))
+        bound = max(bound, _apart(of(compute_logits(moved, ids, source)), steady))
         if error <= bound:
             break
     return bound
 
 
-def logits_of(reader: Reader, ids: Ids, source: Ids | None) -> Iterator[Array]:
+def compute_logits(reader: Reader, ids: Ids, source: Ids | None) -> Iterator[Array]:
     """(R, L) ids, and the source's (R, S) ids if there is an encoder -> R rows of (L, vocab_size)
     logits.
     """
@@ -318,7 +320,7 @@ def _nudged(reader: Reader, random: np.random.Generator) -> Tensors:
     }
 
 
-def recomputed(
+def check_stages(
     reader: Reader,
     ids: Ids,
     stages: Mapping[AttentionKind, Sequence[Stages]],
@@ -336,17 +338,17 @@ def recomputed(
         read = source[None]
         last = _again(exact.encoder, source, results, stages["encoder"])
         found, expected = reader.encode(read).states[0], exact.encoder.final_norm(last)
-        results["memory"] = [held(found, expected, before_reach(exact.encoder, last, "norm"))]
+        results["memory"] = [worst_row(found, expected, before_reach(exact.encoder, last, "norm"))]
         memory = found.astype(np.float64)
     last = _again(exact, ids, results, stages["decoder"], stages.get("cross", ()), memory)
     for name, errors in results.items():
-        yield Check(name, *worst(errors), IN_FLOAT64)
+        yield Check(name, *worst_error(errors), IN_FLOAT64)
     resid_post = stages["cross" if exact.encoder else "decoder"][-1].resid_post
     logits = reader.logits(reader.final_norm(resid_post[None]))[0]  # (T, vocab_size)
     expected = exact.logits(exact.final_norm(last))
-    yield Check("logits", *held(logits, expected, logits_reach(exact, last)), IN_FLOAT64)
-    error = _apart(logits, next(logits_of(exact, ids[None], read)))
-    bound = promised(reader, ids[None], logits[None], error, source=read)
+    yield Check("logits", *worst_row(logits, expected, logits_reach(exact, last)), IN_FLOAT64)
+    error = _apart(logits, next(compute_logits(exact, ids[None], read)))
+    bound = allowed_difference(reader, ids[None], logits[None], error, source=read)
     yield Check("logits end to end", error, bound, IN_FLOAT64)
 
 
@@ -367,17 +369,17 @@ def _again(
     entering = stream_reach(exact, ids)
     for layer, stages in enumerate(layers):
         found = dict(vars(stages))
-        reach = {"resid_pre": 0.0 if layer else entering, **reaches(exact, layer, stages)}
+        reach = {"resid_pre": 0.0 if layer else entering, **stage_reaches(exact, layer, stages)}
         if crossed:
             cross = crossed[layer]
-            results["resid_post"].append(held(stages.resid_post, stages.resid_mid, 0.0))
-            results["resid_pre"].append(held(cross.resid_pre, stages.resid_post, 0.0))
+            results["resid_post"].append(worst_row(stages.resid_post, stages.resid_mid, 0.0))
+            results["resid_pre"].append(worst_row(cross.resid_pre, stages.resid_post, 0.0))
             found |= {CROSS + name: stage for name, stage in vars(cross).items()}
-            later = reaches(exact, layer, cross, memory)
+            later = stage_reaches(exact, layer, cross, memory)
             found["resid_post"], reach["resid_post"] = cross.resid_post, later["resid_post"]
             reach |= {CROSS + name: each for name, each in later.items()}
         see = partial(_hold, results, found, reach)
-        x = recompute(exact, layer, x, found, see, memory)
+        x = recompute_layer(exact, layer, x, found, see, memory)
     return x
 
 
@@ -390,10 +392,10 @@ def _hold(
 ) -> None:
     """Adds the error of one stage in `found` to the results."""
     if name in found:
-        results[CHECKS[name.removeprefix(CROSS)]].append(held(found[name], stage, reach[name]))
+        results[CHECKS[name.removeprefix(CROSS)]].append(worst_row(found[name], stage, reach[name]))
 
 
-def recompute(
+def recompute_layer(
     exact: Reader,
     layer: int,
     x: Array,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Shown, require_texts
+from gpt.checks import Displayable, require_texts
 from gpt.config import ModelConfig, SampleConfig
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gpt.blocks import Block
     from gpt.counting.mixture import Mixture
 
-Chances = npt.NDArray[np.float64]
+Probabilities = npt.NDArray[np.float64]
 Kept = npt.NDArray[np.bool_]
 
 
@@ -54,22 +54,22 @@ def window_start(length: int, block_size: int) -> int:
     return max(0, -(-(length - block_size) // hop) * hop)
 
 
-def _top_k(ranked: Chances, k: int) -> Kept:
+def _top_k(ranked: Probabilities, k: int) -> Kept:
     """Keeps exactly the k likeliest (Fan et al. 2018)."""
     return np.broadcast_to(np.arange(ranked.shape[1]) < k, ranked.shape)
 
 
-def _top_p(ranked: Chances, p: float) -> Kept:
+def _top_p(ranked: Probabilities, p: float) -> Kept:
     """Keeps the fewest characters whose sum reaches p, the nucleus (Holtzman et al. 2020)."""
     return ranked.cumsum(axis=-1) - ranked < p
 
 
-def _min_p(ranked: Chances, p: float) -> Kept:
+def _min_p(ranked: Probabilities, p: float) -> Kept:
     """Keeps characters with at least p times the largest probability (Nguyen et al. 2024)."""
     return ranked >= p * ranked.max(axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
-def _typical_p(ranked: Chances, p: float) -> Kept:
+def _typical_p(ranked: Probabilities, p: float) -> Kept:
     """Keeps the fewest characters whose sum reaches p, beginning with those whose surprisal
     −ln(probability) is nearest to the entropy (Meister et al. 2023, locally typical sampling).
 
@@ -90,7 +90,7 @@ def _typical_p(ranked: Chances, p: float) -> Kept:
 #: probabilities in descending order (equal ones by id) and the option's value; it returns (B,
 #: vocab_size) True for those to keep. In order of application; filters that may remove the
 #: likeliest character come last.
-FILTERS: dict[str, Callable[[Chances, Any], Kept]] = {
+FILTERS: dict[str, Callable[[Probabilities, Any], Kept]] = {
     "top_k": _top_k,
     "top_p": _top_p,
     "min_p": _min_p,
@@ -100,7 +100,7 @@ FILTERS: dict[str, Callable[[Chances, Any], Kept]] = {
 ORDERLESS = frozenset({"min_p"})
 
 
-def probabilities(logits: Array, config: SampleConfig) -> Chances:
+def probabilities(logits: Array, config: SampleConfig) -> Probabilities:
     """(B, vocab_size) logits -> the distribution after temperature and then each of FILTERS.
 
     Temperature 0 gives everything to the likeliest character (the first one if several are equal).
@@ -113,7 +113,7 @@ def probabilities(logits: Array, config: SampleConfig) -> Chances:
         return chosen
     with np.errstate(over="ignore"):  # a tiny temperature may make the others −inf
         scores = (scores - scores.max(axis=-1, keepdims=True)) / config.temperature
-    weights: Chances = np.exp(scores)
+    weights: Probabilities = np.exp(scores)
     weights /= weights.sum(axis=-1, keepdims=True)
     values = {name: getattr(config, name) for name in FILTERS}
     given = {name: value for name, value in values.items() if value is not None}
@@ -130,7 +130,7 @@ def probabilities(logits: Array, config: SampleConfig) -> Chances:
     return weights
 
 
-def draw(weights: Chances, uniforms: Chances) -> Ids:
+def draw(weights: Probabilities, uniforms: Probabilities) -> Ids:
     """(B, vocab_size) probabilities and (B,) uniforms in [0, 1) -> (B,) ids, by inversion."""
     cumulative = weights.cumsum(axis=-1)
     ids = (cumulative <= (uniforms * cumulative[:, -1])[:, None]).sum(axis=-1)
@@ -159,9 +159,9 @@ def sample_ids(
     """
     counting = None
     if mixture is not None or config.only == "counting":
-        from gpt.counting.mixture import continued
+        from gpt.counting.mixture import counting_streams
 
-        counting = continued(mixture, prompt, config)
+        counting = counting_streams(mixture, prompt, config)
     block_size = decoder.config.block_size
     begin = window_start(
         len(prompt), block_size
@@ -185,7 +185,7 @@ def sample_ids(
         yield window[:, held - 1].copy()
 
 
-def before_all(vocabulary: Vocabulary) -> str:
+def start_character(vocabulary: Vocabulary) -> str:
     """The character before an empty prompt: a newline, or the vocabulary's first character.
 
     It is not part of the sample.
@@ -235,14 +235,14 @@ class StopFilter:
 
 class Decoders:
     """Lends decoders of one model to streams that run at the same time: the first one gets `first`,
-    each further one a decoder of its own, from `twin`.
+    each further one a decoder of its own, from `make_twin`.
     """
 
     def __init__(self, first: Decoder, twin: Callable[[], Decoder]) -> None:
         self.first, self._twin, self._free = first, twin, threading.Lock()
 
     @contextmanager
-    def lend(self) -> Iterator[Decoder]:
+    def lend_decoder(self) -> Iterator[Decoder]:
         """A decoder that no other stream uses meanwhile."""
         if self._free.acquire(blocking=False):
             try:
@@ -274,7 +274,7 @@ class Samples(Iterator[list[str]]):
         require_texts("stop", stops)
         if not all(stops):
             raise ValueError("stop: an empty text would stop before anything is written")
-        ids = vocabulary.encode(prompt or before_all(vocabulary))
+        ids = vocabulary.encode(prompt or start_character(vocabulary))
         filters = [StopFilter(stops, past) for _ in range(config.n)]
         character_of = vocabulary.characters.__getitem__
 
@@ -302,7 +302,7 @@ LONGEST_PROMPT = 4_000  # last characters of a prompt that are shown
 PART = 8  # 1/PART of the memory: a complete text is copied several times, e.g. for JSON
 
 
-class Sample(Shown, str):
+class Sample(Displayable, str):
     """A prompt with its continuation. It is a str; a notebook shows the prompt dimmed.
 
     prompt: how many of its characters are the prompt.
@@ -328,7 +328,7 @@ class Sample(Shown, str):
         return Sample, (self[: self.prompt], self[self.prompt :])
 
 
-class HeldTexts:
+class GrowingTexts:
     """n texts that grow together and are read when they are complete: one byte per ASCII
     character.
     """

@@ -27,14 +27,14 @@ from gpt.blocks import (
     Records,
     Table,
     Title,
-    number,
+    format_number,
 )
 from gpt.characters import in_line, label
 from gpt.checks import TableResult
 from gpt.config import ModelConfig
 from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
-from gpt.reading.decode import on_cores
+from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids, Symbols, Vocabulary
@@ -173,13 +173,13 @@ class Surprisals(TableResult):
         text, at = self.text, place + 1
         before, after = text[max(0, at - BEFORE) : at], text[at + 1 : at + 1 + AFTER]
         around = f"{in_line(before)}[{label(text[at])}]{in_line(after)}"
-        cells = [number(float(bits(self.nats[place]))), f"{self.positions[place]:,}"]
+        cells = [format_number(float(bits(self.nats[place]))), f"{self.positions[place]:,}"]
         return [*map(Cell, (*cells, label(text[at]), self._expected(place), around))]
 
     def _expected(self, place: int) -> str:
         """The likeliest character and its probability."""
         name = label(self.characters[self.likeliest[place]])
-        return f"{name} {number(float(self.chances[place]))}"
+        return f"{name} {format_number(float(self.chances[place]))}"
 
     def records(self) -> Records:
         """A row for every character after the first."""
@@ -208,14 +208,14 @@ def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
         losses = [-each[came].sum() for each in (found.both, found.gpt, found.counting)]
         return np.array([*losses, np.abs(np.exp(found.both).sum(axis=-1) - 1).max()])
 
-    count, totals = len(ids) - 1, np.array(on_cores(total, _windows(reader.config, ids)))
+    count, totals = len(ids) - 1, np.array(map_on_cores(total, _windows(reader.config, ids)))
     both, gpt, counting = (totals[:, :3].sum(axis=0) / count).tolist()
     if mixture is None:
         return Score(both, count)
     return Score(both, count, gpt, counting, float(totals[:, 3].max()))
 
 
-def surprisal_of_each(
+def character_surprisals(
     reader: Reader,
     ids: Ids,
     mixture: Mixture | None = None,
@@ -238,7 +238,7 @@ def surprisal_of_each(
         chances = np.exp(-surprisals(logits, most))
         return surprisals(logits, windows.expected(ids)).ravel(), most.ravel(), chances.ravel()
 
-    found = zip(*on_cores(each, _windows(reader.config, ids, overlapping)), strict=True)
+    found = zip(*map_on_cores(each, _windows(reader.config, ids, overlapping)), strict=True)
     nats, likeliest, chances = (np.concatenate(parts) for parts in found)
     text = vocabulary.decode(ids) if vocabulary else ""
     return Surprisals(nats, likeliest, chances, text, vocabulary.characters if vocabulary else "")
@@ -294,7 +294,7 @@ def windows_at_once(config: ModelConfig) -> int:
     """How many windows of block_size one forward pass may take; the memory it needs sets the
     limit.
     """
-    widest = max(config.widest, config.n_head * config.block_size)
+    widest = max(config.widest_layer, config.n_head * config.block_size)
     return max(1, NUMBERS_AT_ONCE // (config.block_size * widest))
 
 

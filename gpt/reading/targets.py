@@ -24,10 +24,10 @@ from gpt.reading.decode import require_memory
 from gpt.reading.gpt import Reader
 from gpt.reading.pairs import (
     PairScores,
-    Written,
-    beam,
+    WrittenTarget,
+    beam_search,
     pair_scores,
-    sampled,
+    sample_targets,
     surprisals_of_targets,
 )
 from gpt.vocabulary import FIRST, LAST, Ids, Vocabulary
@@ -72,7 +72,7 @@ def write_targets(
     name: str = "source",
     bad: Callable[[TextError], object] | None = None,
     unknown: Unknown = "fold",
-) -> list[list[Written]]:
+) -> list[list[WrittenTarget]]:
     """The targets of each source: settings.n drawn ones or, with a beam, the n best.
 
     settings: from `target_settings`. start: the number of the first source, and name: what it is,
@@ -87,10 +87,12 @@ def write_targets(
     ids = [source for source in every if len(source)]
     never = [vocabulary.id_of(each) for each in vocabulary.unwritten]
     if beam_width is None:
-        found = sampled(reader, ids, first, last, settings, never)
+        found = sample_targets(reader, ids, first, last, settings, never)
     else:
         require_memory(config, beam_width, settings.length, "--beam")
-        found = beam(reader, ids, first, last, beam_width, settings.n, settings.length, never)
+        found = beam_search(
+            reader, ids, first, last, beam_width, settings.n, settings.length, never
+        )
     targets = iter(found)
     return [next(targets) if len(source) else [] for source in every]
 
@@ -124,7 +126,7 @@ def _best(
     return [best.ids for best, *_ in found]
 
 
-def some_targets(reader: Reader, vocabulary: Vocabulary, excerpt: str, most: int = 3) -> str:
+def example_targets(reader: Reader, vocabulary: Vocabulary, excerpt: str, most: int = 3) -> str:
     """The targets that the model writes for an excerpt's first sources: at most `most` lines."""
     lines = excerpt.removesuffix(LAST).split(LAST)
     sources = list(dict.fromkeys(line.split(FIRST)[0] for line in lines))[:most]

@@ -13,8 +13,8 @@ from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from gpt.blocks import Block, Title, shapes_of
-from gpt.checks import Result, numbered, read_only
+from gpt.blocks import Block, Title, shapes_table
+from gpt.checks import Result, check_number, read_only
 from gpt.config import ModelConfig
 from gpt.config.fields import require
 from gpt.config.model import GATED
@@ -150,12 +150,12 @@ class Weights(Result):
             if not _OF_HEADS.fullmatch(name):
                 use = f"({name!r}, layer)" if layered else repr(name)
                 raise ValueError(f"{key!r}: {name} has no heads; use {use}")
-            number = numbered("head", head, self.config.n_head)
+            number = check_number("head", head, self.config.n_head)
             arrays = [each[number] for each in arrays]
         if not layered:
             return arrays[0]
         if layer is not None:
-            return arrays[numbered("layer", layer, len(arrays))]
+            return arrays[check_number("layer", layer, len(arrays))]
         return read_only(np.stack(arrays))
 
     def __iter__(self) -> Iterator[str]:
@@ -184,7 +184,7 @@ class Weights(Result):
         """The names and shapes of the weights."""
         heads = layers_and_heads(self.config.n_layer, self.config.n_head)
         empty = {name: np.broadcast_to(0, shape) for name, shape in self.shapes.items()}
-        return [Title("weights", [heads]), shapes_of(empty, "weight")]
+        return [Title("weights", [heads]), shapes_table(empty, "weight")]
 
     def __repr__(self) -> str:
         each = ", ".join(f"{name} {shape}" for name, shape in self.shapes.items())

@@ -32,11 +32,11 @@ from gpt.blocks import (
 from gpt.characters import cut
 from gpt.checks import TableResult
 from gpt.config.train import BY_SHARE
-from gpt.storage.curves import late, line_of
+from gpt.storage.curves import curve_line, highest_late_value
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import Overview, overview_of
 from gpt.storage.run import Run
-from gpt.storage.runs import natural
+from gpt.storage.runs import natural_key
 from gpt.words import counted, duration, measured_on, millions, ordinal
 
 Array = npt.NDArray[np.float64]
@@ -129,7 +129,7 @@ class Group:
             found.append((places, entry.curve.val[known]))
         return [line for line in found if len(line[0])]
 
-    def mean_line(self, characters: bool = False) -> tuple[Array, Array] | None:
+    def mean_curve(self, characters: bool = False) -> tuple[Array, Array] | None:
         """The mean of the lines; None if they were not evaluated at the same places."""
         lines = self.lines(characters)
         if not lines or any(not np.array_equal(lines[0][0], x) for x, _ in lines):
@@ -174,7 +174,7 @@ class Comparison(TableResult):
         return [group for each in self.sets for group in each]
 
     @property
-    def by_characters(self) -> bool:
+    def compares_by_characters(self) -> bool:
         """Whether the runs' steps read different numbers of characters, so that steps are not
         comparable.
         """
@@ -218,10 +218,10 @@ class Comparison(TableResult):
             ("parameters", [_span(g, lambda each: each.parameters, millions) for g in groups]),
             ("time", [_span(g, lambda each: round(each.elapsed), duration) for g in groups]),
         ]
-        del whole[1 : 1 + (not self.by_characters)]  # where steps say the same
+        del whole[1 : 1 + (not self.compares_by_characters)]  # where steps say the same
         columns += [(name, cells) for name, cells in whole if len({*cells}) > 1]
         labels = [
-            f"{mark:1} {each.label}" for mark, each in zip(marks(groups), groups, strict=True)
+            f"{mark:1} {each.label}" for mark, each in zip(row_letters(groups), groups, strict=True)
         ]
         rows = [
             [*map(Cell, row)] for row in zip(labels, *(cells for _, cells in columns), strict=True)
@@ -235,13 +235,20 @@ class Comparison(TableResult):
         """
         lines: list[Line] = []
         means = False
-        for mark, group in zip(marks(groups), groups, strict=True):
-            every, mean = group.lines(self.by_characters), group.mean_line(self.by_characters)
+        for mark, group in zip(row_letters(groups), groups, strict=True):
+            every, mean = (
+                group.lines(self.compares_by_characters),
+                group.mean_curve(self.compares_by_characters),
+            )
             means |= mean is not None and len(every) > 1
-            lines += [line_of(mark, *each) for each in ([mean] if mean else every)]
+            lines += [curve_line(mark, *each) for each in ([mean] if mean else every)]
         if not lines:
             return []
-        curves = Curves(lines, "characters" if self.by_characters else "step", late(lines))
+        curves = Curves(
+            lines,
+            "characters" if self.compares_by_characters else "step",
+            highest_late_value(lines),
+        )
         title = f"validation loss, nats per character{', means over seeds' * means}"
         return [Fold(title, [curves], opened=True)]
 
@@ -272,7 +279,7 @@ def _nested(entry: Overview) -> dict[str, Any]:
     return {**run.facts, "rows": rows}
 
 
-def marks(groups: Sequence[Group]) -> list[str]:
+def row_letters(groups: Sequence[Group]) -> list[str]:
     """A letter for each group; "" after the 52nd."""
     return [*ascii_letters, *[""] * len(groups)][: len(groups)]
 
@@ -288,7 +295,7 @@ def validation_text(manifest: Manifest) -> str:
     return f"{part} of {sources}" if part else train.split
 
 
-def curves_on(groups: Sequence[Group]) -> str:
+def curve_characters(groups: Sequence[Group]) -> str:
     """The number of characters on which the curves are measured, unless it is that of the table."""
     entries = [entry for group in groups for entry in group.entries]
     drawn = [entry.curve.characters for entry in entries if entry.curve.characters is not None]
@@ -361,7 +368,7 @@ def _notes(groups: Sequence[Group]) -> list[str]:
     if len(parts) > 1:  # else the title says it
         for (read, of), labels in parts.items():
             notes += [f"losses on {read:,} of {of:,} characters: {', '.join(labels)}"] * (read < of)
-    return [*notes, on] if (on := curves_on(groups)) else notes
+    return [*notes, on] if (on := curve_characters(groups)) else notes
 
 
 def _record(group: Group) -> dict[str, Any]:
@@ -378,7 +385,7 @@ def _record(group: Group) -> dict[str, Any]:
     return record | {"corpus": ", ".join(entries[0].manifest.corpus.sources)}
 
 
-def compared(rows: Iterable[tuple[Run, Manifest]], single: bool = False) -> Comparison:
+def compare_runs(rows: Iterable[tuple[Run, Manifest]], single: bool = False) -> Comparison:
     """Compares runs; a run that is given twice counts once. single: every run is a group of its
     own.
 
@@ -403,9 +410,9 @@ def compared(rows: Iterable[tuple[Run, Manifest]], single: bool = False) -> Comp
     every = [entry.name for entry in entries]
     sets: dict[tuple[Any, ...], list[Group]] = {}
     for group, first in zip(grouped, firsts, strict=True):
-        label = label_of([entry.name for entry in group], every)
+        label = group_label([entry.name for entry in group], every)
         shown = {name: first.get(name) for name in columns}
-        found = Group(tuple(sorted(group, key=lambda each: natural(each.name))), label, shown)
+        found = Group(tuple(sorted(group, key=lambda each: natural_key(each.name))), label, shown)
         sets.setdefault(validation_of(group[0].manifest), []).append(found)
     return Comparison(tuple(tuple(sorted(each, key=_rank)) for each in sets.values()), columns)
 
@@ -418,7 +425,7 @@ def _rank(group: Group) -> tuple[bool, float]:
     return group.share < 1, float("inf") if mean is None else mean
 
 
-def label_of(names: Sequence[str], every: Sequence[str]) -> str:
+def group_label(names: Sequence[str], every: Sequence[str]) -> str:
     """A name for some of the runs `every`: their common beginning and end around a "*", or a few
     names.
     """

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gpt.blocks import Block, Cell, Column, Curves, Fold, Line, Note, Records, Table, Title
 from gpt.checks import TableResult
 from gpt.config.schedule import cycle_of
-from gpt.storage.losses import no_better
+from gpt.storage.losses import no_better_text
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 from gpt.words import counted, measured_on
@@ -23,7 +23,7 @@ from gpt.words import counted, measured_on
 #: little.
 DOUBLED, LEAST, LEAST_STEPS = 0.5, 4, 250
 SMALLEST = 0.001  # nats; seeds differ by more than this
-UNSEEN = 4  # `late` leaves out the first 1/UNSEEN of a training
+UNSEEN = 4  # `highest_late_value` leaves out the first 1/UNSEEN of a training
 #: The names of a run's losses -> what each was measured on.
 MEANINGS = {"val": "on the validation text", "train": "on the training text"}
 MEANINGS |= {"gpt": "of the GPT alone, without counting, on the validation text"}
@@ -81,7 +81,7 @@ class Curve(TableResult):
         title, losses = f"loss of {self.name}" if self.name else "loss", self.losses
         if "val" not in losses:
             return [Title(title, ["no evaluations yet"])]
-        lines = [line_of(name, self.steps, each, name == "val") for name, each in losses.items()]
+        lines = [curve_line(name, self.steps, each, name == "val") for name, each in losses.items()]
         texts = [[f"{step:,}" for step in self.steps.tolist()]]
         texts += [[f"{y:.4f}" if np.isfinite(y) else "–" for y in each] for each in losses.values()]
         rows = [[*map(Cell, row)] for row in zip(*texts, strict=True)]
@@ -102,7 +102,7 @@ class Curve(TableResult):
         return Records(known, {"run": self.name})
 
 
-def gain_of(manifest: Manifest, curve: Curve) -> float | None:
+def estimate_gain(manifest: Manifest, curve: Curve) -> float | None:
     """About how many nats the loss would fall in as many steps again as the last cycle of a
     finished run had. None if the curve does not show it.
     """
@@ -125,13 +125,13 @@ def outlook_of(manifest: Manifest, curve: Curve) -> str:
     cycle = cycle_of(manifest.train, step)[0].start
     worse = best is not None and cycle <= best < step and manifest.since_best > 1
     if worse and best is not None and step >= cycle + LEAST_STEPS:
-        return limit.format(no_better(best, *manifest.part))
+        return limit.format(no_better_text(best, *manifest.part))
     if 0 < most <= step:
         read = step * manifest.step_characters
         times = read / max(1, manifest.corpus.characters - manifest.val_characters)
         often = f"{times:.0f} times" if not manifest.mean_length else "as often as it helps"
         return limit.format(f"it has been read {often}")
-    gain = gain_of(manifest, curve)
+    gain = estimate_gain(manifest, curve)
     if gain is None:
         return ""
     free = not most or 2 * step <= most
@@ -140,13 +140,13 @@ def outlook_of(manifest: Manifest, curve: Curve) -> str:
     return f"twice the time would lower the loss by {by} nats; {within}"
 
 
-def line_of(name: str, x: npt.NDArray[Any], y: npt.NDArray[Any], lowest: bool = False) -> Line:
+def curve_line(name: str, x: npt.NDArray[Any], y: npt.NDArray[Any], lowest: bool = False) -> Line:
     """y over x, without unknown values."""
     known = np.isfinite(y)
     return Line(name, x[known].tolist(), y[known].tolist(), lowest)
 
 
-def late(lines: Iterable[Line]) -> float:
+def highest_late_value(lines: Iterable[Line]) -> float:
     """The highest value after the first quarter of a training; higher values before would hide the
     differences at its end.
     """
@@ -217,9 +217,9 @@ class TrainingCurve(TableResult):
         }
         blocks: list[Block] = [Title(title, [counted(len(self), "record"), last])]
         for name, each in quantities.items():
-            line, peaks = line_of("", self.steps, each), each is self.learning_rate
+            line, peaks = curve_line("", self.steps, each), each is self.learning_rate
             if line.x:
-                curves = Curves([line], top=math.inf if peaks else late([line]))
+                curves = Curves([line], top=math.inf if peaks else highest_late_value([line]))
                 blocks.append(Fold(name, [curves], opened=each is self.loss))
         return blocks
 

@@ -85,7 +85,7 @@ def discard(path: Path) -> None:
 
 
 @contextmanager
-def created(path: Path) -> Iterator[Write]:
+def create_file(path: Path) -> Iterator[Write]:
     """Opens a new file to write in pieces; at the end flushes it to the disk.
 
     Raises OSError.
@@ -97,19 +97,19 @@ def created(path: Path) -> Iterator[Write]:
 
 def write(path: Path, data: bytes) -> None:
     """Writes a new file and flushes it to the disk. Raises OSError."""
-    with created(path) as append:
+    with create_file(path) as append:
         append(data)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Write]:
+def replace_in_pieces(path: Path) -> Iterator[Write]:
     """Writes or replaces a file in pieces; readers see either the old bytes or the new ones.
 
     Raises OSError, and any error of the block; then the old file is unchanged.
     """
     temporary = path.with_name(f"{TEMPORARY}{uuid.uuid4().hex[8:]}")
     try:
-        with created(temporary) as write:
+        with create_file(temporary) as write:
             yield write
         os.replace(temporary, path)
     except BaseException:
@@ -120,11 +120,11 @@ def replacing(path: Path) -> Iterator[Write]:
 
 def replace(path: Path, data: bytes) -> None:
     """Writes or replaces a file in one piece. Raises OSError."""
-    with replacing(path) as write:
+    with replace_in_pieces(path) as write:
         write(data)
 
 
-def output(path: Path, data: bytes) -> None:
+def write_output(path: Path, data: bytes) -> None:
     """Writes an output file that the user named, as a shell's `>` does. Raises OSError.
 
     A new file appears only when it is complete. An existing file keeps its permissions, owner, hard
@@ -236,7 +236,7 @@ def _opened_plain(path: Path, flags: int) -> Iterator[int]:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def writing_folder(folder: Path) -> Iterator[None]:
     """Makes the folder and, until the block ends, keeps `sweep` from the temporary files in it.
     Raises OSError.
     """
@@ -246,13 +246,13 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path) -> None:
-    """Removes temporary files (`replacing`) that killed processes left; other files stay."""
+    """Removes temporary files (see `replace_in_pieces`) of killed processes; other files stay."""
     with suppress(OSError), _locked(folder, wait=False) as alone:
-        for path in left_behind(folder, alone):
+        for path in abandoned_files(folder, alone):
             discard(path)
 
 
-def left_behind(folder: Path, alone: bool = False) -> list[Path]:
+def abandoned_files(folder: Path, alone: bool = False) -> list[Path]:
     """The temporary files that no process will finish. alone: no other process on this machine
     writes here. Files of other machines count only if they are old; without `alone`, all must be
     old. Raises OSError.

@@ -14,7 +14,7 @@ from blake3 import blake3
 from gpt.config.fields import LARGEST, field_types
 from gpt.errors import CheckpointError, SchemaError
 from gpt.version import __version__
-from gpt.words import shown
+from gpt.words import short_repr
 
 
 class UnknownNames(TypeError):
@@ -32,7 +32,7 @@ def unknown_to_this_release(source: Path, names: UnknownNames) -> SchemaError:
     )
 
 
-def parsed(kind: Any, value: Any, name: str) -> Any:
+def parse_value(kind: Any, value: Any, name: str) -> Any:
     """Converts a value from JSON into the type `kind`: lists become tuples, objects become
     dataclasses. Whole numbers must not be negative, and numbers must be finite.
 
@@ -43,19 +43,19 @@ def parsed(kind: Any, value: Any, name: str) -> Any:
     if origin in (Union, UnionType):
         for each in arguments:
             with suppress(ValueError):
-                return parsed(each, value, name)
+                return parse_value(each, value, name)
     elif is_dataclass(kind) and isinstance(value, dict):
         kinds = field_types(kind)  # type: ignore[arg-type]
         if unknown := [key for key in value if key not in kinds]:
-            raise UnknownNames(", ".join(map(shown, unknown[:3])))
-        values = {key: parsed(kinds[key], each, key) for key, each in value.items()}
+            raise UnknownNames(", ".join(map(short_repr, unknown[:3])))
+        values = {key: parse_value(kinds[key], each, key) for key, each in value.items()}
         return kind(**values)  # type: ignore[operator]
     elif origin is dict and isinstance(value, dict):
-        return {key: parsed(arguments[1], each, name) for key, each in value.items()}
+        return {key: parse_value(arguments[1], each, name) for key, each in value.items()}
     elif origin is tuple and isinstance(value, list | tuple):
         items = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
         if len(items) == len(value):
-            return tuple(parsed(*each, name) for each in zip(items, value, strict=True))
+            return tuple(parse_value(*each, name) for each in zip(items, value, strict=True))
     elif origin is Literal:
         if type(value) is str and value in arguments:
             return value
@@ -67,7 +67,9 @@ def parsed(kind: Any, value: Any, name: str) -> Any:
             return float(value)
     elif kind in (Any, type(value)):
         return value
-    raise ValueError(f"{name}: {shown(value)} is not of the type {getattr(kind, '__name__', kind)}")
+    raise ValueError(
+        f"{name}: {short_repr(value)} is not of the type {getattr(kind, '__name__', kind)}"
+    )
 
 
 #: The schema of manifests, model files and states. 1.0 froze it: runs of 1.0 open in every 1.x. A
@@ -82,11 +84,13 @@ def check_schema(values: dict[str, Any], source: Path) -> None:
     """
     schema = values.get("schema")
     if type(schema) is not int:
-        raise CheckpointError(f"damaged: {source} (schema: {shown(schema)} is not of the type int)")
+        raise CheckpointError(
+            f"damaged: {source} (schema: {short_repr(schema)} is not of the type int)"
+        )
     if schema != SCHEMA:
         raise SchemaError(
-            f"{source} has the schema {shown(schema)}, but this gptx reads {SCHEMA}: train the "
-            "model again, or open it with the release that wrote it"
+            f"{source} has the schema {short_repr(schema)}, but this gptx reads {SCHEMA}: train "
+            "the model again, or open it with the release that wrote it"
         )
 
 
@@ -94,19 +98,19 @@ MOST_VALUES = 2**19  # values in a JSON text; more would take seconds, and hundr
 _END = b"\n}"
 
 
-def sealed(body: bytes) -> bytes:
+def add_checksum(body: bytes) -> bytes:
     """Adds a line to a JSON object of several lines: the BLAKE3 of all other lines."""
     digest = blake3(body).hexdigest()
     return body.removesuffix(_END) + f',\n "digest": "{digest}"'.encode() + _END
 
 
-def is_sealed(data: bytes) -> bool:
+def has_valid_checksum(data: bytes) -> bool:
     """Whether the last line is the checksum of the other lines."""
     body, found, _ = data.rpartition(b',\n "digest": ')
-    return bool(found) and sealed(body + _END) == data
+    return bool(found) and add_checksum(body + _END) == data
 
 
-def loads(data: bytes, **hooks: Any) -> Any:
+def load_json(data: bytes, **hooks: Any) -> Any:
     """Does what json.loads does; raises ValueError, too, for more than MOST_VALUES of "{", "[" and
     ",".
     """
@@ -131,7 +135,7 @@ def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
         raise ValueError(f"{constant} is not JSON")
 
     try:
-        value = loads(data, object_pairs_hook=unique, parse_constant=refuse)
+        value = load_json(data, object_pairs_hook=unique, parse_constant=refuse)
         json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error

@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from gpt.storage.manifest import Baseline, Manifest
-from gpt.words import counted, losses, measured_on
+from gpt.words import counted, format_losses, measured_on
 
 LEAST_COMPARED = 100  # fewest characters of a text whose loss is compared with the baseline
 #: Fewest validation characters for a judgement. Losses of single characters deviate by 1 to 2 nats,
@@ -42,10 +42,10 @@ def comparison(
             return line
         return f"{line}; gptx eval --baseline compares both on the same ones"
     line += f"; this model is {better_or_worse(nats, baseline)}"
-    return f"{line}: {remedy(nats, manifest)}" if nats > baseline.nats else line
+    return f"{line}: {loss_advice(nats, manifest)}" if nats > baseline.nats else line
 
 
-def remedy(nats: float, manifest: Manifest | None) -> str:
+def loss_advice(nats: float, manifest: Manifest | None) -> str:
     """Advice for a loss that is worse than the baseline."""
     what = "train longer, or on more text"
     if manifest is None:
@@ -54,7 +54,7 @@ def remedy(nats: float, manifest: Manifest | None) -> str:
     if best is not None and best < manifest.step and manifest.since_best > 1:
         read, of = manifest.part
         what = "train on more text" if read == of else what
-        what += f"; {no_better(best, read, of)}"
+        what += f"; {no_better_text(best, read, of)}"
     elif budget and 0 < budget.most_steps <= manifest.train.steps:
         what = "train on more text; in more epochs the model would learn this one by heart"
     uniform = math.log(manifest.model.vocab_size)
@@ -113,11 +113,11 @@ def best_facts(manifest: Manifest) -> str:
     last = manifest.best_step == manifest.step
     how = "no earlier step clearly better" if last else "chosen by losses"
     chosen = f", {how} on {read:,} characters" if read < characters else ""
-    few = few_facts(characters)
-    return f"{losses(best)} at step {manifest.best_step or 0:,}{on}{chosen}{alone}{few}"
+    few = note_on_few(characters)
+    return f"{format_losses(best)} at step {manifest.best_step or 0:,}{on}{chosen}{alone}{few}"
 
 
-def few_facts(characters: int) -> str:
+def note_on_few(characters: int) -> str:
     """ "; too few characters to judge by" if a loss on this number of characters says little; else
     "".
     """
@@ -125,7 +125,7 @@ def few_facts(characters: int) -> str:
     return f"; {counted(characters, 'character')} are too few to judge a model by" if few else ""
 
 
-def no_better(best_step: int, characters: int, of: int) -> str:
+def no_better_text(best_step: int, characters: int, of: int) -> str:
     """ "no better since step 400". If the loss is of a part of the split, where so small a
     difference may be chance, "not clearly better".
     """
@@ -146,7 +146,7 @@ def counting_record(manifest: Manifest) -> dict[str, Any] | None:
     return comparison_record(best, evaluated, manifest.baseline, characters == of)
 
 
-def than_counting(manifest: Manifest) -> str:
+def compared_with_counting(manifest: Manifest) -> str:
     """`better_or_worse` for a run's shown loss; "–" if counting's loss is of other characters."""
     record = counting_record(manifest)
     same = record and record["same_characters"]

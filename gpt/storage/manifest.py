@@ -13,11 +13,11 @@ from gpt.errors import CheckpointError
 from gpt.storage.json_values import (
     SCHEMA,
     UnknownNames,
+    add_checksum,
     check_schema,
-    is_sealed,
-    parsed,
+    has_valid_checksum,
+    parse_value,
     read_json_object,
-    sealed,
     unknown_to_this_release,
 )
 from gpt.vocabulary import Symbols, Vocabulary
@@ -187,7 +187,7 @@ class Manifest:
         return self._read(self._most), self.val_characters
 
     @property
-    def share_read(self) -> float:
+    def share_predicted(self) -> float:
         """The characters that the other evaluations predict, as a share of those of the last
         evaluation.
         """
@@ -221,7 +221,7 @@ class Manifest:
         """The manifest as JSON; the last line is a checksum of all other lines."""
         values = {**asdict(self), "schema": SCHEMA}
         body = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
-        return sealed(body)
+        return add_checksum(body)
 
     @classmethod
     def from_json(cls, data: bytes, source: Path) -> Manifest:
@@ -230,13 +230,13 @@ class Manifest:
         """
         values = read_json_object(data, source)
         check_schema(values, source)
-        if not is_sealed(data):
+        if not has_valid_checksum(data):
             raise CheckpointError(f"damaged: {source} has changed since it was written")
         del values["digest"], values["schema"]
         if "characters" in values:  # a format of before symbols could have several characters
             values["vocabulary"] = {"characters": values.pop("characters")}
         try:
-            manifest: Manifest = parsed(cls, values, "manifest")
+            manifest: Manifest = parse_value(cls, values, "manifest")
             manifest.check()
         except UnknownNames as names:
             raise unknown_to_this_release(source, names) from None

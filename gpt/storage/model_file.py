@@ -27,12 +27,12 @@ from gpt.storage import files
 from gpt.storage.json_values import (
     UnknownNames,
     check_schema,
-    parsed,
+    parse_value,
     read_json_object,
     unknown_to_this_release,
 )
 from gpt.vocabulary import Vocabulary
-from gpt.words import printable, shown
+from gpt.words import printable, short_repr
 
 HEADER_LIMIT = 10 * 2**20  # bytes
 MOST_TENSORS = 25_000  # more than MOST_LAYERS with their moments have
@@ -75,10 +75,10 @@ class Probe(Result):
 
     def of(self, rows: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """R rows of (L, vocab_size) logits -> (P, K), those that the probe stores."""
-        return pick(rows, self.logits.shape[1])
+        return pick_probe_logits(rows, self.logits.shape[1])
 
 
-def pick(rows: Iterable[npt.NDArray[Any]], count: int) -> npt.NDArray[Any]:
+def pick_probe_logits(rows: Iterable[npt.NDArray[Any]], count: int) -> npt.NDArray[Any]:
     """R rows of (L, vocab_size) logits -> (P, count), those that a probe stores."""
     kept, first = list[npt.NDArray[Any]](), 0
     for logits in rows:
@@ -147,7 +147,7 @@ class StoredModel(Result):
         return cut.rstrip() or line[:longest]
 
 
-def packed(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
+def pack_tensors(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
     """The bytes of a safetensors file with its digest. Writes what the library writes, but needs
     one copy of all tensors instead of three. about: what gptx writes into the header.
     """
@@ -166,7 +166,7 @@ def packed(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
         header[name] = {"dtype": dtypes[name], "shape": shape, "data_offsets": place}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return sealed(len(text).to_bytes(8, "little") + text, *parts)
+    return fill_digest(len(text).to_bytes(8, "little") + text, *parts)
 
 
 def _places(dtypes: Mapping[str, str], shapes: Shapes) -> dict[str, list[int]]:
@@ -181,7 +181,7 @@ def _places(dtypes: Mapping[str, str], shapes: Shapes) -> dict[str, list[int]]:
     return places
 
 
-def sealed(data: bytes, *more: memoryview) -> bytes:
+def fill_digest(data: bytes, *more: memoryview) -> bytes:
     """Replaces BLANK in `data`, a file's header, by the digest (BLAKE3) of the file with BLANK in
     it.
 
@@ -213,7 +213,7 @@ def read_header(data: bytes, source: Path) -> dict[str, Any]:
     return read_json_object(text, source)
 
 
-def about_of(header: Mapping[str, Any], source: Path) -> dict[str, Any]:
+def read_about(header: Mapping[str, Any], source: Path) -> dict[str, Any]:
     """What gptx has written into a header. Raises CheckpointError if there is nothing."""
     metadata = header.get("__metadata__")
     if not isinstance(metadata, dict) or not isinstance(metadata.get("gptx"), str):
@@ -223,7 +223,7 @@ def about_of(header: Mapping[str, Any], source: Path) -> dict[str, Any]:
 
 def fingerprint(data: bytes, source: Path) -> tuple[int, str]:
     """What a manifest records of a file: its size in bytes, and the digest in its header."""
-    return len(data), about_of(read_header(data, source), source)["digest"]
+    return len(data), read_about(read_header(data, source), source)["digest"]
 
 
 def read_sealed(
@@ -236,7 +236,7 @@ def read_sealed(
     """
     data = files.read(path, limit=recorded[0] if recorded else LARGEST_MODEL)
     header = read_header(data, path)
-    about = about_of(header, path)
+    about = read_about(header, path)
     check_schema(about, path)
     digest = about.get("digest")
     is_whole = isinstance(digest, str) and _is_sealed(data, digest)
@@ -254,7 +254,7 @@ def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Pat
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
     for name in [*(set(expected) - set(entries)), *(set(entries) - set(expected))]:
         what = "lacks" if name in expected else "has an unknown tensor"
-        raise CheckpointError(f"damaged: {source} {what} {shown(name)}")
+        raise CheckpointError(f"damaged: {source} {what} {short_repr(name)}")
     for name, shape in expected.items():
         entry = entries[name]
         sizes = all(type(size) is int and size >= 0 for size in shape)
@@ -282,9 +282,9 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     """
     data, header, about = read_sealed(path, recorded)
     try:
-        config = parsed(ModelConfig, about["config"], "config")
+        config = parse_value(ModelConfig, about["config"], "config")
         known = about.get("vocabulary") or {"characters": about["characters"]}  # as before symbols
-        vocabulary = parsed(Vocabulary, known, "vocabulary")
+        vocabulary = parse_value(Vocabulary, known, "vocabulary")
         if len(vocabulary) != config.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")
         (rows, length), (_, kept) = (header[f"probe.{it}"]["shape"] for it in ("ids", "logits"))
@@ -292,8 +292,8 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
             raise ValueError("the probe is longer than the context")
         if not 1 <= kept <= config.vocab_size:
             raise ValueError("the probe has more logits than there are characters")
-        excerpt = parsed(str, about["excerpt"], "excerpt")
-        step = parsed(int, about["step"], "step")
+        excerpt = parse_value(str, about["excerpt"], "excerpt")
+        step = parse_value(int, about["step"], "step")
         if step > MOST_STEPS:
             raise ValueError(f"step: {step} is over {MOST_STEPS}")
         counting: Shapes = _counting_shapes(header) if config.counting else {}

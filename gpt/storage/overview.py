@@ -25,12 +25,12 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
 from gpt.config.train import trained_parameters
 from gpt.storage.curves import Curve, curve_of, outlook_of
-from gpt.storage.losses import best_facts, counting_facts, counting_record, than_counting
+from gpt.storage.losses import best_facts, compared_with_counting, counting_facts, counting_record
 from gpt.storage.manifest import CorpusId, Manifest, Parent
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run
 from gpt.vocabulary import REPLACEMENT
-from gpt.words import bits, counted, duration, layers_and_heads, millions, some
+from gpt.words import bits, counted, duration, first_few, layers_and_heads, millions
 
 LONGEST = 100  # cells for an option, and for the names of texts
 MOST_CHARACTERS = 12  # characters that a fact lists
@@ -77,9 +77,9 @@ class RunTable(TableResult):
                 f"{manifest.step:,}",
                 f"{manifest.train.steps:,}",
                 "–" if best is None else f"{best:.4f}{share}",
-                than_counting(manifest),
+                compared_with_counting(manifest),
                 millions(manifest.model.parameters()),
-                cut(some(manifest.corpus.sources, 3, ", "), LONGEST),
+                cut(first_few(manifest.corpus.sources, 3, ", "), LONGEST),
             ]
             rows.append([*map(Cell, texts)])
         parts = any("%" in row[3].text for row in rows)
@@ -89,8 +89,8 @@ class RunTable(TableResult):
         return [title, Table(columns, rows), *[Note(PART)] * parts, Note(HINT)]
 
     def records(self) -> Records:
-        """A row for each run; see `outcome`."""
-        rows = [outcome(run.name, manifest) for run, manifest in self.rows]
+        """A row for each run; see `outcome_record`."""
+        rows = [outcome_record(run.name, manifest) for run, manifest in self.rows]
         names = dict.fromkeys(name for row in rows for name in row)
         return Records({name: [row.get(name) for row in rows] for name in names})
 
@@ -175,7 +175,7 @@ class Overview(TableResult):
         """A row for each evaluation; facts: how the run ended, its options and its corpus."""
         corpus = self.manifest.corpus
         facts = {
-            **outcome(self.name, self.manifest),
+            **outcome_record(self.name, self.manifest),
             "options": self.options,
             "parameters": self.parameters,
             "corpus": {
@@ -205,7 +205,7 @@ def model_blocks(
     to show.
     """
     facts = facts_of(manifest) if manifest else {"model": model_facts(stored.config)}
-    facts["characters"] = some([label(each) for each in stored.vocabulary.characters], 80)
+    facts["characters"] = first_few([label(each) for each in stored.vocabulary.characters], 80)
     facts["checked"] = (
         "✓ numpy computes the logits that torch had at saving: difference "
         f"{proof.error:.0e}, allowed {proof.bound:.0e}"
@@ -232,7 +232,7 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
     }
 
 
-def outcome(name: str, manifest: Manifest) -> dict[str, Any]:
+def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
     """How a run went, for programs; also which characters were folded, if any."""
     corpus, budget = manifest.corpus, manifest.budget
     best, characters, of = manifest.shown_loss
@@ -272,7 +272,11 @@ def parent_record(parent: Parent | None) -> dict[str, Any] | None:
 def corpus_facts(corpus: CorpusId, config: ModelConfig, parent: Parent | None = None) -> str:
     """The text's sources and size; the vocabulary's share of the parameters if that is large."""
     sources = corpus.sources
-    text = f"{some(sources, 3, ', ')}: {corpus.characters:,} characters" if sources else "not known"
+    text = (
+        f"{first_few(sources, 3, ', ')}: {corpus.characters:,} characters"
+        if sources
+        else "not known"
+    )
     kinds = "in the vocabulary" if parent else "distinct"
     facts = f"{text}, {config.vocab_size:,} {kinds}{'' if sources else ' characters'}"
     share = config.vocab_size * config.n_embd * (2 - config.tied) / config.parameters()
@@ -311,7 +315,7 @@ def folded_facts(corpus: CorpusId) -> str:
 
 def quote_some(characters: Sequence[str], most: int = MOST_CHARACTERS) -> str:
     """The labels of the first `most` characters in quotes, and how many more there are."""
-    return some([quoted(character) for character in characters], most)
+    return first_few([quoted(character) for character in characters], most)
 
 
 def model_facts(config: ModelConfig) -> str:

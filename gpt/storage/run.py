@@ -25,7 +25,7 @@ from gpt.config.fields import LARGEST
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError, ConfigError, RunInUseError, SchemaError
 from gpt.storage import files
-from gpt.storage.json_values import loads
+from gpt.storage.json_values import load_json
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import (
     Shapes,
@@ -36,7 +36,7 @@ from gpt.storage.model_file import (
     read_sealed,
     unpack,
 )
-from gpt.words import shown
+from gpt.words import short_repr
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 MANIFEST_LIMIT = 16 * 2**20  # bytes
@@ -88,7 +88,7 @@ class Checkpoint:
         """Reads and checks every byte that the manifest records. Raises CheckpointError."""
         stored = self.model()
         for name in self.manifest.files.keys() - {MODEL, STATE}:
-            raise CheckpointError(f"damaged: {self.path} lists an unknown file {shown(name)}")
+            raise CheckpointError(f"damaged: {self.path} lists an unknown file {short_repr(name)}")
         if STATE in self.manifest.files:
             read_sealed(self.path / STATE, self._recorded(STATE))
         return stored
@@ -125,7 +125,7 @@ class Run:
         """The folders of the committed steps, oldest first."""
         return [self.path / step_folder(step) for step in self.steps()]
 
-    def is_begun(self) -> bool:
+    def is_uncommitted(self) -> bool:
         """Whether the folder has only files that a training writes before its first commit."""
         try:
             names = {entry.name for entry in os.scandir(self.path)}
@@ -140,7 +140,7 @@ class Run:
             return sorted(self.path / name for name in names if name.startswith(_UNFINISHED))
         return []
 
-    def set_aside(self) -> list[Path]:
+    def damaged_folders(self) -> list[Path]:
         """The folders of damaged steps that a resumed training has renamed."""
         return sorted(self.path.glob(f"{_ASIDE}step-*"))
 
@@ -233,7 +233,7 @@ class Run:
     def _open(self, step: int) -> Checkpoint:
         return Checkpoint.open(self.path / step_folder(step))
 
-    def last_valid(self) -> tuple[Checkpoint, list[str]]:
+    def last_undamaged(self) -> tuple[Checkpoint, list[str]]:
         """The newest undamaged commit, and a warning for each newer one that is damaged.
 
         Raises CheckpointError if there is none, SchemaError for a commit of another schema.
@@ -298,7 +298,7 @@ class Run:
                 with files.storage_errors(f"rename {path}"):
                     files.rename_folder(path, path.with_name(f"{_ASIDE}{path.name}"))
 
-    def amend(self, manifest: Manifest) -> None:
+    def replace_manifest(self, manifest: Manifest) -> None:
         """Replaces the manifest of a saved step; its tensors stay. Raises StorageError."""
         saved = self._open(manifest.step)
         with files.storage_errors(f"save step {manifest.step} in {self.path}"):
@@ -438,7 +438,7 @@ def _shown_by(record: Mapping[str, Any]) -> str:
 def _record(name: str, line: bytes) -> dict[str, Any] | None:
     """A line of a log, if all values that gptx reads have the right types."""
     try:
-        record = loads(line)
+        record = load_json(line)
     except (ValueError, RecursionError):
         return None
     if not isinstance(record, dict) or type(record.get("step")) is not int:

@@ -49,7 +49,7 @@ def all_runs(root: Path) -> list[Run]:
     return [run for *_, run in sorted(saved, key=lambda item: item[:2])]
 
 
-def readable(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]]:
+def read_manifests(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], list[str]]:
     """The runs whose newest manifest can be read, and the errors for the others."""
     rows, problems = [], []
     for run in runs:
@@ -75,7 +75,7 @@ def find_runs(root: Path, names: Sequence[str]) -> list[Run]:
         matched = {run.name: run for run in known if fnmatchcase(run.name, name)}
         if not matched:
             raise CheckpointError(f"no run matches {name!r} in {root}{_hint(known)}")
-        found |= {each: matched[each] for each in sorted(matched, key=natural)}
+        found |= {each: matched[each] for each in sorted(matched, key=natural_key)}
     return [*found.values()]
 
 
@@ -84,7 +84,7 @@ def is_pattern(name: str) -> bool:
     return any(sign in name for sign in "*?[")
 
 
-def natural(name: str) -> list[tuple[bool, int, str]]:
+def natural_key(name: str) -> list[tuple[bool, int, str]]:
     """Sort key that compares numbers in names as numbers."""
     parts = re.split(r"([0-9]+)", name)
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
@@ -102,7 +102,7 @@ def find_run(root: Path, name: str | None = None) -> Run:
     run = Run(root / check_run_name(name))
     if run.steps():
         return run
-    if os.path.isfile(run.path / ".lock") and run.is_begun():
+    if os.path.isfile(run.path / ".lock") and run.is_uncommitted():
         raise CheckpointError(
             f"run {name!r} in {root} was stopped before its first checkpoint; train it again: "
             f"gptx train … --run {name}"
@@ -171,7 +171,7 @@ def check_free(root: Path, name: str) -> Run:
             f"{run.name!r} exists already; choose another name, or continue it: `resume` "
             f"`run={run.name!r}`",
         )
-    if os.path.lexists(run.path) and not run.is_begun():
+    if os.path.lexists(run.path) and not run.is_uncommitted():
         raise ConfigError("run", f"{run.path} exists already and is not a run; choose another name")
     return run
 

@@ -12,7 +12,7 @@ from gpt.blocks import Block, Facts
 from gpt.config.fields import flag_of
 from gpt.config.schedule import characters_read, cycle_of
 from gpt.storage.curves import curve_of, outlook_of
-from gpt.storage.losses import best_facts, comparison_record, counting_facts, few_facts
+from gpt.storage.losses import best_facts, comparison_record, counting_facts, note_on_few
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import (
     corpus_facts,
@@ -41,7 +41,7 @@ PAIRS = {"source": "by a hash of the source", "last": "the last lines"}
 PAIRS["group:1"] = "by a hash of the lemma"
 
 
-def card_of(plan: Plan, recipe: Mapping[str, Any]) -> list[Block]:
+def plan_card(plan: Plan, recipe: Mapping[str, Any]) -> list[Block]:
     """What is trained, on which text, how long it takes, and the loss to beat. recipe: options that
     a known corpus sets.
     """
@@ -65,7 +65,7 @@ def card_of(plan: Plan, recipe: Mapping[str, Any]) -> list[Block]:
     return [Facts(facts)]
 
 
-def record_of(plan: Plan) -> dict[str, Any]:
+def plan_record(plan: Plan) -> dict[str, Any]:
     """The plan for programs: every option, and the counts and measurements it is based on."""
     return {
         "dry_run": True,
@@ -83,7 +83,7 @@ def record_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-def farewell(
+def end_card(
     run: Run, manifest: Manifest, reason: str, shard: bool = False, spent: Spent | None = None
 ) -> list[Block]:
     """The last lines of a training: how it ended, where its time went, whether the model is better
@@ -155,7 +155,7 @@ def _split(plan: Plan) -> str:
     read_last = characters_read(
         manifest.val_characters, manifest.model.block_size, train.eval_chars
     )
-    few = few_facts(read_last)
+    few = note_on_few(read_last)
     if plan.pairs:
         how = f"every {ordinal(train.every)} line" if train.every else train.split
         return (
@@ -220,13 +220,12 @@ def _time(plan: Plan) -> str:
     what this time does not include or what may end the run earlier.
     """
     train, budget, step = plan.manifest.train, plan.manifest.budget, plan.speed.seconds_per_step
-    facts = (
-        f"{'' if plan.is_timed else 'about '}{duration(plan.seconds_left)} with evaluations and "
-    )
-    facts += f"saves (estimated: {_rough(1000 * step)} ms/step, "
+    facts = "" if plan.has_time_budget else "about "
+    facts += f"{duration(plan.seconds_left)} with evaluations and saves "
+    facts += f"(estimated: {_rough(1000 * step)} ms/step, "
     facts += f"{_rough(plan.step_characters / step)} characters/s"
-    facts += "; the number of steps adapts to the measured speed)" if plan.is_timed else ")"
-    if budget and train.steps == budget.most_steps and not plan.is_timed:
+    facts += "; the number of steps adapts to the measured speed)" if plan.has_time_budget else ")"
+    if budget and train.steps == budget.most_steps and not plan.has_time_budget:
         facts += f"; if the machine is slower, fewer steps in {duration(budget.seconds)}"
     if round(plan.last_seconds):
         facts += f"; then about {duration(plan.last_seconds)} to evaluate the whole split"
@@ -250,7 +249,7 @@ def _to_beat(plan: Plan) -> str:
         f"{baseline.nats:.4f} nats/char by counting {baseline.order}-grams{of} · orders 1 to "
         f"{len(baseline.losses)}: {losses} · uniform {plan.uniform:.3f}"
     )
-    if plan.counts_all:
+    if plan.is_baseline_complete:
         return facts
     return (
         f"{facts} (counted in the last {baseline.counted:,} characters of the training "

@@ -16,13 +16,13 @@ from torch.func import functional_call
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.counting.mixture import Mixture
-from gpt.counting.tables import release
+from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
 from gpt.model import GPT
 from gpt.storage.json_values import SCHEMA
-from gpt.storage.model_file import Probe, StoredModel, Tensors, packed, pick
+from gpt.storage.model_file import Probe, StoredModel, Tensors, pack_tensors, pick_probe_logits
 from gpt.storage.run import Checkpoint
-from gpt.training.net import placed, spread, whole
+from gpt.training.net import gather_tensor, place_like, shard_model
 from gpt.training.optim import Optimizer
 from gpt.training.ranks import is_first
 from gpt.vocabulary import Ids, Vocabulary
@@ -49,7 +49,7 @@ def model_bytes(
     Raises NumericsError if `prove` computes other logits, because then the file would not open.
     """
     probe = probe_of(model, vocabulary.encode(excerpt))
-    release()  # frees the float64 weights
+    release_memory()  # frees the float64 weights
     tensors: Tensors = {name: _numpy(tensor) for name, tensor in model.stored_parameters().items()}
     check = prove(model.config, tensors, probe) if prove else None
     if check and not check.passed:
@@ -68,7 +68,7 @@ def model_bytes(
     tensors |= {"probe.ids": probe.ids, "probe.logits": probe.logits}
     for name, array in mixture.packed().items() if mixture else ():
         tensors[f"counting.{name}"] = array
-    return packed(tensors, about)
+    return pack_tensors(tensors, about)
 
 
 def probe_of(model: GPT, text: Ids) -> Probe:
@@ -89,7 +89,7 @@ def probe_of(model: GPT, text: Ids) -> Probe:
     kept = min(config.vocab_size, max(1, PROBE_NUMBERS // ids.size))
     probe = Probe(ids, np.zeros((ids.size, kept), np.float32))
     logits = exact_logits(model, ids, probe.source if config.encoder_layers else None)
-    return replace(probe, logits=pick(logits, kept).astype(np.float32))
+    return replace(probe, logits=pick_probe_logits(logits, kept).astype(np.float32))
 
 
 @torch.no_grad()
@@ -127,7 +127,7 @@ def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> byt
     tensors: Tensors = {}
 
     def keep(name: str, tensor: torch.Tensor) -> None:
-        one = whole(tensor.detach())
+        one = gather_tensor(tensor.detach())
         if is_first():
             tensors[name] = _numpy(one)
 
@@ -141,11 +141,11 @@ def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> byt
             keep(f"{moment}.{name}", value)
         if averaged:
             keep(f"weight.{name}", parameter)
-    return packed(tensors, {"schema": SCHEMA})
+    return pack_tensors(tensors, {"schema": SCHEMA})
 
 
 @torch.no_grad()
-def gathered(model: GPT, device: str, shard: bool) -> GPT:
+def gather(model: GPT, device: str, shard: bool) -> GPT:
     """A copy of the model, whole and on the CPU, where probes are computed.
 
     If it is sharded, all ranks must call this.
@@ -154,7 +154,7 @@ def gathered(model: GPT, device: str, shard: bool) -> GPT:
         return model
     one = GPT(model.config)
     for mine, part in zip(one.parameters(), model.parameters(), strict=True):
-        mine.copy_(whole(part))
+        mine.copy_(gather_tensor(part))
     return one
 
 
@@ -166,7 +166,7 @@ def load_gpt(stored: StoredModel, device: str, shard: bool = False) -> GPT:
     model.load_parameters({name: torch.tensor(a) for name, a in stored.tensors.items()})
     model.to(device)
     if shard:
-        spread(model)
+        shard_model(model)
     return model
 
 
@@ -190,10 +190,10 @@ def restore_state(
     tensors = {name: torch.tensor(array) for name, array in checkpoint.state(shapes).items()}
     for name, parameter in parameters.items():
         if averaged:
-            parameter.data.copy_(placed(tensors[f"weight.{name}"], parameter))
+            parameter.data.copy_(place_like(tensors[f"weight.{name}"], parameter))
         state = optimizer.state(parameter)
         for moment in optimizer.moments(parameter):
-            state[moment] = placed(tensors[f"{moment}.{name}"], parameter)
+            state[moment] = place_like(tensors[f"{moment}.{name}"], parameter)
         state["step"] = tensors[f"step.{name}"].reshape(()).to(parameter.device)
 
 

@@ -24,11 +24,11 @@ from gpt.counting.mixture import (
     Block,
     Gate,
     Mixture,
-    features,
     fit_gate,
-    parts,
+    gate_features,
+    slices,
 )
-from gpt.counting.tables import release
+from gpt.counting.tables import release_memory
 from gpt.model import GPT
 from gpt.vocabulary import Ids
 
@@ -77,20 +77,20 @@ class Counting:
 
         All ranks must call this, as a sharded model needs them.
         """
-        release()
+        release_memory()
         if self.held is None:
             return None
         if self._latest is None or self._latest[0] != step:
             gate = self._fitted(model, device, self.held) if step else COUNTING_ALONE
             self._latest = step, Mixture(self._whole.result(), gate)
-            release()
+            release_memory()
         return self._latest[1]
 
     def _fitted(self, model: GPT, device: str, held: HeldOut) -> Gate:
         apart = self._apart.result()
-        release()
+        release_memory()
         blocks = [self._block(model, apart, *span, device) for span in self._windows(held)]
-        release()
+        release_memory()
         finite = all(np.isfinite(block.gpt).all() for block in blocks)
         return fit_gate(blocks).scaled(TRUST) if finite else COUNTING_ALONE
 
@@ -118,7 +118,7 @@ class Counting:
         histories = expert.trie.histories_at(self.ids, starts, length)
         gpt = logits.flatten(0, 1).cpu().numpy()
         logs, seen = np.empty(gpt.shape, "f4"), np.empty((len(gpt), len(FEATURES)))
-        for part in parts(*gpt.shape):
+        for part in slices(*gpt.shape):
             counted = expert.predict(histories[:, part])
-            logs[part], seen[part] = counted.logs, features(counted, gpt[part])
+            logs[part], seen[part] = counted.logs, gate_features(counted, gpt[part])
         return Block(gpt.astype("f4", copy=False), logs, seen, rows[:, 1:].ravel())

@@ -13,13 +13,13 @@ import torch.nn.functional as F
 
 from gpt.config import ModelConfig
 from gpt.config.schedule import characters_read
-from gpt.corpus.halves import Half, predicted_in
-from gpt.corpus.pair_batches import IGNORED, PairLines, padded
+from gpt.corpus.halves import Half, predicted_characters
+from gpt.corpus.pair_batches import IGNORED, PairLines, pad_pairs
 from gpt.corpus.pairs import Integers
 from gpt.counting.mixture import Mixture
 from gpt.model import GPT
 from gpt.training import ranks
-from gpt.training.step import on_device
+from gpt.training.step import pairs_on_device
 from gpt.vocabulary import Ids
 
 NUMBERS_AT_ONCE = {"cpu": 2**20}  # numbers in the widest layer; more would not fit a CPU's cache
@@ -31,10 +31,10 @@ SHOWN = 50  # progress reports of a long evaluation
 Span: TypeAlias = tuple[Integers, int]
 
 
-def at_once(config: ModelConfig, device: str) -> int:
+def windows_together(config: ModelConfig, device: str) -> int:
     """How many windows are evaluated together."""
     most = NUMBERS_AT_ONCE.get(device, NUMBERS_ELSEWHERE)
-    return max(1, most // (config.block_size * config.widest))
+    return max(1, most // (config.block_size * config.widest_layer))
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,16 @@ class Losses:
     gpt: float | None = None
 
 
-def losses_of(
+def evaluate(
     model: GPT, half: Half, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Losses:
-    """The final result of `evaluating`."""
-    *_, (_, losses) = evaluating(model, half, device, most, mixture)
+    """The final result of `evaluate_with_progress`."""
+    *_, (_, losses) = evaluate_with_progress(model, half, device, most, mixture)
     return losses
 
 
 @torch.no_grad()
-def evaluating(
+def evaluate_with_progress(
     model: GPT, half: Half, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Iterator[tuple[float, Losses]]:
     """Computes the losses over ids, in windows of block_size that do not overlap, or over all
@@ -68,9 +68,9 @@ def evaluating(
     equally often.
     """
     gpt, together, done, spans = 0.0, 0.0, 0, _spans(model.config, half, device, most)
-    rounds = -(-len(spans) // ranks.size())
+    rounds = -(-len(spans) // ranks.world_size())
     for turn in range(rounds):
-        number = turn * ranks.size() + ranks.rank()
+        number = turn * ranks.world_size() + ranks.rank()
         # All ranks must call a sharded model: a rank that has no span left computes its last one
         # again.
         span = spans[min(number, len(spans) - 1)]
@@ -86,19 +86,22 @@ def evaluating(
             so_far = gpt / max(1, done)
             shown = Losses(so_far) if mixture is None else Losses(together / max(1, done), so_far)
             yield (turn + 1) / rounds, shown
-    read = predicted_in(half)
+    read = predicted_characters(half)
     if not isinstance(half, PairLines):
         read = characters_read(read, model.config.block_size, most)
-    whole = ranks.total(gpt) / read
-    yield 1.0, Losses(whole) if mixture is None else Losses(ranks.total(together) / read, whole)
+    whole = ranks.sum_over_ranks(gpt) / read
+    yield (
+        1.0,
+        Losses(whole) if mixture is None else Losses(ranks.sum_over_ranks(together) / read, whole),
+    )
 
 
 @torch.no_grad()
 def window_losses(
     model: GPT, ids: Ids, device: str, most: int, mixture: Mixture | None = None
 ) -> npt.NDArray[np.float64]:
-    """(W,) mean nats per character of each window that `evaluating` reads; every rank computes all
-    of them.
+    """(W,) mean nats per character of each window that `evaluate_with_progress` reads; every rank
+    computes all of them.
 
     The windows have the same length: see `window_starts` for a part of a split.
     """
@@ -119,7 +122,7 @@ def _spans(config: ModelConfig, half: Half, device: str, most: int) -> list[Span
     similar lengths come together; their widest layer has at most PAIRS_AT_ONCE numbers.
     """
     if not isinstance(half, PairLines):
-        rows = at_once(config, device)
+        rows = windows_together(config, device)
         return [
             (starts[first : first + rows], length)
             for starts, length in window_starts(len(half) - 1, config.block_size, most)
@@ -128,7 +131,7 @@ def _spans(config: ModelConfig, half: Half, device: str, most: int) -> list[Span
     sources, targets = half.pairs.source_lengths[half.lines], half.pairs.target_lengths[half.lines]
     lengths = np.maximum(sources, targets)
     ordered = half.lines[np.lexsort((sources, lengths))]
-    rows = max(1, PAIRS_AT_ONCE // (int(lengths.max()) * config.widest))
+    rows = max(1, PAIRS_AT_ONCE // (int(lengths.max()) * config.widest_layer))
     return [(ordered[first : first + rows], 0) for first in range(0, len(ordered), rows)]
 
 
@@ -140,7 +143,7 @@ def _predicted(
     """
     numbers, length = span
     if isinstance(half, PairLines):
-        given, came = on_device(padded(half.pairs, numbers), device)
+        given, came = pairs_on_device(pad_pairs(half.pairs, numbers), device)
     else:
         rows = np.asarray(half[numbers[:, None] + np.arange(length + 1)]).astype(np.int64)
         windows = torch.from_numpy(rows).to(device)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpt.storage.losses import no_better
+from gpt.storage.losses import no_better_text
 from gpt.storage.run import Checkpoint
 from gpt.words import bits, duration, measured_on
 
@@ -45,7 +45,7 @@ class Evaluated:
         elif self.since_best == 1 and self.characters == self.of:
             verdict = f"best was step {self.best_step:,}"
         else:
-            verdict = no_better(self.best_step, self.characters, self.of)
+            verdict = no_better_text(self.best_step, self.characters, self.of)
         losses = f"train {self.train_loss:.4f} · {_val(self.val_loss, self.gpt_loss)}"
         return f"step {self.step:,} · {losses}{measured_on(self.characters, self.of)} · {verdict}"
 

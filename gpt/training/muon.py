@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from gpt.model.attention import FusedAttention, MultiHeadAttention
 from gpt.model.layers import FeedForward
-from gpt.training.net import placed, whole
+from gpt.training.net import gather_tensor, place_like
 
 #: Factors a, b, c of the steps s ← a·s + b·s³ + c·s⁵, which bring singular values s between 0.001
 #: and 1 near 1 (Polar Express, Amsel et al. 2025).
@@ -46,7 +46,7 @@ class Matrices:
         return rows // self.count, self.parameters[0].shape[1]
 
 
-def matrices_of(model: nn.Module) -> Iterator[Matrices]:
+def find_matrices(model: nn.Module) -> Iterator[Matrices]:
     """The trained matrices of a model's blocks, in both forms of attention: (C, C) matrices of all
     heads' queries, keys and values; projections; the matrices of feed-forward layers.
     """
@@ -65,7 +65,7 @@ def matrices_of(model: nn.Module) -> Iterator[Matrices]:
         yield from (each for each in found if all(p.requires_grad for p in each.parameters))
 
 
-def orthogonalised(stack: Tensor) -> Tensor:
+def orthogonalise(stack: Tensor) -> Tensor:
     """(n, r, c) matrices with r ≥ c -> an approximation of U·Vᵀ for each, where U·S·Vᵀ is its
     singular value decomposition; a zero matrix stays zero.
     """
@@ -103,7 +103,7 @@ class Muon:
             if not moving:
                 continue
             directions = [self._direction(each) for each in moving]
-            turned = orthogonalised(torch.cat(directions).to(self.dtype)).float()
+            turned = orthogonalise(torch.cat(directions).to(self.dtype)).float()
             sizes = [each.count for each in moving]
             for each, change in zip(moving, torch.split(turned, sizes), strict=True):
                 rows, columns = each.shape
@@ -113,7 +113,7 @@ class Muon:
                 parts = torch.split(change.reshape(-1, columns), lengths)
                 for parameter, part in zip(each.parameters, parts, strict=True):
                     parameter.mul_(1 - decay)
-                    parameter.add_(placed(part, parameter), alpha=-scale)
+                    parameter.add_(place_like(part, parameter), alpha=-scale)
 
     def _direction(self, matrices: Matrices) -> Tensor:
         """(count, r, c), r ≥ c: the mean gradient, one step ahead (Nesterov). Also updates the
@@ -128,7 +128,7 @@ class Muon:
             mean, gradient = state["exp_avg"], parameter.grad
             assert gradient is not None
             mean.lerp_(gradient, 1 - self.momentum)
-            ahead.append(whole(gradient.lerp(mean, self.momentum)))
+            ahead.append(gather_tensor(gradient.lerp(mean, self.momentum)))
         rows, columns = matrices.shape
         stack = torch.cat(ahead).view(matrices.count, rows, columns)
         return stack if rows >= columns else stack.mT

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from gpt.config import TrainConfig
 from gpt.errors import ConfigError
 from gpt.model import GPT
-from gpt.training.precision import compiled, settle
-from gpt.training.ranks import size
+from gpt.training.precision import compile_net, set_determinism
+from gpt.training.ranks import world_size
 
 
 class Net:
@@ -28,19 +28,19 @@ class Net:
     """
 
     def __init__(self, model: GPT, config: TrainConfig, shard: bool = False) -> None:
-        if config.batch_size < size():
+        if config.batch_size < world_size():
             raise ConfigError(
                 "batch_size",
-                f"{config.batch_size} sequences are too few for {size()} ranks; every rank "
+                f"{config.batch_size} sequences are too few for {world_size()} ranks; every rank "
                 "needs one",
             )
-        settle(config)
+        set_determinism(config)
         self.shard, self._joined = shard, cast(Any, model)
         if shard:
-            spread(model)
-        elif size() > 1:
+            shard_model(model)
+        elif world_size() > 1:
             self._joined = _averaged(model)
-        self._compute = compiled(self._joined, config)
+        self._compute = compile_net(self._joined, config)
 
     def __call__(self, **given: Tensor) -> Tensor:
         """The model's logits for its arguments."""
@@ -52,7 +52,7 @@ class Net:
         """
         if self.shard:
             self._joined.set_requires_gradient_sync(now)
-        elif size() > 1:
+        elif world_size() > 1:
             self._joined.require_backward_grad_sync = now
 
 
@@ -68,19 +68,19 @@ def _averaged(model: GPT) -> nn.Module:
     return net
 
 
-def spread(model: GPT) -> None:
+def shard_model(model: GPT) -> None:
     """Shards a model's weights over the ranks."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh(next(model.parameters()).device.type, (size(),))
+    mesh = init_device_mesh(next(model.parameters()).device.type, (world_size(),))
     encoder = model.encoder.blocks if model.encoder else ()
     for part in (*encoder, *model.blocks, model):
         # reshards, so that the parameter objects stay the same
         fully_shard(part, mesh=mesh, reshard_after_forward=True)
 
 
-def whole(tensor: Tensor) -> Tensor:
+def gather_tensor(tensor: Tensor) -> Tensor:
     """A sharded tensor in one piece; all ranks must call this. Other tensors are returned
     unchanged.
     """
@@ -88,7 +88,7 @@ def whole(tensor: Tensor) -> Tensor:
     return full() if full else tensor
 
 
-def placed(tensor: Tensor, parameter: Any) -> Tensor:
+def place_like(tensor: Tensor, parameter: Any) -> Tensor:
     """A tensor that is whole and equal on all ranks, moved and sharded like the parameter."""
     moved = tensor.to(parameter.device)
     if not hasattr(parameter, "placements"):

@@ -15,7 +15,7 @@ from gpt.config import TrainConfig
 from gpt.config.schedule import learning_rate
 from gpt.config.train import frozen_names
 from gpt.model import GPT
-from gpt.training.muon import Muon, matrices_of
+from gpt.training.muon import Muon, find_matrices
 
 ENDS = ("token_embedding.weight", "lm_head.weight")
 #: The moments that AdamW stores for a parameter, in the parameter's shape. Muon stores the first
@@ -42,7 +42,7 @@ class Optimizer:
         self.config = config  # may change in training: a time budget changes the steps
         groups: dict[tuple[float, float], list[Tensor]] = {}
         low = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
-        matrices = list(matrices_of(model)) if config.matrix_lr else []
+        matrices = list(find_matrices(model)) if config.matrix_lr else []
         self._muon = Muon(matrices, config.beta1, low)
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad or parameter in self._muon.state:

@@ -16,14 +16,21 @@ import torch
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help, only_fields, require
-from gpt.config.presets import FITTED_PRESETS, MINUTES, changed, preset
-from gpt.config.schedule import Budget, replanned
+from gpt.config.presets import FITTED_PRESETS, MINUTES, override, preset
+from gpt.config.schedule import Budget, replan_steps
 from gpt.config.train import CHANGEABLE, trained_parameters
 from gpt.corpus.corpus import Corpus, character_counts
-from gpt.corpus.halves import all_of, counted_in, halves, predicted_in, scored_in, size_of
+from gpt.corpus.halves import (
+    all_ids,
+    counted_ids,
+    predicted_characters,
+    scored_ids,
+    split_corpus,
+    training_characters,
+)
 from gpt.corpus.pair_batches import PairLines
 from gpt.counting.baseline import count_baseline
-from gpt.devices import available_memory, choose, core_rate, usable
+from gpt.devices import available_memory, check_device, core_rate, resolve_device
 from gpt.errors import ConfigError
 from gpt.storage.manifest import Baseline, Manifest, Parent
 from gpt.storage.run import Checkpoint
@@ -86,7 +93,7 @@ class Plan:
         return step_characters(self.manifest)
 
     @property
-    def is_timed(self) -> bool:
+    def has_time_budget(self) -> bool:
         """Whether the number of steps adapts to a time budget (not if the corpus limits it)."""
         manifest, budget = self.manifest, self.manifest.budget
         ends = manifest.train.steps
@@ -96,7 +103,7 @@ class Plan:
     def seconds_left(self) -> float:
         """The time in seconds from the current step to the last save, without `last_seconds`."""
         manifest, budget = self.manifest, self.manifest.budget
-        if budget is not None and self.is_timed:
+        if budget is not None and self.has_time_budget:
             return max(0.0, budget.ends - manifest.elapsed)
         return self.costs.remaining(manifest.train, manifest.step) + self.costs.saving
 
@@ -108,7 +115,7 @@ class Plan:
         return 0.0 if self.costs.last else last_seconds(self.manifest, self.speed)
 
     @property
-    def counts_all(self) -> bool:
+    def is_baseline_complete(self) -> bool:
         """Whether the baseline counts the whole training split and scores the whole validation
         split.
         """
@@ -151,17 +158,19 @@ class Machine:
         """
         device = usable_device(device)
         core, threads = core_rate(), torch.get_num_threads()
-        rate = training_rate(device, core, threads, ranks.size())
+        rate = training_rate(device, core, threads, ranks.world_size())
         environment: dict[str, str | int] = {
             "gptx": __version__,
             "torch": str(torch.__version__),
             "threads": threads,
             "device": torch.cuda.get_device_name() if device == "cuda" else device,
-            "ranks": ranks.size(),
+            "ranks": ranks.world_size(),
         }
-        low = device == "cpu" and ranks.largest(float(not has_fast_bfloat16())) == 0
-        peak = core * threads * ranks.size() if device == "cpu" else 0.0
-        return cls(device, 1 / ranks.largest(1 / rate), available_memory(), environment, peak, low)
+        low = device == "cpu" and ranks.max_over_ranks(float(not has_fast_bfloat16())) == 0
+        peak = core * threads * ranks.world_size() if device == "cpu" else 0.0
+        return cls(
+            device, 1 / ranks.max_over_ranks(1 / rate), available_memory(), environment, peak, low
+        )
 
     @property
     def ranks(self) -> int:
@@ -175,7 +184,7 @@ def usable_device(device: str) -> str:
 
     Several ranks have chosen their device before (`ranks.join`).
     """
-    return usable(device, try_step) if ranks.size() == 1 else choose(device)
+    return check_device(device, try_step) if ranks.world_size() == 1 else resolve_device(device)
 
 
 def make_plan(
@@ -206,13 +215,13 @@ def make_plan(
     if minutes is None and not fixed:
         minutes, longer = MINUTES.get(preset_name), "; to train longer: --minutes 15"
     device, rate = machine.device, machine.rate
-    values = changed(preset(preset_name, device, pairs), given)
+    values = override(preset(preset_name, device, pairs), given)
     if minutes is not None and "eval_interval" not in given:
         values["eval_interval"] = 0
     train = TrainConfig(**only_fields(TrainConfig, values))
     if pairs:
         require(not train.eval_chars, "eval_chars", "evaluations of pairs read the whole split")
-    train_half, val_half = halves(corpus, train, pairs)
+    train_half, val_half = split_corpus(corpus, train, pairs)
     longest = 0 if pairs else corpus.longest_context(train.val_fraction)
     if isinstance(train_half, PairLines):
         values.setdefault("block_size", train_half.pairs.longest)
@@ -225,8 +234,8 @@ def make_plan(
         train=train,
         given=frozenset(given) | kept,
         fitted=preset_name in FITTED_PRESETS,
-        train_characters=size_of(train_half),
-        val_characters=predicted_in(val_half),
+        train_characters=training_characters(train_half),
+        val_characters=predicted_characters(val_half),
         longest_context=longest,
         mean_length=mean_length,
     )
@@ -259,8 +268,8 @@ def make_plan(
         parent=parent,
     )
     trained_parameters(recipe.model, recipe.train.freeze)
-    plan = assess(corpus, manifest, machine, speed)
-    return replace(plan, why=recipe.why, longer=longer if plan.is_timed else "")
+    plan = complete_plan(corpus, manifest, machine, speed)
+    return replace(plan, why=recipe.why, longer=longer if plan.has_time_budget else "")
 
 
 def resume_plan(
@@ -304,15 +313,15 @@ def resume_plan(
             f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
         )
     shape = stored.model
-    trains, val = halves(corpus, train, shape.encoder_layers > 0, shape.block_size)
+    trains, val = split_corpus(corpus, train, shape.encoder_layers > 0, shape.block_size)
     budget = stored.budget if train.steps == stored.train.steps else None
-    manifest = replace(stored, train=train, val_characters=predicted_in(val), budget=budget)
-    speed = estimate(manifest, machine.rate, size_of(trains), machine.ranks)
+    manifest = replace(stored, train=train, val_characters=predicted_characters(val), budget=budget)
+    speed = estimate(manifest, machine.rate, training_characters(trains), machine.ranks)
     if manifest.step:
         speed = replace(speed, seconds_per_step=manifest.seconds / manifest.step)
     if minutes is not None:
-        manifest = _prolonged(manifest, speed, 60 * minutes, size_of(trains))
-    plan = assess(corpus, manifest, machine, speed)
+        manifest = _prolonged(manifest, speed, 60 * minutes, training_characters(trains))
+    plan = complete_plan(corpus, manifest, machine, speed)
     return replace(plan, warnings=tuple(warnings))
 
 
@@ -336,25 +345,25 @@ def _prolonged(manifest: Manifest, speed: Speed, seconds: float, characters: int
         budget = replace(budget, **known)
     steps = step + max(1, round(seconds / speed.seconds_per_step))
     steps = min(steps, most) if most else steps
-    train = replanned(manifest.train, step, steps, manifest.train.evaluations, cycle=True)
+    train = replan_steps(manifest.train, step, steps, manifest.train.evaluations, cycle=True)
     train = budget.replan(train, step, manifest.elapsed)
     return replace(manifest, train=train, budget=budget, since_best=0)
 
 
-def assess(corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed) -> Plan:
+def complete_plan(corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed) -> Plan:
     """Makes the plan of a run from its manifest's step on. Counts the characters, and the baseline
     if the manifest has none. Raises OutOfMemory, TextError.
     """
     model, train = manifest.model, manifest.train
     if machine.device == "cpu" and machine.memory is not None:
         check_memory(model, train, machine.memory, machine.ranks)
-    train_half, val_half = halves(corpus, train, model.encoder_layers > 0, model.block_size)
+    train_half, val_half = split_corpus(corpus, train, model.encoder_layers > 0, model.block_size)
     if len(corpus.ids) <= COUNTED:
-        in_train = character_counts(all_of(train_half), model.vocab_size)
-        in_val = character_counts(all_of(val_half), model.vocab_size)
+        in_train = character_counts(all_ids(train_half), model.vocab_size)
+        in_val = character_counts(all_ids(val_half), model.vocab_size)
     else:
         in_train, in_val = corpus.counts, np.zeros(model.vocab_size, np.int64)
-    counted = counted_in(train_half), scored_in(val_half)
+    counted = counted_ids(train_half), scored_ids(val_half)
     baseline = manifest.baseline or count_baseline(*counted, model.vocab_size)
     symbols = corpus.vocabulary.symbols
     return Plan(
@@ -365,7 +374,7 @@ def assess(corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed) -
         peak=machine.peak,
         speed=speed,
         baseline=baseline,
-        train_characters=size_of(train_half),
+        train_characters=training_characters(train_half),
         val_characters=len(counted[1]),
         pairs=(len(train_half), len(val_half)) if model.encoder_layers else None,
         rare=symbols(np.flatnonzero((in_train > 0) & (in_train < RARE))),

@@ -17,7 +17,7 @@ from gpt.config import TrainConfig
 from gpt.devices import report_failure
 
 
-def settle(config: TrainConfig) -> None:
+def set_determinism(config: TrainConfig) -> None:
     """Sets, for the whole process, whether a GPU must give the same bits each time.
 
     cuBLAS reads its environment variable when it is first used.
@@ -35,14 +35,14 @@ def has_fast_bfloat16() -> bool:
     return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 
 
-def low_precision(config: TrainConfig, device: torch.device) -> torch.autocast:
+def precision_context(config: TrainConfig, device: torch.device) -> torch.autocast:
     """The context of a forward pass; with precision bfloat16, matrix products are computed in
     it.
     """
     return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
 
 
-def compiled(net: nn.Module, config: TrainConfig) -> Callable[..., Tensor]:
+def compile_net(net: nn.Module, config: TrainConfig) -> Callable[..., Tensor]:
     """The net; compiled if --compile is set, which pays off after minutes
     (benchmarks/LOG.md).
 

@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from gpt.devices import usable
+from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, RankError, StorageError
 from gpt.storage import files
 from gpt.storage.run import Run
@@ -36,10 +36,10 @@ Found = TypeVar("Found")
 
 def rank() -> int:
     """The number of this process among all ranks, from torchrun's environment variables."""
-    return _number("RANK") if size() > 1 else 0
+    return _number("RANK") if world_size() > 1 else 0
 
 
-def size() -> int:
+def world_size() -> int:
     """The number of all ranks."""
     return _number("WORLD_SIZE") if {"RANK", "WORLD_SIZE"} <= os.environ.keys() else 1
 
@@ -49,7 +49,7 @@ def is_first() -> bool:
     return rank() == 0
 
 
-def comes_again() -> bool:
+def will_restart() -> bool:
     """Whether torchrun starts all processes again if this one does not end with exit code 0."""
     return _number("TORCHELASTIC_RESTART_COUNT") < _number("TORCHELASTIC_MAX_RESTARTS")
 
@@ -74,7 +74,7 @@ def join(device: str) -> str:
         if device == "cuda" and not torch.cuda.is_available():
             raise RuntimeError("torch finds no CUDA device that it can use")
 
-    device = usable(device, check_cuda)
+    device = check_device(device, check_cuda)
     if device == "cuda":
         local_rank = _number("LOCAL_RANK")  # the number among the ranks of this machine
         if local_rank >= torch.cuda.device_count():
@@ -97,7 +97,7 @@ def join(device: str) -> str:
 
 def leave() -> None:
     """Waits for the other ranks, then ends: torchrun stops all processes once one has failed."""
-    if size() > 1:
+    if world_size() > 1:
         import torch.distributed as dist
 
         with suppress(RuntimeError):  # the others may have ended already
@@ -106,12 +106,12 @@ def leave() -> None:
 
 
 @contextmanager
-def errors() -> Iterator[None]:
+def rank_errors() -> Iterator[None]:
     """Turns the libraries' errors about a lost rank into RankError."""
     try:
         yield
     except RuntimeError as error:
-        if size() == 1:
+        if world_size() == 1:
             raise
         import torch.distributed as dist
 
@@ -126,7 +126,7 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0][:200] or "no reason given"
 
 
-def pieces(rows: int, most: int, rank: int, size: int) -> list[slice]:
+def rank_pieces(rows: int, most: int, rank: int, size: int) -> list[slice]:
     """A rank's part of `rows` rows, in pieces of at most `most` (0: one piece).
 
     Together, the parts of all ranks are all rows in order. All ranks have the same number of
@@ -139,24 +139,24 @@ def pieces(rows: int, most: int, rank: int, size: int) -> list[slice]:
     return [slice(*pair) for pair in pairwise(ends)]
 
 
-def total(value: float) -> float:
+def sum_over_ranks(value: float) -> float:
     """The sum of a value over the ranks."""
     return _reduced(value, "SUM")
 
 
-def largest(value: float) -> float:
+def max_over_ranks(value: float) -> float:
     """The largest value of all ranks."""
     return _reduced(value, "MAX")
 
 
-def agreed(reason: str | None) -> str | None:
+def agree_on(reason: str | None) -> str | None:
     """The reason of the first rank that has one; else None."""
-    first = int(_reduced(size() if reason is None else rank(), "MIN"))
-    return from_rank(first, reason) if first < size() else None
+    first = int(_reduced(world_size() if reason is None else rank(), "MIN"))
+    return from_rank(first, reason) if first < world_size() else None
 
 
 def _reduced(value: float, operation: Literal["SUM", "MAX", "MIN"]) -> float:
-    if size() == 1:
+    if world_size() == 1:
         return value
     import torch
     import torch.distributed as dist
@@ -168,21 +168,21 @@ def _reduced(value: float, operation: Literal["SUM", "MAX", "MIN"]) -> float:
 
 def from_rank(source: int, value: Any) -> Any:
     """The value that one rank has; it must be JSON. All ranks must call this. Raises RankError."""
-    if size() == 1:
+    if world_size() == 1:
         return value
     import torch
     import torch.distributed as dist
 
     data = bytearray(json.dumps(value).encode()) if rank() == source else bytearray()
     length = torch.tensor(len(data))
-    with errors():
+    with rank_errors():
         dist.broadcast(length, source)
         held = torch.frombuffer(data or bytearray(int(length)), dtype=torch.uint8)
         dist.broadcast(held, source)
     return json.loads(held.numpy().tobytes())
 
 
-def shared(
+def share_result(
     find: Callable[[], Found], describe: Callable[[Found], Any], follow: Callable[[Any], Found]
 ) -> Found:
     """What the first rank finds. The other ranks find it by the first one's description, which must
@@ -202,13 +202,13 @@ def shared(
         raise StorageError(f"{error}; {advice}") from None
 
 
-def mark(run: Run) -> None:
+def mark_run(run: Run) -> None:
     """Writes the launch's name into a run's folder. Raises StorageError."""
     if name := _launch():
         run.write(MARK, name)
 
 
-def interrupted(root: Path) -> Run | None:
+def interrupted_run(root: Path) -> Run | None:
     """The run that an earlier attempt of this launch has started and saved, or None; the same on
     all ranks, which must all call this.
     """

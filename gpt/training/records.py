@@ -46,7 +46,7 @@ class Records:
         except Exception as error:
             self._give_up(error)
 
-    def stepped(
+    def after_step(
         self, before: Manifest, step: int, loss: float, norm: float, seconds: float
     ) -> tuple[float, float, int]:
         """Counts a step and writes a record if one is due; returns the manifest's new

@@ -12,16 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.corpus.batches import DROPOUT, batch, philox, starts_of
+from gpt.corpus.batches import DROPOUT, batch, batch_starts, philox
 from gpt.corpus.halves import Half
-from gpt.corpus.pair_batches import IGNORED, Batch, PairLines, batch_lines, padded
+from gpt.corpus.pair_batches import IGNORED, Batch, PairLines, batch_lines, pad_pairs
 from gpt.counting.held_out import HeldOut
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training import ranks
-from gpt.training.net import Net, whole
+from gpt.training.net import Net, gather_tensor
 from gpt.training.optim import Optimizer
-from gpt.training.precision import low_precision
+from gpt.training.precision import precision_context
 
 
 def train_step(
@@ -43,32 +43,32 @@ def train_step(
     its rows of the batch, one micro-batch after another; loss and gradient are those of the whole
     batch. With dropout, each rank draws its own masks.
     """
-    net, rank, size = net or Net(model, config), ranks.rank(), ranks.size()
+    net, rank, size = net or Net(model, config), ranks.rank(), ranks.world_size()
     device, block_size = next(model.parameters()).device, model.config.block_size
-    if model.config.drops:
+    if model.config.uses_dropout:
         seeds = philox(config.seed, step, DROPOUT).random_raw(rank + 1)
         torch.manual_seed(int(seeds[-1] >> 1))
     optimizer.zero_grad()
-    value, pieces = 0.0, ranks.pieces(config.batch_size, config.micro_batch_size, rank, size)
+    value, pieces = 0.0, ranks.rank_pieces(config.batch_size, config.micro_batch_size, rank, size)
     for number, part in enumerate(pieces, start=1):
         empty = part.stop == part.start
         rows = slice(0, 1) if empty else part  # every rank must compute; this row has weight 0
-        given, targets, share = rows_of(half, config, step, block_size, rows, device, held)
+        given, targets, share = batch_rows(half, config, step, block_size, rows, device, held)
         share = 0.0 if empty else share
         net.send(now=number == len(pieces))
-        with low_precision(config, device):
+        with precision_context(config, device):
             logits = net(**given)  # (b, T, vocab_size)
             loss = _mean_loss(logits, targets, held) * share
         (loss * size).backward()  # type: ignore[no-untyped-call]
         value += loss.item()
     clipped = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
-    value, norm = ranks.total(value), whole(clipped).item()
+    value, norm = ranks.sum_over_ranks(value), gather_tensor(clipped).item()
     if math.isfinite(value) and math.isfinite(norm):
         optimizer.step(step)
     return value, norm
 
 
-def rows_of(
+def batch_rows(
     half: Half,
     config: TrainConfig,
     step: int,
@@ -82,18 +82,18 @@ def rows_of(
     """
     if isinstance(half, PairLines):
         lines = batch_lines(half, config.seed, step, config.batch_size)
-        given, targets = on_device(padded(half.pairs, lines[part]), device)
+        given, targets = pairs_on_device(pad_pairs(half.pairs, lines[part]), device)
         return given, targets, half.pairs.characters(lines[part]) / half.pairs.characters(lines)
     order = config.seed, step, config.batch_size, block_size, config.window_order
     inputs, came = batch(half, *order, part)
     if held is not None:
-        places = starts_of(len(half), *order)[part, None] + np.arange(1, block_size + 1)
+        places = batch_starts(len(half), *order)[part, None] + np.arange(1, block_size + 1)
         came = np.where(held.contains(places), IGNORED, came)
     ids, targets = (torch.from_numpy(each).to(device) for each in (inputs, came))
     return {"ids": ids}, targets, (part.stop - part.start) / config.batch_size
 
 
-def on_device(batch: Batch, device: torch.device | str) -> tuple[dict[str, Tensor], Tensor]:
+def pairs_on_device(batch: Batch, device: torch.device | str) -> tuple[dict[str, Tensor], Tensor]:
     """The model's arguments for pairs, and (b, T) targets, IGNORED for padding."""
     given = {"ids": batch.inputs, "source": batch.source, "seen": batch.seen}
     tensors = {name: torch.from_numpy(each).to(device) for name, each in given.items()}

@@ -18,10 +18,10 @@ from typing import Any
 from gpt.config import TrainConfig
 from gpt.config.schedule import is_due, learning_rate
 from gpt.corpus.corpus import Corpus
-from gpt.corpus.halves import counted_in, excerpt_of, halves
+from gpt.corpus.halves import counted_ids, excerpt_ids, split_corpus
 from gpt.corpus.pair_batches import PairLines
 from gpt.counting.ahead import CountedAhead
-from gpt.counting.tables import release
+from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise, start_from
 from gpt.storage.manifest import Manifest
@@ -30,14 +30,14 @@ from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 from gpt.training import ranks
 from gpt.training.checkpoint import (
     Prove,
-    gathered,
+    gather,
     load_gpt,
     model_bytes,
     restore_state,
     state_bytes,
 )
 from gpt.training.counting import Counting
-from gpt.training.evaluation import Losses, evaluating, losses_of, window_losses
+from gpt.training.evaluation import Losses, evaluate, evaluate_with_progress, window_losses
 from gpt.training.events import (
     Chosen,
     Evaluated,
@@ -49,7 +49,7 @@ from gpt.training.events import (
     Stepped,
     Stopped,
 )
-from gpt.training.net import Net, spread
+from gpt.training.net import Net, shard_model
 from gpt.training.optim import Average, Optimizer, freeze
 from gpt.training.records import Records
 from gpt.training.step import memory_errors, train_step
@@ -86,9 +86,11 @@ class Trainer:
     ) -> None:
         self.run, self.corpus, self.device, self.shard = run, corpus, device, shard
         options, shape = manifest.train, manifest.model
-        self.train, self.val = halves(corpus, options, shape.encoder_layers > 0, shape.block_size)
+        self.train, self.val = split_corpus(
+            corpus, options, shape.encoder_layers > 0, shape.block_size
+        )
         self.manifest, self.prove, self.records = manifest, prove, Records(run, ranks.is_first())
-        self.counting = Counting(counted_in(self.train), shape, ahead)
+        self.counting = Counting(counted_ids(self.train), shape, ahead)
         self.model = GPT(shape) if checkpoint is None else load_gpt(checkpoint.model(), device)
         if start is not None:
             start_from(self.model, start.tensors)
@@ -98,7 +100,7 @@ class Trainer:
         averages = options.average > 0  # a copy of the weights before they are sharded
         self.average = Average(self.model, options.average) if averages else None
         if self.average and shard:
-            spread(self.average.model)
+            shard_model(self.average.model)
         self.net = Net(self.model, self.config, shard)
         self.optimizer = Optimizer(self.model, self.config)
         self.clock = time.perf_counter  # seconds
@@ -140,7 +142,7 @@ class Trainer:
         Raises NumericsError, StorageError, OutOfMemory, RankError.
         """
         try:
-            with memory_errors(self.manifest.model, self.config), ranks.errors():
+            with memory_errors(self.manifest.model, self.config), ranks.rank_errors():
                 yield from self._events()
         finally:
             del self.net  # it refers to the process group
@@ -156,7 +158,9 @@ class Trainer:
         if self._unevaluated or self._saved_step is None:
             yield from self._save()  # if a save fails, it fails before the first step
         elif self._replanned and ranks.is_first():
-            self.run.amend(self.manifest)  # so that an interrupted run continues with this plan
+            self.run.replace_manifest(
+                self.manifest
+            )  # so that an interrupted run continues with this plan
         if step == 0:
             self._replan(step)  # the time of a save is known now
         while step < self.config.steps and not self._stopping() and not self._out_of_patience():
@@ -190,7 +194,7 @@ class Trainer:
     def _stopping(self) -> str | None:
         """Why to stop now, or None. The same on all ranks, which must all call this."""
         if self._agreed is None:
-            self._agreed = ranks.agreed(self._stop_reason)
+            self._agreed = ranks.agree_on(self._stop_reason)
         return self._agreed
 
     def _out_of_patience(self) -> bool:
@@ -203,7 +207,7 @@ class Trainer:
     def _advance(self, step: int, loss: float, norm: float, seconds: float) -> None:
         total, count = self.manifest.running
         self._note(
-            recording=self.records.stepped(self.manifest, step, loss, norm, seconds),
+            recording=self.records.after_step(self.manifest, step, loss, norm, seconds),
             step=step,
             val_loss=None,
             seconds=self.manifest.seconds + seconds,
@@ -212,7 +216,7 @@ class Trainer:
         took = self._lap("steps")
         self._done += self.manifest.step_characters * self.manifest.model.training_flops
         if self.manifest.budget is not None and step > 1:  # the first step starts libraries
-            budget = self.manifest.budget.stepped(took, self.config.steps - step)
+            budget = self.manifest.budget.after_step(took, self.config.steps - step)
             self._note(budget=budget)
             if budget.steps == 0 and step < self.config.steps:
                 self._replan(step)
@@ -226,7 +230,7 @@ class Trainer:
         lap, self._mark = now - self._mark, now
         self._spent[what] += lap
         if self.manifest.budget is not None:
-            lap = ranks.total(lap if ranks.is_first() else 0.0)
+            lap = ranks.sum_over_ranks(lap if ranks.is_first() else 0.0)
         if counted:
             self._note(elapsed=self.manifest.elapsed + lap)
         return lap
@@ -242,10 +246,10 @@ class Trainer:
         before, most = self.manifest, self.config.eval_part or self.config.eval_chars
         mixture = self.counting.mixture(self.kept, self.device, before.step)
         fitting = self._lap("counting")
-        losses = losses_of(self.kept, self.val, self.device, most, mixture)
+        losses = evaluate(self.kept, self.val, self.device, most, mixture)
         reading = self._lap("evaluations")
         if before.budget is not None:
-            self._note(budget=before.budget.evaluated(fitting, reading, before.share_read))
+            self._note(budget=before.budget.evaluated(fitting, reading, before.share_predicted))
         self._check(math.isfinite(losses.nats), before.step, "the validation loss")
         self.manifest = now = self.manifest.evaluated(losses.nats, losses.gpt)
         total, count = before.running
@@ -285,13 +289,15 @@ class Trainer:
             losses.append(window_losses(model, self.val, self.device, part, mixture))
         higher, first = losses[1] - losses[0], ranks.is_first()
         error = higher.std(ddof=1) / len(higher) ** 0.5 if len(higher) > 1 else math.inf
-        by, error = (ranks.total(float(x) if first else 0.0) for x in (higher.mean(), error))
+        by, error = (
+            ranks.sum_over_ranks(float(x) if first else 0.0) for x in (higher.mean(), error)
+        )
         sure = by > SURE * error
         if not sure:
-            found = losses_of(model, self.val, self.device, part, mixture)
+            found = evaluate(model, self.val, self.device, part, mixture)
             self._note(best_step=now.step, best_loss=found.nats, gpt_loss=found.gpt)
             if first:
-                self.run.amend(self.manifest)
+                self.run.replace_manifest(self.manifest)
         yield Chosen(now.step, earlier, by, error, sure, read, of)
 
     def _evaluate_whole(self) -> Iterator[Event]:
@@ -304,7 +310,7 @@ class Trainer:
         if best_step != self.manifest.step:
             model = self._saved_model(best_step)
         mixture = self.counting.mixture(model, self.device, best_step)
-        work = evaluating(model, self.val, self.device, most, mixture)
+        work = evaluate_with_progress(model, self.val, self.device, most, mixture)
         losses = Losses(math.nan)
         for share, so_far in work:
             losses = so_far
@@ -320,7 +326,7 @@ class Trainer:
         record = {"step": self.manifest.step, "best_step": best_step, "whole_loss": loss}
         self._log(seconds, **record, gpt_loss=losses.gpt, val_characters=read)
         if ranks.is_first():
-            self.run.amend(self.manifest)
+            self.run.replace_manifest(self.manifest)
         yield EvaluatedWhole(best_step, loss, read, of, seconds, losses.gpt)
 
     def _saved_model(self, step: int) -> GPT:
@@ -335,11 +341,11 @@ class Trainer:
     def _save(self) -> Iterator[Saved]:
         self._lap("evaluations")
         checkpoint = self._commit()  # its bytes are freed before the checkpoint is read again
-        release()
+        release_memory()
         self._saved_step = self.manifest.step
         if checkpoint:
             yield Saved(checkpoint)
-        release()  # frees what a sample took, too
+        release_memory()  # frees what a sample took, too
         took = self._lap("saves")
         if self.manifest.budget is not None:
             self._note(budget=replace(self.manifest.budget, saving=took))
@@ -350,11 +356,11 @@ class Trainer:
         mixture = self.counting.mixture(self.kept, self.device, manifest.step)
         if not ranks.is_first() and not self.shard:
             return None
-        model = gathered(self.kept, self.device, self.shard)
+        model = gather(self.kept, self.device, self.shard)
         if ranks.is_first():
-            excerpt = vocabulary.decode(excerpt_of(self.val))
+            excerpt = vocabulary.decode(excerpt_ids(self.val))
             stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove, mixture)
-            release()
+            release_memory()
         state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
         if not ranks.is_first():
             return None

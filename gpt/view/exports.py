@@ -14,7 +14,7 @@ from gpt import characters
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.view.selection import Panel, Selection
-from gpt.vocabulary import code_points, spelled
+from gpt.vocabulary import code_points, join_symbols
 
 SCHEMA = 1
 
@@ -25,9 +25,9 @@ FORMS: dict[str, Form] = {"": "text", ".txt": "text"}
 FORMS |= {f".{form}": form for form in get_args(Form) if form != "text"}
 
 
-def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
+def selection_record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
     """A selection for JSON; `values` is [panel][query][key or dimension], null where masked."""
-    from gpt.view.records import rounded
+    from gpt.view.records import round_floats
 
     attention, panels = selection.attention, selection.panels()
     of_pair: dict[str, Any] = {}
@@ -35,7 +35,7 @@ def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
         of_pair = {"attention": attention.kind, "columns": attention.columns}
         of_pair |= {"column_ids": attention.column_ids.tolist()}
         if attention.kind == "cross":
-            of_pair["alignment"] = attention.alignment and rounded(attention.alignment.record)
+            of_pair["alignment"] = attention.alignment and round_floats(attention.alignment.record)
     return {
         "schema": SCHEMA,
         **origin,
@@ -47,8 +47,8 @@ def record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
         "panels": [{"layer": panel.layer, "head": panel.head} for panel in panels],
         "queries": list(selection.queries),
         "keys": list(selection.keys) if selection.square else None,
-        "values": [rounded(panel.values) for panel in panels],
-        "checks": [rounded(check.record) for check in attention.checks],
+        "values": [round_floats(panel.values) for panel in panels],
+        "checks": [round_floats(check.record) for check in attention.checks],
     }
 
 
@@ -107,7 +107,7 @@ def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
         for name, text in texts.items():
             arrays[prefix + name] = np.array(text)
             codes = f"{prefix}{'codes' if name == 'text' else 'column_codes'}"
-            arrays[codes] = code_points(spelled(text))
+            arrays[codes] = code_points(join_symbols(text))
         arrays |= {prefix + name: each for name, each in attention.to_numpy().items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)

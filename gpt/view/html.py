@@ -48,7 +48,7 @@ MOST_POINTS = 3000  # points of all lines
 MOST_MARKED = 100  # points that show their numbers under the mouse
 
 
-def card_of(blocks: Iterable[Block], more: str = "") -> str:
+def html_card(blocks: Iterable[Block], more: str = "") -> str:
     """The blocks, one below the other, in one card. more: HTML to show below them."""
     return f'<div class="gptx"><style>{style()}</style>{"".join(map(html_of, blocks))}{more}</div>'
 
@@ -59,7 +59,7 @@ def style() -> str:
     return re.sub(r"\s+", " ", Path(__file__).with_name("card.css").read_text("utf-8"))
 
 
-def safe(text: object) -> str:
+def escape_html(text: object) -> str:
     """A text for HTML: markup and control characters are shown as text."""
     shown = characters.escape(str(text)).replace(characters.label(" "), characters.SPACE)
     return html.escape(shown)
@@ -69,16 +69,16 @@ def html_of(block: Block) -> str:
     """One block as HTML, without the style of a card."""
     match block:
         case Title(name, facts):
-            head = safe(name[:1].upper() + name[1:])
-            return f'<p class="title">{head} <span>{safe(" · ".join(facts))}</span></p>'
+            head = escape_html(name[:1].upper() + name[1:])
+            return f'<p class="title">{head} <span>{escape_html(" · ".join(facts))}</span></p>'
         case Facts():
             return _table(block.table.columns, block.table.rows)
         case Paragraph(text, tone):
-            return f"<p{f' class={tone}' if tone else ''}>{safe(text)}</p>"
+            return f"<p{f' class={tone}' if tone else ''}>{escape_html(text)}</p>"
         case Passage():
             return _passage(block)
         case Formula(text):
-            return f"<pre>{safe(text.replace('    ', chr(10)))}</pre>"
+            return f"<pre>{escape_html(text.replace('    ', chr(10)))}</pre>"
         case Checks(results):
             return "".join(map(_check, results))
         case Table(columns, rows):
@@ -95,7 +95,7 @@ def html_of(block: Block) -> str:
                 "".join(map(html_of, inner)),
                 "<details open>" if opened else "<details>",
             )
-            return f"{start}<summary>{safe(title)}</summary>{inside}</details>"
+            return f"{start}<summary>{escape_html(title)}</summary>{inside}</details>"
 
 
 def _passage(passage: Passage) -> str:
@@ -106,11 +106,11 @@ def _passage(passage: Passage) -> str:
     looks = [(_shade(passage, passage.value(n)), _hint(passage, n)) for n in range(len(text))]
     spans = []
     for (shade, hint), pairs in groupby(zip(looks, text, strict=True), key=lambda pair: pair[0]):
-        shown = "".join(_visible(each) if coloured else safe(each) for _, each in pairs)
+        shown = "".join(_visible(each) if coloured else escape_html(each) for _, each in pairs)
         spans.append(f"<b{shade}{hint}>{shown}</b>")
     steps = "".join(f"<b{_shade(passage, value)}>{name}</b>" for value, name in passage.steps)
     scale = (
-        f'<p class="note legend">{safe(passage.unit)} {steps}</p>'
+        f'<p class="note legend">{escape_html(passage.unit)} {steps}</p>'
         if coloured and passage.scale
         else ""
     )
@@ -129,31 +129,31 @@ def _shade(passage: Passage, value: float | None) -> str:
 
 
 def _hint(passage: Passage, place: int) -> str:
-    return f' title="{safe(passage.hints[place])}"' if passage.hints else ""
+    return f' title="{escape_html(passage.hints[place])}"' if passage.hints else ""
 
 
 def _visible(character: str) -> str:
     """A character as a label; a newline also ends the line, and a space stays a space."""
     if character == "\n":
         return "⏎\n"
-    return character if character == " " else safe(characters.label(character))
+    return character if character == " " else escape_html(characters.label(character))
 
 
 def _check(check: Check) -> str:
     if check.passed:
         return _note(f"✓ {check.name}")
     failed = f"✗ {check.name}: error {check.error:.1g}, allowed {check.bound:.1g}"
-    return f'<p class="alarm">{safe(failed)}</p>'
+    return f'<p class="alarm">{escape_html(failed)}</p>'
 
 
 def _note(text: str) -> str:
-    return f'<p class="note">{safe(text)}</p>' if text else ""
+    return f'<p class="note">{escape_html(text)}</p>' if text else ""
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:
     heads = "".join(
         f"<th{' class=left' if column.left or column.bars else ''}"
-        f"{' colspan=2' if column.bars else ''}>{safe(column.title)}</th>"
+        f"{' colspan=2' if column.bars else ''}>{escape_html(column.title)}</th>"
         for column in columns
     )
     top = f"<thead><tr>{heads}</tr></thead>" if any(column.title for column in columns) else ""
@@ -167,8 +167,12 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:
 
 def _cell(cell: Cell, column: Column) -> str:
     classes = [name for name in (cell.tone, "left" if column.left else "") if name]
-    hint = f' title="{safe(cell.hint)}"' if cell.hint else ""
-    text = f"{_curve(cell.curve)}<bdi>{safe(cell.text)}</bdi>" if cell.text or cell.curve else ""
+    hint = f' title="{escape_html(cell.hint)}"' if cell.hint else ""
+    text = (
+        f"{_curve(cell.curve)}<bdi>{escape_html(cell.text)}</bdi>"
+        if cell.text or cell.curve
+        else ""
+    )
     share = None if cell.share is None else f"{100 * min(1.0, max(0.0, cell.share)):.0f}%"
     shade = ""
     if share and not column.bars:
@@ -201,7 +205,7 @@ def _curves(curves: Curves) -> str:
     below = {"start": "0", "middle": curves.unit, "end": f"{round(end):,}"}
     for place, (anchor, text) in enumerate(below.items()):
         at = f'x="{LEFT + place * width / 2:.0f}" y="{HIGH - 8}" text-anchor="{anchor}"'
-        parts.append(f"<text {at}>{safe(text)}</text>")
+        parts.append(f"<text {at}>{escape_html(text)}</text>")
     inside = f'x="{LEFT}" y="{TOP}" width="{width}" height="{height}"'
     parts.append(f'<svg {inside} viewBox="{LEFT} {TOP} {width} {height}">')  # clips the lines
     for number, line in enumerate(curves.lines):
@@ -217,7 +221,7 @@ def _curves(curves: Curves) -> str:
                 parts.append(
                     f'<circle class="c{number % COLOURS}" cx="{x(line.x[n]):.1f}" '
                     f'cy="{y(line.y[n]):.1f}" r="{4.5 if n == best else 2}">'
-                    f"<title>{safe(said)}</title></circle>"
+                    f"<title>{escape_html(said)}</title></circle>"
                 )
     free = float(HIGH - BOTTOM)  # names of near lines must not overlap
     for line in sorted(curves.lines, key=lambda line: line.y[-1]):
@@ -225,9 +229,9 @@ def _curves(curves: Curves) -> str:
         free = middle - LABEL
         if middle > TOP:
             at = f'x="{WIDE - RIGHT + 8}" y="{middle + 4:.1f}"'
-            parts.append(f'<text class="key" {at}>{safe(line.name)}</text>')
+            parts.append(f'<text class="key" {at}>{escape_html(line.name)}</text>')
     size = f'viewBox="0 0 {WIDE} {HIGH}" width="{WIDE}" height="{HIGH}"'
-    label = f'role="img" aria-label="curves over {safe(curves.unit)}"'
+    label = f'role="img" aria-label="curves over {escape_html(curves.unit)}"'
     return f"<svg {size} {label}>{''.join(parts)}</svg>"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpt.view.html import safe
+from gpt.view.html import escape_html
 
 #: Small letters and digits -> the element that places them, and the characters that they stand for.
 SMALL = {"ᵀ": ("msup", "T"), "ᵗ": ("msup", "t"), "²": ("msup", "2")}
@@ -26,7 +26,7 @@ def _math(formula: str) -> str:
     try:
         return f'<math display="block">{_Reader(formula).sequence()}</math>'
     except ValueError:
-        return f"<code>{safe(formula.strip())}</code>"
+        return f"<code>{escape_html(formula.strip())}</code>"
 
 
 class _Reader:
@@ -48,7 +48,7 @@ class _Reader:
         found, after_product = "", False
         while self.next != end:
             if self.next in OPERATORS:
-                found, after_product = f"{found}<mo>{safe(self.take())}</mo>", False
+                found, after_product = f"{found}<mo>{escape_html(self.take())}</mo>", False
             else:
                 found, after_product = found + GAP * after_product + self.product(), True
         return found

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from gpt.heads.measures import Measure
 
 
-def rounded(values: Any, digits: int = 9) -> Any:
+def round_floats(values: Any, digits: int = 9) -> Any:
     """A number, an array, or nested lists and dictionaries, with floats rounded to `digits`; floats
     of arrays to the nine digits that float32 needs.
 
     None replaces numbers that are not finite; whole numbers and texts stay as they are.
     """
     if isinstance(values, np.ndarray):
-        return rounded(values.tolist())
+        return round_floats(values.tolist())
     if isinstance(values, dict):
-        return {name: rounded(value, digits) for name, value in values.items()}
+        return {name: round_floats(value, digits) for name, value in values.items()}
     if isinstance(values, list | tuple):
-        return [rounded(value, digits) for value in values]
+        return [round_floats(value, digits) for value in values]
     if values is None or isinstance(values, int | str):
         return values
     return float(f"{values:.{digits}g}") if math.isfinite(values) else None
@@ -38,15 +38,15 @@ def to_record(found: Records, origin: Mapping[str, Any]) -> dict[str, Any]:
     """A result for JSON: the schema, where the result comes from, its facts, and its rows if it has
     any.
     """
-    columns = {name: rounded(each) for name, each in found.columns.items()}
+    columns = {name: round_floats(each) for name, each in found.columns.items()}
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    facts = rounded(dict(found.facts), 17)  # all digits of float64
+    facts = round_floats(dict(found.facts), 17)  # all digits of float64
     return {"schema": found.schema, **origin, **facts} | ({"rows": rows} if columns else {})
 
 
 def to_csv(found: Records) -> str:
     """A CSV line with the names, and one for each row; a cell is empty if its value is unknown."""
-    columns = [rounded(each) for each in found.columns.values()]
+    columns = [round_floats(each) for each in found.columns.values()]
     return csv_text([[*found.columns], *zip(*columns, strict=True)])
 
 
@@ -83,7 +83,7 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if len(value) > 1 and value[0] in "=+-@\t\r" else value
 
 
-def picked(item: object, *names: str) -> dict[str, Any]:
+def pick_attributes(item: object, *names: str) -> dict[str, Any]:
     """The attributes of `item` with these names, in this order."""
     return {name: getattr(item, name) for name in names}
 
@@ -92,9 +92,9 @@ def measure_record(measure: Measure) -> dict[str, Any]:
     """A measure of every head for JSON: values, standard errors and offsets are (layers, heads);
     with offsets, uniform is, too.
     """
-    record = picked(measure, "name", "explained", "uniform", "windows", "values", "errors")
+    record = pick_attributes(measure, "name", "explained", "uniform", "windows", "values", "errors")
     offsets = {} if measure.offsets is None else {"offsets": measure.offsets.tolist()}
-    numbers = {name: rounded(record[name]) for name in ("uniform", "values", "errors")}
+    numbers = {name: round_floats(record[name]) for name in ("uniform", "values", "errors")}
     return record | numbers | offsets
 
 

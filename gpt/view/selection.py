@@ -112,7 +112,7 @@ class Panel:
         return ~self.selection.allowed if weights else np.zeros(self.values.shape, np.bool_)
 
     @property
-    def visible(self) -> Array:
+    def visible_values(self) -> Array:
         """The values in float64, NaN where the mask forbids them and where they are not finite."""
         shown = np.isfinite(self.values) & ~self.hidden
         return np.where(shown, self.values, np.nan).astype(np.float64)

@@ -11,7 +11,7 @@ import pytest
 from browsing import address, wait_until
 from ruled import evaluate, ruled
 
-from gpt.lessons.catalogue import lesson
+from gpt.lessons.catalogue import make_lesson
 from gpt.lessons.lesson import Lesson, digits_of
 from gpt.view.page.lesson import lesson_page
 
@@ -24,7 +24,7 @@ NAMES = ("simple", "trainable", "causal", "learning")
 
 @cache
 def played(name: str) -> Lesson:
-    return lesson(name)
+    return make_lesson(name)
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from pages import HOSTILE, unpack
 import gpt
 from gpt.characters import label
 from gpt.heads.contributions import Part, contributions
-from gpt.heads.why import SUMS, signed
+from gpt.heads.why import SUMS, signed_number
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.gpt import Hook, unchanged
+from gpt.reading.gpt import Hook, no_hook
 from gpt.reading.layers import Array
 from gpt.reading.sampler import window_start
 from gpt.reading.score import surprisals
@@ -163,7 +163,7 @@ def set_weight(page: Page) -> None:
     page.locator("#loss").wait_for()
 
 
-def nats_of(run: TrainedGPT, text: str, hook: Hook = unchanged) -> tuple[float, Array]:
+def nats_of(run: TrainedGPT, text: str, hook: Hook = no_hook) -> tuple[float, Array]:
     """The mean surprisal of a text and the (V,) probabilities of the next character, with stages
     changed by the hook.
     """
@@ -504,7 +504,9 @@ def test_the_map_has_pythons_parts_of_a_logit_and_every_stage_of_a_layer(
     sources = why.sources[heads.index(head)]
     most = int(np.abs(sources).argmax())
     title = page.locator("#stream .part").nth(why.parts.index(head)).get_attribute("title") or ""
-    assert f"; {most} '{label(SHORT[most])}' {signed(sources[most])}" in title.replace("0.", ".")
+    assert f"; {most} '{label(SHORT[most])}' {signed_number(sources[most])}" in title.replace(
+        "0.", "."
+    )
     shared = page.locator("#stream strong").inner_text()
     again = ready(open_file(file_alone, hash=address(page)), SHORT)  # as the address says
     again.locator("#stream strong", has_text=shared).wait_for()

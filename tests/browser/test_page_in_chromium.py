@@ -23,7 +23,7 @@ from gpt.checks import Check
 from gpt.config import DrawnStage
 from gpt.config.model import OF_HEADS
 from gpt.heads.contributions import contributions
-from gpt.heads.measures import Start
+from gpt.heads.measures import StartHead
 from gpt.reading.layers import Array
 from gpt.view.exports import to_csv
 from gpt.view.page.page import Subject, build_page, more_stages, subject_of
@@ -115,7 +115,7 @@ def labels_of(found: Locator) -> list[str]:
 def test_hovering_and_the_saved_csv_have_the_numbers_of_the_map(
     open_page: Open, subject: Subject
 ) -> None:
-    page = open_page([subject], Start(layer=1, head=1))
+    page = open_page([subject], StartHead(layer=1, head=1))
     stages = subject.attention.layers[1]
     for row, column in ((0, 0), (2, 1), (5, 5), (6, 0), (6, 4)):
         hover(page, row, column)
@@ -226,7 +226,7 @@ def test_keyboard_reaches_every_control(open_page: Open, subject: Subject) -> No
 
 
 def test_url_and_back_button_restore_a_view(open_page: Open, subject: Subject) -> None:
-    start = Start(layer=1, head=1, why="lowest entropy")
+    start = StartHead(layer=1, head=1, why="lowest entropy")
     page = open_page([subject], start, hash="%%%&=&layer")  # nothing that the page knows
     assert here(page) == "L1 H1"
     assert page.locator("#heads-why").inner_text() == "Opened on L1 H1: lowest entropy."
@@ -242,7 +242,7 @@ def test_url_and_back_button_restore_a_view(open_page: Open, subject: Subject) -
         assert page.locator('#text [aria-selected="true"]').count() == 0
         assert "Click a cell" in page.locator("#cell").inner_text()
     view = "layer=1&head=1&stage=scaled&scale=row&pins=2,4&cell=3,6"
-    page = open_page([subject], Start(layer=0, head=1, why="lowest entropy"), hash=view)
+    page = open_page([subject], StartHead(layer=0, head=1, why="lowest entropy"), hash=view)
     assert page.locator("#heads-why").inner_text() == ""
     assert (here(page), chosen(page, "stages"), chosen(page, "scale")) == (
         "L1 H1",
@@ -278,7 +278,7 @@ def test_page_shows_any_text_without_interpreting_it(open_page: Open) -> None:
 def test_heads_sort_by_a_measure_and_have_a_mean_and_a_rollout(
     open_page: Open, subject: Subject
 ) -> None:
-    page = open_page([subject], Start(layer=1, head="mean"))
+    page = open_page([subject], StartHead(layer=1, head="mean"))
     means = [layer.weights.mean(axis=0) for layer in subject.attention.layers]
     below = np.tri(T, dtype=bool)
     np.testing.assert_allclose(matrix_of(page)[below], means[1][below], rtol=0, atol=1e-6)
@@ -588,7 +588,7 @@ def test_checks_show_errors_once_and_failed_checks_show_the_bound(
 def test_page_with_a_small_limit_is_less_exact_and_names_the_option_for_omitted_data(
     open_page: Open, subject: Subject
 ) -> None:
-    page = open_page([subject], Start(layer=1, head=1), limit=0)
+    page = open_page([subject], StartHead(layer=1, head=1), limit=0)
     expect_every_csv(page, subject, exact=(), tolerance=2e-3)
     page.keyboard.press("4")
     assert "float16" in page.locator("#precision").inner_text()
@@ -651,7 +651,7 @@ def test_security_policy_blocks_requests_and_foreign_scripts(
     chromium: Browser, subject: Subject, tmp_path: Path
 ) -> None:
     path = tmp_path / "page.html"
-    path.write_text(build_page([subject], Start(), "title"), encoding="utf-8")
+    path.write_text(build_page([subject], StartHead(), "title"), encoding="utf-8")
     page = chromium.new_page()
     answered, blocked = [], []
     page.on("requestfinished", lambda request: answered.append(request.url))

@@ -16,7 +16,7 @@ from pages import HOSTILE
 import gpt
 from gpt.corpus.repeats import repeats
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.gpt import Hook, unchanged
+from gpt.reading.gpt import Hook, no_hook
 from gpt.reading.layers import Array
 from gpt.view.page.tour import TOURS
 
@@ -65,7 +65,7 @@ def at(page: Page, number: str) -> Page:
     return page
 
 
-def chances(run: TrainedGPT, hook: Hook = unchanged) -> dict[str, float]:
+def chances(run: TrainedGPT, hook: Hook = no_hook) -> dict[str, float]:
     """The probability of each next character after TEXT, with stages changed by the hook."""
     ids, reader = run.vocabulary.encode(TEXT), run.reader
     x = reader.blocks(reader.embed(ids[None]), range(run.config.n_layer), hook)

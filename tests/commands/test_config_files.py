@@ -16,7 +16,7 @@ from gpt import commands
 from gpt.commands.options import use_config_file
 from gpt.errors import ConfigError
 
-PROGRAM = get_command(commands.application())
+PROGRAM = get_command(commands.make_program())
 EXAMPLES = {"a whole number": "3", "a number": "0.5", "true or false": "true", "a text": "'a'"}
 EXAMPLES["a list of texts"] = "['a']"
 

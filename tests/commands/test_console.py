@@ -86,14 +86,14 @@ def test_streamed_text_breaks_between_words_and_changes_nothing_that_was_written
 ) -> None:
     text = "  She wept, and  went.\n\n東京は、大阪。そして incomprehensibilities\nend "
     pieces = [text[at : at + piece] for at in range(0, len(text), piece)]
-    lines = "".join(console.wrapped(pieces, columns)).split("\n")
+    lines = "".join(console.wrap_pieces(pieces, columns)).split("\n")
     for line in lines:
         assert cell_len(line.rstrip()) <= columns or " " not in line.strip()
         assert line[:1] not in [*"、。"]
     assert "".join("".join(lines).split()) == "".join(text.split())
     for word in ("wept,", "went.", "incomprehensibilities"):
         assert any(word in line for line in lines)
-    assert "".join(console.wrapped(pieces, 200)) == text
+    assert "".join(console.wrap_pieces(pieces, 200)) == text
 
 
 def test_lines_beside_a_bar_and_coloured_tables_are_wrapped_once(
@@ -102,12 +102,14 @@ def test_lines_beside_a_bar_and_coloured_tables_are_wrapped_once(
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "20")
-    assert console.aside("step 9 · train 1.95 · val 2.1") == "step 9 · train 1.95\n· val 2.1"
-    assert console.aside("  │ ten  words more") == "  │ ten  words more"
+    assert (
+        console.wrap_for_stderr("step 9 · train 1.95 · val 2.1") == "step 9 · train 1.95\n· val 2.1"
+    )
+    assert console.wrap_for_stderr("  │ ten  words more") == "  │ ten  words more"
     monkeypatch.setenv("COLUMNS", "30")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    console.show_aside([Facts({"name": "words " * 12})])
+    console.print_blocks([Facts({"name": "words " * 12})])
     lines = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue()).splitlines()
     assert [len(line.split()) for line in lines] == [5, 4, 4]
     assert "\x1b[" in terminal.getvalue()
@@ -118,7 +120,7 @@ def test_output_to_dev_stdout_goes_to_stdout(name: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("before\n")
     code = "import sys; from pathlib import Path; from gpt.commands import console; "
-    code += "console.deliver(b'after\\n', Path(sys.argv[1]))"
+    code += "console.write_bytes(b'after\\n', Path(sys.argv[1]))"
     with open(log, "ab") as stdout:
         subprocess.run([sys.executable, "-c", code, name], cwd=tmp_path, stdout=stdout, check=True)
     assert log.read_text() == "before\nafter\n"

@@ -13,7 +13,7 @@ import pytest
 import torch
 from program import Answer, Gptx, answer_of, at_home
 
-from gpt.commands import ClickContext, explained
+from gpt.commands import ClickContext, explain_error
 from gpt.config.model import Activation, Norm, Position
 from gpt.interface import doctor
 from gpt.interface.self_test import CHECKPOINT
@@ -234,5 +234,5 @@ def test_a_checkout_that_is_not_installed_knows_its_packages(
 def test_any_command_names_a_package_that_is_missing() -> None:
     error = ImportError("No module named 'blake3'", name="blake3")
     advice = "in the folder of gptx: pip install -c constraints.txt -e ."
-    assert explained(error) == (10, f"No module named 'blake3'; {advice}")
-    assert explained(ImportError("cannot import name 'x'", name="gpt.words"))[0] == 1
+    assert explain_error(error) == (10, f"No module named 'blake3'; {advice}")
+    assert explain_error(ImportError("cannot import name 'x'", name="gpt.words"))[0] == 1

@@ -267,7 +267,7 @@ def test_eval_of_a_file_compares_with_counting_only_if_asked(
     (home / "end.txt").write_text(text[int(0.9 * len(text)) :])  # the validation split itself
     stored = json.loads(gptx("eval", "--json").out)
     with monkeypatch.context() as patch:  # this corpus repeats what it validates on
-        patch.setattr("gpt.corpus.overlap.share_of", lambda *_: 0.0)
+        patch.setattr("gpt.corpus.overlap.copied_share", lambda *_: 0.0)
         found = json.loads(gptx("eval", "end.txt", "--baseline", "--json").out)
         assert found["counting"] == stored["counting"]
         both = gptx("eval", "end.txt", "corpus.txt", "--baseline")
@@ -290,7 +290,7 @@ def test_eval_of_a_file_compares_with_counting_only_if_asked(
     assert "; 5 characters are too few to compare the model" in short.out
     for module in ("counting.baseline", "interface.evaluating"):
         monkeypatch.setattr(f"gpt.{module}.MOST_CHARACTERS", 100)
-    monkeypatch.setattr("gpt.corpus.overlap.share_of", lambda *_: 0.0)
+    monkeypatch.setattr("gpt.corpus.overlap.copied_share", lambda *_: 0.0)
     cut = gptx("eval", "end.txt", "--baseline", "--json")
     assert json.loads(cut.out)["counting"]["counted"] == 100
     assert cut.err == "note: counting only the last 100 characters of the training text\n"

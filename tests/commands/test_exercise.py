@@ -23,7 +23,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checks in this process, with a short training."""
 
     def check(source: str, seconds: int, text: str | None, seed: int) -> list[Stage]:
-        return list(child.done(source, text, seed))
+        return list(child.run_job(source, text, seed))
 
     monkeypatch.setattr(report, "check", check)
     monkeypatch.setattr(child, "STEPS", 20)

@@ -24,9 +24,9 @@ from gpt.characters import cut
 from gpt.checks import Check
 from gpt.errors import ConfigError
 from gpt.storage.config_file import from_toml
-from gpt.view.terminal.lines import Page, checks, styled
+from gpt.view.terminal.lines import Page, check_lines, wrap_styled
 
-COMMANDS: dict[str, Any] = get_command(commands.application()).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = get_command(commands.make_program()).commands  # type: ignore[attr-defined]
 TINY = "--n-layer 1 --n-head 2 --n-embd 8 --block-size 8 --batch-size 2 --steps 2".split()
 
 # ESC, C1's CSI, DEL, bell, bidirectional controls, and a byte that is not UTF-8
@@ -212,8 +212,8 @@ def test_long_names_are_cut_without_reading_all_of_them(monkeypatch: pytest.Monk
 
 def test_names_in_headings_and_checks_stay_in_their_line() -> None:
     page = Page(width=200)
-    assert [line.plain for line in styled(["a\nb\x1b[31m"], page)] == ["a\\nb\\x1b[31m"]
-    (line,) = checks([Check("row of \x1b[31m\n", 0.0, 1.0)], page)
+    assert [line.plain for line in wrap_styled(["a\nb\x1b[31m"], page)] == ["a\\nb\\x1b[31m"]
+    (line,) = check_lines([Check("row of \x1b[31m\n", 0.0, 1.0)], page)
     assert "row of \\x1b[31m\\n" in line.plain
 
 

@@ -13,7 +13,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from gpt.characters import words_meet
-from gpt.commands.interactive import HELP, SETTINGS, Talk, talk
+from gpt.commands.interactive import HELP, SETTINGS, Session, run_session
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
 from gpt.errors import ConfigError, GptxError, OutOfMemory, TextError
@@ -27,11 +27,11 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
 
 
 @pytest.fixture
-def turns(trained: TrainedGPT) -> Talk:
-    return Talk(trained, SampleConfig(length=5, seed=7), text="the ")
+def turns(trained: TrainedGPT) -> Session:
+    return Session(trained, SampleConfig(length=5, seed=7), text="the ")
 
 
-def test_enter_continues_the_text(turns: Talk, trained: TrainedGPT) -> None:
+def test_enter_continues_the_text(turns: Session, trained: TrainedGPT) -> None:
     assert turns.take("cat+")
     assert turns.text == trained.sample("the cat", length=5, seed=7)
     before = turns.text
@@ -39,7 +39,7 @@ def test_enter_continues_the_text(turns: Talk, trained: TrainedGPT) -> None:
     assert turns.text == trained.sample(before, length=5, seed=8)
 
 
-def test_undo_removes_one_turn_and_a_retry_differs(turns: Talk) -> None:
+def test_undo_removes_one_turn_and_a_retry_differs(turns: Session) -> None:
     texts = ["the "]
     for line in ("", "c", ""):
         turns.take(line)
@@ -62,7 +62,7 @@ def test_undo_removes_one_turn_and_a_retry_differs(turns: Talk) -> None:
 
 
 def test_commands_change_settings_and_print_them(
-    turns: Talk, capsys: pytest.CaptureFixture[str]
+    turns: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for line in (
         "/temperature 0.5",
@@ -108,7 +108,7 @@ def test_commands_change_settings_and_print_them(
         ("żółw", "U+017C"),
     ],
 )
-def test_invalid_command_changes_nothing(turns: Talk, line: str, problem: str) -> None:
+def test_invalid_command_changes_nothing(turns: Session, line: str, problem: str) -> None:
     with pytest.raises(GptxError) as error:
         turns.take(line)
     assert str(error.value).startswith(problem) or problem == "U+017C"
@@ -117,10 +117,10 @@ def test_invalid_command_changes_nothing(turns: Talk, line: str, problem: str) -
     with pytest.raises(ConfigError, match="nothing to take back"):
         turns.take("/undo")
     with pytest.raises(ConfigError, match="--length: at most 10,000,000 characters a turn"):
-        Talk(turns.model, SampleConfig(length=10_000_001))
+        Session(turns.model, SampleConfig(length=10_000_001))
 
 
-def test_save_replaces_only_its_own_file(turns: Talk, tmp_path: Path) -> None:
+def test_save_replaces_only_its_own_file(turns: Session, tmp_path: Path) -> None:
     kept, mine = tmp_path / "kept.txt", tmp_path / "mine.txt"
     mine.write_text("mine")
     with pytest.raises(
@@ -157,7 +157,7 @@ def test_next_turn_continues_after_a_stop_text(
     """Greedy sampling, so that the stop text certainly comes next."""
     free = trained.sample("the ", length=40, temperature=0)
     stop = free[6:8]
-    turns = Talk(trained, SampleConfig(length=36, temperature=0), (stop,), text="the ")
+    turns = Session(trained, SampleConfig(length=36, temperature=0), (stop,), text="the ")
     turns.take("")
     assert turns.text == free[: free.index(stop)]
     assert capsys.readouterr().err == f"stopped at {stop!r}\n"
@@ -170,7 +170,7 @@ def test_next_turn_continues_after_a_stop_text(
     assert turns.text == free[: free.index(stop)]
 
 
-def test_command_changes_stop_texts(turns: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_changes_stop_texts(turns: Session, capsys: pytest.CaptureFixture[str]) -> None:
     turns.take("/stop at ")
     assert turns.stops == ("at ",)
     turns.take("/stop \n")
@@ -190,7 +190,7 @@ def test_command_changes_stop_texts(turns: Talk, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("columns", [40, 80])
 def test_help_breaks_between_words(
-    turns: Talk,
+    turns: Session,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     columns: int,
@@ -207,7 +207,7 @@ def test_help_breaks_between_words(
 
 
 def test_ctrl_c_ends_a_turn_and_keeps_its_text(
-    turns: Talk, trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
+    turns: Session, trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Interrupted:
         stopped = (None,)
@@ -231,7 +231,7 @@ def test_ctrl_c_ends_a_turn_and_keeps_its_text(
 
 def test_turns_whose_words_meet_get_a_space(trained: TrainedGPT) -> None:
     """Greedy, so that the model's letter is known."""
-    turns = Talk(trained, SampleConfig(length=4, temperature=0), text="the cat")
+    turns = Session(trained, SampleConfig(length=4, temperature=0), text="the cat")
     for typed, begins in (
         ("sat", "the cat sat"),
         ("+s", "the cats"),  # + continues the word
@@ -269,7 +269,7 @@ def test_words_meet_in_scripts_with_spaces(before: str, after: str, meet: bool) 
 
 
 def test_again_writes_another_version_and_says_its_seed(
-    turns: Talk, trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
+    turns: Session, trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
 ) -> None:
     turns.take("cat+")
     first = turns.text
@@ -286,7 +286,7 @@ def test_again_writes_another_version_and_says_its_seed(
 
 
 def test_a_version_that_fails_leaves_the_one_before(
-    turns: Talk, monkeypatch: pytest.MonkeyPatch
+    turns: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns.take("cat+")
     before = turns.text
@@ -301,7 +301,7 @@ def test_a_version_that_fails_leaves_the_one_before(
 
 
 def test_three_versions_are_shown_with_numbers_to_choose_from(
-    turns: Talk, trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
+    turns: Session, trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for begin, known in (("the ", False), ("the cat", True)):
         if known:
@@ -321,7 +321,7 @@ def test_three_versions_are_shown_with_numbers_to_choose_from(
 
 
 def test_stop_texts_hold_for_all_turns(trained: TrainedGPT) -> None:
-    turns = Talk(trained, SampleConfig(length=30), ("t",), text="the ")
+    turns = Session(trained, SampleConfig(length=30), ("t",), text="the ")
     for line in ("", "c", "/again", "/three", "1", ""):
         turns.take(line)
         assert "t" not in turns.text[1:]
@@ -329,7 +329,7 @@ def test_stop_texts_hold_for_all_turns(trained: TrainedGPT) -> None:
 
 
 def test_unknown_characters_of_the_last_line_are_named_and_treated_as_asked(
-    turns: Talk, capsys: pytest.CaptureFixture[str]
+    turns: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(TextError):
         turns.take("cżatł")
@@ -340,7 +340,7 @@ def test_unknown_characters_of_the_last_line_are_named_and_treated_as_asked(
 
 
 def test_session_reads_lines_until_end_of_file(
-    turns: Talk, capfd: pytest.CaptureFixture[str]
+    turns: Session, capfd: pytest.CaptureFixture[str]
 ) -> None:
     session(turns, "c\r/tempo\rdropped\x03/length 3\r\x1b\rat\r\x04")
     out, err = capfd.readouterr()
@@ -352,16 +352,16 @@ def test_session_reads_lines_until_end_of_file(
     assert turns.settings.length == 3
 
 
-def session(turns: Talk, typed: str) -> None:
+def session(turns: Session, typed: str) -> None:
     """Types these keys in a session, until its end."""
     with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
         keys.send_text(typed)
-        talk(turns, "a title")
+        run_session(turns, "a title")
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "~no-such-user/x", "no/folder/x"])
 def test_save_to_an_invalid_name_fails_and_keeps_the_text(
-    turns: Talk, capfd: pytest.CaptureFixture[str], name: str
+    turns: Session, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     session(turns, f"c\r/save {name}\r/save {name}\r/length 3\r\x04")
     assert (turns.text[:5], turns.settings.length) == ("the c", 3)
@@ -372,7 +372,7 @@ def test_save_to_an_invalid_name_fails_and_keeps_the_text(
 
 @pytest.mark.parametrize("error", [MemoryError(), GptxError("no room"), KeyError("unforeseen")])
 def test_error_in_a_turn_does_not_end_the_session(
-    turns: Talk,
+    turns: Session,
     trained: TrainedGPT,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

@@ -74,7 +74,7 @@ def test_names_over_training_and_their_rows(gptx: Gptx, home: Path, kept: str) -
     found = gpt.load(f"checkpoints/{kept}").neurons(steps="all")
     assert found.kinds.shape == (3, 2, 64)
     assert repr(found).startswith("<Development of 2 layers × 64 units at 3 steps")
-    assert found.telling() == found.shown()[:4]
+    assert found.main_measures() == found.shown()[:4]
     with pytest.raises(gpt.GptxError, match="figures show heads"):
         found.save("units.svg")
     assert gptx("neurons", "--run", kept, "--step", "0:8", "-o", "units.csv").code == 0

@@ -13,7 +13,7 @@ from program import Answer, Gptx, answer_of, at_home
 
 import gpt
 from gpt.commands import console, sample
-from gpt.commands.interactive import AskTargets
+from gpt.commands.interactive import TargetSession
 from gpt.errors import ConfigError, TextError
 from gpt.interface import evaluating
 from gpt.interface.trained import TrainedGPT
@@ -341,12 +341,12 @@ def test_a_decoder_only_model_is_scored_on_pairs_if_asked(gptx: Gptx) -> None:
 
 
 @pytest.fixture
-def asking(trained: TrainedGPT) -> AskTargets:
-    return AskTargets(trained, target_settings(trained.config))
+def asking(trained: TrainedGPT) -> TargetSession:
+    return TargetSession(trained, target_settings(trained.config))
 
 
 def test_interactively_a_source_gets_its_target(
-    asking: AskTargets, trained: TrainedGPT, capfd: pytest.CaptureFixture[str], tmp_path: Path
+    asking: TargetSession, trained: TrainedGPT, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     one, two = trained.answers(["4ba", "1b"])
     assert asking.take("4ba")
@@ -368,7 +368,7 @@ def test_interactively_a_source_gets_its_target(
     assert not asking.take("/quit")
 
 
-def test_interactive_errors_change_nothing(asking: AskTargets) -> None:
+def test_interactive_errors_change_nothing(asking: TargetSession) -> None:
     for line, kind, problem in (
         ("", ConfigError, "type a source"),
         ("x", TextError, "'x'"),

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
-from gpt.config.schedule import LOOK, Budget, is_due, learning_rate, progress, replanned
-from gpt.config.train import Horizon
+from gpt.config.schedule import LOOK, Budget, is_due, learning_rate, progress, replan_steps
+from gpt.config.train import StepPlan
 
 SECONDS = 120.0
 CONFIG = TrainConfig(steps=1080, step_plan="0:1080")
@@ -30,7 +30,7 @@ def ends(
     while step < config.steps:
         took = 0.1 * slower(elapsed)
         elapsed, step = elapsed + took, step + 1
-        budget = budget.stepped(took, config.steps - step)
+        budget = budget.after_step(took, config.steps - step)
         if budget.steps == 0 and step < config.steps:
             config = budget.replan(config, step, elapsed)
         if is_due(config, step):
@@ -56,7 +56,7 @@ def test_run_ends_within_a_tenth_of_its_time(slower: Callable[[float], float]) -
     assert seconds == pytest.approx(SECONDS, rel=0.1)
     assert progress(config, config.steps) == 1
     assert sum(is_due(config, step) for step in range(config.steps + 1)) == 10
-    assert len(config.horizons) <= 2 + 1 / LOOK
+    assert len(config.step_plans) <= 2 + 1 / LOOK
 
 
 @settings(deadline=None, max_examples=50)
@@ -87,7 +87,7 @@ def test_a_wrong_estimate_of_the_speed_is_corrected_by_the_first_check(
     guess = replace(BUDGET, per_step=0.1 / wrong, evaluating=0.4 / wrong, estimated=True, last=last)
     budget = guess
     for _ in range(int(LOOK * SECONDS / 0.1) + 1):
-        budget = budget.stepped(0.1, 1080)
+        budget = budget.after_step(0.1, 1080)
     assert budget.per_step == pytest.approx(0.1)
     assert budget.evaluating == pytest.approx(0.4 / wrong**0.5)
     assert budget.last == pytest.approx(last / wrong**0.5)
@@ -99,12 +99,12 @@ def test_a_wrong_estimate_of_the_speed_is_corrected_by_the_first_check(
 
 
 def test_two_slow_steps_do_not_replace_the_estimate() -> None:
-    budget = replace(BUDGET, estimated=True).stepped(2.0, 99).stepped(2.0, 98)
+    budget = replace(BUDGET, estimated=True).after_step(2.0, 99).after_step(2.0, 98)
     assert (budget.estimated, budget.per_step, budget.steps) == (True, 0.1, 2)
     for _ in range(8):
-        budget = budget.stepped(0.1, 1080)
+        budget = budget.after_step(0.1, 1080)
     assert (budget.estimated, budget.per_step) == (False, pytest.approx(0.48))
-    assert not replace(BUDGET, estimated=True).stepped(0.1 * SECONDS, 99).estimated
+    assert not replace(BUDGET, estimated=True).after_step(0.1 * SECONDS, 99).estimated
 
 
 def test_an_evaluation_tells_how_long_the_last_one_takes() -> None:
@@ -152,7 +152,7 @@ def simulated(
     while step < config.steps:
         seconds = took("step")
         elapsed, step = elapsed + seconds, step + 1
-        budget = budget.stepped(seconds, config.steps - step)
+        budget = budget.after_step(seconds, config.steps - step)
         if budget.steps == 0 and step < config.steps:
             config = budget.replan(config, step, elapsed)
         if is_due(config, step):
@@ -217,8 +217,8 @@ def test_slow_saves_do_not_change_the_interval_that_the_user_gave() -> None:
 
 
 def test_constant_speed_keeps_the_planned_steps() -> None:
-    assert ends(lambda now: 1.0)[1].horizons == (Horizon(0, 1080),)
-    assert ends(lambda now: 1.005)[1].horizons == (Horizon(0, 1080),)
+    assert ends(lambda now: 1.0)[1].step_plans == (StepPlan(0, 1080),)
+    assert ends(lambda now: 1.005)[1].step_plans == (StepPlan(0, 1080),)
 
 
 def test_faster_machine_gets_no_more_steps_than_the_corpus_allows() -> None:
@@ -237,11 +237,11 @@ def test_learning_rate_still_falls_to_its_end_after_the_time_is_over() -> None:
 
 def test_learning_rate_falls_if_the_time_ends_within_the_warm_up() -> None:
     planned = TrainConfig(learning_rate=1.1, warmup_steps=10, steps=100, step_plan="0:100")
-    sooner = replanned(planned, 4, 6)
+    sooner = replan_steps(planned, 4, 6)
     assert [learning_rate(step, sooner) for step in range(7)] == pytest.approx(
         [0.1, 0.2, 0.3, 0.4, 0.5, 0.3, 0]
     )
-    longer = replanned(sooner, 5, 20)  # the machine is faster again
+    longer = replan_steps(sooner, 5, 20)  # the machine is faster again
     assert [learning_rate(step, longer) for step in range(7)] == pytest.approx(
         [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
     )

@@ -11,7 +11,7 @@ import pytest
 
 from gpt.config import ModelConfig, RunConfig, SampleConfig, TrainConfig, keywords
 from gpt.config.fields import field_help
-from gpt.config.keywords import KEYWORDS, takes, typed
+from gpt.config.keywords import KEYWORDS, takes_options, typed_stub
 from gpt.config.sample import SHAPING
 from gpt.interface.trained import TrainedGPT
 from gpt.interface.training import resume, train
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 def test_the_types_of_keywords_are_current() -> None:
     stub = Path(keywords.__file__).with_name("typed.pyi")
-    assert stub.read_text(encoding="utf-8") == typed(), "run: make typed"
+    assert stub.read_text(encoding="utf-8") == typed_stub(), "run: make typed"
 
 
 def test_the_types_name_wider_arguments_of_python() -> None:
-    lines = typed().splitlines()
+    lines = typed_stub().splitlines()
     assert "    init_from: TrainedGPT | str | PathLike[str] | None" in lines
     assert "    checkpoints: str | PathLike[str]" in lines
     assert '    norm: Literal["layer", "rms"]' in lines
@@ -53,7 +53,7 @@ def test_signature_shows_the_defaults_of_the_dataclass(method: object) -> None:
 
 
 def test_unknown_keyword_is_refused_with_the_nearest_name() -> None:
-    @takes({"length": 12})
+    @takes_options({"length": 12})
     def write(text: str, **options: Unpack[SampleOptions]) -> None:
         """Writes."""
 

@@ -14,7 +14,7 @@ from gpt.config.schedule import (
     is_due,
     learning_rate,
     progress,
-    replanned,
+    replan_steps,
 )
 from gpt.errors import ConfigError
 
@@ -28,15 +28,15 @@ def changed(config: TrainConfig, changes: list[tuple[float, int]]) -> TrainConfi
     at = 0
     for share, more in changes:
         at += int(share * (config.steps - 1 - at))
-        config = replanned(config, at, at + more)
+        config = replan_steps(config, at, at + more)
     return config
 
 
 def test_progress_is_piecewise_linear() -> None:
-    config = replanned(TrainConfig(steps=100), 50, 150)
+    config = replan_steps(TrainConfig(steps=100), 50, 150)
     assert (config.steps, config.step_plan) == (150, "0:100 50:150")
     assert [progress(config, step) for step in (0, 25, 50, 100, 150)] == [0, 0.25, 0.5, 0.75, 1]
-    shorter = replanned(config, 100, 110)
+    shorter = replan_steps(config, 100, 110)
     assert [progress(shorter, step) for step in (100, 106, 110)] == pytest.approx([0.75, 0.9, 1])
     assert progress(TrainConfig(steps=100), 40, since=20) == 0.25
     assert progress(config, 30, since=50) == 0
@@ -59,7 +59,7 @@ def test_schedule_progress_never_falls_and_ends_at_one(
 def test_a_new_plan_does_not_change_the_past(steps: int, changes: list[tuple[float, int]]) -> None:
     before = changed(TrainConfig(steps=steps), changes)
     at = before.steps // 2
-    after = replanned(before, at, at + 77)
+    after = replan_steps(before, at, at + 77)
     for step in range(at + 1):
         assert progress(after, step) == progress(before, step)
         assert step == before.steps or is_due(after, step) == is_due(before, step)
@@ -76,7 +76,7 @@ def test_number_of_evaluations_equals_the_announced_number(
     due = [step for step in range(config.steps + 1) if is_due(config, step)]
     assert due[-1] == config.steps
     assert 0 not in due
-    for step in (config.horizons[-1][0], (config.horizons[-1][0] + config.steps) // 2):
+    for step in (config.step_plans[-1][0], (config.step_plans[-1][0] + config.steps) // 2):
         assert evaluations_left(config, step) == sum(each > step for each in due)
 
 
@@ -89,8 +89,8 @@ def test_ten_evaluations_are_evenly_spaced() -> None:
 
 def test_a_new_cycle_has_its_own_progress_and_evaluations_and_keeps_those_before() -> None:
     before = TrainConfig(steps=100, evaluations=4, warmup_steps=10, learning_rate=1.0)
-    config = replanned(before, 100, 300, 2, cycle=True)
-    config = replanned(config, 200, 260)  # a busy machine
+    config = replan_steps(before, 100, 300, 2, cycle=True)
+    config = replan_steps(config, 200, 260)  # a busy machine
     assert config.step_plan == "0:100 100+:300:2 200:260"
     assert [progress(config, step) for step in (50, 100, 150, 200, 230)] == [
         0.5,
@@ -107,7 +107,7 @@ def test_a_new_cycle_has_its_own_progress_and_evaluations_and_keeps_those_before
     assert rates[99] < rates[100] < rates[109] < rates[110] == AGAIN
     assert rates[110:] == sorted(rates[110:], reverse=True)
     assert rates[260] == 0
-    early = replanned(before, 40, 140, cycle=True)  # the rate has not fallen that far
+    early = replan_steps(before, 40, 140, cycle=True)  # the rate has not fallen that far
     assert [learning_rate(step, early) for step in range(39, 140)] == sorted(
         (learning_rate(step, early) for step in range(39, 140)), reverse=True
     )

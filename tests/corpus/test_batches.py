@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.corpus import batches as module
-from gpt.corpus.batches import batch, philox, shuffled
+from gpt.corpus.batches import batch, permute, philox
 
 
 @settings(deadline=None, max_examples=50)
@@ -69,7 +69,7 @@ def _check_epochs(seed: int, batch_size: int, block_size: int, spare: int) -> No
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 17, 64, 1000, 4097])
 def test_shuffle_is_a_permutation(count: int) -> None:
-    orders = {tuple(shuffled(np.arange(count), count, [k, 2, 3, 4]).tolist()) for k in range(9)}
+    orders = {tuple(permute(np.arange(count), count, [k, 2, 3, 4]).tolist()) for k in range(9)}
     assert all(sorted(order) == list(range(count)) for order in orders)
     assert len(orders) > 1 or count < 3
     assert len(orders) == 9 or count < 64
@@ -82,7 +82,7 @@ def test_shuffle_is_a_permutation(count: int) -> None:
 
 def test_shuffle_of_a_terabyte_needs_no_list_in_memory() -> None:
     numbers = np.array([0, 1, 10**12 - 1])
-    places = shuffled(numbers, 10**12, [5, 6, 7, 8])
+    places = permute(numbers, 10**12, [5, 6, 7, 8])
     assert ((places >= 0) & (places < 10**12)).all()
     assert len(set(places.tolist())) == 3
 

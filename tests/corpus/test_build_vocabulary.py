@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpt.corpus.corpus import Numbering, build_vocabulary
+from gpt.corpus.corpus import CharacterIds, build_vocabulary
 from gpt.corpus.sources import Source
-from gpt.corpus.text import Piece, measured
+from gpt.corpus.text import Piece, measure_text
 from gpt.errors import TextError
 from gpt.vocabulary import Vocabulary
 
@@ -27,10 +27,10 @@ def counted(text: str, val: str = "") -> Counts:
         for n, each in enumerate((text, val))
         if each
     ]
-    return measured(pieces, sources=2).counts
+    return measure_text(pieces, sources=2).counts
 
 
-def meaning(found: Numbering, text: str) -> str:
+def meaning(found: CharacterIds, text: str) -> str:
     """The text after rare characters are replaced."""
     assert found.table.dtype == found.vocabulary.dtype
     return found.vocabulary.decode(found.table[[ord(each) for each in text]])

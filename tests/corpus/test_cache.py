@@ -20,10 +20,10 @@ from conftest import TEXT, corpus_of, sources_of
 
 from gpt.config import TrainConfig
 from gpt.corpus import cache
-from gpt.corpus.corpus import encode, read_corpus, reopen
+from gpt.corpus.corpus import encode_corpus, read_corpus, reopen_corpus
 from gpt.errors import StorageError
 from gpt.storage import files
-from gpt.storage.json_values import sealed
+from gpt.storage.json_values import add_checksum
 
 
 def test_ids_are_checked_at_every_opening(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_ids_are_checked_at_every_opening(tmp_path: Path) -> None:
     before, data = path.stat(), path.read_bytes()
     path.write_bytes(bytes([data[0] ^ 3]) + data[1:])  # another character of the vocabulary
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
+    assert reopen_corpus(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
 
 
 def test_the_encoding_of_another_text_in_its_place_is_rejected(tmp_path: Path) -> None:
@@ -50,14 +50,14 @@ def test_other_encoding_options_give_another_corpus(
     tmp_path: Path, changed: dict[str, Any]
 ) -> None:
     sources = sources_of(tmp_path, *(TEXT + name for name in "abc"))
-    plain = encode(sources, tmp_path / "data")
+    plain = encode_corpus(sources, tmp_path / "data")
     config = TrainConfig(**changed)
-    other = encode(sources, tmp_path / "data", None, config)
+    other = encode_corpus(sources, tmp_path / "data", None, config)
     assert plain.ids.tolist() != other.ids.tolist()
     for how, corpus in ((TrainConfig(), plain), (config, other)):
-        again = encode(sources, tmp_path / "data", None, how)
+        again = encode_corpus(sources, tmp_path / "data", None, how)
         assert again.ids.tolist() == corpus.ids.tolist()
-        opened = reopen(corpus.identity, tmp_path / "data", corpus.vocabulary)
+        opened = reopen_corpus(corpus.identity, tmp_path / "data", corpus.vocabulary)
         assert opened is not None
         assert (opened.identity, opened.vocabulary) == (corpus.identity, corpus.vocabulary)
 
@@ -75,10 +75,10 @@ def test_released_pages_of_a_file_can_be_read_again(tmp_path: Path) -> None:
     before = pages()
     total = int(ids.sum(dtype=np.int64))
     assert pages() - before > size // 2
-    cache.forget(ids[7:])  # a split is a part of the file
+    cache.release_pages(ids[7:])  # a split is a part of the file
     assert pages() - before < size // 4
     assert int(ids.sum(dtype=np.int64)) == total
-    cache.forget(np.zeros(3))  # only files are deleted
+    cache.release_pages(np.zeros(3))  # only files are deleted
 
 
 def values_in(document: Any) -> list[tuple[Any, Any]]:
@@ -98,7 +98,7 @@ def test_every_value_of_a_record_is_sealed(tmp_path: Path) -> None:
         container, key = values_in(changed)[number]
         container[key] = 7 if container[key] != 7 else 8
         path.write_text(json.dumps(changed, indent=1))
-        assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
+        assert reopen_corpus(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
         again = corpus_of(TEXT, tmp_path)
         assert (again.block, again.ids.tolist()) == (corpus.block, corpus.ids.tolist())
 
@@ -117,9 +117,9 @@ def test_a_forged_record_means_encoding_again_or_changes_no_text(tmp_path: Path)
             forged = json.loads(json.dumps(whole))
             container, key = values_in(forged)[number]
             container[key] = wrong
-            path.write_bytes(sealed(json.dumps(forged, indent=1).encode()))
+            path.write_bytes(add_checksum(json.dumps(forged, indent=1).encode()))
             for corpus in (
-                reopen(first.identity, data, first.vocabulary),
+                reopen_corpus(first.identity, data, first.vocabulary),
                 corpus_of(TEXT, tmp_path),
             ):
                 if corpus is not None:
@@ -148,7 +148,7 @@ def test_only_regular_files_of_a_bounded_size_are_opened(
         else:
             with open(path, "wb") as file:
                 file.truncate(2**40)
-    assert reopen(first.identity, data, first.vocabulary) is None or suffix == ".ids" == what
+    assert reopen_corpus(first.identity, data, first.vocabulary) is None or suffix == ".ids" == what
     if what == "folder":
         with pytest.raises(StorageError, match=r"^cannot write .*data: Is a directory$"):
             corpus_of(TEXT, tmp_path)
@@ -165,8 +165,8 @@ def test_an_id_outside_the_vocabulary_is_found(tmp_path: Path) -> None:
     values = json.loads(record.read_bytes())
     values.pop("digest", None)
     values["parts"] = [[path.stat().st_size, blake3(path.read_bytes()).hexdigest()]]
-    record.write_bytes(sealed(json.dumps(values, indent=1).encode()))
-    assert reopen(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
+    record.write_bytes(add_checksum(json.dumps(values, indent=1).encode()))
+    assert reopen_corpus(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
 
 
 @pytest.mark.parametrize("what", ["file", "pipe", "link to a device"])
@@ -197,7 +197,7 @@ def killed_while(data: Path, doing: str) -> None:
 
 
 WRITES = """
-with files.writing(data), files.replacing(data / "ids") as write:
+with files.writing_folder(data), files.replace_in_pieces(data / "ids") as write:
     write(b"half")
     print("waits", flush=True)
     time.sleep(60)
@@ -215,11 +215,11 @@ def test_temporary_files_of_killed_processes_are_removed_at_once(tmp_path: Path)
         path.write_text("foreign")
     for path in foreign:
         os.utime(path, (0, time.time() - 2 * files.STALE))
-    with files.writing(data):
+    with files.writing_folder(data):
         corpus_of(TEXT, tmp_path)
         files.sweep(data)
     assert mine.exists()  # a process writes, perhaps this file
-    assert files.left_behind(data, alone=True) == [mine]
+    assert files.abandoned_files(data, alone=True) == [mine]
     read_corpus([str(tmp_path / "text.txt")], data, io.BytesIO())
     assert not mine.exists()
     os.utime(elsewhere, (0, time.time() - 2 * files.STALE))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gpt.config import TrainConfig
 from gpt.corpus import corpus as module
 from gpt.corpus import text as texts
-from gpt.corpus.corpus import Corpus, character_counts, encode, reopen
+from gpt.corpus.corpus import Corpus, character_counts, encode_corpus, reopen_corpus
 from gpt.corpus.encodings import unix_lines
 from gpt.corpus.sources import Source
 from gpt.errors import TextError
@@ -29,7 +29,7 @@ CHUNKS = st.integers(4, 9)
 
 def encoded(folder: Path, *contents: bytes) -> Corpus:
     """Files of these bytes, 0.txt, 1.txt, …, as one corpus."""
-    return encode(sources_of(folder, *contents), folder / "data")
+    return encode_corpus(sources_of(folder, *contents), folder / "data")
 
 
 def text_of(corpus: Corpus) -> str:
@@ -122,7 +122,7 @@ def test_an_empty_corpus_is_rejected(tmp_path: Path, contents: list[bytes]) -> N
 def test_error_names_an_unreadable_text(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(TextError, match=r"^cannot read corpus here: "):
-            encode([Source(path, "here")], tmp_path / "data")
+            encode_corpus([Source(path, "here")], tmp_path / "data")
 
 
 def test_one_distinct_character_works_with_a_note(tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ def test_every_nth_text_or_block_validates_and_no_text_is_lost(
         patch.setattr(texts, "CHUNK", chunk)
         folder = tmp_path_factory.mktemp("corpus")
         sources = sources_of(folder, *contents)
-        plain = encode(sources, folder / "data")
-        corpus = encode(sources, folder / "data", None, config)
+        plain = encode_corpus(sources, folder / "data")
+        corpus = encode_corpus(sources, folder / "data", None, config)
     assert text_of(plain) == whole
     assert corpus.identity.digest == plain.identity.digest  # the same text, in another order
     train, val = (corpus.vocabulary.decode(part) for part in corpus.parts(0.1))
@@ -175,7 +175,7 @@ def test_every_nth_text_or_block_validates_and_no_text_is_lost(
         blocks = [whole[at : at + corpus.block] for at in range(0, len(whole), corpus.block)]
         assert val == "".join(blocks[every - 1 :: every])
         assert len(train) + len(val) == len(whole)
-    opened = reopen(corpus.identity, folder / "data", corpus.vocabulary)
+    opened = reopen_corpus(corpus.identity, folder / "data", corpus.vocabulary)
     assert opened is not None
     assert (opened.identity, opened.block) == (corpus.identity, corpus.block)
     assert opened.ids.tolist() == corpus.ids.tolist()
@@ -184,17 +184,17 @@ def test_every_nth_text_or_block_validates_and_no_text_is_lost(
 def test_split_file_validates_as_a_whole(tmp_path: Path) -> None:
     a, b, c = sources_of(tmp_path, TEXT, "the cat.", "the cat.\n")
     config = TrainConfig(split="2.txt")
-    corpus = encode([a, b], tmp_path / "data", None, config, [c])
+    corpus = encode_corpus([a, b], tmp_path / "data", None, config, [c])
     for fraction in (0.1, 0.9):
         train, val = (corpus.vocabulary.decode(part) for part in corpus.split(fraction, 8))
         assert (train, val) == (TEXT + "the cat.\n", "the cat.\n")
     assert corpus.identity.sources == ("0.txt", "1.txt")
     assert corpus.identity.boundary == len(TEXT) + 9
     # The same text with another split is a different corpus.
-    other = encode([a], tmp_path / "data", None, config, [b, c])
+    other = encode_corpus([a], tmp_path / "data", None, config, [b, c])
     assert (other.identity.digest, other.identity.boundary) == (corpus.identity.digest, len(TEXT))
     for each in (corpus, other):
-        opened = reopen(each.identity, tmp_path / "data", each.vocabulary)
+        opened = reopen_corpus(each.identity, tmp_path / "data", each.vocabulary)
         assert opened is not None
         assert opened.identity == each.identity
 
@@ -203,18 +203,18 @@ def test_other_text_boundaries_give_another_order(tmp_path: Path) -> None:
     config, made = TrainConfig(split="every:2", separator=""), []
     for cuts in (("ab", "cd", "ef", "gh"), ("abcd", "ef", "", "gh"), ("abc", "d", "e", "fgh")):
         sources = sources_of(tmp_path / cuts[0], *cuts)
-        made.append(encode(sources, tmp_path / "data", None, config))
+        made.append(encode_corpus(sources, tmp_path / "data", None, config))
     assert [text_of(each) for each in made] == ["abefcdgh", "abcdghef", "abcedfgh"]
     assert [each.identity.boundary for each in made] == [4, 6, 4]
     for each in made:
-        opened = reopen(each.identity, tmp_path / "data", each.vocabulary)
+        opened = reopen_corpus(each.identity, tmp_path / "data", each.vocabulary)
         assert opened is not None
         assert text_of(opened) == text_of(each)
 
 
 def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
     sources = sources_of(tmp_path, TEXT)
-    corpus = encode(sources, tmp_path / "data", None, TrainConfig(split="every:4"))
+    corpus = encode_corpus(sources, tmp_path / "data", None, TrainConfig(split="every:4"))
     assert corpus.block == len(TEXT) // 40 == 72
     assert corpus.longest_context(0.1) == 18
     corpus.split(0.1, 18)
@@ -225,7 +225,7 @@ def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
 def test_rare_characters_are_folded_and_counted(tmp_path: Path) -> None:
     text, config = "a" * 50 + "bé東" + "b" * 50, TrainConfig(min_count=2)
     sources = sources_of(tmp_path, text)
-    corpus = encode(sources, tmp_path / "data", None, config)
+    corpus = encode_corpus(sources, tmp_path / "data", None, config)
     assert text_of(corpus) == "a" * 50 + "b\ufffd\ufffd" + "b" * 50
     assert (corpus.identity.folded, corpus.identity.folded_count) == ("é東", 2)
     assert dict(zip(corpus.vocabulary.characters, corpus.counts, strict=True)) == {
@@ -233,18 +233,18 @@ def test_rare_characters_are_folded_and_counted(tmp_path: Path) -> None:
         "b": 51,
         "\ufffd": 2,
     }
-    opened = reopen(corpus.identity, tmp_path / "data", corpus.vocabulary)
+    opened = reopen_corpus(corpus.identity, tmp_path / "data", corpus.vocabulary)
     assert opened is not None
     assert opened.identity == corpus.identity
-    again = encode(sources, tmp_path / "data", corpus.vocabulary, config)
+    again = encode_corpus(sources, tmp_path / "data", corpus.vocabulary, config)
     assert again.identity == corpus.identity
-    assert text_of(encode(sources, tmp_path / "data")) == text
+    assert text_of(encode_corpus(sources, tmp_path / "data")) == text
 
 
 def test_progress_never_decreases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "CHUNK", 100)
     progress: list[float] = []
-    encode(sources_of(tmp_path, TEXT), tmp_path / "data", progress=progress.append)
+    encode_corpus(sources_of(tmp_path, TEXT), tmp_path / "data", progress=progress.append)
     assert progress == sorted(progress)
     assert len(progress) > 20
     assert progress[-1] == 1
@@ -261,7 +261,9 @@ def test_an_interrupted_encoding_leaves_no_file(
     monkeypatch.setattr(texts, "CHUNK", 100)
     config = TrainConfig(split=split)
     with pytest.raises(KeyboardInterrupt):
-        encode(sources_of(tmp_path, TEXT), tmp_path / "data", None, config, progress=impatient)
+        encode_corpus(
+            sources_of(tmp_path, TEXT), tmp_path / "data", None, config, progress=impatient
+        )
     assert list((tmp_path / "data").glob("*")) == []
 
 
@@ -272,16 +274,16 @@ def test_an_interrupted_encoding_leaves_no_file(
 def test_a_text_that_changes_between_the_readings_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
-    (source,), real = sources_of(tmp_path, TEXT), module.measured
+    (source,), real = sources_of(tmp_path, TEXT), module.measure_text
 
     def meanwhile(*arguments: Any, **options: Any) -> Any:
         made = real(*arguments, **options)
         source.path.write_text(changed)
         return made
 
-    monkeypatch.setattr(module, "measured", meanwhile)
+    monkeypatch.setattr(module, "measure_text", meanwhile)
     with pytest.raises(TextError, match=r"^0\.txt was changed while it was read"):
-        encode([source], tmp_path / "data")
+        encode_corpus([source], tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 
 
@@ -307,7 +309,7 @@ def test_damaged_encoding_is_replaced(tmp_path: Path, part: str, how: str) -> No
     identity = corpus_of(TEXT, tmp_path).identity
     (path,) = (tmp_path / "data").glob(f"*.{part}")
     spoil(path, how)
-    assert reopen(identity, tmp_path / "data", Vocabulary.from_text(TEXT)) is None
+    assert reopen_corpus(identity, tmp_path / "data", Vocabulary.from_text(TEXT)) is None
     corpus = corpus_of(TEXT, tmp_path)
     assert (text_of(corpus), corpus.identity) == (TEXT, identity)
     lost = part == "ids" and how == "gone"  # this file did not exist, so nothing was damaged
@@ -350,24 +352,24 @@ def test_encodings_of_a_text_with_several_vocabularies_do_not_replace_each_other
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sources, data, later = sources_of(tmp_path, TEXT), tmp_path / "data", Vocabulary("zt東")
-    own = encode(sources, data)
-    grown = encode(sources, data, later, grows=True)
+    own = encode_corpus(sources, data)
+    grown = encode_corpus(sources, data, later, grows=True)
     assert (own.vocabulary, grown.vocabulary) == (Vocabulary.from_text(TEXT), later.grown(TEXT))
     assert text_of(own) == text_of(grown) == TEXT
     assert grown.identity == own.identity
     monkeypatch.setattr(module, "write_ids", lambda *_: pytest.fail("encoded again"))
     for known, grows in ((None, False), (later, True), (grown.vocabulary, False)):
-        again = encode(sources, data, known, grows=grows)
+        again = encode_corpus(sources, data, known, grows=grows)
         expected = own if known is None else grown
         assert again.vocabulary == expected.vocabulary
-        found = reopen(expected.identity, data, expected.vocabulary)
+        found = reopen_corpus(expected.identity, data, expected.vocabulary)
         assert found is not None
         assert text_of(found) == TEXT
-    assert reopen(own.identity, data, later) is None
+    assert reopen_corpus(own.identity, data, later) is None
 
 
 def test_text_whose_characters_extend_a_vocabulary_in_order_is_encoded_once(tmp_path: Path) -> None:
     sources = sources_of(tmp_path, "abcd" * 9)
-    corpus = encode(sources, tmp_path / "data", Vocabulary("ab"), grows=True)
-    assert encode(sources, tmp_path / "data").vocabulary == corpus.vocabulary
+    corpus = encode_corpus(sources, tmp_path / "data", Vocabulary("ab"), grows=True)
+    assert encode_corpus(sources, tmp_path / "data").vocabulary == corpus.vocabulary
     assert len(list((tmp_path / "data").glob("*.ids"))) == 1

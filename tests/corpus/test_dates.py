@@ -19,7 +19,7 @@ from gpt.corpus.dates import CENTURY, DATES, FIRST, FORMATS, LAST, RECIPE, dates
 from gpt.corpus.dates import _fields as fields_of
 from gpt.corpus.dates import _written as written
 from gpt.corpus.pair_batches import split_pairs
-from gpt.corpus.pairs import pairs_of
+from gpt.corpus.pairs import find_pairs
 
 SHA256 = "ab394aaa64644a4b767ecc196acb7a2e1682b48777b2ada4a6a8986701b2271e"
 
@@ -66,7 +66,7 @@ def test_split_of_the_recipe_shares_no_date_and_validates_on_two_thousand(tmp_pa
     train_options = {each.name for each in fields(TrainConfig)}
     config = TrainConfig(**{name: it for name, it in RECIPE.items() if name in train_options})
     corpus = read_corpus(["dates"], tmp_path, io.BytesIO(), config=config, pairs=True)
-    pairs = pairs_of(corpus)
+    pairs = find_pairs(corpus)
     train, val = (half.lines for half in split_pairs(corpus, config))
     assert len(pairs) == len(lines()) == len(train) + len(val)
     for side in (0, 1):

@@ -17,10 +17,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpt.corpus import text as texts
-from gpt.corpus.corpus import build_vocabulary, encode, write_ids
+from gpt.corpus.corpus import build_vocabulary, encode_corpus, write_ids
 from gpt.corpus.encodings import unix_lines
-from gpt.corpus.split import divide
-from gpt.corpus.text import measured, no_progress, pieces_of
+from gpt.corpus.split import choose_split
+from gpt.corpus.text import measure_text, no_progress, text_pieces
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.vocabulary import Vocabulary
@@ -44,10 +44,10 @@ def test_ids_are_stored_split_by_split_each_with_a_checksum(
     assume(all(content.count("\0") < 9 for content in contents))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "CHUNK", chunk)
-        pieces = pieces_of(sources_of(folder, *contents), "", [])
-        text = measured(pieces, sources=len(contents), training=len(contents))
+        pieces = text_pieces(sources_of(folder, *contents), "", [])
+        text = measure_text(pieces, sources=len(contents), training=len(contents))
         made = build_vocabulary(text.counts)
-        division = divide(text.starts, len(contents), every)
+        division = choose_split(text.starts, len(contents), every)
         parts = write_ids(pieces, text.digest, made.table, division, folder / "ids", no_progress)
     data = (folder / "ids").read_bytes()
     ids = np.frombuffer(data, made.vocabulary.dtype)
@@ -68,7 +68,7 @@ def test_ids_take_one_byte_up_to_256_characters_and_two_above(
 ) -> None:
     monkeypatch.setattr(texts, "CHUNK", chunk if size < 4 else 2**18)
     whole = "once upon a time " * 70 + text + "a time"
-    corpus = encode(sources_of(tmp_path, whole), tmp_path / "data")
+    corpus = encode_corpus(sources_of(tmp_path, whole), tmp_path / "data")
     assert corpus.ids.itemsize == size
     assert corpus.vocabulary.decode(corpus.ids) == whole
 
@@ -81,7 +81,7 @@ def test_full_disk_while_encoding_is_a_storage_error_and_leaves_no_file(
 
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(StorageError, match=r"^cannot write .*data: No space left on device$"):
-        encode(sources_of(tmp_path, "a" * 99), tmp_path / "data")
+        encode_corpus(sources_of(tmp_path, "a" * 99), tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 
 
@@ -89,7 +89,7 @@ def test_a_text_that_becomes_invalid_while_it_is_read_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sources = sources_of(tmp_path, "a" * 99)
-    real = files.replacing
+    real = files.replace_in_pieces
 
     @contextmanager
     def meanwhile(path: Path) -> Iterator[files.Write]:
@@ -97,9 +97,9 @@ def test_a_text_that_becomes_invalid_while_it_is_read_leaves_no_file(
         with real(path) as write:
             yield write
 
-    monkeypatch.setattr(files, "replacing", meanwhile)
+    monkeypatch.setattr(files, "replace_in_pieces", meanwhile)
     with pytest.raises(TextError, match=r"^0\.txt: invalid UTF-8 at byte 98;"):
-        encode(sources, tmp_path / "data")
+        encode_corpus(sources, tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 
 
@@ -114,4 +114,4 @@ def test_ids_that_the_disk_changed_are_rejected(
 
     monkeypatch.setattr(os, "write", spoilt)
     with pytest.raises(StorageError, match="is not what was written; check the disk"):
-        encode(sources_of(tmp_path, "abd" * 50), tmp_path / "data")
+        encode_corpus(sources_of(tmp_path, "abd" * 50), tmp_path / "data")

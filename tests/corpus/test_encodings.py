@@ -18,7 +18,7 @@ from program import Gptx
 import gpt
 from gpt.commands import console
 from gpt.corpus import text as texts
-from gpt.corpus.corpus import encode, read_corpus
+from gpt.corpus.corpus import encode_corpus, read_corpus
 from gpt.corpus.encodings import decode, require_windows, unix_lines
 from gpt.errors import TextError
 
@@ -47,7 +47,7 @@ def test_a_novel_has_the_same_ids_in_every_encoding_from_a_file_and_through_a_pi
     monkeypatch.setattr(texts, "CHUNK", chunk)
     path, data = tmp_path / name, tmp_path / "data"
     path.write_bytes(FORMS[name])
-    expected = encode(sources_of(tmp_path, NOVEL), data)
+    expected = encode_corpus(sources_of(tmp_path, NOVEL), data)
     for source in (str(path), "-"):
         found = read_corpus([source], data, io.BytesIO(FORMS[name]))
         assert found.vocabulary.decode(found.ids) == NOVEL
@@ -74,7 +74,7 @@ def test_the_same_novel_trains_the_same_model_to_the_bit(tmp_path: Path) -> None
 
 def test_notes_name_the_encoding_quote_a_changed_line_and_count_line_ends(tmp_path: Path) -> None:
     contents = [FORMS[name] for name in ("windows.txt", "utf16.txt", "windows.txt", "utf8.txt")]
-    notes = encode(sources_of(tmp_path, *contents), tmp_path / "data").notes
+    notes = encode_corpus(sources_of(tmp_path, *contents), tmp_path / "data").notes
     line = "“Where is the King’s horse?” she asked — nobody knew."
     assert notes == (
         f"0.txt, 2.txt: read as Windows-1252, for example: {line}",
@@ -107,8 +107,8 @@ def test_a_separator_follows_a_text_that_ends_otherwise_in_every_encoding(tmp_pa
     for ending, whole in (("\r\n", "é\n\nb"), ("\r\n\r\n", "é\n\nb"), ("", "é\n\nb")):
         for codec in ("utf-8", "utf-16"):
             sources = sources_of(tmp_path, f"é{ending}".encode(codec), b"b")
-            pieces = texts.pieces_of(sources, "\r\n\r\n", [])
-            found = "".join(chr(n) for _, _, points in texts.read(pieces) for n in points)
+            pieces = texts.text_pieces(sources, "\r\n\r\n", [])
+            found = "".join(chr(n) for _, _, points in texts.read_pieces(pieces) for n in points)
             assert found == (whole if ending != "\r\n" else "é\n\n\nb")
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from paired import LINES, read
 
 from gpt.corpus import pair_batches
-from gpt.corpus.pair_batches import IGNORED, PairLines, batch_lines, padded
-from gpt.corpus.pairs import Pairs, pairs_of
+from gpt.corpus.pair_batches import IGNORED, PairLines, batch_lines, pad_pairs
+from gpt.corpus.pairs import Pairs, find_pairs
 
 
 @settings(deadline=None, max_examples=40)
@@ -29,9 +29,9 @@ def test_padded_batch_has_source_and_target_of_each_line(
     text = "".join(f"{source}\t{target}{end}" for source, target in lines)
     assume(text.count("\0") <= len(text.encode()) // 4)
     corpus = read(tmp_path_factory.mktemp("pairs"), text.removesuffix(end) + end * (len(lines) < 2))
-    pairs = pairs_of(corpus)
+    pairs = find_pairs(corpus)
     chosen = data.draw(st.lists(st.integers(0, len(lines) - 1), min_size=1, max_size=9))
-    batch = padded(pairs, np.array(chosen))
+    batch = pad_pairs(pairs, np.array(chosen))
     decode = corpus.vocabulary.decode
     sources, targets = zip(*(lines[line] for line in chosen), strict=True)
     assert batch.source.shape == batch.seen.shape == (len(chosen), max(map(len, sources)))
@@ -50,11 +50,11 @@ def test_padded_batch_has_source_and_target_of_each_line(
 
 def test_parts_of_a_batch_for_the_ranks_are_its_rows(tmp_path: Path) -> None:
     text = "".join(f"{'ab' * n}\t{'c' * (9 - n)}\n" for n in range(1, 9))
-    pairs = pairs_of(read(tmp_path, text))
+    pairs = find_pairs(read(tmp_path, text))
     lines = batch_lines(PairLines(pairs, np.arange(8)), 1, 0, 8)
-    whole = padded(pairs, lines)
+    whole = pad_pairs(pairs, lines)
     for part in (slice(0, 3), slice(3, 8)):
-        mine = padded(pairs, lines[part])
+        mine = pad_pairs(pairs, lines[part])
         sources, targets = mine.source.shape[1], mine.inputs.shape[1]
         assert np.array_equal(mine.source, whole.source[part, :sources])
         assert np.array_equal(mine.seen, whole.seen[part, :sources])

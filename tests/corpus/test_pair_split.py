@@ -19,7 +19,7 @@ from gpt.config import TrainConfig
 from gpt.corpus import pair_batches
 from gpt.corpus.corpus import find_corpus
 from gpt.corpus.pair_batches import split_pairs
-from gpt.corpus.pairs import pairs_of
+from gpt.corpus.pairs import find_pairs
 from gpt.errors import TextError
 
 
@@ -66,7 +66,7 @@ def test_side_of_a_source_does_not_depend_on_other_lines(tmp_path: Path) -> None
     other = "007\tx\nΩ\ty\n" + "".join(f"{word}\tx\n" for word in words[::-1])  # and other ids
     for number, content in enumerate((text, other)):
         corpus = read(tmp_path / str(number), content)
-        pairs = pairs_of(corpus)
+        pairs = find_pairs(corpus)
         config = TrainConfig(split="source", val_fraction=0.1)
         train, val = (half.lines for half in split_pairs(corpus, config))
         sides.append({source for source, _ in texts_of(pairs, corpus, val)} - {"007", "Ω"})
@@ -85,7 +85,7 @@ def test_file_of_split_validates_whole(tmp_path: Path) -> None:
     (tmp_path / "dev.tsv").write_text("b\ta\n\na\ta\n")
     dev = str(tmp_path / "dev.tsv")
     corpus = read(tmp_path, "a\tb", "b\tb", split=dev)
-    pairs = pairs_of(corpus)
+    pairs = find_pairs(corpus)
     train, val = (half.lines for half in split_pairs(corpus, TrainConfig(split=dev)))
     assert (train.tolist(), val.tolist()) == ([0, 1], [2, 3])
     assert texts_of(pairs, corpus, val) == [("b", "a"), ("a", "a")]

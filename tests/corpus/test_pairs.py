@@ -15,7 +15,7 @@ from paired import ENDS, LINES, read, texts_of
 from gpt.config import TrainConfig
 from gpt.corpus import pairs as module
 from gpt.corpus.corpus import read_corpus
-from gpt.corpus.pairs import check_window, pairs_of
+from gpt.corpus.pairs import check_window, find_pairs
 from gpt.errors import TextError
 
 
@@ -34,7 +34,7 @@ def test_pairs_are_the_lines_of_the_text(
     assume(text.count("\0") <= len(text.encode()) // 4)
     with mock.patch.object(module, "SEARCHED_AT_ONCE", at_once):
         corpus = read(tmp_path_factory.mktemp("pairs"), text)
-        pairs = pairs_of(corpus)
+        pairs = find_pairs(corpus)
     assert isinstance(pairs.ids, np.memmap)
     assert texts_of(pairs, corpus, range(len(pairs))) == lines
     assert (pairs.first, pairs.last) == tuple(corpus.vocabulary.encode("\t\n").tolist())
@@ -65,31 +65,31 @@ def test_first_line_that_is_no_pair_is_named_with_its_file(
     for number, text in enumerate((f"{GOOD}{bad}\nlast\n\t\n", f"{GOOD}{bad}")):
         corpus = read(tmp_path / str(number), text)
         with pytest.raises(TextError, match=rf"^line 5 of \S*0\.tsv {reason}{remedy}"):
-            pairs_of(corpus)
+            find_pairs(corpus)
     (tmp_path / "dev.tsv").write_text(f"{bad}\n")
     characters = "".join(set(bad) - {"\t", "\r"})
     good = f"{GOOD}{characters}-\t{characters}-\n"
     corpus = read(tmp_path, good, split=str(tmp_path / "dev.tsv"))
     with pytest.raises(TextError, match=rf"^line 1 of the file of `split` {reason}{remedy}"):
-        pairs_of(corpus)
+        find_pairs(corpus)
 
 
 def test_line_in_several_files_is_counted_through_all_of_them(tmp_path: Path) -> None:
     corpus = read(tmp_path / "2", "a\tb", "c\td\ne\n")
     with pytest.raises(TextError, match=r"^line 3 of \S*0\.tsv \+ \S*1\.tsv has no TAB: 'e'"):
-        pairs_of(corpus)
+        find_pairs(corpus)
     corpus = read(tmp_path / "3", "a\tb", "c\td\n", "e\n")
     with pytest.raises(TextError, match=r"^line 3 of \S*0\.tsv and the 2 texts after it has no"):
-        pairs_of(corpus)
+        find_pairs(corpus)
 
 
 def test_text_without_pairs_or_without_newline_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(TextError, match=r"0\.tsv has only blank lines; each line is"):
-        pairs_of(read(tmp_path / "blank", "\n\r\n\n"))
+        find_pairs(read(tmp_path / "blank", "\n\r\n\n"))
     with pytest.raises(TextError, match=r"0\.tsv has no NEWLINE; end each line with one$"):
-        pairs_of(read(tmp_path / "line", "a\tb"))
+        find_pairs(read(tmp_path / "line", "a\tb"))
     with pytest.raises(TextError, match=r"^TAB is among the rare characters .* `min_count`$"):
-        pairs_of(read(tmp_path / "rare", "a\ta\n" * 3, min_count=4))
+        find_pairs(read(tmp_path / "rare", "a\ta\n" * 3, min_count=4))
 
 
 def test_options_for_the_other_kind_of_text_are_rejected(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_line_longer_than_the_context_is_named_with_the_block_size_that_fits(
     tmp_path: Path,
 ) -> None:
     corpus = read(tmp_path, "ab\tcd\n\nabcd\te\nab\tabcde\nabcdefg\ta\n")
-    pairs = pairs_of(corpus)
+    pairs = find_pairs(corpus)
     assert pairs.longest == 7
     check_window(pairs, 7)
     message = r"^line 5 .*0\.tsv: its source is 7 long, .* holds 6; use `block_size=7`"

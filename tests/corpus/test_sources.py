@@ -29,7 +29,7 @@ from gpt.corpus.sources import (
     discard_spooled,
     find_sources,
     is_pairs,
-    recipe_of,
+    known_recipe,
 )
 from gpt.errors import StorageError, TextError
 from gpt.words import printable
@@ -124,7 +124,7 @@ def test_pipe_is_copied_to_a_file_that_is_deleted_later(tmp_path: Path) -> None:
     data, content = tmp_path / "data", b"\xef\xbb\xbfany \x00 bytes" * 99_999
     (source,) = found_sources = find_sources(["-"], data, io.BytesIO(content))
     for _ in range(2):
-        with sources.opened(source) as file:
+        with sources.open_source(source) as file:
             assert (source.name, file.read()) == ("-", content)
     assert list(data.iterdir()) == []  # the file has no name: it goes with the process
     sources.discard_spooled(found_sources)
@@ -196,13 +196,13 @@ def test_recipe_applies_to_the_known_name_not_to_a_file_of_that_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert recipe_of(["repeats"]) == RECIPE
+    assert known_recipe(["repeats"]) == RECIPE
     for corpus in ([], ["shakespeare"], ["repeats", "more.txt"], ["data/repeats.txt"], ["-"]):
-        assert recipe_of(corpus) == {}
+        assert known_recipe(corpus) == {}
     options = {each.name for config in (ModelConfig, TrainConfig) for each in fields(config)}
     assert options > set(RECIPE)
     Path("repeats").write_text("my own")
-    assert recipe_of(["repeats"]) == {}
+    assert known_recipe(["repeats"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_named_pipe_is_copied_to_a_file(tmp_path: Path) -> None:
     writer.start()
     (source,) = find_sources([str(pipe)], tmp_path / "data", io.BytesIO())
     writer.join()
-    with sources.opened(source) as file:
+    with sources.open_source(source) as file:
         assert file.read() == b"through a pipe"
     discard_spooled([source])
 

@@ -18,8 +18,8 @@ from gpt.config import TrainConfig
 from gpt.corpus import symbols, text
 from gpt.corpus.corpus import find_corpus, read_corpus
 from gpt.corpus.pair_batches import split_pairs
-from gpt.corpus.pairs import learn_sides, pairs_of
-from gpt.corpus.symbols import FIRST_CODE, Codes
+from gpt.corpus.pairs import find_pairs, learn_sides
+from gpt.corpus.symbols import FIRST_CODE, SymbolCodes
 from gpt.errors import TextError
 from gpt.vocabulary import REPLACEMENT, Vocabulary
 
@@ -51,7 +51,7 @@ def test_what_spaces_separate_is_one_id(
     monkeypatch.setattr(text, "CHUNK", chunk)
     written = "".join(f"{source}\t{gap.join(target)}{end}" for source, target in lines)
     corpus = read(tmp_path_factory.mktemp("symbols"), written, **SPACED)
-    vocabulary, pairs = corpus.vocabulary, pairs_of(corpus)
+    vocabulary, pairs = corpus.vocabulary, find_pairs(corpus)
     every = {symbol for source, target in lines for symbol in (*source, *target)} | {"\t", "\n"}
     assert vocabulary.characters == (*sorted(every),)
     assert len(pairs) == len(lines)
@@ -110,7 +110,7 @@ def test_lines_that_are_no_pair_are_named_as_they_stand(tmp_path: Path) -> None:
     for line, problem in (("ab\tx y\tz", "several TABs"), ("ab\t  ", "empty target"), ("a", "no")):
         corpus = read(tmp_path / problem[:2], f"ab\tx yy\n{line}\n", **SPACED)
         with pytest.raises(TextError, match=f"^line 2 of .*{problem}") as error:
-            pairs_of(corpus)
+            find_pairs(corpus)
         assert repr(line.rstrip(" "))[1:-1] in str(error.value)
 
 
@@ -135,11 +135,11 @@ def test_symbols_are_only_for_pairs_and_words_are_too_many(
         )
     monkeypatch.setattr(symbols, "MOST", 3)
     with pytest.raises(TextError, match=r"^spaces separate more than 3 different symb"):
-        Codes(("target",)).of("a\taa bb cc dd\n")
+        SymbolCodes(("target",)).of("a\taa bb cc dd\n")
 
 
 def test_codes_are_after_those_of_unicode() -> None:
-    codes = Codes(("target",))
+    codes = SymbolCodes(("target",))
     found = codes.of("né\tt͡s k t͡s\n").tolist()
     assert found == [110, 233, 9, FIRST_CODE, 107, FIRST_CODE, 10]
     assert "".join(map(codes.symbol, found)) == "né\tt͡skt͡s\n"
@@ -154,7 +154,7 @@ def test_the_split_does_not_depend_on_the_vocabulary(tmp_path: Path, separated: 
     def validating(name: str, written: str) -> set[str]:
         options = {"source_symbols": separated, "target_symbols": separated}
         corpus = read(tmp_path / name, written, split="source", **options)
-        pairs = pairs_of(corpus)
+        pairs = find_pairs(corpus)
         _, val = split_pairs(corpus, config)
         return {corpus.vocabulary.decode(sides(pairs, int(line))[0]) for line in val.lines}
 
@@ -169,7 +169,7 @@ def test_a_lemma_of_symbols_is_on_one_side(tmp_path: Path) -> None:
     options = {"source_symbols": "space", "target_symbols": "space", "split": "group:1"}
     corpus = read(tmp_path, table, **options)
     assert "N;PL;ACC" in corpus.vocabulary.characters
-    pairs, decode = pairs_of(corpus), corpus.vocabulary.decode
+    pairs, decode = find_pairs(corpus), corpus.vocabulary.decode
     halves = split_pairs(corpus, TrainConfig(split="group:1", val_fraction=0.3))
     train, val = (
         {decode(sides(pairs, n)[0]).rsplit(" ", 1)[0] for n in half.lines.tolist()}

@@ -12,7 +12,7 @@ from paired import read, texts_of
 from gpt.config import TrainConfig
 from gpt.corpus.corpus import find_corpus, read_corpus
 from gpt.corpus.pair_batches import split_pairs
-from gpt.corpus.pairs import pairs_of
+from gpt.corpus.pairs import find_pairs
 from gpt.corpus.tables import are_features, features_column, pairs_of_table, source_of_columns
 from gpt.errors import TextError
 
@@ -48,7 +48,7 @@ def test_the_column_of_the_features_is_found() -> None:
 @pytest.mark.parametrize("text", [FORM_FIRST, TAGS_FIRST, FORM_FIRST.replace("\n", "\r\n")])
 def test_a_table_is_read_as_pairs(tmp_path: Path, text: str) -> None:
     corpus = read(tmp_path, text, split="source")
-    pairs = pairs_of(corpus)
+    pairs = find_pairs(corpus)
     assert texts_of(pairs, corpus, range(len(pairs))) == PAIRS
     (note,) = (each for each in corpus.notes if "is a table" in each)
     assert note.endswith(
@@ -74,7 +74,7 @@ def test_all_lines_of_a_lemma_are_on_one_side(tmp_path: Path, text: str) -> None
     config = TrainConfig(split="group:1", val_fraction=0.3)
     corpus = read(tmp_path, text, split="group:1")
     assert not any("other lemmas" in note for note in corpus.notes)
-    pairs = pairs_of(corpus)
+    pairs = find_pairs(corpus)
     train, val = (
         {source.rsplit(" ", 1)[0] for source, _ in texts_of(pairs, corpus, half.lines.tolist())}
         for half in split_pairs(corpus, config)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gpt.corpus import text as module
 from gpt.corpus.sources import Source
-from gpt.corpus.text import Piece, measured, pieces_of, read
+from gpt.corpus.text import Piece, measure_text, read_pieces, text_pieces
 from gpt.errors import TextError
 
 NONE = Source(Path(), "")
@@ -35,7 +35,7 @@ def joined(contents: Sequence[str], separator: str) -> str:
 
 
 def text_of(piece: Piece) -> str:
-    chunks = list(read([piece]))
+    chunks = list(read_pieces([piece]))
     text = "".join(chr(point) for _, _, points in chunks for point in points)
     assert b"".join(data for _, data, _ in chunks) == text.encode()
     return text
@@ -61,10 +61,10 @@ def test_texts_are_separated_hashed_and_counted(
     whole = joined(contents, separator)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
-        found = pieces_of(sources, separator, [])
+        found = text_pieces(sources, separator, [])
         parts = [text_of(piece) for piece in found]
         progress: list[float] = []
-        text = measured(found, len(contents), training, progress.append)
+        text = measure_text(found, len(contents), training, progress.append)
     assert "".join(parts) == whole
     assert [len(part.encode()) for part in parts] == [piece.stop - piece.start for piece in found]
     assert text.digest == blake3(whole.encode()).hexdigest()
@@ -87,18 +87,18 @@ def test_characters_of_a_long_ascii_text_are_counted() -> None:
     printable = string.printable.replace("\r", "")
     text = (printable * (length // 99 + 1))[:length] + "\0\x7f"
     data = text.encode()
-    counts = measured([Piece(0, NONE, 0, len(data), data)]).counts[0]
+    counts = measure_text([Piece(0, NONE, 0, len(data), data)]).counts[0]
     assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(text)
 
 
 @pytest.mark.parametrize("left", [0, 50, 51])  # 51: the file ends within a character
 def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, left: int) -> None:
-    (piece,) = pieces_of(sources_of(tmp_path, "é" * 99), "\n", [])
+    (piece,) = text_pieces(sources_of(tmp_path, "é" * 99), "\n", [])
     os.truncate(tmp_path / "0.txt", left)
     with pytest.raises(TextError, match=r"^0\.txt was changed while it was read; try again"):
-        measured([piece])
+        measure_text([piece])
 
 
 def test_a_digest_is_the_blake3_of_all_pieces() -> None:
     pieces = [Piece(0, NONE, 0, len(part), part) for part in (b"a", b"bc")]
-    assert measured(pieces).digest == ABC
+    assert measure_text(pieces).digest == ABC

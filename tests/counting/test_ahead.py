@@ -16,7 +16,7 @@ from gpt.counting.baseline import count_baseline
 from gpt.counting.expert import Expert
 from gpt.counting.held_out import HeldOut
 from gpt.counting.mixture import COUNTING_ALONE, Mixture, log_softmax
-from gpt.counting.tables import count, release
+from gpt.counting.tables import count, release_memory
 
 IDS = np.random.default_rng(1).integers(0, 5, 3000).astype(np.uint8)
 
@@ -75,5 +75,5 @@ def test_release_returns_the_memory_of_freed_arrays() -> None:
     arrays = [np.ones(8000) for _ in range(500)]  # 64 kB each
     del arrays[:-1]  # the last one lies after the others, so that glibc keeps their memory
     before = resident()
-    release()
+    release_memory()
     assert before - resident() > 400 * 8000 * 8 // mmap.PAGESIZE

@@ -16,7 +16,7 @@ from kneser_ney import Definition
 from gpt.corpus.sources import find_sources
 from gpt.counting import baseline as counting
 from gpt.counting.baseline import ORDERS, count_baseline, kneser_ney
-from gpt.counting.expert import discounts
+from gpt.counting.expert import estimate_discounts
 from gpt.counting.tables import MOST_CHARACTERS, count_levels
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Vocabulary
@@ -116,7 +116,7 @@ def test_best_order_reaches_the_known_loss_on_the_embedded_text(reference: str) 
     ],
 )
 def test_discounts_follow_from_counts_of_counts(counts: list[int], expected: list[float]) -> None:
-    found = discounts(np.array([0, 0, *counts, 99], np.int32))
+    found = estimate_discounts(np.array([0, 0, *counts, 99], np.int32))
     assert found.tolist() == pytest.approx(expected)
 
 

@@ -15,7 +15,7 @@ from gpt.counting import expert as caching
 from gpt.counting import expert as experts
 from gpt.counting import tables
 from gpt.counting.expert import CachedExpert, Expert
-from gpt.counting.tables import count, unpacked
+from gpt.counting.tables import count, unpack_trie
 from gpt.vocabulary import Vocabulary
 
 
@@ -38,7 +38,7 @@ def test_a_distribution_equals_its_definition_in_rational_numbers(
     assert sum(expected) == 1
     cached, nodes = CachedExpert(expert), [0]
     for symbol in history:
-        nodes = cached.followed(nodes, symbol)
+        nodes = cached.advance(nodes, symbol)
     both = expert.predict(after).chances[0], cached.predict(nodes), cached.predict(nodes)
     for found in both:
         assert found == pytest.approx([float(each) for each in expected], rel=1e-12, abs=0)
@@ -66,7 +66,7 @@ def test_distributions_sum_to_one_and_are_the_same_one_by_one(
     for place in range(200):
         chances = cached.predict(nodes)
         assert chances == pytest.approx(together[place], rel=1e-13, abs=0)
-        nodes = cached.followed(nodes, int(ids[-200:][place]))
+        nodes = cached.advance(nodes, int(ids[-200:][place]))
     assert len(cached._kept) * len(chances) <= most + len(chances)
 
 
@@ -86,7 +86,7 @@ def test_packed_tables_are_the_same_when_they_are_unpacked(
 ) -> None:
     trie = counted[0].trie
     arrays = trie.packed()
-    again = unpacked(arrays, 100, trie.orders)
+    again = unpack_trie(arrays, 100, trie.orders)
     assert np.array_equal(again.symbols, trie.symbols)
     assert np.array_equal(again.counts, trie.counts)
     assert np.array_equal(again.starts, trie.starts)
@@ -106,7 +106,7 @@ def test_orders_that_would_exceed_the_limit_are_not_counted(
     arrays = count(ids, 12, 8).packed()
     for name, array in fewer.packed().items():
         assert np.array_equal(arrays[name], array)
-    assert unpacked(arrays, 12, 8).ends == whole.ends[: orders + 1]
+    assert unpack_trie(arrays, 12, 8).ends == whole.ends[: orders + 1]
 
 
 def test_parts_of_many_positions_predict_the_same(

@@ -24,7 +24,7 @@ from gpt.counting.tables import count
 from gpt.errors import CheckpointError
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT, initialise
-from gpt.storage.model_file import BLANK, sealed
+from gpt.storage.model_file import BLANK, fill_digest
 from gpt.training.checkpoint import model_bytes
 from gpt.view.page.counted import counting_record
 from gpt.vocabulary import Vocabulary
@@ -64,7 +64,7 @@ def forged(data: bytes, arrays: Arrays) -> bytes:
     about = json.loads(json.loads(data[8:end])["__metadata__"]["gptx"]) | {"digest": BLANK}
     tensors = safetensors.numpy.load(data)
     tensors |= {f"counting.{name}": array for name, array in arrays.items()}
-    return sealed(safetensors.numpy.save(tensors, {"gptx": json.dumps(about)}))
+    return fill_digest(safetensors.numpy.save(tensors, {"gptx": json.dumps(about)}))
 
 
 def chain(orders: int) -> Arrays:

@@ -20,8 +20,8 @@ from gpt.counting.mixture import (
     Mixture,
     OneStream,
     Streams,
-    features,
     fit_gate,
+    gate_features,
     log_softmax,
 )
 from gpt.counting.tables import count
@@ -50,7 +50,7 @@ def logits() -> Array:
 def parts(expert: Expert, logits: Array) -> tuple[Array, Array, Array]:
     histories = expert.trie.histories(IDS[-400:])
     counted = expert.predict(histories)
-    counting, seen = np.log(counted.chances), features(counted, logits)
+    counting, seen = np.log(counted.chances), gate_features(counted, logits)
     return logits[:-1], counting[:-1], seen[:-1]
 
 
@@ -63,7 +63,7 @@ def cut(gpt: Array, counting: Array, seen: Array) -> list[Block]:
 
 def test_features_are_those_of_their_names(expert: Expert, logits: Array) -> None:
     counted = expert.predict(expert.trie.histories(IDS[-400:]))
-    seen = features(counted, logits)
+    seen = gate_features(counted, logits)
     for place in (0, 1, 7, 250, 400):
         gpt = [score - math.log(sum(map(math.exp, logits[place]))) for score in logits[place]]
         chances = counted.chances[place].tolist()

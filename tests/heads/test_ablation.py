@@ -11,7 +11,7 @@ from hand_built import EVEN, INDUCTION, PREVIOUS, SIZE, hand_built
 
 from gpt.errors import ConfigError
 from gpt.heads import ablation
-from gpt.heads.ablation import Ablation, Texts, ablate, effects, mean_contexts, shapley
+from gpt.heads.ablation import Ablation, Texts, ablate, mean_contexts, measure_effects, shapley
 from gpt.heads.measures import Measure
 from gpt.interface.trained import TrainedGPT
 from gpt.reading import decode
@@ -97,7 +97,7 @@ def test_a_shapley_value_is_the_mean_rise_over_all_orders_of_removal(
     texts, shares = Texts.of_windows(windows), list[float]()
     means = mean_contexts(trained.reader, texts)
     expected = of_all_orders(trained, windows, lambda at: means[at] if how == "mean" else 0)
-    alone, found = effects(trained.reader, texts, how, done=shares.append)
+    alone, found = measure_effects(trained.reader, texts, how, done=shares.append)
     assert (alone.name, found.name, found.windows) == ("ablation", "shapley", 5)
     np.testing.assert_allclose(found.values.ravel(), expected.mean(axis=0), atol=1e-6)
     errors = expected.std(axis=0, ddof=1) / np.sqrt(5)
@@ -126,4 +126,4 @@ def test_shapley_values_of_many_heads_are_refused_and_much_work_takes_fewer_text
     monkeypatch.setattr(ablation, "MOST_SHAPLEY", 7)
     with pytest.raises(ConfigError, match="2\\^8 subsets of 8 heads are too many"):
         shapley(reader, texts, "zero")
-    assert [each.name for each in effects(reader, texts, "zero")] == ["ablation"]
+    assert [each.name for each in measure_effects(reader, texts, "zero")] == ["ablation"]

@@ -15,7 +15,7 @@ from gpt.config import ModelConfig
 from gpt.config.model import OF_HEADS, Norm, Position
 from gpt.errors import OutOfMemory, TextError
 from gpt.heads import activations as module
-from gpt.heads.activations import Activations, Plan, batches, shapes
+from gpt.heads.activations import ActivationPlan, Activations, read_batches, stage_shapes
 from gpt.interface.trained import TrainedGPT
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader, Stages
@@ -24,7 +24,7 @@ from gpt.storage.run import Checkpoint
 
 KINDS = list(zip(get_args(Position), cycle(get_args(Norm)), strict=False))
 SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 3, "n_head": 2, "n_embd": 8}
-ALL = tuple(shapes(ModelConfig(**SHAPE), 1))
+ALL = tuple(stage_shapes(ModelConfig(**SHAPE), 1))
 T = SHAPE["block_size"]
 
 
@@ -85,9 +85,9 @@ def test_every_array_is_that_of_its_text(position: str, norm: str, dtype: npt.DT
         {"bias": True, "qkv_bias": True, "activation": "swiglu"},
     ):
         reader = reader_of(dtype, position=position, norm=norm, **more)
-        acts = Plan(reader, ids_of(2), ALL).read()
+        acts = ActivationPlan(reader, ids_of(2), ALL).read()
         assert acts.names == ALL
-        known = shapes(reader.config, T)
+        known = stage_shapes(reader.config, T)
         for name, array in acts.arrays.items():
             layers = () if name in ("final_norm", "logits") else (3,)
             assert (array.shape, array.dtype) == ((2, *layers, *known[name]), dtype)
@@ -97,19 +97,19 @@ def test_every_array_is_that_of_its_text(position: str, norm: str, dtype: npt.DT
 
 def test_without_feed_forward_layers_their_stages_do_not_exist_and_the_others_do() -> None:
     reader, ids = reader_of(feed_forward=False, norm="layer"), ids_of(2)
-    acts = Plan(reader, ids).read()
+    acts = ActivationPlan(reader, ids).read()
     assert set(ALL) - set(acts) == {"head_output", "ffn_hidden", "ffn_out"}
     assert np.array_equal(acts["resid_post"], acts["resid_mid"])
     calls: list[Any] = [
-        lambda: Plan(reader, ids, "ffn_out"),
-        lambda: Plan(reader, ids, ["q", "ffn_out"]),
-        lambda: Plan(reader, ids, "logits", patch={"ffn_out": 0}),
-        lambda: Plan(reader, ids, "logits", patch={("ffn_out", 0, None, 2): 0}),
+        lambda: ActivationPlan(reader, ids, "ffn_out"),
+        lambda: ActivationPlan(reader, ids, ["q", "ffn_out"]),
+        lambda: ActivationPlan(reader, ids, "logits", patch={"ffn_out": 0}),
+        lambda: ActivationPlan(reader, ids, "logits", patch={("ffn_out", 0, None, 2): 0}),
     ]
     for call in calls:
         with pytest.raises(ValueError, match=r"^'ffn_out': this model has no feed-forward layers$"):
             call()
-    changed = Plan(reader, ids, patch={("resid_post", 0): 0}).read()
+    changed = ActivationPlan(reader, ids, patch={("resid_post", 0): 0}).read()
     assert np.array_equal(changed["resid_mid", 0], acts["resid_mid", 0])
     assert (changed["resid_pre", 1] == 0).all()
     stages = reader.block(reader.embed(ids), 0, lambda name, layer, stage: clear(name, stage))
@@ -135,9 +135,9 @@ def test_arrays_of_one_text_equal_the_attention_maps(trained: TrainedGPT) -> Non
 
 def test_chosen_stages_and_layers_are_kept() -> None:
     reader, ids = reader_of(), ids_of()
-    whole = Plan(reader, ids).read()
+    whole = ActivationPlan(reader, ids).read()
     assert set(whole) == set(ALL) - {"head_output"}
-    acts = Plan(reader, ids, ["weights", "q"], [2, 0]).read()
+    acts = ActivationPlan(reader, ids, ["weights", "q"], [2, 0]).read()
     assert (acts.names, acts.layers) == (("q", "weights"), (2, 0))
     assert acts["q"].shape == (5, 2, 2, T, 4)
     for name in acts:
@@ -150,7 +150,7 @@ def test_chosen_stages_and_layers_are_kept() -> None:
             every = whole[name][:, [2, 0]] if head is None else whole[name][:, [2, 0], head]
             assert np.array_equal(acts[name, None, head, 3], every[..., 3, :])
     assert np.array_equal(acts["weights", 0, "mean"], whole["weights", 0].mean(axis=1))
-    one = Plan(reader, ids, "resid_mid", np.int64(1)).read()
+    one = ActivationPlan(reader, ids, "resid_mid", np.int64(1)).read()
     assert np.array_equal(one["resid_mid"], whole["resid_mid"][:, 1:2])
     assert "resid_mid" in one
     assert "q" not in one
@@ -165,9 +165,9 @@ def test_layers_after_the_last_kept_one_are_not_computed(monkeypatch: pytest.Mon
         return block(x, layer, *more)
 
     monkeypatch.setattr(reader, "block", counted)
-    Plan(reader, ids_of(), "q", [1]).read()
+    ActivationPlan(reader, ids_of(), "q", [1]).read()
     assert computed == [0, 1]
-    Plan(reader, ids_of(), "logits", [1]).read()
+    ActivationPlan(reader, ids_of(), "logits", [1]).read()
     assert computed == [0, 1, 0, 1, 2]
 
 
@@ -175,9 +175,9 @@ def test_layers_after_the_last_kept_one_are_not_computed(monkeypatch: pytest.Mon
 def test_padding_changes_no_number_of_a_shorter_text(position: str) -> None:
     reader, ids = reader_of(position=position), ids_of(3)
     lengths = np.array([8, 1, 5])
-    acts = Plan(reader, ids, ALL, lengths=lengths).read()
+    acts = ActivationPlan(reader, ids, ALL, lengths=lengths).read()
     for text, length in enumerate(lengths.tolist()):
-        alone = Plan(reader, ids[text : text + 1, :length], ALL).read()
+        alone = ActivationPlan(reader, ids[text : text + 1, :length], ALL).read()
         for name in ALL:
             matrix = name in ("scores", "scaled", "masked", "weights")
             kept = acts[name][text, ..., :length, :]
@@ -190,7 +190,7 @@ def test_padding_changes_no_number_of_a_shorter_text(position: str) -> None:
     assert acts["resid_mid", 1][acts.mask].shape == (14, 8)
     other = ids.copy()
     other[1, 1:], other[2, 5:] = 8 - ids[1, 1:], 8 - ids[2, 5:]
-    again = Plan(reader, other, ALL, lengths=lengths).read()
+    again = ActivationPlan(reader, other, ALL, lengths=lengths).read()
     assert all(np.array_equal(again[name], acts[name]) for name in ALL)
 
 
@@ -210,8 +210,8 @@ def test_texts_of_different_lengths_are_padded_and_ids_are_read_alike(trained: T
 @pytest.mark.parametrize("batch", [1, 2, 5, 9, None])
 def test_batches_together_equal_the_whole(batch: int | None) -> None:
     reader, ids, lengths = reader_of(), ids_of(), np.array([3, 8, 8, 1, 7])
-    plan = Plan(reader, ids, ALL, [0, 2], lengths=lengths)
-    whole, parts = plan.read(), list(batches(plan, batch))
+    plan = ActivationPlan(reader, ids, ALL, [0, 2], lengths=lengths)
+    whole, parts = plan.read(), list(read_batches(plan, batch))
     assert [len(part.ids) for part in parts] == {1: [1] * 5, 2: [2, 2, 1]}.get(batch or 0, [5])
     for name in ALL:
         joined = np.concatenate([part[name] for part in parts])
@@ -223,10 +223,10 @@ def test_the_number_of_texts_in_one_forward_changes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reader, ids = reader_of(), ids_of()
-    whole = Plan(reader, ids, ALL).read()
+    whole = ActivationPlan(reader, ids, ALL).read()
     monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", 2 * T * 32)
     assert scoring.windows_at_once(reader.config) == 2
-    parts = Plan(reader, ids, ALL).read()
+    parts = ActivationPlan(reader, ids, ALL).read()
     for name in ALL:
         np.testing.assert_allclose(parts[name], whole[name], rtol=0, atol=1e-12)
 

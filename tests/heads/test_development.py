@@ -10,7 +10,7 @@ from conftest import train_tiny
 from hand_built import INDUCTION, PREVIOUS, SIZE, hand_built
 
 from gpt.errors import CheckpointError, ConfigError
-from gpt.heads.measures import kinds
+from gpt.heads.measures import name_heads
 from gpt.heads.survey import Development, Survey, development, survey
 from gpt.interface.trained import TrainedGPT, load
 from gpt.storage.run import Checkpoint
@@ -32,7 +32,7 @@ def test_arrays_hold_every_survey(found: Development) -> None:
     assert found.values.shape == found.errors.shape == (4, M, 2, 4)
     assert (found.uniform.shape, found.kinds.shape) == ((4, M, 2, 4), (4, 2, 4))
     for number, one in enumerate(surveys(9, 2, 1, 1)):
-        assert found.kinds[number].tolist() == kinds(one.measures)
+        assert found.kinds[number].tolist() == name_heads(one.measures)
         for place, each in enumerate(one.measures):
             assert found.names[place] == each.name
             assert np.array_equal(found.values[number, place], each.values)

@@ -16,8 +16,8 @@ from gpt.heads.measures import (
     TITLES,
     Measure,
     induction,
-    kinds,
-    measure,
+    measure_heads,
+    name_heads,
     strengths,
 )
 from gpt.interface.trained import TrainedGPT
@@ -87,7 +87,7 @@ def by_loops(weights: Array, ids: list[int]) -> dict[str, float]:
 def test_every_measure_equals_plain_loops(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     texts = [trained.attn(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
-    found = by_name(measure(trained.reader, texts))
+    found = by_name(measure_heads(trained.reader, texts))
     for layer in range(2):
         for head in range(2):
             each = [
@@ -112,7 +112,7 @@ def test_every_measure_equals_plain_loops(tiny: Checkpoint) -> None:
 def test_induction_by_distance_equals_plain_loops(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     texts = [trained.attn(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
-    found = by_name(measure(trained.reader, texts))["induction_distance"]
+    found = by_name(measure_heads(trained.reader, texts))["induction_distance"]
     even = [np.tri(len(t.ids)) / np.arange(1, len(t.ids) + 1)[:, None] for t in texts]
 
     def expected(weights: list[Array]) -> list[float]:
@@ -136,7 +136,7 @@ def test_induction_by_distance_equals_plain_loops(tiny: Checkpoint) -> None:
 def test_weight_n_back_equals_plain_loops(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     texts = [trained.attn(text) for text in ("the cat sat on", "no rat, no mat!", "the cat.")]
-    found = by_name(measure(trained.reader, texts))["back"]
+    found = by_name(measure_heads(trained.reader, texts))["back"]
     assert found.offsets is not None
     for layer in range(2):
         for head in range(2):
@@ -152,7 +152,7 @@ def test_weight_n_back_equals_plain_loops(tiny: Checkpoint) -> None:
             values = means[strongest]
             assert found.values[layer, head] == pytest.approx(np.mean(values), abs=1e-7)
             even = [np.mean([1 / (i + 1) for i in range(strongest, len(t.ids))]) for t in texts]
-            assert found.uniform_of(layer, head) == pytest.approx(np.mean(even), abs=1e-12)
+            assert found.uniform_value(layer, head) == pytest.approx(np.mean(even), abs=1e-12)
             error = np.std(values, ddof=1) / math.sqrt(3)
             assert found.errors[layer, head] == pytest.approx(error, abs=1e-7)
 
@@ -161,19 +161,21 @@ def test_weight_n_back_equals_plain_loops(tiny: Checkpoint) -> None:
 def test_a_head_at_a_fixed_distance_is_named_after_it(back: int) -> None:
     random = np.random.default_rng(0)
     reader = hand_built(back=back)
-    measures = measure(reader, [map_of(reader, random.integers(0, 6, SIZE)) for _ in range(8)])
+    measures = measure_heads(
+        reader, [map_of(reader, random.integers(0, 6, SIZE)) for _ in range(8)]
+    )
     found = by_name(measures)
     assert found["back"].offsets is not None
     assert found["back"].offsets[PREVIOUS] == back
     assert found["back"].values[PREVIOUS] == pytest.approx(1, abs=1e-3)
-    assert kinds(measures)[0][0] == ("previous" if back == 1 else f"{back} back")
+    assert name_heads(measures)[0][0] == ("previous" if back == 1 else f"{back} back")
     assert strengths(measures)[PREVIOUS] > 0.99
     # A uniform head has most weight on the character directly before, as much as `previous` says.
     assert found["back"].offsets[EVEN] == 1
-    assert found["back"].uniform_of(*EVEN) == pytest.approx(found["previous"].uniform)
+    assert found["back"].uniform_value(*EVEN) == pytest.approx(found["previous"].uniform)
     # The uniform head of a row is the one at the row's own distance.
     expected = np.mean([1 / (i + 1) for i in range(back, SIZE)])
-    assert found["back"].uniform_of(*PREVIOUS) == pytest.approx(expected)
+    assert found["back"].uniform_value(*PREVIOUS) == pytest.approx(expected)
     if back == 1:
         assert found["back"].values[PREVIOUS] == pytest.approx(found["previous"].values[PREVIOUS])
 
@@ -182,13 +184,13 @@ def test_a_head_further_back_than_the_farthest_has_no_name() -> None:
     assert FARTHEST == 8
     long, random = hand_built(back=9), np.random.default_rng(0)
     texts = [map_of(long, random.integers(0, 6, SIZE)) for _ in range(8)]
-    assert kinds(measure(long, texts))[0][0] == ""
+    assert name_heads(measure_heads(long, texts))[0][0] == ""
 
 
 def test_value_weighted_shares_equal_plain_loops(tiny: Checkpoint) -> None:
     trained = TrainedGPT(tiny.model())
     text = trained.attn("the cat sat on")
-    found = by_name(measure(trained.reader, [text]))
+    found = by_name(measure_heads(trained.reader, [text]))
     for layer, stages in enumerate(text.layers):
         weight, _ = trained.reader.linear(f"blocks.{layer}.attention.proj")
         for head in range(2):
@@ -266,8 +268,8 @@ def test_heads_get_the_names_of_their_measures(reader: Reader) -> None:
     assert synthetic is not None
     random = np.random.default_rng(0)
     texts = [map_of(reader, random.integers(0, 6, SIZE)) for _ in range(8)]
-    measures = [*measure(reader, texts), synthetic]
-    named = kinds(measures)
+    measures = [*measure_heads(reader, texts), synthetic]
+    named = name_heads(measures)
     assert named[0] == ["previous", "sink", "", "duplicate"]
     assert named[1] == ["induction", "", "", ""]
     strong = strengths(measures)
@@ -277,20 +279,20 @@ def test_heads_get_the_names_of_their_measures(reader: Reader) -> None:
 
 def named(reader: Reader, texts: list[AttentionMap]) -> list[list[str]]:
     synthetic = induction(reader, WORDS)
-    return kinds([*measure(reader, texts), *([synthetic] if synthetic else [])])
+    return name_heads([*measure_heads(reader, texts), *([synthetic] if synthetic else [])])
 
 
 def test_induction_in_text_alone_names_a_head() -> None:
     reader = hand_built(completed=3)
     random = np.random.default_rng(0)
     texts = [map_of(reader, random.permutation([0, 1, 2] * 3 + [3, 4, 5, 6])) for _ in range(16)]
-    found = by_name(measure(reader, texts))["induction"]
+    found = by_name(measure_heads(reader, texts))["induction"]
     synthetic = induction(reader, WORDS[9:])  # each character once or twice
     assert synthetic is not None
     assert found.values[INDUCTION] > 0.4
     assert synthetic.values[INDUCTION] < 0.3
     assert named(reader, texts)[1][0] == "induction"
-    assert kinds([synthetic])[1][0] == ""
+    assert name_heads([synthetic])[1][0] == ""
 
 
 @pytest.mark.parametrize("back", [1, 4])
@@ -298,7 +300,7 @@ def test_a_head_that_attends_at_a_fixed_distance_is_not_called_induction(back: i
     reader = hand_built(back=back)
     period = np.arange(back + 1)
     texts = [map_of(reader, np.resize((period + n) % SIZE, SIZE)) for n in range(8)]
-    found = by_name(measure(reader, texts))["induction"]
+    found = by_name(measure_heads(reader, texts))["induction"]
     assert found.values[PREVIOUS] > 0.9  # looks like induction here
     names = [name for row in named(reader, texts) for name in row]
     assert names[0] == ("previous" if back == 1 else f"{back} back")
@@ -306,23 +308,23 @@ def test_a_head_that_attends_at_a_fixed_distance_is_not_called_induction(back: i
     assert synthetic is not None
     parts = sorted(part.values[PREVIOUS] for part in synthetic.parts)
     assert parts[-1] > 0.9 or back == 1  # P = 3, 5, 8: one period has this distance
-    assert kinds([synthetic])[0][0] == ""
+    assert name_heads([synthetic])[0][0] == ""
 
 
 def test_a_head_with_an_uncertain_measure_has_no_name() -> None:
     def one(value: float, error: float) -> Measure:
         return Measure("sink", "", "", np.array([[value]]), np.array([[error]]), 0.1, 4)
 
-    assert kinds([one(0.9, 0.1)]) == [["sink"]]
-    assert kinds([one(0.9, 0.3)]) == [[""]]
-    assert kinds([one(0.3, 0.01)]) == [[""]]
-    assert kinds([one(0.9, math.nan)]) == [["sink"]]
-    assert kinds([]) == []
+    assert name_heads([one(0.9, 0.1)]) == [["sink"]]
+    assert name_heads([one(0.9, 0.3)]) == [[""]]
+    assert name_heads([one(0.3, 0.01)]) == [[""]]
+    assert name_heads([one(0.9, math.nan)]) == [["sink"]]
+    assert name_heads([]) == []
 
 
 def test_short_texts_and_texts_without_repetition(reader: Reader) -> None:
-    assert measure(reader, [map_of(reader, np.array([3]))]) == []
-    found = by_name(measure(reader, [map_of(reader, np.array([1, 2]))]))
+    assert measure_heads(reader, [map_of(reader, np.array([3]))]) == []
+    found = by_name(measure_heads(reader, [map_of(reader, np.array([1, 2]))]))
     assert math.isnan(found["duplicate"].values[0, 0])
     assert found["duplicate"].windows == 0
     assert found["previous"].windows == 1

@@ -12,7 +12,7 @@ from gpt.config import ModelConfig, NeuronsConfig
 from gpt.errors import ConfigError
 from gpt.heads.ablation import Texts
 from gpt.heads.contributions import Part, contributions
-from gpt.heads.neurons import BEFORE, PASSAGES, _added, _peaks, neuron, place_of
+from gpt.heads.neurons import BEFORE, PASSAGES, _added, _peaks, neuron, parse_unit
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text("\nabcdefghij")
@@ -104,5 +104,5 @@ def test_with_post_norm_a_line_says_of_which_models_logits_are_shown() -> None:
 @pytest.mark.parametrize("name", ["", "1.2", "L2N0", "L0N24", "L-1N0", "L0", "37", "L0H1", "L0N1x"])
 def test_a_name_that_no_unit_has_is_refused_with_those_there_are(name: str) -> None:
     with pytest.raises(ConfigError, match=r"is not one of L0N0 … L1N23"):
-        place_of(name, SWIGLU)
-    assert place_of(" l1n23 ", SWIGLU) == (1, 23)
+        parse_unit(name, SWIGLU)
+    assert parse_unit(" l1n23 ", SWIGLU) == (1, 23)

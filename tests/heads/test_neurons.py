@@ -15,7 +15,7 @@ from gpt.config import Ablation, ModelConfig, NeuronsConfig
 from gpt.errors import ConfigError, TextError
 from gpt.heads import neurons as module
 from gpt.heads.ablation import Texts
-from gpt.heads.neurons import Neurons, ablate_units, correlations, forwards, neurons
+from gpt.heads.neurons import Neurons, ablate_units, correlations, neurons, run_forwards
 from gpt.heads.survey import head_name
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
@@ -79,7 +79,7 @@ def planted(
     noise = np.random.default_rng(8).gamma(0.3, size=(*ids[:, 1:].shape, 60))
     hidden = np.concatenate([noise, np.stack([*units.values()], axis=-1)], axis=-1)
 
-    monkeypatch.setattr(module, "values_of", lambda *_: hidden)
+    monkeypatch.setattr(module, "unit_values", lambda *_: hidden)
     reader = reader_of(ONE, random_weights(ONE))
     found = neurons(reader, Texts.of_windows(ids), CHARACTERS, NeuronsConfig())
     assert not any(found.names[0][:60])
@@ -181,9 +181,9 @@ def test_the_effect_of_a_unit_is_that_of_a_forward_with_its_other_value(
     for how in get_args(Ablation):
         if how == "resample" and config.encoder_layers:
             with pytest.raises(ConfigError, match="resample needs texts of one length"):
-                ablate_units(forwards(reader, texts), units, how)
+                ablate_units(run_forwards(reader, texts), units, how)
             continue
-        found = ablate_units(forwards(reader, texts), units, how)
+        found = ablate_units(run_forwards(reader, texts), units, how)
         for layer, unit in units:
             before = patched(layer, unit, None)
             own = seen[layer]

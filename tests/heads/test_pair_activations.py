@@ -16,7 +16,7 @@ from torch import Tensor
 import gpt
 from gpt.config import AnyStage, ModelConfig
 from gpt.errors import TextError
-from gpt.heads.activations import Plan, shapes
+from gpt.heads.activations import ActivationPlan, stage_shapes
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading import score as scoring
@@ -48,9 +48,11 @@ def both(**options: Any) -> tuple[GPT, Reader]:
     return model, reader_of(model)
 
 
-def plan(reader: Reader, names: Any = None, patch: Any = None, layers: Any = None) -> Plan:
+def plan(
+    reader: Reader, names: Any = None, patch: Any = None, layers: Any = None
+) -> ActivationPlan:
     options = {"patch": patch, "lengths": LENGTHS, "sources": (SOURCE, SOURCES)}
-    return Plan(reader, IDS, names, layers, **options)
+    return ActivationPlan(reader, IDS, names, layers, **options)
 
 
 def torch_logits(model: GPT) -> npt.NDArray[Any]:
@@ -129,7 +131,7 @@ def test_stages_and_patched_logits_are_torchs_with_forward_hooks(options: dict[s
 
 def test_all_names_have_the_shapes_that_are_announced_and_none_of_padding_counts() -> None:
     _, reader = both()
-    known = shapes(reader.config, T, S)
+    known = stage_shapes(reader.config, T, S)
     acts = plan(reader, list(known)).read()
     assert acts.names == tuple(known)
     assert {*known} == {name for each in get_args(AnyStage) for name in get_args(each)}
@@ -139,7 +141,7 @@ def test_all_names_have_the_shapes_that_are_announced_and_none_of_padding_counts
         assert array.shape == (N, *axis, *known[name])
     for n in range(N):
         ids, source = IDS[n : n + 1, : LENGTHS[n]], SOURCE[n : n + 1, : SOURCES[n]]
-        alone = Plan(reader, ids, [*known], sources=(source, SOURCES[n : n + 1])).read()
+        alone = ActivationPlan(reader, ids, [*known], sources=(source, SOURCES[n : n + 1])).read()
         for name in known:
             of_source = name[0] == "e" or name in ("cross_k", "cross_v")
             rows = SOURCES[n] if of_source else LENGTHS[n]

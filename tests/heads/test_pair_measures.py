@@ -17,13 +17,13 @@ from gpt.corpus.pair_lines import fitting_pairs
 from gpt.errors import ConfigError, TextError
 from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.attention_map import AttentionMap, stages_of
-from gpt.heads.measures import Measure, kinds
+from gpt.heads.measures import Measure, name_heads
 from gpt.heads.pair_measures import (
     CROSS,
     ENCODER,
+    cross_measures,
+    encoder_measures,
     measure_pairs,
-    of_cross,
-    of_encoder,
     spread_pairs,
 )
 from gpt.interface.trained import TrainedGPT
@@ -98,7 +98,7 @@ def cross_by_loops(weights: Array) -> dict[str, float]:
 
 def test_measures_of_cross_attention_equal_plain_loops() -> None:
     weights = random_weights(len(READ), len(SOURCE))
-    found = of_cross(weights, map_of(weights))
+    found = cross_measures(weights, map_of(weights))
     assert list(found) == list(CROSS)
     for number, each in enumerate(weights):
         expected = cross_by_loops(each)
@@ -108,7 +108,7 @@ def test_measures_of_cross_attention_equal_plain_loops() -> None:
 def test_measures_of_the_encoder_equal_plain_loops() -> None:
     T = len(SOURCE)
     weights = random_weights(T, T)
-    found = of_encoder(weights, SOURCE)
+    found = encoder_measures(weights, SOURCE)
     assert list(found) == list(ENCODER)
     for n, w in enumerate(weights):
         entropies = [-sum(x * math.log(x) for x in line if x > 0) for line in w]
@@ -127,7 +127,7 @@ def test_measures_of_the_encoder_equal_plain_loops() -> None:
 def test_each_measure_has_the_value_of_a_uniform_head() -> None:
     T, S = len(READ), len(SOURCE)
     uniform = np.full((1, T, S), 1 / S)
-    found = {name: each[-1] for name, each in of_cross(uniform, map_of(uniform)).items()}
+    found = {name: each[-1] for name, each in cross_measures(uniform, map_of(uniform)).items()}
     assert found == pytest.approx(
         {
             "copy": (2 + 1 + 2 + 1) / 4 / S,
@@ -147,9 +147,9 @@ def test_heads_are_named_by_what_they_do() -> None:
     copying, straight = sharp_at(1, 2, 4, 5, 0), sharp_at(0, 1, 2, 3, 4)
     maps = [map_of(np.concatenate([copying, straight, np.full((1, 5, 6), 1 / 6)]))] * 3
     measures = measure_pairs(None, maps)  # type: ignore[arg-type]
-    assert kinds(measures) == [["copy", "monotone", ""]]
+    assert name_heads(measures) == [["copy", "monotone", ""]]
     own = [map_of(np.eye(6)[None, [0, 0, 1, 2, 3, 4]], "encoder")] * 3
-    assert kinds(measure_pairs(None, own)) == [["left"]]  # type: ignore[arg-type]
+    assert name_heads(measure_pairs(None, own)) == [["left"]]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("kind", "layers"), [("cross", 2), ("encoder", 3), ("decoder", 2)])
@@ -282,4 +282,4 @@ def test_measures_of_cross_attention_over_training_are_drawn(tmp_path: Path) -> 
     runs = [load(encoded_file(tmp_path / f"{n}.safetensors", n_embd=16)) for n in (1, 2)]
     found = development([1, 2], iter([run.heads() for run in runs]))
     titles = [axes.get_title() for axes in draw(found).axes]
-    assert titles == [each.title for each in found.telling()]
+    assert titles == [each.title for each in found.main_measures()]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gpt.config import ModelConfig
 from gpt.config.model import OF_HEADS, Norm, Position
 from gpt.heads.ablation import Ablation, Texts, ablate, other_windows
-from gpt.heads.activations import Patch, Plan, batches, shapes
+from gpt.heads.activations import ActivationPlan, Patch, read_batches, stage_shapes
 from gpt.heads.places import Key
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
@@ -35,7 +35,7 @@ def config_of(**options: Any) -> ModelConfig:
     return ModelConfig(**{**SHAPE, **options})
 
 
-STAGES = [name for name in shapes(config_of(), 1) if name != "head_output"]
+STAGES = [name for name in stage_shapes(config_of(), 1) if name != "head_output"]
 PLACES: list[Key] = [*STAGES, ("logits", None, None, 1), ("resid_mid", None, None, 0)]
 for _layer in range(2):
     PLACES += [(name, _layer) for name in STAGES[:-2]]
@@ -56,7 +56,7 @@ def ids_of(batch: int = 4, seed: int = 2) -> npt.NDArray[np.int64]:
 
 
 def logits(reader: Reader, ids: Array, patch: Patched | None = None) -> Array:
-    return Plan(reader, ids, "logits", patch=patch).read()["logits"]
+    return ActivationPlan(reader, ids, "logits", patch=patch).read()["logits"]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def trained(tiny: Checkpoint) -> TrainedGPT:
 def test_equal_values_change_no_logit(position: str, norm: str) -> None:
     reader = reader_of(np.float32, position=position, norm=norm)
     ids = ids_of()
-    acts = Plan(reader, ids).read()
+    acts = ActivationPlan(reader, ids).read()
     for place in PLACES:
         same: list[Patch] = [acts[place], lambda x: x, lambda x: x.copy(), lambda x: x.tolist()]
         for values in same:
@@ -156,11 +156,11 @@ FOLLOWS: dict[str, Callable[[Reader, dict[str, Array]], Array]] = {
 
 def test_everything_after_a_stage_follows_from_its_new_values() -> None:
     reader, ids = reader_of(), ids_of()
-    clean = Plan(reader, ids).read()
+    clean = ActivationPlan(reader, ids).read()
     for name in STAGES[:-2]:
         for layer in range(2):
             patch: Patched = {(name, layer): lambda x: x / 2 + np.arange(x.shape[-1])}
-            other = Plan(reader, ids, patch=patch).read()
+            other = ActivationPlan(reader, ids, patch=patch).read()
             expected = clean[name, layer] / 2 + np.arange(clean[name].shape[-1])
             np.testing.assert_allclose(other[name, layer], expected, rtol=0, atol=1e-12)
             assert np.abs(other["logits"] - clean["logits"]).max() > 1e-3
@@ -188,7 +188,7 @@ def test_patching_a_heads_context_equals_its_ablation(trained: TrainedGPT, how: 
     windows = np.stack([ids[n : n + 17] for n in range(0, 85, 17)])
     reader = trained.reader
     found = ablate(reader, Texts.of_windows(windows), how)
-    context = Plan(reader, windows[:, :-1], "context").read()["context"]
+    context = ActivationPlan(reader, windows[:, :-1], "context").read()["context"]
     others = other_windows(5, seed=0)
     for layer, head in product(range(2), range(2)):
         own = context[:, layer, head]  # (N, T, D)
@@ -210,34 +210,36 @@ def test_each_window_gets_another_one(N: int) -> None:
 def test_path_patching_sends_only_one_heads_output_to_the_receiver() -> None:
     """From head 0.1 to the queries of head 1.0, as in the docstring of `activations`."""
     reader, ids, others = reader_of(), ids_of(), ids_of(seed=3)
-    clean = Plan(reader, ids, ["context", "ffn_out"]).read()
-    other = Plan(reader, others, "context", 0).read()["context", 0][:, 1]
+    clean = ActivationPlan(reader, ids, ["context", "ffn_out"]).read()
+    other = ActivationPlan(reader, others, "context", 0).read()["context", 0][:, 1]
     frozen: Patched = {(name, 0): clean[name, 0] for name in clean}
     sender: Patched = {("context", 0, 1): other}
-    sent = Plan(reader, ids, "q", 1, patch=frozen | sender).read()["q", 1][:, 0]
+    sent = ActivationPlan(reader, ids, "q", 1, patch=frozen | sender).read()["q", 1][:, 0]
     found = logits(reader, ids, {("q", 1, 0): sent})
 
-    wide = Plan(reader, ids, ["resid_post", "head_output"], 0).read()
-    changed = Plan(reader, others, "head_output", 0).read()["head_output", 0][:, 1]
+    wide = ActivationPlan(reader, ids, ["resid_post", "head_output"], 0).read()
+    changed = ActivationPlan(reader, others, "head_output", 0).read()["head_output", 0][:, 1]
     stream = wide["resid_post", 0] + changed - wide["head_output", 0][:, 1]  # the direct path
     expected = reader.block(stream, 1)["q"][:, 0]
     np.testing.assert_allclose(sent, expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(found, logits(reader, ids, {("q", 1, 0): expected}), atol=1e-12)
-    along = Plan(reader, ids, "q", 1, patch=sender).read()["q", 1][:, 0]  # feed-forward, too
+    along = ActivationPlan(reader, ids, "q", 1, patch=sender).read()["q", 1][
+        :, 0
+    ]  # feed-forward, too
     assert np.abs(along - sent).max() > 1e-3
 
 
 def test_a_function_gets_all_texts_and_an_array_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, ids = reader_of(), ids_of()
-    context = Plan(reader, ids, "context", 0).read()["context", 0]
+    context = ActivationPlan(reader, ids, "context", 0).read()["context", 0]
     expected = logits(reader, ids, {("context", 0): context[::-1]})
     monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", T * 32)
     assert scoring.windows_at_once(reader.config) == 1
     for values in (context[::-1], lambda x: x[::-1]):
         found = logits(reader, ids, {("context", 0): values})
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    plan = Plan(reader, ids, "logits", patch={("context", 0): context[::-1]})
-    parts = np.concatenate([part["logits"] for part in batches(plan, 3)])
+    plan = ActivationPlan(reader, ids, "logits", patch={("context", 0): context[::-1]})
+    parts = np.concatenate([part["logits"] for part in read_batches(plan, 3)])
     np.testing.assert_allclose(parts, expected, rtol=0, atol=1e-12)
 
 
@@ -261,7 +263,7 @@ def test_a_function_may_write_into_its_argument_and_its_type_does_not_matter() -
 def test_what_a_key_with_more_numbers_names_is_replaced_later() -> None:
     reader, ids = reader_of(), ids_of()
     patch: Patched = {("context", 1, 0, -1): 4.0, ("context", 1, 0): 3.0, ("context", 1): 2.0}
-    found = Plan(reader, ids, "context", patch=patch | {"context": 1.0}).read()
+    found = ActivationPlan(reader, ids, "context", patch=patch | {"context": 1.0}).read()
     assert (found["context", 0] == 1).all()
     assert (found["context", 1, 1] == 2).all()
     assert (found["context", 1, 0][:, :-1] == 3).all()
@@ -272,9 +274,9 @@ def test_what_a_key_with_more_numbers_names_is_replaced_later() -> None:
 def test_a_patch_of_a_position_leaves_the_other_rows_and_earlier_logits(name: Any) -> None:
     reader, ids = reader_of(), ids_of()
     heads = [1, None] if name in OF_HEADS else [None]
-    clean = Plan(reader, ids).read()
+    clean = ActivationPlan(reader, ids).read()
     for head, values in product(heads, (0.5, lambda x: np.full_like(x, 0.5))):
-        found = Plan(reader, ids, patch={(name, 0, head, 5): values}).read()
+        found = ActivationPlan(reader, ids, patch={(name, 0, head, 5): values}).read()
         assert (found[name, 0, head, 5] == 0.5).all()
         expected = clean[name, 0].copy()
         rows = expected if head is None else expected[:, head]
@@ -297,7 +299,7 @@ def test_a_patch_changes_the_chosen_positions_of_the_chosen_texts_alone(
     position: Any, text: Any, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, ids = reader_of(), ids_of(5)
-    clean, random = Plan(reader, ids).read(), np.random.default_rng(5)
+    clean, random = ActivationPlan(reader, ids).read(), np.random.default_rng(5)
     monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", at_once * T * 32)
     rows, texts = (slice(None) if each is None else each for each in (position, text))
     for name, layer, head in (("q", 0, 1), ("resid_mid", 1, None), ("q", None, 0)):
@@ -309,14 +311,14 @@ def test_a_patch_changes_the_chosen_positions_of_the_chosen_texts_alone(
         kept = whole[texts].copy()
         kept[..., rows, :] = new
         whole[texts] = kept
-        expected = Plan(reader, ids, patch={(name, layer, head): whole}).read()
+        expected = ActivationPlan(reader, ids, patch={(name, layer, head): whole}).read()
         values: list[Any] = [new]
         if layer is not None:
             values.append(lambda x, new=new: new if x.shape == new.shape else None)
         for value in values:
-            found = Plan(reader, ids, patch={key: value}).read()
+            found = ActivationPlan(reader, ids, patch={key: value}).read()
             np.testing.assert_allclose(found["logits"], expected["logits"], rtol=0, atol=1e-12)
-        batched = batches(Plan(reader, ids, "logits", patch={key: new}), 2)
+        batched = read_batches(ActivationPlan(reader, ids, "logits", patch={key: new}), 2)
         joined = np.concatenate([each["logits"] for each in batched])
         np.testing.assert_allclose(joined, expected["logits"], rtol=0, atol=1e-12)
 

@@ -15,8 +15,8 @@ from variants import VARIANTS, name_of, random_weights, reader_of, torch_model
 from gpt.config import ModelConfig
 from gpt.errors import ConfigError
 from gpt.heads.ablation import Texts, mean_contexts
-from gpt.heads.paths import READ, Paths, Route, Sent, path_effects
-from gpt.heads.survey import spread
+from gpt.heads.paths import READ, PathPatching, Paths, Route, path_effects
+from gpt.heads.survey import spread_windows
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
@@ -72,8 +72,8 @@ def found_by(reader: Reader, outputs: np.ndarray) -> dict[Route, np.ndarray]:  #
     def logit(x: Any) -> Any:
         return reader.logits(reader.final_norm(x[:, -1]))[:, TOKEN]
 
-    sent = Sent(reader, IDS, [*outputs[:, :, None]], logit)
-    every = [sent.paths_from(*at) for at in np.ndindex(outputs.shape[:2])]
+    sent = PathPatching(reader, IDS, [*outputs[:, :, None]], logit)
+    every = [sent.paths_from_head(*at) for at in np.ndindex(outputs.shape[:2])]
     return {route: effect() for each in every for route, effect in each.items()}
 
 
@@ -134,7 +134,7 @@ def test_paths_on_the_loss_have_errors_over_windows(trained: TrainedGPT) -> None
     assert shares[-1] == pytest.approx(1)
     last = paths.routes.index(Route((1, 1), (1, 1), None))
     assert [each.name for each in found.measures] == [each.name for each in alone.measures]
-    windows = spread(trained.default_text()[0], 16, 3)
+    windows = spread_windows(trained.default_text()[0], 16, 3)
     mean = mean_contexts(trained.reader, Texts.of_windows(windows))[1, 1]
     kept = trained.activations(windows[:, :-1], "ffn_out", 1)["ffn_out", 1]
     patch = {("context", 1, 1): mean, ("ffn_out", 1): kept}
@@ -165,8 +165,8 @@ def test_effects_of_several_parts_stand_in_the_order_of_texts() -> None:
     def first(x: Any) -> Any:
         return x[:, -1, 0]
 
-    whole = path_effects([Sent(reader, IDS, outputs, first)], "it", "0", lambda share: None)
-    two = [Sent(reader, IDS[part], outputs, first) for part in (slice(2), slice(2, None))]
+    whole = path_effects([PathPatching(reader, IDS, outputs, first)], "it", "0", lambda share: None)
+    two = [PathPatching(reader, IDS[part], outputs, first) for part in (slice(2), slice(2, None))]
     parts = path_effects(two, "it", "0", lambda share: None)
     assert isinstance(parts, Paths)
     assert (parts.routes, parts.texts) == (whole.routes, 3)

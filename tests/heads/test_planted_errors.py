@@ -20,7 +20,7 @@ from gpt.errors import CheckpointError
 from gpt.heads.attention_map import inspect
 from gpt.reading import gpt as reader_module
 from gpt.reading import positions
-from gpt.reading.gpt import CROSS, Reader, unchanged
+from gpt.reading.gpt import CROSS, Reader, no_hook
 from gpt.reading.layers import Array
 from gpt.reading.proof import IN_FLOAT64, PROBE, prove
 from gpt.storage.model_file import StoredModel, read_model
@@ -34,7 +34,7 @@ def at(name: str, change: Callable[[Array], Array]) -> Error:
     """Changes a stage of every layer, by its name in a Hook."""
 
     def wrong(right: Any) -> Any:
-        def block(self: Reader, x: Array, layer: int, hook: Any = unchanged, **more: Any) -> Any:
+        def block(self: Reader, x: Array, layer: int, hook: Any = no_hook, **more: Any) -> Any:
             def changed(stage: str, layer: int, array: Array) -> Any:
                 return hook(stage, layer, change(array) if stage == name else array)
 

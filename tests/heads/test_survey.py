@@ -14,7 +14,7 @@ from hand_built import SIZE, hand_built
 
 from gpt.errors import ConfigError, TextError
 from gpt.heads.measures import EFFECTS, RULE, Measure
-from gpt.heads.survey import FIRST, NO_INDUCTION, Survey, spread, survey
+from gpt.heads.survey import FIRST, NO_INDUCTION, Survey, spread_windows, survey
 from gpt.view.records import to_record
 from gpt.view.terminal.lines import Page
 
@@ -109,7 +109,7 @@ def test_heads_json_has_every_number_and_null_for_unknown(found: Survey) -> None
             numbers = [row[measure.name], row[f"{measure.name}_error"]]
             expected = [measure.values[at], measure.errors[at]]
             assert numbers == pytest.approx(expected, rel=1e-8, abs=1e-12, nan_ok=True)
-            assert row[f"{measure.name}_uniform"] == pytest.approx(measure.uniform_of(*at))
+            assert row[f"{measure.name}_uniform"] == pytest.approx(measure.uniform_value(*at))
     one = Measure("sink", "", "", np.ones((1, 1)), np.full((1, 1), math.nan), math.nan, 1)
     (row,) = to_record(Survey((one,), 1, 5).records(), {})["rows"]
     assert (row["sink"], row["sink_error"], row["sink_uniform"]) == (1.0, None, None)
@@ -123,11 +123,11 @@ def test_unknown_standard_error_is_not_shown() -> None:
 
 def test_measured_windows_are_spread_without_overlapping_targets() -> None:
     ids = np.arange(100)
-    windows = spread(ids, 10, 4)
+    windows = spread_windows(ids, 10, 4)
     assert windows.shape == (4, 11)
     assert windows[:, 0].tolist() == [0, 29, 59, 89]
-    targets = spread(ids, 10, 100)[:, 1:]
+    targets = spread_windows(ids, 10, 100)[:, 1:]
     assert len(np.unique(targets)) == targets.size == 90
-    assert spread(ids[:7], 10, 4).tolist() == [[0, 1, 2, 3, 4, 5, 6]]
+    assert spread_windows(ids[:7], 10, 4).tolist() == [[0, 1, 2, 3, 4, 5, 6]]
     with pytest.raises(TextError, match="too short"):
-        spread(ids[:2], 10, 4)
+        spread_windows(ids[:2], 10, 4)

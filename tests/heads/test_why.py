@@ -7,11 +7,11 @@ import pytest
 from drawn import shown
 from variants import VARIANTS, name_of, random_weights, reader_of
 
-from gpt.blocks import number
+from gpt.blocks import format_number
 from gpt.config import ModelConfig, WhyConfig
 from gpt.errors import ConfigError, TextError
 from gpt.heads.contributions import Part
-from gpt.heads.why import name_of_part, why
+from gpt.heads.why import part_name, why
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
 from gpt.view.terminal.lines import Page
@@ -82,11 +82,11 @@ def test_a_table_has_the_largest_parts_and_the_sum(trained: TrainedGPT) -> None:
     assert lines[0].startswith("why · after “the c” · 'a' .")
     order = np.argsort(-np.abs(found.values))
     assert [line.split("  ")[0] for line in lines[3:7]] == [
-        *(name_of_part(found.parts[n]) for n in order[:2]),
+        *(part_name(found.parts[n]) for n in order[:2]),
         f"{len(order) - 2} other parts",
         "sum",
     ]
-    assert lines[6].endswith(f"logit of 'a' = {number(found.logit, 4)}")
+    assert lines[6].endswith(f"logit of 'a' = {format_number(found.logit, 4)}")
     assert "last norm divides by" in "".join(lines)
     assert repr(found).startswith("<Why logit of 'a' = ")
 

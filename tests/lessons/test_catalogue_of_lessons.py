@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import gpt
 from gpt.errors import ConfigError
-from gpt.lessons.catalogue import ABOUT, LESSONS, OWN_ROWS, lesson, material
+from gpt.lessons.catalogue import ABOUT, LESSONS, OWN_ROWS, make_lesson, make_material
 from gpt.lessons.lesson import LARGEST, MOST_ROWS, Material, Table
 
 each_lesson = pytest.mark.parametrize("name", LESSONS)
@@ -17,7 +17,7 @@ each_lesson = pytest.mark.parametrize("name", LESSONS)
 
 @each_lesson
 def test_each_lesson_passes_its_checks(name: str) -> None:
-    told = lesson(name)  # type: ignore[arg-type]
+    told = make_lesson(name)  # type: ignore[arg-type]
     assert told.failed == []
     assert sum(len(step.checks) for step in told.steps) >= 3
     assert told.about == ABOUT[name]  # type: ignore[index]
@@ -38,32 +38,32 @@ def test_each_lesson_passes_its_checks(name: str) -> None:
     seed=st.integers(0, 2**63 - 1),
 )
 def test_checks_pass_for_any_embeddings(name: str, rows: list[list[float]], seed: int) -> None:
-    told = lesson(name, material(name, rows=rows, seed=seed))  # type: ignore[arg-type]
+    told = make_lesson(name, make_material(name, rows=rows, seed=seed))  # type: ignore[arg-type]
     assert told.failed == []
 
 
 @each_lesson
 @pytest.mark.parametrize("words", [["a"], ["the", "cat", "the"], list("日本語"), ["👩", "é", "|"]])
 def test_any_words_become_row_labels(name: str, words: list[str]) -> None:
-    told = lesson(name, material(name, words=words))  # type: ignore[arg-type]
+    told = make_lesson(name, make_material(name, words=words))  # type: ignore[arg-type]
     assert told.failed == []
     labelled = [table.rows for step in told.steps for table in step.tables if table.rows]
     assert tuple(words) in labelled
 
 
 def test_equal_words_have_equal_random_rows_and_another_seed_other_rows() -> None:
-    first = material("simple", words=["the", "cat", "the"]).embeddings
+    first = make_material("simple", words=["the", "cat", "the"]).embeddings
     np.testing.assert_array_equal(first[0], first[2])
     assert (first[0] != first[1]).any()
     assert first.shape == (3, 3)
-    again = material("simple", words=["the", "cat"]).embeddings
+    again = make_material("simple", words=["the", "cat"]).embeddings
     np.testing.assert_array_equal(again, first[:2])
-    assert (material("simple", words=["the"], seed=9).embeddings != first[0]).any()
+    assert (make_material("simple", words=["the"], seed=9).embeddings != first[0]).any()
 
 
 def test_seed_changes_only_random_numbers() -> None:
     def value(name: str, table: str, seed: int | None) -> np.ndarray:  # type: ignore[type-arg]
-        told = lesson(name, material(name, seed=seed))  # type: ignore[arg-type]
+        told = make_lesson(name, make_material(name, seed=seed))  # type: ignore[arg-type]
         return next(t.values for step in told.steps for t in step.tables if t.name == table)
 
     for name, table in (
@@ -83,10 +83,10 @@ def test_seed_changes_only_random_numbers() -> None:
 
 
 def test_weights_all_in_the_future_give_a_notice_instead_of_a_quotient() -> None:
-    told = lesson("causal", material("causal", rows=[[53.0], [0.0]], seed=0))
+    told = make_lesson("causal", make_material("causal", rows=[[53.0], [0.0]], seed=0))
     notices = [step.notice for step in told.steps if "belonged to later words" in step.notice]
     assert notices
-    usual = lesson("causal")
+    usual = make_lesson("causal")
     assert not any("belonged to later words" in step.notice for step in usual.steps)
     assert "three ways, one result" in [c.name for step in usual.steps for c in step.checks]
 
@@ -94,7 +94,7 @@ def test_weights_all_in_the_future_give_a_notice_instead_of_a_quotient() -> None
 @each_lesson
 def test_note_names_the_seed_of_random_rows(name: str) -> None:
     def note(**played_with: object) -> str:
-        return lesson(name, material(name, **played_with)).note  # type: ignore[arg-type]
+        return make_lesson(name, make_material(name, **played_with)).note  # type: ignore[arg-type]
 
     its_own = name in OWN_ROWS
     for seed, told in ((None, "seed 0,"), (7, "seed 7,")):
@@ -107,31 +107,31 @@ def test_note_names_the_seed_of_random_rows(name: str) -> None:
     [(["a"], "One word"), (["a", "b"], "2 characters"), (["a", "cat", "b", "c"], "4 words")],
 )
 def test_title_of_shiny_counts_the_users_words(words: list[str], title: str) -> None:
-    told = lesson("shiny", material("shiny", words=words))
+    told = make_lesson("shiny", make_material("shiny", words=words))
     assert told.steps[0].title == title
     assert "Hello" not in told.about
-    assert lesson("shiny").steps[0].title == "Three words"
-    assert "Hello" in lesson("shiny").about
+    assert make_lesson("shiny").steps[0].title == "Three words"
+    assert "Hello" in make_lesson("shiny").about
 
 
 def test_scores_with_sum_0_give_a_notice_instead_of_a_quotient() -> None:
     for rows in ([[1.0], [2.0], [-3.0]], [[0.1], [0.2], [-0.3]], [[0.0]]):
-        step = lesson("simple", material("simple", rows=rows)).steps[2]
+        step = make_lesson("simple", make_material("simple", rows=rows)).steps[2]
         assert "sum is 0" in step.notice
         assert step.tables == ()
-    step = lesson("simple", material("simple", rows=[[1.0], [2.0], [-2.0]])).steps[2]
+    step = make_lesson("simple", make_material("simple", rows=[[1.0], [2.0], [-2.0]])).steps[2]
     assert "no shares" in step.notice
     assert len(step.tables) == 1
 
 
 def test_last_step_of_dropout_mentions_other_machines_masks() -> None:
-    *earlier, last = lesson("dropout").steps
+    *earlier, last = make_lesson("dropout").steps
     assert "MKL" in last.notice
     assert not any("MKL" in each.text + each.notice for each in earlier)
 
 
 def test_rows_without_words_are_named_x1_x2() -> None:
-    assert material("simple", rows=[[1.0], [2.0]]).words == ("x1", "x2")
+    assert make_material("simple", rows=[[1.0], [2.0]]).words == ("x1", "x2")
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_invalid_words_and_numbers_are_refused(
     words: list[str] | None, rows: list[list[float]] | None, problem: str
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
-        material("simple", words, rows)
+        make_material("simple", words, rows)
 
 
 def test_table_with_too_few_labels_raises_an_error() -> None:
@@ -171,7 +171,7 @@ def test_python_gives_the_lessons_of_the_command() -> None:
     told = gpt.explain("simple", "the cat", embeddings=[[1.0, 0.0], [0.0, 2.0]])
     assert told.steps[0].tables[0].rows == ("the", "cat")
     assert repr(gpt.explain("causal", "日本", seed=3)) == repr(
-        lesson("causal", material("causal", [*"日本"], None, 3))
+        make_lesson("causal", make_material("causal", [*"日本"], None, 3))
     )
     assert told._repr_html_()
     with pytest.raises(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from two_layers import numbers_of, softmax
 
-from gpt.lessons.catalogue import lesson, material
+from gpt.lessons.catalogue import make_lesson, make_material
 from gpt.lessons.lesson import Lesson
 from gpt.lessons.tutorials import depth
 
@@ -18,7 +18,7 @@ WORDS = [("one", "step", "and", "one"), ("a",), ("új", "🙂", "új")]
 
 
 def played(*words: str, seed: int | None = None) -> Lesson:
-    return lesson("depth", material("depth", words or None, seed=seed))
+    return make_lesson("depth", make_material("depth", words or None, seed=seed))
 
 
 def table(told: Lesson, name: str) -> Any:

@@ -14,8 +14,8 @@ from solved import CODE, UNFILLED, changed, filled
 import gpt
 from gpt.config import ModelConfig, SampleConfig
 from gpt.lessons.exercises import child
-from gpt.lessons.exercises.checking import Trial, function_of, loaded, stages
-from gpt.lessons.exercises.report import STAGES, Stage, check, read
+from gpt.lessons.exercises.checking import Trial, function_of, load_file, stages
+from gpt.lessons.exercises.report import STAGES, Stage, check, read_stages
 from gpt.model.gpt import GPT
 from gpt.reading import sampler
 
@@ -25,11 +25,11 @@ TEXT = "Árvíztűrő tükörfúrógép, mondta a nyúl.\n" * 40
 
 
 def judged(place: str, source: str) -> Stage:
-    return Trial(loaded(source), GAPS[place], list(GAPS.values())).stage()
+    return Trial(load_file(source), GAPS[place], list(GAPS.values())).stage()
 
 
 def test_right_code_passes_all_stages() -> None:
-    found = list(stages(loaded(filled())))
+    found = list(stages(load_file(filled())))
     assert [(each.name, each.status) for each in found] == [(name, "passed") for name in STAGES]
     names = {check.name for each in found for check in each.checks}
     assert len(names) == 5  # values, values in training, change, gradient of a later one, gradients
@@ -37,7 +37,7 @@ def test_right_code_passes_all_stages() -> None:
 
 
 def test_unfilled_file_has_only_gaps_that_are_not_yet_written() -> None:
-    found = list(stages(loaded(UNFILLED)))
+    found = list(stages(load_file(UNFILLED)))
     assert [each.name for each in found] == list(STAGES)
     assert {each.status for each in found} == {"missing"}
     assert found[0].message == "not yet written: Head.scores"
@@ -52,7 +52,7 @@ def test_any_form_of_a_gap_is_not_yet_written(gap: str) -> None:
 
 def test_right_file_is_the_model_of_gptx() -> None:
     torch.manual_seed(3)
-    file = loaded(filled())
+    file = load_file(filled())
     own = file.GPT(11, 8, 2, 3, 12, 0.0)
     config = ModelConfig(
         vocab_size=11,
@@ -291,7 +291,7 @@ def test_other_errors_are_shown_where_they_are(
 
 def test_code_without_gradients_is_wrong() -> None:
     source = changed("Block.forward", "x = x + self.attention(", "x += self.attention(")
-    (found,) = (each for each in stages(loaded(source)) if each.name == "block")
+    (found,) = (each for each in stages(load_file(source)) if each.name == "block")
     assert found.status == "failed"
     assert "modified by an inplace operation" in found.message
 
@@ -313,7 +313,7 @@ def test_a_mask_that_shows_the_future_leaks() -> None:
 
 def test_a_slip_is_found_in_its_stage_alone() -> None:
     source = changed("Head.weights", "== 0", "== 1").replace("* queries.shape[-1] ** -0.5", "")
-    found = {each.name: (each.status, each.slip) for each in stages(loaded(source))}
+    found = {each.name: (each.status, each.slip) for each in stages(load_file(source))}
     assert found["head"] == ("failed", "forgot /√D")
     assert found["mask"] == ("failed", "the mask hides the past and shows the future")
     assert {found[name] for name in STAGES[2:]} == {("passed", "")}
@@ -325,9 +325,9 @@ def lines_of(found: list[Stage]) -> bytes:
 
 def test_training_learns_writes_and_shows_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "STEPS", 30)
-    found = list(child.done(filled(), TEXT, 1))
+    found = list(child.run_job(filled(), TEXT, 1))
     assert [each.name for each in found] == [*STAGES, "training"]
-    assert lines_of(read(lines_of(found), [*STAGES, "training"], "")) == lines_of(found)
+    assert lines_of(read_stages(lines_of(found), [*STAGES, "training"], "")) == lines_of(found)
     made = found[-1].trained
     assert made is not None
     assert made.losses[1] < made.losses[0] - 0.5
@@ -340,12 +340,12 @@ def test_training_learns_writes_and_shows_weights(monkeypatch: pytest.MonkeyPatc
     assert weights.shape == (2, 4, len(made.line), len(made.line))
     torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:3]))
     assert float(weights.triu(1).max()) == 0
-    assert child.trained(loaded(filled()), TEXT, 1) == found[-1]
-    assert child.trained(loaded(filled()), TEXT, 2) != found[-1]
+    assert child.train_file(load_file(filled()), TEXT, 1) == found[-1]
+    assert child.train_file(load_file(filled()), TEXT, 2) != found[-1]
 
 
 def test_only_a_right_file_trains() -> None:
-    found = list(child.done(changed("draw", "chances, 1", "chances ** 2, 1"), TEXT, 1))
+    found = list(child.run_job(changed("draw", "chances, 1", "chances ** 2, 1"), TEXT, 1))
     assert [each.status for each in found[-2:]] == ["failed", "missing"]
     assert found[-1].message == "trains once all are right"
 
@@ -353,14 +353,14 @@ def test_only_a_right_file_trains() -> None:
 def test_a_loss_that_does_not_fall_is_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "STEPS", 20)
     monkeypatch.setattr(child, "RATE", 0.0)
-    (found,) = (each for each in child.done(filled(), TEXT, 1) if each.name == "training")
+    (found,) = (each for each in child.run_job(filled(), TEXT, 1) if each.name == "training")
     assert (found.status, found.trained) == ("failed", None)
     assert "does not fall" in found.message
 
 
 def test_the_last_tenth_of_the_text_is_not_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "STEPS", 20)
-    found = child.trained(loaded(filled()), "ab" * 450 + "cd" * 50, 1)
+    found = child.train_file(load_file(filled()), "ab" * 450 + "cd" * 50, 1)
     assert found.status == "failed"
     assert "the loss does not fall" in found.message
 
@@ -376,7 +376,7 @@ def test_the_last_tenth_of_the_text_is_not_learned(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_an_error_at_the_import_is_one_line(code: str, problem: str) -> None:
-    first, *others = child.done(f"import os\n{code}\n", None, 1)
+    first, *others = child.run_job(f"import os\n{code}\n", None, 1)
     assert (first.name, first.status) == ("head", "failed")
     assert first.message.startswith(problem)
     assert "\n" not in first.message
@@ -385,7 +385,7 @@ def test_an_error_at_the_import_is_one_line(code: str, problem: str) -> None:
 
 
 def test_a_file_without_classes_fails_in_every_stage() -> None:
-    found = list(child.done("loss = 3", None, 1))
+    found = list(child.run_job("loss = 3", None, 1))
     assert {each.status for each in found} == {"failed"}
     assert "has no attribute 'GPT'" in found[0].message
 
@@ -411,7 +411,7 @@ GOOD = Stage("head", "passed", "", "")
     ],
 )
 def test_forged_results_fail(lines: bytes) -> None:
-    found = read(lines, list(STAGES), "the end")
+    found = read_stages(lines, list(STAGES), "the end")
     assert [each.name for each in found] == list(STAGES)
     assert found[0].message == "the file has written into the results of its check"
     assert [each.status for each in found] == ["failed", *["missing"] * 6]
@@ -423,13 +423,13 @@ def test_forged_results_fail(lines: bytes) -> None:
 def test_forged_weights_of_other_shapes_fail(weights: str) -> None:
     numbers = '"losses": [1, 1], "validation": [1, 1], "sample": "", "line": "ab"'
     line = f'{{"name": "head", "status": "passed", "trained": {{{numbers}, "weights": {weights}}}}}'
-    assert read(line.encode(), list(STAGES), "the end")[0].status == "failed"
+    assert read_stages(line.encode(), list(STAGES), "the end")[0].status == "failed"
     whole = line.replace(weights, "[[[[1, 0], [0, 1]]]]")
-    assert read(whole.encode(), list(STAGES), "the end")[0].status == "passed"
+    assert read_stages(whole.encode(), list(STAGES), "the end")[0].status == "passed"
 
 
 def test_a_process_that_ends_early_fails_in_the_stage_it_was_in() -> None:
-    found = read(lines_of([GOOD]), list(STAGES), "the end")
+    found = read_stages(lines_of([GOOD]), list(STAGES), "the end")
     assert found[:2] == [GOOD, Stage("mask", "failed", "", "the end")]
     assert [each.status for each in found[2:]] == ["missing"] * 5
 

@@ -9,7 +9,7 @@ import pytest
 from goldens import GOLDENS, PRINTING, SHAPES, SUMS, Golden
 from torch import nn
 
-from gpt.lessons.catalogue import lesson
+from gpt.lessons.catalogue import make_lesson
 from gpt.lessons.ladder import SplitAttention
 from gpt.lessons.lesson import Lesson, Table
 
@@ -18,7 +18,7 @@ HALF_A_DIGIT = 0.5e-4 + 1e-9
 
 @cache
 def played(name: str) -> Lesson:
-    return lesson(name)  # type: ignore[arg-type]
+    return make_lesson(name)  # type: ignore[arg-type]
 
 
 def table_of(name: str, table: str) -> Table:

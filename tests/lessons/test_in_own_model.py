@@ -18,7 +18,7 @@ import gpt
 from gpt.config import SampleConfig
 from gpt.errors import ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
-from gpt.lessons.catalogue import IN_OWN_MODEL, lesson
+from gpt.lessons.catalogue import IN_OWN_MODEL, make_lesson
 from gpt.lessons.lesson import Lesson, Table
 from gpt.reading import sampler
 from gpt.reading.gpt import Reader
@@ -334,7 +334,7 @@ def test_without_a_run_a_line_at_the_end_says_how(gptx: Gptx) -> None:
         last = gptx("explain", name).out.splitlines()[-1]
         line = f"in your own model: gptx explain {name} --run NAME"
         assert (last == line) == (name in IN_OWN_MODEL)
-        told: Lesson = lesson(name)
+        told: Lesson = make_lesson(name)
         assert not any("your own model" in step.title for step in told.steps)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from two_layers import numbers_of
 
-from gpt.lessons.catalogue import lesson, material
+from gpt.lessons.catalogue import make_lesson, make_material
 from gpt.lessons.lesson import Lesson
 from gpt.lessons.tutorials import induction
 
@@ -19,7 +19,7 @@ TEXT = ("one", "step", "and", "one")
 
 
 def played(*words: str) -> Lesson:
-    return lesson("induction", material("induction", words or None))
+    return make_lesson("induction", make_material("induction", words or None))
 
 
 def table(told: Lesson, name: str) -> Any:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
-from gpt.lessons.catalogue import lesson, material
+from gpt.lessons.catalogue import make_lesson, make_material
 from gpt.lessons.lesson import Lesson, Step
 from gpt.lessons.tutorials import learning
 from gpt.training.optim import Optimizer
@@ -39,7 +39,7 @@ class Played:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(learning, "run_backward", record)
-            self.lesson: Lesson = lesson("learning", material("learning", words, **given))
+            self.lesson: Lesson = make_lesson("learning", make_material("learning", words, **given))
         weights, ids, self.target, _ = asked
         self.weights = {name: each.detach().numpy().copy() for name, each in weights.items()}
         self.ids = ids.numpy()
@@ -380,7 +380,7 @@ def test_a_slip_fails_a_check(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     exec(compile(source.replace(right, wrong), name, "exec"), slipped)
     for function in ("run_forward", "run_backward", "measure_slopes", "step_adamw"):
         monkeypatch.setattr(learning, function, slipped[function])
-    assert lesson("learning", material("learning", ["the", "the", "cat", "dog"])).failed
+    assert make_lesson("learning", make_material("learning", ["the", "the", "cat", "dog"])).failed
 
 
 def test_a_gradient_off_by_a_hundred_millionth_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,7 +391,7 @@ def test_a_gradient_off_by_a_hundred_millionth_is_found(monkeypatch: pytest.Monk
         return {**found, "W_query": found["W_query"] + 1e-8}
 
     monkeypatch.setattr(learning, "run_backward", slip)
-    assert lesson("learning").failed == ["slopes = gradients"]
+    assert make_lesson("learning").failed == ["slopes = gradients"]
 
 
 def test_without_a_gradient_the_lesson_ends() -> None:
@@ -420,5 +420,5 @@ def test_another_seed_gives_other_matrices_and_equal_words_one_row() -> None:
     own = Played(("a", "b", "a"), rows=[[1.0], [2.0], [3.0]])
     assert own.table("inputs").tolist() == [[1], [2], [1]]
     state = torch.random.get_rng_state()
-    lesson("learning")
+    make_lesson("learning")
     assert torch.equal(state, torch.random.get_rng_state())

@@ -16,7 +16,7 @@ from gpt.errors import ConfigError, TextError
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.interface.trained import TrainedGPT
 from gpt.lessons.lesson import Lesson, Table
-from gpt.lessons.own_model import must_fit, walk
+from gpt.lessons.own_model import check_length, explain_model
 from gpt.reading.gpt import Reader, Stages
 from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Vocabulary
@@ -38,7 +38,7 @@ def attention_of(reader: Reader, text: str = TEXT) -> AttentionMap:
 
 
 def walked(reader: Reader, layer: int = 0, head: int = 0, text: str = TEXT) -> Lesson:
-    return walk(reader, attention_of(reader, text), LETTERS, layer, head)
+    return explain_model(reader, attention_of(reader, text), LETTERS, layer, head)
 
 
 def tables_of(lesson: Lesson) -> dict[str, Table]:
@@ -162,7 +162,7 @@ def test_check_fails_for_a_changed_stage(stage: str, wrong: float) -> None:
     values = getattr(first, stage).copy()
     values.reshape(-1)[0] += wrong
     tampered = replace(attention, layers=(replace(first, **{stage: values}), *attention.layers[1:]))
-    assert stage in walk(reader, tampered, LETTERS, 0, 0).failed
+    assert stage in explain_model(reader, tampered, LETTERS, 0, 0).failed
 
 
 def test_check_fails_if_the_mask_lets_the_future_through() -> None:
@@ -171,7 +171,7 @@ def test_check_fails_if_the_mask_lets_the_future_through() -> None:
     masked = attention.layers[0].masked.copy()
     masked[0, 0, 1] = 0.0
     seen = replace(attention, layers=(replace(attention.layers[0], masked=masked),))
-    assert "masked" in walk(reader, seen, LETTERS, 0, 0).failed
+    assert "masked" in explain_model(reader, seen, LETTERS, 0, 0).failed
 
 
 def test_later_layer_starts_from_the_output_of_earlier_ones() -> None:
@@ -194,11 +194,11 @@ def test_unknown_layer_or_head_and_too_long_a_text_are_refused() -> None:
     with pytest.raises(TextError, match=r"33 characters: .* at most 32; gptx attn … shows"):
         walked(reader, text="a" * 33)
     with pytest.raises(TextError, match=r"has 9: give at most 9; gptx attn … --truncate"):
-        must_fit(replace(reader.config, block_size=9), 10)
+        check_length(replace(reader.config, block_size=9), 10)
     with pytest.raises(TextError, match=r"41 characters: .* at most 32; .* shows the last 40"):
-        must_fit(reader.config, 41)
+        check_length(reader.config, 41)
     with pytest.raises(TextError, match="no text"):
-        must_fit(reader.config, 0)
+        check_length(reader.config, 0)
     assert walked(reader, text="a" * 32).failed == []
     assert walked(reader, text="a").failed == []
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.overrides import TorchFunctionMode
 
 from gpt.config import ModelConfig
-from gpt.lessons.catalogue import JOURNEY, lesson, material
+from gpt.lessons.catalogue import JOURNEY, make_lesson, make_material
 from gpt.lessons.lesson import Lesson
 from gpt.lessons.tutorials import positions
 from gpt.model import GPT
@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 
 @cache
 def played() -> Lesson:
-    return lesson("positions")
+    return make_lesson("positions")
 
 
 def numbers(table: str, told: Lesson | None = None) -> Array:
@@ -113,7 +113,7 @@ def test_changes_of_the_contexts_are_those_of_numpy() -> None:
 
 
 def test_a_word_has_another_row_at_each_place() -> None:
-    told = lesson("positions", material("positions", words=["the", "cat", "the"]))
+    told = make_lesson("positions", make_material("positions", words=["the", "cat", "the"]))
     text = positions.Text(("the", "cat", "the"), positions.SEED)
     x, learned = text.x.numpy(), numbers("learned positions", told)
     np.testing.assert_array_equal(x[0], x[2])
@@ -155,7 +155,7 @@ def test_turn_keeps_lengths_and_scores_of_a_distance(
 ) -> None:
     def turn(row: Array, place: int) -> Array:
         angles = torch.tensor([[place * speed for speed in SPEEDS]], dtype=torch.float64)
-        return positions.turn(torch.from_numpy(row[None]), angles).numpy()[0]
+        return positions.rotate_pairs(torch.from_numpy(row[None]), angles).numpy()[0]
 
     query, key = np.array(both[:4]), np.array(both[4:])
     np.testing.assert_allclose(turn(query, s), turned(query, s), atol=1e-9)
@@ -186,7 +186,9 @@ def test_changes_of_scores_are_those_of_numpy() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 8, 32])
 def test_a_head_looks_one_place_back_in_texts_of_any_length(size: int) -> None:
-    told = lesson("positions", material("positions", words=[f"w{n}" for n in range(size)]))
+    told = make_lesson(
+        "positions", make_material("positions", words=[f"w{n}" for n in range(size)])
+    )
     weights = numbers("weights of this head", told)
     for s in range(size):
         powers = [math.exp(8 * math.cos(s - t - 1)) for t in range(s + 1)]
@@ -225,7 +227,7 @@ def test_costs_are_counted_operations_and_parameters() -> None:
 
     with Counting() as counting:
         for _ in ("query", "key"):
-            positions.turn(torch.ones(1, 768), torch.ones(1, 384))
+            positions.rotate_pairs(torch.ones(1, 768), torch.ones(1, 384))
     (parameters, operations) = numbers("costs").tolist()
     assert parameters == [0, 1024 * 768, 0, 0]
     assert operations == [0, 768, 768, 12 * counting.count]
@@ -240,7 +242,9 @@ def test_every_step_names_the_source_of_its_idea() -> None:
 
 def test_seed_changes_the_numbers() -> None:
     for table in ("contexts", "learned positions", "queries"):
-        again, other = (lesson("positions", material("positions", seed=n)) for n in (123, 5))
+        again, other = (
+            make_lesson("positions", make_material("positions", seed=n)) for n in (123, 5)
+        )
         np.testing.assert_array_equal(numbers(table), numbers(table, again))
         assert (numbers(table) != numbers(table, other)).any()
 
@@ -257,10 +261,18 @@ def backwards(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("where", "slip", "fails"),
     [
-        ("gpt.lessons.tutorials.positions.turn", backwards, "= q · e^(i · a)"),
-        ("gpt.lessons.tutorials.positions.turn", backwards, "the word before: largest weight"),
-        ("gpt.lessons.tutorials.positions.turn", lambda x, angles: x, "= Rotary"),
-        ("gpt.lessons.tutorials.positions.turn", lambda x, angles: 2 * x, "lengths stay equal"),
+        ("gpt.lessons.tutorials.positions.rotate_pairs", backwards, "= q · e^(i · a)"),
+        (
+            "gpt.lessons.tutorials.positions.rotate_pairs",
+            backwards,
+            "the word before: largest weight",
+        ),
+        ("gpt.lessons.tutorials.positions.rotate_pairs", lambda x, angles: x, "= Rotary"),
+        (
+            "gpt.lessons.tutorials.positions.rotate_pairs",
+            lambda x, angles: 2 * x,
+            "lengths stay equal",
+        ),
         ("gpt.model.positions.Rotary.rotate", unturned_keys, "keys = Rotary"),
         ("gpt.model.positions.Rotary.rotate", unturned_keys, "3 places later: equal"),
         (
@@ -291,5 +303,5 @@ def test_a_slip_fails_a_check(
 ) -> None:
     assert played().failed == []
     monkeypatch.setattr(where, slip)
-    told = lesson("positions", material("positions", words=["a", "b", "c", "d"]))
+    told = make_lesson("positions", make_material("positions", words=["a", "b", "c", "d"]))
     assert fails in told.failed

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpt.lessons.tables import dropout_mask, seeded
+from gpt.lessons.tables import dropout_mask, torch_seed
 
 
 @pytest.mark.parametrize("seed", [0, 1, 123, 789, 2**31 - 1, 2**63 - 1])
@@ -37,7 +37,7 @@ def test_seeded_restores_torchs_generator() -> None:
     torch.manual_seed(11)
     expected = torch.rand(3)
     torch.manual_seed(11)
-    with seeded(5):
+    with torch_seed(5):
         inside = torch.rand(3)
     dropout_mask((3,), 0.5, 5)
     assert torch.equal(torch.rand(3), expected)

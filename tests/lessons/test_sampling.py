@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gpt.config import ModelConfig, SampleConfig
 from gpt.config.sample import SHAPING
-from gpt.lessons.catalogue import JOURNEY, lesson, material
+from gpt.lessons.catalogue import JOURNEY, make_lesson, make_material
 from gpt.lessons.lesson import Lesson, Table
 from gpt.lessons.tutorials import sampling
 from gpt.reading import sampler
@@ -38,7 +38,7 @@ configs = st.builds(
 
 @cache
 def played() -> Lesson:
-    return lesson("sampling")
+    return make_lesson("sampling")
 
 
 def table_of(name: str, told: Lesson | None = None) -> Table:
@@ -166,7 +166,7 @@ def test_all_options_together_are_the_samplers_in_both_orders() -> None:
     step = played().steps[6]
     assert "different words" in step.notice
     assert "T = 0.8, top-k, top-p, min-p, typical-p" in step.text
-    two = lesson("sampling", material("sampling", words=["the", "cat"]))
+    two = make_lesson("sampling", make_material("sampling", words=["the", "cat"]))
     assert "the same words" in two.steps[6].notice
 
 
@@ -184,7 +184,7 @@ class Fixed:
 
 @pytest.mark.parametrize("seed", [None, 7, 2**63 - 1])
 def test_lesson_draws_the_words_that_sampling_with_this_seed_draws(seed: int | None) -> None:
-    told = lesson("sampling", material("sampling", seed=seed))
+    told = make_lesson("sampling", make_material("sampling", seed=seed))
     shown = table_of("likeliest first", told)
     logits = shown.values[:, shown.columns.index("logit")]
     config = SampleConfig(length=1_000, seed=SampleConfig().seed if seed is None else seed)
@@ -274,7 +274,7 @@ def test_of_equally_typical_words_the_likeliest_is_first() -> None:
 def test_one_word_equal_words_and_repeated_words(
     words: list[str], rows: list[list[float]] | None, left: int
 ) -> None:
-    told = lesson("sampling", material("sampling", words=words, rows=rows))
+    told = make_lesson("sampling", make_material("sampling", words=words, rows=rows))
     assert told.failed == []
     shown = table_of("likeliest first", told)
     assert sorted(shown.rows) == sorted(set(words))
@@ -323,4 +323,4 @@ def test_a_slip_in_a_function_fails_a_check(
             monkeypatch.setitem(sampling.FILTERS, function, wrong)
         else:
             monkeypatch.setattr(sampling, function, wrong)
-    assert name in lesson("sampling").failed
+    assert name in make_lesson("sampling").failed

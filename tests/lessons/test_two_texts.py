@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpt.lessons.catalogue import lesson, material
+from gpt.lessons.catalogue import make_lesson, make_material
 from gpt.lessons.lesson import Lesson, Step
 
 
 @cache
 def played(name: str) -> Lesson:
-    return lesson(name)
+    return make_lesson(name)
 
 
 def numbers(name: str, table: str) -> Any:
@@ -34,7 +34,7 @@ def test_a_mask_as_long_as_the_queries_raises_errors() -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 4, 5])
 def test_the_two_texts_have_different_lengths(size: int) -> None:
-    own = lesson("cross", material("cross", rows=[[0.5]] * size))
+    own = make_lesson("cross", make_material("cross", rows=[[0.5]] * size))
     given, other = own.steps[0].tables
     assert len(given.rows) == size != len(other.rows)
     assert other.rows[0] == "y1"
@@ -78,7 +78,7 @@ def test_a_model_with_an_error_fails_a_check(wrong: str, monkeypatch: pytest.Mon
     from gpt.model import gpt as model
 
     if wrong == "all of the memory":  # padding is not masked
-        monkeypatch.setattr(model, "everywhere", lambda seen: None)
+        monkeypatch.setattr(model, "key_mask", lambda seen: None)
     elif wrong == "no memory":
         cross = model.Block.forward
         monkeypatch.setattr(
@@ -91,4 +91,4 @@ def test_a_model_with_an_error_fails_a_check(wrong: str, monkeypatch: pytest.Mon
     else:
         add = model.Block._add
         monkeypatch.setattr(model.Block, "_add", lambda *given: 2 * add(*given))
-    assert lesson("encoder-decoder").failed
+    assert make_lesson("encoder-decoder").failed

@@ -62,8 +62,8 @@ def test_a_model_without_feed_forward_layers_has_only_the_numbers_of_attention()
     assert config.training_flops == 6 * matrices + 6 * 3 * 24 * config.block_size
     assert weights(config) == 3 * 4 * 24**2
     assert weights(replace(config, feed_forward=True)) == 3 * 12 * 24**2
-    assert (config.widest, replace(config, n_embd=96).widest) == (200, 3 * 96)
-    assert replace(config, feed_forward=True, n_embd=96).widest == 4 * 96
+    assert (config.widest_layer, replace(config, n_embd=96).widest_layer) == (200, 3 * 96)
+    assert replace(config, feed_forward=True, n_embd=96).widest_layer == 4 * 96
     assert "ffn_out" not in config.stages
     assert replace(config, feed_forward=True).stages == STAGES
 

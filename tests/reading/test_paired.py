@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from drawn import shown
 
-from gpt.reading.paired import FEW, QUANTILES, SEVERAL, STRONGER, Paired, mean_error, paired
+from gpt.reading.paired import FEW, QUANTILES, SEVERAL, STRONGER, Paired, compare_paired, mean_error
 from gpt.view.records import to_record
 from gpt.view.terminal.lines import Page
 
@@ -78,14 +78,14 @@ def test_interval_of_one_half_contains_the_mean_of_the_other(strength: float) ->
 def test_error_is_the_mean_square_of_the_slowest_waves() -> None:
     random = np.random.default_rng(4)
     a, noise = random.random(1200), random.normal(size=1200)
-    found = paired(a, a + 0.3 + noise)
+    found = compare_paired(a, a + 0.3 + noise)
     assert found.difference == pytest.approx(0.3 + noise.mean())
     at = (np.arange(1200) + 0.5) / 1200
     powers = [np.sum(noise * np.cos(np.pi * wave * at)) ** 2 / 600 for wave in range(1, 65)]
     assert np.mean(powers[:FEW]) < STRONGER * np.mean(powers[FEW:])
     assert found.error == pytest.approx(math.sqrt(np.mean(powers[:SEVERAL]) / 1200))
     assert (found.freedom, found.characters) == (SEVERAL, 1200)
-    slow = paired(a, a + noise + np.cos(np.pi * at))  # one half of the text differs
+    slow = compare_paired(a, a + noise + np.cos(np.pi * at))  # one half of the text differs
     powers = [
         np.sum((noise + np.cos(np.pi * at)) * np.cos(np.pi * wave * at)) ** 2 / 600
         for wave in (1, 2)
@@ -97,7 +97,7 @@ def test_error_is_the_mean_square_of_the_slowest_waves() -> None:
 @pytest.mark.parametrize("length", [1, 2, 19, 20, 21, 159, 160, 700])
 def test_an_interval_exists_from_20_characters_on(length: int) -> None:
     a, b = np.random.default_rng(1).random((2, length))
-    found = paired(a, b)
+    found = compare_paired(a, b)
     assert (found.interval is None) == math.isnan(found.error) == (length < 20)
     if found.interval:
         low, high = found.interval
@@ -105,8 +105,8 @@ def test_an_interval_exists_from_20_characters_on(length: int) -> None:
         assert high - low == pytest.approx(2 * QUANTILES[found.freedom] * found.error)
     else:
         assert not found.sure
-    assert paired(a, a).difference == 0
-    assert not paired(a, a).sure
+    assert compare_paired(a, a).difference == 0
+    assert not compare_paired(a, a).sure
 
 
 def test_difference_is_significant_if_zero_is_outside_the_interval() -> None:
@@ -123,7 +123,7 @@ def test_quantiles_equal_the_table_of_students_t() -> None:
 def test_a_comparison_shows_its_interval_and_warns_about_recipes() -> None:
     random = np.random.default_rng(1)
     a = random.random(1000)
-    better = paired(a, a + 0.1 + 0.01 * random.random(1000), ("a", "b"))
+    better = compare_paired(a, a + 0.1 + 0.01 * random.random(1000), ("a", "b"))
     assert better.interval
     title, _, heading, one, two, _, difference, _, verdict, remark = shown(better.blocks(), Page())
     assert (title, verdict) == ("two models · 1,000 characters", "a predicts better")
@@ -135,20 +135,20 @@ def test_a_comparison_shows_its_interval_and_warns_about_recipes() -> None:
     assert difference == f"difference  {better.difference:+.4f} nats a character, {interval}"
     recipes = "this compares two models; to compare recipes, train several seeds of each"
     assert remark == recipes
-    lower = paired(a, a - 0.1 - 0.01 * random.random(1000), ("a", "b"))
+    lower = compare_paired(a, a - 0.1 - 0.01 * random.random(1000), ("a", "b"))
     assert lower.verdict == "b predicts better"
     assert "difference  −0.1" in shown(lower.blocks(), Page())[6]
-    unsure = paired(a, random.permutation(a))
+    unsure = compare_paired(a, random.permutation(a))
     least = "too close to tell: this text shows differences from {:.4f} nats on"
     assert unsure.verdict == least.format(unsure.detectable)
-    short = paired(a[:9], a[:9] + 1)
+    short = compare_paired(a[:9], a[:9] + 1)
     assert short.verdict == "too close to tell"
     assert shown(short.blocks(), Page())[6].endswith("; the text is too short for an interval")
 
 
 def test_a_comparison_for_programs_has_the_interval_or_null() -> None:
     a = np.random.default_rng(2).random(500)
-    record = json.loads(json.dumps(to_record(paired(a, a[::-1] + 0.5).records(), {})))
+    record = json.loads(json.dumps(to_record(compare_paired(a, a[::-1] + 0.5).records(), {})))
     (row,) = record["rows"]
     assert list(row) == (
         "first second difference error freedom interval detectable sure characters".split()
@@ -157,5 +157,5 @@ def test_a_comparison_for_programs_has_the_interval_or_null() -> None:
     assert low < row["difference"] < high
     assert (row["sure"], row["characters"]) == (True, 500)
     assert row["detectable"] == pytest.approx((high - low) / 2)
-    (short,) = to_record(paired(a[:5], a[5:10]).records(), {})["rows"]
+    (short,) = to_record(compare_paired(a[:5], a[5:10]).records(), {})["rows"]
     assert (short["error"], short["interval"], short["detectable"]) == (None, None, None)

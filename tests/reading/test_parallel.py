@@ -84,9 +84,9 @@ def test_cores_take_one_item_after_the_other(cores: int, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(decode, "cores", lambda: cores)
     with threadpool_limits(2, user_api="blas"):
-        assert decode.on_cores(work, range(20)) == [item * item for item in range(20)]
-        assert decode.on_cores(work, []) == []
+        assert decode.map_on_cores(work, range(20)) == [item * item for item in range(20)]
+        assert decode.map_on_cores(work, []) == []
         with pytest.raises(ValueError, match="-1"):
-            decode.on_cores(work, [1, 2, -1, 3])
+            decode.map_on_cores(work, [1, 2, -1, 3])
         after = [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
     assert max(after) == 2

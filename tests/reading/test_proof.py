@@ -19,7 +19,7 @@ from gpt.reading import gpt as reader_module
 from gpt.reading import proof as module
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.proof import UNITS, WHOLE, promised, prove, prove_tensors
+from gpt.reading.proof import UNITS, WHOLE, allowed_difference, prove, prove_tensors
 from gpt.storage.model_file import Tensors, read_model
 from gpt.training.checkpoint import model_bytes, probe_of
 from gpt.vocabulary import Vocabulary
@@ -142,7 +142,7 @@ def test_float32_errors_are_below_a_fifth_of_their_bound(kind: str, sharper: flo
     logits: Array = reader.logits(reader.forward(ids))
     exact = reader.in_float64()
     error = float(np.abs(logits - exact.logits(exact.forward(ids))).max())
-    assert error < promised(reader, ids, logits, np.inf) / 5
+    assert error < allowed_difference(reader, ids, logits, np.inf) / 5
 
 
 def test_infinite_bound_proves_nothing() -> None:

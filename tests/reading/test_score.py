@@ -15,10 +15,10 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import window_start
-from gpt.reading.score import Score, score, surprisal_of_each, surprisals
+from gpt.reading.score import Score, character_surprisals, score, surprisals
 from gpt.storage.run import Checkpoint
 from gpt.training.checkpoint import load_gpt
-from gpt.training.evaluation import losses_of
+from gpt.training.evaluation import evaluate
 
 LENGTHS = [2, 16, 17, 18, 40, 200]  # around whole windows of 16 targets
 
@@ -37,7 +37,7 @@ def test_a_score_equals_trainings_evaluation(trained: TrainedGPT, length: int) -
     ids = ids_of(trained, length)
     result = score(trained.reader, ids)
     assert result.characters == length - 1
-    expected = losses_of(load_gpt(trained.stored, "cpu"), ids, "cpu").nats
+    expected = evaluate(load_gpt(trained.stored, "cpu"), ids, "cpu").nats
     assert result.nats == pytest.approx(expected, abs=1e-5)
 
 
@@ -86,7 +86,7 @@ def test_text_too_short_to_score_is_refused(trained: TrainedGPT, text: str) -> N
 @pytest.mark.parametrize("length", LENGTHS)
 def test_the_mean_surprisal_is_the_score(trained: TrainedGPT, length: int) -> None:
     ids = ids_of(trained, length)
-    found = surprisal_of_each(trained.reader, ids)  # in the windows of `score`
+    found = character_surprisals(trained.reader, ids)  # in the windows of `score`
     assert len(found.nats) == len(found.likeliest) == len(found.chances) == length - 1
     assert found.score.nats == pytest.approx(score(trained.reader, ids).nats, rel=1e-6)
     for at in {0, (length - 1) // 2, length - 2}:
@@ -106,7 +106,7 @@ def test_overlapping_windows_have_the_context_of_sampling(
 ) -> None:
     monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", at_once)
     ids = ids_of(trained, length)
-    found = surprisal_of_each(trained.reader, ids, overlapping=True)
+    found = character_surprisals(trained.reader, ids, overlapping=True)
     assert len(found.nats) == len(found.likeliest) == len(found.chances) == length - 1
     for at in range(length - 1):
         start = window_start(at + 1, 16)
@@ -125,7 +125,7 @@ def test_overlapping_windows_work_for_any_size(block_size: int) -> None:
     random = np.random.default_rng(1)
     tensors = {n: random.normal(size=size) for n, size in config.shapes().items()}
     reader, ids = Reader(config, tensors), random.integers(7, size=12)
-    found = surprisal_of_each(reader, ids, overlapping=True)
+    found = character_surprisals(reader, ids, overlapping=True)
     for at in range(11):
         start = window_start(at + 1, block_size)
         logits = reader.logits(reader.forward(ids[None, start : at + 1]))[0, -1]

@@ -15,10 +15,10 @@ from manifests import manifest
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.schedule import Budget
 from gpt.errors import CheckpointError, ConfigError
-from gpt.storage.comparison import Comparison, compared, label_of
+from gpt.storage.comparison import Comparison, compare_runs, group_label
 from gpt.storage.manifest import CorpusId, Manifest
 from gpt.storage.run import Run
-from gpt.storage.runs import find_runs, natural
+from gpt.storage.runs import find_runs, natural_key
 from gpt.view.records import to_record
 from gpt.view.terminal.lines import Page
 
@@ -57,7 +57,7 @@ def test_runs_that_differ_only_in_seed_are_one_row(row: Callable[..., Row]) -> N
         for rate in (0.1, 0.01)
         for seed in (1, 2, 3)
     ]
-    found = compared(rows)
+    found = compare_runs(rows)
     assert found.differs == ("learning_rate",)
     (groups,) = found.sets
     assert [group.label for group in groups] == ["lr-0.01-*", "lr-0.1-*"]  # the lower loss first
@@ -74,11 +74,11 @@ def test_runs_that_differ_only_in_seed_are_one_row(row: Callable[..., Row]) -> N
 
 def test_each_run_can_have_a_row_and_a_run_counts_once(row: Callable[..., Row]) -> None:
     one, two = row("a", 2.0, seed=1), row("b", 1.0, seed=2)
-    found = compared([one, two, one], single=True)
+    found = compare_runs([one, two, one], single=True)
     assert found.differs == ("seed",)
     assert [group.names for group in found.groups] == [["b"], ["a"]]
-    assert compared([one, two, one]).differs == ()
-    assert [group.names for group in compared([one, two, one]).groups] == [["a", "b"]]
+    assert compare_runs([one, two, one]).differs == ()
+    assert [group.names for group in compare_runs([one, two, one]).groups] == [["a", "b"]]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,9 @@ def test_each_run_can_have_a_row_and_a_run_counts_once(row: Callable[..., Row]) 
 def test_losses_on_other_validation_texts_are_neither_averaged_nor_ranked(
     row: Callable[..., Row], changes: dict[str, Any]
 ) -> None:
-    found = compared([row("a", seed=1), row("b", 1.0, seed=2, **changes), row("c", 3.0, seed=3)])
+    found = compare_runs(
+        [row("a", seed=1), row("b", 1.0, seed=2, **changes), row("c", 3.0, seed=3)]
+    )
     assert [[group.names for group in groups] for groups in found.sets] == [[["a", "c"]], [["b"]]]
     assert [record["validation"] for record in rows_of(found)] == [1, 2]
     assert found.differs == ()  # the heading of each table has the text
@@ -105,15 +107,17 @@ def test_steps_that_the_clock_decided_are_no_option(row: Callable[..., Row]) -> 
     budget = Budget(seconds=120, per_step=0.1, evaluating=0.5, saving=0.5)
     plan = {"steps": 24, "step_plan": "0:12 6:24", "evaluations": 9, "eval_part": 64}
     one, two = row("a", seed=1, budget=budget), row("b", seed=2, budget=budget, **plan)
-    assert len(compared([one, two]).groups) == 1
+    assert len(compare_runs([one, two]).groups) == 1
     longer = row("c", seed=3, budget=replace(budget, seconds=240))
-    assert compared([one, two, longer]).differs == ("minutes",)
-    assert compared([row("d"), row("e", steps=24)]).differs == ("steps",)
+    assert compare_runs([one, two, longer]).differs == ("minutes",)
+    assert compare_runs([row("d"), row("e", steps=24)]).differs == ("steps",)
 
 
 def test_losses_on_the_whole_split_come_before_those_on_a_part(row: Callable[..., Row]) -> None:
     part = {"train": TrainConfig(eval_part=100, steps=12, batch_size=8)}
-    found = compared([row("part", 1.0, **part), row("a", 2.0, seed=1), row("b", 2.5, batch_size=9)])
+    found = compare_runs(
+        [row("part", 1.0, **part), row("a", 2.0, seed=1), row("b", 2.5, batch_size=9)]
+    )
     (groups,) = found.sets
     assert [group.label for group in groups] == ["a", "b", "part"]
     assert [round(group.share, 2) for group in groups] == [1, 1, 0.06]
@@ -123,42 +127,42 @@ def test_losses_on_the_whole_split_come_before_those_on_a_part(row: Callable[...
 
 def test_mean_curve_needs_evaluations_after_the_same_steps(row: Callable[..., Row]) -> None:
     one, two = row("a", 2.0, seed=1), row("b", 3.0, seed=2)
-    (group,) = compared([one, two]).groups
-    mean = group.mean_line()
+    (group,) = compare_runs([one, two]).groups
+    mean = group.mean_curve()
     assert mean is not None
     assert mean[0].tolist() == [6, 12]
     assert mean[1] == pytest.approx([2.5 + 1 / 6, 2.5 + 1 / 12])
-    (group,) = compared([one, row("c", seed=3, at=(5, 12))]).groups
-    assert group.mean_line() is None
+    (group,) = compare_runs([one, row("c", seed=3, at=(5, 12))]).groups
+    assert group.mean_curve() is None
     assert [x.tolist() for x, _ in group.lines()] == [[6, 12], [5, 12]]
 
 
 def test_steps_of_different_sizes_are_compared_by_characters(row: Callable[..., Row]) -> None:
-    found = compared([row("a", batch_size=8), row("b", batch_size=16)])
-    assert found.by_characters
-    places = [group.lines(found.by_characters)[0][0].tolist() for group in found.groups]
+    found = compare_runs([row("a", batch_size=8), row("b", batch_size=16)])
+    assert found.compares_by_characters
+    places = [group.lines(found.compares_by_characters)[0][0].tolist() for group in found.groups]
     assert np.array(places[1]).tolist() == [2 * each for each in places[0]]
-    assert not compared([row("c"), row("d", learning_rate=0.1)]).by_characters
+    assert not compare_runs([row("c"), row("d", learning_rate=0.1)]).compares_by_characters
 
 
 def test_unevaluated_unfinished_and_repeated_runs(row: Callable[..., Row]) -> None:
     one, new = row("a", seed=1), row("b", None, at=(), seed=2)
-    record = rows_of(compared([one, new]))[0]
+    record = rows_of(compare_runs([one, new]))[0]
     assert (record["n"], record["val_nats"], record["val_nats_sd"]) == (1, 2.0, None)
-    (group,) = compared([one, new, row("c", seed=1)]).groups
+    (group,) = compare_runs([one, new, row("c", seed=1)]).groups
     assert group.repeats == ["c"]
-    assert not compared([row("d", steps=24)]).groups[0].entries[0].ended
-    assert compared([row("e", steps=24, patience=1, since_best=1)]).groups[0].entries[0].ended
-    assert isinstance(compared([new]), Comparison)
-    assert repr(compared([new])) == "<1 run of 1 recipe>"
+    assert not compare_runs([row("d", steps=24)]).groups[0].entries[0].ended
+    assert compare_runs([row("e", steps=24, patience=1, since_best=1)]).groups[0].entries[0].ended
+    assert isinstance(compare_runs([new]), Comparison)
+    assert repr(compare_runs([new])) == "<1 run of 1 recipe>"
 
 
 def test_a_group_is_labelled_by_a_pattern_that_matches_only_its_runs() -> None:
     every = ["lr-1-1", "lr-1-2", "lr-1-11", "lr-2-1", "x"]
-    assert label_of(["x"], every) == "x"
-    assert label_of(["lr-1-1", "lr-1-2"], every) == "lr-1-1, lr-1-2"  # lr-1-* has another run
-    assert label_of(["lr-1-1", "lr-1-2", "lr-1-11"], every) == "lr-1-*"
-    assert label_of(["a-1-z", "a-2-z"], ["a-1-z", "a-2-z", "b"]) == "a-*-z"
+    assert group_label(["x"], every) == "x"
+    assert group_label(["lr-1-1", "lr-1-2"], every) == "lr-1-1, lr-1-2"  # lr-1-* has another run
+    assert group_label(["lr-1-1", "lr-1-2", "lr-1-11"], every) == "lr-1-*"
+    assert group_label(["a-1-z", "a-2-z"], ["a-1-z", "a-2-z", "b"]) == "a-*-z"
 
 
 def test_runs_are_found_by_names_and_patterns(fresh_run: Run) -> None:
@@ -174,4 +178,4 @@ def test_runs_are_found_by_names_and_patterns(fresh_run: Run) -> None:
         find_runs(root, ["lr-3"])
     with pytest.raises(ConfigError, match="invalid run name"):
         find_runs(root, ["../tiny"])
-    assert sorted(["b10", "b9", "a²"], key=natural) == ["a²", "b9", "b10"]
+    assert sorted(["b10", "b9", "a²"], key=natural_key) == ["a²", "b9", "b10"]

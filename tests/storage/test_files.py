@@ -169,22 +169,22 @@ def test_output_keeps_permissions_and_links_of_an_existing_file(tmp_path: Path) 
     there.chmod(0o600)
     os.link(there, other)
     link.symlink_to(there)
-    files.output(link, b"new")
+    files.write_output(link, b"new")
     assert link.is_symlink()
     assert there.stat().st_mode & 0o777 == 0o600
     assert other.read_bytes() == there.read_bytes() == b"new"
-    files.output(there, b"longer than before")
+    files.write_output(there, b"longer than before")
     assert other.read_bytes() == b"longer than before"
 
 
 def test_new_output_file_appears_complete(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "new")
-    files.output(link, b"text")
+    files.write_output(link, b"text")
     assert tree(tmp_path) == {"link": b"text", "new": b"text"}
     assert link.is_symlink()
     with pytest.raises(FileNotFoundError):
-        files.output(tmp_path / "no" / "folder", b"text")
+        files.write_output(tmp_path / "no" / "folder", b"text")
 
 
 @pytest.mark.parametrize("call", ["open", "posix_fallocate"])
@@ -196,7 +196,7 @@ def test_failed_output_keeps_the_old_file(
     with monkeypatch.context() as patch:
         failing_at(patch, call, 1)
         with pytest.raises(OSError, match="No space left"):
-            files.output(there, b"much longer")
+            files.write_output(there, b"much longer")
     assert tree(tmp_path) == {"there": b"old"}
 
 
@@ -209,5 +209,5 @@ def test_output_works_on_a_disk_without_preallocation(
     monkeypatch.setattr(os, "posix_fallocate", unsupported)
     there = tmp_path / "there"
     there.write_bytes(b"old")
-    files.output(there, b"much longer")
+    files.write_output(there, b"much longer")
     assert there.read_bytes() == b"much longer"

@@ -11,13 +11,13 @@ from gpt.config import TrainConfig
 from gpt.config.schedule import Budget
 from gpt.storage.losses import (
     best_facts,
+    compared_with_counting,
     comparison,
     comparison_record,
     counting_facts,
     counting_record,
     evaluated_characters,
-    remedy,
-    than_counting,
+    loss_advice,
 )
 from gpt.storage.manifest import Baseline
 
@@ -57,12 +57,12 @@ def test_comparison_with_counting_has_the_same_words_everywhere() -> None:
 def test_a_run_is_compared_with_counting_on_the_same_characters_or_not_at_all() -> None:
     whole = manifest(best_loss=2.0, best_step=1800, val_characters=111_539)
     of_all = replace(whole, baseline=Baseline((2.5,), 9, 111_539))
-    assert than_counting(of_all) == "0.5000 better"
+    assert compared_with_counting(of_all) == "0.5000 better"
     of_part = replace(of_all, train=TrainConfig(eval_chars=50_000))
     # evaluations read windows of the whole split, counting its first characters
     like_part = replace(of_part, baseline=Baseline((2.5,), 9, evaluated_characters(of_part)))
     for each in (of_part, like_part):
-        assert than_counting(each) == "–"
+        assert compared_with_counting(each) == "–"
         assert "better" not in counting_facts(each)
         record = counting_record(each)
         assert record
@@ -80,7 +80,7 @@ def test_evaluated_characters_counts_predicted_characters() -> None:
 
 def test_advice_for_a_loss_above_the_baseline_fits_the_run() -> None:
     longer = "train longer, or on more text"
-    assert remedy(2.0, None) == remedy(2.0, manifest(best_step=1800)) == longer
+    assert loss_advice(2.0, None) == loss_advice(2.0, manifest(best_step=1800)) == longer
     limits = {"seconds": 60.0, "per_step": 0.1, "evaluating": 0.1, "saving": 0.1}
     for most, advice in (
         (0, longer),
@@ -91,8 +91,8 @@ def test_advice_for_a_loss_above_the_baseline_fits_the_run() -> None:
         ),
     ):
         timed = manifest(best_step=1800, budget=Budget(**limits, most_steps=most))
-        assert remedy(2.0, timed) == advice
-    assert remedy(9.0, manifest()) == f"even uniform guessing reaches 4.1744; {longer}"
+        assert loss_advice(2.0, timed) == advice
+    assert loss_advice(9.0, manifest()) == f"even uniform guessing reaches 4.1744; {longer}"
     assert best_facts(manifest(best_loss=None, best_step=None)) == "not evaluated yet"
     few = "at step 12; 60 characters are too few to judge a model by"
     assert best_facts(manifest(val_characters=60)).endswith(few)
@@ -110,4 +110,4 @@ def test_losses_on_a_part_of_the_split_give_no_verdict_on_more_steps() -> None:
             "train longer, or on more text; not clearly better since step 12",
         ),
     ):
-        assert remedy(2.6, more) == advice
+        assert loss_advice(2.6, more) == advice

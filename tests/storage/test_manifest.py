@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gpt.config.schedule import Budget
 from gpt.errors import CheckpointError, SchemaError
-from gpt.storage.json_values import read_json_object, sealed
+from gpt.storage.json_values import add_checksum, read_json_object
 from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.storage.run import Checkpoint
 
@@ -39,7 +39,7 @@ def values_of(manifest: Manifest) -> dict[str, Any]:
 
 def written(values: dict[str, Any]) -> bytes:
     """A manifest with these values and a correct checksum."""
-    return sealed(json.dumps(values, indent=1).encode())
+    return add_checksum(json.dumps(values, indent=1).encode())
 
 
 @settings(deadline=None, max_examples=50)
@@ -221,7 +221,7 @@ def test_json_of_more_values_than_any_file_has_is_refused_before_it_is_parsed(va
 def test_a_long_name_in_a_manifest_gives_a_short_error(tiny: Checkpoint) -> None:
     values = json.loads(tiny.manifest.to_json()) | {"x" * 10**6: 1}
     del values["digest"]
-    data = sealed(json.dumps(values, indent=1).encode())
+    data = add_checksum(json.dumps(values, indent=1).encode())
     with pytest.raises(CheckpointError) as raised:
         Manifest.from_json(data, SOURCE)
     assert len(str(raised.value)) < 400
@@ -252,6 +252,6 @@ def test_an_impossible_value_is_damage(tmp_path: Path, old: str, new: str) -> No
     values = values_of(manifest_of(corpus_of("abc" * 99, tmp_path)))
     good = json.dumps(values, indent=1)
     assert good.count(old) == 1
-    read(sealed(good.encode()))
+    read(add_checksum(good.encode()))
     with pytest.raises(CheckpointError, match="damaged"):
-        read(sealed(good.replace(old, new).encode()))
+        read(add_checksum(good.replace(old, new).encode()))

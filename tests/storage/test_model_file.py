@@ -53,7 +53,7 @@ def joined(header: Header | bytes, body: bytes) -> bytes:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     data = len(text).to_bytes(8, "little") + text + body
     digest = re.search(rb'digest\\": \\"([0-9a-f]{64})', text)
-    return stored.sealed(data.replace(digest[1], stored.BLANK.encode())) if digest else data
+    return stored.fill_digest(data.replace(digest[1], stored.BLANK.encode())) if digest else data
 
 
 def refused(folder: Path, data: bytes, message: str) -> None:
@@ -130,12 +130,12 @@ def test_a_file_has_the_bytes_that_the_library_writes_and_takes_one_copy_of_its_
     about = {"schema": 1, "characters": '\x00\t\n\r\x1f"\\\x7f\x85/é東\u2028😀'}
     tracemalloc.start()
     try:
-        found = stored.packed(tensors, about)
+        found = stored.pack_tensors(tensors, about)
         most = tracemalloc.get_traced_memory()[1]
         whole = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
         whole["alone"] = tensors["alone"]
         metadata = json.dumps({"digest": stored.BLANK, **about}, ensure_ascii=False)
-        assert found == stored.sealed(safetensors.numpy.save(whole, {"gptx": metadata}))
+        assert found == stored.fill_digest(safetensors.numpy.save(whole, {"gptx": metadata}))
     finally:
         tracemalloc.stop()
     assert most < 1.25 * len(found), most / len(found)  # "turned" is copied, too
@@ -148,7 +148,7 @@ def test_tensors_are_read_without_a_copy() -> None:
     }
     tensors |= {"empty": np.ones((0, 3), "f4")}
     shapes = {name: array.shape for name, array in tensors.items()}
-    data = stored.packed(tensors, {})
+    data = stored.pack_tensors(tensors, {})
     tracemalloc.start()
     try:
         found = stored.unpack(data, read_header(data, Path()), shapes, Path())

@@ -22,11 +22,11 @@ from gpt.storage.overview import (
     corpus_facts,
     folded_facts,
     model_facts,
-    outcome,
+    outcome_record,
     quote_some,
 )
 from gpt.storage.run import Run
-from gpt.storage.runs import readable
+from gpt.storage.runs import read_manifests
 from gpt.view.terminal.lines import Page
 
 RUN = Run(Path("runs/tale-1"))
@@ -119,7 +119,7 @@ def test_damaged_run_is_listed_beside_readable_ones(fresh_run: Run, tmp_path: Pa
     torn = Run(tmp_path / "checkpoints" / "torn")
     (torn.path / "step-00000001").mkdir(parents=True)
     (torn.path / "step-00000001" / "manifest.json").write_text("{")
-    rows, problems = readable([fresh_run, torn])
+    rows, problems = read_manifests([fresh_run, torn])
     assert [(run.name, found.step) for run, found in rows] == [("tiny", 12)]
     assert len(problems) == 1
     assert "torn" in problems[0]
@@ -168,7 +168,7 @@ def test_replaced_characters_are_listed_with_counts() -> None:
         "'␛' 'é' 'ñ' became '\ufffd': 3 rare characters, 14 of 1,000,000 in the text (0.0014%)"
     )
     assert folded_facts(replace(corpus, folded="", folded_count=0)) == ""
-    record = outcome("tale-1", manifest(corpus=corpus))
+    record = outcome_record("tale-1", manifest(corpus=corpus))
     assert record["folded"] == {
         "characters": "\x1béñ",
         "kinds": 3,
@@ -179,7 +179,7 @@ def test_replaced_characters_are_listed_with_counts() -> None:
 
 
 def test_outcome_has_numbers_for_programs() -> None:
-    assert outcome("tale-1", manifest()) == {
+    assert outcome_record("tale-1", manifest()) == {
         "run": "tale-1",
         "step": 1800,
         "best_step": 12,
@@ -202,14 +202,14 @@ def test_outcome_has_numbers_for_programs() -> None:
             "same_characters": True,
         },
     }
-    part = outcome("tale-1", in_part())
+    part = outcome_record("tale-1", in_part())
     assert (part["val_nats"], part["val_characters"], part["val_split"]) == (2.25, 19_968, 111_539)
     assert (part["elapsed"], part["minutes"]) == (121.0, 2.0)
-    whole = outcome("tale-1", in_part(whole_loss=2.375))
+    whole = outcome_record("tale-1", in_part(whole_loss=2.375))
     assert (whole["val_nats"], whole["val_characters"]) == (2.375, 111_539)
-    unevaluated = outcome("tale-1", manifest(best_loss=None, best_step=None))
+    unevaluated = outcome_record("tale-1", manifest(best_loss=None, best_step=None))
     assert unevaluated["val_nats"] is unevaluated["val_bits"] is None
-    assert outcome("tale-1", manifest(baseline=None))["counting"] is None
+    assert outcome_record("tale-1", manifest(baseline=None))["counting"] is None
 
 
 def test_rows_of_the_list_are_outcomes_and_those_of_a_run_its_evaluations() -> None:

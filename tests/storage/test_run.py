@@ -25,14 +25,14 @@ from hypothesis import strategies as st
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError, ConfigError, RunInUseError, SchemaError, StorageError
 from gpt.storage import files
-from gpt.storage.json_values import sealed as sealed_json
+from gpt.storage.json_values import add_checksum
 from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import BLANK, sealed
+from gpt.storage.model_file import BLANK, fill_digest
 from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint, Run
 from gpt.storage.runs import all_runs, check_run_name, discard_if_empty, find_run, new_run
 from gpt.vocabulary import Vocabulary
 
-EMPTY = sealed(safetensors.numpy.save({}, {"gptx": f'{{"digest": "{BLANK}"}}'}))
+EMPTY = fill_digest(safetensors.numpy.save({}, {"gptx": f'{{"digest": "{BLANK}"}}'}))
 BYTES: Mapping[str, bytes] = {MODEL: EMPTY, STATE: EMPTY}
 
 
@@ -166,9 +166,9 @@ def test_newest_checkpoint_is_best_without_evaluations(tmp_path: Path, tiny: Che
 @pytest.mark.parametrize("name", [MODEL, STATE, MANIFEST])
 def test_resume_uses_the_newest_whole_checkpoint(fresh_run: Run, name: str) -> None:
     newest, older = (fresh_run.path / f"step-{step:08d}" for step in (12, 6))
-    assert fresh_run.last_valid()[0].manifest.step == 12
+    assert fresh_run.last_undamaged()[0].manifest.step == 12
     (newest / name).write_bytes((newest / name).read_bytes()[:-1])
-    commit, warnings = fresh_run.last_valid()
+    commit, warnings = fresh_run.last_undamaged()
     assert (commit.manifest.step, len(warnings)) == (6, 1)
     assert warnings[0].startswith("damaged")
     assert str(newest / name) in warnings[0]
@@ -177,7 +177,7 @@ def test_resume_uses_the_newest_whole_checkpoint(fresh_run: Run, name: str) -> N
     with pytest.raises(
         CheckpointError, match=r"(?s)step-00000012.*step-00000006.*no undamaged check"
     ):
-        fresh_run.last_valid()
+        fresh_run.last_undamaged()
 
 
 @pytest.mark.parametrize("name", [MODEL, MANIFEST])
@@ -358,16 +358,16 @@ def test_a_run_of_another_schema_is_refused_at_its_newest_step(fresh_run: Run) -
         path.write_bytes(path.read_bytes().replace(b'"schema": 1', b'"schema": 5'))
     newest = fresh_run.path / "step-00000012" / MANIFEST
     with pytest.raises(CheckpointError, match=rf"^{newest} has the schema 5.*wrote it$"):
-        fresh_run.last_valid()
+        fresh_run.last_undamaged()
 
 
 def test_a_step_of_a_later_release_is_neither_passed_over_nor_renamed(fresh_run: Run) -> None:
     newest = fresh_run.path / "step-00000012" / MANIFEST
     values = json.loads(newest.read_bytes()) | {"colour": "red"}
     del values["digest"]
-    newest.write_bytes(sealed_json(json.dumps(values, indent=1).encode()))
+    newest.write_bytes(add_checksum(json.dumps(values, indent=1).encode()))
     with pytest.raises(SchemaError, match=rf"^{newest} has what .*update gptx$"):
-        fresh_run.last_valid()
+        fresh_run.last_undamaged()
 
 
 def test_read_only_run_folder_is_a_storage_error(tmp_path: Path, tiny: Checkpoint) -> None:
@@ -579,7 +579,7 @@ def test_resume_beside_damaged_later_steps_loses_nothing(fresh_run: Run, state: 
     corpus = corpus_of(TEXT, fresh_run.path.parent.parent)
     for step in (100, 101):
         put_step(fresh_run, fresh_run.at(12).manifest, step, state)
-    checkpoint, warnings = fresh_run.last_valid()
+    checkpoint, warnings = fresh_run.last_undamaged()
     assert checkpoint.manifest.step == 12
     for warning, name in zip(warnings, ("step-00000101", "step-00000100"), strict=True):
         assert f"(training renames this to damaged-{name})" in warning
@@ -587,13 +587,13 @@ def test_resume_beside_damaged_later_steps_loses_nothing(fresh_run: Run, state: 
         pass
     assert fresh_run.last().manifest.step == 18
     assert kept(fresh_run)[-2:] == [12, 18]
-    assert [path.name for path in fresh_run.set_aside()] == [
+    assert [path.name for path in fresh_run.damaged_folders()] == [
         "damaged-step-00000100",
         "damaged-step-00000101",
     ]
     fresh_run.path.joinpath("step-00000100").mkdir()
     fresh_run.abandon_after(18)
-    assert fresh_run.set_aside()[1].name == "damaged-step-00000100-2"
+    assert fresh_run.damaged_folders()[1].name == "damaged-step-00000100-2"
 
 
 def test_next_trainer_removes_what_a_killed_one_left(fresh_run: Run) -> None:

@@ -11,7 +11,7 @@ from conftest import TEXT, TINY, corpus_of, manifest_of
 from gpt.config import ModelConfig
 from gpt.model import GPT, initialise
 from gpt.storage.runs import new_run
-from gpt.training.evaluation import losses_of
+from gpt.training.evaluation import evaluate
 from gpt.training.events import Evaluated
 from gpt.training.optim import Average
 from gpt.training.trainer import Trainer
@@ -43,7 +43,7 @@ def test_averaged_weights_are_evaluated_and_saved(tmp_path: Path) -> None:
         trainers[decay] = Trainer(run, corpus, manifest, "cpu")
         events = [event for event in trainers[decay].events() if isinstance(event, Evaluated)]
         kept = trainers[decay].kept
-        assert events[-1].val_loss == losses_of(kept, trainers[decay].val, "cpu").nats
+        assert events[-1].val_loss == evaluate(kept, trainers[decay].val, "cpu").nats
         saved = run.last().model().tensors["lm_head.weight"]
         assert torch.equal(torch.tensor(saved), kept.lm_head.weight.detach())
     plain, averaged = trainers[0.0], trainers[0.9]

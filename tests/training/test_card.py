@@ -21,7 +21,7 @@ from gpt.config.schedule import Budget
 from gpt.corpus.corpus import Corpus
 from gpt.storage.manifest import Baseline
 from gpt.storage.run import Run
-from gpt.training.card import card_of, farewell
+from gpt.training.card import end_card, plan_card
 from gpt.training.events import Chosen, Evaluated, EvaluatedWhole
 from gpt.training.fit import Speed
 from gpt.training.plan import Plan
@@ -58,7 +58,7 @@ def plan(
 
 def facts(plan: Plan, name: str, **recipe: Any) -> str:
     """One fact of the card."""
-    (block,) = card_of(plan, recipe)
+    (block,) = plan_card(plan, recipe)
     return str(block.values[name])  # type: ignore[union-attr]
 
 
@@ -137,7 +137,7 @@ def test_card_says_what_validates_and_how_much_is_read() -> None:
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_card_fits_a_narrow_page_without_broken_numbers(width: int) -> None:
-    lines = shown(card_of(plan(), {}), Page(width))
+    lines = shown(plan_card(plan(), {}), Page(width))
     begin = next(n for n, line in enumerate(lines) if line.startswith("to beat"))
     end = next(n for n, line in enumerate(lines) if line.startswith("nats/char"))
     words = " ".join(" ".join(lines[begin:end]).split())
@@ -192,7 +192,7 @@ def test_sample_in_training_output_is_one_escaped_line(text: str, width: int) ->
 
 
 def last_facts(run: Run, *ended: Any) -> dict[str, Any]:
-    (block,) = farewell(run, *ended)
+    (block,) = end_card(run, *ended)
     return dict(block.values)  # type: ignore[union-attr]
 
 
@@ -235,7 +235,7 @@ def test_last_lines_say_how_the_run_ended_and_how_to_continue(
     assert facts["next"][-1] == "gptx runs tale-1"
     goes_on = "gptx train --resume --run tale-1" if reason == "interrupted" else ""
     assert facts["go on"] == goes_on
-    lines = shown(farewell(run, manifest(), reason), Page(60))
+    lines = shown(end_card(run, manifest(), reason), Page(60))
     assert lines[-2:] == ["         gptx attn", "         gptx runs tale-1"]
     shared = replace(manifest(), environment={"ranks": 2})
     for shard, option in ((False, ""), (True, " --shard")):

@@ -24,13 +24,13 @@ from gpt.counting.mixture import fit_gate
 from gpt.counting.tables import count
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise
-from gpt.reading.score import surprisal_of_each
+from gpt.reading.score import character_surprisals
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training.counting import Counting
 from gpt.training.events import Evaluated, Saved
 from gpt.training.optim import Optimizer
-from gpt.training.step import _mean_loss, rows_of, train_step
+from gpt.training.step import _mean_loss, batch_rows, train_step
 from gpt.training.trainer import Trainer
 from gpt.vocabulary import Ids
 
@@ -77,7 +77,7 @@ def test_surprisals_predictions_and_scores_agree(
     text = LONG[-200:]
     score = model.eval(text).score
     ids = model.vocabulary.encode(text)
-    surprisals = surprisal_of_each(model.reader, ids, model.mixture)
+    surprisals = character_surprisals(model.reader, ids, model.mixture)
     assert surprisals.score.nats == pytest.approx(score.nats, abs=1e-6)
     overlapping = model.eval(text, chars=True).surprisals
     for place in (30, 100, 198):
@@ -161,8 +161,8 @@ def test_held_out_targets_are_ignored_and_no_others() -> None:
     seen = 0
     for step in range(40):
         order = (ids.astype("u1"), config, step, 16, slice(0, 4), torch.device("cpu"))
-        inputs, plain, _ = rows_of(*order)
-        same, targets, _ = rows_of(*order, held)
+        inputs, plain, _ = batch_rows(*order)
+        same, targets, _ = batch_rows(*order, held)
         assert torch.equal(inputs["ids"], same["ids"])
         ignored = targets == IGNORED
         assert torch.equal(targets[~ignored], plain[~ignored])

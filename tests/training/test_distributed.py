@@ -23,7 +23,7 @@ from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
 from gpt.training import net, ranks
 from gpt.training.checkpoint import load_gpt
-from gpt.training.evaluation import losses_of
+from gpt.training.evaluation import evaluate
 from gpt.training.events import Evaluated, EvaluatedWhole, Event, Saved, Stepped, Stopped
 from gpt.training.trainer import Trainer
 
@@ -106,10 +106,14 @@ def learn_in_two_parts(folder: Path, options: dict[str, Any]) -> Any:
     events = []
     for event in trainer.events():
         events.append(event)
-        if isinstance(event, Stepped) and event.step == 3 and ranks.rank() == ranks.size() - 1:
+        if (
+            isinstance(event, Stepped)
+            and event.step == 3
+            and ranks.rank() == ranks.world_size() - 1
+        ):
             trainer.stop("SIGTERM")
-    ranks.total(0.0)  # waits until the first rank has saved
-    found = trainer.run.last_valid()[0]
+    ranks.sum_over_ranks(0.0)  # waits until the first rank has saved
+    found = trainer.run.last_undamaged()[0]
     again = resume(trainer.run, trainer.corpus, found, shard=trainer.shard)
     return told([*events, *again.events()])
 
@@ -145,7 +149,7 @@ def test_ranks_evaluate_the_best_step_together(tmp_path: Path, shard: bool) -> N
     best = Run(tmp_path / "whole").at()
     assert best.manifest.step < 8
     val_ids = corpus_of(TEXT, tmp_path / "corpus").split(0.1, 16)[1]
-    loss = losses_of(load_gpt(best.model(), "cpu"), val_ids, "cpu").nats
+    loss = evaluate(load_gpt(best.model(), "cpu"), val_ids, "cpu").nats
     for each in every:
         assert (each.step, each.val_loss) == (best.manifest.step, pytest.approx(loss, abs=1e-6))
         assert each.characters == len(val_ids) - 1
@@ -170,26 +174,26 @@ def test_failing_rank_ends_all_ranks_and_keeps_checkpoints(tmp_path: Path) -> No
     for other in (first, third):
         assert isinstance(other, RankError)
         assert "another rank has failed or was ended" in str(other)
-    assert Run(tmp_path / "troubled").last_valid()[0].manifest.step == 2
+    assert Run(tmp_path / "troubled").last_undamaged()[0].manifest.step == 2
 
 
 def test_nan_on_one_rank_stops_all_ranks_before_the_update(tmp_path: Path) -> None:
     for error in on_ranks(3, learn_until, tmp_path, "nan"):
         assert isinstance(error, NumericsError)
         assert "not a finite number at step 4; last good: step 2" in str(error)
-    assert Run(tmp_path / "troubled").last_valid()[0].manifest.step == 2
+    assert Run(tmp_path / "troubled").last_undamaged()[0].manifest.step == 2
 
 
 @given(rows=st.integers(1, 200), size=st.integers(1, 9), most=st.integers(0, 50))
 def test_pieces_cover_all_rows_once_in_order(rows: int, size: int, most: int) -> None:
-    every = [ranks.pieces(rows, most, rank, size) for rank in range(size)]
+    every = [ranks.rank_pieces(rows, most, rank, size) for rank in range(size)]
     assert [row for each in every for piece in each for row in range(rows)[piece]] == [*range(rows)]
     assert len({len(each) for each in every}) == 1
     assert max(piece.stop - piece.start for each in every for piece in each) <= (most or rows)
 
 
 def test_impossible_options_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(net, "size", lambda: 3)
+    monkeypatch.setattr(net, "world_size", lambda: 3)
     with pytest.raises(ConfigError, match=r"^batch_size: 2 sequences are too few for 3 ranks"):
         net.Net(GPT(ModelConfig(vocab_size=2)), TrainConfig(batch_size=2))
 
@@ -198,7 +202,7 @@ def test_impossible_options_of_ranks_are_refused(monkeypatch: pytest.MonkeyPatch
 def test_other_errors_do_not_become_rank_errors(
     monkeypatch: pytest.MonkeyPatch, size: int, text: str
 ) -> None:
-    monkeypatch.setattr(ranks, "size", lambda: size)
-    with pytest.raises(RuntimeError, match=text) as caught, ranks.errors():
+    monkeypatch.setattr(ranks, "world_size", lambda: size)
+    with pytest.raises(RuntimeError, match=text) as caught, ranks.rank_errors():
         raise RuntimeError(text)
     assert not isinstance(caught.value, RankError)

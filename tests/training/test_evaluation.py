@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from gpt.config import ModelConfig
 from gpt.config.schedule import characters_read
 from gpt.model import GPT, initialise
-from gpt.training.evaluation import evaluating, losses_of, window_starts
+from gpt.training.evaluation import evaluate, evaluate_with_progress, window_starts
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text(TEXT)
@@ -57,15 +57,15 @@ def test_evaluation_loss_is_the_mean_over_windows(model: GPT, most: int) -> None
             window = torch.from_numpy(IDS[start : start + length + 1].astype(np.int64))
             total += float(cross_entropy(model(window[None, :-1])[0], window[1:], reduction="sum"))
     mean = total / characters_read(len(IDS) - 1, 16, most)
-    assert losses_of(model, IDS, "cpu", most).nats == pytest.approx(mean, rel=1e-6)
+    assert evaluate(model, IDS, "cpu", most).nats == pytest.approx(mean, rel=1e-6)
 
 
 def test_a_long_evaluation_reports_its_progress(
     model: GPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt.training.evaluation.at_once", lambda *_: 1)
-    shares, found = zip(*evaluating(model, IDS, "cpu"), strict=True)
+    monkeypatch.setattr("gpt.training.evaluation.windows_together", lambda *_: 1)
+    shares, found = zip(*evaluate_with_progress(model, IDS, "cpu"), strict=True)
     losses = [each.nats for each in found]
     assert list(shares) == sorted(shares)
     assert 20 < len(shares) < 60
-    assert (shares[-1], losses[-1]) == (1.0, pytest.approx(losses_of(model, IDS, "cpu").nats))
+    assert (shares[-1], losses[-1]) == (1.0, pytest.approx(evaluate(model, IDS, "cpu").nats))

@@ -11,7 +11,7 @@ from conftest import TINY
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
-from gpt.training.muon import FACTORS, MARGIN, Matrices, matrices_of, orthogonalised
+from gpt.training.muon import FACTORS, MARGIN, Matrices, find_matrices, orthogonalise
 from gpt.training.optim import Optimizer
 
 TRAIN = {"matrix_lr": 0.1, "learning_rate": 0.5, "weight_decay": 0.2, "warmup_steps": 0}
@@ -33,9 +33,9 @@ def test_singular_values_become_about_one_and_directions_stay(
     right, _ = torch.linalg.qr(torch.randn(3, 8, 8, generator=generator))
     values = torch.logspace(0, -2, 8)  # the largest is 100 times the smallest
     stack = 40 * left @ torch.diag(values) @ right.mT
-    found = orthogonalised(stack.to(getattr(torch, dtype))).float()
+    found = orthogonalise(stack.to(getattr(torch, dtype))).float()
     torch.testing.assert_close(found, left @ right.mT, atol=close, rtol=0)
-    assert torch.equal(orthogonalised(torch.zeros(2, 4, 3)), torch.zeros(2, 4, 3))
+    assert torch.equal(orthogonalise(torch.zeros(2, 4, 3)), torch.zeros(2, 4, 3))
 
 
 def by_hand(weight: Any, gradients: list[Any], rate: float, momentum: float, decay: float) -> Any:
@@ -103,7 +103,7 @@ def test_it_has_the_matrices_of_the_blocks_that_train() -> None:
     model = model_of(encoder_layers=1, activation="swiglu", position="learned", bias=True)
     model.blocks[0].requires_grad_(False)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    found = {names[id(p)]: each.count for each in matrices_of(model) for p in each.parameters}
+    found = {names[id(p)]: each.count for each in find_matrices(model) for p in each.parameters}
     last = model.config.n_layer - 1
     kinds = {"attention.qkv": 3, "attention.proj": 1, "feed_forward.up": 2, "feed_forward.down": 1}
     crossed = kinds | {"cross.qkv": 3, "cross.proj": 1}

@@ -19,7 +19,7 @@ import gpt
 from gpt.config import ModelConfig
 from gpt.config.fields import only_fields
 from gpt.config.train import TrainConfig
-from gpt.corpus.halves import halves, predicted_in
+from gpt.corpus.halves import predicted_characters, split_corpus
 from gpt.corpus.pair_batches import PairLines
 from gpt.errors import ConfigError, TextError
 from gpt.model import GPT, initialise
@@ -27,7 +27,7 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
 from gpt.training import ranks
-from gpt.training.evaluation import losses_of
+from gpt.training.evaluation import evaluate
 from gpt.training.events import Evaluated, Event, Stepped, Stopped
 from gpt.training.fit import Recipe, most_epochs
 from gpt.training.plan import Machine, make_plan
@@ -51,8 +51,8 @@ def trainer_of(
     manifest = manifest_of(corpus, given, **shape)
     if checkpoint is not None:
         manifest = checkpoint.manifest
-    val = halves(corpus, manifest.train, pairs=True)[1]
-    manifest = replace(manifest, val_characters=predicted_in(val), mean_length=9.0)
+    val = split_corpus(corpus, manifest.train, pairs=True)[1]
+    manifest = replace(manifest, val_characters=predicted_characters(val), mean_length=9.0)
     run = Run(folder / "checkpoints" / name)
     if checkpoint is None and ranks.is_first():
         run = new_run(folder / "checkpoints", name, name)
@@ -85,8 +85,12 @@ def test_the_loss_is_the_mean_over_the_target_characters_of_all_lines(tmp_path: 
             logits = trainer.model(ids[None], source=read[None])[0]
         total += float(F.cross_entropy(logits, expected, reduction="sum"))
         count += len(expected)
-    assert count == predicted_in(trainer.val) == sum(len(LINES[n][1]) + 1 for n in range(5, 60, 6))
-    found = losses_of(trainer.model, trainer.val, "cpu")
+    assert (
+        count
+        == predicted_characters(trainer.val)
+        == sum(len(LINES[n][1]) + 1 for n in range(5, 60, 6))
+    )
+    found = evaluate(trainer.model, trainer.val, "cpu")
     assert found.nats == pytest.approx(total / count, rel=1e-5)
 
 
@@ -125,7 +129,7 @@ def test_parts_of_a_batch_learn_the_same_as_the_whole(tmp_path: Path) -> None:
 
 
 def learn(folder: Path) -> Any:
-    trainer = trainer_of(folder, name=str(ranks.size()))
+    trainer = trainer_of(folder, name=str(ranks.world_size()))
     events = finish(trainer)
     return weights(trainer), [it.val_loss for it in events if isinstance(it, Evaluated)]
 

@@ -19,8 +19,8 @@ from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import field_help, only_fields
 from gpt.config.presets import preset
 from gpt.config.schedule import evaluations_left
-from gpt.config.train import Horizon
-from gpt.corpus.corpus import Corpus, encode, find_corpus, read_corpus
+from gpt.config.train import StepPlan
+from gpt.corpus.corpus import Corpus, encode_corpus, find_corpus, read_corpus
 from gpt.corpus.sources import Source
 from gpt.counting import baseline as counting
 from gpt.counting.baseline import count_baseline
@@ -74,7 +74,7 @@ def test_a_plan_has_the_baseline_and_the_uniform_loss(corpus: Corpus, speed: Spe
     assert plan.uniform == math.log(15)
     assert plan.baseline == count_baseline(train_ids, val_ids, 15)
     assert plan.baseline == plan.manifest.baseline
-    assert plan.counts_all
+    assert plan.is_baseline_complete
     assert plan.speed == speed
 
 
@@ -94,19 +94,31 @@ def test_the_card_counts_a_part_of_a_long_text(
         monkeypatch.setattr(counting, name, most)
     plan = make_plan(corpus, TINY, "default", CPU)
     assert (plan.rare, plan.only_in_val) == ("", "")  # 'é' comes 29 times in the whole text
-    assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (700, 90, False)
+    assert (plan.baseline.counted, plan.baseline.scored, plan.is_baseline_complete) == (
+        700,
+        90,
+        False,
+    )
     monkeypatch.setattr(counting, "MOST_CHARACTERS", 900)
     plan = make_plan(corpus, TINY, "default", CPU)
-    assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (900, 90, False)
+    assert (plan.baseline.counted, plan.baseline.scored, plan.is_baseline_complete) == (
+        900,
+        90,
+        False,
+    )
     monkeypatch.setattr(counting, "MOST_VAL", 99)  # the first of 100 is context only
     plan = make_plan(corpus, TINY, "default", CPU)
-    assert (plan.baseline.counted, plan.baseline.scored, plan.counts_all) == (900, 99, True)
+    assert (plan.baseline.counted, plan.baseline.scored, plan.is_baseline_complete) == (
+        900,
+        99,
+        True,
+    )
 
 
 def test_a_fitted_context_is_much_shorter_than_validation_blocks(tmp_path: Path) -> None:
     (tmp_path / "text").write_text(TEXT)
     config = TrainConfig(split="every:4")
-    corpus = encode([Source(tmp_path / "text", "text")], tmp_path / "data", None, config)
+    corpus = encode_corpus([Source(tmp_path / "text", "text")], tmp_path / "data", None, config)
     plan = make_plan(corpus, {"split": "every:4"}, "default", CPU)
     assert plan.manifest.model.block_size == 18  # blocks have 72 characters
 
@@ -149,7 +161,7 @@ def test_the_steps_fit_the_minutes(
     total = train.steps * 0.01 + evaluations * budget.evaluating + last
     assert total == pytest.approx(60 * minutes, rel=0.01)
     assert train.warmup_steps == min(100, train.steps // 10)
-    assert train.horizons == (Horizon(0, train.steps),)
+    assert train.step_plans == (StepPlan(0, train.steps),)
     assert train.eval_chars == given.get("eval_chars", 0)
 
 
@@ -233,7 +245,7 @@ def test_default_preset_takes_two_minutes_unless_steps_are_given(
     small = make_plan(corpus, TINY, "default", CPU)  # all that so short a text bears
     assert small.manifest.budget is not None
     assert small.manifest.budget.most_steps == small.manifest.train.steps
-    assert (small.is_timed, small.longer, small.seconds_left < 60) == (False, "", True)
+    assert (small.has_time_budget, small.longer, small.seconds_left < 60) == (False, "", True)
 
 
 @pytest.mark.parametrize("minutes", [0, -1, math.nan, math.inf])

@@ -14,7 +14,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
 from gpt.training.net import Net
 from gpt.training.optim import Optimizer
-from gpt.training.precision import compiled, low_precision, settle
+from gpt.training.precision import compile_net, precision_context, set_determinism
 from gpt.training.step import train_step
 from gpt.vocabulary import Vocabulary
 
@@ -31,7 +31,7 @@ def test_bfloat16_applies_to_matrix_products_only() -> None:
     left, right = torch.ones(2, 2), torch.ones(2, 2)
     for precision, expected in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
         config = TrainConfig(precision=precision)  # type: ignore[arg-type]
-        with low_precision(config, torch.device("cpu")):
+        with precision_context(config, torch.device("cpu")):
             assert (left @ right).dtype == expected
             assert (left + right).dtype == torch.float32
 
@@ -40,12 +40,12 @@ def test_deterministic_algorithms_are_switched_on_and_off(
     as_before: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    settle(TrainConfig(deterministic=True))
+    set_determinism(TrainConfig(deterministic=True))
     assert torch.are_deterministic_algorithms_enabled()
     import os
 
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-    settle(TrainConfig())
+    set_determinism(TrainConfig())
     assert not torch.are_deterministic_algorithms_enabled()
 
 
@@ -70,7 +70,7 @@ def test_compiled_step_gives_the_same_weights(monkeypatch: pytest.MonkeyPatch) -
     assert not calls
     assert losses(compile=True) == plain
     assert len(calls) == 3
-    assert compiled(calls[0], TrainConfig()) is calls[0]
+    assert compile_net(calls[0], TrainConfig()) is calls[0]
 
 
 def test_a_net_that_cannot_be_compiled_computes_uncompiled(
@@ -87,7 +87,7 @@ def test_a_net_that_cannot_be_compiled_computes_uncompiled(
 
     monkeypatch.setattr(torch, "compile", uncompilable)
     net, inputs = nn.Linear(3, 2), torch.ones(4, 3)
-    called = compiled(net, TrainConfig(compile=True))
+    called = compile_net(net, TrainConfig(compile=True))
     for _ in range(2):
         assert torch.equal(called(inputs), net(inputs))
     assert len(tries) == 1
@@ -101,4 +101,4 @@ def test_other_errors_of_a_compiled_net_are_not_hidden(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(torch, "compile", lambda net: full)
     with pytest.raises(torch.cuda.OutOfMemoryError):
-        compiled(nn.Linear(3, 2), TrainConfig(compile=True))(torch.ones(4, 3))
+        compile_net(nn.Linear(3, 2), TrainConfig(compile=True))(torch.ones(4, 3))

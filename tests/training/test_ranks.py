@@ -49,33 +49,33 @@ def test_a_process_reads_its_rank_from_the_environment(environment: dict[str, st
     ):
         environment.clear()
         environment |= given
-        assert (ranks.rank(), ranks.size(), ranks.is_first()) == expected, given
-    assert ranks.comes_again()
+        assert (ranks.rank(), ranks.world_size(), ranks.is_first()) == expected, given
+    assert ranks.will_restart()
     environment["TORCHELASTIC_RESTART_COUNT"] = "2"
-    assert not ranks.comes_again()
+    assert not ranks.will_restart()
 
 
 def test_a_launch_resumes_only_its_own_run(tmp_path: Path, environment: dict[str, str]) -> None:
     run, root = Run(train_tiny(tmp_path).path.parent), tmp_path / "checkpoints"
     for name in ("job", "none"):
         launch(environment, name, attempt=1)
-        assert ranks.interrupted(root) is None
+        assert ranks.interrupted_run(root) is None
         launch(environment, name)
-        ranks.mark(run)
-        assert ranks.interrupted(root) is None  # the name may only be used again
+        ranks.mark_run(run)
+        assert ranks.interrupted_run(root) is None  # the name may only be used again
         launch(environment, name, attempt=1)
-        assert ranks.interrupted(root) == run
+        assert ranks.interrupted_run(root) == run
         launch(environment, "other", attempt=1)
-        assert ranks.interrupted(root) is None
+        assert ranks.interrupted_run(root) is None
         environment.clear()
-        assert ranks.interrupted(root) is None
+        assert ranks.interrupted_run(root) is None
     (run.path / MARK).write_text("elsewhere:1")  # another torchrun without a name
     launch(environment, "none", attempt=1)
-    assert ranks.interrupted(root) is None
+    assert ranks.interrupted_run(root) is None
 
 
 def test_without_torchrun_a_run_is_not_marked(tmp_path: Path, environment: dict[str, str]) -> None:
-    ranks.mark(Run(tmp_path))
+    ranks.mark_run(Run(tmp_path))
     assert not (tmp_path / MARK).exists()
 
 

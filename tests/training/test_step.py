@@ -25,9 +25,9 @@ from gpt.model import GPT, initialise
 from gpt.training.fit import LOGITS, Recipe, fit_memory
 from gpt.training.optim import Optimizer
 from gpt.training.step import (
+    batch_rows,
     check_memory,
     memory_errors,
-    rows_of,
     train_step,
     try_step,
 )
@@ -162,7 +162,7 @@ def test_a_step_with_a_large_vocabulary_never_has_all_logits_and_learns_the_same
         loss, _ = train_step(model, Optimizer(model, config), ids, config, 0)
     assert largest.numbers <= LOGITS < config.batch_size * 100 * 10_000
     rows = slice(0, config.batch_size)
-    given, targets, _ = rows_of(ids, config, 0, 100, rows, torch.device("cpu"))
+    given, targets, _ = batch_rows(ids, config, 0, 100, rows, torch.device("cpu"))
     expected = F.cross_entropy(whole(**given).flatten(0, 1), targets.flatten())
     expected.backward()  # type: ignore[no-untyped-call]
     assert loss == pytest.approx(expected.item(), rel=1e-12)
@@ -258,7 +258,7 @@ def test_the_trial_step_of_a_device_has_the_presets_features(
     try_step("cpu")
     ((model, config, norm),) = seen
     assert 0 < norm < math.inf
-    assert (model.drops, config.precision) == (True, "bfloat16")
+    assert (model.uses_dropout, config.precision) == (True, "bfloat16")
     with pytest.raises((RuntimeError, AssertionError)):
         try_step("mps" if torch.cuda.is_available() else "cuda")
 

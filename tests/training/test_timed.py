@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from gpt.config.schedule import AGAIN, Budget, progress
 from gpt.counting.expert import Expert
-from gpt.interface.training import LAYOUT, followed
+from gpt.interface.training import LAYOUT, show_bar
 from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
 from gpt.training import ranks
@@ -130,7 +130,7 @@ def test_a_timed_run_ends_on_time_with_its_schedule_complete(
         assert (len(shares), shares[-1]) == (4, 1)
     else:
         assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1], abs=0.05)
-    assert len(config.horizons) > (slower in (late, early))
+    assert len(config.step_plans) > (slower in (late, early))
 
 
 def test_counting_before_the_first_step_takes_nothing_of_the_time(tmp_path: Path) -> None:
@@ -143,13 +143,13 @@ def test_counting_before_the_first_step_takes_nothing_of_the_time(tmp_path: Path
     finish(trainer)
     assert trainer.manifest.elapsed == pytest.approx(10, rel=0.05)
     assert len(trainer.run.records("metrics")) == 5
-    assert len(trainer.config.horizons) == 1
+    assert len(trainer.config.step_plans) == 1
 
 
 def test_eta_of_the_bar_is_that_of_the_budget(tmp_path: Path) -> None:
     trainer = timed(tmp_path, Clock(late))
     with tqdm(file=io.StringIO(), total=1.0, bar_format=LAYOUT) as bar:
-        for event in followed(trainer, bar):
+        for event in show_bar(trainer, bar):
             if isinstance(event, Stepped):
                 left = max(0, int(10 - trainer.manifest.elapsed))
                 assert f"ETA 00:{left:02}" in str(bar)
@@ -208,7 +208,7 @@ def test_the_recorded_plan_of_steps_repeats_the_weights(tmp_path: Path) -> None:
     first = timed(tmp_path / "first", Clock(late))
     finish(first)
     manifest = first.run.last().manifest
-    assert len(manifest.train.horizons) > 1
+    assert len(manifest.train.step_plans) > 1
     start = replace(manifest_of(first.corpus), train=manifest.train)
     again = Trainer(new_run(tmp_path / "again", "x"), first.corpus, start, "cpu")
     finish(again)

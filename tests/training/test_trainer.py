@@ -28,7 +28,7 @@ from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
 from gpt.training import checkpoint
 from gpt.training import trainer as module
-from gpt.training.evaluation import Losses, losses_of, window_losses
+from gpt.training.evaluation import Losses, evaluate, window_losses
 from gpt.training.events import (
     Chosen,
     Evaluated,
@@ -192,7 +192,7 @@ def test_events_come_in_order_and_nothing_is_printed(
 def evaluations(monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
     """Lets the evaluations find these losses, one after the other."""
     found: Iterator[float] = iter(losses)
-    monkeypatch.setattr(module, "losses_of", lambda *_: Losses(next(found)))
+    monkeypatch.setattr(module, "evaluate", lambda *_: Losses(next(found)))
 
 
 def windows(monkeypatch: pytest.MonkeyPatch, *losses: Sequence[float]) -> None:
@@ -336,9 +336,9 @@ def test_evaluations_read_a_part_and_the_last_reads_all(tmp_path: Path) -> None:
     manifest, of = trainer.run.last().manifest, len(trainer.val) - 1
     assert [(each.characters, each.of) for each in parts] == [(64, of)] * 5
     assert [(each.step, each.characters, each.of) for each in whole] == [(30, of, of)]
-    loss = losses_of(trainer.kept, trainer.val, "cpu").nats
+    loss = evaluate(trainer.kept, trainer.val, "cpu").nats
     assert (manifest.whole_loss, manifest.shown_loss) == (loss, (loss, of, of))
-    assert manifest.best_loss == losses_of(trainer.kept, trainer.val, "cpu", most=64).nats
+    assert manifest.best_loss == evaluate(trainer.kept, trainer.val, "cpu", most=64).nats
     assert manifest.part == (64, of)
     records = trainer.run.records("metrics")
     assert [each.get("val_characters") for each in records] == [*[64] * 5, of]
@@ -358,7 +358,7 @@ def test_last_evaluation_uses_the_weights_of_the_best_step(
     best = trainer.run.at()
     assert best.manifest.step == whole[0].step == 12
     model = module.load_gpt(best.model(), "cpu")
-    assert whole[0].val_loss == losses_of(model, trainer.val, "cpu").nats
+    assert whole[0].val_loss == evaluate(model, trainer.val, "cpu").nats
     assert trainer.run.last().manifest.step == 24
     assert trainer.run.last().manifest.shown_loss[0] == whole[0].val_loss
 
@@ -411,7 +411,7 @@ def test_the_mean_over_the_windows_is_the_loss_on_the_part(tmp_path: Path) -> No
     for counts in (mixture, None):
         parts = trainer.kept, trainer.val, "cpu"
         found = window_losses(*parts, 64, counts)
-        loss = losses_of(*parts, most=64, mixture=counts).nats
+        loss = evaluate(*parts, most=64, mixture=counts).nats
         assert (len(found), found.mean()) == (64 // 16, pytest.approx(loss, rel=1e-6))
 
 
@@ -433,7 +433,7 @@ def test_everything_is_saved_when_the_last_evaluation_is_stopped(
 ) -> None:
     trainer = new_trainer(tmp_path, eval_part=64)
     with monkeypatch.context() as patch:
-        patch.setattr("gpt.training.evaluation.at_once", lambda *_: 1)  # many turns
+        patch.setattr("gpt.training.evaluation.windows_together", lambda *_: 1)  # many turns
         for event in trainer.events():
             if isinstance(event, Evaluating):
                 trainer.stop("SIGINT")
@@ -442,7 +442,7 @@ def test_everything_is_saved_when_the_last_evaluation_is_stopped(
     assert (last.step, last.whole_loss) == (30, None)
     again = resumed(trainer)
     assert [type(each) for each in finish(again)][-2:] == [EvaluatedWhole, Stopped]
-    assert again.run.last().manifest.whole_loss == losses_of(trainer.kept, trainer.val, "cpu").nats
+    assert again.run.last().manifest.whole_loss == evaluate(trainer.kept, trainer.val, "cpu").nats
 
 
 def test_model_learns_its_text(tmp_path: Path) -> None:

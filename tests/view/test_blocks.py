@@ -23,9 +23,9 @@ from gpt.blocks import (
     Passage,
     Table,
     Title,
-    number,
+    format_number,
 )
-from gpt.view.html import MOST_COLOURED, MOST_ROWS, card_of
+from gpt.view.html import MOST_COLOURED, MOST_ROWS, html_card
 from gpt.view.terminal.blocks import lines_of
 from gpt.view.terminal.lines import Page, shade
 
@@ -67,7 +67,7 @@ def words_of(blocks: list[Block]) -> list[str]:
 
 
 def test_both_renderers_say_the_same_words_and_numbers() -> None:
-    html = re.sub("<title>.*?</title>", "", card_of(BLOCKS))  # shown under a mouse
+    html = re.sub("<title>.*?</title>", "", html_card(BLOCKS))  # shown under a mouse
     page = [word.replace("␣", "␠") for word in Words(html).words if word != "·"]
     title = ["a", "title"]
     assert sorted(page[:2]) == ["A", "title"]
@@ -99,7 +99,7 @@ def test_any_text_is_safe() -> None:
         Curves([Line(HOSTILE, [1], [1.0])], HOSTILE),
     ]
     assert shown(hostile, Page(40))
-    page = card_of(hostile)
+    page = html_card(hostile)
     assert "<script" not in page
     assert not re.search("[\x1b\u202e]", page)
 
@@ -141,7 +141,7 @@ def test_curves_are_drawn_between_the_ends_of_their_axis(ascii_only: bool) -> No
     assert rest[1].split() == ["0", "step", "400"]
     between = " | " if ascii_only else " · "
     assert rest[2:] == [between.join(["val", "train", "above 4.0000 not shown"])]
-    page = card_of([curves])
+    page = html_card([curves])
     assert page.count("<polyline") == 2
     assert page.count("<circle") == 4  # that of the value above the axis is left out
     assert "<title>step 200: val 2</title>" in page
@@ -188,7 +188,7 @@ def test_a_text_has_colours_or_digits() -> None:
     styles = [str(span.style) for span in first.spans]
     assert styles == ["dim", *(str(shade(each / 8)) for each in VALUES[1:5])]
     assert scale.plain.split() == ["bits", "of", "surprisal", *"01234567", "8+"]
-    page = card_of([block])
+    page = html_card([block])
     classes = re.findall(r"<b class=(\w+) title=", page)
     assert classes == ["dim", "s0", "s1", "s2", "s8", "s8", "s3", "s0", "s8"]
     words = Words(page).words
@@ -205,7 +205,7 @@ def test_lines_of_a_text_fit_the_page_and_keep_every_character(width: int) -> No
 
 def test_a_long_text_is_cut_in_a_page() -> None:
     many = MOST_COLOURED + 1
-    page = card_of([Passage("a" * many, [1.0] * many)])
+    page = html_card([Passage("a" * many, [1.0] * many)])
     assert page.count("a" * MOST_COLOURED) == 1
     assert f"the first {MOST_COLOURED:,} of {many:,} characters" in page
 
@@ -215,12 +215,12 @@ def test_shares_and_tones_style_cells() -> None:
     (_, line) = lines_of([Table([Column(str(n)) for n in range(5)], [cells])], Page())
     styles = {line.plain[span.start : span.end].strip(): span.style for span in line.spans}
     assert styles == {"a": "dim", "c": "bold", "d": "dim"}
-    assert 'style="--v:90%"' in card_of([Table([Column()], [[Cell("c", 0.9)]])])
+    assert 'style="--v:90%"' in html_card([Table([Column()], [[Cell("c", 0.9)]])])
 
 
 def test_a_long_table_of_a_page_says_how_many_rows_there_are() -> None:
     rows = [[Cell(str(n))] for n in range(MOST_ROWS + 5)]
-    page = card_of([Table([Column()], rows)])
+    page = html_card([Table([Column()], rows)])
     assert page.count("<tr>") == MOST_ROWS
     assert "the first 100 of 105 rows" in page
 
@@ -230,4 +230,4 @@ def test_a_long_table_of_a_page_says_how_many_rows_there_are() -> None:
     [(0.254, ".25"), (-0.5, "−.50"), (1.0, "1.00"), (math.nan, "–"), (-math.inf, "−inf")],
 )
 def test_numbers_have_no_leading_zero(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_number(value) == text

@@ -18,7 +18,7 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Stages
 from gpt.storage.run import Checkpoint
-from gpt.view.exports import record, to_csv, to_json, to_npz
+from gpt.view.exports import selection_record, to_csv, to_json, to_npz
 from gpt.view.selection import Selection, select
 
 STAGES = get_args(DrawnStage)
@@ -55,7 +55,7 @@ def test_json_round_trips_every_number_and_has_null_for_masked(
     attention: AttentionMap, stage: str, query: str, key: str
 ) -> None:
     selection = selected(attention, stage, query, key)
-    document = strict(to_json([record(selection, {})]))
+    document = strict(to_json([selection_record(selection, {})]))
     panels = selection.panels()
     assert document["panels"] == [{"layer": panel.layer, "head": panel.head} for panel in panels]
     assert len(document["values"]) == len(panels)
@@ -79,7 +79,9 @@ def test_json_round_trips_every_number_and_has_null_for_masked(
 
 def test_json_names_its_source(attention: AttentionMap) -> None:
     origin = {"run": "tiny", "step": 12, "checkpoint": "ab" * 32}
-    document = strict(to_json([record(selected(attention, "weights", "3:5", "1:"), origin)]))
+    document = strict(
+        to_json([selection_record(selected(attention, "weights", "3:5", "1:"), origin)])
+    )
     assert {name: document[name] for name in origin} == origin
     assert document["schema"] == 1
     assert document["text"] == AWKWARD
@@ -88,7 +90,7 @@ def test_json_names_its_source(attention: AttentionMap) -> None:
     assert (document["queries"], document["keys"]) == ([3, 4], [1, 2, 3, 4, 5, 6])
     assert [check["name"] for check in document["checks"]] == [c.name for c in attention.checks]
     assert all(check["error"] <= check["bound"] and check["passed"] for check in document["checks"])
-    context = strict(to_json([record(selected(attention, "context"), origin)]))
+    context = strict(to_json([selection_record(selected(attention, "context"), origin)]))
     assert (context["axes"][2], context["keys"]) == ("dimension", None)
 
 
@@ -131,7 +133,7 @@ def test_npz_contains_the_whole_map_without_pickle(attention: AttentionMap) -> N
 
 def test_non_finite_error_of_a_check_is_null(attention: AttentionMap) -> None:
     failed = replace(attention, checks=(Check("odd", float("nan"), 1e-6),))
-    document = strict(to_json([record(selected(failed, "scores"), {})]))
+    document = strict(to_json([selection_record(selected(failed, "scores"), {})]))
     expected = {"name": "odd", "error": None, "bound": 1e-6, "passed": False}
     assert document["checks"] == [expected]
 
@@ -141,7 +143,9 @@ def test_nine_digits_round_trip_every_float32(attention: AttentionMap) -> None:
     values = np.where(np.isfinite(random.view(np.float32)), random.view(np.float32), np.float32(1))
     layer = replace(attention.layers[0], scores=values)
     odd = replace(attention, layers=(layer,))
-    read = np.array(strict(to_json([record(selected(odd, "scores"), {})]))["values"], np.float32)
+    read = np.array(
+        strict(to_json([selection_record(selected(odd, "scores"), {})]))["values"], np.float32
+    )
     assert np.array_equal(read.view(np.uint32), values.view(np.uint32))
     lines = csv.reader(io.StringIO(to_csv([selected(odd, "scores")]), newline=""))
     column = np.array([line[-1] for line in lines][1:], np.float32)
@@ -155,7 +159,7 @@ def test_every_format_distinguishes_two_checkpoints(attention: AttentionMap) -> 
         replace(selected(each, "weights"), name=name)
         for name, each in (("step 1", attention), ("step 2", other))
     ]
-    document = strict(to_json([record(each, {}) for each in looks]))
+    document = strict(to_json([selection_record(each, {}) for each in looks]))
     first, second = (np.array(each["values"]) for each in document["compared"])
     np.testing.assert_allclose(second[0], first[0] / 2)
     lines = list(csv.reader(io.StringIO(to_csv(looks), newline="")))

@@ -29,7 +29,7 @@ from gpt.heads.next_character import Experts
 from gpt.heads.survey import development
 from gpt.interface.trained import TrainedGPT
 from gpt.lessons.lesson import Lesson, Step, Table
-from gpt.reading.paired import paired
+from gpt.reading.paired import compare_paired
 from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprisals
 from gpt.storage.comparison import Comparison, Group
@@ -37,7 +37,7 @@ from gpt.storage.curves import Curve, TrainingCurve
 from gpt.storage.manifest import CorpusId
 from gpt.storage.overview import Overview, RunTable
 from gpt.storage.run import Checkpoint, Run
-from gpt.view.html import LIMIT, card_of, style
+from gpt.view.html import LIMIT, html_card, style
 from gpt.view.notebook import attention
 from gpt.view.page import page as page_module
 from gpt.view.terminal.lines import Page
@@ -152,7 +152,7 @@ def test_terminal_and_notebook_say_the_same_words_and_numbers_of_every_result(
             inner = [block]
             if isinstance(block, Fold):
                 inner = [it for it in block.blocks if not isinstance(it, Curves | Passage | Checks)]
-            html = re.sub("<style>.*?</style>", "", card_of(inner), flags=re.S)
+            html = re.sub("<style>.*?</style>", "", html_card(inner), flags=re.S)
             page = Markup(html.replace("<", " <"))
             assert words_of(page.text.split()) == words_of(shown(inner, Page())), each
 
@@ -242,7 +242,7 @@ def test_any_text_is_shown_as_text(run: TrainedGPT) -> None:
         RunTable(((Run(Path(hostile.replace("\0", "")[:60])), manifest(corpus=corpus)),)),
         replace(run.next("the"), text=hostile, characters=hostile),
         replace(run.lens(run.attn("the")), text=hostile[-3:], characters=hostile),
-        paired(nats, nats + 1, (hostile, hostile)),
+        compare_paired(nats, nats + 1, (hostile, hostile)),
         replace(experts(len(hostile), hostile), characters=hostile),
     ):
         markup = Markup(each._repr_html_())

@@ -105,7 +105,7 @@ def test_csv_has_every_source_character_beside_each_row(cross: AttentionMap) -> 
 
 
 def test_json_names_the_kind_and_both_texts(cross: AttentionMap, trained: TrainedGPT) -> None:
-    document = json.loads(exports.to_json([exports.record(select(cross), {})]))
+    document = json.loads(exports.to_json([exports.selection_record(select(cross), {})]))
     assert document["attention"] == "cross"
     assert (document["text"], document["columns"]) == (READ, SOURCE)
     assert document["column_ids"] == trained.vocabulary.encode(SOURCE).tolist()

@@ -65,7 +65,7 @@ class Losses:
         )
 
 
-def losses_of(model: TrainedGPT) -> Losses | None:
+def exported_losses(model: TrainedGPT) -> Losses | None:
     """The recorded losses of the best step. For another step, or a model file without its run, they
     are measured on the start of the validation split, which the model file contains; None if that
     is too short.
@@ -139,8 +139,8 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
                 "earlier export with `force`"
             )
         _check_replaceable(path)
-    losses = losses_of(model)
-    contents = files_of(model, architecture, losses)
+    losses = exported_losses(model)
+    contents = export_files(model, architecture, losses)
     with files.storage_errors(f"write {path}"):
         files.fill_folder(path, contents)
     sizes = {name: len(data) for name, data in contents.items()}
@@ -261,7 +261,7 @@ print(tokenizer.decode(model.generate(**prompt, max_new_tokens={new})[0]))
 """
 
 
-def card(model: TrainedGPT, architecture: Architecture, found: Losses | None) -> str:
+def model_card(model: TrainedGPT, architecture: Architecture, found: Losses | None) -> str:
     """The card as Markdown. Its text and origin are those of the model's run; a model file without
     its run has neither.
     """
@@ -273,7 +273,7 @@ def card(model: TrainedGPT, architecture: Architecture, found: Losses | None) ->
     }[config.position]
     return TEMPLATE.format(
         kind=architecture.kind,
-        title=code(model.stored.title),
+        title=markdown_code(model.stored.title),
         parameters=config.parameters(),
         origin=_origin(manifest),
         version=__version__,
@@ -287,7 +287,7 @@ def card(model: TrainedGPT, architecture: Architecture, found: Losses | None) ->
     )
 
 
-def code(text: str) -> str:
+def markdown_code(text: str) -> str:
     """A text as code in Markdown; what cannot be printed is escaped."""
     shown = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
     longest = max(map(len, re.findall("`+", shown)), default=0)
@@ -306,7 +306,7 @@ def _text(manifest: Manifest | None) -> str:
     if not manifest or not manifest.corpus.digest:
         return ""
     corpus = manifest.corpus
-    names = [code(re.split(r"[\\/]", source)[-1] or source) for source in corpus.sources]
+    names = [markdown_code(re.split(r"[\\/]", source)[-1] or source) for source in corpus.sources]
     more = f" and {len(names) - MOST_SOURCES:,} more" if len(names) > MOST_SOURCES else ""
     return f"{', '.join(names[:MOST_SOURCES])}{more}, {corpus.characters:,} characters, "
 
@@ -321,7 +321,7 @@ def _loss(found: Losses | None) -> str:
     return f"{found.nats:.4f} nats per character ({bits:.3f} bits), {where}"
 
 
-def files_of(
+def export_files(
     model: TrainedGPT, architecture: Architecture, losses: Losses | None
 ) -> dict[str, bytes]:
     """Name -> content of every file of the folder, the card last."""
@@ -338,7 +338,7 @@ def files_of(
     return {
         MODEL: safetensors.numpy.save(exported, metadata={"format": "pt"}),
         **{name: _json(values) for name, values in settings.items()},
-        CARD: card(model, architecture, losses).encode(),
+        CARD: model_card(model, architecture, losses).encode(),
     }
 
 

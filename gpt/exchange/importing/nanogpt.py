@@ -24,11 +24,11 @@ from torch import Tensor
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.train import MOST_STEPS
 from gpt.corpus.corpus import Corpus, read_corpus
-from gpt.corpus.halves import EXCERPT_LENGTH, excerpt_of
+from gpt.corpus.halves import EXCERPT_LENGTH, excerpt_ids
 from gpt.errors import ConfigError, ForeignModelError, TextError
 from gpt.exchange.exporting.architectures import GPT2
 from gpt.exchange.importing.pickles import LONGEST, plain_value
-from gpt.exchange.importing.torch_file import StoredTensor, read_torch, refused
+from gpt.exchange.importing.torch_file import StoredTensor, read_torch, wrong_file_error
 from gpt.model import GPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
@@ -39,7 +39,7 @@ from gpt.storage.run import MODEL, Checkpoint
 from gpt.storage.runs import discard_if_empty, new_run
 from gpt.training.checkpoint import model_bytes
 from gpt.vocabulary import Vocabulary
-from gpt.words import printable, shown
+from gpt.words import printable, short_repr
 
 WHAT = "a nanoGPT checkpoint"
 _SIZES = ("vocab_size", "block_size", "n_layer", "n_head", "n_embd")
@@ -96,7 +96,7 @@ def read_nanogpt(path: Path, meta: Path | None = None) -> tuple[ImportedModel, P
         order = sorted(range(len(characters)), key=lambda id: characters[id])
         tensors = _fit(tensors, config, order)
     except (ValueError, ConfigError) as error:
-        raise refused(path, WHAT, str(error).replace("`", "")) from error
+        raise wrong_file_error(path, WHAT, str(error).replace("`", "")) from error
     step, loss = about["iter_num"], about["best_val_loss"]
     origin = f"nanoGPT, {printable(path.name)}: iteration {step:,}"
     origin += "" if loss is None else f", lowest validation loss there {loss:.4f}"
@@ -172,7 +172,7 @@ def read_meta(path: Path) -> list[str]:
     except OSError as error:
         raise ForeignModelError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise refused(path, WHAT, str(error)) from error
+        raise wrong_file_error(path, WHAT, str(error)) from error
 
 
 def _characters(meta: Any) -> list[str]:
@@ -185,7 +185,9 @@ def _characters(meta: Any) -> list[str]:
     characters = [table[id] for id in range(len(table))]
     for each in characters:
         if not isinstance(each, str) or len(each) != 1 or 0xD800 <= ord(each) < 0xE000:
-            raise ValueError(f"its token {shown(each)} is not a character; gptx is character-level")
+            raise ValueError(
+                f"its token {short_repr(each)} is not a character; gptx is character-level"
+            )
     if len({*characters}) != len(characters):
         raise ValueError("two ids have the same character")
     if meta.get("stoi") != {character: id for id, character in enumerate(characters)}:
@@ -208,11 +210,11 @@ def _rename(state: object, limit: int) -> dict[str, Tensor]:
             continue
         ours = _new_name(name.removeprefix("_orig_mod."))
         if ours is None:
-            raise ValueError(f"it has {shown(name)}, which is no parameter of GPT-2")
+            raise ValueError(f"it has {short_repr(name)}, which is no parameter of GPT-2")
         if ours in found:
-            raise ValueError(f"it has {ours} twice, also as {shown(name)}")
+            raise ValueError(f"it has {ours} twice, also as {short_repr(name)}")
         if not isinstance(tensor, StoredTensor):
-            raise ValueError(f"{shown(name)} is not a float32 tensor, stored as a whole")
+            raise ValueError(f"{short_repr(name)} is not a float32 tensor, stored as a whole")
         found[ours] = tensor
     if sum(tensor.nbytes for tensor in found.values()) > limit:
         raise ValueError("its tensors claim more numbers than the file has")
@@ -269,7 +271,7 @@ def _fit(
 UNKNOWN_CORPUS = CorpusId(digest="", characters=0, sources=())
 
 
-def corpus_of(model: ImportedModel, name: str, data: Path, guessed: bool) -> Corpus:
+def find_training_text(model: ImportedModel, name: str, data: Path, guessed: bool) -> Corpus:
     """The text that the model was trained on, encoded in `data`; nanoGPT, too, validates on the
     last tenth.
 
@@ -286,10 +288,10 @@ def corpus_of(model: ImportedModel, name: str, data: Path, guessed: bool) -> Cor
     return corpus
 
 
-def save(
+def save_run(
     model: ImportedModel, checkpoints: Path, name: str | None, corpus: Corpus | None
 ) -> Checkpoint:
-    """Saves the model as a new run. corpus: what it was trained on, from `corpus_of`, if
+    """Saves the model as a new run. corpus: what it was trained on, from `find_training_text`, if
     known.
 
     Raises ConfigError if the name is taken, NumericsError if numpy and torch compute different
@@ -300,7 +302,7 @@ def save(
         excerpt, predicted = _written(model, vocabulary), 0
     else:
         validation = corpus.parts(train.val_fraction)[1]
-        excerpt, predicted = vocabulary.decode(excerpt_of(validation)), len(validation) - 1
+        excerpt, predicted = vocabulary.decode(excerpt_ids(validation)), len(validation) - 1
     torch_model = GPT(model.config)
     torch_model.load_parameters(model.tensors)
     data = model_bytes(torch_model, vocabulary, excerpt, model.step, prove_tensors)

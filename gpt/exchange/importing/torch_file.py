@@ -65,14 +65,16 @@ def read_torch(path: Path, what: str) -> Any:
     except OSError as error:
         raise ForeignModelError(f"cannot read {path}: {error.strerror or error}") from error
     except (zipfile.BadZipFile, ValueError, RuntimeError, EOFError, LookupError) as error:
-        raise refused(path, what, "torch.save has not written it, or it is damaged") from error
+        raise wrong_file_error(
+            path, what, "torch.save has not written it, or it is damaged"
+        ) from error
     try:
         return plain_value(data, _known, stored)
     except ValueError as error:
-        raise refused(path, what, str(error)) from error
+        raise wrong_file_error(path, what, str(error)) from error
 
 
-def refused(path: Path, what: str, reason: str) -> ForeignModelError:
+def wrong_file_error(path: Path, what: str, reason: str) -> ForeignModelError:
     """The error for a file that does not have the expected content."""
     return ForeignModelError(f"not {what}: {path} ({reason})")
 

@@ -48,7 +48,7 @@ def stages(file: ModuleType) -> Iterator[Stage]:
         yield replace(first, checks=tuple(check for each in parts for check in each.checks))
 
 
-def loaded(source: str) -> ModuleType:
+def load_file(source: str) -> ModuleType:
     """The student's file as a module. Raises what the file raises."""
     file = ModuleType(NAME)
     exec(compile(source, NAME, "exec", dont_inherit=True), vars(file))
@@ -95,7 +95,7 @@ class Trial:
         values, dropped = max(pairs[:2])[0], max(pairs[2:])[0]
         errors = {"values": values, "values in training, with dropout": dropped}
         if self.target is not None and max(values, dropped) < FAR:
-            errors |= self.leaks()
+            errors |= self.measure_leaks()
         if max(errors.values()) <= EQUAL:
             difference = self.gradients(self.own) - self.gradients(self.right)
             errors["gradients"] = float(difference.abs().max())
@@ -149,7 +149,7 @@ class Trial:
         leaves += self.model.parameters()
         return slopes(self.call(function, *self.cases[0]), leaves)
 
-    def leaks(self) -> dict[str, float]:
+    def measure_leaks(self) -> dict[str, float]:
         """How much the last character changes earlier outputs, and the size of its gradient from
         them.
         """

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gpt.lessons.exercises.checking import loaded, problem_of, stages
-from gpt.lessons.exercises.report import STAGES, TRAINED, Stage, Trained, unfinished
+from gpt.lessons.exercises.checking import load_file, problem_of, stages
+from gpt.lessons.exercises.report import STAGES, TRAINED, Stage, TrainedExercise, unfinished_stages
 from gpt.vocabulary import Vocabulary
 
 MEMORY, FILE_SIZE = 2**32, 2**24  # bytes that the file may use beside torch's, and write to a file
@@ -39,27 +39,27 @@ def main() -> None:
             most = int(file.read().split()[0]) * resource.getpagesize() + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_SIZE, FILE_SIZE))
-    for stage in done(**job):
+    for stage in run_job(**job):
         os.write(results, f"{json.dumps(asdict(stage))}\n".encode())
 
 
-def done(source: str, text: str | None, seed: int) -> Iterator[Stage]:
+def run_job(source: str, text: str | None, seed: int) -> Iterator[Stage]:
     """All stages of a file and, if they are right, its training on a text."""
     left, right = list(STAGES if text is None else TRAINED), True
     try:
-        file = loaded(source)
+        file = load_file(source)
         for stage in stages(file):
             right &= stage.status == "passed"
             yield stage
             left.remove(stage.name)
         if text is not None:
             later = Stage("training", "missing", "", "trains once all are right")
-            yield trained(file, text, seed) if right else later
+            yield train_file(file, text, seed) if right else later
     except BaseException as error:
-        yield from unfinished(left, problem_of(error))
+        yield from unfinished_stages(left, problem_of(error))
 
 
-def trained(file: ModuleType, text: str, seed: int) -> Stage:
+def train_file(file: ModuleType, text: str, seed: int) -> Stage:
     """Trains the file's GPT on the first 90 % of a text of at least 1,000 characters."""
     torch.manual_seed(seed)
     vocabulary, cut = Vocabulary.from_text(text), len(text) * 9 // 10
@@ -83,8 +83,10 @@ def trained(file: ModuleType, text: str, seed: int) -> Stage:
         return Stage("training", "failed", "", f"the loss does not fall: {message}")
     sample = file.generate(model, ids[None, cut : cut + 1], WRITTEN, 0.8, 20)[0].numpy()
     line = max(text[cut:].split("\n"), key=len)[:SHOWN]
-    weights = seen(model, torch.from_numpy(vocabulary.encode(line)).long()[None])
-    made = Trained((losses[0], last), (before, after), vocabulary.decode(sample), line, weights)
+    weights = attention_weights(model, torch.from_numpy(vocabulary.encode(line)).long()[None])
+    made = TrainedExercise(
+        (losses[0], last), (before, after), vocabulary.decode(sample), line, weights
+    )
     return Stage("training", "passed", "", message, trained=made)
 
 
@@ -96,7 +98,7 @@ def validation(file: ModuleType, model: torch.nn.Module, ids: Tensor) -> float:
 
 
 @torch.no_grad()
-def seen(model: torch.nn.Module, ids: Tensor) -> Any:
+def attention_weights(model: torch.nn.Module, ids: Tensor) -> Any:
     """The weights of all heads for a text: (1, T) -> (L, H, T, T), as lists."""
     found = list[Tensor]()
     for head in model.modules():

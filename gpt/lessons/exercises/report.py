@@ -20,7 +20,7 @@ from gpt.blocks import Block, Cell, Column, Paragraph, Passage, Table, Title
 from gpt.checks import Check
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
-from gpt.storage.json_values import loads, parsed
+from gpt.storage.json_values import load_json, parse_value
 
 STAGES = ("head", "mask", "multi-head", "block", "position", "loss", "sampling")
 TRAINED = (*STAGES, "training")  # stages of a file that also learns a text
@@ -29,7 +29,7 @@ LARGEST = 2**22  # bytes of the results
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedExercise:
     """A student's GPT after training: its first and last training loss, the validation loss before
     and after, in nats; a text that it wrote; the (L, H, T, T) weights of its heads on a line.
     """
@@ -66,7 +66,7 @@ class Stage:
     slip: str = ""
     message: str = ""
     checks: tuple[Check, ...] = ()
-    trained: Trained | None = None
+    trained: TrainedExercise | None = None
 
 
 def blocks_of(stages: list[Stage], file: str) -> list[Block]:
@@ -107,23 +107,23 @@ def check(source: str, seconds: int, text: str | None = None, seed: int = 1) -> 
             process.kill()
             process.wait()
         results.seek(0)
-        return read(results.read(LARGEST), STAGES if text is None else TRAINED, end)
+        return read_stages(results.read(LARGEST), STAGES if text is None else TRAINED, end)
 
 
-def unfinished(names: Sequence[str], problem: str) -> list[Stage]:
+def unfinished_stages(names: Sequence[str], problem: str) -> list[Stage]:
     """The remaining stages, the first of which has a problem."""
     missing = [Stage(name, "missing", "", "not checked") for name in names[1:]]
     return [*(Stage(name, "failed", "", problem) for name in names[:1]), *missing]
 
 
-def read(lines: bytes, names: Sequence[str], end: str) -> list[Stage]:
+def read_stages(lines: bytes, names: Sequence[str], end: str) -> list[Stage]:
     """The stages in the output lines of a process; the file may have forged them. end: why the
     process ended.
     """
     try:
-        stages = [parsed(Stage, loads(line), "result") for line in lines.splitlines()]
+        stages = [parse_value(Stage, load_json(line), "result") for line in lines.splitlines()]
         if [each.name for each in stages] != [*names[: len(stages)]]:
             raise ValueError("other stages")
     except (ValueError, TypeError, RecursionError):
         stages, end = [], "the file has written into the results of its check"
-    return stages + unfinished(names[len(stages) :], end)
+    return stages + unfinished_stages(names[len(stages) :], end)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gpt.lessons.ladder import CausalAttention, SelfAttention, causal, weights_of
 from gpt.lessons.lesson import Material, Step
-from gpt.lessons.tables import inputs_of, same, seeded, table
+from gpt.lessons.tables import check_equal, input_tensor, table, torch_seed
 
 D_OUT = 2
 LINEAR_SEED, CAUSAL_SEED = 789, 123  # the tutorials'
@@ -25,19 +25,19 @@ LOST = (
 
 def causal_weights(material: Material) -> Tensor:
     """(T, T) causal weights of this lesson, for the lesson on dropout."""
-    x, attention = inputs_of(material), _attention(material)
+    x, attention = input_tensor(material), _attention(material)
     return weights_of(attention.query(x), attention.key(x), causal(len(x)))
 
 
 def _attention(material: Material) -> SelfAttention:
     seed = LINEAR_SEED if material.seed is None else material.seed
-    with seeded(seed):
+    with torch_seed(seed):
         return SelfAttention(material.embeddings.shape[1], D_OUT).double()
 
 
 def steps(material: Material) -> Iterator[Step]:
     """A mask after softmax; masks before and after it; −∞ before it; then a batch."""
-    x, words = inputs_of(material), material.words
+    x, words = input_tensor(material), material.words
     T, both = len(words), {"rows": words, "columns": words}
     attention = _attention(material)
     scores = attention.query(x) @ attention.key(x).T
@@ -67,7 +67,7 @@ def steps(material: Material) -> Iterator[Step]:
             table("renormalised", first, divided.format("weights_tril") * kept, **both),
         ),
         "The first word can only attend to itself: its weight is 1." if kept else LOST,
-        (same("rows sum to 1", first.sum(dim=-1), torch.ones(T)),) if kept else (),
+        (check_equal("rows sum to 1", first.sum(dim=-1), torch.ones(T)),) if kept else (),
     )
     early = F.softmax(scores * allowed / D_OUT**0.5, dim=-1)
     erased = early * allowed
@@ -86,7 +86,7 @@ def steps(material: Material) -> Iterator[Step]:
             table("erased, renormalised", second, again * erased_kept, **both),
         ),
         notice="" if erased_kept else LOST,
-        checks=(same("= the first way", second, first),) if kept and erased_kept else (),
+        checks=(check_equal("= the first way", second, first),) if kept and erased_kept else (),
     )
     hidden = scores.masked_fill(allowed == 0, float("-inf"))
     third = F.softmax(hidden / D_OUT**0.5, dim=-1)
@@ -100,13 +100,19 @@ def steps(material: Material) -> Iterator[Step]:
             table("causal weights", third, f"softmax(masked / {root})", **both),
         ),
         checks=(
-            *([same("three ways, one result", third, first)] if kept and erased_kept else []),
-            same("each row sums to 1", third.sum(dim=-1), torch.ones(T)),
-            same("above the diagonal exactly 0", third.triu(diagonal=1), torch.zeros(T, T), 0),
+            *(
+                [check_equal("three ways, one result", third, first)]
+                if kept and erased_kept
+                else []
+            ),
+            check_equal("each row sums to 1", third.sum(dim=-1), torch.ones(T)),
+            check_equal(
+                "above the diagonal exactly 0", third.triu(diagonal=1), torch.zeros(T, T), 0
+            ),
         ),
     )
     seed = CAUSAL_SEED if material.seed is None else material.seed
-    with seeded(seed):
+    with torch_seed(seed):
         module = CausalAttention(x.shape[1], D_OUT, T).double()
     batch = torch.stack((x, x))  # (B, T, C)
     outputs = module(batch)
@@ -122,8 +128,12 @@ def steps(material: Material) -> Iterator[Step]:
         ),
         notice="If the sign of the last word’s row changes, no earlier context changes.",
         checks=(
-            same("both texts have equal contexts", outputs[0], outputs[1]),
-            *([same("earlier contexts unchanged", changed[:-1], outputs[0, :-1])] if T > 1 else []),
+            check_equal("both texts have equal contexts", outputs[0], outputs[1]),
+            *(
+                [check_equal("earlier contexts unchanged", changed[:-1], outputs[0, :-1])]
+                if T > 1
+                else []
+            ),
         ),
     )
     unmasked = SelfAttention(x.shape[1], D_OUT).double()
@@ -135,5 +145,5 @@ def steps(material: Material) -> Iterator[Step]:
         "keep the last row of its result. Doing that for every t gives the same contexts. With the "
         "mask, one pass computes all of them, so a GPT learns from every position of a text.",
         tables=(table("contexts, word by word", shortened, rows=words),),
-        checks=(same("= CausalAttention", shortened, outputs[0]),),
+        checks=(check_equal("= CausalAttention", shortened, outputs[0]),),
     )

@@ -14,7 +14,7 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.lessons.ladder import PARTS, CausalAttention, CrossAttention, SelfAttention, causal
 from gpt.lessons.lesson import Material, Step
-from gpt.lessons.tables import complaint, inputs_of, same, second_text, seeded, table
+from gpt.lessons.tables import check_equal, error_text, input_tensor, second_text, table, torch_seed
 from gpt.model.attention import ATTENTION
 
 SEED = 123
@@ -44,9 +44,9 @@ def steps(material: Material) -> Iterator[Step]:
 
 
 def _drawn(material: Material, seed: int) -> Pair:
-    source, target = inputs_of(material), second_text(material)
+    source, target = input_tensor(material), second_text(material)
     width = source.shape[1]
-    with seeded(seed):
+    with torch_seed(seed):
         x, padding = (torch.rand(size, width).double() for size in (len(target), 1))
         attention = CrossAttention(width, width)
         for matrix in attention.parameters():
@@ -79,7 +79,7 @@ def _by_hand(pair: Pair) -> Iterator[Step]:
             table(f"weights of “{target[1]}”", one, "softmax(scores)", columns=words),
             table(f"context of “{target[1]}”", one @ source, "weights @ source"),
         ),
-        checks=(same("sum = 1", one.sum(), torch.ones(())),),
+        checks=(check_equal("sum = 1", one.sum(), torch.ones(())),),
     )
     weights = F.softmax(x @ source.T, dim=-1)  # (T, S)
     yield Step(
@@ -92,8 +92,8 @@ def _by_hand(pair: Pair) -> Iterator[Step]:
             table("contexts", weights @ source, "weights @ source", rows=target),
         ),
         checks=(
-            same(f"row of “{target[1]}” = above", (weights @ source)[1], one @ source),
-            same("rows sum to 1", weights.sum(dim=-1), torch.ones(len(x))),
+            check_equal(f"row of “{target[1]}” = above", (weights @ source)[1], one @ source),
+            check_equal("rows sum to 1", weights.sum(dim=-1), torch.ones(len(x))),
         ),
     )
 
@@ -125,7 +125,7 @@ def _trained(pair: Pair) -> Iterator[Step]:
             table("weights with matrices", weights, by_keys, rows=target, columns=words),
             table("contexts with matrices", contexts, by_weights, rows=target),
         ),
-        checks=(same("rows sum to 1", weights.sum(dim=-1), torch.ones(T)),),
+        checks=(check_equal("rows sum to 1", weights.sum(dim=-1), torch.ones(T)),),
     )
     alone = torch.cat([attention(each[None], source) for each in x])
     yield Step(
@@ -133,7 +133,7 @@ def _trained(pair: Pair) -> Iterator[Step]:
         "The whole source is known before the first target word is written, so each target word "
         "may attend to all of it. Later target words need no mask, as they are not among the "
         "keys: a target word alone has the same context as together with the others.",
-        checks=(same("alone = together", alone, contexts),),
+        checks=(check_equal("alone = together", alone, contexts),),
     )
     itself, masked = SelfAttention(width, width).double(), CausalAttention(width, width, S).double()
     for module in (itself, masked):
@@ -147,8 +147,8 @@ def _trained(pair: Pair) -> Iterator[Step]:
         "self-attention(X) = cross-attention(X, X)",
         (table("self-attention of the source", attention(source, source), rule, rows=words),),
         checks=(
-            same("= SelfAttention", attention(source, source), itself(source)),
-            same("with the mask = CausalAttention", hidden, masked(source)),
+            check_equal("= SelfAttention", attention(source, source), itself(source)),
+            check_equal("with the mask = CausalAttention", hidden, masked(source)),
         ),
     )
 
@@ -173,9 +173,11 @@ def _padded(pair: Pair) -> Step:
             table("weights with the mask", weights, f"softmax({masked})", **labels),
         ),
         checks=(
-            same("padding has weight 0", weights[:, size:], torch.zeros(len(x), 1), 0),
-            same("rows sum to 1", weights.sum(dim=-1), torch.ones(len(x))),
-            same("= without padding", attention(x, padded, allowed), attention(x, pair.source)),
+            check_equal("padding has weight 0", weights[:, size:], torch.zeros(len(x), 1), 0),
+            check_equal("rows sum to 1", weights.sum(dim=-1), torch.ones(len(x))),
+            check_equal(
+                "= without padding", attention(x, padded, allowed), attention(x, pair.source)
+            ),
         ),
     )
 
@@ -207,7 +209,9 @@ def _in_the_model(pair: Pair) -> Step:
         "weights from above, one head and no projection, give the contexts from above.",
         "attention(x, memory=source, allowed=mask)",
         (table("contexts of FusedAttention", found["fused"], rows=pair.target),),
-        checks=tuple(same(f"{name} = CrossAttention", it, expected) for name, it in found.items()),
+        checks=tuple(
+            check_equal(f"{name} = CrossAttention", it, expected) for name, it in found.items()
+        ),
     )
 
 
@@ -226,7 +230,7 @@ def _whose_mask(pair: Pair) -> Step:
         effects.append((max(0, S - T), float(weights[:, S:].sum(dim=-1).mean()), float(change)))
         labels = {"rows": rows, "columns": (*columns, *["padding"] * (size - S))}
         shown.append(table(f"weights, {name}", weights, **labels))
-        checks.append(same(f"{name}, repaired", right, pair.attention(queries, text)))
+        checks.append(check_equal(f"{name}, repaired", right, pair.attention(queries, text)))
     labels = {"rows": ("target", "source"), "columns": ("hidden", "padding", "change")}
     return Step(
         "Slip 1: the mask of the wrong text",
@@ -255,7 +259,7 @@ def _whose_length(pair: Pair) -> Step:
         return scaled.masked_fill_(mask.view(1, 1, queries), float("-inf"))  # slip: not keys
 
     of_source, of_target, equal = (torch.zeros(each, dtype=torch.bool) for each in (S, T, size))
-    errors = [complaint(partial(scores, mask, T, S)) for mask in (of_source, of_target)]
+    errors = [error_text(partial(scores, mask, T, S)) for mask in (of_source, of_target)]
     weights = F.softmax(scores(equal, size, size), dim=-1)[0]
     right = pair.attention.weights(pair.x[:size], pair.source[:size])
     both = {"rows": pair.target[:size], "columns": pair.words[:size]}
@@ -270,6 +274,6 @@ def _whose_length(pair: Pair) -> Step:
         "With equal lengths this slip has no effect, and slip 1 raises no error.",
         (
             Check("both masks raise an error", float("nothing" in errors), 0.0),
-            same("equal lengths: = CrossAttention", weights, right),
+            check_equal("equal lengths: = CrossAttention", weights, right),
         ),
     )

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gpt.checks import Check
 from gpt.lessons.lesson import Material, Step, name_of
-from gpt.lessons.tables import same, seeded, table
+from gpt.lessons.tables import check_equal, table, torch_seed
 from gpt.lessons.tutorials.induction import LOGIT, SCORE, TEXT, TwoLayers
 
 DEPTHS = ("embedding", "layer 0", "layer 1")
@@ -27,7 +27,7 @@ def steps(material: Material) -> Iterator[Step]:
     words = material.words if material.own else TEXT
     model = TwoLayers(words)
     added, names, parts = model.added, model.vocabulary, model.parts
-    sums, stream = added[:, -1].cumsum(dim=0), model.run_at_once()[-1]  # (3, C), (C,)
+    sums, stream = added[:, -1].cumsum(dim=0), model.run_with_torch()[-1]  # (3, C), (C,)
     rows = torch.cat((added[:, -1], sums[2:]))
     by_word = partial(table, rows=(*DEPTHS, "sum"), columns=names)
     yield Step(
@@ -43,7 +43,7 @@ def steps(material: Material) -> Iterator[Step]:
             by_word("columns “place”", rows[:, parts["place"]], columns=()),
         ),
         "Each layer writes into its own columns here. In trained models, layers share all columns.",
-        (same("sum = torch’s attention", sums[2], stream),),
+        (check_equal("sum = torch’s attention", sums[2], stream),),
     )
     logits = LOGIT * torch.cat((rows[:3], stream[None]))[:, parts["next"]]
     yield show_shares(DEPTHS, names, logits[:3], model.predict(sums), logits[3])
@@ -74,8 +74,8 @@ def show_shares(
         f"{parts[int(shares[:, best].argmax())]}. A share does not show what a layer does for "
         "later ones.",
         (
-            same("sum of shares = logits", total, logits),
-            same("last lens = e^logit / Σ", lens[-1] / lens[-1, best], ratios),
+            check_equal("sum of shares = logits", total, logits),
+            check_equal("last lens = e^logit / Σ", lens[-1] / lens[-1, best], ratios),
         ),
     )
 
@@ -84,7 +84,7 @@ def _read(text: str, seed: int) -> tuple[Tensor, Tensor]:
     """What N models with one layer and one random head compute for a text of LETTERS: (N, T) scores
     of the last query, and (N, T) logit b − logit d if one place had all the weight.
     """
-    with seeded(seed):
+    with torch_seed(seed):
         words, places = (torch.randn(MODELS, n, WIDTH) for n in (len(LETTERS), len(text)))
         query, key, value = torch.randn(3, MODELS, WIDTH, WIDTH).double() / WIDTH**0.5
         output = torch.randn(MODELS, WIDTH, 1).double()  # the output row of b minus that of d
@@ -117,8 +117,8 @@ def _compare(seed: int) -> Iterator[Step]:
         (table("scores of b", {"one layer": one, "two layers": two}, rows=TEXTS),),
         "With one layer, the first and the last number are equal.",
         (
-            same("one layer: equal", one[0], one[3]),
-            same("two layers: by layer 0’s weight on a", two, SCORE * torch.stack(on_a)),
+            check_equal("one layer: equal", one[0], one[3]),
+            check_equal("two layers: by layer 0’s weight on a", two, SCORE * torch.stack(on_a)),
         ),
     )
     p = torch.stack([m.p[-1, [m.vocabulary.index(each) for each in "bd"]] for m in models])
@@ -142,8 +142,8 @@ def _compare(seed: int) -> Iterator[Step]:
         f"One head is right {int(right.max())} times at most, the two layers {solved} times. "
         "With several heads, each has its own Z: this proof is for one.",
         (
-            same("Z × difference = Σ", difference * Z, sums),
-            same("first two = last two", sums[:2].sum(dim=0), sums[2:].sum(dim=0)),
+            check_equal("Z × difference = Σ", difference * Z, sums),
+            check_equal("first two = last two", sums[:2].sum(dim=0), sums[2:].sum(dim=0)),
             Check("one head: never four", float(counts[-1]), 0.0),
             Check("two layers: four", float(len(TEXTS) - solved), 0.0),
         ),

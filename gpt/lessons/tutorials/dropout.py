@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from gpt.lessons.lesson import Material, Step
-from gpt.lessons.tables import dropout_mask, same, table
+from gpt.lessons.tables import check_equal, dropout_mask, table
 from gpt.lessons.tutorials.causal import causal_weights
 
 P, SEED = 0.5, 123  # the tutorials'
@@ -29,7 +29,7 @@ def steps(material: Material) -> Iterator[Step]:
         f"dropout of a matrix of ones, seed {seed}:",
         "dropped = x × mask / (1 − p)",
         (table("dropout of ones", mask, **both, digits=0),),
-        checks=(same("only 0 and 2", mask * (mask - 2), torch.zeros(T, T), 0),),
+        checks=(check_equal("only 0 and 2", mask * (mask - 2), torch.zeros(T, T), 0),),
     )
     weights = causal_weights(material)
     dropped = weights * mask
@@ -54,7 +54,7 @@ def steps(material: Material) -> Iterator[Step]:
         f"The mean over {DRAWS} masks is nearly the weights themselves: this is why the kept "
         "weights are doubled.",
         tables=(table(f"mean of {DRAWS} dropouts", mean, **both),),
-        checks=(same("the mean differs only by chance", mean, weights, luck),),
+        checks=(check_equal("the mean differs only by chance", mean, weights, luck),),
     )
     yield Step(
         "Only while training",
@@ -65,6 +65,8 @@ def steps(material: Material) -> Iterator[Step]:
         notice="torch has drawn this mask with Intel’s library MKL. A torch without MKL draws "
         "another mask from the same seed.",
         checks=(
-            same("dropout is off in evaluation mode", nn.Dropout(P).eval()(weights), weights, 0),
+            check_equal(
+                "dropout is off in evaluation mode", nn.Dropout(P).eval()(weights), weights, 0
+            ),
         ),
     )

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.lessons.lesson import Material, Step
-from gpt.lessons.tables import complaint, same, second_text, seeded, table
+from gpt.lessons.tables import check_equal, error_text, second_text, table, torch_seed
 from gpt.model import GPT
 from gpt.model.gpt import Block, Cache, Stack
 
@@ -84,8 +84,8 @@ class Texts:
             n_embd=WIDTH,
             **PAPER,
         )
-        with seeded(seed):
-            model = xavier(GPT(config)).double().requires_grad_(False)
+        with torch_seed(seed):
+            model = init_xavier(GPT(config)).double().requires_grad_(False)
         source, ids = (torch.tensor([[vocabulary.index(it) for it in on]]) for on in (words, reads))
         return cls(model, vocabulary, words, reads, source, ids, seed)
 
@@ -105,7 +105,7 @@ class Texts:
         return found[0]
 
 
-def xavier(model: GPT) -> GPT:
+def init_xavier(model: GPT) -> GPT:
     """Draws every matrix within ±√(6 / (rows + columns)) (Glorot & Bengio 2010)."""
     for parameter in model.parameters():
         if parameter.ndim > 1:
@@ -113,7 +113,7 @@ def xavier(model: GPT) -> GPT:
     return model
 
 
-def unturned(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+def leave_unrotated(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """Returns its arguments: sinusoidal positions do not rotate queries and keys."""
     return queries, keys
 
@@ -177,8 +177,10 @@ def _embeddings(texts: Texts) -> Step:
             table("positions", positions, rows=texts.words),
         ),
         checks=(
-            same("= positions of the model", positions, encoder.position.table[:S]),
-            same("their sum = input of the encoder", embedded + positions, texts.inputs()[0]),
+            check_equal("= positions of the model", positions, encoder.position.table[:S]),
+            check_equal(
+                "their sum = input of the encoder", embedded + positions, texts.inputs()[0]
+            ),
         ),
     )
 
@@ -187,13 +189,13 @@ def _encoder_block(texts: Texts) -> Step:
     """Computes the encoder's first block by hand, and the memory."""
     x, (block, *others) = texts.inputs(), texts.encoder_blocks
     everywhere = torch.ones(1, 1, x.shape[1], dtype=torch.bool)
-    first = block.norm1(x + block.attention(x, unturned, allowed=everywhere))
+    first = block.norm1(x + block.attention(x, leave_unrotated, allowed=everywhere))
     up, down = block.feed_forward.up, block.feed_forward.down
     widened = (first @ up.weight.T + up.bias).clamp(min=0)
     second = block.norm2(first + widened @ down.weight.T + down.bias)
     memory = second
     for other in others:
-        memory = other(memory, unturned, allowed=everywhere)
+        memory = other(memory, leave_unrotated, allowed=everywhere)
     return Step(
         "A block of the encoder",
         "A block has two sublayers: attention without a causal mask, and a feed-forward layer "
@@ -205,8 +207,8 @@ def _encoder_block(texts: Texts) -> Step:
             table("memory", memory[0], rows=texts.words),
         ),
         checks=(
-            same("by hand = Block", second, block(x, unturned, allowed=everywhere)),
-            same("block after block = encode", memory, texts.model.encode(texts.source)),
+            check_equal("by hand = Block", second, block(x, leave_unrotated, allowed=everywhere)),
+            check_equal("block after block = encode", memory, texts.model.encode(texts.source)),
         ),
     )
 
@@ -217,8 +219,8 @@ def _decoder_block(texts: Texts) -> Step:
     block: Any = model.blocks[0]
     start = x = model.position.embed(WIDTH**0.5 * model.token_embedding(ids), slice(ids.shape[1]))
     memory = model.encode(source)
-    x = block.norm1(x + block.attention(x, unturned))
-    x = block.cross_norm(x + block.cross(x, unturned, memory=memory))
+    x = block.norm1(x + block.attention(x, leave_unrotated))
+    x = block.cross_norm(x + block.cross(x, leave_unrotated, memory=memory))
     x = block.norm2(x + block.feed_forward(x))
     logits = model(ids, source=source)
     changed = model(torch.cat((ids[:, :-1], ids[:, :1]), dim=1), source=source)
@@ -232,8 +234,8 @@ def _decoder_block(texts: Texts) -> Step:
         (table("logits", logits[0], rows=texts.reads, columns=texts.vocabulary),),
         "Exchanging the last word that the decoder reads changes no earlier row.",
         (
-            same("by hand = Block", x, block(start, unturned, memory=memory)),
-            same("earlier logits unchanged", changed[:, :-1], logits[:, :-1]),
+            check_equal("by hand = Block", x, block(start, leave_unrotated, memory=memory)),
+            check_equal("earlier logits unchanged", changed[:, :-1], logits[:, :-1]),
         ),
     )
 
@@ -243,13 +245,13 @@ def _norms(texts: Texts) -> Step:
     sizes = []
     config: Any = texts.model.config.encoder
     for post_norm in (True, False):
-        with seeded(texts.seed):
+        with torch_seed(texts.seed):
             stack = Stack(replace(config, n_layer=DEPTH, post_norm=post_norm))
         stack.double().requires_grad_(False)
         stack.token_embedding.weight.data.copy_(texts.model.token_embedding.weight)
         x = WIDTH**0.5 * stack.token_embedding(texts.source)
         x = stack.position.embed(x, slice(len(texts.words)))
-        streams = [x, *(x := block(x, unturned) for block in stack.blocks)]
+        streams = [x, *(x := block(x, leave_unrotated) for block in stack.blocks)]
         sizes.append(torch.stack([each.square().mean().sqrt() for each in streams]))
     generator = torch.Generator().manual_seed(texts.seed)
     x = torch.randn(9, 512, generator=generator, dtype=torch.float64)
@@ -272,7 +274,7 @@ def _norms(texts: Texts) -> Step:
         f"with n. At n = 512 the outputs differ by a factor of {factor:.4f}.",
         (
             Check("post-norm: size 1", float((sizes[0][1:] - 1).abs().max()), 1e-3),
-            same("tutorial’s norm = factor × LayerNorm", their, as_torch, 1e-4),
+            check_equal("tutorial’s norm = factor × LayerNorm", their, as_torch, 1e-4),
         ),
     )
 
@@ -328,8 +330,8 @@ def _padding(texts: Texts) -> Step:
             table(f"logits of {short} words", logits[1], **labels),
         ),
         checks=(
-            same(f"{words} ids as padding: equal logits", logits[1:], logits[1]),
-            same("in the batch = alone", logits[1], alone),
+            check_equal(f"{words} ids as padding: equal logits", logits[1:], logits[1]),
+            check_equal("in the batch = alone", logits[1], alone),
         ),
     )
 
@@ -356,14 +358,16 @@ def _once(texts: Texts) -> Step:
         tables=(
             table("logits, word by word", steps[0], rows=texts.reads, columns=texts.vocabulary),
         ),
-        checks=(same("cached = at once", steps, texts.model(texts.ids, source=texts.source)),),
+        checks=(
+            check_equal("cached = at once", steps, texts.model(texts.ids, source=texts.source)),
+        ),
     )
 
 
 def _padding_id(texts: Texts) -> Step:
     rows = LARGE["vocab_size"]
     embedding = nn.Embedding(rows, 1)
-    error = complaint(partial(embedding, torch.tensor([rows])))
+    error = error_text(partial(embedding, torch.tensor([rows])))
     return Step(
         "Slip 1: a padding id without a row",
         f"The tutorial’s vocabulary has {rows:,} words, with ids 0 … {rows - 1:,}. Its padding id "
@@ -382,9 +386,9 @@ def _reset(seed: int) -> Step:
     found = []
     for options, reset in ((untied, False), ({}, False), ({}, True)):
         config = ModelConfig(**PAPER | shape | options, n_head=4, n_embd=SIZE)
-        with seeded(seed), torch.no_grad():
+        with torch_seed(seed), torch.no_grad():
             model: Any = GPT(config)
-            model = xavier(model) if reset else model
+            model = init_xavier(model) if reset else model
             source, ids, targets = torch.randint(2 * SIZE, (3, BATCH, LENGTH))
             logits = model(ids, source=source)
         embedded = SIZE**0.5 * model.token_embedding.weight
@@ -447,15 +451,15 @@ def _dropout(texts: Texts) -> Step:
     """The share of zeros that dropout makes in each sublayer's output."""
     config = replace(texts.model.config, dropout=DROPOUT, block_size=LENGTH)
     shares = []
-    with seeded(texts.seed):
+    with torch_seed(texts.seed):
         block: Any = Block(config).requires_grad_(False)
         x, memory = torch.randn(2, 16 * BATCH, LENGTH, config.n_embd)
         for slip in (False, True):
             if slip:  # forward does not call this dropout
                 block.attention.dropout = block.cross.dropout = nn.Identity()
             outputs = {
-                "attention": block.attention(x, unturned),
-                "cross": block.cross(x, unturned, memory=memory),
+                "attention": block.attention(x, leave_unrotated),
+                "cross": block.cross(x, leave_unrotated, memory=memory),
                 "feed-fwd": block.feed_forward(x),
             }
             shares.append(torch.stack([(each == 0).double().mean() for each in outputs.values()]))
@@ -503,6 +507,6 @@ def _mask(texts: Texts) -> Step:
         (table("change of the logits", changes, columns=tuple(logits)),),
         checks=(
             Check("mask of the source: no change", float(changes[1]), 1e-12),
-            same("mask of the source = without padding", logits["repaired"][0], alone),
+            check_equal("mask of the source = without padding", logits["repaired"][0], alone),
         ),
     )

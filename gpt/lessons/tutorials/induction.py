@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpt.lessons.ladder import causal
 from gpt.lessons.lesson import Material, Step
-from gpt.lessons.tables import same, table
+from gpt.lessons.tables import check_equal, table
 
 TEXT, START = ("one", "step", "and", "one"), "(start)"
 SCORE, LOGIT = 8.0, 5.0  # the score of a match; the logit of a word that is copied with weight 1
@@ -54,7 +54,7 @@ class TwoLayers:
         """(…, C) -> (…, V) probabilities of the next word."""
         return (LOGIT * stream[..., self.parts["next"]]).softmax(dim=-1)
 
-    def run_at_once(self) -> Tensor:
+    def run_with_torch(self) -> Tensor:
         """(T, C) the stream after both layers, by torch's attention."""
         x = self.added[:1]
         for qk, ov in self.W:
@@ -66,7 +66,7 @@ def steps(material: Material) -> Iterator[Step]:
     """The head of each layer, and what remains without the first one."""
     words = material.words if material.own else TEXT
     model, without, last = TwoLayers(words), TwoLayers(words, previous=0), words[-1]
-    rows, names, stream = model.words, model.vocabulary, model.run_at_once()
+    rows, names, stream = model.words, model.vocabulary, model.run_with_torch()
     word, before, then, place = model.parts.values()
     by_word, by_query = partial(table, columns=names), partial(table, rows=words, columns=rows)
     x, scores, (looking, weights) = model.added[0, :, word], model.scores[1], model.weights
@@ -91,7 +91,7 @@ def steps(material: Material) -> Iterator[Step]:
         f"“{last}” occurred before; after it came “{found}”."
         if found
         else f"“{last}” did not occur before: here is nothing to copy.",
-        (same("before = torch’s attention", model.added[1, :, before], stream[:, before]),),
+        (check_equal("before = torch’s attention", model.added[1, :, before], stream[:, before]),),
     )
     product = model.W[1, 0, word, before] @ model.W[0, 1, word, before].T
     yield Step(
@@ -108,7 +108,7 @@ def steps(material: Material) -> Iterator[Step]:
             by_query("scores of layer 1", scores[1:]),
         ),
         f"If the word before a key equals the query’s word, the score is about {SCORE:g}.",
-        (same("scores = by the product", scores, x @ product @ (looking @ x).T),),
+        (check_equal("scores = by the product", scores, x @ product @ (looking @ x).T),),
     )
     best, flat = int(model.p[-1].argmax()), causal(len(rows)).double()
     yield Step(
@@ -125,8 +125,8 @@ def steps(material: Material) -> Iterator[Step]:
         f"The largest weight of the last “{last}” is {float(weights[-1].max()):.4f}; equal weights "
         f"would be {1 / len(rows):.4f}. “{names[best]}” has p = {float(model.p[-1, best]):.4f}.",
         (
-            same("stream = torch’s attention", model.added.sum(dim=0), stream),
-            same("p = its softmax", model.p, model.predict(stream)),
+            check_equal("stream = torch’s attention", model.added.sum(dim=0), stream),
+            check_equal("p = its softmax", model.p, model.predict(stream)),
         ),
     )
     p, changed = model.p[-1], without.p[-1]
@@ -141,7 +141,11 @@ def steps(material: Material) -> Iterator[Step]:
         ),
         f"p of “{names[best]}” was {float(p[best]):.4f} and is {float(changed[best]):.4f}.",
         (
-            same("p = torch’s attention", without.p, without.predict(without.run_at_once())),
-            same("weights = 1 / (t + 1)", without.weights[1], flat / flat.sum(dim=1)[:, None]),
+            check_equal(
+                "p = torch’s attention", without.p, without.predict(without.run_with_torch())
+            ),
+            check_equal(
+                "weights = 1 / (t + 1)", without.weights[1], flat / flat.sum(dim=1)[:, None]
+            ),
         ),
     )

@@ -21,7 +21,7 @@ from gpt.checks import Check
 from gpt.config import TrainConfig
 from gpt.lessons.ladder import CausalAttention
 from gpt.lessons.lesson import Material, Step
-from gpt.lessons.tables import inputs_of, same, seeded, table
+from gpt.lessons.tables import check_equal, input_tensor, table, torch_seed
 
 Named = dict[str, Tensor]
 Moved = tuple[Tensor, Tensor, Tensor]
@@ -149,9 +149,9 @@ def steps(material: Material) -> Iterator[Step]:
     answer, size = f"“{words[-1]}”", len(vocabulary)
     all_ids = torch.tensor([vocabulary.index(word) for word in words])
     ids, target = all_ids[: len(reads)], int(all_ids[-1])
-    rows = inputs_of(material)[[words.index(word) for word in vocabulary]]
+    rows = input_tensor(material)[[words.index(word) for word in vocabulary]]
     embedding = nn.Embedding.from_pretrained(rows, freeze=False)  # type: ignore[no-untyped-call]
-    with seeded(seed):
+    with torch_seed(seed):
         head = CausalAttention(rows.shape[1], HEAD_SIZE, len(reads)).double()
         output = nn.Linear(HEAD_SIZE, size, bias=False).double()
         for matrix in (*head.parameters(), output.weight):
@@ -177,8 +177,8 @@ def steps(material: Material) -> Iterator[Step]:
         ),
         f"The loss is {loss.item():.4f}. If all p were equal: ln {size} = {math.log(size):.4f}.",
         (
-            same("logits = CausalAttention, then nn.Linear", seen["logits"], logits),
-            same("loss = F.cross_entropy", seen["loss"], loss),
+            check_equal("logits = CausalAttention, then nn.Linear", seen["logits"], logits),
+            check_equal("loss = F.cross_entropy", seen["loss"], loss),
         ),
     )
     d = run_backward(weights, ids, target, seen)
@@ -187,7 +187,7 @@ def steps(material: Material) -> Iterator[Step]:
 
     def agree(*names: str) -> Check:
         one, other = (torch.cat([g[n].flatten() for n in names]) for g in (d, by_torch))
-        return same(f"{', '.join(f'∂{name}' for name in names)} = autograd", one, other)
+        return check_equal(f"{', '.join(f'∂{name}' for name in names)} = autograd", one, other)
 
     right = torch.eye(size, dtype=p.dtype)[target]
     yield Step(
@@ -198,7 +198,7 @@ def steps(material: Material) -> Iterator[Step]:
         "∂logits = p − 1[target]",
         (table("∂logits", {"p": p, "1[target]": right, "∂logits": d["logits"]}, rows=vocabulary),),
         f"Only {answer} can have a gradient below 0: if its logit rises, the loss falls.",
-        (agree("logits"), same("sum = 0", d["logits"].sum(), torch.zeros(()))),
+        (agree("logits"), check_equal("sum = 0", d["logits"].sum(), torch.zeros(()))),
     )
     shown = torch.stack((seen["context"], d["context"]))
     yield Step(
@@ -313,7 +313,7 @@ def step_sgd(loss_at: Function, w: Tensor, g: Tensor) -> Step:
         "The gradient is the slope at one point: it predicts the fall of small steps only."
         if abs(ratio[0] - 1) < 0.05
         else "Here even the small step is too large for this prediction.",
-        (same("|g|² = autograd’s slope along g", along, square),),
+        (check_equal("|g|² = autograd’s slope along g", along, square),),
     )
 
 
@@ -345,7 +345,9 @@ def _adamw(weights: Named, by_hand: Named, vocabulary: tuple[str, ...]) -> Step:
         "Divided by 1 − β, the first m and v are ∂w and ∂w². So their quotient m / √v is 1 or −1: "
         "each number with a gradient moves by about the rate, whatever the gradient’s size.",
         (
-            same("three steps = torch.optim’s adamw", torch.stack(moves), torch.stack(expected)),
-            same("first move = −∂w / (|∂w| + ε) − decay × w", moves[0], first),
+            check_equal(
+                "three steps = torch.optim’s adamw", torch.stack(moves), torch.stack(expected)
+            ),
+            check_equal("first move = −∂w / (|∂w| + ε) − decay × w", moves[0], first),
         ),
     )

@@ -12,14 +12,14 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.lessons.ladder import SelfAttention, causal, weights_of
 from gpt.lessons.lesson import Material, Step
-from gpt.lessons.tables import complaint, same, seeded, table
+from gpt.lessons.tables import check_equal, error_text, table, torch_seed
 from gpt.model.attention import Head
 
 N_EMBD, N_HEAD, SEED = 32, 4, 123  # the size of the head in the tutorial
 PAIRS = 20_000
 
 
-class HastyHead(SelfAttention):
+class MistakenHead(SelfAttention):
     """A head with both slips: (B, T, C) -> (B, T, D). Do not use it."""
 
     tril: Tensor
@@ -54,12 +54,12 @@ def steps(material: Material) -> Iterator[Step]:
         f"{N_HEAD}, so each head has {N_EMBD} // {N_HEAD} = {size} columns.",
         "B, T, C = x.shape\nscores = queries · keysᵀ × C**-0.5\nweights = self.dropout(softmax(…))",
     )
-    with seeded(seed):
+    with torch_seed(seed):
         queries, keys = torch.randn(2, PAIRS, size, dtype=torch.float64)
         # nn.Linear starts within ±1/√C, so rows with a deviation of √3 give queries with a
         # deviation of 1.
         x = 3**0.5 * torch.randn(T, N_EMBD, dtype=torch.float64)
-        hasty = HastyHead(N_EMBD, size, T).double()
+        hasty = MistakenHead(N_EMBD, size, T).double()
     scores = (queries * keys).sum(dim=-1)
     factors = (1.0, size**-0.5, N_EMBD**-0.5)
     spreads = torch.stack([(scores * factor).std() for factor in factors])
@@ -99,13 +99,13 @@ def steps(material: Material) -> Iterator[Step]:
         "spread too widely hardly learn. √head_size gives the right spread.",
         checks=(
             Check("with the slip nearer to an even share", max(0.0, falls), 1e-12),
-            same("repaired = gpt.model.attention.Head", weights @ head.value(x), output),
+            check_equal("repaired = gpt.model.attention.Head", weights @ head.value(x), output),
         ),
     )
     yield Step(
         "Slip 2: a dropout that was never made",
         "forward uses self.dropout, but __init__ does not create it. There is no error until the "
-        f"head is called. Then torch raises {complaint(lambda: hasty(x))}",
+        f"head is called. Then torch raises {error_text(lambda: hasty(x))}",
         "self.dropout = nn.Dropout(dropout)    # belongs in __init__",
         notice="`Head` in gpt/model/attention.py creates it, and scales by head_size. A test "
         "checks both.",

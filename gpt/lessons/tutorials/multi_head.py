@@ -12,7 +12,7 @@ from torch import Tensor
 from gpt.config import ModelConfig
 from gpt.lessons.ladder import PARTS, SideBySide, SplitAttention, to_model, to_split
 from gpt.lessons.lesson import Material, Step
-from gpt.lessons.tables import inputs_of, same, seeded, table
+from gpt.lessons.tables import check_equal, input_tensor, table, torch_seed
 
 HEADS, HEAD_SIZE, D_OUT, SEED = 2, 2, 2, 123  # the tutorials'
 
@@ -33,10 +33,10 @@ STACK = (
 
 def steps(material: Material) -> Iterator[Step]:
     """From two heads in a loop to the attention with which gptx trains."""
-    x, words = inputs_of(material), material.words
+    x, words = input_tensor(material), material.words
     T, width = x.shape
     seed = SEED if material.seed is None else material.seed
-    with seeded(seed):
+    with torch_seed(seed):
         side_by_side = SideBySide(width, HEAD_SIZE, T, HEADS).double()
     batch = torch.stack((x, x))  # (B, T, C)
     joined = side_by_side(batch)  # (B, T, H·D)
@@ -55,8 +55,8 @@ def steps(material: Material) -> Iterator[Step]:
         ),
         "The heads share nothing and could run at the same time.",
         (
-            same("left half = head 0 alone", left, side_by_side.heads[0](batch), 0),
-            same("right half = head 1 alone", right, side_by_side.heads[1](batch), 0),
+            check_equal("left half = head 0 alone", left, side_by_side.heads[0](batch), 0),
+            check_equal("right half = head 1 alone", right, side_by_side.heads[1](batch), 0),
         ),
     )
     stack = torch.tensor(STACK, dtype=torch.float64)[None]  # (B, H, T, D)
@@ -73,7 +73,9 @@ def steps(material: Material) -> Iterator[Step]:
             table("a · a turned over", (stack @ turned)[0], "a @ a.T"),
         ),
         checks=(
-            same("each head’s own product", (stack @ turned)[0, 1], stack[0, 1] @ stack[0, 1].T),
+            check_equal(
+                "each head’s own product", (stack @ turned)[0, 1], stack[0, 1] @ stack[0, 1].T
+            ),
         ),
     )
     split, matrix = to_split(side_by_side), partial(table, rows=names)
@@ -90,9 +92,9 @@ def steps(material: Material) -> Iterator[Step]:
         ),
         "Head 0 and head 1 are rows 0–1 and 2–3. Your own model stores them in the same way: see "
         "gptx explain mine.",
-        (same("SplitAttention = SideBySide", split.join(batch), joined),),
+        (check_equal("SplitAttention = SideBySide", split.join(batch), joined),),
     )
-    with seeded(seed):
+    with torch_seed(seed):
         projected = SplitAttention(width, D_OUT, T, HEADS).double()
     outputs = projected(batch)
     by_one = tuple(f"head {head}" for head in range(HEADS))  # one column each
@@ -144,7 +146,7 @@ def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:
     """
     width, T = stream.shape[-1], stream.shape[1]
     size = width // HEADS
-    with seeded(seed):
+    with torch_seed(seed):
         split = SplitAttention(width, width, T, HEADS).double()
     heads, fused = to_model(split, "heads"), to_model(split, "fused")
     x = stream.clone().requires_grad_()
@@ -169,9 +171,9 @@ def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:
             table("output of FusedAttention", outputs[2][0], rows=words),
         ),
         checks=(
-            same("module a head = split", outputs[1], outputs[0]),
-            same("its gradients too", gradients[1], gradients[0]),
-            same("fused = split", outputs[2], outputs[0]),
-            same("its gradients too", gradients[2], gradients[0]),
+            check_equal("module a head = split", outputs[1], outputs[0]),
+            check_equal("its gradients too", gradients[1], gradients[0]),
+            check_equal("fused = split", outputs[2], outputs[0]),
+            check_equal("its gradients too", gradients[2], gradients[0]),
         ),
     )

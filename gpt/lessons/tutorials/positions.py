@@ -14,7 +14,7 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.lessons.ladder import causal, weights_of
 from gpt.lessons.lesson import Material, Step
-from gpt.lessons.tables import complaint, same, seeded, table
+from gpt.lessons.tables import check_equal, error_text, table, torch_seed
 from gpt.model.attention import Head
 from gpt.model.initial import PEAK
 from gpt.model.positions import POSITIONS, ROTARY_BASE, Rotary, Sinusoidal
@@ -39,7 +39,7 @@ class Text:
         config = ModelConfig(vocab_size=1, block_size=size, n_head=1, n_embd=WIDTH)
         self.words, self.seed, self.head = words, seed, Head(config).double()
         self.kinds = {name: kind(config).double() for name, kind in POSITIONS.items()}
-        with seeded(seed):
+        with torch_seed(seed):
             rows = torch.randn(len(different), WIDTH).double()
             for matrix in (*self.head.parameters(), *self.kinds["learned"].parameters()):
                 nn.init.normal_(matrix, std=WIDTH**-0.5)
@@ -56,7 +56,7 @@ class Text:
         return {name: stage[0].detach() for name, stage in stages.items()}
 
 
-def turn(x: Tensor, angles: Tensor) -> Tensor:
+def rotate_pairs(x: Tensor, angles: Tensor) -> Tensor:
     """(T, D): rotates columns 2i and 2i + 1, the coordinates of a point, by (T, D/2) angles."""
     even, odd, cos, sin = x[:, ::2], x[:, 1::2], angles.cos(), angles.sin()
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
@@ -90,8 +90,8 @@ def _add(text: Text) -> Iterator[Step]:
         (table("contexts", contexts, rows=words), table("contexts, moved", moved, rows=other)),
         "The last row of the first table is the first row of the second.",
         (
-            same("= P · contexts", moved, torch.eye(T).double()[order] @ contexts),
-            same("the mean stays equal", moved.mean(dim=0), contexts.mean(dim=0)),
+            check_equal("= P · contexts", moved, torch.eye(T).double()[order] @ contexts),
+            check_equal("the mean stays equal", moved.mean(dim=0), contexts.mean(dim=0)),
         ),
     )
     learned = kinds["learned"].get_parameter("weight")[:T]
@@ -113,8 +113,10 @@ def _add(text: Text) -> Iterator[Step]:
         ),
         "Without positions (none), the contexts stay the same.",
         (
-            same("= Learned", x + learned, kinds["learned"].embed(x, slice(T))),
-            same("rows moved with positions: = P · contexts", moved, before["learned"][order]),
+            check_equal("= Learned", x + learned, kinds["learned"].embed(x, slice(T))),
+            check_equal(
+                "rows moved with positions: = P · contexts", moved, before["learned"][order]
+            ),
         ),
     )
     turns, products = TURNS.format(T), "sinusoidal_positions @ sinusoidal_positions.T"
@@ -134,8 +136,8 @@ def _add(text: Text) -> Iterator[Step]:
         ),
         "In the second table, the numbers on each diagonal are equal.",
         (
-            same("= Sinusoidal", x + waves, kinds["sinusoidal"].embed(x, slice(T))),
-            same("= Σ cos", waves @ waves.T, text.distances.cos().sum(dim=-1)),
+            check_equal("= Sinusoidal", x + waves, kinds["sinusoidal"].embed(x, slice(T))),
+            check_equal("= Σ cos", waves @ waves.T, text.distances.cos().sum(dim=-1)),
         ),
     )
 
@@ -144,7 +146,7 @@ def _rotate(text: Text, asked: int) -> Iterator[Step]:
     """Rotated queries and keys, their scores, and a use. asked: the word whose query is shown."""
     words, x, T, angles, speeds = text.words, text.x, len(text.x), text.angles, text.speeds
     plain, model = (text.attend(kind, x) for kind in ("none", "rotary"))
-    q, k, turned = plain["q"], plain["k"], turn(plain["q"], angles)
+    q, k, turned = plain["q"], plain["k"], rotate_pairs(plain["q"], angles)
     even, odd, turns = "queries[:, ::2]", "queries[:, 1::2]", TURNS.format(T)
     x_axis = f"{even} * cos(angles) - {odd} * sin(angles)"
     y_axis = f"{even} * sin(angles) + {odd} * cos(angles)"
@@ -163,13 +165,13 @@ def _rotate(text: Text, asked: int) -> Iterator[Step]:
         ),
         "The angle of the first place is 0, so its query stays. Pair 1 turns slowly.",
         (
-            same("= Rotary", turned, model["q"]),
-            same("keys = Rotary", turn(k, angles), model["k"]),
-            same("= q · e^(i · a)", turned, torch.view_as_real(products).flatten(1)),
+            check_equal("= Rotary", turned, model["q"]),
+            check_equal("keys = Rotary", rotate_pairs(k, angles), model["k"]),
+            check_equal("= q · e^(i · a)", turned, torch.view_as_real(products).flatten(1)),
         ),
     )
-    scores = turn(q[asked].expand_as(q), angles) @ turn(k[0].expand_as(k), angles).T
-    by_distance = turn(k[:1].expand(T * T, -1), text.distances.flatten(0, 1)) @ q[asked]
+    scores = rotate_pairs(q[asked].expand_as(q), angles) @ rotate_pairs(k[0].expand_as(k), angles).T
+    by_distance = rotate_pairs(k[:1].expand(T * T, -1), text.distances.flatten(0, 1)) @ q[asked]
     now, later = ({n: text.attend(n, x, at)["scores"] for n in text.kinds} for at in (0, SHIFT))
     changes = torch.stack([(later[kind] - now[kind]).abs().max() for kind in now])
     yield Step(
@@ -183,13 +185,13 @@ def _rotate(text: Text, asked: int) -> Iterator[Step]:
         "In the first table, the numbers on each diagonal are equal. In the second, scores change "
         "with added positions, but not with rotary ones.",
         (
-            same("= q · turn(k, (t − s) · ω)", scores, by_distance.view(T, T)),
-            same(f"{SHIFT} places later: equal", later["rotary"], now["rotary"], ROUNDED),
-            same("lengths stay equal", turned.norm(dim=-1), q.norm(dim=-1)),
+            check_equal("= q · turn(k, (t − s) · ω)", scores, by_distance.view(T, T)),
+            check_equal(f"{SHIFT} places later: equal", later["rotary"], now["rotary"], ROUNDED),
+            check_equal("lengths stay equal", turned.norm(dim=-1), q.norm(dim=-1)),
         ),
     )
     query = torch.eye(1, WIDTH).double() * (PEAK * WIDTH**0.5) ** 0.5
-    key = turn(query, speeds[None])
+    key = rotate_pairs(query, speeds[None])
     queries, keys = text.kinds["rotary"].rotate(query.expand(T, -1), key.expand(T, -1), slice(T))
     weights = weights_of(queries, keys, causal(T))
     formula = (PEAK * (text.distances + speeds)[..., 0].cos()).masked_fill(~causal(T), -torch.inf)
@@ -209,7 +211,7 @@ def _rotate(text: Text, asked: int) -> Iterator[Step]:
         "In each row but the first, the word just before has the largest weight. Pair 0 turns a "
         f"full circle in {math.tau / float(speeds[0]):.1f} places, so long texts need more pairs.",
         (
-            same("= softmax of the formula", weights, formula.softmax(dim=-1), ROUNDED),
+            check_equal("= softmax of the formula", weights, formula.softmax(dim=-1), ROUNDED),
             Check("the word before: largest weight", others, 0.0),
         ),
     )
@@ -231,13 +233,13 @@ def _compare() -> Step:
         "The table is for the size of the smallest GPT-2. Operations are multiplications and "
         "additions for one token: one for each column of an added row; with rotary positions, 6 "
         f"for each pair of columns, in the queries and keys of {GPT2.n_layer} layers. Place {end} "
-        f"has no learned row: torch raises {complaint(beyond)}. The other kinds are defined "
+        f"has no learned row: torch raises {error_text(beyond)}. The other kinds are defined "
         "for all places. But a model predicts worse at places that it was not trained on (Press et "
         "al. 2022). gptx never reads more than block_size characters at once.",
         tables=(table("costs", torch.tensor((counts, operations)), **labels, digits=0),),
         checks=(
             Check("parameters = the checkpoint’s", abs(counts[1] - stored), 0.0),
-            same(f"place {end}: Sinusoidal = sin, cos", waves.view(-1, 2).flip(1), expected),
-            same(f"place {end}: Rotary = e^(i · a)", turns, expected),
+            check_equal(f"place {end}: Sinusoidal = sin, cos", waves.view(-1, 2).flip(1), expected),
+            check_equal(f"place {end}: Rotary = e^(i · a)", turns, expected),
         ),
     )

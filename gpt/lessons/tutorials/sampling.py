@@ -19,7 +19,7 @@ from gpt.checks import Check
 from gpt.config import SampleConfig
 from gpt.config.sample import SHAPING
 from gpt.lessons.lesson import Material, Step, Table
-from gpt.lessons.tables import EQUAL, inputs_of, same, table
+from gpt.lessons.tables import EQUAL, check_equal, input_tensor, table
 
 LARGEST = 5.0  # the largest logit
 SHARP, FLAT = 0.5, 2.0  # temperatures
@@ -31,7 +31,7 @@ LOGIT_OF, P_OF = "likeliest_first[:, 0]", "likeliest_first[:, 1]"  # names in ru
 FAR = 6  # standard errors; a share that differs by more is a fault
 
 
-def soften(logits: Tensor, temperature: float) -> Tensor:
+def temperature_softmax(logits: Tensor, temperature: float) -> Tensor:
     """(V,) logits -> probabilities; temperature 0 gives all to the largest logit, the first of
     equal ones.
     """
@@ -81,13 +81,13 @@ def shape(logits: Tensor, config: SampleConfig, order: Sequence[str] = SHAPING) 
 
     Removed characters get 0; the other probabilities are divided by their sum.
     """
-    p, after = soften(logits, 1), []
+    p, after = temperature_softmax(logits, 1), []
     for name in order:
         value = getattr(config, name)
         if value is None:
             continue
         if name == "temperature":
-            p = soften(p.log(), value)
+            p = temperature_softmax(p.log(), value)
         else:
             p = p * FILTERS[name](p, value)
             p = p / p.sum()
@@ -112,12 +112,12 @@ def draw(p: Tensor, u: Tensor) -> Tensor:
 
 def steps(material: Material) -> Iterator[Step]:
     """From the logits of the words to one drawn word, and to the shares over many draws."""
-    x, last = inputs_of(material), material.words[-1]
+    x, last = input_tensor(material), material.words[-1]
     first = [material.words.index(word) for word in dict.fromkeys(material.words)]
     products, order = (x[first] @ x[-1]).sort(descending=True, stable=True)
     words = tuple(material.words[first[n]] for n in order.tolist())
     logits = LARGEST * products / (products.abs().max() or 1)
-    p = soften(logits, 1)
+    p = temperature_softmax(logits, 1)
     entropy = torch.special.entr(p).sum() / log(2)
     by_logits = logits.logsumexp(dim=0) - p @ logits
     scaled = f"{LARGEST:g} * products[:, 0] / max(abs(products[:, 0]))"
@@ -139,8 +139,8 @@ def steps(material: Material) -> Iterator[Step]:
         f"The entropy is {entropy:.4f} bits: the next word is as uncertain as a choice among "
         f"2^{entropy:.4f} = {2**entropy:.2f} equally likely words.",
         (
-            same("by hand = softmax", logits.exp() / logits.exp().sum(), p),
-            same("entropy = (ln Σ exp − Σ p × logit) / ln 2", by_logits / log(2), entropy),
+            check_equal("by hand = softmax", logits.exp() / logits.exp().sum(), p),
+            check_equal("entropy = (ln Σ exp − Σ p × logit) / ln 2", by_logits / log(2), entropy),
         ),
     )
     yield from steps_of(logits, words, material.seed)
@@ -161,7 +161,7 @@ def _columns(name: str, words: Sequence[str], rule: str = "", /, **columns: Tens
 
 def _temperature(logits: Tensor, words: Sequence[str]) -> Step:
     """The same logits at four temperatures."""
-    softened = {f"T = {T:g}": soften(logits, T) for T in (0, SHARP, 1, FLAT)}
+    softened = {f"T = {T:g}": temperature_softmax(logits, T) for T in (0, SHARP, 1, FLAT)}
     greedy, sharp, p, flat = softened.values()
     bits = torch.special.entr(torch.stack([*softened.values()])).sum(dim=1) / log(2)
     summands = "where(temperatures.T == 0, 0, -temperatures.T * log2(temperatures.T))"
@@ -182,9 +182,13 @@ def _temperature(logits: Tensor, words: Sequence[str]) -> Step:
         f"{float(sharp[0] / sharp[-1]):,.2f} times at T = {SHARP:g}, and "
         f"{float(flat[0] / flat[-1]):,.2f} times at T = {FLAT:g}.",
         (
-            same(f"ratios at T = {SHARP:g}", sharp / sharp[0], (p / p[0]) ** (1 / SHARP)),
-            same(f"ratios at T = {FLAT:g}", flat / flat[0], (p / p[0]) ** (1 / FLAT)),
-            *([same("a T near 0 = T at 0", soften(logits, gap / 40), greedy)] if gap else []),
+            check_equal(f"ratios at T = {SHARP:g}", sharp / sharp[0], (p / p[0]) ** (1 / SHARP)),
+            check_equal(f"ratios at T = {FLAT:g}", flat / flat[0], (p / p[0]) ** (1 / FLAT)),
+            *(
+                [check_equal("a T near 0 = T at 0", temperature_softmax(logits, gap / 40), greedy)]
+                if gap
+                else []
+            ),
         ),
     )
 
@@ -194,7 +198,7 @@ def _filters(logits: Tensor, words: Sequence[str]) -> Iterator[Step]:
     alone = ({"top_k": K}, {"top_p": P}, {"min_p": SHARE}, {"typical_p": NEAR})
     options = (SampleConfig(temperature=1, **each) for each in alone)
     top_k, top_p, min_p, typical = (shape(logits, each)[-1] for each in options)
-    p = soften(logits, 1)
+    p = temperature_softmax(logits, 1)
     nearest = rank_typical(p)
 
     def step(
@@ -210,7 +214,7 @@ def _filters(logits: Tensor, words: Sequence[str]) -> Iterator[Step]:
         removed = F.softmax(logits.masked_fill(~kept, -inf), dim=0)
         notice = f"“after” is above 0 for {int(kept.sum())} of {len(p)} words. Their p sum to "
         notice += f"{float(p[kept].sum()):.4f}." + " The likeliest is removed." * (not kept[0])
-        checks = (same("softmax with −∞ for the removed", removed, after), *checks)
+        checks = (check_equal("softmax with −∞ for the removed", removed, after), *checks)
         return Step(title, text, "after = p / sum of the kept p", (shown,), notice, checks)
 
     yield step(
@@ -220,7 +224,7 @@ def _filters(logits: Tensor, words: Sequence[str]) -> Iterator[Step]:
         "“sum” adds p from the first row on.",
         top_k,
         f"before({P_OF}, 0 * {P_OF} + 1) < {K}",
-        same("kept = torch.topk", p[top_k > 0].sum(), p.topk(min(K, len(p))).values.sum()),
+        check_equal("kept = torch.topk", p[top_k > 0].sum(), p.topk(min(K, len(p))).values.sum()),
     )
     fewer, enough = (float(p.topk(int((top_p > 0).sum()) - n).values.sum()) for n in (1, 0))
     yield step(
@@ -252,7 +256,7 @@ def _filters(logits: Tensor, words: Sequence[str]) -> Iterator[Step]:
         "remove the likeliest word.",
         typical,
         "",
-        same("distance = |logit − Σ p × logit|", distance, away),
+        check_equal("distance = |logit − Σ p × logit|", distance, away),
         Check("no removed word is nearer", max(0.0, float(nearer)), EQUAL),
         distance=distance[nearest],
     )
@@ -278,7 +282,7 @@ def _together(logits: Tensor, words: Sequence[str]) -> Step:
             _columns("two orders", words, gptx=last, reversed=reverse),
         ),
         f"The two orders keep {'the same' if equal else 'different'} words here.",
-        (same("one softmax with −∞ for the removed", masked, last),),
+        (check_equal("one softmax with −∞ for the removed", masked, last),),
     )
 
 
@@ -309,7 +313,9 @@ def _draws(logits: Tensor, words: Sequence[str], seed: int) -> Iterator[Step]:
         f"The first u, {float(u[0]):.4f}, is in the interval from {float(starts[n]):.4f} to "
         f"{float(ends[n]):.4f}: the first word is “{words[n]}”.",
         (
-            same("u = numpy’s Generator.random", torch.from_numpy(generator.random(DRAWS)), u, 0),
+            check_equal(
+                "u = numpy’s Generator.random", torch.from_numpy(generator.random(DRAWS)), u, 0
+            ),
             Check("each u is in the interval of its word", float(outside.max()), EQUAL),
         ),
     )
@@ -331,6 +337,6 @@ def _draws(logits: Tensor, words: Sequence[str], seed: int) -> Iterator[Step]:
         f"{int((difference <= error).sum())} of {len(words)} shares are within one error of p.",
         (
             Check("shares differ only by chance", far, FAR / DRAWS),
-            same("evenly spaced u give p", even, p, 1.001 / DRAWS),
+            check_equal("evenly spaced u give p", even, p, 1.001 / DRAWS),
         ),
     )

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt.lessons.lesson import Material, Step
-from gpt.lessons.tables import inputs_of, same, table
+from gpt.lessons.tables import check_equal, input_tensor, table
 
 #: The tutorial's numbers: "shiny" as the sum of three weighted rows, each rounded before the sum.
 PRINTED_PARTS = torch.tensor(
@@ -22,7 +22,7 @@ LAST_DIGIT = 1e-4
 
 def steps(material: Material) -> Iterator[Step]:
     """Scores, weights and context of one word, compared with the tutorial's printed numbers."""
-    x, words, query = inputs_of(material), material.words, material.query
+    x, words, query = input_tensor(material), material.words, material.query
     word = words[query]
     scores = x @ x[query]
     title, prose = "Three words", "This sentence is short enough for paper and pencil."
@@ -48,7 +48,7 @@ def steps(material: Material) -> Iterator[Step]:
             table("exp(score)", exponentials, "exp(scores)", columns=words),
             table(f"weights of “{word}”", weights, "softmax(scores)", columns=words),
         ),
-        checks=(same("by hand = softmax", exponentials / exponentials.sum(), weights),)
+        checks=(check_equal("by hand = softmax", exponentials / exponentials.sum(), weights),)
         if plain
         else (),
     )
@@ -62,7 +62,7 @@ def steps(material: Material) -> Iterator[Step]:
             table("weight × row", parts, "weights[:, None] * inputs", rows=words),
             table(f"context of “{word}”", context, "weights @ inputs"),
         ),
-        checks=(same("sum of the parts = weights · inputs", context, weights @ x),),
+        checks=(check_equal("sum of the parts = weights · inputs", context, weights @ x),),
     )
     if not material.own:
         yield _rounding(parts, context, words)
@@ -96,7 +96,11 @@ def _rounding(parts: Tensor, context: Tensor, words: tuple[str, ...]) -> Step:
         ),
         notice="Keep all digits to the end and round once, as this program does.",
         checks=(
-            same("the printed parts give the printed sum", PRINTED_PARTS.sum(dim=0), PRINTED, 1e-9),
-            same("printed and exact differ by at most 0.0004", PRINTED, context, 4.5 * LAST_DIGIT),
+            check_equal(
+                "the printed parts give the printed sum", PRINTED_PARTS.sum(dim=0), PRINTED, 1e-9
+            ),
+            check_equal(
+                "printed and exact differ by at most 0.0004", PRINTED, context, 4.5 * LAST_DIGIT
+            ),
         ),
     )

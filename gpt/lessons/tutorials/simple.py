@@ -10,12 +10,12 @@ from torch import Tensor
 
 from gpt.lessons.ladder import attend
 from gpt.lessons.lesson import Material, Step
-from gpt.lessons.tables import inputs_of, same, table
+from gpt.lessons.tables import check_equal, input_tensor, table
 
 
 def steps(material: Material) -> Iterator[Step]:
     """Attention of one word first, then of all words at once."""
-    x, words, query = inputs_of(material), material.words, material.query
+    x, words, query = input_tensor(material), material.words, material.query
     T, word = len(words), words[query]
     yield Step(
         "Words are rows of numbers",
@@ -52,8 +52,12 @@ def steps(material: Material) -> Iterator[Step]:
         if by_hand.isfinite().all()
         else "Here a score is too large: the plain formula overflows.",
         (
-            *([same("by hand = softmax", by_hand, weights)] if by_hand.isfinite().all() else []),
-            same("sum = 1", weights.sum(), torch.ones(())),
+            *(
+                [check_equal("by hand = softmax", by_hand, weights)]
+                if by_hand.isfinite().all()
+                else []
+            ),
+            check_equal("sum = 1", weights.sum(), torch.ones(())),
         ),
     )
 
@@ -71,7 +75,7 @@ def steps(material: Material) -> Iterator[Step]:
             table("weight × row", parts, "weights[:, None] * inputs", rows=words),
             table(f"context of “{word}”", context, "weights @ inputs"),
         ),
-        checks=(same("added one by one = weights · inputs", context, weights @ x),),
+        checks=(check_equal("added one by one = weights · inputs", context, weights @ x),),
     )
 
     one_by_one = torch.tensor([[float(torch.dot(a, b)) for b in x] for a in x]).to(x)
@@ -84,7 +88,7 @@ def steps(material: Material) -> Iterator[Step]:
         (table("scores", all_scores, "inputs @ inputs.T", rows=words, columns=words),),
         "The matrix is symmetric: two words have the same score in both directions. With trained "
         "matrices (lesson “trainable”) it is not symmetric.",
-        (same("two loops = one product", one_by_one, all_scores),),
+        (check_equal("two loops = one product", one_by_one, all_scores),),
     )
     all_weights = F.softmax(all_scores, dim=-1)
     yield Step(
@@ -96,7 +100,7 @@ def steps(material: Material) -> Iterator[Step]:
             table("row sums", all_weights.sum(dim=-1), "sum(weights)", columns=words),
         ),
         "The weights are not symmetric: each row was divided by its own sum.",
-        (same("rows sum to 1", all_weights.sum(dim=-1), torch.ones(T)),),
+        (check_equal("rows sum to 1", all_weights.sum(dim=-1), torch.ones(T)),),
     )
     yield Step(
         "All context vectors",
@@ -105,8 +109,8 @@ def steps(material: Material) -> Iterator[Step]:
         "contexts = weights · X",
         (table("contexts", all_weights @ x, "weights @ inputs", rows=words),),
         checks=(
-            same(f"row of “{word}” = its context above", (all_weights @ x)[query], context),
-            same("= attend(X) of the library", attend(x), all_weights @ x),
+            check_equal(f"row of “{word}” = its context above", (all_weights @ x)[query], context),
+            check_equal("= attend(X) of the library", attend(x), all_weights @ x),
         ),
     )
 
@@ -140,5 +144,5 @@ def _shares(scores: Tensor, word: str, words: tuple[str, ...]) -> Step:
         if none
         else (table("scores / their sum", scores / total, "scores / sum(scores)", columns=words),),
         notice,
-        (same("sum = 1", (scores / total).sum(), torch.ones(())),) if positive else (),
+        (check_equal("sum = 1", (scores / total).sum(), torch.ones(())),) if positive else (),
     )

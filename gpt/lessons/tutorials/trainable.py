@@ -15,7 +15,7 @@ from gpt.lessons.ladder import (
     to_parameters,
 )
 from gpt.lessons.lesson import Material, Step
-from gpt.lessons.tables import inputs_of, same, seeded, table
+from gpt.lessons.tables import check_equal, input_tensor, table, torch_seed
 
 D_OUT = 2
 PARAMETER_SEED, LINEAR_SEED = 123, 789  # the tutorials'
@@ -23,11 +23,11 @@ PARAMETER_SEED, LINEAR_SEED = 123, 789  # the tutorials'
 
 def steps(material: Material) -> Iterator[Step]:
     """One query by hand, a module for all words, and the same module with nn.Linear."""
-    x, words, query = inputs_of(material), material.words, material.query
+    x, words, query = input_tensor(material), material.words, material.query
     word, width = words[query], x.shape[1]
     seed = PARAMETER_SEED if material.seed is None else material.seed
     linear_seed = LINEAR_SEED if material.seed is None else material.seed
-    with seeded(seed):
+    with torch_seed(seed):
         attention = ParameterAttention(width, D_OUT).double()
     yield Step(
         "Three matrices",
@@ -68,7 +68,7 @@ def steps(material: Material) -> Iterator[Step]:
             table("score with itself", with_itself[None], "query @ key"),
             table(f"scores of “{word}”", scores, "keys @ query", columns=words),
         ),
-        checks=(same("one product = that of all", with_itself, scores[query]),),
+        checks=(check_equal("one product = that of all", with_itself, scores[query]),),
     )
     scaled = scores / D_OUT**0.5
     weights = F.softmax(scaled, dim=-1)
@@ -98,11 +98,11 @@ def steps(material: Material) -> Iterator[Step]:
         "of this for every word.",
         tables=(table("contexts of ParameterAttention", outputs, rule, rows=words),),
         checks=(
-            same(f"row of “{word}” = by hand", outputs[query], context),
-            same("W = 1, queries × √d: the lesson “simple” again", plain, attend(x)),
+            check_equal(f"row of “{word}” = by hand", outputs[query], context),
+            check_equal("W = 1, queries × √d: the lesson “simple” again", plain, attend(x)),
         ),
     )
-    with seeded(linear_seed):
+    with torch_seed(linear_seed):
         linear = SelfAttention(width, D_OUT).double()
     yield Step(
         "With nn.Linear",
@@ -121,5 +121,5 @@ def steps(material: Material) -> Iterator[Step]:
             table("W_key after", moved.key),
             table("contexts after the transfer", moved(x), rows=words),
         ),
-        checks=(same("ParameterAttention = SelfAttention", moved(x), linear(x)),),
+        checks=(check_equal("ParameterAttention = SelfAttention", moved(x), linear(x)),),
     )

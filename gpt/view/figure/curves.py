@@ -14,15 +14,15 @@ from gpt.characters import cut
 from gpt.storage.comparison import (
     Comparison,
     Group,
-    curves_on,
+    curve_characters,
     mean_and_deviation,
     validation_text,
 )
 from gpt.storage.curves import UNSEEN
 from gpt.view.figure.development import STYLES
-from gpt.view.figure.fonts import files_for
+from gpt.view.figure.fonts import find_fonts
 from gpt.view.figure.layout import DPI
-from gpt.view.figure.sheet import GREY, plain, small, style
+from gpt.view.figure.sheet import GREY, figure_style, small_line, style_curve_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ def draw(found: Comparison) -> Figure:
     """An Axes for each validation text, its legend below it. Raises ConfigError if matplotlib is
     not installed.
     """
-    with style():
+    with figure_style():
         from matplotlib.figure import Figure
 
         height = TOP + sum(PANEL + LINE * len(groups) for groups in found.sets)
@@ -47,17 +47,17 @@ def draw(found: Comparison) -> Figure:
         for axes, groups in zip(panels, found.sets, strict=True):
             _panel(axes, found, groups)
             text = f"validated on {validation_text(groups[0].entries[0].manifest)}"
-            on = curves_on(groups).replace("the table's", "the legend's")
-            text, font = small(f"{text}; {on}" if on else text, round(WIDTH * DPI))
+            on = curve_characters(groups).replace("the table's", "the legend's")
+            text, font = small_line(f"{text}; {on}" if on else text, round(WIDTH * DPI))
             axes.set_title(text, fontproperties=font, color=GREY, pad=3)
         return figure
 
 
 def _panel(axes: Axes, found: Comparison, groups: Sequence[Group]) -> None:
     """The curves of one validation text; the loss axis is the same as in the terminal."""
-    by_characters = found.by_characters
+    by_characters = found.compares_by_characters
     late: list[float] = []
-    every = [(group.lines(by_characters), group.mean_line(by_characters)) for group in groups]
+    every = [(group.lines(by_characters), group.mean_curve(by_characters)) for group in groups]
     last = max((float(x[-1]) for lines, _ in every for x, _ in lines), default=1.0)
     for place, (lines, mean) in enumerate(every):
         colour, mark = STYLES[place % len(STYLES)]
@@ -73,7 +73,7 @@ def _panel(axes: Axes, found: Comparison, groups: Sequence[Group]) -> None:
     if late:
         margin = 0.05 * (max(late) - min(late)) or 0.01
         axes.set_ylim(min(late) - margin, max(late) + margin)
-    plain(axes)
+    style_curve_axes(axes)
     axes.set_xlabel("characters of training" if by_characters else "step", size=7, labelpad=1.5)
     _legend(axes, groups)
 
@@ -93,7 +93,7 @@ def _legend(axes: Axes, groups: Sequence[Group]) -> None:
         name = f"{group.label} · {options}" if options else group.label
         handles.append(Line2D([], [], color=colour, marker=mark, ms=3.5, mew=0, lw=1.1))
         texts.append(cut(name, LONGEST) + loss)
-    fonts = files_for(frozenset(texts))
+    fonts = find_fonts(frozenset(texts))
     shown = [text if text in fonts else ascii(text)[1:-1] for text in texts]
     legend = axes.legend(
         handles,

@@ -16,7 +16,7 @@ from gpt.errors import ConfigError
 from gpt.heads.measures import EFFECTS, KINDS
 from gpt.heads.survey import Development
 from gpt.view.figure.layout import DPI
-from gpt.view.figure.sheet import GREY, INK, plain, small, style
+from gpt.view.figure.sheet import GREY, INK, figure_style, small_line, style_curve_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ def draw(
     names: Sequence[str] = (),
 ) -> Figure:
     """Draws a panel for each measure in `names`, or for all measures with `every`; by default for
-    at most four (`Development.telling`), so that the texts are legible on a slide.
+    at most four (`Development.main_measures`), so that the texts are legible on a slide.
 
     At most eight heads, or `top`, have colours and marks: those whose measure `sort` changed most,
     by default those whose measures of KINDS changed most. The lines of the others are thin and
@@ -53,10 +53,10 @@ def draw(
     for option, given in [("sort", sort or found.names[0]), *(("measure", it) for it in names)]:
         if given not in found.names:
             raise ConfigError(option, f"{given!r} is not one of {', '.join(found.names)}")
-    with style():
+    with figure_style():
         from matplotlib.figure import Figure
 
-        shown = found.shown(every) if every else found.telling()
+        shown = found.shown(every) if every else found.main_measures()
         shown = [each for each in found.measures if each.name in names] or shown
         heads = _chosen(found, sort, min(len(STYLES), top or len(STYLES)))
         across = 2 if len(shown) == 4 else min(3, len(shown))
@@ -72,7 +72,7 @@ def draw(
             _steps_axis(axes, found, labelled=place + across >= len(shown))
         figure.suptitle("heads over training", size=8.5)
         facts = [*[name] * bool(name), found.measured, "bands: ± 2 standard errors"]
-        text, font = small(" · ".join(facts), round(WIDTH * DPI))
+        text, font = small_line(" · ".join(facts), round(WIDTH * DPI))
         legend = figure.legend(
             handles=_handles(found, heads),
             title=text,
@@ -127,7 +127,7 @@ def _steps_axis(axes: Axes, found: Development, labelled: bool) -> None:
     if last / first >= DECADES:
         axes.set_xscale("symlog", linthresh=first, linscale=0.3)
     axes.set_xlim(found.steps[0], last)
-    plain(axes)
+    style_curve_axes(axes)
     if labelled:
         axes.set_xlabel("step", size=7, labelpad=1.5)
 

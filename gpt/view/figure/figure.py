@@ -17,11 +17,11 @@ from gpt.config import Scale
 from gpt.config.model import OF_HEADS
 from gpt.errors import ConfigError
 from gpt.reading.layers import Array
-from gpt.view.figure.fonts import warning
-from gpt.view.figure.layout import plan_of, points, sides
-from gpt.view.figure.sheet import GREY, INK, Sheet, style
+from gpt.view.figure.fonts import font_warning
+from gpt.view.figure.layout import plan_figure, points, sides
+from gpt.view.figure.sheet import GREY, INK, Sheet, figure_style
 from gpt.view.selection import Panel, Selection, shared_panels
-from gpt.view.terminal.attention import cells_of, kind_of
+from gpt.view.terminal.attention import kind_of, number_cells
 from gpt.view.terminal.lines import Page
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def draw(
     selection's name. Raises ConfigError if matplotlib is not installed, if the figure would be too
     large, and if matrices of several checkpoints differ in shape.
     """
-    with style():
+    with figure_style():
         every = [selections] if isinstance(selections, Selection) else selections
         panels = [panel for group in shared_panels(every) for panel in group]
         selection = every[0]
@@ -78,8 +78,8 @@ def draw(
                 "such as weights",
             )
         few = len(panels) == 1 and max(panels[0].values.shape) <= NUMBERS
-        numbers = cells_of(panels[0], Page()) if few else []
-        plan = plan_of(panels, numbers, len(every))
+        numbers = number_cells(panels[0], Page()) if few else []
+        plan = plan_figure(panels, numbers, len(every))
         query, key, explained, missing = sides(panels[0], plan, ascii_only)
         sheet = Sheet(plan, query, key, explained)
         shades = [_shades(panel, scale) for panel in panels]
@@ -104,7 +104,7 @@ def draw(
         name = name or (selection.name if len(every) == 1 else "")
         title = _title(panels[:: len(every)])
         sheet.words(title, f"{name} · {facts}" if name else facts, explained)
-        return sheet.figure, [warning(missing)] if missing else []
+        return sheet.figure, [font_warning(missing)] if missing else []
 
 
 def _name_of(panel: Panel, checkpoints: int, panels: int) -> str:
@@ -142,7 +142,7 @@ def _meaning(selection: Selection, scale: Scale) -> str:
 
 def _shades(panel: Panel, scale: Scale) -> Array:
     """(rows, columns) float64 values to colour; NaN for masked cells."""
-    shades = panel.visible
+    shades = panel.visible_values
     if scale == "row":
         largest = np.nan_to_num(np.abs(shades)).max(axis=1, keepdims=True)
         shades /= np.where(largest > 0, largest, 1.0)

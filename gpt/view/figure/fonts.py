@@ -15,41 +15,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpt.characters import NAMED, PICTURES, SPACE, label
-from gpt.words import some
+from gpt.words import first_few
 
 if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
 
 
-def drawable(character: str, ascii_only: bool) -> str:
+def drawable_label(character: str, ascii_only: bool) -> str:
     """The terminal's label of a character, written with characters that common fonts have."""
     name = label(character, ascii_only)
     if name == NAMED[" "][0]:
         return SPACE
     # Few fonts can draw the pictures of control characters.
-    return undrawn(character) if name in PICTURES else name
+    return fallback_label(character) if name in PICTURES else name
 
 
-def labelled(
+def label_characters(
     characters: Iterable[str], ascii_only: bool
 ) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """The label of each character, the file of a font for it, and the characters that no font can
     draw.
     """
-    names = {each: drawable(each, ascii_only) for each in characters}
-    fonts = files_for(frozenset(names.values()))
+    names = {each: drawable_label(each, ascii_only) for each in characters}
+    fonts = find_fonts(frozenset(names.values()))
     missing = [each for each in names if names[each] not in fonts]
-    names.update((each, undrawn(each)) for each in missing)
+    names.update((each, fallback_label(each)) for each in missing)
     return names, {each: fonts.get(name, fonts[""]) for each, name in names.items()}, missing
 
 
-def undrawn(character: str) -> str:
+def fallback_label(character: str) -> str:
     """A label for a character that no font can draw."""
     return f"U+{ord(character):04X}" if len(character) == 1 else ascii(character)[1:-1]
 
 
 @cache
-def files_for(names: frozenset[str]) -> Mapping[str, str]:
+def find_fonts(names: frozenset[str]) -> Mapping[str, str]:
     """Name -> the file of a font that draws it, if there is one; "" -> matplotlib's default font.
 
     Tries matplotlib's own font first. If it lacks some characters, tries all installed fonts: first
@@ -111,12 +111,12 @@ def _has_ink(font: FT2Font, sign: str) -> bool:
     return len(font.get_path()[0]) > 0
 
 
-def warning(missing: Sequence[str]) -> str:
+def font_warning(missing: Sequence[str]) -> str:
     """A warning: characters without a font, their labels, and fonts to install."""
-    shown = some([label(character) for character in missing], 8, ", ")
+    shown = first_few([label(character) for character in missing], 8, ", ")
     remedies = dict.fromkeys(_remedy(character) for character in missing)
     return (
-        f"no installed font draws {shown}: labelled like {undrawn(missing[0])}; "
+        f"no installed font draws {shown}: labelled like {fallback_label(missing[0])}; "
         f"install {', '.join(remedies)}"
     )
 

@@ -15,10 +15,10 @@ from rich.cells import cell_len
 
 from gpt.characters import NAMED, PICTURES, SPACE, legend
 from gpt.config.model import OF_HEADS
-from gpt.view.figure.fonts import drawable, labelled
+from gpt.view.figure.fonts import drawable_label, label_characters
 from gpt.view.selection import Panel
 from gpt.view.terminal.attention import names_of
-from gpt.vocabulary import Symbols, spelled
+from gpt.vocabulary import Symbols, join_symbols
 
 DPI = 300
 COLUMN, _PAGE, _PAGE_HEIGHT = round(3.4 * DPI), 7 * DPI, 9 * DPI  # width of a column in a paper
@@ -36,7 +36,7 @@ def _legible(cell: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FigureLayout:
     """The grid of panels, the size of their cells (pixels), and of the digits in them (points)."""
 
     shape: tuple[int, int]  # rows and columns of a panel
@@ -50,7 +50,9 @@ class Plan:
         return math.ceil(self.panels / self.across)
 
 
-def plan_of(panels: Sequence[Panel], numbers: list[list[str]], checkpoints: int = 1) -> Plan:
+def plan_figure(
+    panels: Sequence[Panel], numbers: list[list[str]], checkpoints: int = 1
+) -> FigureLayout:
     """Plans a figure. One head of T ≤ 16 is as wide as a paper's column; for larger T it grows up
     to the page's width.
 
@@ -79,7 +81,7 @@ def plan_of(panels: Sequence[Panel], numbers: list[list[str]], checkpoints: int 
     else:  # there are many dimensions, so their cells need not be square
         high, wide = min(high, max(wide, points(8))), min(wide, max(high, points(16)))
     digits = min(8.0, (wide * 72 / DPI - 2.2) / widest) if numbers else 0.0
-    return Plan((rows, columns), count, across, (high, wide), digits)
+    return FigureLayout((rows, columns), count, across, (high, wide), digits)
 
 
 def _ems(digits: str) -> float:
@@ -99,7 +101,7 @@ def _across(count: int, layers: int, wide: bool) -> int:
 
 
 @dataclass(frozen=True)
-class Side:
+class SideLabels:
     """The labels along one side of the panels."""
 
     name: str
@@ -128,7 +130,9 @@ class Side:
         return max(points(1.2 * self.size), *turned, 0)
 
 
-def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, list[str]]:
+def sides(
+    panel: Panel, plan: FigureLayout, ascii_only: bool
+) -> tuple[SideLabels, SideLabels, str, list[str]]:
     """Labels of rows and columns, the legend of symbols, and a warning about missing fonts.
 
     Labels are characters if these are legible (5 points), else positions.
@@ -138,7 +142,7 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
     lettered += [[selection.columns[at] for at in selection.keys]] if selection.square else []
     lettered = lettered if _legible(plan.cell[0]) else []  # for square matrices, rows and columns
     shown = [*dict.fromkeys(each for side in lettered for each in side)]
-    names, fonts, missing = labelled(shown, ascii_only)
+    names, fonts, missing = label_characters(shown, ascii_only)
     sides = []
     for axis, positions in enumerate((selection.queries, panel.columns)):
         title = names_of(selection)[axis]
@@ -153,7 +157,7 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
             marked = [at for at in positions if at % step == 0] or [positions.start]
             texts, places = list(map(str, marked)), [at - positions.start for at in marked]
             title += " position" if title != "dimension" else ""
-        sides.append(Side(title, places, texts, files, size, pitch))
+        sides.append(SideLabels(title, places, texts, files, size, pitch))
     signs = [each for each in legend(shown, ascii_only) if each[0] not in PICTURES]
     explained = " · ".join(signs).replace(NAMED[" "][0], SPACE)
     if not lettered:  # labels are positions, so the text is written below
@@ -165,4 +169,4 @@ def sides(panel: Panel, plan: Plan, ascii_only: bool) -> tuple[Side, Side, str, 
 
 
 def _drawn(text: Symbols, ascii_only: bool) -> str:
-    return spelled(text, lambda each: " " if each == " " else drawable(each, ascii_only))
+    return join_symbols(text, lambda each: " " if each == " " else drawable_label(each, ascii_only))

@@ -12,9 +12,9 @@ from rich.cells import cell_len
 from gpt.characters import PICTURES, drawn_legend
 from gpt.heads.next_character import Lens
 from gpt.view.figure.figure import colours, ink
-from gpt.view.figure.fonts import labelled, warning
-from gpt.view.figure.layout import Plan, Side, points
-from gpt.view.figure.sheet import Sheet, style
+from gpt.view.figure.fonts import font_warning, label_characters
+from gpt.view.figure.layout import FigureLayout, SideLabels, points
+from gpt.view.figure.sheet import Sheet, figure_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,17 +45,19 @@ def draw(
     panels = [(title, lens, line) for title, lens in lenses.items() for line in lines]
     rows = ["embedding", *(f"layer {n}" for n in range(max(len(lens.ids) for lens in every) - 1))]
     text = [*first.text] or [str(place) for place in range(first.ids.shape[1])]
-    with style():
+    with figure_style():
         guessed = (each for lens in every for each in _guesses(lens, columns).ravel())
-        labels, fonts, missing = labelled([*text, *guessed], ascii_only)
+        labels, fonts, missing = label_characters([*text, *guessed], ascii_only)
         cell, size = min(LARGEST, WIDE / len(lines[0])), 6.5
-        plan = Plan((len(rows), len(lines[0])), len(panels), 1, (points(cell),) * 2, cell / 2)
+        plan = FigureLayout(
+            (len(rows), len(lines[0])), len(panels), 1, (points(cell),) * 2, cell / 2
+        )
 
-        def below(line: Sequence[int], title: str = "") -> Side:
+        def below(line: Sequence[int], title: str = "") -> SideLabels:
             texts, files = zip(*((labels[text[at]], fonts[text[at]]) for at in line), strict=True)
-            return Side(title, range(len(line)), texts, files, size, cell)
+            return SideLabels(title, range(len(line)), texts, files, size, cell)
 
-        side = Side("", range(len(rows)), rows, [], size, cell)
+        side = SideLabels("", range(len(rows)), rows, [], size, cell)
         sheet = Sheet(plan, side, below(columns), MEANING, each=True)
         for place, (title, lens, line) in enumerate(panels):
             last = "after this character of the text" * (place == len(panels) - 1)
@@ -68,7 +70,7 @@ def draw(
         facts = [*filter(None, [name]), f"T={len(text)}", *signs]
         title = "logit lens: the likeliest next character at each depth"
         sheet.words(title, " · ".join(facts), MEANING)
-        return sheet.figure, [warning(missing)] if missing else []
+        return sheet.figure, [font_warning(missing)] if missing else []
 
 
 def _guesses(lens: Lens, line: Sequence[int]) -> npt.NDArray[np.object_]:
@@ -78,7 +80,7 @@ def _guesses(lens: Lens, line: Sequence[int]) -> npt.NDArray[np.object_]:
 
 
 def _fill(
-    axes: Axes, plan: Plan, lens: Lens, line: Sequence[int], labels: Names, fonts: Names
+    axes: Axes, plan: FigureLayout, lens: Lens, line: Sequence[int], labels: Names, fonts: Names
 ) -> None:
     """Fills the cells of a panel; cells that a shorter line or a smaller model lacks stay white."""
     from matplotlib.font_manager import FontProperties

@@ -19,8 +19,8 @@ import numpy as np
 from gpt.characters import SPACE, cut, one_line
 from gpt.errors import ConfigError
 from gpt.view.exports import Figure as Form
-from gpt.view.figure.fonts import files_for
-from gpt.view.figure.layout import COLUMN, DPI, GLYPH, Plan, Side, points
+from gpt.view.figure.fonts import find_fonts
+from gpt.view.figure.layout import COLUMN, DPI, GLYPH, FigureLayout, SideLabels, points
 from gpt.words import absent
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 @contextmanager
-def style() -> Iterator[None]:
+def figure_style() -> Iterator[None]:
     """A context in which matplotlib has its default settings and writes no log messages; afterwards
     the user's settings are back.
 
@@ -74,7 +74,7 @@ def style() -> Iterator[None]:
 
 def to_bytes(figure: Figure, form: Form) -> bytes:
     """The figure as a file, without a date, so that the same figure gives the same bytes."""
-    with style():
+    with figure_style():
         title = figure.get_suptitle()
         metadata: dict[Form, dict[str, Any]] = {
             "svg": {"Title": title, "Creator": "gptx", "Date": None, "Format": None, "Type": None},
@@ -97,7 +97,12 @@ class Sheet:
     """A figure to which panels, the colour bar and words are added."""
 
     def __init__(
-        self, plan: Plan, query: Side, key: Side, explained: str, each: bool = False
+        self,
+        plan: FigureLayout,
+        query: SideLabels,
+        key: SideLabels,
+        explained: str,
+        each: bool = False,
     ) -> None:
         """each: all panels have labels below, not only the lowest ones. Raises ConfigError if the
         figure would be too large.
@@ -139,7 +144,7 @@ class Sheet:
             spine.set_position(("outward", 72 / DPI))
         return axes
 
-    def panel(self, place: int, key: Side | None = None) -> Axes:
+    def panel(self, place: int, key: SideLabels | None = None) -> Axes:
         """The axes of the n-th panel. Only outer panels have labels, except those of `key`."""
         row, column = divmod(place, self.plan.across)
         x, y = self.corner[0] + column * self.step[0], self.corner[1] + row * self.step[1]
@@ -174,11 +179,11 @@ class Sheet:
 
     def _line(self, text: str, y: float, side: Literal["top", "bottom"]) -> None:
         """Adds a small grey line of text in the middle, at the height y in 0 … 1."""
-        text, font = small(text, self.width)
+        text, font = small_line(text, self.width)
         self.figure.text(0.5, y, text, fontproperties=font, color=GREY, ha="center", va=side)
 
 
-def plain(axes: Axes) -> None:
+def style_curve_axes(axes: Axes) -> None:
     """The style of curves: two thin axes, and horizontal lines."""
     axes.tick_params(width=0.4, length=2, pad=2, color=GREY, labelsize=6)
     axes.spines[["top", "right"]].set_visible(False)
@@ -187,19 +192,19 @@ def plain(axes: Axes) -> None:
     axes.set_axisbelow(True)
 
 
-def small(text: str, width: int) -> tuple[str, FontProperties]:
+def small_line(text: str, width: int) -> tuple[str, FontProperties]:
     """A small line of text, cut to the width in pixels, and a font that has all its characters; if
     no font has them, the line is in ASCII.
     """
     from matplotlib.font_manager import FontProperties
 
     text = one_line(text)
-    fonts = files_for(frozenset({text}))
+    fonts = find_fonts(frozenset({text}))
     font = FontProperties(fname=fonts.get(text, fonts[""]), size=6)
     return cut(text if text in fonts else ascii(text)[1:-1], width // points(GLYPH * 6)), font
 
 
-def _label(axis: Axis, side: Side, outer: bool) -> None:
+def _label(axis: Axis, side: SideLabels, outer: bool) -> None:
     """Draws tick marks; outer panels also get a name and labels, each in a font that has it."""
     from matplotlib.axis import XAxis
     from matplotlib.font_manager import FontProperties

@@ -12,7 +12,7 @@ from gpt.characters import cut
 from gpt.config import DrawnStage
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
 from gpt.view.exports import table_of
-from gpt.view.html import LIMIT, card_of
+from gpt.view.html import LIMIT, html_card
 from gpt.view.notebook import attention
 from gpt.view.notebook.saving import save as save
 from gpt.view.notebook.saving import save_development as save_development
@@ -29,10 +29,10 @@ def html_of(shown: object) -> str | None:
         return attention.attention(shown)
     if not hasattr(shown, "blocks"):
         return None
-    html = card_of(shown.blocks())
+    html = html_card(shown.blocks())
     if len(html.encode()) <= LIMIT:
         return html
-    return card_of([Title(cut(repr(shown), 200)), Note("This result is too large to show.")])
+    return html_card([Title(cut(repr(shown), 200)), Note("This result is too large to show.")])
 
 
 def to_pandas(found: Any) -> Any:

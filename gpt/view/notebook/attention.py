@@ -12,8 +12,8 @@ import gzip
 
 from gpt.blocks import Checks, Note
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.measures import opening
-from gpt.view.html import LIMIT, card_of, style
+from gpt.heads.measures import choose_head
+from gpt.view.html import LIMIT, html_card, style
 from gpt.view.page.page import build_page, subject_of
 
 MARGIN = 4_000  # bytes of LIMIT for the markup around the page
@@ -46,18 +46,18 @@ def attention(found: AttentionMap) -> str:
     """The page, with as much text as fits; if nothing fits, the map's blocks."""
     if found.model is None:
         why = "This map was made without a model; run.attn(text) shows its page."
-        return card_of([*found.blocks(), Note(why)])
+        return html_card([*found.blocks(), Note(why)])
     page, count = _page(found, LIMIT - MARGIN - len(style().encode()))
     if page is None:
         why = 'The page is too large for a notebook: .save("attention.html") writes it.'
-        return card_of([*found.blocks(), Note(why)])
+        return html_card([*found.blocks(), Note(why)])
     title, *_ = found.blocks()
     blocks = [title, *[Checks(found.checks)] * (not all(each.passed for each in found.checks))]
     if count < len(found.text):
         some = f"The page shows the first {count} of {len(found.text)} characters"
         blocks.append(Note(f'{some}; .save("attention.html") writes all.'))
     frame = f'<iframe sandbox="{_SANDBOX}" title="attention" srcdoc=\'{page}\'></iframe>'
-    return card_of(blocks, FITTING + frame)
+    return html_card(blocks, FITTING + frame)
 
 
 def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:
@@ -67,7 +67,7 @@ def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:
     count = len(found.text)
     for _ in range(ROUNDS):
         subject = subject_of(found.first(count) if count < len(found.text) else found)
-        page = build_page([subject], opening(subject.measures), subject.name, room + SAVED)
+        page = build_page([subject], choose_head(subject.measures), subject.name, room + SAVED)
         packed = base64.b64encode(gzip.compress(page.encode(), mtime=0)).decode()
         size = len(packed) + len(_LOADER)
         if size <= room:

@@ -11,7 +11,7 @@ from typing import Any, Literal, SupportsIndex, get_args
 from gpt.config import DrawnStage, LiveConfig, Scale
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
-from gpt.heads.measures import opening
+from gpt.heads.measures import choose_head
 from gpt.heads.next_character import Lens
 from gpt.heads.survey import Development
 from gpt.interface.trained import TrainedGPT
@@ -47,7 +47,7 @@ def save(
         raise ConfigError("path", f"{target.name} does not end in one of {endings}")
     if form == "html":
         subject = subject_of(attention)
-        page = build_page([subject], opening(subject.measures), subject.name)
+        page = build_page([subject], choose_head(subject.measures), subject.name)
         return _write(target, page.encode())
     selection = selected(attention, layer, head, stage)
     if form == "npz":
@@ -58,7 +58,7 @@ def save(
         text = exports.to_csv([selection])
     elif form == "json":
         origin = attention.model.stored.origin if attention.model else {}
-        text = exports.to_json([exports.record(selection, origin)])
+        text = exports.to_json([exports.selection_record(selection, origin)])
     else:
         from gpt.view.terminal.attention import render
 
@@ -145,5 +145,5 @@ def _form(path: str | Path) -> Form:
 
 def _write(path: str | Path, data: bytes) -> Path:
     with files.storage_errors(f"write {path}"):
-        files.output(Path(path), data)
+        files.write_output(Path(path), data)
     return Path(path)

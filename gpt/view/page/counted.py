@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.counting.mixture import mixture_of
+from gpt.counting.mixture import load_mixture
 from gpt.counting.tables import Numbers, Trie
 from gpt.errors import CheckpointError
 from gpt.storage.model_file import StoredModel
@@ -39,7 +39,7 @@ def counting_record(stored: StoredModel) -> dict[str, Any] | None:
 
     Raises CheckpointError if they are damaged.
     """
-    mixture = mixture_of(stored)
+    mixture = load_mixture(stored)
     if mixture is None:
         return None
     trie, size = mixture.expert.trie, mixture.expert.vocab_size
@@ -67,7 +67,7 @@ def packed_trie(trie: Trie) -> bytes:
         history = histories[first:end]
         candidates = shorter[history]
         found = trie.follow(candidates, trie.symbols[first:end])
-        seen = found[found < trie.unseen] - 1 - before
+        seen = found[found < trie.unseen_node] - 1 - before
         counts = np.bincount(seen, minlength=first - before)
         if len(seen) < len(found) or (counts != trie.counts[before:first]).any():
             raise ValueError("no text has these n-grams")

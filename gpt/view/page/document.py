@@ -27,7 +27,7 @@ def to_json(document: Mapping[str, Any]) -> str:
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def joined(scripts: Sequence[str]) -> str:
+def join_scripts(scripts: Sequence[str]) -> str:
     """Joins modules of ASSETS, in the order of their imports, into one, without their imports and
     the word export; so all share one scope.
     """
@@ -35,7 +35,7 @@ def joined(scripts: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Kind:
+class PageKind:
     """What a kind of page consists of, as names of files in ASSETS; scripts in the order of their
     imports.
 
@@ -54,14 +54,14 @@ class Kind:
 
 
 @cache
-def template(kind: Kind) -> Callable[..., str]:
+def template(kind: PageKind) -> Callable[..., str]:
     """Returns a function (title, payload, content = "") -> document. The document's policy permits
     this script and this style, by their hashes, and no network address.
     """
     style = "".join(map(_read, kind.styles))
-    script = joined(kind.scripts)
+    script = join_scripts(kind.scripts)
     if kind.worker:
-        worker = json.dumps(joined(kind.worker)).replace("</", r"<\/")
+        worker = json.dumps(join_scripts(kind.worker)).replace("</", r"<\/")
         script = f"globalThis.WORKER = {worker};\n{script}"
     policy = "; ".join(
         [

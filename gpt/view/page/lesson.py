@@ -17,12 +17,12 @@ import numpy as np
 from gpt.blocks import Block, Checks
 from gpt.blocks import Table as Grid
 from gpt.lessons.lesson import DIGITS, Lesson, Step, Table
-from gpt.view.html import html_of, safe
+from gpt.view.html import escape_html, html_of
 from gpt.view.mathml import mathml_of
-from gpt.view.page.document import Kind, template, to_json
+from gpt.view.page.document import PageKind, template, to_json
 from gpt.view.page.packing import in_base64
 
-LESSON = Kind(
+LESSON = PageKind(
     "lesson",
     ("numbers.js", "lesson/rules.js", "lesson/guess.js", "lesson/lesson.js"),
     ("tokens.css", "lesson/lesson.css"),
@@ -61,7 +61,7 @@ def lesson_page(
             "shape": table.values.shape,
             "base64": in_base64(table.values.astype("<f8")),
             "digits": digits if table.digits is None else table.digits,
-            "rule": tree_of(table.rule) if table.rule else None,
+            "rule": rule_tree(table.rule) if table.rule else None,
             "uses": uses,
         }
         for number, (table, uses) in enumerate(tables)
@@ -72,7 +72,7 @@ def lesson_page(
     return template(LESSON)(title, payload, "\n".join(content))
 
 
-def tree_of(rule: str | ast.AST) -> Any:
+def rule_tree(rule: str | ast.AST) -> Any:
     """A rule in the form that rules.js computes: a number, the key of a table, or a list of a
     function's name and its operands; operators have Python's names. Raises SyntaxError, or
     ValueError for anything that rules do not allow.
@@ -85,16 +85,16 @@ def tree_of(rule: str | ast.AST) -> Any:
         case ast.Name(key):
             return key
         case ast.UnaryOp(operator, operand):
-            return [type(operator).__name__, tree_of(operand)]
+            return [type(operator).__name__, rule_tree(operand)]
         case ast.BinOp(left, operator, right) | ast.Compare(left, [operator], [right]):
-            return [type(operator).__name__, tree_of(left), tree_of(right)]
+            return [type(operator).__name__, rule_tree(left), rule_tree(right)]
         case ast.Call(ast.Name(name), operands):
-            return [name, *map(tree_of, operands)]
+            return [name, *map(rule_tree, operands)]
         case ast.Attribute(operand, "T"):
-            return ["T", tree_of(operand)]
+            return ["T", rule_tree(operand)]
         case ast.Subscript(operand, index):
             indices = index.elts if isinstance(index, ast.Tuple) else [index]
-            return ["part", tree_of(operand), *map(tree_of, indices)]
+            return ["part", rule_tree(operand), *map(rule_tree, indices)]
         case ast.Slice(lower, upper, step):
             bounds = {"start": lower, "stop": upper, "step": step}
             return {name: ast.literal_eval(each) for name, each in bounds.items() if each}
@@ -108,10 +108,11 @@ def _article(lesson: Lesson, steps: Sequence[str]) -> str:
     sources = " · ".join(sorted(set(re.findall(SOURCE, texts))))
     failed = f"A check failed: {', '.join(lesson.failed)}. Do not trust these numbers."
     return (
-        f'<article data-lesson="{safe(lesson.name)}"><h1>{safe(lesson.name)}</h1>'
-        f"<p>{safe(lesson.about)}</p><p>{safe(lesson.note)}</p>"
-        f"{f'<p class=alarm role=alert>{safe(failed)}</p>' if lesson.failed else ''}"
-        f"{''.join(steps)}<p class=sources>{safe(f'Sources: {sources}') if sources else ''}</p>"
+        f'<article data-lesson="{escape_html(lesson.name)}"><h1>{escape_html(lesson.name)}</h1>'
+        f"<p>{escape_html(lesson.about)}</p><p>{escape_html(lesson.note)}</p>"
+        f"{f'<p class=alarm role=alert>{escape_html(failed)}</p>' if lesson.failed else ''}"
+        f"{''.join(steps)}<p class=sources>"
+        f"{escape_html(f'Sources: {sources}') if sources else ''}</p>"
         "</article>"
     )
 
@@ -122,11 +123,11 @@ def _step(step: Step, own: Sequence[int], tables: Tables, digits: int, full: boo
     shown = [(n, "earlier") for n in sorted(used - {*own})]
     shown += [(n, "result" if tables[n][0].rule else "given") for n in own]
     formulas = "".join(f"<div>{each}</div>" for each in mathml_of(step.formula))
-    text = re.sub("`([^`]+)`", r"<code>\1</code>", safe(step.text))
+    text = re.sub("`([^`]+)`", r"<code>\1</code>", escape_html(step.text))
     figures = "".join(_figure(n, tables[n][0], role, digits, full) for n, role in shown)
-    notice = f"<p class=notice>{safe(step.notice)}</p>" if step.notice else ""
+    notice = f"<p class=notice>{escape_html(step.notice)}</p>" if step.notice else ""
     return (
-        f'<section><h2 tabindex="-1">{safe(step.title)}</h2><p>{text}</p>'
+        f'<section><h2 tabindex="-1">{escape_html(step.title)}</h2><p>{text}</p>'
         f'<div class="formulas">{formulas}</div><div class="tables">{figures}</div>{notice}'
         f'<div class="checks">{html_of(Checks(step.checks))}</div></section>'
     )
@@ -137,10 +138,10 @@ def _figure(number: int, table: Table, role: str, digits: int, full: bool) -> st
     order = np.arange(table.values.size).reshape(table.values.shape)
     places = replace(table, values=order, digits=0).blocks(0, full)[1:]
     parts = map(_block, table.blocks(digits, full)[1:], places)
-    title = f"{safe(table.name)} <small>{table.shape}</small>"
-    rule = f"<code>= {safe(table.rule)}</code>" if table.rule and role == "result" else ""
+    title = f"{escape_html(table.name)} <small>{table.shape}</small>"
+    rule = f"<code>= {escape_html(table.rule)}</code>" if table.rule and role == "result" else ""
     return (
-        f'<figure class="{role}" data-table="{number}" aria-label="{safe(table.name)}">'
+        f'<figure class="{role}" data-table="{number}" aria-label="{escape_html(table.name)}">'
         f'<figcaption>{title}{rule}</figcaption><div class="scroll">{"".join(parts)}</div></figure>'
     )
 
@@ -149,12 +150,12 @@ def _block(grid: Block, places: Block) -> str:
     """A note, or rows of cells; cells of rows that are left out have no place."""
     if not (isinstance(grid, Grid) and isinstance(places, Grid)):
         return html_of(grid)
-    heads = "".join(f'<th scope="col"><bdi>{safe(c.title)}</bdi></th>' for c in grid.columns)
+    heads = "".join(f'<th scope="col"><bdi>{escape_html(c.title)}</bdi></th>' for c in grid.columns)
     rows = ""
     for (name, *cells), (_, *at) in zip(grid.rows, places.rows, strict=True):
-        rows += f'<tr><th scope="row"><bdi>{safe(name.text)}</bdi></th>'
+        rows += f'<tr><th scope="row"><bdi>{escape_html(name.text)}</bdi></th>'
         for cell, place in zip(cells, at, strict=True):
             rows += f'<td data-at="{place.text}">' if place.text.isdigit() else "<td>"
-            rows += f"{safe(cell.text)}</td>"
+            rows += f"{escape_html(cell.text)}</td>"
         rows += "</tr>"
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"

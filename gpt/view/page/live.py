@@ -20,14 +20,14 @@ from gpt.config.fields import field_help, field_ranges, field_types
 from gpt.config.questions import WeightPrecision
 from gpt.config.sample import SHAPING
 from gpt.errors import ConfigError
-from gpt.heads.measures import kinds, opening
-from gpt.heads.survey import Survey, evenly
+from gpt.heads.measures import choose_head, name_heads
+from gpt.heads.survey import Survey, evenly_spaced
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.targets import split_pair
 from gpt.storage.runs import Steps, run_of, step_numbers
 from gpt.version import __version__
 from gpt.view.page.counted import counting_record
-from gpt.view.page.document import STYLES, Kind, template, to_json
+from gpt.view.page.document import STYLES, PageKind, template, to_json
 from gpt.view.page.packing import Bits
 from gpt.view.page.page import SCHEMA, SHARED
 from gpt.view.page.shipping import means_record, model_record, proof_record
@@ -71,7 +71,7 @@ OWN = (
     "live/start.js",
 )
 FRAGMENTS = tuple((name, f"live/{name}.html") for name in ("notice", "changes", "drawing", "tour"))
-LIVE = Kind(
+LIVE = PageKind(
     "live",
     (*OWN, "live/editor.js", "live/live.js"),
     (*STYLES, "live/live.css"),
@@ -82,7 +82,7 @@ LIVE = Kind(
 #: Scripts for a model with an encoder.
 PAIR_MODEL = tuple(f"model/pair{name}.js" for name in ("", "_analysis", "_proof", "_worker"))
 PAIR_OWN = tuple(f"live/pair{name}.js" for name in ("_session", "_write", "_text", "_editor", "s"))
-LIVE_PAIRS = Kind(
+LIVE_PAIRS = PageKind(
     "live",
     (*OWN, *PAIR_OWN),
     (*STYLES, "live/live.css", "live/pairs.css"),
@@ -108,7 +108,7 @@ class LivePage:
     left_out: tuple[str, ...]
 
 
-def beginning(model: TrainedGPT, text: str) -> str:
+def start_text(model: TrainedGPT, text: str) -> str:
     """The text in the form with which a page of the model can begin; with an encoder, a source or
     "source TAB target". Raises TextError.
     """
@@ -134,7 +134,7 @@ def live_page(
     validation split the heads are measured. done: receives the share of the work that is done;
     note: receives notes on texts.
     """
-    text = None if text is None else beginning(model, text)
+    text = None if text is None else start_text(model, text)
     if text == "":
         note("note: the text is empty; the page shows what follows a line break")
     tour = tour_of(model, options.tour, PAIR_OPTIONS if model.has_encoder else OPTIONS)
@@ -206,7 +206,7 @@ def build_live(
             "limit", f"the model alone needs {megabytes(smallest)} MB; allow this or more"
         )
     bits, counts, number = found
-    kept = [models[n] for n in evenly(len(models), number)]
+    kept = [models[n] for n in evenly_spaced(len(models), number)]
     left_out = []
     if counting is not None and not counts:
         left_out.append(
@@ -249,7 +249,7 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
         "schema": SCHEMA,
         "version": __version__,
         "about": escape(_about(model)),
-        "start": vars(opening(surveys[0].measures)),
+        "start": vars(choose_head(surveys[0].measures)),
         "text": text,
         "vocabulary": [*characters],
         "spaced": model.vocabulary.spaced,
@@ -289,7 +289,7 @@ def _measured(survey: Survey) -> dict[str, Any]:
         "layers": len(survey.measures[0].values),
         "measured": escape(f"{survey.measured} · {survey.rule}"),
         "measures": measures_record(survey.measures),
-        "kinds": kinds(survey.measures) if survey.windows > 1 else None,
+        "kinds": name_heads(survey.measures) if survey.windows > 1 else None,
     }
 
 

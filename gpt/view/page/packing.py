@@ -29,7 +29,7 @@ def detail_names(layer: Stages) -> tuple[str, ...]:
     return DETAILS if plain else (*DETAILS, "resid_mid")
 
 
-def fit(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bits, set[int]]:
+def fit_details(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bits, set[int]]:
     """How many bits a number may have, and which layers can have DETAILS, to fit into `room`
     bytes.
 
@@ -68,7 +68,7 @@ def pack(values: Array, bits: Bits) -> dict[str, Any]:
     return {"bits": bits, "base64": in_base64(values.astype(f"<f{bits // 8}"))}
 
 
-def of_allowed(weights: Array, allowed: npt.NDArray[np.bool_]) -> Array:
+def select_allowed(weights: Array, allowed: npt.NDArray[np.bool_]) -> Array:
     """(H, T, S) -> (H, N): the numbers at the N places that the (T, S) mask allows, row by row."""
     found: Array = weights.reshape(len(weights), -1).take(np.flatnonzero(allowed), axis=1)
     return found

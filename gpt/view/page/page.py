@@ -16,15 +16,15 @@ import numpy.typing as npt
 from gpt.characters import drawn_label, drawn_legend, escape
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.contributions import contributions
-from gpt.heads.measures import Measure, Start, kinds
+from gpt.heads.measures import Measure, StartHead, name_heads
 from gpt.heads.next_character import Experts, Lens
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.score import surprisal_of_each
+from gpt.reading.score import character_surprisals
 from gpt.version import __version__
-from gpt.view.page.document import Kind, template, to_json
-from gpt.view.page.packing import Bits, detail_names, fit, in_base64, of_allowed, pack
-from gpt.view.records import measures_record, rounded
+from gpt.view.page.document import PageKind, template, to_json
+from gpt.view.page.packing import Bits, detail_names, fit_details, in_base64, pack, select_allowed
+from gpt.view.records import measures_record, round_floats
 from gpt.vocabulary import Ids, Symbols
 
 SCHEMA = 1
@@ -54,7 +54,7 @@ SHARED = (
     "schedule.js",
     "view.js",
 )
-PAGE = Kind("attention", (*SHARED, "page.js"))
+PAGE = PageKind("attention", (*SHARED, "page.js"))
 
 MOST = 8  # characters to show at a position: likeliest ones of three experts, and the next one
 
@@ -94,7 +94,7 @@ def subject_of(
     nats: Array = np.zeros(0)
     ids = attention.ids
     if attention.source is None and len(ids) > 1:
-        nats = surprisal_of_each(model.reader, ids, model.mixture).nats
+        nats = character_surprisals(model.reader, ids, model.mixture).nats
     return Subject(
         name or model.stored.title,
         attention,
@@ -109,7 +109,7 @@ def subject_of(
 
 def build_page(
     subjects: Sequence[Subject],
-    start: Start,
+    start: StartHead,
     title: str,
     limit: int = 5_000_000,
     measured: str = "on this text",
@@ -141,11 +141,13 @@ def build_page(
     }
     page = template(PAGE)
     empty = len(page(escape(title), to_json(document | {"bits": 16})).encode())
-    bits, detailed = fit([subject.attention for subject in subjects], start.layer, limit - empty)
+    bits, detailed = fit_details(
+        [subject.attention for subject in subjects], start.layer, limit - empty
+    )
     for described, subject in zip(document["subjects"], subjects, strict=True):
         layers = subject.attention.layers
         described["weights"] = [
-            pack(of_allowed(layer.weights, subject.attention.allowed), bits) for layer in layers
+            pack(select_allowed(layer.weights, subject.attention.allowed), bits) for layer in layers
         ]
         described["details"] = {
             str(n): {name: pack(getattr(layer, name), bits) for name in detail_names(layer)}
@@ -177,7 +179,7 @@ def _further(
             if subject.experts is not None:
                 ids = likeliest(_chances(subject.experts), attention.ids[1:])
             found = contributions(attention.model.reader, layers, ids)
-            part["checks"].append(rounded(found.check.record))
+            part["checks"].append(round_floats(found.check.record))
             parts = [each._asdict() for each in found.parts]
             yield part, "contributions", {"parts": parts, "values": pack(found.values, 32)}
     for n, (part, attention, _) in product(order, known):
@@ -216,9 +218,9 @@ def _described(subject: Subject) -> dict[str, Any]:
         "attentionOnly": bool(model := attention.model) and not model.config.feed_forward,
         "full": attention.kind != "decoder",
         "columns": _text(attention.columns) if attention.kind == "cross" else None,
-        "checks": [rounded(check.record) for check in attention.checks],
+        "checks": [round_floats(check.record) for check in attention.checks],
         "measures": measures_record(subject.measures),
-        "kinds": kinds(subject.measures) if _several(subject.measures) else None,
+        "kinds": name_heads(subject.measures) if _several(subject.measures) else None,
         "surprisals": pack(subject.surprisals, 32),
         "lens": None if subject.lens is None else lens_record(subject.lens, subject.characters),
         "experts": None

@@ -21,14 +21,14 @@ from gpt.config import AttentionKind, ModelConfig
 from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.attention_map import stages_of
 from gpt.heads.pair_measures import spread_pairs
-from gpt.heads.survey import SHORTEST, spread
+from gpt.heads.survey import SHORTEST, spread_windows
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.reading.proof import logits_of, promised
+from gpt.reading.proof import allowed_difference, compute_logits
 from gpt.reading.score import windows_at_once
 from gpt.reading.targets import pair_ids
-from gpt.storage.model_file import StoredModel, Tensors, pick
+from gpt.storage.model_file import StoredModel, Tensors, pick_probe_logits
 from gpt.view.page.packing import Bits, in_base64, pack
 from gpt.vocabulary import Ids
 
@@ -57,7 +57,7 @@ def model_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
     Uses float32 instead of 16 bits if a number is too large for float16; the record's bits say what
     the file has. Raises ConfigError like `config_record`.
     """
-    bits = fitting(stored.tensors, bits)
+    bits = storable_bits(stored.tensors, bits)
     shapes = [{"name": name, "shape": array.shape} for name, array in stored.tensors.items()]
     return {
         "config": config_record(stored.config),
@@ -67,15 +67,15 @@ def model_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
     }
 
 
-def fitting(tensors: Mapping[str, Array], bits: Bits) -> Bits:
+def storable_bits(tensors: Mapping[str, Array], bits: Bits) -> Bits:
     """Bits of a number in the file: 32 if one is too large for float16, else `bits`."""
     largest = max(float(np.abs(array).max()) for array in tensors.values())
     return 32 if largest > float(np.finfo(np.float16).max) else bits
 
 
-def rounded(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
+def rounded_tensors(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
     """The tensors as float32, rounded to what `model_record` stores."""
-    kind = f"f{fitting(tensors, bits) // 8}"
+    kind = f"f{storable_bits(tensors, bits) // 8}"
     return {name: array.astype(kind).astype(np.float32) for name, array in tensors.items()}
 
 
@@ -98,7 +98,7 @@ def means_record(
         ids, text = model.vocabulary.encode(model.stored.excerpt), model.excerpt_name
     if len(ids) < SHORTEST:
         return None
-    chosen = spread(ids, model.config.block_size, windows)
+    chosen = spread_windows(ids, model.config.block_size, windows)
     return {"text": text, **pack(mean_contexts(model.reader, Texts.of_windows(chosen)), 32)}
 
 
@@ -124,8 +124,8 @@ def proof_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
     order, and one weight of each row of attention (`_picked`), which may differ by
     weight_tolerance.
     """
-    bits = fitting(stored.tensors, bits)
-    weights = rounded(stored.tensors, bits)
+    bits = storable_bits(stored.tensors, bits)
+    weights = rounded_tensors(stored.tensors, bits)
     reader = Reader(stored.config, weights)
     exact = reader.in_float64()
     kept = min(LOGITS, stored.config.vocab_size)
@@ -133,10 +133,10 @@ def proof_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
     for ids in (stored.probe.ids, _random_texts(stored)):
         logits = _logits(exact, ids)
         error = float(np.abs(_logits(reader, ids) - logits).max())
-        bound = promised(reader, ids, logits, PAGE * error, source=_source(reader, ids))
+        bound = allowed_difference(reader, ids, logits, PAGE * error, source=_source(reader, ids))
         tolerance = max(tolerance, bound if PAGE * error > ORDINARY else min(bound, ORDINARY))
         for row, expected in zip(ids, logits, strict=True):
-            numbers = pick(expected[None], kept).astype("<f4")
+            numbers = pick_probe_logits(expected[None], kept).astype("<f4")
             texts.append({"ids": row.tolist(), "logits": in_base64(numbers)})
             if reader.encoder is not None:
                 more, moved = _of_pair(reader, exact, row)
@@ -148,11 +148,11 @@ def proof_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
         "texts": texts,
         "kept": kept,
         "tolerance": tolerance,
-        "rounding": rounding(stored, reader) if bits == 16 else None,
+        "rounding": rounding_bound(stored, reader) if bits == 16 else None,
     }
 
 
-def rounding(stored: StoredModel, reader: Reader) -> float:
+def rounding_bound(stored: StoredModel, reader: Reader) -> float:
     """SAFETY times the largest difference between logits of the stored weights and logits of a
     reader.
 
@@ -177,7 +177,7 @@ def _source(reader: Reader, ids: Ids) -> Ids | None:
 
 def _logits(reader: Reader, ids: Ids) -> Array:
     """(N, T) ids -> (N, T, vocab_size)"""
-    return np.stack([*logits_of(reader, ids, _source(reader, ids))])
+    return np.stack([*compute_logits(reader, ids, _source(reader, ids))])
 
 
 def _of_pair(reader: Reader, exact: Reader, ids: Ids) -> tuple[dict[str, Any], float]:

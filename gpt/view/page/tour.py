@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 from gpt.errors import ConfigError
 from gpt.interface.trained import TrainedGPT
-from gpt.words import printable, shown
+from gpt.words import printable, short_repr
 
 TOURS = Path(__file__).parent / "tours"
 #: The corpus, and whether the model has an encoder -> a file in TOURS.
@@ -43,7 +43,7 @@ def tour_of(model: TrainedGPT, file: Path | None, options: tuple[str, ...]) -> s
     try:
         with open(file, "rb") as opened:
             text = opened.read(4 * LONGEST + 1).decode("utf-8-sig")
-        problem = problem_of(text, (*SETTINGS, *options))
+        problem = tour_problem(text, (*SETTINGS, *options))
     except UnicodeDecodeError as error:
         problem = f"not UTF-8, from byte {error.start} on: save it as UTF-8"
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
@@ -53,7 +53,7 @@ def tour_of(model: TrainedGPT, file: Path | None, options: tuple[str, ...]) -> s
     return text
 
 
-def problem_of(text: str, settings: tuple[str, ...]) -> str:
+def tour_problem(text: str, settings: tuple[str, ...]) -> str:
     """What is wrong with a tour's text, where these settings are allowed; "" if nothing is."""
     if len(text) > LONGEST:
         return f"it has more than {LONGEST:,} characters: shorten it"
@@ -62,7 +62,9 @@ def problem_of(text: str, settings: tuple[str, ...]) -> str:
         said = line.removeprefix("see:").removeprefix(" ") if line.startswith("see:") else ""
         for name, _ in parse_qsl(said, keep_blank_values=True):
             if name not in settings:
-                return f"line {number}: no setting {shown(name)}; there are {', '.join(settings)}"
+                return (
+                    f"line {number}: no setting {short_repr(name)}; there are {', '.join(settings)}"
+                )
     if not any(line.startswith("##") for line in lines):
         return "it has no stop: begin one with a line such as ## The first stop"
     return ""

@@ -28,14 +28,14 @@ from gpt.view.terminal.lines import (
     NORMAL,
     Page,
     Row,
-    blocks,
-    checks,
-    flow,
+    check_lines,
+    column_blocks,
     grid,
+    join_to_lines,
     number,
-    painted,
+    paint_cells,
     ruler,
-    styled,
+    wrap_styled,
 )
 
 #: What a row means in cross-attention.
@@ -59,7 +59,7 @@ def title_of(panel: Panel, view: str, page: Page) -> list[str]:
             faint = np.median(panel.values.max(axis=1)) < FAINT
             parts.append("scale 0–1" + ("; faint: --scale row shows more" if faint else ""))
         else:
-            low, high = _extent(panel.visible)
+            low, high = _extent(panel.visible_values)
             parts.append(f"scale {low:.2f} … {high:.2f}")
     return parts
 
@@ -81,7 +81,7 @@ def axes(selection: Selection) -> str:
     return f"rows = {row}, columns = {column}"
 
 
-def fitting(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
+def fitting_view(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
     """The view that fits: numbers, else heat, else the strongest keys."""
     rows = row_labels(panel.selection, page)
     if page.width is None or len(numbers(panel, page)) <= len(rows) + len(_headings(panel, page)):
@@ -92,7 +92,7 @@ def fitting(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
     return "heat" if cell_len(rows[0]) + least * len(panel.columns) <= page.width else "top"
 
 
-def cells_of(panel: Panel, page: Page) -> list[list[str]]:
+def number_cells(panel: Panel, page: Page) -> list[list[str]]:
     """Every value as digits; masked weights are blank."""
     return [
         ["" if hidden else number(value, page) for value, hidden in zip(*row, strict=True)]
@@ -104,7 +104,7 @@ def numbers(panel: Panel, page: Page) -> list[Text]:
     """Shows every value as digits, each row's largest weight in bold, and its key if there is
     room.
     """
-    headings, cells = _headings(panel, page), cells_of(panel, page)
+    headings, cells = _headings(panel, page), number_cells(panel, page)
     labels = row_labels(panel.selection, page)
     widest = max(cell_len(text) for texts in (*headings, *cells) for text in texts)
     rows: list[Row] = [("", heading, DIM) for heading in headings]
@@ -133,7 +133,7 @@ def heat(panel: Panel, page: Page) -> list[Text]:
     width = next(fitting, 1)
     shades = shades_of(panel, page.scale)
     lines: list[Text] = []
-    for part in blocks([width] * count, gutter, page.width):
+    for part in column_blocks([width] * count, gutter, page.width):
         lines += [Text()] if lines else []
         bare = panel.selection.of_characters
         headings = [] if bare else [ruler(panel.columns[part], width)]
@@ -142,20 +142,20 @@ def heat(panel: Panel, page: Page) -> list[Text]:
             headings.append("".join(pad(text, width) for text in shown))
         lines += [Text(" " * gutter + heading, DIM) for heading in headings]
         for row, values in zip(rows, shades[:, part], strict=True):
-            lines.append(Text().append(row, DIM).append_text(painted(values, width)))
+            lines.append(Text().append(row, DIM).append_text(paint_cells(values, width)))
     return lines
 
 
 def _legend_of_shades(panel: Panel, page: Page) -> list[Text]:
     """The shades in order, between the values of the first and the last one, if this fits."""
-    low, high = (0.0, 1.0) if panel.selection.stage == "weights" else _extent(panel.visible)
+    low, high = (0.0, 1.0) if panel.selection.stage == "weights" else _extent(panel.visible_values)
     end = "each row's largest" if page.scale == "row" else number(high, page)
     line = Text().append(f"shades: {number(low, page)} ", DIM)
-    line.append_text(painted(np.linspace(0, 1, len(GLYPHS)), 1)).append(f" {end}", DIM)
+    line.append_text(paint_cells(np.linspace(0, 1, len(GLYPHS)), 1)).append(f" {end}", DIM)
     return [line] if page.width is None or line.cell_len <= page.width else []
 
 
-def top(panel: Panel, page: Page) -> list[Text]:
+def strongest_keys(panel: Panel, page: Page) -> list[Text]:
     """Shows a line for each query: its strongest keys, and the sum of the other weights.
 
     Dimensions are sorted by absolute value, keys by value.
@@ -184,7 +184,7 @@ def top(panel: Panel, page: Page) -> list[Text]:
         place = "" if selection.of_characters else f"{query:>{digits}} "
         start = f"{place}{quoted(selection.rows[query], page.ascii_only)} {arrow} "
         gutter = cell_len(start)
-        flowed = flow(items, page.width and page.width - gutter, separator) or ["masked"]
+        flowed = join_to_lines(items, page.width and page.width - gutter, separator) or ["masked"]
         for nth, part in enumerate(flowed):
             line = Text(" " * gutter if nth else start, DIM)
             lines.append(line.append(part, NORMAL))
@@ -228,7 +228,7 @@ def _strongest(panel: Panel, page: Page) -> list[str]:
 
 def shades_of(panel: Panel, scale: Scale) -> Array:
     """(rows, columns) shades in 0 … 1, NaN where the mask forbids a value."""
-    values = panel.visible
+    values = panel.visible_values
     low, high = (0.0, 1.0) if panel.selection.stage == "weights" else _extent(values)
     shades: Array = (values - low) / (high - low if high > low else 1.0)
     if scale == "row":
@@ -248,7 +248,7 @@ def _extent(visible: Array) -> tuple[float, float]:
 VIEWS: dict[str, Callable[[Panel, Page], list[Text]]] = {
     "numbers": numbers,
     "heat": heat,
-    "top": top,
+    "top": strongest_keys,
 }
 
 
@@ -259,18 +259,22 @@ def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
         lines += overview(selection, page)
     else:
         for panel in selection.panels():
-            drawn = view if view != "auto" else fitting(panel, page)
-            lines += styled(title_of(panel, drawn, page), page, BOLD)
-            lines += [*because(selection, page), Text(), *VIEWS[drawn](panel, page), Text()]
+            drawn = view if view != "auto" else fitting_view(panel, page)
+            lines += wrap_styled(title_of(panel, drawn, page), page, BOLD)
+            lines += [*head_reason(selection, page), Text(), *VIEWS[drawn](panel, page), Text()]
             lines += _legend_of_shades(panel, page) if drawn == "heat" else []
     attention = selection.attention
-    lines += styled(READS if attention.kind == "cross" else [], page, DIM)
-    return [*lines, *meanings(labelled(selection), page), *checks(attention.checks, page)]
+    lines += wrap_styled(READS if attention.kind == "cross" else [], page, DIM)
+    return [
+        *lines,
+        *label_meanings(labelled(selection), page),
+        *check_lines(attention.checks, page),
+    ]
 
 
-def because(selection: Selection, page: Page) -> list[Text]:
+def head_reason(selection: Selection, page: Page) -> list[Text]:
     """Why this head is shown, and how to choose another one, if the user chose none."""
-    return styled([selection.why], page) if selection.why else []
+    return wrap_styled([selection.why], page) if selection.why else []
 
 
 def labelled(selection: Selection) -> list[str]:
@@ -278,9 +282,9 @@ def labelled(selection: Selection) -> list[str]:
     return [*selection.rows, *selection.columns]
 
 
-def meanings(text: Sequence[str], page: Page) -> list[Text]:
+def label_meanings(text: Sequence[str], page: Page) -> list[Text]:
     """The meaning of the signs in the labels."""
-    return styled(legend(text, page.ascii_only), page, DIM)
+    return wrap_styled(legend(text, page.ascii_only), page, DIM)
 
 
 def overview(selection: Selection, page: Page) -> list[Text]:
@@ -292,7 +296,7 @@ def overview(selection: Selection, page: Page) -> list[Text]:
     title += [f"a cell = the largest of {step} × {step}"] if step > 1 else []
     each = "scale 0–1" if selection.stage == "weights" else "each from its least to its largest"
     title.append(ROW_SCALE if page.scale == "row" else each)
-    lines = [*styled(title, page, BOLD), Text()]
+    lines = [*wrap_styled(title, page, BOLD), Text()]
     pictures = [_thumbnail(panel, step, page) for panel in panels]
     width = max(line.cell_len for picture in pictures for line in picture)
     across = len(selection.heads) if page.width is None else max(1, (page.width + 2) // (width + 2))
@@ -307,7 +311,7 @@ def _thumbnail(panel: Panel, step: int, page: Page) -> list[Text]:
     padded = np.pad(shades, ((0, down), (0, across)), constant_values=np.nan)
     covered = padded.reshape(len(padded) // step, step, -1, step)
     largest = np.fmax.reduce(covered, axis=(1, 3))  # NaN only where all are NaN
-    return [Text(panel.where(), DIM), *(painted(row, 1) for row in largest)]
+    return [Text(panel.where(), DIM), *(paint_cells(row, 1) for row in largest)]
 
 
 def compare(sides: Sequence[Selection], view: Drawing, page: Page) -> list[Text]:
@@ -323,9 +327,9 @@ def compare(sides: Sequence[Selection], view: Drawing, page: Page) -> list[Text]
     else:
         for panels in shared_panels(sides):
             lines += _compared(panels, view, page)
-    lines += meanings(labelled(sides[0]), page)
+    lines += label_meanings(labelled(sides[0]), page)
     for side in sides:
-        lines += [*styled([side.name], page, DIM), *checks(side.attention.checks, page)]
+        lines += [*wrap_styled([side.name], page, DIM), *check_lines(side.attention.checks, page)]
     return lines
 
 
@@ -339,18 +343,18 @@ def _compared(panels: Sequence[Panel], view: Drawing, page: Page) -> list[Text]:
             break
     drawn = drawn or (view if view != "auto" else "top")
     pictures = [
-        [*styled([panel.selection.name], part, BOLD), *VIEWS[drawn](panel, part)]
+        [*wrap_styled([panel.selection.name], part, BOLD), *VIEWS[drawn](panel, part)]
         for panel in panels
     ]
-    lines = styled(title_of(panels[0], drawn, page), page, BOLD)
-    lines += [*because(panels[0].selection, page), Text()]
+    lines = wrap_styled(title_of(panels[0], drawn, page), page, BOLD)
+    lines += [*head_reason(panels[0].selection, page), Text()]
     width = max(line.cell_len for picture in pictures[:-1] for line in picture)
     between = Text(" | " if page.ascii_only else " │ ", DIM)
     for first in range(0, len(pictures), across):
         lines += [*_beside(pictures[first : first + across], width, between), Text()]
     for pair in pairwise(panels):
         names = [" to ".join(panel.selection.name for panel in pair)] * (len(panels) > 2)
-        lines += styled([*names, *_change(pair, page)], page, DIM)
+        lines += wrap_styled([*names, *_change(pair, page)], page, DIM)
     return [*lines, Text()]
 
 
@@ -359,7 +363,7 @@ def _widest(panels: Sequence[Panel], view: Drawing, page: Page) -> str | None:
     given view, if it fits.
     """
     order = ("numbers", "heat", "top")
-    fits = max((fitting(panel, page) for panel in panels), key=order.index)
+    fits = max((fitting_view(panel, page) for panel in panels), key=order.index)
     drawn = fits if view == "auto" else view
     return drawn if fits != "top" and order.index(fits) <= order.index(drawn) else None
 
@@ -378,7 +382,7 @@ def _beside(pictures: Sequence[list[Text]], width: int, between: Text) -> list[T
 
 def _change(panels: tuple[Panel, Panel], page: Page) -> list[str]:
     """The mean and the largest difference, second minus first, over keys that the mask allows."""
-    before, after = (panel.visible for panel in panels)
+    before, after = (panel.visible_values for panel in panels)
     if before.shape != after.shape:
         return ["change: the matrices differ in shape"]
     difference = after - before

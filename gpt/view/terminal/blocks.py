@@ -33,12 +33,12 @@ from gpt.view.terminal.lines import (
     DIM,
     GLYPHS,
     Page,
-    blocks,
-    checks,
-    flow,
+    check_lines,
+    column_blocks,
     in_ascii,
+    join_to_lines,
     shade,
-    styled,
+    wrap_styled,
 )
 
 TONES: dict[Tone, str] = {"": "", "dim": "dim", "strong": "bold", "good": "bold", "gone": "red"}
@@ -83,29 +83,31 @@ def _belongs(before: Block, block: Block) -> bool:
 def _lines(block: Block, page: Page) -> list[Text]:
     match block:
         case Title(name, facts):
-            return styled([name, *facts], page, BOLD)
+            return wrap_styled([name, *facts], page, BOLD)
         case Facts():
             return _table(block.table, page)
         case Paragraph(text, tone):
-            return styled([text], _narrowed(page, PROSE), TONES[tone])
+            return wrap_styled([text], _narrowed(page, PROSE), TONES[tone])
         case Passage():
             return [*_passage(block, page), *_scale(block, page)]
         case Formula(text):
             parts = [part for line in text.split("\n") for part in line.split("    ") if part]
-            lines = [line for part in parts for line in styled([part], _narrowed(page, PROSE, 2))]
+            lines = [
+                line for part in parts for line in wrap_styled([part], _narrowed(page, PROSE, 2))
+            ]
             return [Text(f"  {line.plain}", "italic") for line in lines]
         case Checks(results):
-            return checks(results, page)
+            return check_lines(results, page)
         case Table():
             return _table(block, page)
         case Curves():
             return _curves(block, page)
         case Legend(characters):
-            return styled(legend(characters, page.ascii_only), page, DIM)
+            return wrap_styled(legend(characters, page.ascii_only), page, DIM)
         case Note(text):
-            return styled(text.split(" · "), page, DIM)
+            return wrap_styled(text.split(" · "), page, DIM)
         case Fold(title, inner, _):
-            return [*styled(title.split(" · "), page, BOLD), *lines_of(inner, page)]
+            return [*wrap_styled(title.split(" · "), page, BOLD), *lines_of(inner, page)]
 
 
 def _narrowed(page: Page, most: int, indent: int = 0) -> Page:
@@ -120,7 +122,7 @@ def _folded(text: str, width: int | None) -> list[str]:
     if width is None or cell_len(text) <= width:
         return [text]
     words = [part for word in text.split(" ") for part in chop_cells(word, width) or [""]]
-    return flow(words, width, " ")
+    return join_to_lines(words, width, " ")
 
 
 def _passage(passage: Passage, page: Page) -> list[Text]:
@@ -160,8 +162,8 @@ def _scale(passage: Passage, page: Page) -> list[Text]:
     if not (passage.scale and len(passage.values)):
         return []
     if not page.coloured:
-        return styled([f"digits: {passage.unit}", "9: nine or more"], page, DIM)
-    lines = styled([passage.unit], page, DIM)
+        return wrap_styled([f"digits: {passage.unit}", "9: nine or more"], page, DIM)
+    lines = wrap_styled([passage.unit], page, DIM)
     for value, name in passage.steps:
         step = f" {name} "
         if page.width is not None and lines[-1].cell_len + cell_len(step) > page.width:
@@ -203,7 +205,9 @@ def _table(table: Table, page: Page) -> list[Text]:
         for row in texts
     ]
     lines: list[Text] = []
-    for part in blocks([GAP + width for width in widths[table.labels :]], gutter, page.width):
+    for part in column_blocks(
+        [GAP + width for width in widths[table.labels :]], gutter, page.width
+    ):
         chosen = [*labels, *range(table.labels, len(widths))[part]]
         heading = Text(style=BOLD)
         for n in chosen:
@@ -380,7 +384,7 @@ def _curves(curves: Curves, page: Page) -> list[Text]:
     lines.append(Text(" " * (gutter - 1) + corner + floor * across, DIM))
     lines.append(Text(f"{' ' * gutter}0{middle}{last}"[:width], DIM))
     names = [line.name for line in curves.lines if len(line.name) > 1]
-    remarks = styled([each for each in (*names, curves.hidden) if each], page, DIM)
+    remarks = wrap_styled([each for each in (*names, curves.hidden) if each], page, DIM)
     for number, line in enumerate(curves.lines):
         for each in remarks:
             each.highlight_words(

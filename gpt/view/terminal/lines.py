@@ -47,7 +47,7 @@ def number(value: float, page: Page) -> str:
     return text if page.ascii_only else text.replace("-", "−")
 
 
-def painted(values: Array, width: int) -> Text:
+def paint_cells(values: Array, width: int) -> Text:
     """A cell for each value: denser and brighter for larger values, blank for NaN."""
     line = Text()
     for column in np.flatnonzero(~np.isnan(values)).tolist():
@@ -82,7 +82,7 @@ def ruler(positions: range, width: int) -> str:
     return marks[: len(positions) * width]
 
 
-def blocks(widths: Sequence[int], gutter: int, available: int | None) -> list[slice]:
+def column_blocks(widths: Sequence[int], gutter: int, available: int | None) -> list[slice]:
     """Ranges of columns that fit beside the gutter, one range after the other."""
     found, first, used = [], 0, gutter
     for column, width in enumerate(widths):
@@ -105,7 +105,7 @@ def grid(rows: Sequence[Row], widths: Sequence[int], page: Page) -> list[Text]:
     """
     gutter = max(cell_len(name) for name, cells, _ in rows if cells)
     lines: list[Text] = []
-    for part in blocks(widths, gutter, page.width):
+    for part in column_blocks(widths, gutter, page.width):
         lines += [Text()] if lines else []
         for name, cells, style in rows:
             line = Text().append(pad(name, gutter), DIM)
@@ -117,7 +117,7 @@ def grid(rows: Sequence[Row], widths: Sequence[int], page: Page) -> list[Text]:
     return lines
 
 
-def flow(items: Sequence[str], width: int | None, separator: str = " · ") -> list[str]:
+def join_to_lines(items: Sequence[str], width: int | None, separator: str = " · ") -> list[str]:
     """Joins items into lines that fit the width; an item that is too wide is cut."""
     lines: list[str] = []
     for item in items:
@@ -130,7 +130,7 @@ def flow(items: Sequence[str], width: int | None, separator: str = " · ") -> li
     return lines
 
 
-def styled(items: Sequence[str], page: Page, style: str | Style = "") -> list[Text]:
+def wrap_styled(items: Sequence[str], page: Page, style: str | Style = "") -> list[Text]:
     """Fits gptx's own texts into lines, broken at spaces; in ASCII if the page asks for it.
 
     Names in these texts are shown in one line.
@@ -139,9 +139,9 @@ def styled(items: Sequence[str], page: Page, style: str | Style = "") -> list[Te
     if page.ascii_only:
         items = [in_ascii(item) for item in items]
     if page.width is not None:
-        items = [part for item in items for part in flow(item.split(" "), page.width, " ")]
+        items = [part for item in items for part in join_to_lines(item.split(" "), page.width, " ")]
     separator = " | " if page.ascii_only else " · "
-    return [Text(line, style) for line in flow(items, page.width, separator)]
+    return [Text(line, style) for line in join_to_lines(items, page.width, separator)]
 
 
 def in_ascii(text: str) -> str:
@@ -162,14 +162,14 @@ _IN_ASCII = str.maketrans(
 )
 
 
-def checks(results: Sequence[Check], page: Page) -> list[Text]:
+def check_lines(results: Sequence[Check], page: Page) -> list[Text]:
     """The checks with their errors; a group's title comes before its checks. If all passed and the
     page does not ask for their names, only their number.
     """
     good, bad = ("ok", "FAILED") if page.ascii_only else ("✓", "✗ FAILED")
     passed = all(check.passed for check in results)
     if passed and not page.checks:
-        return styled([f"{len(results)} checks {good}", "--checks names them"], page, DIM)
+        return wrap_styled([f"{len(results)} checks {good}", "--checks names them"], page, DIM)
     items = [
         (f"{check.group}: " if check.group and check.group != before else "")
         + check.name
@@ -180,4 +180,4 @@ def checks(results: Sequence[Check], page: Page) -> list[Text]:
     items[-1] = f"{items[-1]} {good if passed else bad}"
     items[0] = f"checks: {items[0]}"  # after items[-1], because it may be the same item
     style = DIM if passed else Style(color="red", bold=True)
-    return styled(items, page, style)
+    return wrap_styled(items, page, style)

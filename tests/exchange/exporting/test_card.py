@@ -14,7 +14,7 @@ from random_models import random_model
 
 import gpt
 from gpt.exchange.exporting.architectures import architecture_of
-from gpt.exchange.exporting.export import card, code, losses_of
+from gpt.exchange.exporting.export import exported_losses, markdown_code, model_card
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
 
@@ -33,7 +33,7 @@ def trained(checkpoint: Checkpoint, **changed: Any) -> TrainedGPT:
 
 
 def card_of(model: TrainedGPT) -> str:
-    return card(model, architecture_of(model.config), losses_of(model))
+    return model_card(model, architecture_of(model.config), exported_losses(model))
 
 
 def test_front_matter_is_what_the_hub_reads(tiny: Checkpoint) -> None:
@@ -78,12 +78,12 @@ def test_card_names_the_first_of_many_sources_without_folders_and_an_imports_ori
 
 def test_loss_of_another_step_is_measured_on_the_excerpt(tiny: Checkpoint) -> None:
     later = trained(tiny, best_step=6)
-    found = losses_of(later)
+    found = exported_losses(later)
     assert found is not None
     assert found.where == later.excerpt_name
     assert found.nats == later.eval(later.stored.excerpt).nats
     assert found.gpt is None
-    recorded = losses_of(trained(tiny, best_step=12))
+    recorded = exported_losses(trained(tiny, best_step=12))
     assert recorded is not None
     assert (recorded.nats, recorded.where) == (tiny.manifest.best_loss, "the validation split")
 
@@ -97,7 +97,7 @@ def test_card_of_a_model_file_has_no_facts_of_a_run(tmp_path: Path) -> None:
     rotary = random_model(tmp_path, norm="layer")
     assert "- Context: 16 characters; it continues longer texts" in card_of(rotary)
     short = TrainedGPT(replace(rotary.stored, excerpt="a"))  # too short to measure a loss
-    assert losses_of(short) is None
+    assert exported_losses(short) is None
     assert "- Loss: not measured.\n" in card_of(short)
 
 
@@ -111,4 +111,4 @@ def test_card_of_a_model_file_has_no_facts_of_a_run(tmp_path: Path) -> None:
     ],
 )
 def test_any_name_is_shown_as_code(text: str, shown: str) -> None:
-    assert code(text) == shown
+    assert markdown_code(text) == shown

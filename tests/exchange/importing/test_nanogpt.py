@@ -18,9 +18,9 @@ import gpt
 from gpt.config import RunConfig
 from gpt.corpus.halves import splits_of_run
 from gpt.errors import ConfigError, ForeignModelError, NumericsError, TextError
-from gpt.exchange.importing.nanogpt import corpus_of, read_nanogpt, save
+from gpt.exchange.importing.nanogpt import find_training_text, read_nanogpt, save_run
 from gpt.interface.preparing import Texts, resume_run
-from gpt.interface.trained import TrainedGPT, read
+from gpt.interface.trained import TrainedGPT, read_checkpoint
 from gpt.storage.manifest import exposure_to_split
 from gpt.storage.run import Run
 
@@ -28,7 +28,7 @@ from gpt.storage.run import Run
 def imported(path: Path, tmp_path: Path, meta: Path | None = None) -> TrainedGPT:
     """The model of a checkpoint, opened from its new run."""
     model, _ = read_nanogpt(path, meta)
-    return gpt.load(save(model, tmp_path / "checkpoints", None, None).path.parent)
+    return gpt.load(save_run(model, tmp_path / "checkpoints", None, None).path.parent)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_run_without_its_text_says_what_is_missing(tmp_path: Path) -> None:
     assert (run.stored.step, run.steps) == (300, [300])
     assert run.excerpt_name == "1,000 characters that the model has written"
     assert run.heads().windows > 1
-    opened = read(run.path)
+    opened = read_checkpoint(run.path)
     with pytest.raises(TextError, match=r"was imported without its text \(gptx import"):
         splits_of_run(opened.name, opened.recorded, tmp_path / "data")
     assert "may have seen this text" in str(
@@ -155,8 +155,8 @@ def test_run_with_its_text_is_validated_on_nanogpts_split(tmp_path: Path) -> Non
     source = tmp_path / "text.txt"
     source.write_text(TEXT)
     model, _ = read_nanogpt(path)
-    corpus = corpus_of(model, str(source), tmp_path / "data", guessed=True)
-    checkpoint = save(model, tmp_path / "checkpoints", "named", corpus)
+    corpus = find_training_text(model, str(source), tmp_path / "data", guessed=True)
+    checkpoint = save_run(model, tmp_path / "checkpoints", "named", corpus)
     validation = TEXT[int(len(TEXT) * 0.9) :]
     run = gpt.load(checkpoint.path.parent)
     assert checkpoint.path.parent.name == "named"
@@ -172,7 +172,7 @@ def test_run_with_its_text_is_validated_on_nanogpts_split(tmp_path: Path) -> Non
     score = run.eval(validation[: whole + 1]).score
     assert score.nats == pytest.approx(expected.item(), abs=1e-5)
     with pytest.raises(ConfigError, match="exists already"):
-        save(model, tmp_path / "checkpoints", "named", corpus)
+        save_run(model, tmp_path / "checkpoints", "named", corpus)
 
 
 def test_text_of_another_model_is_not_taken_for_its_own(tmp_path: Path) -> None:
@@ -181,10 +181,10 @@ def test_text_of_another_model_is_not_taken_for_its_own(tmp_path: Path) -> None:
     (tmp_path / "other.txt").write_text(TEXT + "ß")
     model, _ = read_nanogpt(path)
     with pytest.raises(TextError, match="lacks characters that the model knows"):
-        corpus_of(model, str(tmp_path / "text.txt"), tmp_path / "data", guessed=True)
-    assert corpus_of(model, str(tmp_path / "text.txt"), tmp_path / "data", guessed=False)
+        find_training_text(model, str(tmp_path / "text.txt"), tmp_path / "data", guessed=True)
+    assert find_training_text(model, str(tmp_path / "text.txt"), tmp_path / "data", guessed=False)
     with pytest.raises(TextError, match="does not know"):
-        corpus_of(model, str(tmp_path / "other.txt"), tmp_path / "data", guessed=False)
+        find_training_text(model, str(tmp_path / "other.txt"), tmp_path / "data", guessed=False)
 
 
 def test_model_that_numpy_cannot_reproduce_is_not_saved(tmp_path: Path) -> None:
@@ -194,5 +194,5 @@ def test_model_that_numpy_cannot_reproduce_is_not_saved(tmp_path: Path) -> None:
         pytest.raises(NumericsError, match="numpy computes other logits"),
         np.errstate(all="ignore"),
     ):
-        save(replace(model, tensors=huge), tmp_path / "checkpoints", "wrong", None)
+        save_run(replace(model, tensors=huge), tmp_path / "checkpoints", "wrong", None)
     assert not (tmp_path / "checkpoints" / "wrong").exists()

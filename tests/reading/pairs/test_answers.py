@@ -14,7 +14,7 @@ from gpt.config import ModelConfig, SampleConfig
 from gpt.reading import pairs
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.pairs import Written, beam, encoded, sampled
+from gpt.reading.pairs import WrittenTarget, beam_search, encode_sources, sample_targets
 from gpt.reading.sampler import draw, probabilities, uniforms
 from gpt.vocabulary import Ids
 
@@ -45,7 +45,7 @@ def sources() -> list[Ids]:
 def logits_after(reader: Reader, source: Ids, target: list[int]) -> Array:
     """(T + 1, V) logits at the place before the target and at its characters, by one forward."""
     before = [FIRST] if reader.encoder else [LAST, *source, FIRST]
-    memory = encoded(reader, [source]) if reader.encoder else None
+    memory = encode_sources(reader, [source]) if reader.encoder else None
     logits: Array = reader.logits(reader.forward(np.array([[*before, *target]]), memory))[0]
     return logits[len(before) - 1 :]
 
@@ -61,7 +61,7 @@ def cost(reader: Reader, source: Ids, target: list[int]) -> float:
     return -float(logs[np.arange(len(target)), target].sum())
 
 
-def cost_of(reader: Reader, source: Ids, written: Written) -> float:
+def cost_of(reader: Reader, source: Ids, written: WrittenTarget) -> float:
     return cost(reader, source, [*written.ids.tolist(), *([LAST] if written.ended else [])])
 
 
@@ -99,7 +99,7 @@ def test_samples_are_those_of_a_plain_loop_in_batches_of_any_size(
 ) -> None:
     monkeypatch.setattr(pairs, "windows_at_once", lambda config: at_once)
     config = SampleConfig(n=3, **options)
-    found = sampled(reader, sources, FIRST, LAST, config)
+    found = sample_targets(reader, sources, FIRST, LAST, config)
     assert len({tuple(target.ids.tolist()) for each in found for target in each}) > 1
     for source, targets in zip(sources, found, strict=True):
         assert len(targets) == 3
@@ -108,13 +108,13 @@ def test_samples_are_those_of_a_plain_loop_in_batches_of_any_size(
             assert target.ids.tolist() == expected[:-1]
             assert target.ended == (expected[-1] == LAST)
             assert target.nats == pytest.approx(cost_of(reader, source, target), rel=1e-9)
-            (alone,) = sampled(reader, [source], FIRST, LAST, config)
+            (alone,) = sample_targets(reader, [source], FIRST, LAST, config)
             assert alone[sample].ids.tolist() == target.ids.tolist()
 
 
 def test_greedy_is_beam_search_of_width_one(reader: Reader, sources: list[Ids]) -> None:
-    targets = sampled(reader, sources, FIRST, LAST, GREEDY)
-    searched = beam(reader, sources, FIRST, LAST, 1)
+    targets = sample_targets(reader, sources, FIRST, LAST, GREEDY)
+    searched = beam_search(reader, sources, FIRST, LAST, 1)
     written, expected = ([each.ids.tolist() for (each,) in found] for found in (targets, searched))
     assert written == expected
 
@@ -128,7 +128,7 @@ def test_a_wide_beam_finds_the_likeliest_targets_of_all(
     sources = [source[:5] % 5 for source in sources]
     others = [each for each in range(5) if each not in (FIRST, LAST)]
     every = [list(each) for T in range(4) for each in product(others, repeat=T)]
-    found = beam(reader, sources, FIRST, LAST, len(every), n=4, length=3)
+    found = beam_search(reader, sources, FIRST, LAST, len(every), n=4, length=3)
     for source, targets in zip(sources, found, strict=True):
         costs = sorted((cost(reader, source, [*target, LAST]), target) for target in every)
         assert [target.ids.tolist() for target in targets] == [target for _, target in costs[:4]]
@@ -142,11 +142,11 @@ def test_what_no_target_has_is_never_written(
 ) -> None:
     """The costs stay the model's own; what is likeliest without a rule is never written."""
     config = SampleConfig(n=1 if not options["temperature"] else 20, **options)
-    free = sampled(reader, sources, FIRST, LAST, config)
+    free = sample_targets(reader, sources, FIRST, LAST, config)
     common = Counter(id for each in free for target in each for id in target.ids.tolist())
     never = [id for id, _ in common.most_common(2)]
-    searched = beam(reader, sources, FIRST, LAST, 4, n=4, never=never)
-    for found in (sampled(reader, sources, FIRST, LAST, config, never), searched):
+    searched = beam_search(reader, sources, FIRST, LAST, 4, n=4, never=never)
+    for found in (sample_targets(reader, sources, FIRST, LAST, config, never), searched):
         for source, targets in zip(sources, found, strict=True):
             for target in targets:
                 assert not {*target.ids.tolist()} & {*never}
@@ -156,7 +156,7 @@ def test_what_no_target_has_is_never_written(
 def test_beam_search_keeps_the_best_beginnings(reader: Reader, sources: list[Ids]) -> None:
     """A plain search, one source at a time, without a cache."""
     K = 3
-    found = beam(reader, sources, FIRST, LAST, K, n=2)
+    found = beam_search(reader, sources, FIRST, LAST, K, n=2)
     for source, targets in zip(sources, found, strict=True):
         beams, most = list[list[int]]([[]]), most_of(reader, source)
         for at in range(most + 1):
@@ -180,13 +180,13 @@ def test_each_source_is_encoded_once(sources: list[Ids], monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Reader, "encode", counted)
     monkeypatch.setattr(pairs, "windows_at_once", lambda config: 2)
-    sampled(reader, sources, FIRST, LAST, SampleConfig(n=5))
+    sample_targets(reader, sources, FIRST, LAST, SampleConfig(n=5))
     assert sum(rows) == len(sources)
     rows.clear()
-    beam(reader, sources, FIRST, LAST, 4)
+    beam_search(reader, sources, FIRST, LAST, 4)
     assert sum(rows) == len(sources)
 
 
 def test_no_sources_have_no_targets(reader: Reader) -> None:
-    assert sampled(reader, [], FIRST, LAST, GREEDY) == []
-    assert beam(reader, [], FIRST, LAST, 3) == []
+    assert sample_targets(reader, [], FIRST, LAST, GREEDY) == []
+    assert beam_search(reader, [], FIRST, LAST, 3) == []

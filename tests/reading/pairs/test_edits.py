@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from gpt.reading.edits import bootstrap, edits_of
+from gpt.reading.edits import bootstrap, find_edits
 
 
 def best(text: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[int, int]:
@@ -34,7 +34,7 @@ TEXTS = some.lists(some.integers(0, 2), max_size=6).map(tuple)
 def test_edits_are_the_fewest_with_the_fewest_substitutions(
     target: tuple[int, ...], written: tuple[int, ...]
 ) -> None:
-    edits = edits_of(target, written)
+    edits = find_edits(target, written)
     swaps = [edit for edit in edits if None not in edit]
     assert (len(edits), len(swaps)) == best(target, written)
     assert all(one != other for one, other in edits)
@@ -54,7 +54,7 @@ def test_edits_are_the_fewest_with_the_fewest_substitutions(
     ],
 )
 def test_edits_name_the_symbols_in_their_order(target: Any, written: Any, edits: Any) -> None:
-    assert edits_of(target, written) == edits
+    assert find_edits(target, written) == edits
 
 
 def test_the_interval_of_a_rate_is_that_of_draws_of_words() -> None:

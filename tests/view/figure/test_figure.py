@@ -97,9 +97,9 @@ def few_fonts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
     monkeypatch.setattr(
         font_manager, "findSystemFonts", lambda folders=None: list(map(str, tmp_path.iterdir()))
     )
-    fonts.files_for.cache_clear()
+    fonts.find_fonts.cache_clear()
     yield tmp_path
-    fonts.files_for.cache_clear()
+    fonts.find_fonts.cache_clear()
 
 
 def make_font(path: Path, characters: str, outline: bool = True) -> str:
@@ -486,7 +486,7 @@ def test_heads_of_several_checkpoints_are_a_strip_with_a_row_for_each_head(tmp_p
     assert ["".join(labels(axes)[0]) for axes in panels] == ["abcdefgh", "", ""]
     for axes, selection in zip(panels, selections, strict=True):
         drawn = np.ma.filled(axes.images[0].get_array(), 0)
-        assert np.array_equal(drawn, np.nan_to_num(selection.panels()[0].visible))
+        assert np.array_equal(drawn, np.nan_to_num(selection.panels()[0].visible_values))
     path = save_strip(steps, tmp_path / "strip.svg", head=1, name="a-run")
     assert path.read_bytes() == to_bytes(draw(selections, name="a-run")[0], "svg")
     assert bar.get_ylabel() == "attention weight"

@@ -134,7 +134,7 @@ def test_page_counts_as_python(script: JavaScript, length: int, size: int, order
     for position, id in enumerate([*text.tolist(), None]):
         np.testing.assert_array_equal(chances[position], cached.predict(nodes))
         if id is not None:
-            nodes = cached.followed(nodes, id)
+            nodes = cached.advance(nodes, id)
     expected = mixture.expert.predict(mixture.expert.trie.histories(text))
     np.testing.assert_allclose(chances, expected.chances, rtol=0, atol=1e-12)
     np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=0, atol=1e-12)

@@ -12,10 +12,10 @@ import pytest
 from javascript import JavaScript, JavaScriptError
 
 from gpt.config import ModelConfig
-from gpt.heads.activations import Plan
+from gpt.heads.activations import ActivationPlan
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.view.page.packing import of_allowed
+from gpt.view.page.packing import select_allowed
 from gpt.view.page.shipping import config_record
 
 T = 21  # more than the page computes at once
@@ -49,7 +49,7 @@ def expected_logits(reader: Reader, ids: Any, patch: Any = None) -> Array:
     exact = Reader(
         reader.config, {n: each.astype(np.float64) for n, each in reader.tensors.items()}
     )
-    return Plan(exact, ids[None], "logits", patch=patch).read()["logits"][0]
+    return ActivationPlan(exact, ids[None], "logits", patch=patch).read()["logits"][0]
 
 
 def apart(found: Array, expected: Array) -> float:
@@ -86,7 +86,7 @@ def test_stages_and_lens_equal_numpys(script: JavaScript, options: dict[str, Any
         if "resid_mid" in layer:
             assert apart(layer["resid_mid"], expected.resid_mid) < tolerance
         lower = np.tri(len(expected.resid_pre), dtype=np.bool_)
-        assert apart(layer["weights"], of_allowed(expected.weights, lower)) < 1e-5
+        assert apart(layer["weights"], select_allowed(expected.weights, lower)) < 1e-5
     streams = np.stack([stages[0].resid_pre, *(each.resid_post for each in stages)])
     lens = reader.logits(reader.final_norm(streams))
     for found_at, expected_at in zip(found["lens"], lens, strict=True):

@@ -21,7 +21,7 @@ from gpt.lessons import catalogue
 from gpt.lessons.catalogue import LESSONS
 from gpt.lessons.lesson import Lesson, Step, Table, digits_of
 from gpt.view.mathml import mathml_of
-from gpt.view.page.lesson import lesson_page, tree_of
+from gpt.view.page.lesson import lesson_page, rule_tree
 
 RULED = ("simple", "shiny", "trainable", "causal", "dropout", "multi-head", "positions", "cross")
 RULED += ("sampling",)
@@ -30,7 +30,7 @@ OWN = ("of", "it's", "“x”", "of", "b")
 
 @cache
 def played(name: str, words: tuple[str, ...] | None = None) -> Lesson:
-    return catalogue.lesson(name, catalogue.material(name, words))
+    return catalogue.make_lesson(name, catalogue.make_material(name, words))
 
 
 @pytest.mark.parametrize("words", [None, ("a",), OWN], ids=["tutorial", "one", "own"])
@@ -44,7 +44,7 @@ def test_every_rule_gives_the_numbers_of_its_table_in_python_and_in_javascript(
         expected = table.values.ravel()
         by_python = np.array(evaluate(table.rule, before), np.float64).ravel()
         records = {key: {"shape": v.shape, "values": v.ravel() * 1.0} for key, v in before.items()}
-        by_script = script("ruled", tree_of(table.rule), records)
+        by_script = script("ruled", rule_tree(table.rule), records)
         for numbers in (by_python, by_script):
             np.testing.assert_allclose(
                 numbers, expected, rtol=1e-12, atol=1e-12, err_msg=table.name
@@ -76,14 +76,16 @@ def test_rules_have_pythons_precedence_slices_and_broadcasting(
     records = {key: {"shape": v.shape, "values": v.ravel()} for key, v in tables.items()}
     with np.errstate(all="ignore"):
         expected = np.ravel(evaluate(rule, tables))
-    np.testing.assert_allclose(script("ruled", tree_of(rule), records), expected * 1.0, rtol=1e-14)
+    np.testing.assert_allclose(
+        script("ruled", rule_tree(rule), records), expected * 1.0, rtol=1e-14
+    )
 
 
 def test_what_is_no_rule_is_an_error(script: JavaScript) -> None:
     records = {"x": {"shape": (2,), "values": np.ones(2)}}
     for wrong in ("x +", "x y", "x[0", "(x", "x.S", "unknown", "hack(x)", "x @ range(3)", "x ** 2"):
         with pytest.raises((SyntaxError, ValueError, JavaScriptError)):
-            script("ruled", tree_of(wrong), records)
+            script("ruled", rule_tree(wrong), records)
 
 
 def test_the_page_writes_numbers_as_python_does(script: JavaScript) -> None:

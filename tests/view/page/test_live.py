@@ -16,7 +16,7 @@ from program import Gptx
 
 import gpt
 from gpt.errors import ConfigError, TextError
-from gpt.heads.survey import evenly
+from gpt.heads.survey import evenly_spaced
 from gpt.interface.trained import TrainedGPT
 from gpt.view.page.live import LivePage, _fitting, build_live, surveys_of
 
@@ -96,12 +96,12 @@ def test_what_fits_into_a_file(
 
 
 def test_the_steps_that_stay_are_evenly_spread_and_have_the_last() -> None:
-    assert evenly(5, 1) == [4]
-    assert evenly(5, 2) == [0, 4]
-    assert evenly(9, 5) == [0, 2, 4, 6, 8]
+    assert evenly_spaced(5, 1) == [4]
+    assert evenly_spaced(5, 2) == [0, 4]
+    assert evenly_spaced(9, 5) == [0, 2, 4, 6, 8]
     for count in range(1, 20):
         for number in range(1, count + 1):
-            found = evenly(count, number)
+            found = evenly_spaced(count, number)
             assert (len(found), found[-1]) == (number, count - 1)
 
 

@@ -20,14 +20,14 @@ from gpt.characters import drawn_label
 from gpt.checks import Check
 from gpt.counting.mixture import FEATURES
 from gpt.counting.tables import count
-from gpt.heads.measures import Measure, Start, kinds, opening
+from gpt.heads.measures import Measure, StartHead, choose_head, name_heads
 from gpt.heads.survey import survey
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Checkpoint
 from gpt.view.exports import to_npz
 from gpt.view.page import page as page_module
-from gpt.view.page.document import ASSETS, joined
+from gpt.view.page.document import ASSETS, join_scripts
 from gpt.view.page.lesson import LESSON
 from gpt.view.page.live import LIVE, LIVE_PAIRS
 from gpt.view.page.packing import DETAILS
@@ -51,7 +51,7 @@ def read_npz(subject: Subject) -> dict[str, np.ndarray]:
 def test_the_payload_equals_the_npz_at_its_precision(
     subject: Subject, limit: int, bits: int
 ) -> None:
-    document = payload_of(build_page([subject], Start(layer=1), TEXT, limit))
+    document = payload_of(build_page([subject], StartHead(layer=1), TEXT, limit))
     (read,), npz = document["subjects"], read_npz(subject)
     assert document["bits"] == bits
     kind, below = np.dtype(f"<f{bits // 8}"), np.tri(T, dtype=bool)
@@ -67,9 +67,9 @@ def test_the_payload_equals_the_npz_at_its_precision(
 
 
 def test_page_names_its_source_and_is_the_same_for_the_same_map(subject: Subject) -> None:
-    page = build_page([subject], Start(2, "mean", "scaled"), "A title")
+    page = build_page([subject], StartHead(2, "mean", "scaled"), "A title")
     again = random_subject(TEXT, n_layer=3)
-    assert page == build_page([again], Start(2, "mean", "scaled"), "A title")
+    assert page == build_page([again], StartHead(2, "mean", "scaled"), "A title")
     document = payload_of(page)
     assert document["title"] == "A title"
     assert document["start"] == {"layer": 2, "head": "mean", "stage": "scaled", "why": ""}
@@ -95,7 +95,7 @@ def test_the_character_that_comes_is_shown_however_unlikely(
 
 def test_measures_and_checks_that_are_not_finite_are_null(subject: Subject) -> None:
     failed = replace(subject.attention, checks=(Check("odd", float("nan"), 1e-6),))
-    (read,) = payload_of(build_page([replace(subject, attention=failed)], Start(), TEXT))[
+    (read,) = payload_of(build_page([replace(subject, attention=failed)], StartHead(), TEXT))[
         "subjects"
     ]
     assert read["checks"] == [{"name": "odd", "error": None, "bound": 1e-6, "passed": False}]
@@ -107,10 +107,10 @@ def test_measures_and_checks_that_are_not_finite_are_null(subject: Subject) -> N
 
 
 def test_page_stays_below_its_size_limit_and_keeps_the_first_layer_shown(subject: Subject) -> None:
-    whole = len(build_page([subject], Start(1), TEXT))
+    whole = len(build_page([subject], StartHead(1), TEXT))
     seen = []
     for limit in range(whole - 14_000, whole + 2_000, 100):
-        page = build_page([subject], Start(1), TEXT, limit)
+        page = build_page([subject], StartHead(1), TEXT, limit)
         document = payload_of(page)
         details = list(document["subjects"][0]["details"])
         assert len(page) <= limit or details == ["1"]
@@ -136,7 +136,7 @@ def test_the_page_says_what_each_part_adds_to_the_logits_of_the_characters_it_li
 ) -> None:
     model = opened(tiny.model())
     seen = model.attn("the cat")
-    (read,) = payload_of(build_page([subject_of(seen)], Start(), TEXT))["subjects"]
+    (read,) = payload_of(build_page([subject_of(seen)], StartHead(), TEXT))["subjects"]
     listed = read["experts"] or read["lens"]
     ids = np.frombuffer(base64.b64decode(listed["ids"]), "<u4").reshape(-1, 7, listed["most"])[-1]
     labels = np.array([model.vocabulary.characters.index(each) for each in listed["characters"]])
@@ -159,7 +159,7 @@ def test_what_is_left_of_the_limit_takes_contributions_then_stages_the_first_lay
     model = TrainedGPT(tiny.model())
     seen = model.attn("the cat")
     subject = subject_of(seen)
-    whole = build_page([subject], Start(layer=1), TEXT)
+    whole = build_page([subject], StartHead(layer=1), TEXT)
     size = len(whole.encode()) + 100
     (read,) = payload_of(whole)["subjects"]
     assert list(read["more"]) == ["1", "0"]
@@ -171,7 +171,7 @@ def test_what_is_left_of_the_limit_takes_contributions_then_stages_the_first_lay
     np.testing.assert_array_equal(expected["resid_post"], seen.layers[0].resid_post)
     found = []
     for limit in range(size, size - 40_000, -250):
-        page = build_page([subject], Start(layer=1), TEXT, limit)
+        page = build_page([subject], StartHead(layer=1), TEXT, limit)
         document = payload_of(page)
         (read,) = document["subjects"]
         assert len(page.encode()) <= limit or document["bits"] == 16
@@ -183,7 +183,7 @@ def test_what_is_left_of_the_limit_takes_contributions_then_stages_the_first_lay
 
 def test_page_of_6_layers_6_heads_256_characters_fits_5_mb() -> None:
     large = random_subject("the cat " * 32, n_layer=6, n_head=6, n_embd=384)
-    page = build_page([large], Start(layer=4, head=5), "large")
+    page = build_page([large], StartHead(layer=4, head=5), "large")
     document = payload_of(page)
     assert len(page.encode()) <= 5_000_000
     assert document["bits"] == 16
@@ -200,7 +200,7 @@ def test_numbers_too_large_for_float16_stay_float32_and_a_normed_residual_is_the
     found = []
     for layer, limit in ((large, 0), (normed, 5_000_000)):
         attention = replace(subject.attention, layers=(layer, *others))
-        page = build_page([replace(subject, attention=attention)], Start(), TEXT, limit)
+        page = build_page([replace(subject, attention=attention)], StartHead(), TEXT, limit)
         found.append(payload_of(page)["subjects"][0]["details"])
     (of_large, of_normed) = found
     assert {name: packed["bits"] for name, packed in of_large["0"].items()} == {
@@ -215,8 +215,8 @@ def test_numbers_too_large_for_float16_stay_float32_and_a_normed_residual_is_the
 def test_page_data_keeps_any_text_and_runs_none_of_it() -> None:
     quiet = random_subject("a" * len(HOSTILE))
     hostile = replace(random_subject(HOSTILE), name=HOSTILE, origin={HOSTILE: HOSTILE})
-    page = build_page([hostile], Start(), HOSTILE)
-    document, usual = Document(page), Document(build_page([quiet], Start(), "quiet"))
+    page = build_page([hostile], StartHead(), HOSTILE)
+    document, usual = Document(page), Document(build_page([quiet], StartHead(), "quiet"))
     assert document.tags == usual.tags
     assert document.texts["script"] == usual.texts["script"]
     read = json.loads(document.texts["payload"])
@@ -230,7 +230,7 @@ def test_page_data_keeps_any_text_and_runs_none_of_it() -> None:
 def test_security_policy_allows_only_the_pages_script_and_style(
     subject: Subject,
 ) -> None:
-    document = Document(build_page([subject], Start(), TEXT))
+    document = Document(build_page([subject], StartHead(), TEXT))
     digests = {
         kind: base64.b64encode(hashlib.sha256(document.texts[kind].encode()).digest()).decode()
         for kind in ("script", "style")
@@ -266,19 +266,19 @@ def test_every_script_is_in_a_page_after_its_imports_and_without_duplicate_names
         names = [found for name in scripts for found in re.findall(pattern, read(name), re.M)]
         assert len(names) > 50
         assert sorted(names) == sorted(set(names))
-        assert not re.search(r"^(import|export) ", joined(scripts), re.M)
+        assert not re.search(r"^(import|export) ", join_scripts(scripts), re.M)
 
 
 def test_page_of_two_models_needs_equal_texts_not_equal_shapes(subject: Subject) -> None:
     other = random_subject(TEXT, n_layer=1, n_head=4, seed=1)
-    document = payload_of(build_page([subject, other], Start(layer=2), TEXT, 0))
+    document = payload_of(build_page([subject, other], StartHead(layer=2), TEXT, 0))
     assert [(s["layers"], s["heads"]) for s in document["subjects"]] == [(3, 2), (1, 4)]
     assert [list(s["details"]) for s in document["subjects"]] == [["2"], []]
     with pytest.raises(ValueError, match="different texts"):
-        build_page([subject, random_subject("the rat sat")], Start(), TEXT)
+        build_page([subject, random_subject("the rat sat")], StartHead(), TEXT)
     for wrong in ([], [subject] * 3):
         with pytest.raises(ValueError, match="one or two"):
-            build_page(wrong, Start(), TEXT)
+            build_page(wrong, StartHead(), TEXT)
 
 
 def read(name: str) -> str:
@@ -293,9 +293,11 @@ def test_page_names_the_measured_text_and_names_heads_only_for_several(
     assert (several.windows, one.windows) == (8, 1)
     for found, shown in ((several, True), (one, False)):
         described = replace(subject, measures=found.measures)
-        document = payload_of(build_page([described], Start(), "title", measured="<b>on it</b>"))
+        document = payload_of(
+            build_page([described], StartHead(), "title", measured="<b>on it</b>")
+        )
         assert document["measured"] == "<b>on it</b>"
-        assert document["subjects"][0]["kinds"] == (kinds(found.measures) if shown else None)
+        assert document["subjects"][0]["kinds"] == (name_heads(found.measures) if shown else None)
 
 
 def measured(name: str, values: list[list[float]], uniform: float) -> Measure:
@@ -309,21 +311,27 @@ def test_page_opens_on_the_head_nearest_to_a_named_kind() -> None:
     weak = measured("back", [[0.0, 0.1, 0.2], [0.1, 0.2, 0.3]], 0.1)
     strong = measured("back", [[0.0, 0.1, 0.8], [0.1, 0.5, 0.2]], 0.1)
     strong = replace(strong, offsets=np.array([[1, 1, 2], [1, 1, 1]]))
-    found = opening([strong, sink, entropy])
+    found = choose_head([strong, sink, entropy])
     assert (found.layer, found.head, found.stage) == (0, 2, "weights")
     assert found.why == "the head nearest to a named kind, 2 back: 0.80, uniform 0.10"
-    assert opening([strong, sink, entropy], layer=1, stage="scores") == Start(
+    assert choose_head([strong, sink, entropy], layer=1, stage="scores") == StartHead(
         1, 1, "scores", "the head nearest to a named kind, previous: 0.50, uniform 0.10"
     )
     # If no head is near a kind: the sharpest one that does not mainly attend to the first
     # character.
-    assert (opening([weak, sink, entropy]).layer, opening([weak, sink, entropy]).head) == (1, 0)
-    assert "lowest entropy: 0.50, uniform 1.00" in opening([weak, sink, entropy]).why
-    assert opening([weak, sink, entropy], head=0) == opening([weak, sink, entropy])
-    assert opening([weak, sink, entropy], layer=0, head=0) == Start(0, 0)
-    assert opening([sink], head=2) == Start(0, 2)  # a text of one character has no measures
+    assert (choose_head([weak, sink, entropy]).layer, choose_head([weak, sink, entropy]).head) == (
+        1,
+        0,
+    )
+    assert "lowest entropy: 0.50, uniform 1.00" in choose_head([weak, sink, entropy]).why
+    assert choose_head([weak, sink, entropy], head=0) == choose_head([weak, sink, entropy])
+    assert choose_head([weak, sink, entropy], layer=0, head=0) == StartHead(0, 0)
+    assert choose_head([sink], head=2) == StartHead(0, 2)  # a text of one character has no measures
     nothing = measured("entropy", [[np.nan, np.nan, np.nan]] * 2, 1.0)
-    assert (opening([weak, sink, nothing]).layer, opening([weak, sink, nothing]).head) == (0, 1)
+    assert (choose_head([weak, sink, nothing]).layer, choose_head([weak, sink, nothing]).head) == (
+        0,
+        1,
+    )
 
 
 def test_colours_of_positive_and_negative_differ_for_colour_blind_readers() -> None:

@@ -16,9 +16,9 @@ from gpt.config import AttentionKind, ModelConfig, SampleConfig
 from gpt.heads.attention_map import stages_of
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.pairs import sampled, surprisals_of_targets
-from gpt.view.page.packing import of_allowed
-from gpt.view.page.shipping import config_record, proof_record, rounded
+from gpt.reading.pairs import sample_targets, surprisals_of_targets
+from gpt.view.page.packing import select_allowed
+from gpt.view.page.shipping import config_record, proof_record, rounded_tensors
 
 KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
 SOURCE, READ = 9, 19  # characters; the page computes up to 16 of a target at once
@@ -75,7 +75,7 @@ def test_stages_of_every_kind_equal_numpys(
                 assert apart(ours["resid_mid"], expected.resid_mid) < 1e-4
             _, T, S = expected.weights.shape
             allowed = np.tri(T, S, dtype=bool) if kind == "decoder" else np.ones((T, S), bool)
-            assert apart(ours["weights"], of_allowed(expected.weights, allowed)) < 1e-5
+            assert apart(ours["weights"], select_allowed(expected.weights, allowed)) < 1e-5
 
 
 def patched_logits(reader: Reader, source: Any, read: Any, changes: dict[str, Any]) -> Array:
@@ -137,7 +137,7 @@ def test_the_target_is_that_of_sample(script: JavaScript, options: dict[str, Any
         for each in sources
     ]
     found = script("answers", opened(script, reader), [*asks, *asks[:1]])
-    written = sampled(reader, sources, FIRST_ID, LAST_ID, config)
+    written = sample_targets(reader, sources, FIRST_ID, LAST_ID, config)
     for answer, (expected,) in zip(found, [*written, written[0]], strict=True):
         assert answer["target"] == expected.ids.tolist()
         assert answer["ended"] == expected.ended
@@ -180,7 +180,7 @@ def test_the_proof_holds_for_the_weights_of_the_file_and_for_no_others(
     stored = gpt.load(encoded_file(tmp_path / "p.safetensors", **options)).stored
     sharp = {name: each * np.float32(larger) for name, each in stored.tensors.items()}
     stored = replace(stored, tensors=sharp)
-    record, tensors = proof_record(stored, bits), rounded(stored.tensors, bits)
+    record, tensors = proof_record(stored, bits), rounded_tensors(stored.tensors, bits)
     config = config_record(stored.config)
     proven = script("prove", script("open", config, tensors), record)
     assert [each["name"].split()[0] for each in proven] == ["logits", "encoder", "decoder", "cross"]

@@ -14,7 +14,7 @@ from gpt import load
 from gpt.config import AttentionKind, DrawnStage
 from gpt.config.model import OF_HEADS, SQUARE
 from gpt.heads.attention_map import AttentionMap
-from gpt.heads.measures import Start
+from gpt.heads.measures import StartHead
 from gpt.view.page.page import build_page, subject_of
 
 PAIR = "24 abc\t2-1"
@@ -30,7 +30,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Attention
     for name in (*KINDS, "normed"):
         model = load(encoded_file(path, post_norm=name == "normed"))
         one = model.attn(PAIR, attention="cross" if name == "normed" else name)  # type: ignore[arg-type]
-        found[name] = one, payload_of(build_page([subject_of(one)], Start(), "pair"))
+        found[name] = one, payload_of(build_page([subject_of(one)], StartHead(), "pair"))
     return found
 
 

@@ -17,10 +17,10 @@ from gpt.counting.mixture import FEATURES, Gate, Mixture
 from gpt.counting.tables import count
 from gpt.reading.sampler import (
     FILTERS,
-    before_all,
     draw,
     probabilities,
     sample_ids,
+    start_character,
     uniforms,
     window_start,
 )
@@ -154,5 +154,5 @@ def test_windows_and_empty_prompts_are_those_of_python(script: JavaScript) -> No
     cases = [(length, size) for length in range(70) for size in (1, 2, 5, 16)]
     assert script("windowStarts", cases) == [window_start(*case) for case in cases]
     for characters in ("\n ab", "ab", "\t\nc"):
-        expected = characters.index(before_all(Vocabulary(characters)))
+        expected = characters.index(start_character(Vocabulary(characters)))
         assert script("beforeAll", list(characters)) == expected

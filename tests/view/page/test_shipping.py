@@ -15,7 +15,7 @@ from gpt.config import ModelConfig
 from gpt.heads.ablation import Texts, mean_contexts
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
-from gpt.storage.model_file import Probe, StoredModel, pick
+from gpt.storage.model_file import Probe, StoredModel, pick_probe_logits
 from gpt.storage.run import Checkpoint
 from gpt.view.page.packing import Bits
 from gpt.view.page.shipping import (
@@ -24,7 +24,7 @@ from gpt.view.page.shipping import (
     means_record,
     model_record,
     proof_record,
-    rounded,
+    rounded_tensors,
 )
 from gpt.vocabulary import Vocabulary
 
@@ -55,7 +55,7 @@ def stored_of(larger: float = 1.0, sharper: float = 1.0, **options: Any) -> Stor
         tensors[name] = weight + np.float32("norm" in name and name.endswith(".weight"))
     characters = "".join(chr(0x3B1 + n) for n in range(config.vocab_size))
     reader, ids = Reader(config, tensors), np.arange(min(10, config.block_size))[None]
-    logits = pick(reader.logits(reader.forward(ids)), 4)
+    logits = pick_probe_logits(reader.logits(reader.forward(ids)), 4)
     probe = Probe(ids, logits)
     source = Path("step-00000001/model.safetensors")
     return StoredModel(config, Vocabulary(characters), tensors, probe, "", 1, "ab", source)
@@ -74,7 +74,7 @@ def test_tensors_arrive_as_they_were_rounded(script: JavaScript, bits: Bits) -> 
     tensors, record = dict(stored.tensors), model_record(stored, bits)
     tensors["norm.bias"] = np.resize(np.float32([1e-7, -3e-8, 0, 65504, 1e-4]), 32)
     record = model_record(replace(stored, tensors=tensors), bits)
-    found, expected = script("tensors", record), rounded(tensors, bits)
+    found, expected = script("tensors", record), rounded_tensors(tensors, bits)
     assert record["bits"] == bits
     assert list(found) == list(tensors)
     for name, array in expected.items():
@@ -128,7 +128,7 @@ def test_the_page_proves_its_logits_and_keeps_the_stated_bounds(
     assert (proof["tolerance"] <= ORDINARY) == (kind != "sharp")
     texts = np.random.default_rng(3).integers(40, size=(200, 32))
     found = np.stack(script("logits", record, texts.tolist()))
-    weights = rounded(stored.tensors, bits)
+    weights = rounded_tensors(stored.tensors, bits)
     error = np.abs(found - last_logits(stored, weights, texts)).max()
     assert error <= proof["tolerance"]
     exact = last_logits(stored, stored.tensors, texts)

@@ -15,7 +15,7 @@ import gpt
 from gpt.errors import ConfigError
 from gpt.interface.trained import TrainedGPT
 from gpt.view.page.live import OPTIONS, PAIR_OPTIONS
-from gpt.view.page.tour import LONGEST, SETTINGS, TOURS, problem_of, tour_of
+from gpt.view.page.tour import LONGEST, SETTINGS, TOURS, tour_of, tour_problem
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_the_built_in_tours_are_right_and_contain_no_measured_number(
     name: str, options: tuple[str, ...]
 ) -> None:
     text = (TOURS / f"{name}.md").read_text("utf-8")
-    assert problem_of(text, (*SETTINGS, *options)) == ""
+    assert tour_problem(text, (*SETTINGS, *options)) == ""
     assert 8 <= text.count("\n## ") <= 10
     assert text.count("\n? ") == text.count("\n! ") == text.count("\n## ")
     captions = [line for line in text.splitlines() if not line.startswith(("see:", "#"))]
@@ -73,7 +73,7 @@ def test_the_built_in_tours_are_right_and_contain_no_measured_number(
     ],
 )
 def test_a_text_that_is_no_tour_is_refused_with_the_line(text: str, problem: str) -> None:
-    found = problem_of(text, (*SETTINGS, *OPTIONS))
+    found = tour_problem(text, (*SETTINGS, *OPTIONS))
     assert found.startswith(problem)
     assert bool(found) == bool(problem)
     assert "\n" not in found

@@ -16,8 +16,8 @@ from gpt.config import Drawing
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
 from gpt.view.selection import select
-from gpt.view.terminal.attention import heat, overview, render, top
-from gpt.view.terminal.lines import GLYPHS, Page, checks
+from gpt.view.terminal.attention import heat, overview, render, strongest_keys
+from gpt.view.terminal.lines import GLYPHS, Page, check_lines
 
 PLAIN = "abcdefghijklmnopqrstuvwxyz0123456789ABCD"  # each label is one cell wide
 TEXTS = {
@@ -183,7 +183,7 @@ def test_top_names_the_strongest_keys_in_order_and_the_rest() -> None:
     attention = random_map(PLAIN)
     selection = select(attention, query="5:", key="2:30")
     (panel,) = selection.panels()
-    lines = top(panel, Page(precision=9))
+    lines = strongest_keys(panel, Page(precision=9))
     for query, line in zip(selection.queries, lines, strict=True):
         head, *items = re.split(" ← | · ", line.plain)
         assert head == f"{query:>2} '{PLAIN[query]}'"
@@ -230,12 +230,12 @@ def test_auto_view_is_numbers_then_heat_then_strongest_as_space_allows(
 
 def test_a_failed_check_shows_its_error_and_bound() -> None:
     results = (Check("a", 2e-5, 1e-6), Check("b", 0.0, 0.0), Check("c", 1e-7, 1e-6))
-    (line,) = checks(results, Page())
+    (line,) = check_lines(results, Page())
     assert line.plain == "checks: a (error 2e-05, allowed 1e-06) · b · c ±1e-07 ✗ FAILED"
-    (line,) = checks((Check("x exactly 0", 3e-2, 0.0),), Page())
+    (line,) = check_lines((Check("x exactly 0", 3e-2, 0.0),), Page())
     assert line.plain == "checks: x exactly 0 (error 0.03, allowed 0) ✗ FAILED"
     assert "red" in str(line.style)
-    (line,) = checks(results[1:], Page())
+    (line,) = check_lines(results[1:], Page())
     assert line.plain == "checks: b · c ±1e-07 ✓"
 
 

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from gpt.checks import Check
-from gpt.view.terminal.lines import Page, checks, flow, in_ascii, styled
+from gpt.view.terminal.lines import Page, check_lines, in_ascii, join_to_lines, wrap_styled
 
 WORDS = ["logit lens", "rows = position", "a heuristic; the last column is the model", "x"]
 
@@ -14,21 +14,21 @@ WORDS = ["logit lens", "rows = position", "a heuristic; the last column is the m
 @pytest.mark.parametrize("width", [13, 20, 40, 80])
 @pytest.mark.parametrize("ascii_only", [False, True])
 def test_long_sentence_wraps_to_the_next_line(width: int, ascii_only: bool) -> None:
-    lines = [line.plain for line in styled(WORDS, Page(width, ascii_only))]
+    lines = [line.plain for line in wrap_styled(WORDS, Page(width, ascii_only))]
     assert max(map(cell_len, lines)) <= width
     separator = " | " if ascii_only else " · "
     assert " ".join(lines).replace(separator, " ").split() == " ".join(WORDS).split()
-    (whole,) = styled(WORDS, Page(None, ascii_only))
+    (whole,) = wrap_styled(WORDS, Page(None, ascii_only))
     assert whole.plain == separator.join(WORDS)
 
 
 def test_too_wide_data_is_cut_with_an_ellipsis() -> None:
-    assert flow(["abc", "defgh"], 4) == ["abc", "def…"]
+    assert join_to_lines(["abc", "defgh"], 4) == ["abc", "def…"]
 
 
 def test_group_of_checks_is_named_once() -> None:
     results = [Check("a", 0, 0), Check("b", 1e-7, 1, "again"), Check("c", 2e-7, 1, "again")]
-    assert [line.plain for line in checks([*results, Check("d", 0, 0)], Page())] == [
+    assert [line.plain for line in check_lines([*results, Check("d", 0, 0)], Page())] == [
         "checks: a · again: b ±1e-07 · c ±2e-07 · d ✓"
     ]
 
