@@ -41,8 +41,8 @@ def is_whole_text(text: str, of: Iterable[TrainedText]) -> bool:
 
 
 def learned_texts(manifest: Manifest, data: Path) -> Learned:
-    """The texts in `data` that a run was trained on, or the runs whose weights it started with:
-    vocabulary and ids of each.
+    """The texts in `data` on which a run was trained, and those on which its parent runs were
+    trained, whose weights it started with: each as its vocabulary and ids.
     """
     learned = []
     for each in manifest.parent.texts if manifest.parent else ():

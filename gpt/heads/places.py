@@ -16,10 +16,11 @@ from gpt.reading.layers import Array
 
 #: A stage, or (stage, layer, head, position, text), where trailing parts may be left out. None
 #: means all. Layers and heads count from 0; positions and texts may also count from the end: -1 is
-#: the last. A slice takes several, or a range, which can be a dictionary's key. A position is a
-#: row: for k and v the key's, for other stages the query's. A stage without heads has None as its
-#: head, a stage after the last layer also as its layer: ("resid_mid", 1, None, 5), ("logits", None,
-#: None, 5). "mean" is the mean of the heads, which can only be read.
+#: the last. A slice selects several positions or texts; so does a range, which can also be a
+#: dictionary's key. A position is a row: for k and v the key's, for other stages the query's. A
+#: stage without heads has None as its head, a stage after the last layer also as its layer:
+#: ("resid_mid", 1, None, 5), ("logits", None, None, 5). "mean" is the mean of the heads, which can
+#: only be read.
 Key: TypeAlias = (
     AnyStage | tuple[AnyStage, *tuple[SupportsIndex | slice | range | Literal["mean"] | None, ...]]
 )

@@ -74,7 +74,8 @@ class Runs(RunTable):
         return (SavedRun(run.path, manifest) for run, manifest in self.rows)
 
     def compare(self, *names: str, each: bool = False) -> Comparison:
-        """Compares these runs: what differs, and losses; runs of one recipe with different seeds
+        """Compares these runs: the options that differ and the losses. Runs that differ only in the
+        seed are one row.
         are one row.
 
         names: of runs, or patterns such as "lr-*"; none: all runs. each: whether every run has a

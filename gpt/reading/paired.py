@@ -86,7 +86,7 @@ class Paired(TableResult):
         """
         if self.sure:
             return f"{self.names[int(self.difference < 0)]} predicts better"
-        least = f"this text shows differences from {self.detectable or 0:.4f} nats on"
+        least = f"this text can only show differences of {self.detectable or 0:.4f} nats or more"
         return "too close to tell" + (f": {least}" if self.freedom else "")
 
     def blocks(self) -> list[Block]:

@@ -54,7 +54,9 @@ def from_toml(text: str, source: str) -> dict[str, Any]:
     if bare.count(".") > MOST_DOTS:  # tomllib's memory grows with the square of the dots in a key
         raise ConfigError(f"config {source}", f"more than {MOST_DOTS:,} dots in names")
     if re.search(rf"\w{{{LONGEST_NUMBER}}}", bare):
-        raise ConfigError(f"config {source}", f"a name or number of {LONGEST_NUMBER} characters")
+        raise ConfigError(
+            f"config {source}", f"a name or number has {LONGEST_NUMBER} characters or more"
+        )
     try:
         values: dict[str, Any] = tomllib.loads(text)
         return values

@@ -80,7 +80,7 @@ def test_config_file_accepts_names_and_types_from_help_only(
         ("sample", f"prompt{'.a' * 900} = 1", "prompt = {'a': {'a': {...}}} is not a text"),
         ("sample", f"prompt{'.a' * 3000} = 1", "more than 1,000 dots in names"),
         ("sample", f"{'x' * 300} = 1", "there is no option 'xxx"),
-        ("sample", f"{'x' * 9999} = 1", "a name or number of 400 characters"),
+        ("sample", f"{'x' * 9999} = 1", "a name or number has 400 characters or more"),
         ("sample", "length = true", "length = True is not a whole number"),
         ("sample", "length = 1.0", "length = 1.0 is not a whole number"),
         ("sample", "temperature = '1'", "temperature = '1' is not a number"),

@@ -134,7 +134,7 @@ def test_save_replaces_only_its_own_file(turns: Session, tmp_path: Path) -> None
     turns.take(f"/save {kept}")  # the session's own file
     assert kept.read_text() == turns.text != "the "
     assert mine.read_text() == "mine"
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         turns.take(f"/save {mine}")  # another file was written in between
     turns.take(f"/save {mine}")
     assert mine.read_text() == turns.text

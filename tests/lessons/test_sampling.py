@@ -298,8 +298,12 @@ def slip(name: str, **functions: Callable[..., Any]) -> Any:
 
 
 SLIPS = [
-    slip("ratios at T = 0.5", soften=lambda logits, T: torch.softmax(logits * T, dim=0)),
-    slip("a T near 0 = T at 0", soften=lambda z, T: torch.softmax(z / (T or 1), dim=0)),
+    slip(
+        "ratios at T = 0.5", temperature_softmax=lambda logits, T: torch.softmax(logits * T, dim=0)
+    ),
+    slip(
+        "a T near 0 = T at 0", temperature_softmax=lambda z, T: torch.softmax(z / (T or 1), dim=0)
+    ),
     slip("kept = torch.topk", top_k=lambda p, k: torch.arange(len(p)) <= k),
     slip("one word fewer is too few", top_p=lambda p, mass: p.cumsum(dim=0) < mass),
     slip("one word fewer is too few", top_p=lambda p, mass: p > 0),

@@ -139,7 +139,7 @@ def test_a_comparison_shows_its_interval_and_warns_about_recipes() -> None:
     assert lower.verdict == "b predicts better"
     assert "difference  −0.1" in shown(lower.blocks(), Page())[6]
     unsure = compare_paired(a, random.permutation(a))
-    least = "too close to tell: this text shows differences from {:.4f} nats on"
+    least = "too close to tell: this text can only show differences of {:.4f} nats or more"
     assert unsure.verdict == least.format(unsure.detectable)
     short = compare_paired(a[:9], a[:9] + 1)
     assert short.verdict == "too close to tell"

@@ -44,7 +44,7 @@ def stages(file: ModuleType) -> Iterator[Stage]:
             parts = [Trial(file, gap, gaps).stage() for gap in gaps if gap["stage"] == name]
         except (Exception, SystemExit) as error:  # a class is missing or is not made
             parts = [Stage(name, "failed", "", problem_of(error))]
-        first = min(parts, key=lambda each: each.status == "passed")  # the first that is not right
+        first = min(parts, key=lambda each: each.status == "passed")  # first stage not right
         yield replace(first, checks=tuple(check for each in parts for check in each.checks))
 
 
@@ -116,7 +116,7 @@ class Trial:
             return error
 
     def results(self, function: Callable[..., Any]) -> list[Any]:
-        """The results in all cases."""
+        """The results of a function for every mode and length in CASES."""
         return [self.call(function, *case) for case in self.cases]
 
     def numbers(self, result: Tensor) -> Tensor:

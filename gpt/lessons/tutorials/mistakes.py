@@ -19,7 +19,7 @@ N_EMBD, N_HEAD, SEED = 32, 4, 123  # the size of the head in the tutorial
 PAIRS = 20_000
 
 
-class MistakenHead(SelfAttention):
+class HastyHead(SelfAttention):
     """A head with both slips: (B, T, C) -> (B, T, D). Do not use it."""
 
     tril: Tensor
@@ -59,7 +59,7 @@ def steps(material: Material) -> Iterator[Step]:
         # nn.Linear starts within ±1/√C, so rows with a deviation of √3 give queries with a
         # deviation of 1.
         x = 3**0.5 * torch.randn(T, N_EMBD, dtype=torch.float64)
-        hasty = MistakenHead(N_EMBD, size, T).double()
+        hasty = HastyHead(N_EMBD, size, T).double()
     scores = (queries * keys).sum(dim=-1)
     factors = (1.0, size**-0.5, N_EMBD**-0.5)
     spreads = torch.stack([(scores * factor).std() for factor in factors])

@@ -134,7 +134,7 @@ def _step(step: Step, own: Sequence[int], tables: Tables, digits: int, full: boo
 
 
 def _figure(number: int, table: Table, role: str, digits: int, full: bool) -> str:
-    """A table in which each cell has its place among all numbers of the tensor."""
+    """A table as HTML; each cell has its index among all numbers of the tensor."""
     order = np.arange(table.values.size).reshape(table.values.shape)
     places = replace(table, values=order, digits=0).blocks(0, full)[1:]
     parts = map(_block, table.blocks(digits, full)[1:], places)

@@ -28,8 +28,9 @@ SETTINGS = (
 
 
 def tour_of(model: TrainedGPT, file: Path | None, options: tuple[str, ...]) -> str:
-    """The text of a page's tour: that of a file, or "" for "none"; None: the tour of the model's
-    corpus, or "" if there is none. options: the sampling options that the page has. Raises
+    """The text of a page's tour: the content of the file; "" for the file "none"; without a file,
+    the tour for the model's corpus, or "" if it has none. options: the sampling options that the
+    page has. Raises ConfigError.
     ConfigError.
     """
     if file is None:
