@@ -117,7 +117,11 @@ class Recipe:
         return max(1, self.most_characters // self.step_characters) if self.fitted else 0
 
     def changed(self, why: str = "", **values: Any) -> Recipe:
-        """With other values, except for options that the user has given."""
+        """With other values, except for options that the user has given; with the reason `why`,
+        unless the user has given all of them.
+        """
+        if values and values.keys() <= self.given:
+            return self
         values = {name: value for name, value in values.items() if name not in self.given}
         return replace(
             self,

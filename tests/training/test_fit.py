@@ -243,6 +243,7 @@ def test_a_text_computes_in_bfloat16_where_that_is_fast() -> None:
         return fit_precision(recipe, low).train.precision
 
     assert [precision(recipe_of(), low) for low in (False, True)] == ["float32", "bfloat16"]
-    assert precision(recipe_of(given={"precision"}), True) == "float32"
+    given = recipe_of(given={"precision"})
+    assert fit_precision(given, True) == given  # without a reason, too
     assert precision(replace(recipe_of(), fitted=False), True) == "float32"  # as classic
     assert precision(replace(recipe_of(), mean_length=9.0), True) == "float32"  # pairs
