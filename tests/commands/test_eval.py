@@ -278,7 +278,7 @@ def test_eval_of_a_file_compares_with_counting_only_if_asked(
     assert both.err == (
         "warning: corpus.txt is in the text that this run was trained on, so its loss is of text "
         "that the model has learned and says nothing about new texts; --baseline is left out, as "
-        "counting saw the text, too\n"
+        "counting has read the text, too\n"
     )
     (home / "part.txt").write_text(text[500:1500])
     part = gptx("eval", "part.txt", "--baseline", "--json")

@@ -216,7 +216,7 @@ def test_resume_refuses_a_changed_text_and_advises_a_run_from_its_weights(
     (home / "mine.txt").write_text((home / "corpus.txt").read_text()[100:], encoding="utf-8")
     refused = gptx("train", "mine.txt", "--resume", "--steps", "12", *where)
     assert refused.code == 3
-    assert "was trained on (mine-1; another one: --run); restore it, or train" in refused.err
+    assert "was trained on (mine-1; choose another with --run); restore it, or train" in refused.err
     assert "train a new run on another text, from this one's weights: --init-from" in refused.err
 
 
