@@ -79,13 +79,14 @@ def step_seconds(
     """Median time of the training steps of a temporary model; of several ranks, the slowest's."""
     from gpt.model import GPT, initialise
     from gpt.training import ranks
+    from gpt.training.net import Net
     from gpt.training.optim import Optimizer
     from gpt.training.step import train_step
 
     model = GPT(model_config)
     initialise(model, config.seed)
     model.to(device).train()
-    net = ranks.Net(model, config, shard)
+    net = Net(model, config, shard)
     optimizer, steps = Optimizer(model, config), [0.0]
     while len(steps) < 4 or sum(steps) < seconds:
         started = time.perf_counter()
