@@ -1,4 +1,4 @@
-"""Counts in a thread what a training needs: meanwhile, torch is imported and the model is made.
+"""Counts in threads what a training needs: meanwhile, torch is imported and the model is made.
 
 numpy sorts without the interpreter's lock.
 """
@@ -17,16 +17,19 @@ from gpt.vocabulary import Ids
 #: An expert of the whole text, which predicts, and one of less text, to which the gate is fitted,
 #: and which predicts only the held-out pieces (gpt/counting/held_out.py).
 Experts: TypeAlias = tuple[Future[Expert], Future[Expert]]
+#: A training text of at most so many characters is counted in two threads at once, so that the
+#: first step comes sooner; a longer one in one, for the memory.
+SHORT = 1_500_000
 
 
 class CountedAhead:
     """The counts of both splits, which begin now. orders: of the experts; 0: none."""
 
     def __init__(self, train: Ids, val: Ids, vocab_size: int, orders: int) -> None:
-        thread = ThreadPoolExecutor(1)
-        self.baseline = thread.submit(count_baseline, train, val, vocab_size)
-        self.experts = _submit(thread, train, vocab_size, orders) if orders else None
-        thread.shutdown(wait=False)
+        threads = ThreadPoolExecutor(2 if len(train) <= SHORT else 1)
+        self.baseline = threads.submit(count_baseline, train, val, vocab_size)
+        self.experts = _submit(threads, train, vocab_size, orders) if orders else None
+        threads.shutdown(wait=False)
 
 
 def count_experts(train: Ids, vocab_size: int, orders: int) -> Experts:
@@ -37,7 +40,7 @@ def count_experts(train: Ids, vocab_size: int, orders: int) -> Experts:
     return experts
 
 
-def _submit(thread: ThreadPoolExecutor, train: Ids, vocab_size: int, orders: int) -> Experts:
+def _submit(threads: ThreadPoolExecutor, train: Ids, vocab_size: int, orders: int) -> Experts:
     held = HeldOut.of(len(train), vocab_size)
 
     def expert(text: Ids) -> Expert:
@@ -46,4 +49,4 @@ def _submit(thread: ThreadPoolExecutor, train: Ids, vocab_size: int, orders: int
     def apart() -> Expert:
         return expert(held.apart(train)).pruned(train, held.starts, held.length)
 
-    return thread.submit(lambda: expert(held.counted(train))), thread.submit(apart)
+    return threads.submit(lambda: expert(held.counted(train))), threads.submit(apart)
