@@ -167,9 +167,11 @@ def test_no_name_of_the_user_and_no_home_folder_is_shown(
     answer = gptx("doctor", "--checkpoints", str(elsewhere))
     assert answer.code == 0
     assert "zsofia" not in answer.out
-    for shown in ("~/data ·", "GPTX_DATA=~/data", "~/gptx", "disk/USER/runs cannot be written"):
-        assert shown in answer.out.replace("\n", " ")
-    assert "zsofia" not in gptx("doctor", "--checkpoints", str(elsewhere), "--json").out
+    for shown in ("~/data ·", "GPTX_DATA=~/data", "~/gptx"):
+        assert shown in answer.out
+    record = gptx("doctor", "--checkpoints", str(elsewhere), "--json").out
+    assert "zsofia" not in record
+    assert "disk/USER/runs cannot be written" in record  # a line may break in the middle of it
 
 
 def test_a_folder_that_cannot_be_written_is_a_note(gptx: Gptx, tmp_path: Path) -> None:
