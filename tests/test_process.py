@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -448,3 +449,18 @@ def test_program_ends_by_the_signal_without_a_traceback(script: str, code: int) 
     )
     assert (done.returncode, done.stderr.decode()) == (code, "")
     assert b"goes on" not in done.stdout
+
+
+def test_outside_its_environment_gptx_says_what_to_activate(tmp_path: Path) -> None:
+    root = str(Path(__file__).parents[1])
+    command = [sys.executable, "-S", "-m", "gpt", "runs"]  # without installed packages
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=root),
+        timeout=60,
+    )
+    assert done.returncode == 10
+    assert re.fullmatch(r"gptx: error: there is no package typer; activate .*\n", done.stderr)

@@ -33,6 +33,13 @@ try:
     from gpt.words import INSTALL
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     os._exit(130)
+except ModuleNotFoundError as missing:  # before a command can say so
+    from gpt.errors import InstallationError
+    from gpt.words import INSTALL
+
+    advice = f"activate the environment that has gptx, or install it, {INSTALL}"
+    print(f"gptx: error: there is no package {missing.name}; {advice}", file=sys.stderr)
+    sys.exit(InstallationError.exit_code)
 
 __all__ = ["COMMANDS", "main", "make_program"]
 
