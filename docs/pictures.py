@@ -1,4 +1,5 @@
-"""Draws docs/page-*.png and films docs/live-*.webp, of a new run of repeats: `make pictures`.
+"""Draws docs/page-*.png and docs/terminal.svg and films docs/live-*.webp, of a new run of repeats:
+`make pictures`.
 
 Needs Chromium. Takes about two minutes on a quiet machine.
 
@@ -9,7 +10,11 @@ docs/dates.svg needs an idle machine, as a busy one makes fewer steps in the two
 from __future__ import annotations
 
 import io
+import os
+import shlex
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,11 +23,20 @@ import numpy as np
 from film import AGAIN, WORD, film
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
+from rich.console import Console
+from rich.terminal_theme import DIMMED_MONOKAI
+from rich.text import Text
 
 import gpt
 
 DOCS = Path(__file__).parent
 INDUCTION = "layer=1&head=2"
+#: What the terminal shows: the words after gptx, and the most rows of each output. The text has no
+#: space, whose sign few fonts have.
+COMMANDS = {
+    'attn qwertyqwert --layer 1 --head 1 --view heat': 24,
+    'why qwertyqwert --against q': 8,
+}
 #: Picture -> width and height in pixels, colour scheme, and the state in the address.
 PICTURES: dict[str, tuple[int, int, Any, str]] = {
     "page-light": (1280, 800, "light", INDUCTION),
@@ -33,6 +47,7 @@ PICTURES: dict[str, tuple[int, int, Any, str]] = {
 def draw(folder: Path) -> None:
     """Draws the page of an induction head, and films it; needs a folder for the run."""
     run = gpt.train("repeats", checkpoints=folder)
+    draw_terminal(folder)
     live = folder / "live.html"
     run.live(live, text="qwerty asdf qwerty asd")
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))))
@@ -43,6 +58,20 @@ def draw(folder: Path) -> None:
         for scheme in ("light", "dark"):
             film(browser, live, scheme, 1, head).save(DOCS / f"live-{scheme}.webp")
         browser.close()
+
+
+def draw_terminal(checkpoints: Path) -> None:
+    """Draws a terminal with commands of the README and what they print."""
+    terminal = Console(record=True, width=84, file=io.StringIO())
+    for words, rows in COMMANDS.items():
+        command = [sys.executable, "-m", "gpt", *shlex.split(words), "--color", "always"]
+        place = {"COLUMNS": "84", "GPTX_CHECKPOINTS": str(checkpoints)}
+        done = subprocess.run(command, env=os.environ | place, capture_output=True, check=True)
+        lines = done.stdout.decode().splitlines()
+        shown = [*lines[:rows], "…", lines[-1]] if len(lines) > rows else lines
+        terminal.print(Text(f"$ gptx {words}", "bold"))
+        terminal.print(Text.from_ansi("\n".join([*shown, ""])))
+    terminal.save_svg(str(DOCS / "terminal.svg"), title="gptx", theme=DIMMED_MONOKAI)
 
 
 def draw_stills(browser: Browser, live: Path) -> None:
