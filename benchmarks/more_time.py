@@ -22,7 +22,7 @@ SHAPE = {"n_layer": 1, "n_head": 4, "n_embd": 128, "block_size": 128, "batch_siz
 def losses(text: str, folder: Path, again: float, steps: int, **options: object) -> list[float]:
     """The losses, whole split, after S and 2 S steps; again 0: one schedule of 2 S steps."""
     name = "-".join(map(str, (Path(text).stem, again, steps, *options.values())))
-    schedule.AGAIN = again or schedule.AGAIN
+    schedule.LATER_CYCLE_PEAK = again or schedule.LATER_CYCLE_PEAK
     plan = {"step_plan": f"0:{steps} {steps}+:{2 * steps}", "evaluations": 10} if again else {}
     options |= {"checkpoints": folder, "steps": 2 * steps, "eval_part": 0, **SHAPE, **plan}
     curve = gpt.train(text, run=name, progress=False, **options).curve  # type: ignore[arg-type]

@@ -21,9 +21,9 @@ from gpt.errors import ConfigError, OutOfMemory
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 #: Environment variables with which users limit the threads of numpy's matrix products.
-LIMITS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 GPUS = Path("/proc/driver/nvidia/gpus")  # it has a folder for each GPU
-SMALL = 2**26  # bytes; every machine has this much
+SMALL_MEMORY = 2**26  # bytes; every machine has this much
 PRODUCT, RATED = 64, 0.02  # rows and columns of the timed products; seconds of timing
 
 
@@ -156,7 +156,11 @@ def require_memory(
 
     Linux grants memory that it does not have, and kills the process that uses it.
     """
-    if need(characters) <= SMALL or (has := available_memory()) is None or need(characters) <= has:
+    if (
+        need(characters) <= SMALL_MEMORY
+        or (has := available_memory()) is None
+        or need(characters) <= has
+    ):
         return
     fits = characters
     while fits > 1 and need(fits) > 0.9 * has:
@@ -186,10 +190,10 @@ def core_rate() -> float:
 
 @cache
 def cores() -> int:
-    """The number of cores that this process may use, or fewer if a variable of LIMITS says so."""
+    """The number of cores that this process may use, at most what THREAD_VARIABLES allow."""
     known = hasattr(os, "sched_getaffinity")
     here = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
-    given = next((os.environ[name] for name in LIMITS if name in os.environ), "")
+    given = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
     return min(here, int(given)) if re.fullmatch("0*[1-9][0-9]{0,3}", given) else here
 
 
@@ -198,11 +202,12 @@ def limit_blas_threads() -> None:
 
     Threads of OpenBLAS wait for one another by spinning: while another process uses a core, a
     product of small matrices takes milliseconds instead of microseconds (benchmarks/LOG.md). gptx
-    distributes texts over the cores instead. Does not override the user's variables of LIMITS.
+    distributes texts over the cores instead. If the user has set one of THREAD_VARIABLES, it
+    changes nothing.
     """
     cores()  # reads the variables before one of them is set
-    if not any(name in os.environ for name in LIMITS):
-        os.environ[LIMITS[0]] = "1"
+    if not any(name in os.environ for name in THREAD_VARIABLES):
+        os.environ[THREAD_VARIABLES[0]] = "1"
 
 
 def let_threads_sleep() -> None:

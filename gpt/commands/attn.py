@@ -15,7 +15,7 @@ from gpt.commands.options import options_of
 from gpt.commands.shared import refuse_if
 from gpt.config import AttnConfig, DrawnStage, Scale, View
 from gpt.config.fields import Range
-from gpt.config.model import OF_HEADS
+from gpt.config.model import HEAD_STAGES
 from gpt.config.train import OnDevice
 from gpt.errors import ConfigError
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 OURS = b"gptx attention</title>"
 #: Options that have no effect on these formats, which contain everything.
-NOT_FOR = {"npz": ("layer", "head", "query", "key"), "html": ("query", "key")}
+IGNORED_OPTIONS = {"npz": ("layer", "head", "query", "key"), "html": ("query", "key")}
 
 #: Bytes of memory for each number of a matrix that an output shows; for npz: for each number of all
 #: matrices; for html: for each number of a layer's matrices (benchmarks/LOG.md).
-BYTES = {"text": 80, "json": 70, "csv": 90, "npz": 37, "html": 45}
-BYTES |= dict.fromkeys(("svg", "png", "pdf"), 130)
+BYTES_PER_NUMBER = {"text": 80, "json": 70, "csv": 90, "npz": 37, "html": 45}
+BYTES_PER_NUMBER |= dict.fromkeys(("svg", "png", "pdf"), 130)
 
 
 class Attn(shared.DrawingCommand):
@@ -135,7 +135,7 @@ class Attn(shared.DrawingCommand):
         from gpt.heads.measures import StartHead, choose_head
 
         given, chosen, stage = (self.layer, self.head), selections[0], self.stage
-        several = self.view in ("heads", "lens") or "all" in given or stage not in OF_HEADS
+        several = self.view in ("heads", "lens") or "all" in given or stage not in HEAD_STAGES
         named = self.head in ("mean", "rollout") or None not in given
         if named or form == "npz" or (several and form != "html"):
             return StartHead(chosen.layers[0], chosen.heads[0], stage), {}  # type: ignore[arg-type]
@@ -202,7 +202,7 @@ class Attn(shared.DrawingCommand):
         refuse_if(
             (self.show and form != "html", f"--open: opens the HTML page, not {form}"),
             (view == "rollout" and head not in (None, "rollout"), f"--view rollout: {of_all}"),
-            (stage not in OF_HEADS and head not in (None, "all"), f"--stage {stage}: {of_all}"),
+            (stage not in HEAD_STAGES and head not in (None, "all"), f"--stage {stage}: {of_all}"),
             (lens and form in ("csv", "npz"), f"--view lens: not for {form}; json has its numbers"),
             (
                 lens and form not in ("json", "html") and chosen,
@@ -210,7 +210,9 @@ class Attn(shared.DrawingCommand):
                 "--key",
             ),
         )
-        unused = ", ".join(f"--{name}" for name in NOT_FOR.get(form, ()) if getattr(self, name))
+        unused = ", ".join(
+            f"--{name}" for name in IGNORED_OPTIONS.get(form, ()) if getattr(self, name)
+        )
         if unused:
             console.say(f"note: {form} ignores {unused}: it has all rows, columns and heads")
         if view in ("numbers", "heat", "top") and form != "text":
@@ -264,7 +266,7 @@ class Attn(shared.DrawingCommand):
             len(it.layers) * len(it.heads) * len(it.queries) * len(it.keys) for it in selections
         )
         numbers = {"npz": every, "html": every / layers}.get(form, shown)
-        need, longest = numbers * BYTES.get(form, 0), len(selections[0].attention.text)
+        need, longest = numbers * BYTES_PER_NUMBER.get(form, 0), len(selections[0].attention.text)
         require_memory("writing", longest, lambda n: need * (n / longest) ** 2)
         if form == "text":
             self.write_lines(self._lines(selections))
@@ -344,10 +346,10 @@ class Attn(shared.DrawingCommand):
         measured: dict[int, list[Measure]],
     ) -> str:
         """Writes the HTML page."""
-        from gpt.view.page.page import build_page, subject_of
+        from gpt.view.page.page import build_page, make_subject
 
         subjects = [
-            subject_of(each.attention, each.name, measured.get(n), side.origin)
+            make_subject(each.attention, each.name, measured.get(n), side.origin)
             for n, (side, each) in enumerate(zip(self.sides, selections, strict=True))
         ]
         title = " and ".join(selection.name for selection in selections)

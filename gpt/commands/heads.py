@@ -121,7 +121,7 @@ class Heads(shared.DrawingCommand):
     def _write_page(self, found: Survey, measured: str | Ids) -> None:
         """Writes the HTML page of one step. measured: the text, or its ids."""
         from gpt.heads.measures import StartHead, choose_head
-        from gpt.view.page.page import build_page, subject_of
+        from gpt.view.page.page import build_page, make_subject
 
         model, known = self.opened, self.opened.vocabulary
         most = None if model.has_encoder else min(PAGE_TEXT, model.config.block_size)
@@ -133,7 +133,7 @@ class Heads(shared.DrawingCommand):
             text = first_pair(known, text, model.config.block_size)
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # chosen first
         shown = model.attn(text, attention=self.asked.attention)
-        subjects = [subject_of(shown, model.title, measures, model.origin)]
+        subjects = [make_subject(shown, model.title, measures, model.origin)]
         by_rank = self.sort is not None or self.asked.ablate is not None
         start = StartHead(*found.ranking(self.sort)[0]) if by_rank else choose_head(measures)
         about = f"{found.measured} · {found.rule}"

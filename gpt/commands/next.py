@@ -10,7 +10,7 @@ from gpt.commands import shared
 from gpt.commands.options import options_of
 from gpt.config import SampleConfig
 from gpt.config.fields import Range
-from gpt.config.sample import SHAPING
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.config.train import OnDevice
 
 
@@ -24,7 +24,9 @@ class Next(shared.DrawingCommand):
     file: shared.TextFile = None
     show: Annotated[int, "Characters to show.", Range(1)] = 12
     device: OnDevice = "auto"
-    shaping: Annotated[dict[str, Any], options_of(SampleConfig, only=(*SHAPING, "only"))]
+    shaping: Annotated[
+        dict[str, Any], options_of(SampleConfig, only=(*DISTRIBUTION_OPTIONS, "only"))
+    ]
 
     def execute(self) -> None:
         from gpt.view.records import to_record

@@ -63,12 +63,12 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
 
 def _reported(trainer: Trainer) -> Iterator[Event]:
     """Yields the events; shows a bar with losses and speed, and a line for each evaluation."""
-    from gpt.interface.training import LAYOUT, show_bar
+    from gpt.interface.training import BAR_FORMAT, show_bar
     from gpt.training.events import Chosen, Evaluated, EvaluatedWhole, Sampled, Saved
 
     first_save = True
     done = trainer.manifest.step / trainer.config.steps
-    with _bar(LAYOUT.replace("{bar}", "{bar:12}"), total=1.0, initial=done) as bar:
+    with _bar(BAR_FORMAT.replace("{bar}", "{bar:12}"), total=1.0, initial=done) as bar:
         for event in show_bar(trainer, bar):
             if isinstance(event, Evaluated | Chosen | EvaluatedWhole):
                 _say(bar, str(event))

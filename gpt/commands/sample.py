@@ -90,7 +90,7 @@ class Sample(shared.Writing, shared.ModelCommand):
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         prompt = shared.one_text(given) or ""
         if self.opened.recorded is None:
-            self._copied()  # raises an error, as without a run the corpus is unknown
+            self._copied()  # raises an error for --novelty and --sources: the corpus is unknown
         model = self.opened.prove()
         prompt = shared.known_text(model, prompt, self.unknown)
         stops = shared.checked_stops(model, self.stop or ())

@@ -16,7 +16,7 @@ from gpt.commands.options import Command, options_of
 from gpt.commands.progress import progress_bar, run_training, show_card
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import with_flags
-from gpt.config.train import BY_SHARE
+from gpt.config.train import SHARE_SPLITS
 from gpt.devices import let_threads_sleep
 from gpt.errors import ConfigError, GptxError, OutOfMemory, StorageError
 from gpt.storage.config_file import RECORDED
@@ -97,7 +97,7 @@ class Train(Command):
             ),
             (
                 "val_fraction" in typed
-                and self.given.get("split", "last") not in BY_SHARE
+                and self.given.get("split", "last") not in SHARE_SPLITS
                 and not self.resume,
                 "--val-fraction: only with --split last, source or group:1",
             ),

@@ -31,7 +31,7 @@ from gpt.config import (
     WhyConfig,
 )
 from gpt.config.fields import field_help, field_types
-from gpt.config.sample import SHAPING
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.config.train import CHANGEABLE
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -39,8 +39,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 #: The name of a keyword type -> its configurations; with ALL of their options, or those named.
 ALL: tuple[str, ...] = ()
 KEYWORDS: Mapping[str, Mapping[type, Collection[str]]] = {
-    "SampleOptions": {SampleConfig: ("length", *SHAPING, "seed", "only")},
-    "ShapingOptions": {SampleConfig: (*SHAPING, "only")},
+    "SampleOptions": {SampleConfig: ("length", *DISTRIBUTION_OPTIONS, "seed", "only")},
+    "ShapingOptions": {SampleConfig: (*DISTRIBUTION_OPTIONS, "only")},
     "AttnOptions": {AttnConfig: ALL},
     "HeadsOptions": {HeadsConfig: ALL},
     "WhyOptions": {WhyConfig: ALL},

@@ -42,7 +42,9 @@ DrawnStage = Literal[SquareStage, "context", "concat", "proj", "resid_mid"]
 #: The circuits of a head, each a table of characters.
 CircuitName = Literal["qk", "ov"]
 
-SQUARE, OF_HEADS, FINAL, STAGES = map(get_args, (SquareStage, HeadStage, FinalStage, Stage))
+SQUARE, HEAD_STAGES, FINAL_STAGES, STAGES = map(
+    get_args, (SquareStage, HeadStage, FinalStage, Stage)
+)
 
 NO_FEED_FORWARD = "this model has no feed-forward layers"
 
@@ -50,7 +52,7 @@ NO_FEED_FORWARD = "this model has no feed-forward layers"
 GATED = ("swiglu",)
 
 #: Options that may differ between a model and the model whose weights it starts with.
-FREE = ("dropout", "attention_dropout", "attention", "counting")
+MAY_DIFFER_FROM_PARENT = ("dropout", "attention_dropout", "attention", "counting")
 LONGEST_CONTEXT = 2**20  # characters
 MOST_LAYERS = 500
 

@@ -52,7 +52,7 @@ class SampleConfig:
 
 
 #: Temperature and the filters: the options that change the model's distribution, in this order.
-SHAPING = tuple(
+DISTRIBUTION_OPTIONS = tuple(
     field.name
     for field in fields(SampleConfig)
     if field.name not in ("length", "n", "seed", "only")

@@ -17,7 +17,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.train import StepPlan
 
 RECORDS = 500  # most records of the training between two evaluations, see is_recorded
-AGAIN = 0.5  # a later cycle raises the rate to this share of `learning_rate`
+LATER_CYCLE_PEAK = 0.5  # a later cycle raises the rate to this share of `learning_rate`
 
 
 def cycle_of(config: TrainConfig, step: int) -> tuple[StepPlan, ...]:
@@ -62,7 +62,7 @@ def _between(done: float, at: int, step: int, steps: int) -> float:
 def learning_rate(step: int, config: TrainConfig) -> float:
     """The rate of the step that follows `step` steps: linear warm-up, then a decay to min_lr.
 
-    A later cycle starts from the last rate of the cycle before, and rises to AGAIN of
+    A later cycle starts from the last rate of the cycle before, and rises to LATER_CYCLE_PEAK of
     `learning_rate` if that is higher. If a time budget ends the cycle within the warm-up, the rate
     falls linearly to min_lr from the step at which the trainer shortens the plan.
     """
@@ -70,7 +70,7 @@ def learning_rate(step: int, config: TrainConfig) -> float:
     begin, first, peak, warmup = plans[0].start, 0.0, config.learning_rate, config.warmup_steps
     if plans[0].cycle:
         first = learning_rate(begin - 1, config)
-        peak = max(first, config.min_lr, AGAIN * peak)
+        peak = max(first, config.min_lr, LATER_CYCLE_PEAK * peak)
         warmup = min(warmup, (plans[0].steps - begin) // 10) if first < peak else 0
     if step < begin + warmup:
         rate = first + (peak - first) * (step - begin + 1) / (warmup + 1)
@@ -170,12 +170,13 @@ def characters_read(total: int, block: int, most: int) -> int:
     return most // block * block or most
 
 
-LOOK = 0.02  # the trainer checks its plan whenever steps have taken this share of the time
+CHECK_SHARE = 0.02  # the trainer checks its plan whenever steps have taken this share of the time
 FIRST_STEPS, FIRST_LOOK = 10, 0.1  # first check after this many steps, or this share of the time
-NEWEST = 0.3  # weight of the newest steps in the estimate of a step's time
+NEWEST_WEIGHT = 0.3  # weight of the newest steps in the estimate of a step's time
 #: A forecast error that changes no plan: a share of the whole time, plus a share of the rest.
 TOLERANCE, DRIFT = 0.02, 0.05
-PAUSES = 0.2  # largest share of the time left for evaluations and their saves, without the last one
+#: Evaluations but the last, and their saves, take at most this share of the time that is left.
+MOST_PAUSE_SHARE = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,17 +216,17 @@ class Budget:
     def after_step(self, seconds: float, left: int) -> Budget:
         """Returns the budget after one more step, with `left` steps to do. When a check of the plan
         is due, it updates the speed and sets `steps` to 0. A check is due when steps have taken
-        LOOK of the time, or half of the steps that were left at the last check are done; so a run
-        whose steps become faster at its end gets more of them. The first check replaces an
+        CHECK_SHARE of the time, or half of the steps that were left at the last check are done. So
+        a run whose steps become faster at its end gets more of them. The first check replaces an
         estimated speed; it waits for FIRST_STEPS, so that a few slow steps do not end a short run.
         Until an evaluation is timed, if steps are k times as slow as estimated, its estimate is
         multiplied by √k: a busy machine slows evaluations less than steps.
         """
         steps, stepping = self.steps + 1, self.stepping + seconds
-        looks = FIRST_LOOK / LOOK if self.estimated and steps < FIRST_STEPS else 1.0
-        if stepping < looks * LOOK * self.seconds and not 0 < left <= steps:
+        looks = FIRST_LOOK / CHECK_SHARE if self.estimated and steps < FIRST_STEPS else 1.0
+        if stepping < looks * CHECK_SHARE * self.seconds and not 0 < left <= steps:
             return replace(self, steps=steps, stepping=stepping)
-        weight = 1.0 if self.estimated else NEWEST
+        weight = 1.0 if self.estimated else NEWEST_WEIGHT
         per_step = (1 - weight) * self.per_step + weight * (stepping / steps)
         slower = per_step / max(self.per_step, 1e-9) if self.estimated else 1.0
         return replace(
@@ -256,13 +257,13 @@ class Budget:
 
     def replan(self, config: TrainConfig, step: int, elapsed: float) -> TrainConfig:
         """The options with as many steps as the time left allows. If all evaluations but the last
-        would take more than PAUSES of it, there are fewer of them.
+        would take more than MOST_PAUSE_SHARE of it, there are fewer of them.
 
         If the forecast misses the budget only by little, the number of steps does not change. A
         plan has at least 1 % more steps than are done, so that the learning rate can fall.
         """
         left = self.ends - elapsed
-        most = 1 + int(max(0.0, PAUSES * left / max(self.evaluating + self.saving, 1e-9)))
+        most = 1 + int(max(0.0, MOST_PAUSE_SHARE * left / max(self.evaluating + self.saving, 1e-9)))
         if not config.eval_interval and evaluations_left(config, step) > most:
             if step:
                 config = replan_steps(config, step, config.steps, most)

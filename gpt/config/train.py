@@ -61,9 +61,10 @@ WindowOrder = Literal["random", "epochs"]
 Tracker = Literal["tensorboard"]
 Preset = Literal["default", "best", "classic"]
 Side = Literal["source", "target"]  # the two texts of a pair
-Separated = Literal["chars", "space"]
+SymbolSplit = Literal["chars", "space"]
 
-BY_SHARE = ("last", "source", "group:1")  # values of `split` that hold out a share, val_fraction
+#: Values of `split` that hold out a share of the text, `val_fraction`.
+SHARE_SPLITS = ("last", "source", "group:1")
 #: Options that may change when a run is resumed, because earlier steps do not depend on them.
 CHANGEABLE = ("steps", "eval_interval", "patience", "keep_all", "micro_batch_size")
 MOST_MINUTES = 10**8  # two centuries
@@ -180,10 +181,10 @@ class TrainConfig:
         Range(above=0, below=1),
     ] = 0.1
     source_symbols: Annotated[
-        Separated, "For pairs: the same as `target_symbols`, for the symbols of a source."
+        SymbolSplit, "For pairs: the same as `target_symbols`, for the symbols of a source."
     ] = "chars"
     target_symbols: Annotated[
-        Separated,
+        SymbolSplit,
         "For pairs: chars: each character of a target is a symbol; space: what spaces separate is "
         "one symbol, such as each phoneme of “dʒ ɒ bː”.",
     ] = "chars"
@@ -248,7 +249,7 @@ class TrainConfig:
     @property
     def validation(self) -> str | None:
         """The file whose text validates, or None."""
-        return None if self.split in BY_SHARE or self.every else self.split
+        return None if self.split in SHARE_SPLITS or self.every else self.split
 
     @property
     def step_plans(self) -> tuple[StepPlan, ...]:

@@ -14,7 +14,7 @@ from gpt.errors import TextError
 from gpt.vocabulary import Ids, Vocabulary
 
 TAB, NEWLINE, RETURN = "\t", "\n", "\r"
-LAYOUT = "each line is SOURCE, one TAB, TARGET"
+LINE_FORMAT = "each line is SOURCE, one TAB, TARGET"
 QUOTED = 40  # most characters of a line that an error shows
 
 
@@ -61,7 +61,7 @@ def no_pair(tabs: int, source: bool, line: str) -> str:
     if tabs != 1:
         problem = f"has {'several TABs' if tabs else 'no TAB'}"
     shown = f"{line[:QUOTED]!r}" + "…" * (len(line) > QUOTED)
-    return f"{problem}: {shown}; {LAYOUT}; correct the line or delete it"
+    return f"{problem}: {shown}; {LINE_FORMAT}; correct the line or delete it"
 
 
 def pair_lines(text: str, vocabulary: Vocabulary, window: Window | None = None) -> list[Line]:
@@ -86,7 +86,7 @@ def pair_lines(text: str, vocabulary: Vocabulary, window: Window | None = None) 
         ids = _encoded(line, f"line {number:,}", vocabulary)
         found.append(Line(number, ids[:source_length], ids[source_length + 1 :]))
     if not found:
-        raise TextError(f"there are only blank lines; {LAYOUT}")
+        raise TextError(f"there are only blank lines; {LINE_FORMAT}")
     return found
 
 

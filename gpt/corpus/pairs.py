@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from gpt.corpus import cache
 from gpt.corpus.corpus import Corpus
-from gpt.corpus.pair_lines import LAYOUT, NEWLINE, QUOTED, RETURN, TAB, no_pair
+from gpt.corpus.pair_lines import LINE_FORMAT, NEWLINE, QUOTED, RETURN, TAB, no_pair
 from gpt.errors import TextError
 from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Ids, Vocabulary, in_sources
@@ -101,7 +101,7 @@ def find_pairs(corpus: Corpus) -> Pairs:
         problem = no_pair(int(count[line]), bool(tabs[line] > start), shown)
         raise TextError(f"{_place(ids, start, newline, identity)} {problem}")
     if not len(starts):
-        raise TextError(f"{_names(identity)} has only blank lines; {LAYOUT}")
+        raise TextError(f"{_names(identity)} has only blank lines; {LINE_FORMAT}")
     if newline < 0:
         raise TextError(f"{_names(identity)} has no NEWLINE; end each line with one")
     return Pairs(ids, starts, tabs, ends, tab, newline, identity)

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from gpt.corpus.sources import Source
 
 SAMPLED, HEAD = 1000, 2**20  # lines and bytes at a text's start that decide what it is
-MOST = 0.9  # share of lines, or of features, that must look so
+LEAST_SHARE = 0.9  # share of the lines that are in three columns, or of the cells that are features
 _FEATURES = re.compile(r"[A-Z0-9][A-Z0-9_.,+*/(){}\-]*(;[A-Z0-9_.,+*/(){}\-]+)+")
 
 
 def are_features(cells: Sequence[str]) -> bool:
     """Whether nearly all cells are morphological features: "V;PST;3;SG", "N;NOM(PL)"."""
-    return sum(map(bool, map(_FEATURES.fullmatch, cells))) >= MOST * len(cells) > 0
+    return sum(map(bool, map(_FEATURES.fullmatch, cells))) >= LEAST_SHARE * len(cells) > 0
 
 
 def features_column(lines: Sequence[str]) -> int | None:
@@ -37,7 +37,7 @@ def features_column(lines: Sequence[str]) -> int | None:
     """
     rows = [line.removesuffix(RETURN).split(TAB) for line in lines[:SAMPLED] if line.strip()]
     table = [row for row in rows if len(row) == 3]
-    if not table or len(table) < MOST * len(rows):
+    if not table or len(table) < LEAST_SHARE * len(rows):
         return None
     found = [column for column in (1, 2) if are_features([row[column] for row in table])]
     return found[0] if len(found) == 1 else None

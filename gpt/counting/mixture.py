@@ -33,7 +33,7 @@ from gpt.vocabulary import Ids
 FEATURES = ("1", "entropy", "agreement")
 #: Prior of the weights: a normal distribution with these means, so that a fit to a few hundred
 #: characters stays near them. The means give half of each expert, whatever the features.
-USUAL = np.array([[0.5, 0.0, 0.0]] * 2)
+PRIOR_MEAN = np.array([[0.5, 0.0, 0.0]] * 2)
 DEVIATION = 0.1
 MOST_WEIGHT = 4.0
 ROUNDS = 30  # most Newton steps
@@ -119,9 +119,9 @@ class Block:
 def fit_gate(blocks: Sequence[Block]) -> Gate:
     """The most likely gate, given the blocks and the prior."""
     characters = sum(len(block.ids) for block in blocks)
-    precision, weights, step, best = DEVIATION**-2, USUAL, np.zeros_like(USUAL), np.inf
+    precision, weights, step, best = DEVIATION**-2, PRIOR_MEAN, np.zeros_like(PRIOR_MEAN), np.inf
     for _ in range(ROUNDS):
-        away = (weights - USUAL).ravel()
+        away = (weights - PRIOR_MEAN).ravel()
         loss, gradient = 0.5 * precision * float(away @ away), precision * away
         curvature = precision * np.eye(len(away))
         for block in blocks:
@@ -132,7 +132,7 @@ def fit_gate(blocks: Sequence[Block]) -> Gate:
             weights = weights + step
             continue
         best = loss
-        step = np.linalg.solve(curvature, gradient).reshape(USUAL.shape).astype(np.float64)
+        step = np.linalg.solve(curvature, gradient).reshape(PRIOR_MEAN.shape).astype(np.float64)
         if float(step.ravel() @ gradient) < ENOUGH * characters:
             break
         weights = weights - step

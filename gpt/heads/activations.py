@@ -23,9 +23,9 @@ from gpt.blocks import Block, Title, shapes_table
 from gpt.checks import Result, check_number
 from gpt.config import AnyStage, ModelConfig, Unknown
 from gpt.config.model import (
-    FINAL,
+    FINAL_STAGES,
+    HEAD_STAGES,
     NO_FEED_FORWARD,
-    OF_HEADS,
     SQUARE,
     STAGES,
     CrossStage,
@@ -33,7 +33,7 @@ from gpt.config.model import (
 )
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
-from gpt.heads.places import Key, Place, bare_stage, parse_key, stage_of
+from gpt.heads.places import Key, ParsedKey, bare_stage, parse_key, stage_of
 from gpt.reading import pairs
 from gpt.reading.gpt import CROSS, ENCODER, MATRICES, Hook, Memory, Reader
 from gpt.reading.layers import Array
@@ -71,7 +71,7 @@ def _shape(config: ModelConfig, name: str, T: int, S: int) -> tuple[int, ...]:
     columns = {"ffn_hidden": config.ffn_hidden, "logits": config.vocab_size}
     columns |= dict.fromkeys(("q", "k", "v", "context"), config.head_size)
     columns |= dict.fromkeys(SQUARE, S)
-    heads = (config.n_head,) * (name in OF_HEADS)
+    heads = (config.n_head,) * (name in HEAD_STAGES)
     return *heads, S if name in ("k", "v") else T, columns.get(name, config.n_embd)
 
 
@@ -210,7 +210,8 @@ class ActivationPlan:
         self.layers = () if every == {True} else _chosen_layers(layers, config.n_layer)
         #: Name -> shape of every kept stage of one text.
         self._shapes = {
-            n: (*[len(self._layers(n))] * (bare_stage(n) not in FINAL), *known[n]) for n in chosen
+            n: (*[len(self._layers(n))] * (bare_stage(n) not in FINAL_STAGES), *known[n])
+            for n in chosen
         }
         if not isinstance(patch or {}, Mapping):
             raise TypeError(f"patch: expected a dictionary, not {type(patch).__name__}")
@@ -255,7 +256,11 @@ class ActivationPlan:
             )
         texts = range(N)[slice(None) if place.text is None else place.text]
         if not callable(value):
-            axis = [depth] if place.layer is None and bare_stage(place.stage) not in FINAL else []
+            axis = (
+                [depth]
+                if place.layer is None and bare_stage(place.stage) not in FINAL_STAGES
+                else []
+            )
             each = place.part(np.broadcast_to(0.0, (1, *axis, *self._known[place.stage])))[0].shape
             shape = each if isinstance(texts, int) else (len(texts), *each)
             value = _numbers(key, value)
@@ -274,7 +279,7 @@ class ActivationPlan:
 
         def room(name: Any, layer: int) -> Array | None:
             array, kept = arrays.get(name), self._layers(name)
-            if array is None or bare_stage(name) in FINAL:
+            if array is None or bare_stage(name) in FINAL_STAGES:
                 return array
             return array[:, kept.index(layer)] if layer in kept else None
 
@@ -294,7 +299,7 @@ class ActivationPlan:
             return stage
 
         own = [name for name in arrays if not name.startswith(ENCODER)]
-        to_the_end = not set(FINAL).isdisjoint(own)
+        to_the_end = not set(FINAL_STAGES).isdisjoint(own)
         depth = config.n_layer if to_the_end else max(self.layers, default=-1) + 1
         more = {"memory": self._encode(texts, keep)} if self.sources else {}
         stream = reader.blocks(reader.embed(self.ids[texts]), range(depth), keep, **more)
@@ -460,7 +465,7 @@ class _Change:
     """
 
     key: Key
-    place: Place
+    place: ParsedKey
     value: Any
     texts: range
 

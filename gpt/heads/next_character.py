@@ -20,7 +20,7 @@ from gpt.characters import label
 from gpt.checks import TableResult, check_number
 from gpt.config import SampleConfig
 from gpt.config.fields import flag_of
-from gpt.config.sample import SHAPING
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
 from gpt.counting.tables import Numbers
 from gpt.heads.attention_map import AttentionMap
@@ -129,7 +129,10 @@ class Experts(TableResult):
         mixed = f"expected = GPT^{gpt} × counting^{counting}, scaled to sum 1"
         length, total, kinds = int(self.lengths), f"{int(self.totals):,}", int(self.kinds)
         if not length:
-            return [mixed, "counting used no character before it: only how common each one is"]
+            return [
+                mixed,
+                "counting used no earlier character, only how common each character is",
+            ]
         history = f"the last {counted(length, 'character')}" if length > 1 else "the last character"
         pair = "pair" if self.totals == 1 else "different pair"
         pairs = f"between {counted(total, pair)} of characters (one before, one after)"
@@ -144,10 +147,10 @@ class NextCharacter(TableResult):
     filters.
 
     expected: the model's probabilities; filtered: the probabilities after temperature and filters,
-    from which sampling draws. removed: index into SHAPING of what removed the character, or −1.
-    experts: in a model with counting, the predictions at this position, if both predict. config:
-    the filters; characters: the vocabulary, id -> character; text: the text before the character;
-    empty if not known.
+    from which sampling draws. removed: the index in DISTRIBUTION_OPTIONS of the option that removed
+    the character, or −1. experts: in a model with counting, the predictions at this position, if
+    both predict. config: the filters; characters: the vocabulary, id -> character; text: the text
+    before the character; empty if not known.
     """
 
     expected: npt.NDArray[np.float64]
@@ -220,7 +223,7 @@ class NextCharacter(TableResult):
 
     def _settings(self) -> list[str]:
         """ "temperature 0.8", "top-k 5"; "temperature 1", "no change"."""
-        given = [(name, getattr(self.config, name)) for name in SHAPING]
+        given = [(name, getattr(self.config, name)) for name in DISTRIBUTION_OPTIONS]
         words = [f"{flag_of(name)[2:]} {value:g}" for name, value in given if value is not None]
         return words if self.changed else [*words, "no change"]
 
@@ -229,7 +232,7 @@ class NextCharacter(TableResult):
         it.
         """
         if (removed := self.removed[token]) >= 0:
-            return f"removed by {flag_of(SHAPING[removed])[2:]}"
+            return f"removed by {flag_of(DISTRIBUTION_OPTIONS[removed])[2:]}"
         return format_number(self.filtered[token], 3)
 
     def records(self) -> Records:
@@ -238,10 +241,13 @@ class NextCharacter(TableResult):
         columns = {**character_columns(self.characters, order), "expected": self.expected[order]}
         if experts is not None:
             columns |= {"gpt": experts.gpt[order], "counting": experts.counting[order]}
-        removed = [SHAPING[each] if each >= 0 else None for each in self.removed[order].tolist()]
+        removed = [
+            DISTRIBUTION_OPTIONS[each] if each >= 0 else None
+            for each in self.removed[order].tolist()
+        ]
         columns |= {"after_filters": self.filtered[order], "removed_by": removed}
         before, after = self.entropies
-        facts: dict[str, Any] = {name: getattr(self.config, name) for name in SHAPING}
+        facts: dict[str, Any] = {name: getattr(self.config, name) for name in DISTRIBUTION_OPTIONS}
         facts["bits"] = {"expected": before, "after_filters": after}
         facts |= {"weights": None, "history": None}
         if experts is not None:
@@ -281,8 +287,10 @@ def next_character(
             experts = _experts(mixture, logits, counting.histories).at(0)
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
-    for place in range(len(SHAPING)):
-        later: dict[str, Any] = dict.fromkeys(SHAPING[place + 1 :])  # filters not applied
+    for place in range(len(DISTRIBUTION_OPTIONS)):
+        later: dict[str, Any] = dict.fromkeys(
+            DISTRIBUTION_OPTIONS[place + 1 :]
+        )  # filters not applied
         filtered = probabilities(logits, replace(config, **later))[0]
         removed[(filtered == 0) & (removed < 0)] = place
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias
 
 from gpt.checks import check_number
-from gpt.config.model import FINAL, OF_HEADS, AnyStage
+from gpt.config.model import FINAL_STAGES, HEAD_STAGES, AnyStage
 from gpt.reading.gpt import CROSS, ENCODER
 from gpt.reading.layers import Array
 
@@ -37,7 +37,7 @@ def stage_of(key: object) -> str:
     return name if isinstance(name, str) else ""
 
 
-class Place(NamedTuple):
+class ParsedKey(NamedTuple):
     """A checked key. None means all."""
 
     stage: AnyStage
@@ -63,7 +63,7 @@ def parse_key(
     layers: Sequence[int],
     from_end: bool = True,
     texts: int | None = None,
-) -> Place:
+) -> ParsedKey:
     """Checks a key. shapes: name -> shape of the known stages, (…, H, T, D) or (…, T, C). layers: a
     model's layers, as a range, or the kept ones. from_end: whether a position may count from the
     end. texts: how many there are; None: a key cannot name a text.
@@ -80,8 +80,8 @@ def parse_key(
     if len(entries) > 4 + (texts is not None):
         also = ", text" if texts is not None else ""
         raise ValueError(f"{key!r}: expected at most (stage, layer, head, position{also})")
-    final = bare_stage(name) in FINAL
-    if (head is not None and bare_stage(name) not in OF_HEADS) or (layer is not None and final):
+    final = bare_stage(name) in FINAL_STAGES
+    if (head is not None and bare_stage(name) not in HEAD_STAGES) or (layer is not None and final):
         lacks, at = ("layers", None) if final else ("heads", "layer")
         raise ValueError(f"{key!r}: {name} has no {lacks}; use ({name!r}, {at}, None, position)")
     if isinstance(head, str) and head != "mean":
@@ -93,7 +93,7 @@ def parse_key(
     if head not in (None, "mean"):
         head = check_number("head", head, shapes[name][-3])
     position = _chosen("position", position, shapes[name][-2], from_end)
-    return Place(name, layer, head, position, _chosen("text", text, texts or 0))
+    return ParsedKey(name, layer, head, position, _chosen("text", text, texts or 0))
 
 
 def _chosen(what: str, entry: Any, count: int, from_end: bool = True) -> int | slice | None:

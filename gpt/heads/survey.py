@@ -51,7 +51,7 @@ from gpt.vocabulary import Ids
 from gpt.words import counted, first_few, layers_and_heads
 
 #: Measures that are shown without --all.
-FIRST = (
+DEFAULT_MEASURES = (
     *("back", "duplicate", "induction", "induction_synthetic"),
     *("sink", "entropy", "distance", *EFFECTS),
 )
@@ -59,7 +59,7 @@ NO_INDUCTION = (
     "no head gets the name induction; to train a model that has one, to its end: gptx train repeats"
 )
 CAVEAT = "weights show where a head looks, not what that causes"
-CURVE = "curve: all steps, from 0 to the highest value in its table"
+CURVE_NOTE = "curve: all steps, from 0 to the highest value in its table"
 MOST_PATHS = 16  # paths to show in a table
 MOST_STEPS = 12  # columns of values in a table over a training
 MOST_POINTS = 32  # values in a curve
@@ -125,11 +125,11 @@ class Survey(TableResult):
         return f"{counted(self.windows, 'window')} of {self.characters} characters of {self.text}"
 
     def shown(self, every: bool = False) -> list[Measure]:
-        """The measures that tables and figures show: all with `every`, else those in FIRST. For
-        cross-attention and an encoder always all, as they have few.
+        """The measures that tables and figures show: all with `every`, otherwise those in
+        DEFAULT_MEASURES. Cross-attention and an encoder have few measures, so all are shown.
         """
         every = every or self.kind in ("cross", "encoder")
-        return [measure for measure in self.measures if every or measure.name in FIRST]
+        return [measure for measure in self.measures if every or measure.name in DEFAULT_MEASURES]
 
     def ranking(self, sort: str | None = None) -> list[tuple[int, int]]:
         """(layer, head) of every head, the largest of a measure first.
@@ -401,7 +401,7 @@ class Development(TableResult):
             Title(f"{self.last.what}s over training", facts),
             *map(Note, self._names()),
             *tables,
-            Fold("what the tables mean", [Note(each) for each in (*notes, CURVE)]),
+            Fold("what the tables mean", [Note(each) for each in (*notes, CURVE_NOTE)]),
             *map(Note, (self.last.rule, self.last.caveat)),
         ]
 

@@ -23,7 +23,7 @@ from gpt.blocks import Block, Cell, Column, Facts, Paragraph, Records, Table, Ti
 from gpt.checks import Check, TableResult
 from gpt.config.fields import with_flags
 from gpt.devices import (
-    LIMITS,
+    THREAD_VARIABLES,
     available_memory,
     check_device,
     core_rate,
@@ -38,7 +38,7 @@ from gpt.words import EXTRAS, INSTALL, counted
 ROOT = Path(__file__).parents[2]  # the folder of gptx, unless it was copied to site-packages
 #: Environment variables that change what gptx does.
 VARIABLE = re.compile(r"(GPTX|OMP|KMP|GOMP)_.*|NO_COLOR|FORCE_COLOR|COLUMNS|TERM|TMPDIR")
-VARIABLES = {*LIMITS, "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}
+VARIABLES = {*THREAD_VARIABLES, "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"}
 WIDTH = 64  # characters of a line of facts
 PAGE = (
     "JavaScript is not tested here, as it runs in a browser: when a page of gptx live opens, it "
@@ -299,5 +299,8 @@ def _terminal() -> Iterator[str]:
 def _environment() -> Iterator[str]:
     """The variables that matter, but for the one that gptx has set (limit_blas_threads)."""
     for name, value in sorted(os.environ.items()):
-        if (name in VARIABLES or VARIABLE.fullmatch(name)) and (name, value) != (LIMITS[0], "1"):
+        if (name in VARIABLES or VARIABLE.fullmatch(name)) and (name, value) != (
+            THREAD_VARIABLES[0],
+            "1",
+        ):
             yield f"{name}={value}"

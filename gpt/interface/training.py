@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, Unpack
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import only_fields, require
 from gpt.config.keywords import Unquoted, takes_options
-from gpt.config.train import BY_SHARE, CHANGEABLE
+from gpt.config.train import CHANGEABLE, SHARE_SPLITS
 from gpt.devices import let_threads_sleep
 from gpt.errors import ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
@@ -51,7 +51,7 @@ def _begin(
     let_threads_sleep()
     run = RunConfig(**{**only_fields(RunConfig, options), "init_from": _place(options)})
     given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
-    by_share = options.get("split", "last") in BY_SHARE
+    by_share = options.get("split", "last") in SHARE_SPLITS
     shares = by_share or "val_fraction" not in given
     require(shares, "val_fraction", "only with `split='last'`, source or group:1")
     if text is None:
@@ -100,7 +100,7 @@ def corpus_names(corpus: Corpus) -> tuple[str, ...]:
     return names
 
 
-LAYOUT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal cuts its end
+BAR_FORMAT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal cuts its end
 _say = partial(logging.getLogger("gpt").warning, "note: %s")  # Python writes it to stderr
 
 #: What help() shows as defaults of options that the preset, the corpus or the time sets.
@@ -267,7 +267,7 @@ def _screen(progress: bool) -> TextIO | None:
 def _bar(screen: TextIO | None, **options: Any) -> tqdm[Any]:
     from tqdm import tqdm
 
-    return tqdm(file=screen, disable=screen is None, total=1.0, bar_format=LAYOUT, **options)
+    return tqdm(file=screen, disable=screen is None, total=1.0, bar_format=BAR_FORMAT, **options)
 
 
 def _working(screen: TextIO | None) -> Any:

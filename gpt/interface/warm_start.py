@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from gpt.config import ModelConfig, Side, TrainConfig
 from gpt.config.fields import field_help
-from gpt.config.model import FREE
+from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.corpus.corpus import Corpus
 from gpt.corpus.halves import Half
 from gpt.corpus.pair_batches import PairLines
@@ -58,7 +58,7 @@ class WarmStart:
     @cached_property
     def layout(self) -> dict[str, Any]:
         """The options that the new model takes from its parent."""
-        options = field_help(ModelConfig).keys() - {*FREE}
+        options = field_help(ModelConfig).keys() - {*MAY_DIFFER_FROM_PARENT}
         found = {name: each for name, each in vars(self.stored.config).items() if name in options}
         if self.is_of_pairs:
             for side in get_args(Side):

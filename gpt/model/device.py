@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from gpt.config.model import OF_HEADS, Attention
+from gpt.config.model import HEAD_STAGES, Attention
 from gpt.model.gpt import GPT, Cache
 
 Ids = npt.NDArray[np.integer[Any]]
@@ -61,7 +61,7 @@ class DeviceGPT:
         self._heads.blocks[layer](torch.tensor(x, device=self._device), rotate, keep=keep)
         _finite(stages["resid_post"][0])
         return {
-            name: (torch.stack(found, dim=1) if name in OF_HEADS else found[0]).cpu().numpy()
+            name: (torch.stack(found, dim=1) if name in HEAD_STAGES else found[0]).cpu().numpy()
             for name, found in stages.items()
         }
 

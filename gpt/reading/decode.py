@@ -315,7 +315,7 @@ def _attend(queries: Array, memory: Array, mask: Array | None) -> Array:
     return concat
 
 
-SHARE = 8  # fewest streams for which another core saves time
+LEAST_STREAMS = 8  # fewest streams for which another core saves time
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
@@ -337,7 +337,9 @@ class ParallelDecoder:
 
     def start(self, ids: Ids) -> Array:
         """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
-        self._shares = min(len(ids) // SHARE, self._cores) if len(ids) >= 2 * SHARE else 1
+        self._shares = (
+            min(len(ids) // LEAST_STREAMS, self._cores) if len(ids) >= 2 * LEAST_STREAMS else 1
+        )
         while len(self._decoders) < self._shares:
             self._decoders.append(self._decoders[0].make_twin())
         return self._each(lambda decoder, ids: decoder.start(ids), ids)

@@ -299,7 +299,9 @@ class Samples(Iterator[list[str]]):
 
 
 LONGEST_PROMPT = 4_000  # last characters of a prompt that are shown
-PART = 8  # 1/PART of the memory: a complete text is copied several times, e.g. for JSON
+#: Waiting texts may take the free memory divided by this: a complete text is copied several times,
+#: e.g. for JSON.
+MEMORY_DIVISOR = 8
 
 
 class Sample(Displayable, str):
@@ -336,11 +338,11 @@ class GrowingTexts:
     def __init__(self, n: int) -> None:
         self._texts = [bytearray() for _ in range(n)]
         memory = available_memory()
-        self._most = None if memory is None else memory // PART // n  # bytes of each text
+        self._most = None if memory is None else memory // MEMORY_DIVISOR // n  # bytes of each text
 
     def add(self, gained: Sequence[str]) -> None:
         """Adds the new characters of each text. Raises OutOfMemory if the texts take more than
-        1/PART of the free memory; the texts stay.
+        1/MEMORY_DIVISOR of the free memory; the texts stay.
         """
         for text, new in zip(self._texts, gained, strict=True):
             text += new.encode("utf-8", "surrogatepass")

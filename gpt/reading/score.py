@@ -43,7 +43,7 @@ from gpt.words import bits, counted
 NUMBERS_AT_ONCE = 2**20  # logits or attention weights computed together, which fit a CPU's cache
 WORST = 10  # surprisals, or pairs, to list
 BEFORE, AFTER = 20, 8  # characters of context to show beside a surprisal
-HINTED = 1_500  # in a text up to this length, the mouse shows each character's surprisal
+LONGEST_HINTED = 1_500  # in a text up to this length, the mouse shows each character's surprisal
 
 
 @dataclass(frozen=True, repr=False)
@@ -152,7 +152,7 @@ class Surprisals(TableResult):
             return [title, Note(why)]
         text, surprisal = self.text, bits(self.nats)
         hints: list[str] = []
-        if len(text) <= HINTED:
+        if len(text) <= LONGEST_HINTED:
             expected = map(self._expected, range(len(surprisal)))
             hints = ["the first character is not predicted"]
             for value, guess in zip(surprisal.tolist(), expected, strict=True):

@@ -16,7 +16,7 @@ import numpy as np
 from gpt.checks import require_texts
 from gpt.config import ModelConfig, SampleConfig, Unknown
 from gpt.config.fields import check_size, require
-from gpt.config.sample import SHAPING
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.corpus.pair_lines import Window, fitting_pairs, pair_lines, source_lines
 from gpt.corpus.tables import pairs_of_table, source_of_columns
 from gpt.errors import ConfigError, TextError
@@ -45,7 +45,7 @@ def target_settings(config: ModelConfig, beam: int | None = None, **options: Any
     require(settings.only is None, "only", "this model has no counting; leave the option out")
     most = f"{settings.length} is more than the longest target, {longest} characters"
     require(settings.length <= longest, "length", most)
-    shaping = [name for name in SHAPING if name != "temperature" and options.get(name)]
+    shaping = [name for name in DISTRIBUTION_OPTIONS if name != "temperature" and options.get(name)]
     if beam is not None:
         require(beam >= 1, "beam", f"{beam} is less than 1")
         check_size("beam", beam)

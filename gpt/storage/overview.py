@@ -35,7 +35,9 @@ from gpt.words import bits, counted, duration, first_few, layers_and_heads, mill
 LONGEST = 100  # cells for an option, and for the names of texts
 MOST_CHARACTERS = 12  # characters that a fact lists
 #: What a percentage beside a loss means.
-PART = "(%): on this share of the validation split; do not compare it with losses on other shares"
+PART_NOTE = (
+    "(%): on this share of the validation split; do not compare it with losses on other shares"
+)
 HINT = 'gptx runs NAME shows one, gptx runs A B compares · gpt.load("checkpoints/NAME") opens one'
 
 
@@ -86,7 +88,7 @@ class RunTable(TableResult):
         if not rows:
             return [Title("no runs"), Note("train one: gptx train")]
         title = Title(counted(len(self), "run"), ["the newest last"])
-        return [title, Table(columns, rows), *[Note(PART)] * parts, Note(HINT)]
+        return [title, Table(columns, rows), *[Note(PART_NOTE)] * parts, Note(HINT)]
 
     def records(self) -> Records:
         """A row for each run; see `outcome_record`."""

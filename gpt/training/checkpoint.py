@@ -22,7 +22,7 @@ from gpt.model import GPT
 from gpt.storage.json_values import SCHEMA
 from gpt.storage.model_file import Probe, StoredModel, Tensors, pack_tensors, pick_probe_logits
 from gpt.storage.run import Checkpoint
-from gpt.training.net import gather_tensor, place_like, shard_model
+from gpt.training.net import gather_tensor, shard_like, shard_model
 from gpt.training.optim import Optimizer
 from gpt.training.ranks import is_first
 from gpt.vocabulary import Ids, Vocabulary
@@ -190,10 +190,10 @@ def restore_state(
     tensors = {name: torch.tensor(array) for name, array in checkpoint.state(shapes).items()}
     for name, parameter in parameters.items():
         if averaged:
-            parameter.data.copy_(place_like(tensors[f"weight.{name}"], parameter))
+            parameter.data.copy_(shard_like(tensors[f"weight.{name}"], parameter))
         state = optimizer.state(parameter)
         for moment in optimizer.moments(parameter):
-            state[moment] = place_like(tensors[f"{moment}.{name}"], parameter)
+            state[moment] = shard_like(tensors[f"{moment}.{name}"], parameter)
         state["step"] = tensors[f"step.{name}"].reshape(()).to(parameter.device)
 
 

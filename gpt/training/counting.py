@@ -35,7 +35,7 @@ from gpt.vocabulary import Ids
 WINDOWS = 16  # windows that the GPT computes together
 #: Factor on the GPT's fitted weight. The GPT learns the text around the held-out pieces, which the
 #: counts leave out; so on these pieces the GPT is better than on new text.
-TRUST = 0.9
+GPT_WEIGHT_FACTOR = 0.9
 
 
 class Counting:
@@ -92,7 +92,7 @@ class Counting:
         blocks = [self._block(model, apart, *span, device) for span in self._windows(held)]
         release_memory()
         finite = all(np.isfinite(block.gpt).all() for block in blocks)
-        return fit_gate(blocks).scaled(TRUST) if finite else COUNTING_ALONE
+        return fit_gate(blocks).scaled(GPT_WEIGHT_FACTOR) if finite else COUNTING_ALONE
 
     def _windows(self, held: HeldOut) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
         """The first characters of the held-out windows, WINDOWS at a time, and the windows'

@@ -3,8 +3,8 @@
 The limits of a corpus (epochs, dropout, context) apply on every device. The shapes are for
 CPUs; on a GPU the preset's shape stays. The numbers come from measurements (benchmarks/LOG.md).
 Every preset gets evaluations, and with --minutes a number of steps, that fit the time: all of them
-read the whole validation split where that is cheap (WHOLE); elsewhere those before the last read a
-part, so small that they take a few hundredths of the time.
+read the whole validation split where that is cheap (WHOLE_SPLIT_SHARE). Elsewhere, the evaluations
+before the last one read a part, so small that they take a few hundredths of the time.
 
 Pure functions of the text's length and the machine's speed; the text itself is not read here.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig, schedule
 from gpt.config.fields import only_fields
-from gpt.config.schedule import PAUSES, Budget, characters_read, evaluations_left
+from gpt.config.schedule import MOST_PAUSE_SHARE, Budget, characters_read, evaluations_left
 from gpt.counting.held_out import PIECES, HeldOut
 from gpt.storage.manifest import Manifest
 from gpt.words import counted
@@ -62,11 +62,12 @@ DROPOUT, PRESSURE = 0.1, 12.0
 #: four epochs of 40,000 Chinese characters end with a higher loss (benchmarks/LOG.md).
 DECAY, SMALL, LEAST_DECAY = 0.2, 50_000, 0.5
 
-WHOLE = 0.02  # most of the training time that one evaluation of the whole split takes
-EVALUATING = 0.04  # else: share of the training time for all evaluations but the last
+WHOLE_SPLIT_SHARE = 0.02  # most of the training time that one evaluation of the whole split takes
+EVALUATION_SHARE = 0.04  # else: share of the training time for all evaluations but the last
 LEAST_READ = 2_000  # characters that an evaluation reads, if the split has them
-SAVES = 0.1  # share of the time for the saves after evaluations
-LAST = 0.25  # share of the time for the last evaluation; a longer one comes after the time
+SAVING_SHARE = 0.1  # share of the time for the saves after evaluations
+#: Share of the time for the last evaluation; one that takes longer comes after the time.
+LAST_EVALUATION_SHARE = 0.25
 ROUNDS = 12  # iterations until the number of steps converges
 
 #: What a run's time is estimated from before its first step; its own steps then correct it. The
@@ -292,8 +293,9 @@ def fit_to_corpus(recipe: Recipe) -> Recipe:
 
 
 def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
-    """Evaluations that read the whole split, if each takes at most WHOLE of the training's time and
-    all, with their saves, at most PAUSES; else as much of it as EVALUATING allows.
+    """Evaluations that read the whole split, if each takes at most WHOLE_SPLIT_SHARE of the
+    training's time and all of them, with their saves, take at most MOST_PAUSE_SHARE. Otherwise they
+    read as much of it as EVALUATION_SHARE allows.
 
     The best step is chosen by these losses (Trainer._choose_best), and two steps differ by less
     than two parts of a split.
@@ -307,10 +309,12 @@ def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
     cost = 2.0 ** math.ceil(math.log2(max(speed.seconds_per_character / trained, 1e-3)))
     evaluations = max(1, evaluations_left(train))
     training = train.steps * recipe.step_characters / cost  # evaluated characters that cost as much
-    part = max(LEAST_READ, recipe.model.block_size, int(EVALUATING * training / evaluations))
+    part = max(LEAST_READ, recipe.model.block_size, int(EVALUATION_SHARE * training / evaluations))
     whole = _read(recipe, train.eval_chars)
     pause = whole + (speed.saving + speed.fitting) / (trained * cost)
-    cheap = whole <= WHOLE * training and evaluations * pause <= PAUSES * training
+    cheap = (
+        whole <= WHOLE_SPLIT_SHARE * training and evaluations * pause <= MOST_PAUSE_SHARE * training
+    )
     return recipe.changed(eval_part=0 if cheap or whole <= part else part)
 
 
@@ -318,7 +322,7 @@ def fit_time(recipe: Recipe, speed: Speed, seconds: float) -> Recipe:
     """The number of steps, at least one, that fits the time with their evaluations and saves.
 
     There are ten evaluations, or fewer if their saves, and of pairs the evaluations themselves,
-    would take more than SAVES of the time.
+    would take more than SAVING_SHARE of the time.
     The corpus's limit may end the run earlier. At least half of the time is for steps.
     """
     if not recipe.train.eval_interval:
@@ -326,7 +330,7 @@ def fit_time(recipe: Recipe, speed: Speed, seconds: float) -> Recipe:
         each = speed.saving + speed.fitting
         if recipe.mean_length:  # evaluations of pairs read the whole split
             each += speed.seconds_per_character * recipe.val_characters
-        most = SAVES * used / max(each, 1e-9)
+        most = SAVING_SHARE * used / max(each, 1e-9)
         recipe = recipe.changed(evaluations=max(1, min(10, int(most))))
     least = seconds / 2 / speed.seconds_per_step
     steps = 2 * least
@@ -342,7 +346,7 @@ def costs(
 ) -> Budget:
     """The estimated costs of the run, as a budget of `seconds`.
 
-    The last evaluation is part of it if it takes at most LAST of the time.
+    The last evaluation is part of it if it takes at most LAST_EVALUATION_SHARE of the time.
     """
     last = last_seconds(run, speed)
     each = _read(run, run.train.eval_part or run.train.eval_chars)
@@ -351,7 +355,7 @@ def costs(
         per_step=speed.seconds_per_step,
         evaluating=speed.seconds_per_character * each + speed.fitting,
         saving=speed.saving,
-        last=last / speed.seconds_per_step if last <= LAST * seconds else 0.0,
+        last=last / speed.seconds_per_step if last <= LAST_EVALUATION_SHARE * seconds else 0.0,
         most_steps=most_steps,
         estimated=True,
     )

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from gpt.model.attention import FusedAttention, MultiHeadAttention
 from gpt.model.layers import FeedForward
-from gpt.training.net import gather_tensor, place_like
+from gpt.training.net import gather_tensor, shard_like
 
 #: Factors a, b, c of the steps s ← a·s + b·s³ + c·s⁵, which bring singular values s between 0.001
 #: and 1 near 1 (Polar Express, Amsel et al. 2025).
@@ -113,7 +113,7 @@ class Muon:
                 parts = torch.split(change.reshape(-1, columns), lengths)
                 for parameter, part in zip(each.parameters, parts, strict=True):
                     parameter.mul_(1 - decay)
-                    parameter.add_(place_like(part, parameter), alpha=-scale)
+                    parameter.add_(shard_like(part, parameter), alpha=-scale)
 
     def _direction(self, matrices: Matrices) -> Tensor:
         """(count, r, c), r ≥ c: the mean gradient, one step ahead (Nesterov). Also updates the

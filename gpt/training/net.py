@@ -88,7 +88,7 @@ def gather_tensor(tensor: Tensor) -> Tensor:
     return full() if full else tensor
 
 
-def place_like(tensor: Tensor, parameter: Any) -> Tensor:
+def shard_like(tensor: Tensor, parameter: Any) -> Tensor:
     """A tensor that is whole and equal on all ranks, moved and sharded like the parameter."""
     moved = tensor.to(parameter.device)
     if not hasattr(parameter, "placements"):

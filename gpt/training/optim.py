@@ -17,7 +17,7 @@ from gpt.config.train import frozen_names
 from gpt.model import GPT
 from gpt.training.muon import Muon, find_matrices
 
-ENDS = ("token_embedding.weight", "lm_head.weight")
+EMBEDDING_AND_OUTPUT = ("token_embedding.weight", "lm_head.weight")
 #: The moments that AdamW stores for a parameter, in the parameter's shape. Muon stores the first
 #: one.
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -47,7 +47,11 @@ class Optimizer:
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad or parameter in self._muon.state:
                 continue
-            rate = config.embedding_lr if name.removeprefix("encoder.") in ENDS else 0.0
+            rate = (
+                config.embedding_lr
+                if name.removeprefix("encoder.") in EMBEDDING_AND_OUTPUT
+                else 0.0
+            )
             decay = config.weight_decay if parameter.dim() >= 2 else 0.0
             groups.setdefault((rate or config.learning_rate, decay), []).append(parameter)
         self._adamw = torch.optim.AdamW(

@@ -27,10 +27,10 @@ from gpt.storage import files
 from gpt.storage.run import Run
 from gpt.storage.runs import all_runs
 
-MARK = ".launch"
-MARK_LIMIT = 2**12  # bytes of the file with the launch's name
+LAUNCH_FILE = ".launch"
+LAUNCH_FILE_LIMIT = 2**12  # bytes of the file with the launch's name
 #: How long until a silent rank counts as lost. The others wait while the first one reads a corpus.
-PATIENCE = timedelta(hours=3)
+RANK_TIMEOUT = timedelta(hours=3)
 Found = TypeVar("Found")
 
 
@@ -89,7 +89,9 @@ def join(device: str) -> str:
         # The store survives an attempt and holds the addresses of processes that have ended.
         attempt = f"attempt {_number('TORCHELASTIC_RESTART_COUNT')} of {size}"
         store = PrefixStore(attempt, found)
-        dist.init_process_group(backend, timeout=PATIENCE, store=store, rank=rank, world_size=size)
+        dist.init_process_group(
+            backend, timeout=RANK_TIMEOUT, store=store, rank=rank, world_size=size
+        )
     except (RuntimeError, ValueError) as error:
         raise RankError(f"the processes cannot connect ({_first_line(error)})") from None
     return device
@@ -205,7 +207,7 @@ def share_result(
 def mark_run(run: Run) -> None:
     """Writes the launch's name into a run's folder. Raises StorageError."""
     if name := _launch():
-        run.write(MARK, name)
+        run.write(LAUNCH_FILE, name)
 
 
 def interrupted_run(root: Path) -> Run | None:
@@ -221,7 +223,7 @@ def interrupted_run(root: Path) -> Run | None:
 
 def _has_mark(run: Run) -> bool:
     with suppress(CheckpointError):
-        return files.read(run.path / MARK, MARK_LIMIT) == _launch().encode()
+        return files.read(run.path / LAUNCH_FILE, LAUNCH_FILE_LIMIT) == _launch().encode()
     return False
 
 

@@ -56,7 +56,7 @@ from gpt.training.step import memory_errors, train_step
 
 #: If evaluations read a part of the split, an earlier step counts as better than the last one only
 #: if its loss is lower by this many paired standard errors.
-SURE = 2.0
+BETTER_BY_ERRORS = 2.0
 
 
 class Trainer:
@@ -269,7 +269,7 @@ class Trainer:
 
     def _choose_best(self) -> Iterator[Event]:
         """Makes the last step the best one if evaluations read a part of the split and an earlier
-        step's loss is the lowest, but by less than SURE paired standard errors.
+        step's loss is the lowest, but by less than BETTER_BY_ERRORS paired standard errors.
 
         Both steps are evaluated on the same windows, which do not overlap, so the error of the mean
         difference follows from how the differences vary. It needs no state but the saved weights,
@@ -292,7 +292,7 @@ class Trainer:
         by, error = (
             ranks.sum_over_ranks(float(x) if first else 0.0) for x in (higher.mean(), error)
         )
-        sure = by > SURE * error
+        sure = by > BETTER_BY_ERRORS * error
         if not sure:
             found = evaluate(model, self.val, self.device, part, mixture)
             self._note(best_step=now.step, best_loss=found.nats, gpt_loss=found.gpt)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpt.config import DrawnStage
 from gpt.config.fields import require
-from gpt.config.model import OF_HEADS, SQUARE, CircuitName
+from gpt.config.model import HEAD_STAGES, SQUARE, CircuitName
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import NO_ROLLOUT, AttentionMap
 from gpt.reading.layers import Array
@@ -74,7 +74,7 @@ class Selection:
 
     def panels(self) -> list[Panel]:
         """The selected matrices, layer by layer. A stage without heads has one matrix a layer."""
-        of_heads = self.stage in OF_HEADS or self.of_characters
+        of_heads = self.stage in HEAD_STAGES or self.of_characters
         heads: tuple[HeadName, ...] = self.heads if of_heads else ("all",)
         rows = slice(self.queries.start, self.queries.stop)
         columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)

@@ -14,7 +14,7 @@ from pages import random_subject
 from gpt import load
 from gpt.heads.measures import StartHead
 from gpt.reading.layers import Array
-from gpt.view.page.page import Subject, subject_of
+from gpt.view.page.page import Subject, make_subject
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -131,7 +131,7 @@ def test_lines_of_cross_attention_go_from_the_target_to_the_source(
     open_page: Open, tmp_path: Path
 ) -> None:
     found = load(encoded_file(tmp_path / "p.safetensors")).attn("24 abc\t2-1", attention="cross")
-    page = open_page([subject_of(found)], hash="layer=0&head=1&view=head")
+    page = open_page([make_subject(found)], hash="layer=0&head=1&view=head")
     weights = found.layers[0].weights[1]
     sides = [page.locator(f"#lines-{side} .character") for side in ("from", "to")]
     assert [len(side.all_inner_texts()) for side in sides] == [*weights.shape]

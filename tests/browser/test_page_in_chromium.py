@@ -21,12 +21,12 @@ from gpt import load
 from gpt.characters import drawn_label
 from gpt.checks import Check
 from gpt.config import DrawnStage
-from gpt.config.model import OF_HEADS
+from gpt.config.model import HEAD_STAGES
 from gpt.heads.contributions import contributions
 from gpt.heads.measures import StartHead
 from gpt.reading.layers import Array
 from gpt.view.exports import to_csv
-from gpt.view.page.page import Subject, build_page, more_stages, subject_of
+from gpt.view.page.page import Subject, build_page, make_subject, more_stages
 from gpt.view.selection import select
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def test_terms_of_a_clicked_cell_sum_to_its_number(open_page: Open, subject: Sub
         page.evaluate(f"location.hash = 'stage={stage}&cell=4,{column}'")
         page.locator("#stages [aria-pressed=true]", has_text=TABS[stage]).wait_for()
         name = "scores" if stage == "masked" else stage
-        key: Any = (name, 0, 0 if name in OF_HEADS else None, 4)
+        key: Any = (name, 0, 0 if name in HEAD_STAGES else None, 4)
         expected = subject.attention[key][column]
         assert math.isclose(sum(values_of(terms)), expected, rel_tol=1e-5, abs_tol=1e-5)
 
@@ -681,7 +681,7 @@ def test_the_map_of_a_fixed_text_has_the_parts_and_stages_that_fit(
     open_page: Open, tmp_path: Path
 ) -> None:
     found = load(train_tiny(tmp_path).path).attn(TEXT)
-    one = subject_of(found)
+    one = make_subject(found)
     page = open_page([one])
     lens = one.lens
     assert lens is not None
@@ -708,10 +708,10 @@ def test_a_page_of_a_model_without_feed_forward_layers_does_not_offer_their_stag
     open_page: Open, tmp_path: Path
 ) -> None:
     found = load(train_tiny(tmp_path, feed_forward=False, position="none").path).attn(TEXT)
-    page = open_page([subject_of(found)], hash="stage=ffn&layer=1")
+    page = open_page([make_subject(found)], hash="stage=ffn&layer=1")
     assert chosen(page, "stages") == "softmax"
     for limit in ({}, {"limit": 0}):  # also where contributions and stages do not fit
-        page = open_page([subject_of(found)], **limit)
+        page = open_page([make_subject(found)], **limit)
         for name in ("norm2", "ffn_hidden", "ffn"):
             assert not page.locator(f"#stages [data-stage={name}]").is_visible()
         assert page.locator("#stages [data-stage=resid_post]").is_visible()
@@ -723,7 +723,7 @@ def test_cross_attention_shows_the_characters_of_both_texts(
     open_page: Open, tmp_path: Path
 ) -> None:
     found = load(encoded_file(tmp_path / "p.safetensors")).attn("24 abc\t2-1", attention="cross")
-    page = open_page([subject_of(found)], hash="layer=0&head=0&view=head&cell=2,4")
+    page = open_page([make_subject(found)], hash="layer=0&head=0&view=head&cell=2,4")
     assert page.locator("#axes").inner_text() == (
         "rows = target, columns = source; a row predicts the character after it"
     )

@@ -17,7 +17,7 @@ from program import TINY, Gptx, answer_of, at_home
 
 import gpt
 from gpt.heads.measures import RULE
-from gpt.heads.survey import FIRST, Survey
+from gpt.heads.survey import DEFAULT_MEASURES, Survey
 from gpt.view.records import to_record
 
 
@@ -122,7 +122,7 @@ def test_heads_over_training_agree_in_every_format(gptx: Gptx, home: Path, kept:
     of_last = [row for row in rows if row.pop("step") == "8"]
     assert of_last == sorted(last, key=places)
     short = gptx(*of_run, "0:", "--top", "1", "--sort", "sink").out  # nothing after : is best
-    assert len(re.findall(r"^L\dH\d ", short, re.M)) == len(FIRST) - 2
+    assert len(re.findall(r"^L\dH\d ", short, re.M)) == len(DEFAULT_MEASURES) - 2
 
 
 @pytest.mark.parametrize(

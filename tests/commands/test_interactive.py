@@ -15,7 +15,7 @@ from prompt_toolkit.output import DummyOutput
 from gpt.characters import words_meet
 from gpt.commands.interactive import HELP, SETTINGS, Session, run_session
 from gpt.config import SampleConfig
-from gpt.config.sample import SHAPING
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.errors import ConfigError, GptxError, OutOfMemory, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
@@ -81,7 +81,7 @@ def test_commands_change_settings_and_print_them(
     assert capsys.readouterr().err.splitlines() == [shown] * 3
     turns.take("")
     assert len(turns.text) == len("the ") + 2
-    for name in SHAPING:
+    for name in DISTRIBUTION_OPTIONS:
         spelled = f"/{name.replace('_', '-')}"
         assert spelled in HELP["/length 100"]
         turns.take(f"{spelled} 1")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
-from gpt.config.schedule import LOOK, Budget, is_due, learning_rate, progress, replan_steps
+from gpt.config.schedule import CHECK_SHARE, Budget, is_due, learning_rate, progress, replan_steps
 from gpt.config.train import StepPlan
 
 SECONDS = 120.0
@@ -56,7 +56,7 @@ def test_run_ends_within_a_tenth_of_its_time(slower: Callable[[float], float]) -
     assert seconds == pytest.approx(SECONDS, rel=0.1)
     assert progress(config, config.steps) == 1
     assert sum(is_due(config, step) for step in range(config.steps + 1)) == 10
-    assert len(config.step_plans) <= 2 + 1 / LOOK
+    assert len(config.step_plans) <= 2 + 1 / CHECK_SHARE
 
 
 @settings(deadline=None, max_examples=50)
@@ -86,13 +86,13 @@ def test_a_wrong_estimate_of_the_speed_is_corrected_by_the_first_check(
     config = TrainConfig(steps=steps, step_plan=f"0:{steps}")
     guess = replace(BUDGET, per_step=0.1 / wrong, evaluating=0.4 / wrong, estimated=True, last=last)
     budget = guess
-    for _ in range(int(LOOK * SECONDS / 0.1) + 1):
+    for _ in range(int(CHECK_SHARE * SECONDS / 0.1) + 1):
         budget = budget.after_step(0.1, 1080)
     assert budget.per_step == pytest.approx(0.1)
     assert budget.evaluating == pytest.approx(0.4 / wrong**0.5)
     assert budget.last == pytest.approx(last / wrong**0.5)
     assert not budget.estimated
-    assert budget.stepping < LOOK * SECONDS / 2
+    assert budget.stepping < CHECK_SHARE * SECONDS / 2
     seconds, config = ends(lambda now: 1.0, guess, config)
     assert seconds == pytest.approx(SECONDS, rel=0.2)
     assert progress(config, config.steps) == 1

@@ -12,7 +12,7 @@ import pytest
 from gpt.config import ModelConfig, RunConfig, SampleConfig, TrainConfig, keywords
 from gpt.config.fields import field_help
 from gpt.config.keywords import KEYWORDS, takes_options, typed_stub
-from gpt.config.sample import SHAPING
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.interface.trained import TrainedGPT
 from gpt.interface.training import resume, train
 
@@ -38,7 +38,7 @@ def test_train_takes_every_option_and_resume_those_that_may_change() -> None:
     assert {*inspect.signature(train).parameters} == {"corpus", "text", "progress", *options}
     assert {"minutes", "steps", "device"} <= {*inspect.signature(resume).parameters}
     assert not {"n_layer", "preset"} & {*inspect.signature(resume).parameters}
-    assert KEYWORDS["ShapingOptions"] == {SampleConfig: (*SHAPING, "only")}
+    assert KEYWORDS["ShapingOptions"] == {SampleConfig: (*DISTRIBUTION_OPTIONS, "only")}
 
 
 @pytest.mark.parametrize("method", [TrainedGPT.sample, TrainedGPT.next])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpt.config import TrainConfig
 from gpt.config.schedule import (
-    AGAIN,
+    LATER_CYCLE_PEAK,
     characters_read,
     evaluations_left,
     is_due,
@@ -104,14 +104,14 @@ def test_a_new_cycle_has_its_own_progress_and_evaluations_and_keeps_those_before
     assert [evaluations_left(config, step) for step in (100, 200)] == [2, 1]
     rates = [learning_rate(step, config) for step in range(261)]
     assert rates[:100] == [learning_rate(step, before) for step in range(100)]
-    assert rates[99] < rates[100] < rates[109] < rates[110] == AGAIN
+    assert rates[99] < rates[100] < rates[109] < rates[110] == LATER_CYCLE_PEAK
     assert rates[110:] == sorted(rates[110:], reverse=True)
     assert rates[260] == 0
     early = replan_steps(before, 40, 140, cycle=True)  # the rate has not fallen that far
     assert [learning_rate(step, early) for step in range(39, 140)] == sorted(
         (learning_rate(step, early) for step in range(39, 140)), reverse=True
     )
-    assert learning_rate(40, early) == learning_rate(39, before) > AGAIN
+    assert learning_rate(40, early) == learning_rate(39, before) > LATER_CYCLE_PEAK
 
 
 @pytest.mark.parametrize(

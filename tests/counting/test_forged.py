@@ -19,7 +19,7 @@ from program import Gptx
 import gpt
 from gpt.config import ModelConfig
 from gpt.counting.expert import Expert
-from gpt.counting.mixture import USUAL, Gate, Mixture
+from gpt.counting.mixture import PRIOR_MEAN, Gate, Mixture
 from gpt.counting.tables import count
 from gpt.errors import CheckpointError
 from gpt.interface.trained import TrainedGPT
@@ -54,7 +54,7 @@ def honest() -> bytes:
     model = GPT(ModelConfig(vocab_size=SIZE, **shape, counting=ORDERS))
     initialise(model, seed=1)
     expert = Expert(count(VOCABULARY.encode(TEXT), SIZE, ORDERS), SIZE)
-    mixture = Mixture(expert, Gate(USUAL))
+    mixture = Mixture(expert, Gate(PRIOR_MEAN))
     return model_bytes(model, VOCABULARY, TEXT[:100], 1, mixture=mixture)
 
 
@@ -182,7 +182,7 @@ def test_forged_tables_and_gates_are_refused_in_one_line(
     honest: bytes, tmp_path: Path, gptx: Gptx, orders: int, weight: float
 ) -> None:
     path = tmp_path / "forged.safetensors"
-    arrays = {"gate": np.full(USUAL.shape, weight)} | (chain(orders) if orders else {})
+    arrays = {"gate": np.full(PRIOR_MEAN.shape, weight)} | (chain(orders) if orders else {})
     path.write_bytes(forged(honest, arrays))
     healthy = not orders and weight == 0.1
     for line in COMMANDS:

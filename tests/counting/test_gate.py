@@ -14,7 +14,7 @@ from gpt.counting.expert import Array, Expert
 from gpt.counting.mixture import (
     DEVIATION,
     FEATURES,
-    USUAL,
+    PRIOR_MEAN,
     Block,
     Gate,
     Mixture,
@@ -98,7 +98,7 @@ def test_no_other_gate_near_the_fitted_one_is_likelier(expert: Expert, logits: A
 
     def unlikely(gate: Gate) -> float:
         """−ln of its probability, but for a constant."""
-        usual = 0.5 * (((gate.weights - USUAL) / DEVIATION) ** 2).sum()
+        usual = 0.5 * (((gate.weights - PRIOR_MEAN) / DEVIATION) ** 2).sum()
         text = sum(gates._derivatives(gate.weights, block)[0] for block in blocks)  # not clipped
         return text + float(usual)
 
@@ -111,7 +111,7 @@ def test_no_other_gate_near_the_fitted_one_is_likelier(expert: Expert, logits: A
 
 
 def test_without_text_the_gate_is_the_usual_one() -> None:
-    assert fit_gate([]).weights == pytest.approx(USUAL)
+    assert fit_gate([]).weights == pytest.approx(PRIOR_MEAN)
 
 
 def test_weights_are_never_negative(expert: Expert, logits: Array) -> None:

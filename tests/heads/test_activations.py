@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from gpt.config import ModelConfig
-from gpt.config.model import OF_HEADS, Norm, Position
+from gpt.config.model import HEAD_STAGES, Norm, Position
 from gpt.errors import OutOfMemory, TextError
 from gpt.heads import activations as module
 from gpt.heads.activations import ActivationPlan, Activations, read_batches, stage_shapes
@@ -143,7 +143,7 @@ def test_chosen_stages_and_layers_are_kept() -> None:
     for name in acts:
         assert np.array_equal(acts[name][:, 0], whole[name, 2])
         assert np.array_equal(acts[name, 0], whole[name, 0])
-        for head in (None, *range(2)) if name in OF_HEADS else (None,):
+        for head in (None, *range(2)) if name in HEAD_STAGES else (None,):
             whole_head = whole[name, 2] if head is None else whole[name, 2][:, head]
             assert np.array_equal(acts[name, 2, head], whole_head)
             assert np.array_equal(acts[name, np.int64(2), head, -2], whole_head[..., T - 2, :])

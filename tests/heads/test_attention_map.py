@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpt.checks import Check
-from gpt.config.model import OF_HEADS
+from gpt.config.model import HEAD_STAGES
 from gpt.errors import TextError
 from gpt.heads.attention_map import inspect
 from gpt.interface.trained import TrainedGPT
@@ -152,7 +152,7 @@ STAGES = [field.name for field in fields(Stages)]
 def test_every_stage_is_per_head_or_per_layer(trained: TrainedGPT, name: Any, layer: int) -> None:
     attention = trained.attn("the cat")
     values = getattr(attention.layers[layer], name)
-    of_heads = name in OF_HEADS
+    of_heads = name in HEAD_STAGES
     assert values.shape[: 1 + of_heads] == ((2, 7) if of_heads else (7,))
     for head in (0, 1, np.int64(1)) if of_heads else (None,):
         expected = values if head is None else values[head]

@@ -13,7 +13,7 @@ from drawn import shown as lines_of
 from hand_built import SIZE, hand_built
 
 from gpt.errors import ConfigError
-from gpt.heads.survey import FIRST, Development, development, survey
+from gpt.heads.survey import DEFAULT_MEASURES, Development, development, survey
 from gpt.view.records import to_csv, to_record
 from gpt.view.terminal.lines import Page
 
@@ -88,7 +88,7 @@ def test_tables_show_the_measures_of_the_command(found: Development) -> None:
     def titles(lines: list[str]) -> list[str]:
         return [line.partition(" · uniform")[0] for line in lines if " · uniform" in line]
 
-    first = [each.title for each in found.measures if each.name in FIRST]
+    first = [each.title for each in found.measures if each.name in DEFAULT_MEASURES]
     assert titles(shown(found, Page())) == first
     assert titles(shown(found, Page(), every=True)) == [each.title for each in found.measures]
 

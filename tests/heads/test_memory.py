@@ -64,7 +64,7 @@ def test_attention_that_does_not_fit_is_refused_and_the_advice_fits(
     make = encoded_file if "encoder_layers" in options else random_file
     model = gpt.load(make(tmp_path / "model.safetensors", **shape | options))
     measured = peak(partial(work, model), 500)
-    monkeypatch.setattr(devices, "SMALL", 1, raising=False)
+    monkeypatch.setattr(devices, "SMALL_MEMORY", 1, raising=False)
     monkeypatch.setattr(devices, "available_memory", lambda: int(1.15 * measured), raising=False)
     work(model, 500)
     monkeypatch.setattr(devices, "available_memory", lambda: int(0.85 * measured), raising=False)
@@ -79,7 +79,7 @@ def test_attention_that_does_not_fit_is_refused_and_the_advice_fits(
 def test_commands_refuse_attention_that_does_not_fit_with_exit_8(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, line: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(devices, "SMALL", 1, raising=False)
+    monkeypatch.setattr(devices, "SMALL_MEMORY", 1, raising=False)
     monkeypatch.setattr(devices, "available_memory", lambda: 10_000, raising=False)
     answer = gptx(*line)
     assert (answer.code, answer.err.count("\n")) == (8, 1), answer.err
@@ -90,7 +90,7 @@ def test_an_output_that_does_not_fit_beside_its_map_is_refused(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = iter([10**9])
-    monkeypatch.setattr(devices, "SMALL", 1, raising=False)
+    monkeypatch.setattr(devices, "SMALL_MEMORY", 1, raising=False)
     monkeypatch.setattr(attention_map, "require_memory", lambda *_: None, raising=False)
     monkeypatch.setattr("gpt.reading.gpt.require_memory", lambda *_: None, raising=False)
     monkeypatch.setattr(devices, "available_memory", lambda: next(free, 100), raising=False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpt.config import SampleConfig
-from gpt.config.sample import SHAPING
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.heads.next_character import NextCharacter, logit_lens
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import softmax
@@ -30,7 +30,7 @@ def test_expected_probabilities_are_the_models_softmax(trained: TrainedGPT) -> N
 
 
 def removed_by(found: NextCharacter, name: str) -> set[int]:
-    return set(np.flatnonzero(found.removed == SHAPING.index(name)).tolist())
+    return set(np.flatnonzero(found.removed == DISTRIBUTION_OPTIONS.index(name)).tolist())
 
 
 def test_each_removed_character_has_the_name_of_its_filter(trained: TrainedGPT) -> None:
@@ -52,7 +52,7 @@ def test_each_removed_character_has_the_name_of_its_filter(trained: TrainedGPT) 
 def test_likeliest_character_removed_by_typical_p_names_it(trained: TrainedGPT) -> None:
     found = trained.next("the c", temperature=1.0, typical_p=0.05)
     assert removed_by(found, "typical_p") == set(np.flatnonzero(found.filtered == 0).tolist())
-    assert found.removed[found.expected.argmax()] == SHAPING.index("typical_p")
+    assert found.removed[found.expected.argmax()] == DISTRIBUTION_OPTIONS.index("typical_p")
 
 
 def test_temperature_0_removes_all_but_the_likeliest(trained: TrainedGPT) -> None:

@@ -124,7 +124,7 @@ def test_lines_say_the_weights_and_what_counting_used(found: NextCharacter) -> N
         "counting used the last character, seen between 1 pair of characters "
         "(one before, one after) · always the same character followed"
     )
-    nothing = "counting used no character before it: only how common each one is"
+    nothing = "counting used no earlier character, only how common each character is"
     assert notes(lengths=0, pairs=True)[1] == nothing
     facts = mixed(found).records().facts
     assert facts["history"] == {"length": 7, "counted": 1234, "kinds": 5}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from gpt.config import ModelConfig
-from gpt.config.model import OF_HEADS, Norm, Position
+from gpt.config.model import HEAD_STAGES, Norm, Position
 from gpt.heads.ablation import Ablation, Texts, ablate, other_windows
 from gpt.heads.activations import ActivationPlan, Patch, read_batches, stage_shapes
 from gpt.heads.places import Key
@@ -40,7 +40,7 @@ PLACES: list[Key] = [*STAGES, ("logits", None, None, 1), ("resid_mid", None, Non
 for _layer in range(2):
     PLACES += [(name, _layer) for name in STAGES[:-2]]
     PLACES += [(name, _layer, None, 1) for name in STAGES[:-2]]
-    for _name in OF_HEADS:
+    for _name in HEAD_STAGES:
         if _name != "head_output":
             PLACES += [(_name, _layer, _layer), (_name, _layer, _layer, 1), (_name, None, _layer)]
 
@@ -273,7 +273,7 @@ def test_what_a_key_with_more_numbers_names_is_replaced_later() -> None:
 @pytest.mark.parametrize("name", STAGES[1:-2])
 def test_a_patch_of_a_position_leaves_the_other_rows_and_earlier_logits(name: Any) -> None:
     reader, ids = reader_of(), ids_of()
-    heads = [1, None] if name in OF_HEADS else [None]
+    heads = [1, None] if name in HEAD_STAGES else [None]
     clean = ActivationPlan(reader, ids).read()
     for head, values in product(heads, (0.5, lambda x: np.full_like(x, 0.5))):
         found = ActivationPlan(reader, ids, patch={(name, 0, head, 5): values}).read()

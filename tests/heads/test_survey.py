@@ -14,7 +14,7 @@ from hand_built import SIZE, hand_built
 
 from gpt.errors import ConfigError, TextError
 from gpt.heads.measures import EFFECTS, RULE, Measure
-from gpt.heads.survey import FIRST, NO_INDUCTION, Survey, spread_windows, survey
+from gpt.heads.survey import DEFAULT_MEASURES, NO_INDUCTION, Survey, spread_windows, survey
 from gpt.view.records import to_record
 from gpt.view.terminal.lines import Page
 
@@ -49,7 +49,7 @@ def test_heads_with_names_come_first_without_ablation(found: Survey) -> None:
 
 def test_table_has_a_row_per_head_and_the_uniform_head_last(found: Survey) -> None:
     lines = rows(found, Page(), "back")
-    first = [measure for measure in found.measures if measure.name in FIRST]
+    first = [measure for measure in found.measures if measure.name in DEFAULT_MEASURES]
     titles = [each.title for measure in first for each in measure.every]
     assert lines[0].split() == " ".join(["head", "kind", *titles]).split()
     assert {"induction", "synthetic", "Δloss", "Shapley"} < set(lines[0].split())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from gpt.config import ModelConfig, SampleConfig
-from gpt.config.sample import SHAPING
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.lessons.catalogue import JOURNEY, make_lesson, make_material
 from gpt.lessons.lesson import Lesson, Table
 from gpt.lessons.tutorials import sampling
@@ -158,10 +158,10 @@ def test_all_options_together_are_the_samplers_in_both_orders() -> None:
     for count, stage in enumerate(stages, 1):
         config = SampleConfig(**{"temperature": 1, **dict(list(values.items())[:count])})
         np.testing.assert_allclose(stage, sampler.probabilities(logits, config)[0], atol=1e-12)
-        np.testing.assert_allclose(stage, after(SHAPING[:count]), atol=1e-12)
+        np.testing.assert_allclose(stage, after(DISTRIBUTION_OPTIONS[:count]), atol=1e-12)
     gptx, reverse = table_of("two orders").values.T
     np.testing.assert_allclose(gptx, stages[-1], atol=0)
-    np.testing.assert_allclose(reverse, after(SHAPING[::-1]), atol=1e-12)
+    np.testing.assert_allclose(reverse, after(DISTRIBUTION_OPTIONS[::-1]), atol=1e-12)
     assert set(np.flatnonzero(gptx)) != set(np.flatnonzero(reverse))
     step = played().steps[6]
     assert "different words" in step.notice
@@ -231,7 +231,7 @@ def test_each_filter_keeps_what_the_samplers_filter_keeps(
 
 
 def test_filters_are_the_samplers_in_the_same_order() -> None:
-    assert list(sampling.FILTERS) == list(sampler.FILTERS) == list(SHAPING[1:])
+    assert list(sampling.FILTERS) == list(sampler.FILTERS) == list(DISTRIBUTION_OPTIONS[1:])
 
 
 @fast

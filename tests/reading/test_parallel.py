@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from gpt.config import ModelConfig, SampleConfig
 from gpt.reading import decode
-from gpt.reading.decode import SHARE, CachedDecoder, ParallelDecoder
+from gpt.reading.decode import LEAST_STREAMS, CachedDecoder, ParallelDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import sample_ids
 
@@ -28,7 +28,9 @@ def reader() -> Reader:
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 64])
-@pytest.mark.parametrize("streams", [1, 2 * SHARE - 1, 2 * SHARE, 3 * SHARE + 5])
+@pytest.mark.parametrize(
+    "streams", [1, 2 * LEAST_STREAMS - 1, 2 * LEAST_STREAMS, 3 * LEAST_STREAMS + 5]
+)
 def test_samples_are_the_same_on_any_number_of_cores(
     reader: Reader, cores: int, streams: int
 ) -> None:
@@ -41,7 +43,9 @@ def test_samples_are_the_same_on_any_number_of_cores(
         )
         for at in range(begin, 8):
             np.testing.assert_allclose(many.step(ids[:, at]), alone.step(ids[:, at]), atol=1e-12)
-    assert many._shares == (1 if streams < 2 * SHARE else min(cores, streams // SHARE))
+    assert many._shares == (
+        1 if streams < 2 * LEAST_STREAMS else min(cores, streams // LEAST_STREAMS)
+    )
     one = many.start(ids[:1, :3])
     np.testing.assert_allclose(one, alone.start(ids[:1, :3]), atol=1e-12)
 

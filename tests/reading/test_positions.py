@@ -85,7 +85,7 @@ def test_text_whose_attention_does_not_fit_in_memory_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(devices, "available_memory", lambda: 2**20)
-    monkeypatch.setattr(devices, "SMALL", 1)
+    monkeypatch.setattr(devices, "SMALL_MEMORY", 1)
     long = reader_of(block_size=400)
     long.forward(np.zeros((1, 100), np.int64))  # 2 heads × 100² × 8 bytes × 5 = 800 kB
     with pytest.raises(OutOfMemory, match=r"over 400 characters .* give at most 10\d characters"):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import ModelConfig, SampleConfig
-from gpt.config.sample import SHAPING
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import (
@@ -151,7 +151,7 @@ def exact(logits: list[float], options: dict[str, Any]) -> list[float]:
 
 
 def test_every_filter_is_tested_here_in_the_order_of_the_options() -> None:
-    assert ("temperature", *FILTERS) == SHAPING
+    assert ("temperature", *FILTERS) == DISTRIBUTION_OPTIONS
     assert set(VALUES) == set(FILTERS)
 
 

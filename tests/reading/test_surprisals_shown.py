@@ -11,7 +11,7 @@ import pytest
 from drawn import shown
 
 from gpt.blocks import Passage
-from gpt.reading.score import HINTED, Score, Surprisals
+from gpt.reading.score import LONGEST_HINTED, Score, Surprisals
 from gpt.view.records import to_record
 from gpt.view.terminal.lines import Page
 
@@ -77,7 +77,7 @@ def test_a_character_says_its_surprisal_under_the_mouse(found: Surprisals) -> No
         "the first character is not predicted",
         "1.00 bits; expected ␠ .20",
     ]
-    many = HINTED + 1
+    many = LONGEST_HINTED + 1
     long = Surprisals(np.ones(many), np.zeros(many, int), np.ones(many), "a" * (many + 1), "a")
     (passage,) = (each for each in long.blocks() if isinstance(each, Passage))
     assert not passage.hints

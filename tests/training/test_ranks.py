@@ -12,7 +12,7 @@ import gpt
 from gpt.errors import ConfigError
 from gpt.storage.run import Run
 from gpt.training import ranks
-from gpt.training.ranks import MARK
+from gpt.training.ranks import LAUNCH_FILE
 
 GIVEN = {
     "RANK": "3",
@@ -69,14 +69,14 @@ def test_a_launch_resumes_only_its_own_run(tmp_path: Path, environment: dict[str
         assert ranks.interrupted_run(root) is None
         environment.clear()
         assert ranks.interrupted_run(root) is None
-    (run.path / MARK).write_text("elsewhere:1")  # another torchrun without a name
+    (run.path / LAUNCH_FILE).write_text("elsewhere:1")  # another torchrun without a name
     launch(environment, "none", attempt=1)
     assert ranks.interrupted_run(root) is None
 
 
 def test_without_torchrun_a_run_is_not_marked(tmp_path: Path, environment: dict[str, str]) -> None:
     ranks.mark_run(Run(tmp_path))
-    assert not (tmp_path / MARK).exists()
+    assert not (tmp_path / LAUNCH_FILE).exists()
 
 
 def test_python_functions_train_in_one_process(environment: dict[str, str]) -> None:

@@ -13,9 +13,9 @@ from conftest import TEXT, corpus_of, manifest_of, resume
 from ranked import on_ranks
 from tqdm import tqdm
 
-from gpt.config.schedule import AGAIN, Budget, progress
+from gpt.config.schedule import LATER_CYCLE_PEAK, Budget, progress
 from gpt.counting.expert import Expert
-from gpt.interface.training import LAYOUT, show_bar
+from gpt.interface.training import BAR_FORMAT, show_bar
 from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
 from gpt.training import ranks
@@ -148,7 +148,7 @@ def test_counting_before_the_first_step_takes_nothing_of_the_time(tmp_path: Path
 
 def test_eta_of_the_bar_is_that_of_the_budget(tmp_path: Path) -> None:
     trainer = timed(tmp_path, Clock(late))
-    with tqdm(file=io.StringIO(), total=1.0, bar_format=LAYOUT) as bar:
+    with tqdm(file=io.StringIO(), total=1.0, bar_format=BAR_FORMAT) as bar:
         for event in show_bar(trainer, bar):
             if isinstance(event, Stepped):
                 left = max(0, int(10 - trainer.manifest.elapsed))
@@ -241,7 +241,7 @@ def test_a_run_gets_more_time_in_a_new_cycle_that_repeats_bit_for_bit(
     assert f" {step}+:" in config.step_plan
     rates = [learning_rate(each, config) for each in range(step - 1, config.steps + 1)]
     if stop is None:
-        assert max(rates[1:]) == pytest.approx(AGAIN * config.learning_rate, rel=0.1)
+        assert max(rates[1:]) == pytest.approx(LATER_CYCLE_PEAK * config.learning_rate, rel=0.1)
     else:
         assert rates == sorted(rates, reverse=True)  # it falls from where it was
     assert rates[-1] == config.min_lr

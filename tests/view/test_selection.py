@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.config import DrawnStage
-from gpt.config.model import OF_HEADS, SQUARE
+from gpt.config.model import HEAD_STAGES, SQUARE
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.interface.trained import TrainedGPT
@@ -70,14 +70,14 @@ def test_panels_contain_the_numbers_of_the_map(
 ) -> None:
     selection = select(attention, layer="1", head=head, stage=stage, query="1:4", key="2:6")
     panels = selection.panels()
-    assert len(panels) == (2 if head == "all" and stage in OF_HEADS else 1)
+    assert len(panels) == (2 if head == "all" and stage in HEAD_STAGES else 1)
     for panel in panels:
         columns = slice(2, 6) if stage in SQUARE else slice(None)
-        expected = attention[stage, 1, panel.head if stage in OF_HEADS else None][1:4, columns]
+        expected = attention[stage, 1, panel.head if stage in HEAD_STAGES else None][1:4, columns]
         assert np.array_equal(panel.values, expected)
         assert panel.values.shape == (
             3,
-            {"context": 8}.get(stage, 4 if stage in OF_HEADS else 16),
+            {"context": 8}.get(stage, 4 if stage in HEAD_STAGES else 16),
         )
 
 

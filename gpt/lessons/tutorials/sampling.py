@@ -17,7 +17,7 @@ from torch import Tensor
 
 from gpt.checks import Check
 from gpt.config import SampleConfig
-from gpt.config.sample import SHAPING
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.lessons.lesson import Material, Step, Table
 from gpt.lessons.tables import EQUAL, check_equal, input_tensor, table
 
@@ -76,7 +76,9 @@ FILTERS: dict[str, Callable[[Tensor, Any], Tensor]] = {
 }
 
 
-def shape(logits: Tensor, config: SampleConfig, order: Sequence[str] = SHAPING) -> list[Tensor]:
+def shape(
+    logits: Tensor, config: SampleConfig, order: Sequence[str] = DISTRIBUTION_OPTIONS
+) -> list[Tensor]:
     """(V,) logits -> the (V,) probabilities after each option that is set, in this order.
 
     Removed characters get 0; the other probabilities are divided by their sum.
@@ -264,9 +266,12 @@ def _filters(logits: Tensor, words: Sequence[str]) -> Iterator[Step]:
 
 def _together(logits: Tensor, words: Sequence[str]) -> Step:
     """All options in the order of gptx, and in the reverse order."""
-    after, reverse = shape(logits, FILTERED), shape(logits, FILTERED, SHAPING[::-1])[-1]
+    after, reverse = (
+        shape(logits, FILTERED),
+        shape(logits, FILTERED, DISTRIBUTION_OPTIONS[::-1])[-1],
+    )
     T, last = FILTERED.temperature, after[-1]
-    names = (f"T = {T:g}", *(name.replace("_", "-") for name in SHAPING[1:]))
+    names = (f"T = {T:g}", *(name.replace("_", "-") for name in DISTRIBUTION_OPTIONS[1:]))
     masked = F.softmax((logits / T).masked_fill(last == 0, -inf), dim=0)
     equal = bool(((last > 0) == (reverse > 0)).all())
     return Step(

@@ -14,7 +14,7 @@ import numpy as np
 
 from gpt.characters import cut
 from gpt.config import Scale
-from gpt.config.model import OF_HEADS
+from gpt.config.model import HEAD_STAGES
 from gpt.errors import ConfigError
 from gpt.reading.layers import Array
 from gpt.view.figure.fonts import font_warning
@@ -113,7 +113,7 @@ def _name_of(panel: Panel, checkpoints: int, panels: int) -> str:
         return panel.where(" · ")
     if checkpoints == panels:
         return cut(panel.selection.name, LONGEST)
-    short = isinstance(panel.head, int) and panel.selection.stage in OF_HEADS
+    short = isinstance(panel.head, int) and panel.selection.stage in HEAD_STAGES
     place = f"L{panel.layer}H{panel.head}" if short else panel.where(" · ")
     return f"{place} · {cut(panel.selection.name, LONGEST)}"
 

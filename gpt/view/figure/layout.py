@@ -14,7 +14,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from gpt.characters import NAMED, PICTURES, SPACE, legend
-from gpt.config.model import OF_HEADS
+from gpt.config.model import HEAD_STAGES
 from gpt.view.figure.fonts import drawable_label, label_characters
 from gpt.view.selection import Panel
 from gpt.view.terminal.attention import names_of
@@ -62,7 +62,7 @@ def plan_figure(
     """
     selection, (rows, columns) = panels[0].selection, panels[0].values.shape
     count, layers = len(panels), len(selection.layers)
-    across = _across(count, layers, selection.stage not in OF_HEADS)
+    across = _across(count, layers, selection.stage not in HEAD_STAGES)
     if checkpoints > 1:
         across = checkpoints if checkpoints < count else _across(count, 1, False)
     widest = max((_ems(text) for row in numbers for text in row), default=0.0) or 1.0

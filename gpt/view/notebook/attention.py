@@ -14,7 +14,7 @@ from gpt.blocks import Checks, Note
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import choose_head
 from gpt.view.html import LIMIT, html_card, style
-from gpt.view.page.page import build_page, subject_of
+from gpt.view.page.page import build_page, make_subject
 
 MARGIN = 4_000  # bytes of LIMIT for the markup around the page
 SAVED = 60_000  # bytes that compression saves in the page's style and scripts, at least
@@ -66,7 +66,7 @@ def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:
     """
     count = len(found.text)
     for _ in range(ROUNDS):
-        subject = subject_of(found.first(count) if count < len(found.text) else found)
+        subject = make_subject(found.first(count) if count < len(found.text) else found)
         page = build_page([subject], choose_head(subject.measures), subject.name, room + SAVED)
         packed = base64.b64encode(gzip.compress(page.encode(), mtime=0)).decode()
         size = len(packed) + len(_LOADER)

@@ -23,7 +23,7 @@ from gpt.view.exports import Figure as Form
 from gpt.view.figure import development, figure, lens
 from gpt.view.figure.sheet import to_bytes
 from gpt.view.page.lesson import lesson_page
-from gpt.view.page.page import build_page, subject_of
+from gpt.view.page.page import build_page, make_subject
 from gpt.view.selection import Selection, select
 from gpt.view.terminal.lines import Page
 
@@ -46,7 +46,7 @@ def save(
         endings = ", ".join(filter(None, exports.FORMS))
         raise ConfigError("path", f"{target.name} does not end in one of {endings}")
     if form == "html":
-        subject = subject_of(attention)
+        subject = make_subject(attention)
         page = build_page([subject], choose_head(subject.measures), subject.name)
         return _write(target, page.encode())
     selection = selected(attention, layer, head, stage)

@@ -18,7 +18,7 @@ from gpt.characters import drawn_label, drawn_legend, escape
 from gpt.config import AttentionKind, LiveConfig, SampleConfig
 from gpt.config.fields import field_help, field_ranges, field_types
 from gpt.config.questions import WeightPrecision
-from gpt.config.sample import SHAPING
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.errors import ConfigError
 from gpt.heads.measures import choose_head, name_heads
 from gpt.heads.survey import Survey, evenly_spaced
@@ -91,8 +91,8 @@ LIVE_PAIRS = PageKind(
     hidden=True,
 )
 #: Options of `gptx sample` that the pages have as well.
-OPTIONS = ("length", *SHAPING, "seed")
-PAIR_OPTIONS = (*SHAPING, "seed")
+OPTIONS = ("length", *DISTRIBUTION_OPTIONS, "seed")
+PAIR_OPTIONS = (*DISTRIBUTION_OPTIONS, "seed")
 KINDS: tuple[AttentionKind, ...] = ("cross", "encoder", "decoder")
 
 

@@ -77,7 +77,7 @@ class Subject:
     experts: Experts | None = None  # for a model with counting
 
 
-def subject_of(
+def make_subject(
     attention: AttentionMap,
     name: str = "",
     measures: Sequence[Measure] | None = None,

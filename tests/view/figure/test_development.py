@@ -17,7 +17,7 @@ from matplotlib.text import Text
 
 from gpt.errors import ConfigError
 from gpt.heads.measures import Measure
-from gpt.heads.survey import FIRST, Development, Survey, development, survey
+from gpt.heads.survey import DEFAULT_MEASURES, Development, Survey, development, survey
 from gpt.view.figure.development import STYLES, draw
 from gpt.view.figure.sheet import to_bytes
 from gpt.view.notebook.saving import save_development
@@ -38,8 +38,8 @@ def random(steps: list[int], layers: int, heads: int) -> Development:
 
 
 def test_each_measure_has_a_panel_with_a_line_for_each_head(found: Development) -> None:
-    shown = [each for each in found.measures if each.name in FIRST]
-    panels = draw(found, "a-run", names=FIRST).axes
+    shown = [each for each in found.measures if each.name in DEFAULT_MEASURES]
+    panels = draw(found, "a-run", names=DEFAULT_MEASURES).axes
     assert [axes.get_title() for axes in panels] == [each.title for each in shown]
     for axes, measure in zip(panels, shown, strict=True):
         lines, uniform = axes.lines[:8], axes.lines[8]
@@ -91,7 +91,13 @@ def test_chosen_measures_are_drawn_and_unknown_ones_refused(
 
 
 def test_texts_are_legible_on_a_slide(found: Development) -> None:
-    for names in ([], ["sink"], ["sink", "entropy"], ["sink", "back", "entropy"], FIRST[:6]):
+    for names in (
+        [],
+        ["sink"],
+        ["sink", "entropy"],
+        ["sink", "back", "entropy"],
+        DEFAULT_MEASURES[:6],
+    ):
         figure = draw(found, "a-run", names=names)
         figure.draw_without_rendering()
         width, height = figure.get_size_inches()

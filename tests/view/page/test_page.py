@@ -31,7 +31,7 @@ from gpt.view.page.document import ASSETS, join_scripts
 from gpt.view.page.lesson import LESSON
 from gpt.view.page.live import LIVE, LIVE_PAIRS
 from gpt.view.page.packing import DETAILS
-from gpt.view.page.page import PAGE, Subject, build_page, likeliest, more_stages, subject_of
+from gpt.view.page.page import PAGE, Subject, build_page, likeliest, make_subject, more_stages
 
 TEXT = "the cat sat"
 T = len(TEXT)
@@ -136,7 +136,7 @@ def test_the_page_says_what_each_part_adds_to_the_logits_of_the_characters_it_li
 ) -> None:
     model = opened(tiny.model())
     seen = model.attn("the cat")
-    (read,) = payload_of(build_page([subject_of(seen)], StartHead(), TEXT))["subjects"]
+    (read,) = payload_of(build_page([make_subject(seen)], StartHead(), TEXT))["subjects"]
     listed = read["experts"] or read["lens"]
     ids = np.frombuffer(base64.b64decode(listed["ids"]), "<u4").reshape(-1, 7, listed["most"])[-1]
     labels = np.array([model.vocabulary.characters.index(each) for each in listed["characters"]])
@@ -158,7 +158,7 @@ def test_what_is_left_of_the_limit_takes_contributions_then_stages_the_first_lay
 ) -> None:
     model = TrainedGPT(tiny.model())
     seen = model.attn("the cat")
-    subject = subject_of(seen)
+    subject = make_subject(seen)
     whole = build_page([subject], StartHead(layer=1), TEXT)
     size = len(whole.encode()) + 100
     (read,) = payload_of(whole)["subjects"]

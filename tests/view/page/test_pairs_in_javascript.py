@@ -12,10 +12,10 @@ from pages import payload_of
 
 from gpt import load
 from gpt.config import AttentionKind, DrawnStage
-from gpt.config.model import OF_HEADS, SQUARE
+from gpt.config.model import HEAD_STAGES, SQUARE
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import StartHead
-from gpt.view.page.page import build_page, subject_of
+from gpt.view.page.page import build_page, make_subject
 
 PAIR = "24 abc\t2-1"
 KINDS: tuple[AttentionKind, ...] = get_args(AttentionKind)
@@ -30,7 +30,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Attention
     for name in (*KINDS, "normed"):
         model = load(encoded_file(path, post_norm=name == "normed"))
         one = model.attn(PAIR, attention="cross" if name == "normed" else name)  # type: ignore[arg-type]
-        found[name] = one, payload_of(build_page([subject_of(one)], StartHead(), "pair"))
+        found[name] = one, payload_of(build_page([make_subject(one)], StartHead(), "pair"))
     return found
 
 
@@ -43,7 +43,7 @@ def test_the_page_has_every_stage_of_every_kind(
         for layer, head in ((0, 0), (1, 1)):
             state = {"stage": stage, "layer": layer, "head": head}
             read = script("matrix", page, state)
-            expected = found[stage, layer, head if stage in OF_HEADS else None]
+            expected = found[stage, layer, head if stage in HEAD_STAGES else None]
             assert (read["rows"], read["columns"]) == expected.shape
             values = read["values"].reshape(expected.shape)
             np.testing.assert_allclose(values, expected, rtol=0, atol=2e-5, err_msg=stage)

@@ -11,7 +11,7 @@ import pytest
 from javascript import JavaScript
 
 from gpt.config import ModelConfig, SampleConfig
-from gpt.config.sample import SHAPING
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.counting.expert import Array, Expert
 from gpt.counting.mixture import FEATURES, Gate, Mixture
 from gpt.counting.tables import count
@@ -117,10 +117,10 @@ def test_random_numbers_sums_and_draws_are_numpys(script: JavaScript) -> None:
 
 
 def removed_by(scores: Array, config: SampleConfig) -> list[int]:
-    """For each character the index in SHAPING of what removed it, or −1 (see NextCharacter)."""
+    """For each character, the index of the option that removed it, or −1 (see NextCharacter)."""
     removed = np.full(scores.shape[1], -1)
-    for number in range(len(SHAPING)):
-        later: dict[str, Any] = dict.fromkeys(SHAPING[number + 1 :])
+    for number in range(len(DISTRIBUTION_OPTIONS)):
+        later: dict[str, Any] = dict.fromkeys(DISTRIBUTION_OPTIONS[number + 1 :])
         chances = probabilities(scores, replace(config, **later))[0]
         removed[(chances == 0) & (removed < 0)] = number
     return removed.tolist()  # type: ignore[no-any-return]
@@ -128,7 +128,7 @@ def removed_by(scores: Array, config: SampleConfig) -> list[int]:
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_filters_keep_what_python_keeps(script: JavaScript, options: dict[str, Any]) -> None:
-    assert script("shaping") == {"filters": list(FILTERS), "shaping": list(SHAPING)}
+    assert script("shaping") == {"filters": list(FILTERS), "shaping": list(DISTRIBUTION_OPTIONS)}
     config, random = SampleConfig(**options), np.random.default_rng(6)
     for size in (1, 2, 9, 65, 300):
         ties = random.integers(6, size=(2, size)) / 2  # many characters are equally likely
