@@ -135,7 +135,7 @@ def check_reader() -> None:
     """Raises ReaderLeft if stdout is a pipe that its reader has closed; for long work that has
     nothing to write yet. On Windows, this cannot be found out.
     """
-    with suppress(OSError, AttributeError):  # no descriptor, or no poll
+    with suppress(OSError, AttributeError):  # if there is no file descriptor, or no poll
         pipe = select.poll()
         pipe.register(sys.stdout.fileno(), 0)
         if any(event & select.POLLERR for _, event in pipe.poll(0)):

@@ -162,7 +162,7 @@ class Runs(shared.Writing):
             for left, what in (
                 (
                     run.damaged_folders(),
-                    "damaged, and replaced by a training that continued before it",
+                    "damaged; a training continued from an earlier step and replaced it",
                 ),
                 (run.unfinished(), "unfinished; the next gptx train --resume removes it"),
             ):

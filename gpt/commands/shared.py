@@ -222,7 +222,6 @@ def default_file(name: str, mark: bytes, option: str) -> Path:
 
     mark: what such a file has in its first 4 kB. Raises ConfigError if a file with this name exists
     that gptx did not write.
-    name that gptx did not write.
     """
     path = Path(name)
     if os.path.lexists(path) and not (os.path.isfile(path) and mark in path.read_bytes()[:4096]):

@@ -219,8 +219,9 @@ class Budget:
         CHECK_SHARE of the time, or half of the steps that were left at the last check are done. So
         a run whose steps become faster at its end gets more of them. The first check replaces an
         estimated speed; it waits for FIRST_STEPS, so that a few slow steps do not end a short run.
-        Until an evaluation is timed, if steps are k times as slow as estimated, its estimate is
-        multiplied by √k: a busy machine slows evaluations less than steps.
+        If steps are k times as slow as estimated, and no evaluation has been timed yet, the
+        estimated time of an evaluation is multiplied by √k: a busy machine slows evaluations less
+        than steps.
         """
         steps, stepping = self.steps + 1, self.stepping + seconds
         looks = FIRST_LOOK / CHECK_SHARE if self.estimated and steps < FIRST_STEPS else 1.0

@@ -168,7 +168,7 @@ def read_pieces(
                         returns[piece.number] += ends
                     data = text.encode() if ends or codec != UTF_8 else data[:used]
                     points = code_points(text)
-                if codes is not None:  # codes are of whole lines
+                if codes is not None:  # symbols have several characters: number whole lines
                     text = held + data.decode()
                     end = len(text) if at + used == piece.stop else text.rfind("\n") + 1
                     points, held = codes.of(text[:end]), text[end:]

@@ -242,7 +242,7 @@ def load_mixture(stored: StoredModel) -> Mixture | None:
         if gate.shape != (2, len(FEATURES)):
             raise ValueError("the gate has the wrong shape")
         if not np.abs(gate).max() <= LARGEST_WEIGHT:
-            raise ValueError("the gate has a weight that no text gives")
+            raise ValueError("the gate has a weight that is too large, or not a number")
         expert = Expert(unpack_trie(stored.counting, size, stored.config.counting), size)
         if expert.least < LEAST:
             raise ValueError("the counts leave some characters no probability")

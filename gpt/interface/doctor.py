@@ -142,7 +142,7 @@ def examine(checkpoints: Path, data: Path, device: str = "auto") -> Diagnosis:
 
 
 def _self_test(devices: tuple[str, ...], problems: list[str]) -> list[Check]:
-    """The checks; each form that fails is a problem, once."""
+    """The checks. Adds one problem for each form of the model that fails a check."""
     checks, failed = list[Check](), dict[str, str]()
     try:
         from gpt.interface.self_test import compared, save_and_open

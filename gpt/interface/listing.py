@@ -76,7 +76,6 @@ class Runs(RunTable):
     def compare(self, *names: str, each: bool = False) -> Comparison:
         """Compares these runs: the options that differ and the losses. Runs that differ only in the
         seed are one row.
-        are one row.
 
         names: of runs, or patterns such as "lr-*"; none: all runs. each: whether every run has a
         row of its own. Raises KeyError for a name or pattern without a run, ValueError if there are

@@ -683,8 +683,9 @@ class TrainedGPT(Displayable):
         data: Path = Path("data"),
         note: Callable[[str], object] = lambda line: None,
     ) -> tuple[Ids, str]:
-        """The validation split, and its name. Only its start, which the model file contains, for a
-        model with an encoder and, with a note, if the run or its corpus is missing.
+        """The validation split, and its name. The result is only the start of the split, which the
+        model file contains, in two cases: for a model with an encoder, and if the run or its corpus
+        is missing; then `note` receives a line.
         """
         from gpt.corpus.halves import splits_of_run
 

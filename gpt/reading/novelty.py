@@ -99,8 +99,8 @@ class Novelty(TableResult):
 
 @dataclass(frozen=True)
 class Source(Copy):
-    """A passage of a sample, and the lines of the training text, counted from 1, in which it first
-    begins and ends; before, after: the text beside it there.
+    """A passage of a sample, and its first place in the training text. line, last_line: the lines,
+    counted from 1, in which it begins and ends there. before, after: the text beside it there.
     """
 
     line: int

@@ -38,7 +38,6 @@ def target_settings(config: ModelConfig, beam: int | None = None, **options: Any
 
     options: those of SampleConfig; with a beam, n is the number of best targets. Raises ConfigError
     for options out of range, and for options that have no effect together.
-    options out of range, and for those that have no effect together.
     """
     longest = config.block_size - 1  # characters of the longest target
     settings = SampleConfig(**{"temperature": 0.0, "length": longest, **options})

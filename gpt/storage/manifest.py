@@ -158,7 +158,7 @@ class Manifest:
     gpt_loss: float | None = None
     baseline: Baseline | None = None  # None: the model was imported
     mean_length: float = 0.0  # for pairs: target characters of a line; 0: windows of block_size
-    imported: str = ""  # the other program's model that this is; "" if gptx has trained it
+    imported: str = ""  # where an imported model comes from; "" if gptx trained it
     parent: Parent | None = None  # None: the run started from random weights
 
     def check(self) -> None:

@@ -296,7 +296,7 @@ def parent_facts(parent: Parent | None) -> str:
 
 
 def frozen_facts(config: ModelConfig, freeze: str) -> str:
-    """Which parts do not train, and how many parameters do."""
+    """Which parts do not train, and how many parameters train."""
     if not freeze:
         return ""
     trained, whole = trained_parameters(config, freeze), config.parameters()

@@ -133,7 +133,6 @@ def rank_pieces(rows: int, most: int, rank: int, size: int) -> list[slice]:
 
     Together, the parts of all ranks are all rows in order. All ranks have the same number of
     pieces, so a piece may be empty.
-    pieces, so a piece may be empty.
     """
     first, last = rank * rows // size, (rank + 1) * rows // size
     count = math.ceil(math.ceil(rows / size) / most) if most else 1

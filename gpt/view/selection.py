@@ -180,7 +180,9 @@ def _indices(option: str, text: str, count: int) -> tuple[int, ...]:
 
 
 def _range(option: str, text: str | None, length: int) -> range:
-    """ "A:B" as in Python (without B, and either may be left out), or one position."""
+    """The positions that an option selects: one position, or "A:B" as in Python, from A up to but
+    without B; A, B or both may be left out.
+    """
     if text is None:
         return range(length)
     start, colon, stop = text.partition(":")

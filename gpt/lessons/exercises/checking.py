@@ -26,7 +26,7 @@ from gpt.lessons.ladder import causal
 
 NAME = "<exercise>"  # the name of the student's file in tracebacks
 SHAPE = (11, 8, 2, 3, 12, 0.25)  # of the GPT to check: V, largest T, layers, heads, C, p
-MODES = "", " in training, where dropout draws"
+MODES = "", " in training, where dropout is active"
 CASES = list(product(MODES, (4, 7)))  # the mode; T = D, and T ≠ D
 WRONG_GRADIENTS = "right values, wrong gradients: do not use detach, .data, item or no_grad here"
 EQUAL, NEAR = 1e-4, 0.03  # largest error of a number, and of an id's share in the draws
