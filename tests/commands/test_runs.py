@@ -212,7 +212,7 @@ def test_runs_verify_names_what_a_killed_or_resumed_training_left(gptx: Gptx, ho
         answer = gptx("runs", "--verify", "corpus-1")
         assert answer.code == 0
         assert "corpus-1  .trash-step-00000002  unfinished; the next gptx train" in answer.out
-        assert "corpus-1  damaged-step-00000099  damaged, and replaced" in answer.out
+        assert "corpus-1  damaged-step-00000099  damaged; a training continued" in answer.out
         records = map(json.loads, gptx("runs", "--verify", "corpus-1", "--json").out.splitlines())
         assert {*names} == {record["left"] for record in records if "left" in record}
     finally:
