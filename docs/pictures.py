@@ -34,8 +34,8 @@ INDUCTION = "layer=1&head=2"
 #: What the terminal shows: the words after gptx, and the most rows of each output. The text has no
 #: space, whose sign few fonts have.
 COMMANDS = {
-    'attn qwertyqwert --layer 1 --head 1 --view heat': 24,
-    'why qwertyqwert --against q': 8,
+    "attn qwertyqwert --layer 1 --head 1 --view heat": 24,
+    "why qwertyqwert --against q": 8,
 }
 #: Picture -> width and height in pixels, colour scheme, and the state in the address.
 PICTURES: dict[str, tuple[int, int, Any, str]] = {
