@@ -252,8 +252,8 @@ class Vocabulary:
 
     @cached_property
     def folds(self) -> dict[str, tuple[str, str]]:
-        """Unknown character -> the known one with the same meaning; one dictionary for places where
-        a quotation mark opens, one for other places.
+        """Unknown character -> the known ones with the same meaning: the first for places where a
+        quotation mark opens, the second for other places.
         """
         return {
             each: (first, other)

@@ -64,7 +64,7 @@ def test_explain_accepts_own_words_and_embeddings(gptx: Gptx, home: Path) -> Non
         ("Simple", 2, "error: 'Simple' is not one of the lessons; did you mean simple?"),
         ("multi_head", 2, "did you mean multi-head?"),
         ("日本", 2, "'日本' is not one of the lessons; gptx explain lists them"),
-        ("simple --text ,, --embeddings rows.csv", 2, "--text: rows.csv contains words, too"),
+        ("simple --text ,, --embeddings rows.csv", 2, "--text: rows.csv has words already"),
         ("simple --embeddings ragged.csv", 2, "row 2 has 1 numbers, row 1 has 2"),
         ("simple --text a --embeddings two.csv", 2, "--embeddings: 2 rows for 1 words"),
         ("simple --embeddings gone.csv", 3, "cannot read gone.csv"),

@@ -222,7 +222,7 @@ class Explain(shared.DrawingCommand):
             source = "(standard input)" if self.embeddings == "-" else self.embeddings
             named, rows = read_embeddings(console.read_text(self.embeddings), source)
             if words and named:
-                raise ConfigError(f"--text: {source} contains words, too; leave one of them out")
+                raise ConfigError(f"--text: {source} has words already; leave out --text, or them")
             words = words or named
         materials = [catalogue.make_material(name, words, rows, self.seed) for name in lessons]
         return [catalogue.make_lesson(*each) for each in zip(lessons, materials, strict=True)]

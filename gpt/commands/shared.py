@@ -145,8 +145,8 @@ class ModelCommand(CheckpointCommand):
     device: Device = "auto"
     unknown: Annotated[
         Unknown,
-        "Characters that the model does not know. fold: reads known ones that mean the same, as ’ "
-        "for '; skip: leaves out the others, too; error: does neither.",
+        "Characters that the model does not know. fold: reads known ones that mean the same in "
+        "their place, as ’ for '; skip: does this, too, and leaves out the rest; error: neither.",
     ] = "fold"
 
     def on_device(self, saved: TrainedGPT, characters: int) -> TrainedGPT:

@@ -160,7 +160,7 @@ def field_help(config: type, flags: bool = True) -> dict[str, str]:
 @cache
 def field_notes(config: type) -> Mapping[str, tuple[str, ...]]:
     """Field -> its help text and, if the help shows another default than the dataclass has, the
-    text of that default; for the fields that are options.
+    text that the help shows; for the fields that are options.
     """
     hints = get_type_hints(config, include_extras=True)
     notes = {

@@ -82,8 +82,8 @@ class Corpus:
         return min(longest, self.block // SHORTEST_IN_CONTEXTS) if self.block else longest
 
     def split(self, val_fraction: float, block_size: int) -> tuple[Ids, Ids]:
-        """Does what `parts` does. Raises TextError if a part has less than one window of block_size
-        + 1, or if blocks are too short for such a context.
+        """Does what `parts` does. Raises TextError if a part has fewer than block_size + 1
+        characters, or if the blocks of split='every:N' are too short for a context of block_size.
         """
         train, val = self.parts(val_fraction)
         fits = self.longest_context(val_fraction)

@@ -157,7 +157,8 @@ def circuit(
 
 def _to_logits(exact: Reader, layer: int, ids: Ids, measured: Ids) -> Array:
     """(V, C): the factors by which a head's output gives its part of each logit. The norms after
-    the head are held as they are, on average, in the (T,) `measured` ids.
+    the head are held at their values at each of the (T,) `measured` ids; the factors are the means
+    over these ids.
     """
     config, stages, found = exact.config, exact.stages(measured), []
     size = len(ids) * len(measured) * config.n_embd

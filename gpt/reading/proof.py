@@ -278,8 +278,8 @@ def allowed_difference(
     ones.
 
     At least WHOLE · UNITS times the largest logit; if the error is larger, the largest change that
-    randomly changed weights cause. of: selects from the logits, R rows of (L, vocab_size). source:
-    (R, S) ids, for a model with an encoder.
+    randomly changed weights cause. of: gets the logits, R rows of (L, vocab_size), and returns
+    those to compare. source: (R, S) ids, for a model with an encoder.
     """
     bound, random = _least(reader, logits), np.random.default_rng(1)
     if error <= bound:

@@ -280,8 +280,8 @@ def _norms(texts: Texts) -> Step:
 
 
 def _size() -> Step:
-    """The number of parameters at the paper's size; the tutorial prints those of an encoder
-    block.
+    """The numbers of parameters at the paper's size. The original tutorial prints the number of an
+    encoder block.
     """
     config = ModelConfig(**LARGE)
     assert config.encoder

@@ -3,7 +3,7 @@
 `## title` begins a stop; `see: head=induction&off=1.2` contains settings as in the page's address;
 other lines are the caption. A line with `?` asks a question; the `see:` after it, and the lines
 from `!` on, follow when the learner has guessed. Settings before the first stop apply to all stops.
-The page reads the text in assets/live/tour.js.
+In the page, assets/live/tour.js reads this text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ def tour_of(model: TrainedGPT, file: Path | None, options: tuple[str, ...]) -> s
     """The text of a page's tour: the content of the file; "" for the file "none"; without a file,
     the tour for the model's corpus, or "" if it has none. options: the sampling options that the
     page has. Raises ConfigError.
-    ConfigError.
     """
     if file is None:
         manifest = getattr(model, "manifest", None)  # a model file may have no run
