@@ -101,7 +101,7 @@ def unix_lines(text: str) -> str:
 def require_text(head: bytes, name: str) -> None:
     """Raises TextError, which says what to do, if the first bytes are not those of a text.
 
-    head: the first bytes; of a zip archive, also its end, which lists its files.
+    head: the first bytes of the file; for a zip archive, also its end, where it lists its files.
     """
     for kinds in (ARCHIVES,) if head.startswith(ZIP) else ():
         for mark, (what, command) in kinds.items():

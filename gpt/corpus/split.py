@@ -62,8 +62,8 @@ def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder
     last text.
 
     The first `training` texts are for training, others for validation. If all are for training,
-    every `every`-th text is held out; of a single text, every `every`-th block. 0: none. Empty
-    texts do not count. Raises TextError.
+    every `every`-th text is for validation; if there is a single text, every `every`-th block of
+    it. every = 0: no text is for validation. Empty texts do not count. Raises TextError.
     """
     characters = starts[-1]
     if training < len(starts) - 1:

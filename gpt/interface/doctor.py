@@ -297,7 +297,7 @@ def _terminal() -> Iterator[str]:
 
 
 def _environment() -> Iterator[str]:
-    """The variables that matter, but for the one that gptx has set (limit_blas_threads)."""
+    """The variables that change what gptx does, without the one that limit_blas_threads sets."""
     for name, value in sorted(os.environ.items()):
         if (name in VARIABLES or VARIABLE.fullmatch(name)) and (name, value) != (
             THREAD_VARIABLES[0],

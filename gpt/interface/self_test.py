@@ -1,5 +1,5 @@
-"""Small random models in every form that can compute here, compared with torch in float64; and a
-checkpoint that is written, opened and proven. It knows no file of the user.
+"""Compares small random models, in every form that can compute here, with torch in float64; writes
+a checkpoint and opens it, which checks its probe. Reads no file of the user.
 
 The page's JavaScript is not among the forms, because it runs only in a browser.
 Tensor names: B texts, T time, S source.
