@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -15,8 +16,16 @@ ORDERS = 8
 MOST_VAL = 1_000_000  # characters to score
 
 
-def count_baseline(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) -> Baseline:
+def count_baseline(
+    train: Ids,
+    val: Ids,
+    vocab_size: int,
+    orders: int = ORDERS,
+    levels: Iterable[Level] | None = None,
+) -> Baseline:
     """Mean nats per character of `val` under n-grams of `train`, for the orders 1 … `orders`.
+
+    levels: those of `train`; None: count them now.
 
     `val` needs two characters: its first one is only context, as for a GPT. For a long text, only
     the last MOST_CHARACTERS of `train` are counted, and only the first MOST_VAL characters of `val`
@@ -24,23 +33,24 @@ def count_baseline(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) 
     baseline a little too strong, never too weak.
     """
     train, val = train[-MOST_CHARACTERS:], val[: MOST_VAL + 1]
-    probabilities = kneser_ney(train, val, vocab_size, orders)
+    levels = count_levels(train, vocab_size, orders) if levels is None else levels
+    probabilities = kneser_ney(islice(levels, orders), train, val, vocab_size)
     losses = tuple(max(0.0, float(-np.log(each).mean())) for each in probabilities)
     return Baseline(losses, len(train), len(val) - 1)
 
 
-def kneser_ney(train: Ids, val: Ids, vocab_size: int, orders: int = ORDERS) -> Iterator[Array]:
-    """(len(val) − 1,) for each order 1 … `orders`: the probability of each character after the
-    first one of `val`. `val` counts as the continuation of `train`.
+def kneser_ney(levels: Iterable[Level], train: Ids, val: Ids, vocab_size: int) -> Iterator[Array]:
+    """(len(val) − 1,) for each of the orders 1, 2, … of `train`: the probability of each character
+    after the first one of `val`. `val` counts as the continuation of `train`.
 
     Order n counts how often each n-gram occurs; lower orders count how many distinct characters
     precede each n-gram (gpt/counting/expert.py has the formula).
     """
-    text = np.concatenate((train[-orders:], val))
+    text = np.concatenate((train[-ORDERS:], val))
     first = len(text) - len(val) + 1  # the first character to score
     histories = np.zeros(len(text), np.int32)
     lower = np.full(len(text), 1.0 / vocab_size)
-    for level in count_levels(train, vocab_size, orders):
+    for level in levels:
         grams = level.find(histories, text)
         yield _interpolated(level, level.often, histories, grams, lower)[first:]
         lower = _interpolated(level, level.counts, histories, grams, lower)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -170,8 +170,41 @@ def count(ids: Ids, vocab_size: int, orders: int) -> Trie:
     (Chen & Goodman 1999). Counts the last MOST_CHARACTERS of a longer text, and fewer orders if
     all of them together have more than MOST_GRAMS n-grams.
     """
-    levels = count_levels(ids, vocab_size, orders, MOST_GRAMS)
-    return join_levels([replace(level, often=level.counts) for level in levels])  # frees `often`
+    kept = KeptLevels(orders)
+    for _ in kept.passing(count_levels(ids, vocab_size, orders)):
+        if kept.is_full:
+            break
+    return kept.trie()
+
+
+class KeptLevels:
+    """Keeps levels while they are counted, for a trie of at most `orders` orders."""
+
+    def __init__(self, orders: int) -> None:
+        self._orders, self._grams, self._levels = orders, 0, list[Level]()
+        self.is_full = False  # the trie needs no further levels
+
+    def passing(self, levels: Iterable[Level]) -> Iterator[Level]:
+        """Yields the levels of the orders 1, 2, …, and keeps those that the trie needs."""
+        for level in levels:
+            self._grams += len(level.symbols)
+            self.is_full |= bool(self._levels) and self._grams > MOST_GRAMS
+            if not self.is_full:
+                if self._levels:
+                    self._levels[-1] = _without_often(self._levels[-1])
+                self._levels.append(level)
+                self.is_full = len(self._levels) == self._orders
+            yield level
+
+    def trie(self) -> Trie:
+        """The trie of the kept levels. Its last order has the numbers of occurrences."""
+        *shorter, last = self._levels
+        return join_levels([*shorter, replace(last, counts=last.often)])
+
+
+def _without_often(level: Level) -> Level:
+    """The level without the memory of its `often`."""
+    return replace(level, often=level.counts)
 
 
 def join_levels(levels: Sequence[Level]) -> Trie:
@@ -192,25 +225,16 @@ def _starts(children: Numbers, grams: int) -> npt.NDArray[np.int32]:
     return starts
 
 
-def count_levels(
-    ids: Ids, vocab_size: int, orders: int, most: int | None = None
-) -> Iterator[Level]:
-    """Does what `count` does, but yields one order at a time.
-
-    most: n-grams of all orders together; the first order that would exceed this is not counted.
-    """
+def count_levels(ids: Ids, vocab_size: int, orders: int) -> Iterator[Level]:
+    """Counts like `count`, whatever the number of n-grams, and yields one order at a time."""
     text = np.asarray(ids[-MOST_CHARACTERS:])
     ends: Numbers = np.zeros(len(text) + 1, np.int32)  # number of the n-gram before each place
     histories = 1
     previous: Level | None = None
-    grams = 0
     for start in range(orders):  # the first characters of the text have no full history
         release_memory()
         level, after, first = _sort(ends, text, start, vocab_size, histories)
-        grams += len(level.symbols)
         if previous is not None:
-            if most is not None and grams > most:
-                break
             # Each distinct n-gram adds one character before the n-gram that is shorter by one.
             preceding = _tally(ends[1:][first], histories)
             ends = first = text[:0]  # frees them

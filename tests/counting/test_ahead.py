@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import mmap
 import sys
+import threading
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gpt.counting.ahead import CountedAhead, count_experts
+from gpt.counting import tables
+from gpt.counting.ahead import ORDINARY, CountedAhead, count_experts
 from gpt.counting.baseline import count_baseline
 from gpt.counting.expert import Expert
 from gpt.counting.held_out import HeldOut
@@ -21,16 +23,24 @@ from gpt.counting.tables import count, release_memory
 IDS = np.random.default_rng(1).integers(0, 5, 3000).astype(np.uint8)
 
 
-def test_counts_begun_before_are_those_of_a_training() -> None:
-    ahead = CountedAhead(IDS[:2700], IDS[2700:], 5, 4)
+@pytest.mark.parametrize(("orders", "most"), [(4, 2**22), (8, 2**22), (10, 2**22), (8, 700)])
+def test_counts_begun_before_are_those_of_a_training(
+    orders: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MOST_GRAMS", most)
+    ahead = CountedAhead(IDS[:2700], IDS[2700:], 5, orders)
     assert ahead.baseline.result() == count_baseline(IDS[:2700], IDS[2700:], 5)
-    begun, later = ahead.experts, count_experts(IDS[:2700], 5, 4)
+    begun, later = ahead.experts, count_experts(IDS[:2700], 5, orders)
     assert begun is not None
     for one, other in zip(begun, later, strict=True):
         found, expected = one.result().trie.packed(), other.result().trie.packed()
         assert all(np.array_equal(found[name], expected[name]) for name in expected)
     whole, apart = (each.result().trie.counts.sum() for each in begun)
     assert apart < whole
+    for thread in threading.enumerate():
+        if thread.name.startswith("counting"):
+            thread.join()
+    assert sys.getswitchinterval() == ORDINARY
 
 
 @pytest.mark.parametrize("size", [60, 5000])
