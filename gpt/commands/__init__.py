@@ -7,6 +7,8 @@ neither numpy nor torch: each command imports its modules when it runs.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 
@@ -72,6 +74,9 @@ START = {
 }
 #: Commands whose module has another name.
 MODULES = {"eval": "evaluate", "import": "import_model"}
+#: Objects that are made before Python looks for unused cycles. With its own number, which is below
+#: 2,000, importing torch takes a fifth longer (benchmarks/LOG.md).
+COLLECT_AFTER = 200_000
 NARROWEST = 20  # cells of the narrowest line that gptx wraps to
 NARROW = 80  # in fewer cells, Typer's tables of options cut option names
 NARROW_OF = {"train": 100}  # commands with longer option names
@@ -130,6 +135,8 @@ def main() -> None:
     its exit code. An error is one line on stderr; GPTX_DEBUG=1 also shows the traceback.
     """
     raise_first_interrupt()
+    gc.set_threshold(COLLECT_AFTER)
+    atexit.register(gc.freeze)  # at the end, Python need not look for unused cycles
     try:
         code = _code_of(_program(sys.argv[1:]))
         signal.signal(signal.SIGINT, signal.SIG_DFL)
