@@ -73,6 +73,7 @@ def test_a_frame_is_as_high_as_its_page(
     frame, before = frames[0], frames[0].evaluate("innerHeight")
     assert before > 720  # the height without scripts
     frame.locator("details summary").first.click()
+    page.evaluate("scrollTo(0, 0)")  # so that the frame stays in sight when it gets lower
     wait_until(frame, f"() => innerHeight > {before}")
     wait_until(frame, fits)
     frame.evaluate("document.body.style.height = '9999px'")
