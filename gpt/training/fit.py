@@ -74,7 +74,7 @@ ROUNDS = 12  # iterations until the number of steps converges
 #: share of the cores' rate that training reaches; threads that speed up steps of these sizes;
 #: seconds that a layer takes in a step, however small it is; operations per second of training on
 #: another device; seconds to mix one probability of counting with the GPT's; bytes per second that
-#: a save hashes and writes.
+#: a save hashes and writes; seconds of the sample that follows a save.
 REACHED, MOST_THREADS, PER_LAYER = 0.7, 8, 2e-3
 #: Operations of Muon in a step, for each of the blocks' weights and each of n_embd; and how many
 #: times as fast a CPU with fast bfloat16 makes a step in it.
@@ -82,6 +82,7 @@ ORTHOGONALISING, LOW_GAIN = 25, 1.5
 OTHER_FLOPS = {"cuda": 5e13, "mps": 2e12}
 MIXING = 2e-7
 SAVED = 10**8
+SAMPLING = 0.05
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,8 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds of a step, of evaluating one character, of a save, and of fitting the gate of
-    counting, which comes with each evaluation.
+    """Seconds of a step, of evaluating one character, of a save with its sample, and of fitting the
+    gate of counting, which comes with each evaluation.
     """
 
     seconds_per_step: float
@@ -179,7 +180,7 @@ def estimate(run: Recipe | Manifest, rate: float, train_characters: int, ranks: 
     return Speed(
         seconds_per_step=per_step,
         seconds_per_character=forward + mixed,
-        saving=12 * model.parameters() / SAVED,  # weights and two moments
+        saving=12 * model.parameters() / SAVED + SAMPLING,  # weights and two moments
         fitting=held * (forward + MIXING * model.vocab_size) * (model.counting > 0),
     )
 
