@@ -76,7 +76,7 @@ START = {
 MODULES = {"eval": "evaluate", "import": "import_model"}
 #: Objects that are made before Python looks for unused cycles. With its own number, which is below
 #: 2,000, importing torch takes a fifth longer (benchmarks/LOG.md).
-COLLECT_AFTER = 200_000
+COLLECT_AFTER = 50_000
 NARROWEST = 20  # cells of the narrowest line that gptx wraps to
 NARROW = 80  # in fewer cells, Typer's tables of options cut option names
 NARROW_OF = {"train": 100}  # commands with longer option names
