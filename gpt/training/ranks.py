@@ -63,7 +63,6 @@ def join(device: str) -> str:
 
     All ranks must choose the same device, so each only checks whether torch supports it. Raises
     ConfigError, RankError.
-    ConfigError, RankError.
     """
     import torch
     import torch.distributed as dist
