@@ -32,6 +32,7 @@ def manifest(**changes: Any) -> Manifest:
         best_step=12,
         best_loss=2.25,
         since_best=1,
+        val_characters=111_539,
         baseline=Baseline((3.3, 2.5, 2.6), 1_003_854, 111_539),
     )
     return replace(start, **changes)
@@ -41,7 +42,5 @@ def in_part(**changes: Any) -> Manifest:
     """A run of two minutes whose evaluations have read a part of the split."""
     budget = Budget(seconds=120, per_step=0.1, evaluating=0.5, saving=0.5)
     train = TrainConfig(eval_part=20_000, steps=1800)
-    start = manifest(
-        val_characters=111_539, train=train, budget=budget, seconds=110.0, elapsed=121.0
-    )
+    start = manifest(train=train, budget=budget, seconds=110.0, elapsed=121.0)
     return replace(start, **changes)

@@ -234,21 +234,15 @@ class Comparison(TableResult):
         single runs if they were not evaluated after the same steps.
         """
         lines: list[Line] = []
-        means = False
+        means, by_characters = False, self.compares_by_characters
         for mark, group in zip(row_letters(groups), groups, strict=True):
-            every, mean = (
-                group.lines(self.compares_by_characters),
-                group.mean_curve(self.compares_by_characters),
-            )
+            every, mean = group.lines(by_characters), group.mean_curve(by_characters)
             means |= mean is not None and len(every) > 1
             lines += [curve_line(mark, *each) for each in ([mean] if mean else every)]
         if not lines:
             return []
-        curves = Curves(
-            lines,
-            "characters" if self.compares_by_characters else "step",
-            highest_late_value(lines),
-        )
+        unit = "characters" if by_characters else "step"
+        curves = Curves(lines, unit, highest_late_value(lines))
         title = f"validation loss, nats per character{', means over seeds' * means}"
         return [Fold(title, [curves], opened=True)]
 
@@ -443,5 +437,5 @@ def group_label(names: Sequence[str], every: Sequence[str]) -> str:
 def _common(names: Sequence[str]) -> str:
     """The longest common beginning of these names."""
     first, last = min(names), max(names)
-    length = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
-    return first[:length] if length is not None else first[: min(len(first), len(last))]
+    pairs = enumerate(zip(first, last, strict=False))
+    return first[: next((n for n, (a, b) in pairs if a != b), min(len(first), len(last)))]

@@ -90,18 +90,6 @@ def comparison_record(
     }
 
 
-def evaluated_characters(manifest: Manifest) -> int:
-    """The number of validation characters that the shown loss was measured on."""
-    if manifest.val_characters:
-        return manifest.shown_loss[1]
-    corpus, train = manifest.corpus, manifest.train  # for a run that did not record the number
-    boundary = corpus.boundary
-    if boundary is None:
-        boundary = int(corpus.characters * (1 - train.val_fraction))
-    targets = corpus.characters - boundary - 1
-    return min(targets, train.eval_chars or targets)
-
-
 def best_facts(manifest: Manifest) -> str:
     """The loss of the best step, and how much of the split it was measured on."""
     best, characters, of = manifest.shown_loss
@@ -135,15 +123,13 @@ def no_better_text(best_step: int, characters: int, of: int) -> str:
 def counting_facts(manifest: Manifest) -> str:
     """Compares a run's shown loss with counting n-grams."""
     best, characters, of = manifest.shown_loss
-    evaluated = evaluated_characters(manifest)
-    return comparison(best, evaluated, manifest.baseline, manifest, characters == of)
+    return comparison(best, characters, manifest.baseline, manifest, characters == of)
 
 
 def counting_record(manifest: Manifest) -> dict[str, Any] | None:
     """Compares a run's shown loss with counting n-grams, for programs."""
     best, characters, of = manifest.shown_loss
-    evaluated = evaluated_characters(manifest)
-    return comparison_record(best, evaluated, manifest.baseline, characters == of)
+    return comparison_record(best, characters, manifest.baseline, characters == of)
 
 
 def compared_with_counting(manifest: Manifest) -> str:

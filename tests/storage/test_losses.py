@@ -16,7 +16,6 @@ from gpt.storage.losses import (
     comparison_record,
     counting_facts,
     counting_record,
-    evaluated_characters,
     loss_advice,
 )
 from gpt.storage.manifest import Baseline
@@ -55,27 +54,18 @@ def test_comparison_with_counting_has_the_same_words_everywhere() -> None:
 
 
 def test_a_run_is_compared_with_counting_on_the_same_characters_or_not_at_all() -> None:
-    whole = manifest(best_loss=2.0, best_step=1800, val_characters=111_539)
+    whole = manifest(best_loss=2.0, best_step=1800)
     of_all = replace(whole, baseline=Baseline((2.5,), 9, 111_539))
     assert compared_with_counting(of_all) == "0.5000 better"
     of_part = replace(of_all, train=TrainConfig(eval_chars=50_000))
     # evaluations read windows of the whole split, counting its first characters
-    like_part = replace(of_part, baseline=Baseline((2.5,), 9, evaluated_characters(of_part)))
+    like_part = replace(of_part, baseline=Baseline((2.5,), 9, of_part.shown_loss[1]))
     for each in (of_part, like_part):
         assert compared_with_counting(each) == "–"
         assert "better" not in counting_facts(each)
         record = counting_record(each)
         assert record
         assert (record["difference"], record["same_characters"]) == (None, False)
-
-
-def test_evaluated_characters_counts_predicted_characters() -> None:
-    whole = manifest()
-    assert evaluated_characters(whole) == 1_115_394 - 1_003_854 - 1
-    some = replace(whole, train=TrainConfig(eval_chars=1000))
-    assert evaluated_characters(some) == 1000
-    apart = replace(whole, corpus=replace(whole.corpus, boundary=1_115_000))
-    assert evaluated_characters(apart) == 393
 
 
 def test_advice_for_a_loss_above_the_baseline_fits_the_run() -> None:
