@@ -13,7 +13,7 @@ import hashlib
 import json
 import mmap
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,12 +29,9 @@ from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Ids, Symbols, Vocabulary
 
 FEW = 2**23  # bytes of a file whose pages stay in memory
-BLOCK = 2**20  # bytes read at a time
 LARGEST_RECORD = 2**24  # bytes, enough for a text with every character of Unicode
 MOST_VALUES = 2**19  # commas in a record; the limit bounds the memory for its values
 DIGEST = re.compile(r"[0-9a-f]{64}")
-
-Parts = Sequence[tuple[int, str]]
 
 
 @dataclass(frozen=True)
@@ -91,9 +88,9 @@ def read_encoding(path: Path) -> tuple[Ids, Record] | None:
         files.check_plain(path)
         ids = np.memmap(path, dtype=record.vocabulary.dtype, mode="r")
         record.check(ids)
-        largest = ids.max()
+        whole = _are_whole(ids, record.parts) and ids.max() < len(record.characters)
         release_pages(ids)
-        if _checksums(path, record.parts) == record.parts and largest < len(record.characters):
+        if whole:
             return ids, record
     return None
 
@@ -116,16 +113,11 @@ def release_pages(ids: Ids) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def _checksums(path: Path, parts: Parts) -> Parts:
-    """(size, checksum) of each part of a file, in parts of these sizes; then of the rest, if
-    any.
-    """
-    found = []
-    with open(path, "rb", buffering=0) as file:
-        for size, _ in parts:
-            checksum, left = blake3(), size
-            while left and (data := file.read(min(left, BLOCK))):
-                checksum.update(data)
-                left -= len(data)
-            found.append((size - left, checksum.hexdigest()))
-        return (*found, *[(1, "")] * len(file.read(1)))
+def _are_whole(ids: Ids, parts: tuple[tuple[int, str], ...]) -> bool:
+    """Whether the bytes of the ids are parts of these sizes, with these checksums."""
+    data, end = ids.data.cast("B"), 0
+    for size, checksum in parts:
+        start, end = end, end + size
+        if blake3(data[start:end]).hexdigest() != checksum:
+            return False
+    return end == len(data)
