@@ -248,27 +248,35 @@ def read_head(file: BinaryIO) -> bytes:
 
 
 def _spool(pipe: BinaryIO, data: Path) -> Source:
-    """Copies a pipe to a file, since a corpus is read twice. The system deletes the file when it is
-    closed, even if this process is killed. What is not a text is refused at once, as it may never
-    end. Raises StorageError, TextError.
+    """Copies a pipe to a file, since a corpus is read twice. What is not a text is refused at once,
+    as it may never end. Raises StorageError, TextError.
+    """
+    with temporary_copy(data) as copy:
+        while part := pipe.read(2**20):
+            if not copy.tell():
+                check_start(part, "-")
+            copy.write(part)
+    return Source(Path("-"), "-", copy)
+
+
+@contextmanager
+def temporary_copy(data: Path) -> Iterator[BinaryIO]:
+    """A file in `data` to write in the block. The system deletes it when it is closed, even if this
+    process is killed; an error in the block closes it. Raises StorageError.
     """
     with files.storage_errors(f"write {data}"):
         data.mkdir(parents=True, exist_ok=True)
         copy = tempfile.TemporaryFile(dir=data)  # noqa: SIM115
         try:
-            while part := pipe.read(2**20):
-                if not copy.tell():
-                    check_start(part, "-")
-                copy.write(part)
+            yield copy
             copy.flush()
         except BaseException:
             copy.close()
             raise
-    return Source(Path("-"), "-", copy)
 
 
 def discard_spooled(sources: Sequence[Source]) -> None:
-    """Deletes the copy that `_spool` wrote; call it after the text is encoded."""
+    """Deletes the copies that `temporary_copy` made; call it after the text is encoded."""
     for source in sources:
         if source.spooled:
             source.spooled.close()

@@ -7,7 +7,6 @@ It knows lines of text, no ids.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from gpt.corpus.pair_lines import NEWLINE, QUOTED, RETURN, TAB
 from gpt.errors import TextError
-from gpt.storage import files
 from gpt.vocabulary import SPACE
 
 if TYPE_CHECKING:
@@ -80,26 +78,19 @@ def table_as_pairs(source: Source, split: str, data: Path, notes: list[str]) -> 
     """The source, or a copy of it as pairs in `data` if it is a table of inflection; sources.py
     explains copies. Adds a note for the user to `notes`. Raises TextError, StorageError.
     """
-    from gpt.corpus.sources import open_source  # slow to import, and `sample` does not need it
+    # Slow to import, and `sample` does not need it.
+    from gpt.corpus.sources import open_source, temporary_copy
 
     with open_source(source) as stream:
         head = (stream.read(HEAD) or b"").decode("utf-8-sig", "replace").split(NEWLINE)
     column = features_column(head[: max(1, len(head) - 1)])
     if column is None:
         return source
-    with files.storage_errors(f"write {data}"):
-        data.mkdir(parents=True, exist_ok=True)
-        copy = tempfile.TemporaryFile(dir=data)  # noqa: SIM115
-        try:
-            with open_source(source) as stream:
-                lines = (line.decode(errors="surrogateescape") for line in stream)
-                texts = (line.removesuffix(NEWLINE) for line in lines)
-                for pair in _pairs(texts, column, f" of {source.name}"):
-                    copy.write(f"{pair}{NEWLINE}".encode(errors="surrogateescape"))
-            copy.flush()
-        except BaseException:
-            copy.close()
-            raise
+    with temporary_copy(data) as copy, open_source(source) as stream:
+        lines = (line.decode(errors="surrogateescape") for line in stream)
+        texts = (line.removesuffix(NEWLINE) for line in lines)
+        for pair in _pairs(texts, column, f" of {source.name}"):
+            copy.write(f"{pair}{NEWLINE}".encode(errors="surrogateescape"))
     example = next(_pairs((line for line in head if line.strip()), column)).split(TAB)[0]
     advice = "; to validate on other lemmas: `split='group:1'`" * (split in ("last", "source"))
     notes.append(
