@@ -6,7 +6,7 @@ error names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gpt.config import Side, Unknown
@@ -71,7 +71,8 @@ def pair_lines(text: str, vocabulary: Vocabulary, window: Window | None = None) 
     is longer than the window, if one is given.
     """
     found = []
-    for number, line in _lines(text.split(NEWLINE)):
+    for number, line in enumerate(text.split(NEWLINE), 1):
+        line = line.removesuffix(RETURN)
         symbols, tabs, problem = vocabulary.split(line), line.count(TAB), None
         if not symbols:
             continue
@@ -118,8 +119,8 @@ def source_lines(
     None: the first error is raised, a TextError. name: what the number counts, for errors.
     """
     found = []
-    for number, line in _lines(lines, start):
-        line, problem = vocabulary.read(line, unknown).text, None
+    for number, line in enumerate(lines, start):
+        line, problem = vocabulary.read(line.removesuffix(RETURN), unknown).text, None
         if not (length := len(vocabulary.split(line))):
             problem = "is empty; give at least one character"
         elif TAB in line:
@@ -136,12 +137,6 @@ def source_lines(
             bad(error)
             found.append(vocabulary.encode(""))
     return found
-
-
-def _lines(lines: Iterable[str], start: int = 1) -> Iterator[tuple[int, str]]:
-    """Numbers and texts of lines that may end with CR LF."""
-    for number, line in enumerate(lines, start):
-        yield number, line.removesuffix(RETURN)
 
 
 def _encoded(line: str, name: str, vocabulary: Vocabulary) -> Ids:
