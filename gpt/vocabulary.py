@@ -55,11 +55,6 @@ def code_points(text: str) -> npt.NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
-def text_from_points(points: npt.NDArray[np.uint32]) -> str:
-    """The text of (characters,) code points."""
-    return points.tobytes().decode("utf-32-le", "surrogatepass")
-
-
 @checks_methods
 @dataclass(frozen=True)
 class Vocabulary:
@@ -286,7 +281,7 @@ class Vocabulary:
         row = self.row_of(ids).astype(np.intp)
         if self.spaced:
             return tuple(self.characters[each] for each in row.tolist())
-        return text_from_points(self._points[row])
+        return self._points[row].tobytes().decode("utf-32-le", "surrogatepass")
 
     def decode(self, ids: Ids | Iterable[int], side: Side = "source") -> str:
         """The text of these ids, which `encode` would accept. side: the side of the first id.
