@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -265,10 +265,7 @@ def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
 
 def parent_record(parent: Parent | None) -> dict[str, Any] | None:
     """The model that a run started from, for programs."""
-    if parent is None:
-        return None
-    record = {name: value for name, value in vars(parent).items() if name != "texts"}
-    return {**record, "texts": [vars(text) for text in parent.texts]}
+    return None if parent is None else asdict(parent)
 
 
 def corpus_facts(corpus: CorpusId, config: ModelConfig, parent: Parent | None = None) -> str:
