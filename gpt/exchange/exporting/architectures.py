@@ -21,6 +21,8 @@ from gpt.reading.layers import EPSILON, Array
 Tensors = Mapping[str, Array]
 
 ROTARY_BASE = 10_000.0
+#: No character begins, ends or pads a text; the architecture's defaults would be other ids.
+NO_TOKENS = {f"{role}_token_id": None for role in ("bos", "eos", "pad")}
 #: Activation -> its name in transformers.
 ACTIVATIONS = {
     "gelu": "gelu_pytorch_tanh",
@@ -65,9 +67,7 @@ class Architecture:
             **self.settings(config),
             "tie_word_embeddings": config.tied,
             "dtype": str(tensors["token_embedding.weight"].dtype),
-            # No character begins, ends or pads a text; the architecture's defaults would be other
-            # ids.
-            **{f"{role}_token_id": None for role in ("bos", "eos", "pad")},
+            **NO_TOKENS,
         }
 
     def tensors(self, config: ModelConfig, tensors: Tensors) -> Iterator[tuple[str, Array]]:

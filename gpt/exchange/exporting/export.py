@@ -20,7 +20,7 @@ from typing import Any
 from gpt.checks import checks_arguments
 from gpt.config import SampleConfig
 from gpt.errors import ConfigError, TextError
-from gpt.exchange.exporting.architectures import Architecture, architecture_of
+from gpt.exchange.exporting.architectures import NO_TOKENS, Architecture, architecture_of
 from gpt.heads.attention_map import require_decoder_only
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.score import score
@@ -150,11 +150,14 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
 
 def _check_replaceable(folder: Path) -> None:
     """Raises ConfigError for a folder that is no earlier export."""
-    readme, weights = folder / CARD, folder / MODEL
+    readme, weights, begin = folder / CARD, folder / MODEL, b""
     with files.storage_errors(f"write {folder}"):
+        if weights.is_file():
+            with weights.open("rb") as file:
+                begin = file.read(8 + len(WEIGHTS_BEGIN))[8:]
         if not (readme.is_file() and MARK in readme.read_text("utf-8", "replace")):
             why = f'has no {CARD} with the tag "{MARK.strip()}"'
-        elif not _begins(weights, 8, WEIGHTS_BEGIN):
+        elif begin != WEIGHTS_BEGIN:
             why = f"has no {MODEL} of one"
         else:
             return
@@ -171,14 +174,6 @@ def _check_outside_runs(path: Path) -> None:
             inside = inside or begun or bool(Run(folder).steps())
     if inside:
         raise ConfigError(f"export: {path} is in a folder of a run; name another place")
-
-
-def _begins(path: Path, place: int, content: bytes) -> bool:
-    """Whether a regular file has this content at a place. Raises OSError."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(place + len(content))[place:] == content
 
 
 def _is_folder(path: Path) -> bool | None:
@@ -216,16 +211,6 @@ def tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
             "vocab": {character: number for number, character in enumerate(vocabulary.characters)},
             "unk_token": UNKNOWN,
         },
-    }
-
-
-def tokenizer_config(longest: int) -> dict[str, Any]:
-    """The content of tokenizer_config.json. longest: characters of the model's context."""
-    return {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_max_length": longest,
-        "model_input_names": ["input_ids", "attention_mask"],
-        "clean_up_tokenization_spaces": False,
     }
 
 
@@ -331,27 +316,24 @@ def export_files(
     exported = dict(architecture.tensors(config, tensors))
     settings = {
         "config.json": architecture.config(config, tensors),
-        "generation_config.json": _generation(config.block_size),
+        "generation_config.json": {
+            "do_sample": True,
+            "temperature": SampleConfig().temperature,
+            "max_new_tokens": max(1, config.block_size // 2),
+            **NO_TOKENS,
+        },
         "tokenizer.json": tokenizer(vocabulary),
-        "tokenizer_config.json": tokenizer_config(config.block_size),
+        "tokenizer_config.json": {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": config.block_size,
+            "model_input_names": ["input_ids", "attention_mask"],
+            "clean_up_tokenization_spaces": False,
+        },
     }
     return {
         MODEL: safetensors.numpy.save(exported, metadata={"format": "pt"}),
         **{name: _json(values) for name, values in settings.items()},
         CARD: model_card(model, architecture, losses).encode(),
-    }
-
-
-def _generation(longest: int) -> dict[str, Any]:
-    """The content of generation_config.json: gptx's temperature, and half a context of new
-    characters.
-    """
-    no_tokens = {f"{role}_token_id": None for role in ("bos", "eos", "pad")}
-    return {
-        "do_sample": True,
-        "temperature": SampleConfig().temperature,
-        "max_new_tokens": max(1, longest // 2),
-        **no_tokens,
     }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from io import BytesIO
@@ -77,7 +77,7 @@ def read_nanogpt(path: Path, meta: Path | None = None) -> tuple[ImportedModel, P
     try:
         state, sizes, about = _parts(checkpoint)
         if not meta:
-            meta = _find_meta(path, about)
+            meta = _find_meta(path, about["dataset"])
         characters = read_meta(meta)
         tensors = _rename(state, limit=2 * path.stat().st_size)
         if sizes["vocab_size"] != len(characters):
@@ -141,9 +141,12 @@ def _loss(value: Any) -> float | None:
     return loss if math.isfinite(loss) and loss < 1e6 else None
 
 
-def _find_meta(path: Path, about: dict[str, Any]) -> Path:
+def _find_meta(path: Path, dataset: str) -> Path:
     """meta.pkl beside the checkpoint or in the folder of its data set. Raises ValueError."""
-    searched = [*_places(path, about["dataset"])]
+    searched = [path.parent / "meta.pkl"]
+    if dataset:
+        folders = (path.resolve().parent.parent / "data", Path("data"))
+        searched += (folder / dataset / "meta.pkl" for folder in folders)
     for place in searched:
         if os.path.isfile(place):
             return place
@@ -152,13 +155,6 @@ def _find_meta(path: Path, about: dict[str, Any]) -> Path:
         f"for {' and '.join(map(str, searched))}. Give the path with --meta; a checkpoint without "
         "this file has GPT-2's tokens, which are not characters"
     )
-
-
-def _places(path: Path, dataset: str) -> Iterator[Path]:
-    yield path.parent / "meta.pkl"
-    if dataset:
-        folders = (path.resolve().parent.parent / "data", Path("data"))
-        yield from (folder / dataset / "meta.pkl" for folder in folders)
 
 
 def read_meta(path: Path) -> list[str]:
@@ -311,7 +307,7 @@ def save_run(
         model=model.config,
         train=train,
         preset="",
-        vocabulary=Vocabulary(model.characters),
+        vocabulary=vocabulary,
         corpus=corpus.identity if corpus else UNKNOWN_CORPUS,
         seconds=0.0,
         running=(0.0, 0),
