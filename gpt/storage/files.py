@@ -217,22 +217,19 @@ def _opened_plain(path: Path, flags: int) -> Iterator[int]:
 
     A run may come from another person: a link in it could point to any file of the user.
     """
-    for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"):
+    for name in ("O_NOFOLLOW", "O_NONBLOCK"):
         flags |= getattr(os, name, 0)
     try:
-        descriptor = os.open(path, flags, 0o666)
+        with _opened(path, flags) as descriptor:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            yield descriptor
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a link, and gptx opens no links in a run") from None
         if error.errno == errno.ENXIO:  # a pipe without a reader
             raise OSError(errno.EINVAL, "it is not a regular file") from None
         raise
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
