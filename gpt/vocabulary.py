@@ -166,8 +166,6 @@ class Vocabulary:
         """The text as the model can read it; with "fold" and "error" it may still have unknown
         characters. Raises TypeError for a text that is not a str, ValueError for another `unknown`.
         """
-        if not isinstance(text, str):
-            raise TypeError(f"text: expected a str, not {type(text).__name__}")
         if unknown not in get_args(Unknown):
             raise ValueError(f"unknown: {unknown!r} is not one of {', '.join(get_args(Unknown))}")
         sides = bool(self.spaced or self.unread)
