@@ -375,10 +375,8 @@ def _line_notes(corpus: Corpus) -> Iterator[str]:
     tab, newline = map(corpus.vocabulary.id_of, "\t\n")
     if min(tab, newline) < 0 or counts[tab] < max(2, NEARLY_ALL * counts[newline]):
         return
-    columns, held = (
-        np.zeros(3, np.int64),
-        np.array([newline]),
-    )  # number of lines without a TAB, with one, with two
+    columns = np.zeros(3, np.int64)  # number of lines without a TAB, with one, with two
+    held = np.array([newline])
     for first in range(0, len(ids), COUNTED_AT_ONCE):
         part = ids[first : first + COUNTED_AT_ONCE]
         signs = np.concatenate((held, part[(part == tab) | (part == newline)]))

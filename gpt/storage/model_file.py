@@ -299,7 +299,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
         counting: Shapes = _counting_shapes(header) if config.counting else {}
     except UnknownNames as names:
         raise unknown_to_this_release(path, names) from None
-    except (KeyError, TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"damaged: {path} ({error!s:.300})") from error
     # A damaged config may claim a billion layers: compare sizes before listing the names of
     # tensors.
