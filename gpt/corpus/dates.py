@@ -7,7 +7,7 @@ two digits lies in 1970 to 2069 (CENTURY).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import islice
@@ -43,9 +43,9 @@ class Locale:
     """
 
     formats: tuple[str, ...]
-    months: tuple[str, ...] = ("",) * 12
-    shorts: tuple[str, ...] = ("",) * 12
-    weekdays: tuple[str, ...] = ("",) * 7
+    months: Sequence[str] = ("",) * 12
+    shorts: Sequence[str] = ("",) * 12
+    weekdays: Sequence[str] = ("",) * 7
 
 
 ENGLISH = Locale(
@@ -53,12 +53,9 @@ ENGLISH = Locale(
         *("{d} {month} {year}", "{d} {short} {year}", "{month} {d}, {year}", "{short} {d}, {year}"),
         *("{month} {ordinal}, {year}", "{weekday}, {d} {month} {year}"),
     ),
-    (
-        *("January", "February", "March", "April", "May", "June", "July", "August", "September"),
-        *("October", "November", "December"),
-    ),
-    ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"),
-    ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+    "January February March April May June July August September October November December".split(),
+    "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(),
+    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split(),
 )
 HUNGARIAN = Locale(
     (
@@ -66,60 +63,44 @@ HUNGARIAN = Locale(
         *("{year}.{mm}.{dd}.", "{year}. {month} {d}., {weekday}"),
     ),
     (
-        *("január", "február", "március", "április", "május", "június", "július", "augusztus"),
-        *("szeptember", "október", "november", "december"),
-    ),
-    (
-        *("jan.", "febr.", "márc.", "ápr.", "máj.", "jún.", "júl.", "aug.", "szept.", "okt."),
-        *("nov.", "dec."),
-    ),
-    ("hétfő", "kedd", "szerda", "csütörtök", "péntek", "szombat", "vasárnap"),
+        "január február március április május június július augusztus szeptember "
+        "október november december"
+    ).split(),
+    "jan. febr. márc. ápr. máj. jún. júl. aug. szept. okt. nov. dec.".split(),
+    "hétfő kedd szerda csütörtök péntek szombat vasárnap".split(),
 )
 GERMAN = Locale(
     ("{d}. {month} {year}", "{d}. {short} {year}", "{weekday}, {d}. {month} {year}"),
-    (
-        *("Januar", "Februar", "März", "April", "Mai", "Juni", "Juli", "August", "September"),
-        *("Oktober", "November", "Dezember"),
-    ),
-    (
-        *("Jan.", "Feb.", "März", "Apr.", "Mai", "Juni", "Juli", "Aug.", "Sept.", "Okt."),
-        *("Nov.", "Dez."),
-    ),
-    ("Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"),
+    "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split(),
+    "Jan. Feb. März Apr. Mai Juni Juli Aug. Sept. Okt. Nov. Dez.".split(),
+    "Montag Dienstag Mittwoch Donnerstag Freitag Samstag Sonntag".split(),
 )
 FRENCH = Locale(
     ("{first} {month} {year}", "{first} {short} {year}", "{weekday} {first} {month} {year}"),
-    (
-        *("janvier", "février", "mars", "avril", "mai", "juin", "juillet", "août", "septembre"),
-        *("octobre", "novembre", "décembre"),
-    ),
-    (
-        *("janv.", "févr.", "mars", "avr.", "mai", "juin", "juil.", "août", "sept.", "oct."),
-        *("nov.", "déc."),
-    ),
-    ("lundi", "mardi", "mercredi", "jeudi", "vendredi", "samedi", "dimanche"),
+    "janvier février mars avril mai juin juillet août septembre octobre novembre décembre".split(),
+    "janv. févr. mars avr. mai juin juil. août sept. oct. nov. déc.".split(),
+    "lundi mardi mercredi jeudi vendredi samedi dimanche".split(),
 )
 SPANISH = Locale(
     ("{d} de {month} de {year}", "{d} {short} {year}", "{weekday}, {d} de {month} de {year}"),
     (
-        *("enero", "febrero", "marzo", "abril", "mayo", "junio", "julio", "agosto", "septiembre"),
-        *("octubre", "noviembre", "diciembre"),
-    ),
-    ("ene", "feb", "mar", "abr", "may", "jun", "jul", "ago", "sept", "oct", "nov", "dic"),
-    ("lunes", "martes", "miércoles", "jueves", "viernes", "sábado", "domingo"),
+        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre"
+    ).split(),
+    "ene feb mar abr may jun jul ago sept oct nov dic".split(),
+    "lunes martes miércoles jueves viernes sábado domingo".split(),
 )
 ITALIAN = Locale(
     ("{d} {month} {year}", "{d} {short} {year}", "{weekday} {d} {month} {year}"),
     (
-        *("gennaio", "febbraio", "marzo", "aprile", "maggio", "giugno", "luglio", "agosto"),
-        *("settembre", "ottobre", "novembre", "dicembre"),
-    ),
-    ("gen", "feb", "mar", "apr", "mag", "giu", "lug", "ago", "set", "ott", "nov", "dic"),
-    ("lunedì", "martedì", "mercoledì", "giovedì", "venerdì", "sabato", "domenica"),
+        "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre "
+        "ottobre novembre dicembre"
+    ).split(),
+    "gen feb mar apr mag giu lug ago set ott nov dic".split(),
+    "lunedì martedì mercoledì giovedì venerdì sabato domenica".split(),
 )
 JAPANESE = Locale(
     ("{year}年{m}月{d}日", "{year}/{mm}/{dd}", "{year}年{m}月{d}日({weekday})"),
-    weekdays=("月", "火", "水", "木", "金", "土", "日"),
+    weekdays="月 火 水 木 金 土 日".split(),
 )
 NUMBERS = Locale(
     (
