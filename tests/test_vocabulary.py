@@ -268,10 +268,10 @@ def test_no_vocabulary_contradicts_itself(broken: dict[str, Any]) -> None:
         Vocabulary(**broken)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.text("acsé"), st.lists(st.sampled_from(["t͡s", "ɒ", "c"])))))
 def test_splitting_and_joining_are_inverse(lines: list[tuple[str, list[str]]]) -> None:
     text = "\n".join(f"{source}\t{' '.join(target)}" for source, target in lines)
-    assert IPA.decode(IPA.encode(text)) == text
     assert IPA.decode(IPA.encode(text)) == text
 
 
