@@ -21,7 +21,7 @@ export class Client {
       fail(`The computation failed: ${event.message || "the browser refused to start it"}.`);
     });
     this.fail = fail;
-    /** @type {(opened: object) => void} */
+    /** @type {() => void} */
     this.opened = () => {};
     /** @type {{asks: Ask[], done: (answers: Answer[]) => void} | null} */
     this.now = null;
@@ -31,7 +31,7 @@ export class Client {
     this.writing = null;
   }
 
-  /** Sends the model and waits for its proof. @param {any} model @returns {Promise<object>} */
+  /** Sends the model and waits for its proof. @param {any} model @returns {Promise<void>} */
   open(model) {
     return new Promise((resolve) => {
       this.opened = resolve;
@@ -86,7 +86,7 @@ export class Client {
   /** @param {import("../model/computation.js").Reply} reply */
   #receive(reply) {
     if (reply.kind === "failed") this.fail(reply.reason);
-    else if (reply.kind === "opened") this.opened(reply);
+    else if (reply.kind === "opened") this.opened();
     else if (reply.kind === "wrote") this.writing?.more(reply.ids);
     else if (reply.kind === "stopped") {
       const { writing } = this;

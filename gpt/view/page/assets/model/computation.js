@@ -36,39 +36,75 @@ import { unpackTensors } from "./weights.js";
  * @typedef {{step: number, changes: any}} AnyAsk */
 /** @typedef {{kind: "open", model: ModelsPayload} | {kind: "read", asks: any[]} |
  *   import("./worker.js").Writing} Request */
-/** @typedef {{kind: "opened", proof: Proof} | {kind: "read", answers: any[]} |
+/** @typedef {{kind: "opened"} | {kind: "read", answers: any[]} |
  *   {kind: "wrote", ids: number[]} | {kind: "stopped"} | {kind: "failed", reason: string}} Reply */
 
 const MOST_OPEN = 3; // models in memory
 const KEPT = 4; // analyses of texts, of different changes or steps
 
 /**
- * The models of the file, one for each training step that it has: unpacked and proven when they are
- * needed. Throws an Error with the reason if one is damaged or if this browser computes other numbers.
+ * The models of the file, one for each training step that it has, unpacked and proven when they are
+ * needed; and what reads texts with them. Throws an Error with the reason if a model is damaged or if
+ * this browser computes other numbers.
  */
-class Models {
-  /** @param {ModelsPayload} payload @param {Program} program */
-  constructor(payload, program) {
-    this.payload = payload;
+export class Computation {
+  /** @param {Program} program of the models */
+  constructor(program) {
     this.program = program;
+    /** @type {ModelsPayload} */
+    this.payload = { models: [], counting: null };
     /** @type {Map<number, Promise<Opened>>} */
-    this.opened = new Map();
+    this.models = new Map();
     /** @type {Promise<Trie | null> | null} */
     this.trie = null;
+    /** @type {Map<string, {read: (ask: any) => object}>} */
+    this.analyses = new Map();
   }
 
-  get last() {
-    return this.payload.models.length - 1;
+  /** Answers the messages of the page. */
+  serve() {
+    self.addEventListener("message", ({ data }) => {
+      this.answer(data).catch((error) => reply({ kind: "failed", reason: error.message }));
+    });
   }
 
-  /** One of the models, proven. @param {number} number @returns {Promise<Opened>} */
-  open(number) {
-    const { models } = this.payload;
-    return recall(this.opened, MOST_OPEN, number, () => this.#opened(models[number]));
+  /** @param {Request} request */
+  async answer(request) {
+    if (request.kind === "open") {
+      this.payload = request.model;
+      await this.opened(request.model.models.length - 1);
+      reply({ kind: "opened" });
+    } else if (request.kind === "read") {
+      const answers = [];
+      for (const ask of request.asks) answers.push(await this.read(ask));
+      reply({ kind: "read", answers }, buffersOf(answers));
+    } else await this.more(request);
+  }
+
+  /** @param {AnyAsk} ask */
+  async read(ask) {
+    const opened = await this.opened(ask.step);
+    const key = keyOf(ask.step, ask.changes);
+    const analysis = recall(
+      this.analyses,
+      KEPT,
+      key,
+      () => this.program.analyse(opened, ask.changes),
+    );
+    return { ...analysis.read(ask), proof: opened.proof };
+  }
+
+  /** Answers further requests. @param {any} _request @returns {Promise<void>} */
+  async more(_request) {}
+
+  /** One of the models, proven. @param {number} step its number */
+  opened(step) {
+    const stored = this.payload.models[step];
+    return recall(this.models, MOST_OPEN, step, () => this.#open(stored));
   }
 
   /** @param {StoredModel} stored @returns {Promise<Opened>} */
-  async #opened({ config, manifest, bits, base64, gate, proof }) {
+  async #open({ config, manifest, bits, base64, gate, proof }) {
     this.trie ??= this.#counted();
     const [tensors, trie] = await Promise.all([
       unpackTensors(base64, manifest, bits),
@@ -95,59 +131,6 @@ class Models {
     const { counting } = this.payload;
     return counting &&
       new Trie(await unpackCounting(counting.base64, counting), counting.vocabSize);
-  }
-}
-
-export class Computation {
-  /** @param {Program} program of the models */
-  constructor(program) {
-    this.program = program;
-    /** @type {Models | null} */
-    this.models = null;
-    /** @type {Map<string, {read: (ask: any) => object}>} */
-    this.analyses = new Map();
-  }
-
-  /** Answers the messages of the page. */
-  serve() {
-    self.addEventListener("message", ({ data }) => {
-      this.answer(data).catch((error) => reply({ kind: "failed", reason: error.message }));
-    });
-  }
-
-  /** @param {Request} request */
-  async answer(request) {
-    if (request.kind === "open") {
-      this.models = new Models(request.model, this.program);
-      const { proof } = await this.models.open(this.models.last);
-      reply({ kind: "opened", proof });
-    } else if (request.kind === "read") {
-      const answers = [];
-      for (const ask of request.asks) answers.push(await this.read(ask));
-      reply({ kind: "read", answers }, buffersOf(answers));
-    } else await this.more(request);
-  }
-
-  /** @param {AnyAsk} ask */
-  async read(ask) {
-    const opened = await this.opened(ask.step);
-    const key = keyOf(ask.step, ask.changes);
-    const analysis = recall(
-      this.analyses,
-      KEPT,
-      key,
-      () => this.program.analyse(opened, ask.changes),
-    );
-    return { ...analysis.read(ask), proof: opened.proof };
-  }
-
-  /** Answers further requests. @param {any} _request @returns {Promise<void>} */
-  async more(_request) {}
-
-  /** @param {number} step */
-  opened(step) {
-    if (!this.models) throw new Error("There is no model yet.");
-    return this.models.open(step);
   }
 }
 
