@@ -49,7 +49,7 @@ export async function expected(record, ids, logits) {
   let nodes = [0];
   const all = Array.from(ids, (id, n) => {
     nodes = mixture.trie.followed(nodes, id);
-    return mixture.described(mixture.predict(at(n), nodes));
+    return mixture.predict(at(n), nodes);
   });
   const joined = (/** @type {"gpt" | "counting" | "both"} */ name) =>
     Float64Array.from(all.flatMap((each) => [...each[name]]));

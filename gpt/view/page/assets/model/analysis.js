@@ -107,9 +107,8 @@ export class Analysis {
     for (let at = this.nodes.length; at < reading.length; at++) {
       const earlier = at ? this.nodes[at - 1] : mixture.trie.nodesOf(before);
       const nodes = mixture.trie.followed(earlier, reading.ids[at]);
-      const found = mixture.predict(reading.logits(at), nodes);
       this.nodes.push(nodes);
-      this.expected.push(mixture.described(found));
+      this.expected.push(mixture.predict(reading.logits(at), nodes));
     }
   }
 

@@ -4,22 +4,20 @@
 // (gpt/counting/gate.py).
 
 /** @typedef {import("./counting.js").Trie} Trie */
-/** @typedef {import("./counting.js").Counted} Counted */
 /**
- * Log-probabilities (V,) of the GPT, of counting and of both together; the weights a and b of the
- * first two; and what counting says.
- * @typedef {object} Together
+ * Log-probabilities (V,) of the GPT, of counting and of both together; and the weights a and b of the
+ * first two. Of the longest history that counting knows, length: its characters; total: how often it
+ * was counted, or if `pairs`, how many distinct pairs of a character before and one after it there
+ * are; kinds: how many distinct characters followed it.
+ * @typedef {object} Expected
  * @property {Float64Array} gpt
  * @property {Float64Array} counting
  * @property {Float64Array} both
  * @property {number[]} weights
- * @property {Counted} counted
- */
-/**
- * Also what a view shows of the longest history that counting knows. length: its characters; total:
- * how often it was counted, or if `pairs`, how many distinct pairs of a character before and one
- * after it there are; kinds: how many distinct characters followed it.
- * @typedef {Together & {length: number, total: number, kinds: number, pairs: boolean}} Expected
+ * @property {number} length
+ * @property {number} total
+ * @property {number} kinds
+ * @property {boolean} pairs
  */
 
 /** The number of features, see FEATURES of gpt/counting/gate.py. */
@@ -45,12 +43,18 @@ export class Mixture {
   /**
    * @param {ArrayLike<number>} logits (V,) of the GPT
    * @param {readonly number[]} nodes of the text
-   * @returns {Together}
+   * @returns {Expected}
    */
   predict(logits, nodes) {
     const { counted, counting, below, normaliser, weights } = this.#weighed(logits, nodes);
-    const both = logSoftmax(product(below, counting, weights));
-    return { gpt: below.map((score) => score - normaliser), counting, both, weights, counted };
+    const { depth, total, kinds } = counted;
+    return {
+      gpt: below.map((score) => score - normaliser),
+      counting,
+      both: logSoftmax(product(below, counting, weights)),
+      weights,
+      ...{ length: depth - 1, total, kinds, pairs: depth < this.trie.orders },
+    };
   }
 
   /**
@@ -61,12 +65,6 @@ export class Mixture {
   scores(logits, nodes) {
     const { counting, below, weights } = this.#weighed(logits, nodes);
     return product(below, counting, weights);
-  }
-
-  /** @param {Together} found @returns {Expected} */
-  described(found) {
-    const { depth, total, kinds } = found.counted;
-    return { ...found, length: depth - 1, total, kinds, pairs: depth < this.trie.orders };
   }
 
   /**
