@@ -1,4 +1,4 @@
-"""Converts numbers, checks and measures for programs: for JSON, CSV and the page."""
+"""Converts numbers, results and measures for programs: for JSON, CSV and the page."""
 
 from __future__ import annotations
 
@@ -83,22 +83,21 @@ def _cell(value: Any) -> Any:
     return f"'{value}" if len(value) > 1 and value[0] in "=+-@\t\r" else value
 
 
-def pick_attributes(item: object, *names: str) -> dict[str, Any]:
-    """The attributes of `item` with these names, in this order."""
-    return {name: getattr(item, name) for name in names}
-
-
-def measure_record(measure: Measure) -> dict[str, Any]:
-    """A measure of every head for JSON: values, standard errors and offsets are (layers, heads);
-    with offsets, uniform is, too.
-    """
-    record = pick_attributes(measure, "name", "explained", "uniform", "windows", "values", "errors")
-    offsets = {} if measure.offsets is None else {"offsets": measure.offsets.tolist()}
-    numbers = {name: round_floats(record[name]) for name in ("uniform", "values", "errors")}
-    return record | numbers | offsets
-
-
 def measures_record(measures: Iterable[Measure]) -> list[dict[str, Any]]:
-    """Measures for a page: each with its title, followed by its parts."""
-    every = (each for one in measures for each in (one, *one.parts))
-    return [measure_record(each) | {"title": each.title} for each in every]
+    """Measures for a page, each followed by its parts: values, standard errors and offsets are
+    (layers, heads); with offsets, uniform is, too.
+    """
+    return [
+        {
+            "name": each.name,
+            "explained": each.explained,
+            "uniform": round_floats(each.uniform),
+            "windows": each.windows,
+            "values": round_floats(each.values),
+            "errors": round_floats(each.errors),
+            **({} if each.offsets is None else {"offsets": each.offsets.tolist()}),
+            "title": each.title,
+        }
+        for one in measures
+        for each in one.every
+    ]
