@@ -267,7 +267,7 @@ def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
     lines += wrap_styled(READS if attention.kind == "cross" else [], page, DIM)
     return [
         *lines,
-        *label_meanings(labelled(selection), page),
+        *label_meanings(selection, page),
         *check_lines(attention.checks, page),
     ]
 
@@ -277,14 +277,10 @@ def head_reason(selection: Selection, page: Page) -> list[Text]:
     return wrap_styled([selection.why], page) if selection.why else []
 
 
-def labelled(selection: Selection) -> list[str]:
-    """All characters that occur in labels."""
-    return [*selection.rows, *selection.columns]
-
-
-def label_meanings(text: Sequence[str], page: Page) -> list[Text]:
+def label_meanings(selection: Selection, page: Page) -> list[Text]:
     """The meaning of the signs in the labels."""
-    return wrap_styled(legend(text, page.ascii_only), page, DIM)
+    signs = legend([*selection.rows, *selection.columns], page.ascii_only)
+    return wrap_styled(signs, page, DIM)
 
 
 def overview(selection: Selection, page: Page) -> list[Text]:
@@ -327,7 +323,7 @@ def compare(sides: Sequence[Selection], view: Drawing, page: Page) -> list[Text]
     else:
         for panels in shared_panels(sides):
             lines += _compared(panels, view, page)
-    lines += label_meanings(labelled(sides[0]), page)
+    lines += label_meanings(sides[0], page)
     for side in sides:
         lines += [*wrap_styled([side.name], page, DIM), *check_lines(side.attention.checks, page)]
     return lines
