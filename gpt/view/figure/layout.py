@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from rich.cells import cell_len
 
-from gpt.characters import NAMED, PICTURES, SPACE, legend
+from gpt.characters import PICTURES, drawn_legend
 from gpt.config.model import HEAD_STAGES
 from gpt.view.figure.fonts import drawable_label, label_characters
 from gpt.view.selection import Panel
@@ -30,11 +30,6 @@ def points(size: float) -> int:
     return round(size * DPI / 72)
 
 
-def _legible(cell: int) -> bool:
-    """Whether labels of 5 points fit cells of this many pixels."""
-    return 0.8 * cell * 72 / DPI > 4.98
-
-
 @dataclass(frozen=True)
 class FigureLayout:
     """The grid of panels, the size of their cells (pixels), and of the digits in them (points)."""
@@ -44,10 +39,6 @@ class FigureLayout:
     across: int
     cell: tuple[int, int]  # height and width
     digits: float
-
-    @property
-    def down(self) -> int:
-        return math.ceil(self.panels / self.across)
 
 
 def plan_figure(
@@ -140,7 +131,8 @@ def sides(
     selection = panel.selection
     lettered = [[selection.rows[at] for at in selection.queries]]
     lettered += [[selection.columns[at] for at in selection.keys]] if selection.square else []
-    lettered = lettered if _legible(plan.cell[0]) else []  # for square matrices, rows and columns
+    legible = 0.8 * plan.cell[0] * 72 / DPI > 4.98  # 5 points
+    lettered = lettered if legible else []  # for square matrices, rows and columns
     shown = [*dict.fromkeys(each for side in lettered for each in side)]
     names, fonts, missing = label_characters(shown, ascii_only)
     sides = []
@@ -158,8 +150,8 @@ def sides(
             texts, places = list(map(str, marked)), [at - positions.start for at in marked]
             title += " position" if title != "dimension" else ""
         sides.append(SideLabels(title, places, texts, files, size, pitch))
-    signs = [each for each in legend(shown, ascii_only) if each[0] not in PICTURES]
-    explained = " · ".join(signs).replace(NAMED[" "][0], SPACE)
+    signs = drawn_legend(shown, ascii_only)
+    explained = " · ".join(each for each in signs if each[0] not in PICTURES)
     if not lettered:  # labels are positions, so the text is written below
         both = dict.fromkeys((selection.rows, selection.columns))
         explained = ", ".join(f'"{_drawn(text, ascii_only)}"' for text in both)

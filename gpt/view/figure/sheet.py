@@ -115,7 +115,8 @@ class Sheet:
         head, gap = points(10) if plan.panels > 1 else 0, points(8)
         below = key.deepest + points(3) if each else gap
         self.step = max(self.size[0], points(54)) + gap, self.size[1] + head + below
-        inner = plan.across * self.step[0] - gap, plan.down * self.step[1] - below
+        down = -(-plan.panels // plan.across)
+        inner = plan.across * self.step[0] - gap, down * self.step[1] - below
         left, top, right = query.longest + points(18), points(29), points(54)
         self.middle = max(inner[1], round(0.9 * DPI))  # the colour bar needs some height
         self.width = max(COLUMN, left + inner[0] + right)
@@ -134,7 +135,6 @@ class Sheet:
         """An Axes in a frame two pixels wide; the frame lies outside, so that it hides no cell."""
         below, whole = self.height - y - down, np.array([self.width, self.height])
         # Slightly smaller, because matplotlib before 3.11 rounds any excess up to a whole pixel.
-        # pixel.
         corner = np.array([x + 1e-5, below + 1e-5]) / whole
         size = np.array([across - 2e-5, down - 2e-5]) / whole
         axes = self.figure.add_axes((corner[0], corner[1], size[0], size[1]))

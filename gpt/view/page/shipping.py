@@ -55,7 +55,7 @@ def model_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
     float32.
 
     Uses float32 instead of 16 bits if a number is too large for float16; the record's bits say what
-    the file has. Raises ConfigError like `config_record`.
+    the file has.
     """
     bits = storable_bits(stored.tensors, bits)
     shapes = [{"name": name, "shape": array.shape} for name, array in stored.tensors.items()]
