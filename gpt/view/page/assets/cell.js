@@ -4,7 +4,7 @@
 import { LAYER_STAGES } from "./data.js";
 import { matrixOf, termsOf } from "./derive.js";
 import { short } from "./numbers.js";
-import { bar, keptPosition, make, named, part } from "./parts.js";
+import { keptPosition, make, named, part } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Subject} Subject */
@@ -66,7 +66,7 @@ function explained(app, subject, [row, column], order) {
       "li",
       { title: factors, "data-value": value },
       make("span", { class: "term" }, name.replace("dimension ", "d ")),
-      bar(value / largest, true),
+      bar(value / largest),
       make("span", { class: "number" }, written(value)),
     )
   );
@@ -122,6 +122,15 @@ function vectorOf(subject, state, row) {
     return { name: `dimension ${n}`, value, factors: `dimension ${n}` };
   });
   return { sum: state.stage, of: "", terms };
+}
+
+/** A bar that begins in the middle, to the right for what is positive. @param {number} share −1 … 1 */
+function bar(share) {
+  const fill = make("span", { class: share < 0 ? "fill negative" : "fill" });
+  const size = 50 * Math.abs(share);
+  fill.style.width = `${size}%`;
+  fill.style.left = `${share < 0 ? 50 - size : 50}%`;
+  return make("span", { class: "bar both", "aria-hidden": "true" }, fill);
 }
 
 /** @param {string} name @param {string} value @param {string} kind */

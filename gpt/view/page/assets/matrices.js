@@ -90,12 +90,10 @@ export function makeMatrices(app) {
     const last = typeof matrix !== "string" && matrix.causal ? row : column; // covers no number
     const at = row !== undefined && last !== undefined &&
       views[app.panels.length - 1].endOf(row, last);
-    for (const [n, name] of ["x", "y"].entries()) {
-      host.parentElement?.style.setProperty(
-        `--cell-${name}`,
-        at ? `${at[n] - origin(host)[n]}px` : "0",
-      );
-    }
+    const { left, top } = host.getBoundingClientRect();
+    const style = host.parentElement?.style;
+    style?.setProperty("--cell-x", at ? `${at[0] - left}px` : "0");
+    style?.setProperty("--cell-y", at ? `${at[1] - top}px` : "0");
   }
 
   /** Draws the crosshair and the line of numbers again. */
@@ -108,12 +106,6 @@ export function makeMatrices(app) {
   host.addEventListener("scroll", mark, true);
   new ResizeObserver(mark).observe(host);
   return { host, render, follow };
-}
-
-/** Where an element begins in the window. @param {Element} element */
-function origin(element) {
-  const { left, top } = element.getBoundingClientRect();
-  return [left, top];
 }
 
 /** The line that describes the cell under the mouse, or the pinned one. @param {App} app */

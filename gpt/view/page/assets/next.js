@@ -3,19 +3,7 @@
 // where counting predicts beside the GPT, a mark for each of both. Below it, what belongs to the bars.
 
 import { decimals, short, signed } from "./numbers.js";
-import {
-  count,
-  lead,
-  make,
-  makeColumn,
-  makeRow,
-  makeTable,
-  named,
-  part,
-  positionOf,
-  say,
-  segments,
-} from "./parts.js";
+import { count, lead, make, makeRow, named, part, positionOf, say, segments } from "./parts.js";
 
 /** @typedef {import("./parts.js").App} App */
 /** @typedef {import("./data.js").Subject} Subject */
@@ -177,8 +165,14 @@ export function expectedAt(app, subject, position, row) {
 function effect(app) {
   if (app.subjects.length < 2) return [];
   const [before, after] = app.subjects;
-  const what = makeColumn(make("span", { class: "unseen" }, "what"));
-  const compared = [makeColumn("A", before.name), makeColumn("B", after.name)];
+  const column = (/** @type {(string | Node)[]} */ ...inside) =>
+    make("th", { scope: "col" }, ...inside);
+  const columns = [
+    column(make("span", { class: "unseen" }, "what")),
+    column("A", make("small", null, before.name)),
+    column("B", make("small", null, after.name)),
+    column("B − A"),
+  ];
   const rows = (app.compared ?? lossRows)(before, after);
   const legend = make(
     "p",
@@ -186,7 +180,8 @@ function effect(app) {
     make("span", { class: "mark" }),
     " A; the number at the end is B − A. The loss does not contain this next character.",
   );
-  return [legend, makeTable("effect", [what, ...compared, makeColumn("B − A")], rows)];
+  const head = make("thead", null, make("tr", null, ...columns));
+  return [legend, make("table", { class: "effect" }, head, make("tbody", null, ...rows))];
 }
 
 /** @param {Subject} before @param {Subject} after */

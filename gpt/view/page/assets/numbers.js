@@ -84,14 +84,9 @@ export function short(value, digits) {
   if (size === Infinity) return `${sign}∞`;
   if (size < 1000 && Number.isInteger(size)) return sign + size;
   if (size < 0.001) return sign + size.toExponential(1).replace("e-", "e−");
-  if (size < 1) return sign + fraction(size, digits);
+  if (size < 1) return sign + decimals(size, Math.max(digits, Math.ceil(-Math.log10(size))));
   const whole = Math.floor(Math.log10(size)) + 1;
   return sign + size.toFixed(Math.max(0, digits - whole));
-}
-
-/** A number below 1 without its leading 0, with as many decimals as needed. */
-function fraction(/** @type {number} */ size, /** @type {number} */ digits) {
-  return size.toFixed(Math.max(digits, Math.ceil(-Math.log10(size)))).replace(/^0/, "");
 }
 
 /**
@@ -112,7 +107,7 @@ export function brief(value) {
   return (value < 0 && Number(text) ? "−" : "") + text.replace(/^0/, "");
 }
 
-/** A positive number with so many decimals. @param {number} value @param {number} count */
+/** A positive number with so many decimals, without a leading 0. @param {number} value @param {number} count */
 export function decimals(value, count) {
   return value.toFixed(count).replace(/^0/, "");
 }

@@ -75,17 +75,6 @@ export function make(tag, attributes, ...children) {
   return element;
 }
 
-/** @param {string} kind @param {Node[]} columns @param {Node[]} rows */
-export function makeTable(kind, columns, rows) {
-  const head = make("thead", null, make("tr", null, ...columns));
-  return make("table", { class: kind }, head, make("tbody", null, ...rows));
-}
-
-/** The heading of a column; of: what it is of. @param {string | Node} name @param {string} of */
-export function makeColumn(name, of = "") {
-  return make("th", { scope: "col" }, name, ...of ? [make("small", null, of)] : []);
-}
-
 /**
  * A row of a table: its heading and its cells.
  * @param {Record<string, string | number> | null} attributes
@@ -158,19 +147,6 @@ export function followCharacters(host, characters, point, pick) {
     } else return;
     event.preventDefault();
   });
-}
-
-/**
- * A bar of the given share of its full width, to the right for what is positive.
- * @param {number} share −1 … 1
- * @param {boolean} [both] whether 0 lies in the middle
- */
-export function bar(share, both = false) {
-  const fill = make("span", { class: share < 0 ? "fill negative" : "fill" });
-  const size = Math.min(1, Math.abs(share)) * (both ? 50 : 100);
-  fill.style.width = `${size}%`;
-  fill.style.left = both ? `${share < 0 ? 50 - size : 50}%` : "0";
-  return make("span", { class: both ? "bar both" : "bar", "aria-hidden": "true" }, fill);
 }
 
 /**
