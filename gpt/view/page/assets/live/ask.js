@@ -41,11 +41,7 @@ export function makeAsk(app, session) {
   function render() {
     showHow(model.how, (how) => how === "mean" && !model.knowsMeans);
     all.disabled = !model.changed;
-    say(
-      host,
-      model.title ||
-        "A dot, or key x, switches its head off.",
-    );
+    say(host, model.title || "A dot, or key x, switches its head off.");
     showTime();
   }
   return { host, render };
@@ -62,15 +58,8 @@ export function makeByHand(app, session) {
   slider.addEventListener("input", () => {
     const { layer, head, cell } = app.state;
     if (!cell) return;
-    const [query, key] = cell;
-    const place = session.place(layer, head);
-    session.setByHand(
-      app.subjects[app.subjects.length - 1],
-      place,
-      query,
-      key,
-      Number(slider.value),
-    );
+    const subject = app.subjects[app.subjects.length - 1];
+    session.setByHand(subject, session.place(layer, head), ...cell, Number(slider.value));
     session.changed();
   });
   reset.addEventListener("click", () => {

@@ -87,12 +87,7 @@ export class PairSession extends Session {
   }
 
   /** @override @param {number} query @param {string} [kind] of attention */
-  upTo(query, kind = this.kind) {
-    return this.#before(kind, query);
-  }
-
-  /** What a row of weights belongs to. @param {string | undefined} kind @param {number} query */
-  #before(kind, query) {
+  upTo(query, kind) {
     const read = kind === "encoder" ? [] : this.target.characters.slice(0, query);
     return this.spell("source", this.source.characters) + BEFORE_TARGET +
       this.spell("target", read);
@@ -122,7 +117,7 @@ export class PairSession extends Session {
     this.characters = Array.from(this.text.replace(BEFORE_TARGET, " → "));
     const begin = this.spell("source", this.source.characters) + BEFORE_TARGET;
     this.model.keepRows(({ kind, query, text }) =>
-      this.own ? text === this.#before(kind, query) : text.startsWith(begin)
+      this.own ? text === this.upTo(query, kind) : text.startsWith(begin)
     );
   }
 
