@@ -7,7 +7,7 @@ import { PairGpt, PairReading, Source } from "../gpt/view/page/assets/model/pair
 import { POSITIONS } from "../gpt/view/page/assets/model/positions.js";
 import { Reading } from "../gpt/view/page/assets/model/reading.js";
 
-/** @typedef {import("../gpt/view/page/assets/model/pair.js").PairConfig} PairConfig */
+/** @import { PairConfig } from "../gpt/view/page/assets/model/pair.js" */
 
 /** The names of the values that have an implementation. */
 export function variants() {

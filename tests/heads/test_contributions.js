@@ -8,7 +8,7 @@ import { PairGpt, PairReading, Source } from "../../gpt/view/page/assets/model/p
 import { PairAnalysis } from "../../gpt/view/page/assets/model/pair_analysis.js";
 import { Reading } from "../../gpt/view/page/assets/model/reading.js";
 
-/** @typedef {import("../../gpt/view/page/assets/model/pair.js").PairConfig} PairConfig */
+/** @import { PairConfig } from "../../gpt/view/page/assets/model/pair.js" */
 
 /**
  * The contributions to the logits of some ids after each position.

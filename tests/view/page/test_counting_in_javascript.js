@@ -5,7 +5,7 @@ import { Trie } from "../../../gpt/view/page/assets/model/counting.js";
 import { Mixture } from "../../../gpt/view/page/assets/model/gate.js";
 import { unpackCounting } from "../../../gpt/view/page/assets/model/tables.js";
 
-/** @typedef {import("../../../gpt/view/page/assets/model/tables.js").CountingRecord} CountingRecord */
+/** @import { CountingRecord } from "../../../gpt/view/page/assets/model/tables.js" */
 /** @typedef {CountingRecord & {base64: string, gate: number[][]}} Packed */
 
 /** @param {Packed} record */

@@ -4,8 +4,8 @@
 import { Gpt } from "../../../gpt/view/page/assets/model/gpt.js";
 import { Reading } from "../../../gpt/view/page/assets/model/reading.js";
 
-/** @typedef {import("../../../gpt/view/page/assets/model/gpt.js").Config} Config */
-/** @typedef {import("../../../gpt/view/page/assets/model/attention.js").Changes} Changes */
+/** @import { Config } from "../../../gpt/view/page/assets/model/gpt.js" */
+/** @import { Changes } from "../../../gpt/view/page/assets/model/attention.js" */
 
 /** @type {Gpt[]} */
 const models = [];

@@ -5,9 +5,8 @@ import { PairGpt, PairReading, Source } from "../../../gpt/view/page/assets/mode
 import { PairAnalysis, write } from "../../../gpt/view/page/assets/model/pair_analysis.js";
 import { provePairs } from "../../../gpt/view/page/assets/model/pair_proof.js";
 
-/** @typedef {import("../../../gpt/view/page/assets/model/pair.js").PairConfig} PairConfig */
-/** @typedef {import("../../../gpt/view/page/assets/model/pair.js").PairChanges} PairChanges */
-/** @typedef {import("../../../gpt/view/page/assets/model/pair_analysis.js").PairAsk} PairAsk */
+/** @import { PairChanges, PairConfig } from "../../../gpt/view/page/assets/model/pair.js" */
+/** @import { PairAsk } from "../../../gpt/view/page/assets/model/pair_analysis.js" */
 
 /** @type {PairGpt[]} */
 const models = [];

@@ -5,9 +5,8 @@ import { Subject } from "../../../gpt/view/page/assets/data.js";
 import { matrixOf, termsOf } from "../../../gpt/view/page/assets/derive.js";
 import { settled } from "../../../gpt/view/page/assets/state.js";
 
-/** @typedef {import("../../../gpt/view/page/assets/payload.js").Payload} Payload */
-/** @typedef {import("../../../gpt/view/page/assets/payload.js").Text} Text */
-/** @typedef {import("../../../gpt/view/page/assets/state.js").State} State */
+/** @import { Payload, Text } from "../../../gpt/view/page/assets/payload.js" */
+/** @import { State } from "../../../gpt/view/page/assets/state.js" */
 
 /** @type {State} */
 const START = {

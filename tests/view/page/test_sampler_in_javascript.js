@@ -9,7 +9,7 @@ import * as sampler from "../../../gpt/view/page/assets/model/sampler.js";
 export { beforeAll, draw, pairwiseSum } from "../../../gpt/view/page/assets/model/sampler.js";
 
 /** @typedef {import("../../../gpt/view/page/assets/model/sampler.js").SampleOptions} Options */
-/** @typedef {import("../../../gpt/view/page/assets/model/counting.js").Tables} Tables */
+/** @import { Tables } from "../../../gpt/view/page/assets/model/counting.js" */
 
 export function shaping() {
   return { filters: Object.keys(sampler.FILTERS), shaping: sampler.SHAPING };

@@ -3,7 +3,7 @@
 
 import { count, lead, make, part, say } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
+/** @import { App } from "./parts.js" */
 
 /** Writes the head. @param {App} app */
 export function introduce(app) {

@@ -6,9 +6,8 @@ import { matrixOf, termsOf } from "./derive.js";
 import { short } from "./numbers.js";
 import { keptPosition, make, named, part } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
-/** @typedef {import("./data.js").Subject} Subject */
-/** @typedef {import("./derive.js").Term} Term */
+/** @import { App } from "./parts.js" */
+/** @import { Subject } from "./data.js" */
 
 /** @param {App} app */
 export function makeCell(app) {

@@ -2,7 +2,7 @@
 // Converts numbers to colours: even steps of lightness, readable for colour-blind users. Everywhere
 // on the page blue-green is positive and orange is negative; shares are positive numbers.
 
-/** @typedef {import("./data.js").Matrix} Matrix */
+/** @import { Matrix } from "./data.js" */
 /** @typedef {[number, number, number]} Colour */
 /** fixed: evenly. root: by the square root, so that small ones show. row: each row's largest is full.
  * @typedef {"fixed" | "root" | "row"} Mode */

@@ -5,10 +5,9 @@
 import { Experts, Guesses } from "./guesses.js";
 import { recall, unpack } from "./numbers.js";
 
-/** @typedef {import("./payload.js").SubjectPayload} SubjectPayload */
-/** @typedef {import("./model/contributions.js").Part} Part */
-/** @typedef {import("./payload.js").Packed} Packed */
-/** @typedef {import("./payload.js").Text} Text */
+/** @import { SubjectPayload, Text } from "./payload.js" */
+/** @import { Packed } from "./numbers.js" */
+/** @import { Part } from "./model/contributions.js" */
 /**
  * A stage's numbers, row by row. `causal`: columns after the row are masked, and empty.
  * @typedef {object} Matrix

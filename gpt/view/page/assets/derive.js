@@ -4,10 +4,9 @@
 
 import { LAYER_STAGES, SQUARE } from "./data.js";
 
-/** @typedef {import("./data.js").Matrix} Matrix */
-/** @typedef {import("./data.js").Subject} Subject */
-/** @typedef {import("./parts.js").Panel} Panel */
-/** @typedef {import("./state.js").State} State */
+/** @import { Matrix, Subject } from "./data.js" */
+/** @import { Panel } from "./parts.js" */
+/** @import { State } from "./state.js" */
 /** @typedef {{name: string, value: number, factors: string}} Term */
 
 /**

@@ -6,9 +6,8 @@ import { Scale } from "./colours.js";
 import { short, signed, uniformOf } from "./numbers.js";
 import { context, lead, make, part, placesOf, showLegend } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
-/** @typedef {import("./data.js").Matrix} Matrix */
-/** @typedef {import("./data.js").Subject} Subject */
+/** @import { App } from "./parts.js" */
+/** @import { Matrix, Subject } from "./data.js" */
 /** off: its output is replaced. @typedef {import("./parts.js").HeadPlace & {off: boolean}} Place */
 
 const MOST = 64; // pixels a side

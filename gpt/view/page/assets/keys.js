@@ -4,7 +4,7 @@
 import { STAGES } from "./data.js";
 import { make, part } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
+/** @import { App } from "./parts.js" */
 /** A key, its name in the list, and what it does. @typedef {{key: string, name: string, does: string,
  * act: () => void}} Key */
 

@@ -6,9 +6,9 @@ import { visible } from "./cards.js";
 import { short } from "./numbers.js";
 import { make, part, positionOf, shownSubjects } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
-/** @typedef {import("./data.js").Subject} Subject */
-/** @typedef {import("./guesses.js").Guess} Guess */
+/** @import { App } from "./parts.js" */
+/** @import { Subject } from "./data.js" */
+/** @import { Guess } from "./guesses.js" */
 
 /**
  * A table of depths × positions, each cell the likeliest next character there.

@@ -8,7 +8,7 @@ import { panelsOf } from "./derive.js";
 import { short } from "./numbers.js";
 import { context, followCharacters, lead, make, part, say, segments } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
+/** @import { App } from "./parts.js" */
 /** @typedef {{head: number, row: number, column: number, value: number, opacity: number}} Thread */
 
 const ABOVE = 38; // CSS pixels over and below the characters, as of a matrix

@@ -8,8 +8,8 @@ import { expectedAt } from "./next.js";
 import { short, signed } from "./numbers.js";
 import { keptPosition, lead, make, named, part, say } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
-/** @typedef {import("./data.js").Part} ModelPart */
+/** @import { App } from "./parts.js" */
+/** @typedef {import("./model/contributions.js").Part} ModelPart */
 
 /** @type {Record<string, string>} */
 const MEANS = {

@@ -8,8 +8,8 @@ import { MatrixView } from "./matrix.js";
 import { short, signed } from "./numbers.js";
 import { make, named, part, say, segments, showLegend } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
-/** @typedef {import("./state.js").State} State */
+/** @import { App } from "./parts.js" */
+/** @import { State } from "./state.js" */
 
 /** @type {Record<string, string>} */
 const VALUE_NAMES = { weights: "weight", proj: "projection" };

@@ -7,9 +7,9 @@ import { ink } from "./colours.js";
 import { brief } from "./numbers.js";
 import { context, make, MONO } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
-/** @typedef {import("./data.js").Matrix} Matrix */
-/** @typedef {import("./colours.js").Scale} Scale */
+/** @import { App } from "./parts.js" */
+/** @import { Matrix } from "./data.js" */
+/** @import { Scale } from "./colours.js" */
 /**
  * x, y: where the first cell begins. seen: the first visible row and the one after the last, and the same
  * of the columns. colour: of the theme.

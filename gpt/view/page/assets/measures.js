@@ -4,7 +4,7 @@
 import { short, signed, uniformOf } from "./numbers.js";
 import { make, makeRow, part, placesOf } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
+/** @import { App } from "./parts.js" */
 
 /** @param {App} app */
 export function makeMeasures(app) {

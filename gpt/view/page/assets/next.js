@@ -5,10 +5,10 @@
 import { decimals, short, signed } from "./numbers.js";
 import { count, lead, make, makeRow, named, part, positionOf, say, segments } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
-/** @typedef {import("./data.js").Subject} Subject */
-/** @typedef {import("./guesses.js").Experts} Experts */
-/** @typedef {import("./state.js").State} State */
+/** @import { App } from "./parts.js" */
+/** @import { Subject } from "./data.js" */
+/** @import { Experts } from "./guesses.js" */
+/** @import { State } from "./state.js" */
 /** A next character. out: the filter that removes it, or nothing. gpt, counting: what each of both
  * expects, where both predict together.
  * @typedef {{character: string, label: string, share: number, out: string, gpt?: number,

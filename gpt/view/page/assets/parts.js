@@ -5,11 +5,10 @@
 import { css } from "./colours.js";
 import { short } from "./numbers.js";
 
-/** @typedef {import("./payload.js").Payload} Payload */
-/** @typedef {import("./data.js").Subject} Subject */
-/** @typedef {import("./data.js").Matrix} Matrix */
-/** @typedef {import("./state.js").State} State */
-/** @typedef {import("./colours.js").Scale} Scale */
+/** @import { Payload } from "./payload.js" */
+/** @import { Matrix, Subject } from "./data.js" */
+/** @import { State } from "./state.js" */
+/** @import { Scale } from "./colours.js" */
 /** subject: the text of the rows and columns. @typedef {{title: string, subject: Subject, matrix: Matrix | string}} Panel */
 /** A head, with its value of the measure that orders them.
  * @typedef {{layer: number, head: number, value: number | null}} HeadPlace */

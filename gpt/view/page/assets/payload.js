@@ -1,7 +1,7 @@
 // @ts-check
 // The types of the data that Python writes into a page. This module has no code.
 
-/** @typedef {import("./numbers.js").Packed} Packed */
+/** @import { Packed } from "./numbers.js" */
 /** @typedef {{name: string, error: number | null, bound: number, passed: boolean}} Check */
 /**
  * @typedef {object} Measure

@@ -7,10 +7,9 @@ import { LAYER_STAGES } from "./data.js";
 import { brief } from "./numbers.js";
 import { context, make, MONO, part, scaleTexts } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
-/** @typedef {import("./parts.js").Panel} Panel */
-/** @typedef {import("./data.js").Matrix} Matrix */
-/** @typedef {import("./payload.js").Text} Text */
+/** @import { App, Panel } from "./parts.js" */
+/** @import { Matrix } from "./data.js" */
+/** @import { Text } from "./payload.js" */
 
 /** Adds a text to the figure.
  * @typedef {(text: string, x: number, y: number, anchor: "start" | "middle" | "end", size: number,

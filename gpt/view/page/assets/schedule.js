@@ -4,7 +4,7 @@
 
 import { inWindow, watchCards } from "./cards.js";
 
-/** @typedef {import("./parts.js").Part} Part */
+/** @import { Part } from "./parts.js" */
 
 const WAIT = 200; // milliseconds without another text: longer than between two keys
 

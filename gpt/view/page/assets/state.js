@@ -3,7 +3,7 @@
 
 import { AFTER, BEFORE, OF_FEED_FORWARD, STAGES } from "./data.js";
 
-/** @typedef {import("./data.js").Subject} Subject */
+/** @import { Subject } from "./data.js" */
 /**
  * @typedef {object} State
  * @property {"a" | "b" | "diff" | "both"} of

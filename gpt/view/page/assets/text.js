@@ -6,9 +6,8 @@ import { css, ink, Scale } from "./colours.js";
 import { codesOf, decimals, short, signed } from "./numbers.js";
 import { followCharacters, lead, make, named, part, segments, showLegend } from "./parts.js";
 
-/** @typedef {import("./parts.js").App} App */
-/** @typedef {import("./data.js").Matrix} Matrix */
-/** @typedef {import("./data.js").Subject} Subject */
+/** @import { App } from "./parts.js" */
+/** @import { Matrix, Subject } from "./data.js" */
 /** What the shades are. @typedef {"from" | "to" | "surprisal" | "unit"} Direction */
 
 const LEAST_NATS = 5; // of the scale of surprisals: ln 148

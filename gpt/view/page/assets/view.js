@@ -20,12 +20,10 @@ import { Schedule } from "./schedule.js";
 import { fromHash, settled, toHash } from "./state.js";
 import { makeText } from "./text.js";
 
-/** @typedef {import("./data.js").Matrix} Matrix */
-/** @typedef {import("./payload.js").Payload} Payload */
-/** @typedef {import("./data.js").Subject} Subject */
-/** @typedef {import("./parts.js").App} App */
-/** @typedef {import("./parts.js").Part} Part */
-/** @typedef {import("./state.js").State} State */
+/** @import { Subject } from "./data.js" */
+/** @import { Payload } from "./payload.js" */
+/** @import { App, Part } from "./parts.js" */
+/** @import { State } from "./state.js" */
 
 const PROJECTED = 1.35; // times the usual size of letters, as in page.css
 

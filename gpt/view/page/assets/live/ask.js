@@ -6,9 +6,9 @@ import { decimals, short } from "../numbers.js";
 import { make, named, part, say, segments } from "../parts.js";
 import { nameOf, nameOfUnit, titleOf } from "./changes.js";
 
-/** @typedef {import("../parts.js").App} App */
-/** @typedef {import("./changes.js").How} How */
-/** @typedef {import("./session.js").Session} Session */
+/** @import { App } from "../parts.js" */
+/** @import { How } from "./changes.js" */
+/** @import { Session } from "./session.js" */
 
 /** The switches of heads, which stand beside their pictures, and what belongs to them.
  * @param {App} app @param {Session} session */

@@ -4,8 +4,8 @@
 
 /** Of a text or a pair, see model/worker.js and model/pair_worker.js. @typedef {any} Ask */
 /** @typedef {any} Answer */
-/** @typedef {import("../model/computation.js").Request} Request */
-/** @typedef {import("../model/worker.js").WriteRequest} WriteRequest */
+/** @import { Request } from "../model/computation.js" */
+/** @import { WriteRequest } from "../model/worker.js" */
 
 export class Client {
   /**

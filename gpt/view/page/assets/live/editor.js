@@ -4,7 +4,7 @@
 import { count, part } from "../parts.js";
 import { markedText } from "./session.js";
 
-/** @typedef {import("./session.js").Session} Session */
+/** @import { Session } from "./session.js" */
 
 const PAUSE = 500; // milliseconds between two readings of a text that the model writes
 

@@ -5,7 +5,7 @@ import { count, make, part, segments } from "../parts.js";
 import { markedText } from "./session.js";
 import { BEFORE_TARGET } from "./pair_session.js";
 
-/** @typedef {import("./pair_session.js").PairSession} PairSession */
+/** @import { PairSession } from "./pair_session.js" */
 
 export class PairEditor {
   /** @param {PairSession} session @param {() => void} typed the pair is another one */

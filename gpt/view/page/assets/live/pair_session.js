@@ -7,12 +7,9 @@ import { unpack } from "../numbers.js";
 import { count } from "../parts.js";
 import { byHead, checksOfAnswer, Session } from "./session.js";
 
-/** @typedef {import("../model/pair.js").AttentionKind} AttentionKind */
-/** @typedef {import("../model/pair_analysis.js").PairAsk} PairAsk */
-/** @typedef {import("../model/pair_analysis.js").PairFindings} PairFindings */
-/** @typedef {import("../payload.js").Text} Text */
-/** @typedef {import("./changes.js").HandSet} HandSet */
-/** @typedef {import("./changes.js").Model} Model */
+/** @import { AttentionKind } from "../model/pair.js" */
+/** @import { PairAsk, PairFindings } from "../model/pair_analysis.js" */
+/** @import { Model } from "./changes.js" */
 /** What the page shows of the heads of one kind of attention.
  * @typedef {{layers: number, measured: string, measures: import("../payload.js").Measure[],
  *   kinds: (string | null)[][] | null}} Measured */

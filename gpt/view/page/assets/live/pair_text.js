@@ -8,11 +8,10 @@ import { followCharacters, lead, make, part, say, segments, showLegend } from ".
 import { KINDS } from "./pair_session.js";
 import { drawnTarget } from "./pair_write.js";
 
-/** @typedef {import("../parts.js").App} App */
-/** @typedef {import("../data.js").Matrix} Matrix */
-/** @typedef {import("../data.js").Subject} Subject */
-/** @typedef {import("../payload.js").Pair} Pair */
-/** @typedef {import("./pair_session.js").PairSession} PairSession */
+/** @import { App } from "../parts.js" */
+/** @import { Matrix, Subject } from "../data.js" */
+/** @import { Pair } from "../payload.js" */
+/** @import { PairSession } from "./pair_session.js" */
 /** "source" or "target", and a place in it; in the target 0 is the TAB. @typedef {{side: string, place: number}} Place */
 
 const MOST_SURPRISAL = Math.LN10; // nats, of the scale

@@ -7,9 +7,9 @@ import { make, makeRow } from "../parts.js";
 import { BEFORE_TARGET } from "./pair_session.js";
 import { drawnNext } from "./write.js";
 
-/** @typedef {import("../data.js").Subject} Subject */
-/** @typedef {import("../payload.js").Pair} Pair */
-/** @typedef {import("./pair_session.js").PairSession} PairSession */
+/** @import { Subject } from "../data.js" */
+/** @import { Pair } from "../payload.js" */
+/** @import { PairSession } from "./pair_session.js" */
 
 /**
  * What a character of a target is drawn from.

@@ -10,8 +10,9 @@ import { headsOf, Model, nameOf, nameOfUnit, withWeight } from "./changes.js";
 import { foldedNote, symbolsOf, unitsOf } from "./fold.js";
 import { Options } from "./write.js";
 
-/** @typedef {import("../model/worker.js").Ask} Ask */
-/** @typedef {import("./client.js").Client} Client */
+/** @import { Ask } from "../model/worker.js" */
+/** @import { Client } from "./client.js" */
+/** @import { Group } from "./changes.js" */
 /** One of the models in the file. loss: nats of the validation split, if known.
  * @typedef {{step: number, loss: number | null, origin: Record<string, string>,
  *   means: any}} ModelRecord */
@@ -41,7 +42,6 @@ import { Options } from "./write.js";
  * @property {boolean} counts
  * @property {string} [tour] its text, see tour.js
  */
-/** @typedef {import("./changes.js").Group} Group */
 /** A text, and the model that reads it. In a model with an encoder, the characters only name the pair;
  * target: null if the model also writes it.
  * @typedef {{characters: string[], source?: string[], target?: string[] | null, model: Model}} Case */

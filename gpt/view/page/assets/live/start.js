@@ -7,9 +7,8 @@ import { makeView } from "../view.js";
 import { Client } from "./client.js";
 import { makeTour } from "./tour_bar.js";
 
-/** @typedef {import("../payload.js").Payload} Payload */
-/** @typedef {import("./session.js").Own} Own */
-/** @typedef {import("./session.js").Session} Session */
+/** @import { Payload } from "../payload.js" */
+/** @import { Own, Session } from "./session.js" */
 /**
  * What a page of a kind has. editor: of the text, which calls the function when it is another one.
  * @template {Session} S

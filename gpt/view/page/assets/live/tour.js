@@ -4,8 +4,8 @@
 
 import { headsOf, nameOf } from "./changes.js";
 
-/** @typedef {import("./changes.js").Head} Head */
-/** @typedef {import("./session.js").Session} Session */
+/** @import { Head } from "./changes.js" */
+/** @import { Session } from "./session.js" */
 /** see: settings, as in the address. then, answer: what follows when the learner has guessed.
  * @typedef {Record<"title" | "see" | "text" | "question" | "then" | "answer", string[]>} Stop */
 

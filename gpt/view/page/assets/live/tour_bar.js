@@ -9,8 +9,8 @@ import { toHash } from "../state.js";
 import { titleOf } from "./changes.js";
 import { parseTour, settingsFor, settingsIn } from "./tour.js";
 
-/** @typedef {import("../parts.js").App} App */
-/** @typedef {import("./session.js").Session} Session */
+/** @import { App } from "../parts.js" */
+/** @import { Session } from "./session.js" */
 
 const SCROLLS = "input, textarea, select, dialog, .matrix-box, .scroll, .terms"; // with Page Down
 const CODED = /[%&+#\p{C}]|^\s|\s$/u; // characters that stay encoded in a line of settings

@@ -7,8 +7,8 @@ import { MOST_BARS } from "../next.js";
 import { decimals } from "../numbers.js";
 import { make, part } from "../parts.js";
 
-/** @typedef {import("../model/sampler.js").SampleOptions} SampleOptions */
-/** @typedef {import("../next.js").Expected} Expected */
+/** @import { SampleOptions } from "../model/sampler.js" */
+/** @import { Expected } from "../next.js" */
 /** An option of `gptx sample`: its field, its help, its default, and the numbers that it takes: whole
  * ones or all, from `least` or above `above`, up to `most` or below `below`, where these are not null.
  * @typedef {{name: string, help: string, default: number | null, whole: boolean, least: number | null,

@@ -7,11 +7,9 @@ import { logSoftmax } from "./gate.js";
 import { asPayload, common, Reading } from "./reading.js";
 import { windowStart } from "./sampler.js";
 
-/** @typedef {import("./attention.js").Changes} Changes */
-/** @typedef {import("./gate.js").Expected} Expected */
-/** @typedef {import("./gate.js").Mixture} Mixture */
-/** @typedef {import("./gpt.js").Gpt} Gpt */
-/** @typedef {import("../guesses.js").Guess} Guess */
+/** @import { Changes } from "./attention.js" */
+/** @import { Expected, Mixture } from "./gate.js" */
+/** @import { Gpt } from "./gpt.js" */
 /** Ids with their probabilities, the likeliest first. @typedef {{ids: number[], chances: number[]}} Likeliest */
 /** Ids with three probabilities each, of a position that `next` follows in the text.
  * @typedef {{next: number | undefined, ids: number[], chances: number[]}} Candidates */

@@ -4,8 +4,8 @@
 
 import { multiplyOne } from "./linear.js";
 
-/** @typedef {import("./gpt.js").Gpt} Gpt */
-/** @typedef {import("./linear.js").Linear} Linear */
+/** @import { Gpt } from "./gpt.js" */
+/** @import { Linear } from "./linear.js" */
 /** @typedef {ReturnType<Gpt["norm"]>} Norm */
 /** @typedef {Float32Array<ArrayBuffer>} Numbers */
 /** What comes before and after attention: its norm, its output, and with post_norm the norm of the sum.

@@ -3,7 +3,7 @@
 // b·ln p_counting(w) − ln Z. The weights a and b are linear in features of the position
 // (gpt/counting/gate.py).
 
-/** @typedef {import("./counting.js").Trie} Trie */
+/** @import { Trie } from "./counting.js" */
 /**
  * Log-probabilities (V,) of the GPT, of counting and of both together; and the weights a and b of the
  * first two. Of the longest history that counting knows, length: its characters; total: how often it

@@ -8,8 +8,8 @@ import { Gpt } from "./gpt.js";
 import { Linear } from "./linear.js";
 import { Reading } from "./reading.js";
 
-/** @typedef {import("./attention.js").Changes} Changes */
-/** @typedef {import("./gpt.js").Config} Config */
+/** @import { Changes } from "./attention.js" */
+/** @import { Config } from "./gpt.js" */
 /** @typedef {"encoder" | "decoder" | "cross"} AttentionKind */
 /** Changes of each kind of attention. @typedef {Record<AttentionKind, Changes | null>} PairChanges */
 /** @typedef {Config & {encoder_layers: number}} PairConfig */

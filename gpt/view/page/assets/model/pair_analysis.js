@@ -10,10 +10,8 @@ import { Uniforms } from "./random.js";
 import { asPayload, common } from "./reading.js";
 import { draw, probabilities } from "./sampler.js";
 
-/** @typedef {import("./pair.js").AttentionKind} AttentionKind */
-/** @typedef {import("./pair.js").PairChanges} PairChanges */
-/** @typedef {import("./pair.js").PairGpt} PairGpt */
-/** @typedef {import("./sampler.js").SampleOptions} SampleOptions */
+/** @import { AttentionKind, PairChanges, PairGpt } from "./pair.js" */
+/** @import { SampleOptions } from "./sampler.js" */
 /** first, last: the ids of the characters before a target and after it. never: of those that no target
  * has. @typedef {{first: number, last: number, never: number[]}} Marks */
 /**

@@ -5,8 +5,8 @@
 import { PairReading, Source } from "./pair.js";
 import { apart, logitError, LOGITS_PROVEN } from "./proof.js";
 
-/** @typedef {import("./attention.js").Attention} Attention */
-/** @typedef {import("./computation.js").Proven} Proven */
+/** @import { Attention } from "./attention.js" */
+/** @import { Proven } from "./computation.js" */
 
 /**
  * @param {import("./pair.js").PairGpt} gpt

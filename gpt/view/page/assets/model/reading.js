@@ -6,9 +6,8 @@
 import { Attention, withRoom } from "./attention.js";
 import { Linear } from "./linear.js";
 
-/** @typedef {import("./gpt.js").Gpt} Gpt */
-/** @typedef {import("./attention.js").Changes} Changes */
-/** @typedef {import("./attention.js").Stages} Stages */
+/** @import { Gpt } from "./gpt.js" */
+/** @import { Changes, Stages } from "./attention.js" */
 /**
  * resid_pre: what enters a layer; norm1: what its q, k, v are computed from; norm2: what enters its
  * feed-forward; ffn_hidden: that after the activation; ffn: its result; resid_post: what leaves the layer.

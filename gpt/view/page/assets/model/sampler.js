@@ -5,7 +5,7 @@
 import { largest } from "./gate.js";
 import { Uniforms } from "./random.js";
 
-/** @typedef {import("./gate.js").Mixture} Mixture */
+/** @import { Mixture } from "./gate.js" */
 /**
  * Continues one text. start: forgets everything, reads the ids, and returns the (V,) logits of what
  * follows; step: reads one more id.

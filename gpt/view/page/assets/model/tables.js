@@ -3,8 +3,7 @@
 
 import { inflate } from "../numbers.js";
 
-/** @typedef {import("./counting.js").Whole} Whole */
-/** @typedef {import("./counting.js").Tables} Tables */
+/** @import { Tables } from "./counting.js" */
 /** levels: the number of n-grams of each order.
  * @typedef {{vocabSize: number, levels: number[]}} CountingRecord */
 

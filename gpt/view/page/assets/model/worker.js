@@ -9,10 +9,10 @@ import { largestError, LOGITS_PROVEN } from "./proof.js";
 import { Reading } from "./reading.js";
 import { Writer } from "./sampler.js";
 
-/** @typedef {import("./analysis.js").Findings} Findings */
-/** @typedef {import("./attention.js").Changes} Changes */
-/** @typedef {import("./computation.js").Proof} Proof */
-/** @typedef {import("./sampler.js").SampleOptions} SampleOptions */
+/** @import { Findings } from "./analysis.js" */
+/** @import { Changes } from "./attention.js" */
+/** @import { Proof } from "./computation.js" */
+/** @import { SampleOptions } from "./sampler.js" */
 /**
  * A text for one of the file's models. logit: whose contributions are wanted, after a position of the
  * window. inspect, unit: a stage, and a unit's values, that are wanted, too.
