@@ -5,7 +5,7 @@
 import { Subject } from "../data.js";
 import { unpack } from "../numbers.js";
 import { count } from "../parts.js";
-import { byHead, checksOfAnswer, Session } from "./session.js";
+import { byHead, Session } from "./session.js";
 
 /** @import { AttentionKind } from "../model/pair.js" */
 /** @import { PairAsk, PairFindings } from "../model/pair_analysis.js" */
@@ -218,28 +218,15 @@ export class PairSession extends Session {
     const source = this.textOf(sourceIds);
     const read = this.textOf([marks.first, ...answer.target]);
     const end = answer.ended ? this.textOf([marks.last]).labels : [];
-    const { layers, measures, kinds, measured } = pairs.attentions[kind];
-    data.measured = measured;
+    data.measured = pairs.attentions[kind].measured;
     return new Subject({
-      name,
-      origin: data.models[step].origin,
-      layers,
-      heads: data.heads,
-      headSize: data.head_size,
-      attentionOnly: data.attention_only,
-      measures,
-      kinds,
-      checks: checksOfAnswer(answer),
+      ...this.described(answer, step, name, pairs.attentions[kind]),
       lens: null,
       experts: null,
-      weights: answer.weights,
-      details: answer.details,
       surprisals: answer.nats,
       full: kind !== "decoder",
       columns: kind === "cross" ? source : null,
       replaced: changes?.[kind]?.heads,
-      contributions: answer.contributions,
-      inspected: answer.inspected,
       pair: {
         kind,
         source,

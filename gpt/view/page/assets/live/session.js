@@ -333,21 +333,27 @@ export class Session {
     const vocabulary = { characters: this.all, labels: data.vocabulary_labels };
     const { ids, step, changes, unit } = /** @type {Ask} */ (asked);
     return new Subject({
-      ...answer,
-      name,
-      origin: data.models[step].origin,
-      layers: data.layers,
-      heads: data.heads,
-      headSize: data.head_size,
-      attentionOnly: data.attention_only,
-      measures: data.measures,
-      kinds: data.kinds,
-      checks: checksOfAnswer(answer),
+      ...this.described(answer, step, name, data),
       lens: { ...answer.lens, ...vocabulary },
       experts: answer.experts && { ...answer.experts, ...vocabulary },
       replaced: changes?.heads,
       unit: unit ? { name: nameOfUnit(unit), values: answer.unit } : null,
     }, this.textOf(ids.slice(answer.begin)));
+  }
+
+  /**
+   * The answer, and what every subject has.
+   * @param {any} answer
+   * @param {number} step
+   * @param {string} name
+   * @param {Pick<Own, "layers" | "measures" | "kinds">} heads what is known of them
+   */
+  described(answer, step, name, { layers, measures, kinds }) {
+    const { models, heads, head_size: headSize, attention_only: attentionOnly } = this.data;
+    const { origin } = models[step];
+    const checks = checksOfAnswer(answer);
+    const model = { origin, layers, heads, headSize, attentionOnly, measures, kinds };
+    return { ...answer, ...model, name, checks };
   }
 }
 
@@ -358,7 +364,7 @@ function rowName(row) {
 
 /** The checks of an answer. @param {{proof: import("../model/computation.js").Proof, sums: number,
  *   contributions: import("../model/contributions.js").Contributions | null}} answer */
-export function checksOfAnswer({ proof, sums, contributions }) {
+function checksOfAnswer({ proof, sums, contributions }) {
   const check = (
     /** @type {string} */ name,
     /** @type {number} */ error,
@@ -394,7 +400,7 @@ export function byHead(values, group, size) {
  * @param {boolean} pinned
  * @param {Own & {title: string}} data
  */
-export function namesOf(cases, pinned, { title, models }) {
+function namesOf(cases, pinned, { title, models }) {
   if (cases.length < 2) return [title];
   const [before, after] = cases;
   const steps = before.model.step !== after.model.step;
