@@ -46,7 +46,7 @@ export function toHash({ more, ...state }) {
  */
 export function fromHash(hash, start, subjects) {
   const said = new URLSearchParams(hash.replace(/^#/, ""));
-  const most = (/** @type {"layers" | "heads"} */ of) => Math.max(...subjects.map((s) => s[of]));
+  const heads = Math.max(...subjects.map((subject) => subject.heads));
   /** @param {keyof CHOICES} name */
   const choice = (name) => {
     const value = said.get(name);
@@ -61,10 +61,10 @@ export function fromHash(hash, start, subjects) {
   const [head = start.head] = numbers("head");
   const cell = numbers("cell");
   const state = /** @type {State} */ ({
-    of: subjects.length > 1 ? choice("of") : "a",
+    of: choice("of"),
     view: choice("view"),
     layer,
-    head: Math.min(head, most("heads") - 1),
+    head: Math.min(head, heads - 1),
     stage: choice("stage"),
     scale: choice("scale"),
     cell: cell.length === 2 ? cell : null,
@@ -79,8 +79,7 @@ export function fromHash(hash, start, subjects) {
 
 /**
  * The state without contradictions: pins lie within the text, a pinned cell within the stage, the
- * layer within the model;
- * the stage in the model; rollout needs weights, a difference needs texts of one length.
+ * layer and the stage within the model; rollout needs weights, a difference needs texts of one length.
  * @param {State} state
  * @param {Subject[]} subjects
  * @returns {State}

@@ -85,9 +85,7 @@ export function makeView(data, subjects, compared, additions) {
     dark: system.matches,
     type: 1,
     colour(name) {
-      return colours[name] ??= getComputedStyle(document.documentElement).getPropertyValue(
-        `--${name}`,
-      );
+      return colours[name] ??= getComputedStyle(root).getPropertyValue(`--${name}`);
     },
     digits: data.bits === 32 ? 4 : 3,
     change(patch) {
@@ -112,10 +110,7 @@ export function makeView(data, subjects, compared, additions) {
       follow();
     },
     follow: () => follow(),
-    stateOf(hash) {
-      const of = app.subjects.length > 1 ? compared : "a";
-      return fromHash(hash, { ...start, of }, app.subjects);
-    },
+    stateOf: (hash) => fromHash(hash, { ...start, of: compared }, app.subjects),
   };
 
   const own = additions.parts(app);
@@ -184,7 +179,7 @@ export function makeView(data, subjects, compared, additions) {
   function darken() {
     app.dark = theme === "auto" ? system.matches : theme === "dark";
     colours = {};
-    document.documentElement.dataset.theme = app.dark ? "dark" : "light";
+    root.dataset.theme = app.dark ? "dark" : "light";
     part("theme").textContent = { auto: "◐ auto", light: "○ light", dark: "● dark" }[theme] ?? "";
   }
 
@@ -192,7 +187,7 @@ export function makeView(data, subjects, compared, additions) {
   darken();
   /** Larger type and fewer words, or as before. */
   function project() {
-    const on = document.documentElement.toggleAttribute("data-projector");
+    const on = root.toggleAttribute("data-projector");
     part("projector").setAttribute("aria-pressed", String(on));
     app.type = on ? PROJECTED : 1;
     dispatchEvent(new Event("resize")); // the matrix has another height
