@@ -93,8 +93,7 @@ export class Client {
       this.writing = null;
       writing?.done();
     } else {
-      const { now } = this;
-      const { waiting } = this;
+      const { now, waiting } = this;
       this.now = null;
       if (waiting) this.#next();
       now?.done(reply.answers);

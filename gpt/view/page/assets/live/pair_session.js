@@ -9,7 +9,6 @@ import { byHead, Session } from "./session.js";
 
 /** @import { AttentionKind } from "../model/pair.js" */
 /** @import { PairAsk, PairFindings } from "../model/pair_analysis.js" */
-/** @import { Model } from "./changes.js" */
 /** What the page shows of the heads of one kind of attention.
  * @typedef {{layers: number, measured: string, measures: import("../payload.js").Measure[],
  *   kinds: (string | null)[][] | null}} Measured */

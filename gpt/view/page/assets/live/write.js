@@ -42,7 +42,7 @@ export class Options {
     this.only = () => null;
     this.options = Object.fromEntries(options.map((option) => [option.name, option]));
     this.defaults = Object.fromEntries(options.map((option) => [option.name, option.default]));
-    const said = make("p", { class: "refused", role: "alert", hidden: true });
+    this.said = make("p", { class: "refused", role: "alert", hidden: true });
     this.inputs = options.map(({ name, help, whole, most }) => {
       const step = whole ? "1" : most === 1 ? "0.05" : "0.1";
       const input = make("input", { id: `option-${name}`, type: "number", step, title: help });
@@ -52,12 +52,11 @@ export class Options {
       });
       return { name, input };
     });
-    this.said = said;
     part("options").replaceChildren(
       ...this.inputs.map(({ name, input }) =>
         make("label", { title: input.title }, name.replace("_", "-"), input)
       ),
-      said,
+      this.said,
     );
     for (const { name } of options) this.set(name, this.defaults[name]);
   }
