@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex, get_args
+from typing import Any, Literal, SupportsIndex
 
 from gpt.config import DrawnStage, LiveConfig, Scale
 from gpt.errors import ConfigError
@@ -136,11 +136,10 @@ def save_strip(
 
 def _form(path: str | Path) -> Form:
     """The format that the path's ending names. Raises ConfigError."""
-    known: dict[str, Form] = {f".{form}": form for form in get_args(Form)}
-    ending = Path(path).suffix.lower()
-    if ending not in known:
-        raise ConfigError("path", f"{Path(path).name} does not end in .svg, .pdf or .png")
-    return known[ending]
+    form = exports.FORMS.get(Path(path).suffix.lower())
+    if form in ("svg", "png", "pdf"):
+        return form
+    raise ConfigError("path", f"{Path(path).name} does not end in .svg, .pdf or .png")
 
 
 def _write(path: str | Path, data: bytes) -> Path:
