@@ -91,11 +91,8 @@ def html_of(block: Block) -> str:
         case Note(text):
             return _note(text)
         case Fold(title, inner, opened):
-            inside, start = (
-                "".join(map(html_of, inner)),
-                "<details open>" if opened else "<details>",
-            )
-            return f"{start}<summary>{escape_html(title)}</summary>{inside}</details>"
+            summary = f"<summary>{escape_html(title)}</summary>"
+            return f"<details{' open' * opened}>{summary}{''.join(map(html_of, inner))}</details>"
 
 
 def _passage(passage: Passage) -> str:
