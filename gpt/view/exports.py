@@ -13,6 +13,7 @@ import numpy as np
 from gpt import characters
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
+from gpt.view.records import csv_text, round_floats
 from gpt.view.selection import Panel, Selection
 from gpt.vocabulary import code_points, join_symbols
 
@@ -27,8 +28,6 @@ FORMS |= {f".{form}": form for form in get_args(Form) if form != "text"}
 
 def selection_record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
     """A selection for JSON; `values` is [panel][query][key or dimension], null where masked."""
-    from gpt.view.records import round_floats
-
     attention, panels = selection.attention, selection.panels()
     of_pair: dict[str, Any] = {}
     if attention.source is not None:
@@ -60,8 +59,6 @@ def to_json(records: Sequence[Mapping[str, Any]]) -> str:
 
 def to_csv(selections: Sequence[Selection]) -> str:
     """A CSV text of `table_of`."""
-    from gpt.view.records import csv_text
-
     names, rows = table_of(selections)
     return csv_text(chain([names], rows))
 

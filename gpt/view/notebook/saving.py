@@ -25,6 +25,7 @@ from gpt.view.figure.sheet import to_bytes
 from gpt.view.page.lesson import lesson_page
 from gpt.view.page.page import build_page, make_subject
 from gpt.view.selection import Selection, select
+from gpt.view.terminal.attention import render
 from gpt.view.terminal.lines import Page
 
 
@@ -60,8 +61,6 @@ def save(
         origin = attention.model.stored.origin if attention.model else {}
         text = exports.to_json([exports.selection_record(selection, origin)])
     else:
-        from gpt.view.terminal.attention import render
-
         single = len(selection.panels()) == 1
         lines = render(selection, "auto" if single else "heads", Page())
         text = "".join(f"{line.plain}\n" for line in lines)
