@@ -36,7 +36,6 @@ from gpt.view.records import measures_record
 from gpt.vocabulary import FIRST, Ids, known_text, log_note
 
 LIMIT = 8_000_000  # bytes in a file, if the user gives no other limit
-BITS: tuple[Bits, ...] = (32, 16)
 BITS_OF: dict[WeightPrecision, Bits] = {"float32": 32, "float16": 16}
 DATA = Path("data")  # the usual folder of the corpora
 NOTES = 1_000  # bytes for the sentences about the file itself
@@ -197,7 +196,7 @@ def build_live(
     room = limit - len(page(title, to_json(common))) - NOTES
     sizes: dict[Bits, int] = {
         bits: len(to_json(_record(last, bits, ids)))
-        for bits in (BITS if precision == "auto" else (BITS_OF[precision],))
+        for bits in (BITS_OF.values() if precision == "auto" else (BITS_OF[precision],))
     }
     found = _fitting(sizes, len(models), 0 if counting is None else len(to_json(counting)), room)
     if found is None:
