@@ -74,7 +74,7 @@ export class Analysis {
     this.#count(ids, begin, known);
     return {
       begin,
-      sums: Math.max(...reading.attention.map((each) => each.excess(reading.length))),
+      sums: reading.excess(),
       ...asPayload(reading.stages()),
       lens: this.#lens(window.length),
       experts: this.mixture && this.#experts(window),

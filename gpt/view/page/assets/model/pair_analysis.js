@@ -78,28 +78,10 @@ export class PairAnalysis {
       ...found,
       nats: Float32Array.from(expected, (id, at) => -logSoftmax(reading.logits(at))[id]),
       logits,
-      ...this.#stages(this.source, reading, own, kind),
+      sums: Math.max(this.source.reading.excess(), reading.excess()),
+      ...asPayload(kind === "cross" ? reading.crossStages() : own.stages()),
       contributions: contributionsOf(reading, logit),
       inspected: own.inspect(inspect, kind === "cross" ? 1 : 0),
-    };
-  }
-
-  /**
-   * The stages of one kind of attention; sums: the largest difference of a row's sum from 1, of all
-   * kinds.
-   * @param {Source} source
-   * @param {PairReading} reading
-   * @param {import("./reading.js").Reading} own of this kind
-   * @param {AttentionKind} kind
-   */
-  #stages(source, reading, own, kind) {
-    const rows = [
-      ...source.reading.attention.map((each) => each.excess(source.length)),
-      ...[...reading.attention, ...reading.cross].map((each) => each.excess(reading.length)),
-    ];
-    return {
-      sums: Math.max(...rows),
-      ...asPayload(kind === "cross" ? reading.crossStages() : own.stages()),
     };
   }
 }

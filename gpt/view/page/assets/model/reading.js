@@ -215,6 +215,12 @@ export class Reading {
     return logits;
   }
 
+  /** The largest difference of a row of weights' sum from 1, of all attentions. */
+  excess() {
+    const attentions = this.attention.flatMap((_, layer) => this.sublayers(layer));
+    return Math.max(...attentions.map((each) => each.excess(this.length)));
+  }
+
   /** The stages of the layers. */
   stages() {
     return this.attention.map((each) => each.stages(this.length));
