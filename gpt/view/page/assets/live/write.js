@@ -2,7 +2,7 @@
 // How the model writes: the options of `gptx sample`, and what they make of the next character's
 // distribution.
 
-import { FILTERS, probabilities } from "../model/sampler.js";
+import { probabilities, SHAPING } from "../model/sampler.js";
 import { MOST_BARS } from "../next.js";
 import { decimals } from "../numbers.js";
 import { make, part } from "../parts.js";
@@ -117,7 +117,7 @@ export class Options {
  */
 export function drawnNext({ all, ids, data }, scores, options, both) {
   const { before, chances, removed } = probabilities(scores, options);
-  const names = ["temperature", ...Object.keys(FILTERS)].map((name) => name.replace("_", "-"));
+  const names = SHAPING.map((name) => name.replace("_", "-"));
   const order = Array.from(before.keys()).sort((a, b) => before[b] - before[a] || a - b);
   const first = order.slice(0, MOST_BARS).map((id) => {
     const drawn = chances[id] > 0;
