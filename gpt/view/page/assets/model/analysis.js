@@ -72,6 +72,7 @@ export class Analysis {
       }
     });
     this.#count(ids, begin, known);
+    const last = window.length - 1;
     return {
       begin,
       sums: reading.excess(),
@@ -79,7 +80,7 @@ export class Analysis {
       lens: this.#lens(window.length),
       experts: this.mixture && this.#experts(window),
       surprisals: Float32Array.from(window.slice(1), (id, at) => -this.#together(at)[id]),
-      next: this.#next(window.length - 1),
+      next: this.expected[last] ?? { gpt: this.#together(last), counting: null, both: null },
       contributions: contributionsOf(reading, logit),
       inspected: reading.inspect(inspect),
       unit: reading.unit(unit),
@@ -113,13 +114,6 @@ export class Analysis {
   /** (V,) log-probabilities after a position. @param {number} at */
   #together(at) {
     return this.mixture ? this.expected[at].both : logSoftmax(this.reading.logits(at));
-  }
-
-  /** @param {number} at @returns {Findings["next"]} */
-  #next(at) {
-    if (!this.mixture) return { gpt: this.#together(at), counting: null, both: null };
-    const { gpt, counting, both } = this.expected[at];
-    return { gpt, counting, both };
   }
 
   /** Only positions that are new, or that another character follows. @param {number[]} ids */
