@@ -227,7 +227,7 @@ def write_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
     or never.
     """
     color = "never" if output and color == "auto" else color
-    write_bytes(_drawn(lines, _console(sys.stdout, color), soft_wrap=True).encode(), output)
+    write_bytes(_drawn(lines, _console(sys.stdout, color)).encode(), output)
 
 
 def print_blocks(blocks: Iterable[Block]) -> None:
@@ -236,23 +236,22 @@ def print_blocks(blocks: Iterable[Block]) -> None:
     from gpt.view.terminal.lines import Page
 
     lines = lines_of(blocks, Page(width(sys.stderr) or WIDE))
-    for line in _drawn(lines, _console(sys.stderr), soft_wrap=True).splitlines():
+    for line in _drawn(lines, _console(sys.stderr)).splitlines():
         _print_aside(line.rstrip())
 
 
-def _drawn(lines: Iterable[Text], console: Console, soft_wrap: bool = False) -> str:
-    """The lines as text in which only the console's own styles control the terminal."""
+def _drawn(lines: Iterable[Text], console: Console) -> str:
+    """The unwrapped lines as text in which only the console's own styles control the terminal."""
     from rich.segment import Segments
 
     from gpt.characters import escape
 
-    overflow: Any = {"no_wrap": True, "overflow": "ignore"} if soft_wrap else {}
-    options = console.options.update(**overflow)
+    options = console.options.update(no_wrap=True, overflow="ignore")
     with console.capture() as written:
         for line in lines:
             pieces = console.render(line, options)
             safe = [piece._replace(text=escape(piece.text)) for piece in pieces]
-            console.print(Segments(safe), soft_wrap=soft_wrap)
+            console.print(Segments(safe), soft_wrap=True)
     return written.get()
 
 
@@ -262,13 +261,12 @@ def uses_colours(color: str) -> bool:
     return console.color_system is not None and not console.no_color
 
 
-def _console(stream: TextIO, color: str = "auto", cells: int | None = None) -> Console:
+def _console(stream: TextIO, color: str = "auto") -> Console:
     """A rich console with the colours of the stream; NO_COLOR turns them off."""
     from rich.console import Console
 
     return Console(
         file=StringIO(),  # not the stream, whose encoding would change the output
-        width=cells,
         force_terminal={"always": True, "never": False}.get(color, stream.isatty()),
         color_system="truecolor" if color == "always" else "auto",
         no_color=False if color == "always" else None,
