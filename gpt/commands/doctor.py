@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
-
-import typer
 
 from gpt.commands import shared
 from gpt.config.train import Data, OnDevice
@@ -13,7 +10,7 @@ from gpt.errors import InstallationError
 from gpt.words import counted
 
 
-class Doctor(shared.Writing):
+class Doctor(shared.Drawing):
     """Check the installation: versions, machine, folders, and every form of the model.
 
     Paste the output into a report: it has no user name and nothing of your texts.
@@ -22,8 +19,6 @@ class Doctor(shared.Writing):
 
     data: Data = Path("data")
     device: OnDevice = "auto"
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels and signs in ASCII.")] = False
-    color: Annotated[Literal["auto", "always", "never"], "Colours."] = "auto"
 
     def execute(self) -> None:
         from gpt.interface.doctor import examine

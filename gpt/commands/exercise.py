@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ ABOUT = {"attention": "From one head to a GPT that learns and writes, in seven s
 LEAST, MOST = 1000, 2**22  # characters in a text to learn
 
 
-class Exercise(shared.Writing):
+class Exercise(shared.Drawing):
     """Practise attention: fill the gaps of a file; it is checked, and slips are named.
 
     --check runs the file in a separate process; the exit code is 7 unless all stages are right.
@@ -32,8 +32,6 @@ class Exercise(shared.Writing):
     train: Annotated[Path | None, "A text that your GPT learns if all stages are right."] = None
     seed: Annotated[int, "Seed of --train.", Range(0, below=2**63)] = 1
     time_limit: Annotated[int, "Seconds for --check and --train.", Range(1, 86_400)] = 60
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels and signs in ASCII.")] = False
-    color: Annotated[Literal["auto", "always", "never"], "Colours."] = "auto"
 
     def execute(self) -> None:
         name, checks, given = self.exercise, self.check is not None, self.typed()

@@ -89,6 +89,13 @@ class Writing(Command):
         console.write(text, self.output)
 
 
+class Drawing(Writing):
+    """A command whose text can be in ASCII and without colours."""
+
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels and signs in ASCII.")] = False
+    color: Annotated[Literal["auto", "always", "never"], "Colours."] = "auto"
+
+
 class CheckpointCommand(Command):
     """A command that works with a saved checkpoint."""
 
@@ -205,11 +212,8 @@ class ModelCommand(CheckpointCommand):
         return read(model, console.read_text(file), self.unknown), text_label(file)
 
 
-class DrawingCommand(Writing, ModelCommand):
+class DrawingCommand(Drawing, ModelCommand):
     """A command that draws what a model does."""
-
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels and signs in ASCII.")] = False
-    color: Annotated[Literal["auto", "always", "never"], "Colours."] = "auto"
 
 
 def note(line: str) -> None:
