@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,9 +13,6 @@ from gpt.commands.shared import refuse_if
 from gpt.config import LiveConfig
 from gpt.config.train import Data
 from gpt.words import printable
-
-if TYPE_CHECKING:
-    from gpt.interface.trained import TrainedGPT
 
 SCHEMA = 1
 NAME = "live.html"
@@ -53,7 +49,8 @@ class Live(shared.ModelCommand):
         if self.output == Path(NAME):
             shared.default_file(NAME, OURS, "--output")
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
-        options, opened = LiveConfig(**self.given), self.opened
+        options = LiveConfig(**self.given)
+        opened = self.open(self.run, "last" if self.several_steps else self.step)
         text = None if given is None else shared.known_text(opened, given, self.unknown)
         with progress_bar() as done:
             asked = text, self.numbers_of_steps(opened), options, self.data
@@ -73,8 +70,3 @@ class Live(shared.ModelCommand):
                 f"page: {self.output}, {len(page.html) / 1e6:.1f} MB, weights in "
                 f"float{page.bits}; open it in a browser"
             )
-
-    @cached_property
-    def opened(self) -> TrainedGPT:
-        """The checkpoint of --step; the last one if --step has several steps."""
-        return self.open(self.run, "last" if self.several_steps else self.step)
