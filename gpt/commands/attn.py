@@ -100,10 +100,8 @@ class Attn(shared.DrawingCommand):
             )
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         self._check_models()
-        if given and self.given.get("truncate"):  # unknown parts may be cut off
-            text = self._pair(shared.readable_text(self.sides[0], given, self.unknown))
-        else:
-            text = self._pair(self.text_for(self.sides[0], given))
+        truncate = self.given.get("truncate", False)
+        text = self._pair(self.text_for(self.sides[0], given, truncate))
         if "rollout" in (self.view, self.head):
             config = self.sides[0].config
             of_encoder = self.given.get("attention") == "encoder"

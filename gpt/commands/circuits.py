@@ -50,7 +50,7 @@ class Circuits(shared.DrawingCommand):
             common = Counter(model.stored.excerpt).most_common(most)
             chars = "".join(sorted(each for each, _ in common))
         else:
-            chars = shared.known_text(model, self.chars, self.unknown, "--chars")
+            chars = self.known_text(model, self.chars, "--chars")
         found = model.circuit(self.of, self.layer, self.head, distance=self.distance, chars=chars)
         whole = range(len(found.text))
         drawn: Any = found  # has the attributes by which an attention map is drawn

@@ -111,7 +111,7 @@ class Session:
         opened = typed[-1:] == "+" and typed[-2:-1].isalnum()
         typed = typed[:-1] if opened else typed
         joined = typed.startswith("+") and self._meets(typed[1:])
-        typed = shared.known_text(self.model, typed[joined:], self.unknown)
+        typed = self.model.known_text(typed[joined:], self.unknown, note=console.say)
         space = " " * (not joined and self._meets(typed))
         start, past = self.text + space + typed, None if typed else self.stopped
         self.turns.append(Turn(self.text, start, bool(typed) and not opened, past))

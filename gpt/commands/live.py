@@ -51,7 +51,7 @@ class Live(shared.ModelCommand):
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         options = LiveConfig(**self.given)
         opened = self.open(self.run, "last" if self.several_steps else self.step)
-        text = None if given is None else shared.known_text(opened, given, self.unknown)
+        text = None if given is None else self.known_text(opened, given)
         with progress_bar() as done:
             asked = text, self.numbers_of_steps(opened), options, self.data
             page = live_page(opened, *asked, done, shared.note)

@@ -41,7 +41,7 @@ class Neurons(shared.DrawingCommand):
         model = self.open(self.run, "last" if several else self.step).prove()
         text, name = self.text_or_split(model, self.file, self.data)
         if self.given.get("on"):
-            self.given["on"] = shared.known_text(model, self.given["on"], self.unknown)
+            self.given["on"] = self.known_text(model, self.given["on"])
         steps = self.numbers_of_steps(model)
         with progress_bar() as done:
             found = model.neurons(text, steps=steps, name=name, done=done, **self.given)

@@ -92,7 +92,7 @@ class Sample(shared.Writing, shared.ModelCommand):
         if self.opened.recorded is None:
             self._copied()  # raises an error for --novelty and --sources: the corpus is unknown
         model = self.opened.prove()
-        prompt = shared.known_text(model, prompt, self.unknown)
+        prompt = self.known_text(model, prompt)
         stops = shared.checked_stops(model, self.stop or ())
         if len(prompt) > model.config.block_size:
             console.say(

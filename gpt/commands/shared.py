@@ -193,12 +193,19 @@ class ModelCommand(CheckpointCommand):
     def _said(self) -> set[str]:
         return set()
 
-    def text_for(self, model: TrainedGPT, text: str | None) -> str:
+    def text_for(self, model: TrainedGPT, text: str | None, truncate: bool = False) -> str:
         """The text as the model reads it. If there is no text, the validation split's first line,
-        which a note quotes. Raises TextError for an unknown character.
+        which a note quotes. Raises TextError for an unknown character, unless a caller will
+        truncate the text and may so cut it off.
         """
         model.prove()  # before any note
-        return known_text(model, model.given(text, console.say, "TEXT"), self.unknown)
+        if text and truncate:
+            return readable_text(model, text, self.unknown)
+        return self.known_text(model, model.given(text, console.say, "TEXT"))
+
+    def known_text(self, model: TrainedGPT, text: str, name: str = "") -> str:
+        """See TrainedGPT.known_text; prints its notes."""
+        return model.known_text(text, self.unknown, note=console.say, name=name)
 
     def text_or_split(
         self, model: TrainedGPT, file: str | None, data: Path
@@ -208,8 +215,10 @@ class ModelCommand(CheckpointCommand):
         """
         if file is None:
             return model.default_text(data, note)
-        read = readable_text if model.has_encoder else known_text
-        return read(model, console.read_text(file), self.unknown), text_label(file)
+        text, label = console.read_text(file), text_label(file)
+        if model.has_encoder:
+            return readable_text(model, text, self.unknown), label
+        return self.known_text(model, text), label
 
 
 class DrawingCommand(Drawing, ModelCommand):
@@ -275,22 +284,8 @@ def one_text(given: Mapping[str, str | Path | None]) -> str | None:
     return None
 
 
-def known_text(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -> str:
-    """The text as the model reads it; notes on stderr say what the model reads in place of unknown
-    characters, and what is left out.
-
-    name: the text's name in the note, if there are several texts. Raises TextError for an unknown
-    character.
-    unknown character.
-    """
-    from gpt.vocabulary import known_text
-
-    found = model.reading(text, unknown)
-    return known_text(model.vocabulary, found, console.say, name).text
-
-
 def readable_text(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -> str:
-    """Does what `known_text` does, but unknown characters may stay, because a later error names
+    """Does what `TrainedGPT.known_text` does, but unknown characters may stay: a later error names
     their place.
     """
     found = model.reading(text, unknown)

@@ -30,11 +30,8 @@ class Why(shared.DrawingCommand):
         from gpt.view.terminal.blocks import lines_of
 
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
-        model = self.opened.prove()
-        if given and self.asked.get("truncate"):  # unknown parts may be cut off
-            text = shared.readable_text(model, given, self.unknown)
-        else:
-            text = self.text_for(model, given)
+        model = self.opened
+        text = self.text_for(model, given, self.asked.get("truncate", False))
         with progress_bar() as done:
             found = model.why(text, unknown=self.unknown, done=done, **self.asked)
         if self.as_json:

@@ -319,13 +319,13 @@ class TrainedGPT(Displayable):
             from gpt.reading.targets import target_settings, write_targets
 
             settings = target_settings(self.config, n=n, **options)
-            known = self._known(source_of_columns(prompt), unknown)
+            known = self.known_text(source_of_columns(prompt), unknown)
             (written,) = write_targets(self.reader, self.vocabulary, [known], settings)
             targets = [self.vocabulary.decode(each.ids, "target") for each in written]
             return targets if n > 1 else targets[0]
         from gpt.reading.sampler import GrowingTexts, Sample
 
-        prompt = self._known(prompt, unknown)
+        prompt = self.known_text(prompt, unknown)
         steps = self.stream(prompt, SampleConfig(n=n, **options), stop)
         held = GrowingTexts(n)
         for gained in steps:
@@ -352,7 +352,7 @@ class TrainedGPT(Displayable):
 
         if self.has_encoder:
             raise ConfigError("a model with an encoder writes whole targets; use sample or answers")
-        known = self._known(prompt, unknown)
+        known = self.known_text(prompt, unknown)
         require_memory(self.config, config.n, len(prompt) + config.length)
         samples = (self.decoders.lend_decoder(), self.vocabulary, known, config, stop, past)
         return Samples(*samples, self.mixture)
@@ -394,7 +394,7 @@ class TrainedGPT(Displayable):
         from gpt.heads.attention_map import inspect_text
 
         asked = AttnConfig(**options)
-        text = self._known(self.given(text), unknown, asked.truncate)
+        text = self.known_text(self.given(text), unknown, asked.truncate)
         chosen = text, asked.attention, asked.truncate, self.proof, self
         return inspect_text(self.reader, self.vocabulary, *chosen)
 
@@ -417,7 +417,7 @@ class TrainedGPT(Displayable):
         """
         from gpt.heads.next_character import next_of_text
 
-        chosen = self._known(self.given(text), unknown), SampleConfig(**options), self.mixture
+        chosen = self.known_text(self.given(text), unknown), SampleConfig(**options), self.mixture
         return next_of_text(self.reader, self.vocabulary, *chosen)
 
     @takes_options()
@@ -441,7 +441,7 @@ class TrainedGPT(Displayable):
         from gpt.heads.why import why
 
         asked = WhyConfig(**options)
-        known = self._known(self.given(text), unknown, asked.truncate)
+        known = self.known_text(self.given(text), unknown, asked.truncate)
         chosen = asked, self.mixture, self.default_text, done
         return why(self.reader, self.vocabulary, known, *chosen)
 
@@ -539,14 +539,21 @@ class TrainedGPT(Displayable):
             text = pairs_of_table(text)
         return self.vocabulary.read(text, unknown)
 
-    def _known(self, text: str, unknown: Unknown, truncate: bool = False) -> str:
-        """The text as the model reads it; logs what it reads in place of unknown characters.
-        truncate: keep only the end first, as what is cut off may be unknown. Raises TextError.
+    def known_text(
+        self,
+        text: str,
+        unknown: Unknown = "fold",
+        truncate: bool = False,
+        note: Callable[[str], object] = log_note,
+        name: str = "",
+    ) -> str:
+        """The text as the model reads it. truncate: keep only the end first, as what is cut off may
+        be unknown. note, name, errors: see `gpt.vocabulary.known_text`.
         """
         reading = self.reading(text, unknown)
         if truncate and not self.has_encoder:
             reading = Reading(reading.text[-self.config.block_size :], reading.folded)
-        return known_text(self.vocabulary, reading, log_note).text
+        return known_text(self.vocabulary, reading, note, name).text
 
     def _map(self, of: AttentionMap | str | None) -> AttentionMap:
         return self.attn(of) if of is None or isinstance(of, str) else of

@@ -33,7 +33,7 @@ from gpt.view.page.page import SCHEMA, SHARED
 from gpt.view.page.shipping import means_record, model_record, proof_record
 from gpt.view.page.tour import tour_of
 from gpt.view.records import measures_record
-from gpt.vocabulary import FIRST, Ids, known_text, log_note
+from gpt.vocabulary import FIRST, Ids
 
 LIMIT = 8_000_000  # bytes in a file, if the user gives no other limit
 BITS_OF: dict[WeightPrecision, Bits] = {"float32": 32, "float16": 16}
@@ -111,7 +111,7 @@ def start_text(model: TrainedGPT, text: str) -> str:
     """The text in the form with which a page of the model can begin; with an encoder, a source or
     "source TAB target". Raises TextError.
     """
-    text = known_text(model.vocabulary, model.reading(text), log_note).text
+    text = model.known_text(text)
     if not model.has_encoder:
         return text
     source, read = split_pair(model.reader, model.vocabulary, text)
