@@ -758,11 +758,6 @@ class TrainedGPT(Displayable):
             return f"{len(self.stored.excerpt):,} characters that the model has written"
         return f"the validation split's first {len(self.stored.excerpt):,} characters"
 
-    def _ids(self, text: str | Ids) -> Ids:
-        if isinstance(text, str):
-            return self.vocabulary.encode(text)
-        return self.vocabulary.row_of(text, "text")
-
     def activations(
         self,
         texts: Texts | None = None,
@@ -896,8 +891,9 @@ class TrainedGPT(Displayable):
         scorer = Scorer(self, against, EvalConfig(**options), unknown, Path(data))
         if text is None:
             return scorer.split()
-        known = text if isinstance(text, str) else self.vocabulary.decode(self._ids(text))
-        return scorer.text(known)
+        if not isinstance(text, str):
+            text = self.vocabulary.decode(self.vocabulary.row_of(text, "text"))
+        return scorer.text(text)
 
     def novelty(
         self,
