@@ -12,7 +12,7 @@ import math
 import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import wraps
 from numbers import Real
@@ -54,14 +54,15 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def checks_arguments(function: Function) -> Function:
+def checks_arguments(function: Function, options: Sequence[str] = ()) -> Function:
     """Decorates a function so that it raises TypeError for an argument that does not have the
     annotated type, TypeError with the nearest name for an unknown keyword, and ValueError for NaN
-    and for a whole number that is too large.
+    and for a whole number that is too large. options: the keywords that its `**options` takes;
+    none: any keyword.
     """
     own = inspect.signature(inspect.unwrap(function)).parameters.values()
-    known = [each.name for each in own if each.kind in _NAMED and each.name != "self"]
-    any_keyword = any(each.kind == inspect.Parameter.VAR_KEYWORD for each in own)
+    known = [each.name for each in own if each.kind in _NAMED and each.name != "self"] + [*options]
+    any_keyword = not options and any(each.kind == each.VAR_KEYWORD for each in own)
     kinds = {each.name: _types(str(each.annotation)) for each in own if each.kind in _NAMED}
     shown = {each.name: each.annotation for each in own}
     places = [each.name for each in own if each.kind == each.POSITIONAL_OR_KEYWORD]
@@ -70,7 +71,7 @@ def checks_arguments(function: Function) -> Function:
     def checked(*args: Any, **keywords: Any) -> Any:
         for name in () if any_keyword else keywords:
             if name not in known:
-                raise TypeError(unexpected_keyword(function.__name__, name, known))
+                raise TypeError(_unexpected_keyword(function.__name__, name, known))
         for name, value in (*zip(places, args, strict=False), *keywords.items()):
             if name not in kinds:
                 continue
@@ -87,7 +88,7 @@ def checks_arguments(function: Function) -> Function:
     return checked  # type: ignore[return-value]
 
 
-def unexpected_keyword(function: str, name: str, known: list[str]) -> str:
+def _unexpected_keyword(function: str, name: str, known: list[str]) -> str:
     """The message for an unknown keyword; it names the nearest known one."""
     from difflib import get_close_matches
 

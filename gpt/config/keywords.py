@@ -13,11 +13,10 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
-from functools import wraps
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from gpt.checks import checks_arguments, unexpected_keyword
+from gpt.checks import checks_arguments
 from gpt.config import (
     AttnConfig,
     EvalConfig,
@@ -103,17 +102,7 @@ def takes_options(
         name = found[1] if found else ""
         options = [*keywords(name, defaults)]
         shown = [each.replace(annotation=Unquoted(each.annotation)) for each in own]
-        known = [each.name for each in (*shown, *options) if each.name != "self"]
-
-        call = checks_arguments(function)
-
-        @wraps(call)
-        def checked(*args: Any, **given: Any) -> Any:
-            for each in given:
-                if each not in known:
-                    raise TypeError(unexpected_keyword(function.__name__, each, known))
-            return call(*args, **given)
-
+        checked = checks_arguments(function, [each.name for each in options])
         result = Unquoted(signature.return_annotation)
         checked.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=[*shown, *options], return_annotation=result
@@ -125,7 +114,7 @@ def takes_options(
         }
         lines = (f"    {each.name}: {helps[each.name]}" for each in options)
         checked.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", *lines])
-        return checked  # type: ignore[return-value]
+        return checked
 
     return decorate
 
