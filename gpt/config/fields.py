@@ -17,6 +17,8 @@ from gpt.words import short_repr
 
 LARGEST = 1e100  # largest number allowed: the square of a larger one may overflow
 LARGEST_WHOLE = 2**63
+#: Type of a field -> what its values are called in errors.
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 @dataclass(frozen=True)
@@ -92,35 +94,32 @@ def _as_flag(option: re.Match[str]) -> str:
     return flag_of(option[1]) + (f" {option[2]}" if option[2] else "")
 
 
-def check_fields(config: object) -> None:
-    """Checks type, choices and range of every field; numbers must be finite. Raises ConfigError."""
-    of: type = type(config)
-    ranges = field_ranges(of)
-    for name, kind in field_types(of).items():
-        value = getattr(config, name)
-        if type(None) in get_args(kind):
-            if value is None:
-                continue
-            kind = get_args(kind)[0]
-        if get_origin(kind) is Literal:
-            choices = get_args(kind)
-            require(
-                value in choices, name, f"{short_repr(value)} is not one of {', '.join(choices)}"
-            )
-        elif kind is int:
-            require(type(value) is int, name, f"{short_repr(value)} is not a whole number")
-            check_size(name, value)
-        elif kind is float:
-            require(type(value) in (int, float), name, f"{short_repr(value)} is not a number")
-            check_size(name, value)
-        elif kind is bool:
-            require(type(value) is bool, name, f"{short_repr(value)} is not true or false")
-        elif kind is str:
-            require(type(value) is str, name, f"{short_repr(value)} is not a text")
-        elif kind is Path:
-            require(isinstance(value, str | os.PathLike), name, f"{value!r} is not a path")
-        if name in ranges:
-            ranges[name].check(name, value)
+class Checked:
+    """Base of configurations: checks type, choices and range of every field when one is made;
+    numbers must be finite. Raises ConfigError.
+    """
+
+    def __post_init__(self) -> None:
+        of: type = type(self)
+        ranges = field_ranges(of)
+        for name, kind in field_types(of).items():
+            value = getattr(self, name)
+            if type(None) in get_args(kind):
+                if value is None:
+                    continue
+                kind = get_args(kind)[0]
+            if get_origin(kind) is Literal:
+                choices = get_args(kind)
+                problem = f"{short_repr(value)} is not one of {', '.join(choices)}"
+                require(value in choices, name, problem)
+            elif kind in KINDS:
+                good = type(value) is kind or (kind is float and type(value) is int)
+                require(good, name, f"{short_repr(value)} is not {KINDS[kind]}")
+                check_size(name, value)
+            elif kind is Path:
+                require(isinstance(value, str | os.PathLike), name, f"{value!r} is not a path")
+            if name in ranges:
+                ranges[name].check(name, value)
 
 
 def check_size(name: str, value: object) -> None:

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, get_args
 
-from gpt.config.fields import Range, check_fields, require
+from gpt.config.fields import Checked, Range, require
 
 Attention = Literal["fused", "heads"]
 Position = Literal["none", "learned", "sinusoidal", "rotary"]
@@ -58,7 +58,7 @@ MOST_LAYERS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(Checked):
     """The shape of a GPT. Names follow nanoGPT where it has one."""
 
     vocab_size: Annotated[int, Range(1)]
@@ -108,7 +108,7 @@ class ModelConfig:
     ] = False
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         fits = self.n_embd % self.n_head == 0
         require(fits, "n_embd", f"{self.n_embd} does not divide into `n_head={self.n_head}` heads")
         turns = self.position == "rotary" or not self.previous_heads

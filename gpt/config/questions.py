@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from gpt.config.fields import Range, check_fields, require
+from gpt.config.fields import Checked, Range, require
 
 #: Kinds of attention; a model without an encoder has only the decoder's self-attention.
 AttentionKind = Literal["encoder", "decoder", "cross"]
@@ -21,7 +21,7 @@ WeightPrecision = Literal["auto", "float32", "float16"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttnConfig:
+class AttnConfig(Checked):
     """Which attention to show of a text."""
 
     attention: Annotated[
@@ -31,12 +31,9 @@ class AttnConfig:
     ] = None
     truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class HeadsConfig:
+class HeadsConfig(Checked):
     """How heads are measured."""
 
     windows: Annotated[int, "Most windows of text, or pairs, to measure on.", Range(1)] = 32
@@ -52,12 +49,12 @@ class HeadsConfig:
     ] = False
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         require(bool(self.ablate) or not self.paths, "paths", "needs `ablate`, as in `ablate=mean`")
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhyConfig:
+class WhyConfig(Checked):
     """Which logit to explain, and whether to show the paths through the heads, too."""
 
     char: Annotated[str | None, "The next character to explain.", "the likeliest"] = None
@@ -73,12 +70,9 @@ class WhyConfig:
         "What replaces a head's output on a path: its mean over the validation split, or 0.",
     ] = "mean"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class NeuronsConfig:
+class NeuronsConfig(Checked):
     """How the units of feed-forward layers are measured."""
 
     windows: Annotated[int, "Most windows of text, or pairs, to measure on.", Range(1)] = 32
@@ -101,14 +95,14 @@ class NeuronsConfig:
     on: Annotated[str | None, "A text, at most as long as the context, to colour by `unit`."] = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         require(
             self.unit is not None or self.on is None, "on", "give the unit that colours it: `unit`"
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalConfig:
+class EvalConfig(Checked):
     """What to compute for a text beside its loss."""
 
     chars: Annotated[
@@ -124,12 +118,9 @@ class EvalConfig:
         False
     )
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class LiveConfig:
+class LiveConfig(Checked):
     """What the page that contains the model shows."""
 
     precision: Annotated[
@@ -141,6 +132,3 @@ class LiveConfig:
         "A file with the captioned stops of a guided tour of the page; none: no tour.",
         "built-in for repeats and dates",
     ] = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
-from gpt.config.fields import Range, check_fields
+from gpt.config.fields import Checked, Range
 
 Only = Literal["gpt", "counting"]
 LONGEST_SAMPLE = 10**12  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleConfig:
+class SampleConfig(Checked):
     """How characters are drawn from the model's distribution."""
 
     length: Annotated[int, "Characters to generate after the prompt.", Range(0, LONGEST_SAMPLE)] = (
@@ -46,9 +46,6 @@ class SampleConfig:
     ] = None
     seed: Annotated[int, "Same seed, same text.", Range(0, below=2**63)] = 1
     only: Annotated[Only | None, "In a model with counting: predict with this part alone."] = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 #: Temperature and the filters: the options that change the model's distribution, in this order.

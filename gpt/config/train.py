@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from gpt.config.fields import Range, check_fields, require
+from gpt.config.fields import Checked, Range, require
 from gpt.config.model import ModelConfig
 from gpt.devices import Device
 
@@ -78,7 +78,7 @@ OnDevice = Annotated[Device, "Where to compute."]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
+class RunConfig(Checked):
     """The options of a run that concern neither model nor training. Raises ConfigError for a wrong
     type.
     """
@@ -108,7 +108,7 @@ class RunConfig:
     ] = None
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         for name in ("checkpoints", "data"):
             object.__setattr__(self, name, Path(getattr(self, name)))
 
@@ -125,7 +125,7 @@ class StepPlan(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
+class TrainConfig(Checked):
     """How a model learns. Every field is stored with the run, and used again when it resumes."""
 
     steps: Annotated[int, "Optimizer steps.", Range(1, MOST_STEPS)] = 2000
@@ -213,7 +213,7 @@ class TrainConfig:
     ] = ""
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         ends = self.step_plans[-1][1] == self.steps
         require(ends, "step_plan", f"its last number is not `steps={self.steps}`")
         falls = self.min_lr <= self.learning_rate
