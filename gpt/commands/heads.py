@@ -29,14 +29,8 @@ FORMS |= {".html": "html", ".svg": "svg", ".png": "png", ".pdf": "pdf"}
 class Heads(shared.DrawingCommand):
     """Rank every head by what it does, compared with a head of uniform attention."""
 
-    file: Annotated[
-        str | None,
-        typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
-    ] = None
-    step: Annotated[
-        str,
-        "best, last, a kept step's number; for measures over training 0:200:800, or all.",
-    ] = "best"
+    file: shared.Measured = None
+    step: shared.SeveralSteps = "best"
     given: Annotated[dict[str, Any], options_of(HeadsConfig)]
     sort: Annotated[
         str | None,

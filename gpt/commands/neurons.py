@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 from gpt.commands import shared
 from gpt.commands.options import options_of
 from gpt.config import NeuronsConfig
@@ -21,14 +19,8 @@ FORMS: dict[str, Literal["text", "json", "csv"]] = {
 class Neurons(shared.DrawingCommand):
     """Rank every unit by the feature that it follows, compared with random directions."""
 
-    file: Annotated[
-        str | None,
-        typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
-    ] = None
-    step: Annotated[
-        str,
-        "best, last, a kept step's number; for measures over training 0:200:800, or all.",
-    ] = "best"
+    file: shared.Measured = None
+    step: shared.SeveralSteps = "best"
     given: Annotated[dict[str, Any], options_of(NeuronsConfig)]
     output: Annotated[Path | None, shared.output_option("File: .txt, .json, .csv.")] = None
     data: Data = Path("data")

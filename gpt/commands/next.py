@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from gpt.commands import shared
 from gpt.commands.options import options_of
 from gpt.config import SampleConfig
@@ -17,10 +15,7 @@ from gpt.config.train import OnDevice
 class Next(shared.DrawingCommand):
     """Show what the model expects next, and what temperature and filters change."""
 
-    text: Annotated[
-        str | None,
-        typer.Argument(help="Preceding text; - reads stdin.", show_default="from validation"),
-    ] = None
+    text: shared.Preceding = None
     file: shared.TextFile = None
     show: Annotated[int, "Characters to show.", Range(1)] = 12
     device: OnDevice = "auto"

@@ -36,6 +36,18 @@ if TYPE_CHECKING:
 Form = TypeVar("Form", bound=str)
 
 TORCH_PAYS = 10**10  # parameters × characters; for more, importing torch for a GPU is worthwhile
+#: Options of several commands.
+Preceding = Annotated[
+    str | None,
+    typer.Argument(help="Preceding text; - reads stdin.", show_default="from validation"),
+]
+Measured = Annotated[
+    str | None,
+    typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
+]
+SeveralSteps = Annotated[
+    str, "best, last, a kept step's number; for measures over training 0:200:800, or all."
+]
 TextFile = Annotated[Path | None, "File with the text."]
 Digits = Annotated[int, "Digits after the point.", Range(0, 9)]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from gpt.commands import shared
 from gpt.commands.options import options_of
 from gpt.config import WhyConfig
@@ -15,10 +13,7 @@ from gpt.config.fields import Range
 class Why(shared.DrawingCommand):
     """Show what each part of the model adds to the next character's logit: the exact sum."""
 
-    text: Annotated[
-        str | None,
-        typer.Argument(help="Preceding text; - reads stdin.", show_default="from validation"),
-    ] = None
+    text: shared.Preceding = None
     file: shared.TextFile = None
     asked: Annotated[dict[str, Any], options_of(WhyConfig)]
     show: Annotated[int, "Parts to show.", Range(1)] = 16
