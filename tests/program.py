@@ -93,6 +93,16 @@ def home(trained_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copytree(trained_home, tmp_path_factory.mktemp("home") / "home"))
 
 
+@pytest.fixture(scope="module")
+def kept(home: Path) -> str:
+    """The name of a run in `home` that keeps the steps 0, 4 and 8."""
+    with pytest.MonkeyPatch.context() as patch:
+        at_home(home, patch)
+        answer = answer_of(patch, ("train", "corpus.txt", *TINY, "--keep-all", "--run", "kept"))
+    assert answer.code == 0, answer.err
+    return "kept"
+
+
 @pytest.fixture
 def gptx(home: Path, monkeypatch: pytest.MonkeyPatch) -> Gptx:
     """Runs the program in `home`, in this process."""

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+from gpt.lessons.lesson import Lesson
+
+
+def table(told: Lesson, name: str) -> Any:
+    (found,) = (each for step in told.steps for each in step.tables if each.name == name)
+    return found
 
 
 def softmax(row: list[float]) -> list[float]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from program import TINY, Gptx, answer_of, at_home
+from program import Gptx
 
 import gpt
 from gpt.heads.measures import RULE
@@ -86,16 +86,6 @@ def test_heads_command_writes_a_page_also_for_two_steps(gptx: Gptx, home: Path) 
     assert gptx("attn", "the cat", "--step", "4:8", "--run", "corpus-1", "-o", "two.html").code == 0
     assert "step 4" in (home / "two.html").read_text(encoding="utf-8")
     assert gptx("heads", "-o", "heads.npz").code == 2
-
-
-@pytest.fixture(scope="module")
-def kept(home: Path) -> str:
-    """The name of a run that keeps the steps 0, 4 and 8."""
-    with pytest.MonkeyPatch.context() as patch:
-        at_home(home, patch)
-        answer = answer_of(patch, ("train", "corpus.txt", *TINY, "--keep-all", "--run", "kept"))
-    assert answer.code == 0, answer.err
-    return "kept"
 
 
 def test_heads_over_training_agree_in_every_format(gptx: Gptx, home: Path, kept: str) -> None:

@@ -10,21 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from program import TINY, Gptx, answer_of, at_home
+from program import Gptx, answer_of, at_home
 
 import gpt
 from gpt.heads.features import FEATURES
 from gpt.view.records import to_record
-
-
-@pytest.fixture(scope="module")
-def kept(home: Path) -> str:
-    """The name of a run that keeps the steps 0, 4 and 8."""
-    with pytest.MonkeyPatch.context() as patch:
-        at_home(home, patch)
-        answer = answer_of(patch, ("train", "corpus.txt", *TINY, "--keep-all", "--run", "kept"))
-    assert answer.code == 0, answer.err
-    return "kept"
 
 
 def test_the_command_shows_some_units_and_python_measures_the_same(gptx: Gptx) -> None:

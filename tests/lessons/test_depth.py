@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from two_layers import numbers_of, softmax
+from two_layers import numbers_of, softmax, table
 
 from gpt.lessons.catalogue import make_lesson, make_material
 from gpt.lessons.lesson import Lesson
@@ -19,11 +19,6 @@ WORDS = [("one", "step", "and", "one"), ("a",), ("új", "🙂", "új")]
 
 def played(*words: str, seed: int | None = None) -> Lesson:
     return make_lesson("depth", make_material("depth", words or None, seed=seed))
-
-
-def table(told: Lesson, name: str) -> Any:
-    (found,) = (each for step in told.steps for each in step.tables if each.name == name)
-    return found
 
 
 @pytest.mark.parametrize("words", WORDS)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from two_layers import numbers_of
+from two_layers import numbers_of, table
 
 from gpt.lessons.catalogue import make_lesson, make_material
 from gpt.lessons.lesson import Lesson
@@ -20,11 +20,6 @@ TEXT = ("one", "step", "and", "one")
 
 def played(*words: str) -> Lesson:
     return make_lesson("induction", make_material("induction", words or None))
-
-
-def table(told: Lesson, name: str) -> Any:
-    (found,) = (each for step in told.steps for each in step.tables if each.name == name)
-    return found
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,6 @@ def steps(material: Material) -> Iterator[Step]:
     mean = (masks * weights).mean(dim=0)
     # The mean of n masks spreads by √(p / (1 − p) / n) around 1; an error above 5 times that is a
     # bug.
-    # a bug.
     luck = 5 * (P / (1 - P) / DRAWS) ** 0.5
     yield Step(
         "On average nothing is lost",
