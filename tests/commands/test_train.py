@@ -145,7 +145,7 @@ def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path
     assert re.search(r"bits/char, the GPT alone \d\.\d+ \(on 96 of ", first.err)
     assert " of the 1 s asked for, with evaluations and saves" in first.err
     result = json.loads(first.out)
-    assert (result["reason"], result["minutes"]) == ("finished", 0.02)
+    assert result["reason"] == "finished"
     assert result["val_characters"] == result["val_split"]
     config = (home / "timed/first/config.toml").read_text(encoding="utf-8")
     assert f"steps = {result['step']}  #" in config
@@ -169,10 +169,8 @@ def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path
     assert re.search(r" steps \([0-9,]+ more\) × .* learning rate rises again", longer.err)
     assert re.search(r"\d s of the 1 s more asked for, \d s in all, with evaluat", longer.err)
     after = json.loads(longer.out)
-    assert (after["step"] > result["step"], after["minutes"]) == (
-        True,
-        pytest.approx(0.03, rel=0.2),
-    )
+    assert after["step"] > result["step"]
+    assert after["minutes"] > result["minutes"] > 0
     config = (home / "timed/first/config.toml").read_text(encoding="utf-8")
     assert f" {result['step']}+:" in config
     refused = gptx("train", "--resume", "--minutes", "1", "--steps", "900", *where)
