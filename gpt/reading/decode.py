@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -194,18 +194,14 @@ class _Weights:
         self._centres = config.norm == "layer"
         self.activation = ACTIVATIONS[config.activation]
         self.turns = reader.position.factors()
-        self.layers = [
-            (
-                self._sublayer(block, "attention.qkv", "attention.proj", "norm1"),
-                self._sublayer(block, "cross.qkv", "cross.proj", "cross_norm")
-                if reader.encoder
-                else None,
-                self._sublayer(block, "feed_forward.up", "feed_forward.down", "norm2")
-                if config.feed_forward
-                else None,
-            )
-            for block in (f"blocks.{number}." for number in range(config.n_layer))
-        ]
+        self.layers = list[tuple[_Sublayer, _Sublayer | None, _Sublayer | None]]()
+        for layer in range(config.n_layer):
+            fold = partial(self._sublayer, f"blocks.{layer}.")
+            attention = fold("attention.qkv", "attention.proj", "norm1")
+            cross = fold("cross.qkv", "cross.proj", "cross_norm") if reader.encoder else None
+            up_down = "feed_forward.up", "feed_forward.down"
+            feed_forward = fold(*up_down, "norm2") if config.feed_forward else None
+            self.layers.append((attention, cross, feed_forward))
         self.output = self._reads("token_embedding" if config.tied else "lm_head", "norm")
 
     def centred(self, x: Array) -> Array:
@@ -337,9 +333,7 @@ class ParallelDecoder:
 
     def start(self, ids: Ids) -> Array:
         """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
-        self._shares = (
-            min(len(ids) // LEAST_STREAMS, self._cores) if len(ids) >= 2 * LEAST_STREAMS else 1
-        )
+        self._shares = max(1, min(len(ids) // LEAST_STREAMS, cores()))
         while len(self._decoders) < self._shares:
             self._decoders.append(self._decoders[0].make_twin())
         return self._each(lambda decoder, ids: decoder.start(ids), ids)
@@ -357,11 +351,7 @@ class ParallelDecoder:
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return _pool_of(self._cores)
-
-    @cached_property
-    def _cores(self) -> int:
-        return cores()
+        return _pool_of(cores())
 
 
 def map_on_cores(work: Callable[[Item], Done], items: Sequence[Item]) -> list[Done]:

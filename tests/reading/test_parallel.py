@@ -32,10 +32,10 @@ def reader() -> Reader:
     "streams", [1, 2 * LEAST_STREAMS - 1, 2 * LEAST_STREAMS, 3 * LEAST_STREAMS + 5]
 )
 def test_samples_are_the_same_on_any_number_of_cores(
-    reader: Reader, cores: int, streams: int
+    reader: Reader, cores: int, streams: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(decode, "cores", lambda: cores)
     alone, many = CachedDecoder(reader), ParallelDecoder(reader)
-    many.__dict__["_cores"] = cores
     ids = np.random.default_rng(2).integers(9, size=(streams, 8))
     for begin in (1, 5):
         np.testing.assert_allclose(
@@ -50,9 +50,11 @@ def test_samples_are_the_same_on_any_number_of_cores(
     np.testing.assert_allclose(one, alone.start(ids[:1, :3]), atol=1e-12)
 
 
-def test_each_of_many_samples_equals_the_same_sample_alone(reader: Reader) -> None:
+def test_each_of_many_samples_equals_the_same_sample_alone(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "cores", lambda: 2)
     decoder = ParallelDecoder(reader)
-    decoder.__dict__["_cores"] = 2
     many = np.array(list(sample_ids(decoder, np.array([1, 2]), SampleConfig(length=30, n=20))))
     few = np.array(list(sample_ids(decoder, np.array([1, 2]), SampleConfig(length=30, n=3))))
     assert np.array_equal(many[:, :3], few)
