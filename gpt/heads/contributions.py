@@ -103,14 +103,11 @@ class BackwardPass:
         """Passes the vectors through the frozen norm of x, (T, C)."""
         gain, shift = (self.exact.tensors.get(f"{norm}.{name}") for name in ("weight", "bias"))
         self.shifts += 0 if shift is None else self.vectors @ shift
-        scale = 1 / np.sqrt((self._centred(x) ** 2).mean(axis=-1) + EPSILON)  # (T,)
+        scale = 1 / np.sqrt((self.exact.centred(x) ** 2).mean(axis=-1) + EPSILON)  # (T,)
         if norm == "norm":
             self.scale = float(1 / scale[-1])
         scaled = self.vectors * scale[:, None, None]
-        self.vectors = self._centred(scaled if gain is None else scaled * gain)
-
-    def _centred(self, x: Array) -> Array:
-        return x - x.mean(axis=-1, keepdims=True) if self.exact.config.norm == "layer" else x
+        self.vectors = self.exact.centred(scaled if gain is None else scaled * gain)
 
     def layer(self, layer: int, attentions: Sequence[Stages]) -> None:
         exact, block = self.exact, f"blocks.{layer}."

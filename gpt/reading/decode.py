@@ -91,7 +91,7 @@ class CachedDecoder:
         weights, streams, config, (b, T) = self._weights, self._streams, self.config, ids.shape
         at = slice(streams.length, streams.length + T)
         x = self._reader.embed(ids, at.start).reshape(b * T, -1)
-        x = x if config.post_norm else weights.centred(x)
+        x = x if config.post_norm else self._reader.centred(x)
         mask = None  # (T, S), added to scores
         if T > 1:
             mask = np.triu(np.full((T, at.stop), -np.inf, x.dtype), k=at.start + 1)
@@ -122,7 +122,7 @@ class CachedDecoder:
         x = x + sublayer.writes(result)
         if not self.config.post_norm:
             return x
-        return _normed(self._weights.centred(x)) * sublayer.gain + sublayer.shift
+        return _normed(self._reader.centred(x)) * sublayer.gain + sublayer.shift
 
     def _heads(self, packed: Array, b: int) -> Array:
         """(b·T, nC) -> n arrays of (b, H, T, D), for example queries, keys and values."""
@@ -191,7 +191,6 @@ class _Weights:
 
     def __init__(self, reader: Reader) -> None:
         self._reader, config = reader, reader.config
-        self._centres = config.norm == "layer"
         self.activation = ACTIVATIONS[config.activation]
         self.turns = reader.position.factors()
         self.layers = list[tuple[_Sublayer, _Sublayer | None, _Sublayer | None]]()
@@ -203,10 +202,6 @@ class _Weights:
             feed_forward = fold(*up_down, "norm2") if config.feed_forward else None
             self.layers.append((attention, cross, feed_forward))
         self.output = self._reads("token_embedding" if config.tied else "lm_head", "norm")
-
-    def centred(self, x: Array) -> Array:
-        """(n, C) -> (n, C), minus the mean of each row if the model's norms subtract it."""
-        return x - x.mean(axis=-1, keepdims=True) if self._centres else x
 
     def _sublayer(self, block: str, reads: str, writes: str, norm: str) -> _Sublayer:
         gain, shift = self._norm(block + norm)
@@ -237,7 +232,7 @@ class _Weights:
     def _writes(self, name: str) -> _Linear:
         """Output weights minus their mean over the coordinates, which every norm removes anyway."""
         weight, bias = self._reader.linear(name)
-        if self._centres:
+        if self._reader.config.norm == "layer":
             weight = weight - weight.mean(axis=0)
             bias = None if bias is None else bias - bias.mean()
         return _Linear(np.ascontiguousarray(weight.T), bias)

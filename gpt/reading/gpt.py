@@ -329,6 +329,10 @@ class Reader:
         shape = len(parts), self.config.n_head, self.config.head_size
         return [*packed.reshape(*x.shape[:2], *shape).transpose(2, 0, 3, 1, 4)]
 
+    def centred(self, x: Array) -> Array:
+        """(…, C) -> (…, C), minus the mean of each row if the model's norms subtract it."""
+        return x - x.mean(axis=-1, keepdims=True) if self.config.norm == "layer" else x
+
     def before(self, x: Array, norm: str) -> Array:
         """(B, T, C) stream -> the input of the sublayer that has this norm."""
         return x if self.config.post_norm else self.norm(x, norm)

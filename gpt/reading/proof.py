@@ -164,7 +164,7 @@ def _linear(exact: Reader, x: Array, spread: Array | float, name: str) -> Array:
 def _normalised(exact: Reader, x: Array, reach: Array, norm: str) -> Array:
     """(T, C) and their reach -> (T, 1) reach of the normalised rows."""
     gain = float(np.abs(exact.tensors.get(f"{norm}.weight", np.ones(1))).max())
-    return _norm(exact, x, norm) + reach * gain / _root_mean_square(_centred(exact, x))
+    return _norm(exact, x, norm) + reach * gain / _root_mean_square(exact.centred(x))
 
 
 def _norm(exact: Reader, x: Array, norm: str) -> Array:
@@ -173,13 +173,8 @@ def _norm(exact: Reader, x: Array, norm: str) -> Array:
     The error of subtracting the mean is in proportion to the numbers, not to their difference.
     """
     gain = exact.tensors.get(f"{norm}.weight", np.ones(1))
-    lost = _length(x * gain) / _root_mean_square(_centred(exact, x))
+    lost = _length(x * gain) / _root_mean_square(exact.centred(x))
     return np.maximum(_length(exact.norm(x, norm)), lost)
-
-
-def _centred(exact: Reader, x: Array) -> Array:
-    """(T, C) minus the mean of each row, if the norm subtracts it."""
-    return x - x.mean(axis=-1, keepdims=True) if exact.config.norm == "layer" else x
 
 
 def _root_mean_square(x: Array) -> Array:
