@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -36,28 +35,21 @@ class Device(Decoder, Protocol):
         """(B, T, C) -> the stages of one layer, like Reader.block."""
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What a device must compute: for (P,) ids, the (P, vocab_size) logits that numpy computes and
-    that the checkpoint's probe has proved. allowed: how far the device's logits may differ.
+class DeviceWithFallback:
+    """A device that computes until it fails; threads use it one after another.
+
+    It must compute, for the (P,) ids, the (P, vocab_size) logits that numpy computes and that the
+    checkpoint's probe has proved. allowed: how far the device's logits may differ.
     """
 
-    ids: Ids
-    logits: Array
-    allowed: Callable[[float], float]
-
-    def require(self, logits: Array, end: int | slice = slice(None)) -> None:
-        """Raises ArithmeticError unless these are the logits at `end`, of one text or of many."""
-        error = float(np.abs(logits - self.logits[end]).max())
-        if not error <= self.allowed(error):
-            raise ArithmeticError(f"the GPU's logits differ from the checkpoint's by {error:.1e}")
-
-
-class DeviceWithFallback:
-    """A device that computes until it fails; threads use it one after another."""
-
-    def __init__(self, open_device: Callable[[], Device], expected: Expected) -> None:
-        self.expected = expected
+    def __init__(
+        self,
+        open_device: Callable[[], Device],
+        ids: Ids,
+        logits: Array,
+        allowed: Callable[[float], float],
+    ) -> None:
+        self.ids, self._logits, self._allowed = ids, logits, allowed
         self._open: Callable[[], Device] | None = open_device  # None: the device failed
         self._device: Device | None = None
         self._free = threading.Lock()
@@ -78,6 +70,12 @@ class DeviceWithFallback:
                     self._open = self._device = None
                     report_failure("the GPU", error, "numpy computes the same instead")
         return instead()
+
+    def require(self, logits: Array, end: int | slice = slice(None)) -> None:
+        """Raises ArithmeticError unless these are the logits at `end`, of one text or of many."""
+        error = float(np.abs(logits - self._logits[end]).max())
+        if not error <= self._allowed(error):
+            raise ArithmeticError(f"the GPU's logits differ from the checkpoint's by {error:.1e}")
 
 
 class FallbackReader(Reader):
@@ -100,15 +98,14 @@ class FallbackReader(Reader):
         memory: Memory | None = None,
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> Array:
+        if memory is not None or allowed is not None:
+            return self._numpys.forward(ids, memory, allowed)
+
         def work(device: Device) -> Array:
             self._prove("forward", device.forward)
             return device.forward(ids)
 
-        def instead() -> Array:
-            return self._numpys.forward(ids, memory, allowed)
-
-        plain = memory is None and allowed is None
-        return self.device.compute(work, instead) if plain else instead()
+        return self.device.compute(work, lambda: self._numpys.forward(ids))
 
     def block(
         self,
@@ -118,7 +115,7 @@ class FallbackReader(Reader):
         memory: Memory | None = None,
         allowed: npt.NDArray[np.bool_] | None = None,
     ) -> dict[str, Array]:
-        def instead() -> dict[str, Array]:
+        if hook is not no_hook or memory is not None or allowed is not None:
             return self._numpys.block(x, layer, hook, memory, allowed)
 
         def work(device: Device) -> dict[str, Array]:
@@ -131,14 +128,12 @@ class FallbackReader(Reader):
             self._prove("block", forward)
             return device.block(x, layer)
 
-        plain = hook is no_hook and memory is None and allowed is None
-        return self.device.compute(work, instead) if plain else instead()
+        return self.device.compute(work, lambda: self._numpys.block(x, layer))
 
     def _prove(self, name: str, forward: Callable[[Ids], Array]) -> None:
         """Raises ArithmeticError unless this forward of the device gives numpy's logits."""
         if name not in self._proven:
-            expected = self.device.expected
-            expected.require(self.logits(forward(expected.ids[None])))
+            self.device.require(self.logits(forward(self.device.ids[None])))
             self._proven.add(name)
 
 
@@ -184,10 +179,9 @@ class FallbackDecoder:
 
     def _prove(self, device: Device, streams: int) -> None:
         """Raises ArithmeticError unless `start` and `step` give every stream numpy's logits."""
-        expected = self._device.expected
-        ids = np.tile(expected.ids, (streams, 1))  # (B, P)
+        ids = np.tile(self._device.ids, (streams, 1))  # (B, P)
         length, half = ids.shape[1], max(1, ids.shape[1] // 2)
         for end in range(half, length + 1):
             logits = device.start(ids[:, :end]) if end == half else device.step(ids[:, end - 1])
-            expected.require(logits, end - 1)
+            self._device.require(logits, end - 1)
         self._proven_streams = streams

@@ -231,12 +231,13 @@ def open_proven(stored: StoredModel, open_device: OpenDevice | None = None) -> t
         )
     if open_device is None or reader.encoder:
         return reader, proof
-    from gpt.reading.fallback import DeviceWithFallback, Expected, FallbackReader
+    from gpt.reading.fallback import DeviceWithFallback, FallbackReader
 
     ids = stored.probe.ids[:1]
     logits = reader.logits(reader.forward(ids))
-    expected = Expected(ids[0], logits[0], partial(allowed_difference, reader, ids, logits))
-    return FallbackReader(reader, DeviceWithFallback(partial(open_device, stored), expected)), proof
+    expected = ids[0], logits[0], partial(allowed_difference, reader, ids, logits)
+    device = DeviceWithFallback(partial(open_device, stored), *expected)
+    return FallbackReader(reader, device), proof
 
 
 def prove(reader: Reader, probe: Probe) -> Check:
