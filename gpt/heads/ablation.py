@@ -9,7 +9,7 @@ Tensor names: N texts, T time, S characters of a source, C n_embd, H heads, D he
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import call
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.blocks import format_number
-from gpt.config import Ablation, AttentionKind
+from gpt.config import Ablation, AttentionKind, ModelConfig
 from gpt.config.fields import require
 from gpt.devices import cores
 from gpt.errors import ConfigError, TextError
@@ -79,6 +79,11 @@ class Texts:
         """Some of the texts; `texts` selects them."""
         arrays = {name: each[texts] for name, each in vars(self).items() if each is not None}
         return replace(self, **arrays)
+
+    def parts(self, config: ModelConfig) -> list[Texts]:
+        """The texts in parts: one for each core, or more if memory requires it."""
+        size = min(windows_at_once(config), math.ceil(len(self) / cores()))
+        return [self.part(slice(first, first + size)) for first in range(0, len(self), size)]
 
 
 def measure_effects(
@@ -218,7 +223,7 @@ def replacement_parts(
     if how == "resample" and texts.sources is not None:
         raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
     others = other_windows(len(texts), seed) if how == "resample" else None
-    parts = list(_parts(reader, texts, kind, others is not None))
+    parts = _parts(reader, texts, kind, others is not None)
     means = (_mean(parts) if means is None else means)[:, :, None]  # (L, H, 1, D)
     ends = np.cumsum([len(part.texts) for part in parts])[:-1]
     for layer, mean in enumerate(means):
@@ -245,7 +250,7 @@ def text_losses(reader: Reader, texts: Texts, x: Array) -> Array:
 
 def mean_contexts(reader: Reader, texts: Texts, kind: AttentionKind = "decoder") -> Array:
     """(L, H, D) mean output of each head of a kind, which replaces the output for "mean"."""
-    return _mean(list(_parts(reader, texts, kind, False)))
+    return _mean(_parts(reader, texts, kind, False))
 
 
 def _mean(parts: Sequence[_Part]) -> Array:
@@ -255,11 +260,9 @@ def _mean(parts: Sequence[_Part]) -> Array:
     return mean
 
 
-def _parts(reader: Reader, texts: Texts, kind: AttentionKind, needed: bool) -> Iterator[_Part]:
-    """All texts: one part for each core, or more parts if memory requires it. needed: see _Part."""
-    size = min(windows_at_once(reader.config), math.ceil(len(texts) / cores()))
-    for first in range(0, len(texts), size):
-        yield _Part(reader, texts.part(slice(first, first + size)), kind, needed)
+def _parts(reader: Reader, texts: Texts, kind: AttentionKind, needed: bool) -> list[_Part]:
+    """All texts in parts. needed: see _Part."""
+    return [_Part(reader, part, kind, needed) for part in texts.parts(reader.config)]
 
 
 class _Part:

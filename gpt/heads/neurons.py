@@ -34,7 +34,7 @@ from gpt.blocks import (
 from gpt.characters import quoted
 from gpt.checks import Result, TableResult
 from gpt.config import Ablation, AttentionKind, ModelConfig, NeuronsConfig
-from gpt.devices import cores, require_memory
+from gpt.devices import require_memory
 from gpt.errors import ConfigError
 from gpt.heads.ablation import REPLACED_BY, Texts, keep_unchanged, other_windows, text_losses
 from gpt.heads.contributions import BackwardPass, Part
@@ -45,7 +45,6 @@ from gpt.heads.survey import ADVICE, Survey, sorted_heads
 from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import CROSS, Reader
 from gpt.reading.layers import Array
-from gpt.reading.score import windows_at_once
 from gpt.vocabulary import Symbols, Vocabulary
 from gpt.words import counted
 
@@ -300,10 +299,8 @@ class ForwardPass:
 
 
 def run_forwards(reader: Reader, texts: Texts) -> list[ForwardPass]:
-    """The texts in parts: one for each core, or more if memory requires it."""
-    size = min(windows_at_once(reader.config), math.ceil(len(texts) / cores()))
-    parts = [texts.part(slice(first, first + size)) for first in range(0, len(texts), size)]
-    return map_on_cores(partial(ForwardPass, reader), parts)
+    """The texts in parts."""
+    return map_on_cores(partial(ForwardPass, reader), texts.parts(reader.config))
 
 
 def unit_values(
@@ -504,10 +501,8 @@ def _added(reader: Reader, text: Texts, at: tuple[int, int], place: int) -> Arra
     if reader.config.post_norm:
         return None
     exact, (layer, unit) = reader.in_float64(), at
-    passed, back = (
-        ForwardPass(exact, text),
-        BackwardPass(exact, np.arange(reader.config.vocab_size)[None]),
-    )
+    passed = ForwardPass(exact, text)
+    back = BackwardPass(exact, np.arange(reader.config.vocab_size)[None])
     back.through("norm", passed.last[0, place : place + 1])
     weight, _ = exact.linear(f"blocks.{layer}.feed_forward.down")  # (C, U)
     value = passed.stages["ffn_hidden", layer][0, place, unit]

@@ -288,10 +288,9 @@ def next_character(
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
     for place in range(len(DISTRIBUTION_OPTIONS)):
-        later: dict[str, Any] = dict.fromkeys(
-            DISTRIBUTION_OPTIONS[place + 1 :]
-        )  # filters not applied
-        filtered = probabilities(logits, replace(config, **later))[0]
+        later = DISTRIBUTION_OPTIONS[place + 1 :]  # filters not applied
+        unset: dict[str, Any] = dict.fromkeys(later)
+        filtered = probabilities(logits, replace(config, **unset))[0]
         removed[(filtered == 0) & (removed < 0)] = place
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
     known: tuple[Symbols, Symbols] = "", ""
@@ -308,16 +307,20 @@ def next_of_text(
     mixture: Mixture | None = None,
 ) -> NextCharacter:
     """The next character of a text; see TrainedGPT.next, which raises the same errors."""
+    source, ids = ids_to_continue(reader, vocabulary, text)
+    memory = None if source is None else reader.encode(source[None])
+    return next_character(reader, ids, config, mixture, vocabulary, memory)
+
+
+def ids_to_continue(reader: Reader, vocabulary: Vocabulary, text: str) -> tuple[Ids | None, Ids]:
+    """The ids of the source, for a model with an encoder, and of the text to continue. Raises
+    TextError.
+    """
     if reader.encoder:
         from gpt.reading.targets import split_pair
 
-        text = text if FIRST in text else text + FIRST
-        source, ids = split_pair(reader, vocabulary, text)
-        memory = reader.encode(source[None])
-        return next_character(reader, ids, config, None, vocabulary, memory)
-    ids = vocabulary.encode(text)
-    ids = ids if len(ids) else vocabulary.encode(start_character(vocabulary))
-    return next_character(reader, ids, config, mixture, vocabulary)
+        return split_pair(reader, vocabulary, text if FIRST in text else text + FIRST)
+    return None, vocabulary.encode(text or start_character(vocabulary))
 
 
 def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Experts:

@@ -35,14 +35,13 @@ from gpt.errors import TextError
 from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.attention_map import require_decoder_only, require_fits
 from gpt.heads.contributions import Part, contributions
-from gpt.heads.next_character import next_character, quoted_end
+from gpt.heads.next_character import ids_to_continue, next_character, quoted_end
 from gpt.heads.paths import PathPatching, Paths, path_effects
 from gpt.heads.places import head_name
 from gpt.heads.survey import spread_windows
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.sampler import start_character
-from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary
+from gpt.vocabulary import Ids, Symbols, Vocabulary
 from gpt.words import counted
 
 MOST_SOURCES = 3  # characters to name in a row of the table
@@ -212,7 +211,12 @@ def why(
     """What each part adds to the next character's logit; see TrainedGPT.why, which raises the same
     errors. usual: returns the text over which heads have their mean outputs, and its name.
     """
-    source, ids = _ids_of(reader, vocabulary, text, config.truncate)
+    if reader.encoder:
+        require(not config.truncate, "truncate", "a source is read as a whole; shorten the text")
+    source, ids = ids_to_continue(reader, vocabulary, text)
+    if source is None:
+        ids = ids[-reader.config.block_size :] if config.truncate else ids
+        require_fits(reader.config, len(ids))
     exact, memory, known = reader.in_float64(), None, None
     if source is not None:
         memory, known = (each.encode(source[None]) for each in (exact, reader))
@@ -279,23 +283,6 @@ def _paths(
 
     sent = PathPatching(exact, ids[None], [*means[:, :, None]], logit)
     return path_effects([sent], "the logit" if len(asked) == 1 else "the difference", name, done)
-
-
-def _ids_of(
-    reader: Reader, vocabulary: Vocabulary, text: str, truncate: bool
-) -> tuple[Ids | None, Ids]:
-    """The ids of the source, for a model with an encoder, and of the text to continue. Raises
-    TextError, ConfigError.
-    """
-    if reader.encoder:
-        from gpt.reading.targets import split_pair
-
-        require(not truncate, "truncate", "a source is read as a whole; shorten the text")
-        return split_pair(reader, vocabulary, text if FIRST in text else text + FIRST)
-    ids = vocabulary.encode(text or start_character(vocabulary))
-    ids = ids[-reader.config.block_size :] if truncate else ids
-    require_fits(reader.config, len(ids))
-    return None, ids
 
 
 def _asked(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[int]:
