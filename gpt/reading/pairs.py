@@ -67,8 +67,12 @@ class WrittenTarget:
         return round(-self.nats, 9) + 0.0
 
 
-def encode_sources(reader: Reader, sources: Sequence[Ids]) -> Memory:
-    """B sources of (S,) ids each, S ≥ 1 -> what cross-attention reads for them."""
+def encode_sources(reader: Reader, sources: Sequence[Ids]) -> Memory | None:
+    """B sources of (S,) ids each, S ≥ 1 -> what cross-attention reads for them; None without an
+    encoder.
+    """
+    if not reader.encoder:
+        return None
     ids, seen = pad_rows(sources)
     return reader.encode(ids, None if seen.all() else seen)
 
@@ -116,7 +120,7 @@ def sample_targets(
     n, at_once = config.n, windows_at_once(reader.config)
 
     def work(group: Sequence[Ids]) -> list[list[WrittenTarget]]:
-        memory = encode_sources(reader, group) if reader.encoder else None
+        memory = encode_sources(reader, group)
         parts = []
         for begin in range(0, n, at_once):
             started = _started(reader, group, memory, first, last)
@@ -190,7 +194,7 @@ def beam_search(
     most = reader.config.block_size if length is None else length
 
     def work(group: Sequence[Ids]) -> list[list[WrittenTarget]]:
-        memory = encode_sources(reader, group) if reader.encoder else None
+        memory = encode_sources(reader, group)
         decoder, logits, room = _started(reader, group, memory, first, last)
         return _searched(decoder, logits, min(most, room), [first, *never], last, width, n)
 
@@ -308,7 +312,7 @@ class PairScores(TableResult):
         return (
             f"<PairScores of {counted(len(self.lines), 'pair')}: "
             f"{self.score.nats:.4f} nats a target {self.unit}, "
-            f"{100 * self.exact:.2f} % of {int(self.is_first_of_source.sum()):,} sources exact, "
+            f"{100 * self.exact:.2f} % of {len(self.firsts):,} sources exact, "
             f"{self.unit} error rate {100 * self.error_rate:.2f} %>"
         )
 
@@ -325,14 +329,14 @@ class PairScores(TableResult):
     @property
     def exact(self) -> float:
         """Share of the sources for which the model wrote one of the listed targets."""
-        return float((self.distances[self.is_first_of_source] == 0).mean())
+        return float((self.distances[self.firsts] == 0).mean())
 
     @property
     def error_rate(self) -> float:
         """Character or symbol error rate: the sum, over all sources, of the edit distances to the
         nearest listed target, divided by the sum of these targets' lengths. It can be above 1.
         """
-        return float(self.distances[self.is_first_of_source].sum() / self.symbols.sum())
+        return float(self.distances[self.firsts].sum() / self.symbols.sum())
 
     @property
     def word_error_rate(self) -> float:
@@ -347,31 +351,27 @@ class PairScores(TableResult):
     @property
     def symbols(self) -> Integers:
         """(sources,) the length of each source's nearest target."""
-        return np.array(
-            [len(self.nearest[place]) for place in self.is_first_of_source.nonzero()[0]]
-        )
+        return np.array([len(self.nearest[place]) for place in self.firsts])
 
     @cached_property
     def confusions(self) -> Counter[Edit]:
         """How often each edit occurs; each source counts once."""
-        return Counter(
-            edit for place in self.is_first_of_source.nonzero()[0] for edit in self.edits[place]
-        )
+        return Counter(edit for place in self.firsts for edit in self.edits[place])
 
     @cached_property
     def intervals(self) -> dict[str, tuple[float, float] | None]:
         """The 95 % intervals of both error rates, by bootstrap over the sources; see edits.py."""
-        distances = self.distances[self.is_first_of_source]
+        distances = self.distances[self.firsts]
         return {
             "word_error_rate": bootstrap((distances > 0).astype(int), np.ones_like(distances)),
             "error_rate": bootstrap(distances, self.symbols),
         }
 
     @cached_property
-    def is_first_of_source(self) -> npt.NDArray[np.bool_]:
-        """(N,) whether a pair is the first one of its source."""
+    def firsts(self) -> list[int]:
+        """The number of each source's first pair, in order."""
         places = {source: place for place, source in reversed([*enumerate(self.sources)])}
-        return np.isin(np.arange(len(self.sources)), [*places.values()])
+        return sorted(places.values())
 
     @property
     def ends(self) -> Integers:
@@ -406,14 +406,14 @@ class PairScores(TableResult):
         return {
             **self.score.numbers,
             "pairs": len(self.lines),
-            "sources": int(self.is_first_of_source.sum()),
+            "sources": len(self.firsts),
             "exact": self.exact,
             "word_error_rate": self.word_error_rate,
             "error_rate": self.error_rate,
             "symbols": symbols,
             **kinds,
             "rates": {name: count / symbols for name, count in kinds.items()},
-            "intervals": {**self.intervals, **about, "words": int(self.is_first_of_source.sum())},
+            "intervals": {**self.intervals, **about, "words": len(self.firsts)},
             "confusions": [{"target": t, "written": w, "count": n} for (t, w), n in common],
         }
 
@@ -421,7 +421,7 @@ class PairScores(TableResult):
         """The loss, what the model wrote, and the `most` worst pairs. every: also all pairs, with
         target characters coloured by their surprisal.
         """
-        score, sources = self.score, counted(int(self.is_first_of_source.sum()), "source")
+        score, sources = self.score, counted(len(self.firsts), "source")
         loss, unit = score.loss.replace("a character", f"a target {self.unit}"), self.unit
         symbols = int(self.symbols.sum())
         errors = [
@@ -455,8 +455,7 @@ class PairScores(TableResult):
         if (interval := self.intervals[name]) is None:
             return f"{100 * rate:.2f} %"
         low, high = (f"{100 * end:.2f}" for end in interval)
-        sources = self.is_first_of_source.sum()
-        return f"{100 * rate:.2f} %, 95 % interval {low} to {high} %, n = {sources:,}"
+        return f"{100 * rate:.2f} %, 95 % interval {low} to {high} %, n = {len(self.firsts):,}"
 
     def _confused(self) -> list[Block]:
         """The most common edits: target symbol, what was written in its place, how often."""
@@ -532,7 +531,6 @@ def surprisals_of_targets(
 
     first, last: the ids of TAB and NEWLINE. Pairs of similar lengths share a batch; no result
     depends on padding.
-    depends on their padding.
     """
     order = sorted(range(len(pairs)), key=lambda number: (*map(len, reversed(pairs[number])),))
     most = windows_at_once(reader.config)
@@ -549,18 +547,16 @@ def _surprisals(
 ) -> list[Array]:
     """Takes B pairs; for each, the (T + 1,) surprisals of its target's characters and its end."""
     before = [before_target(reader, source, first, last) for source, _ in pairs]
-    read = [[*start, *target.tolist()] for start, (_, target) in zip(before, pairs, strict=True)]
-    lengths = np.array([len(each) for each in read])
-    places = np.arange(lengths.max())
-    ids = np.zeros((len(pairs), len(places)), np.int64)
-    ids[places < lengths[:, None]] = np.concatenate(read)
-    memory = encode_sources(reader, [source for source, _ in pairs]) if reader.encoder else None
+    ids, seen = pad_rows(
+        [np.append(start, target) for start, (_, target) in zip(before, pairs, strict=True)]
+    )
+    memory = encode_sources(reader, [source for source, _ in pairs])
     starts = np.array([len(each) - 1 for each in before])
-    predicts = (places >= starts[:, None]) & (places < lengths[:, None])  # (B, T)
+    predicts = seen & (np.arange(ids.shape[1]) >= starts[:, None])  # (B, T)
     logits = reader.logits(reader.forward(ids, memory)[predicts])  # (M, vocab_size)
-    expected = np.concatenate([[*target.tolist(), last] for _, target in pairs])
+    expected = np.concatenate([np.append(target, last) for _, target in pairs])
     nats = surprisals(logits.astype(np.float64), expected)
-    return np.split(nats, np.cumsum(lengths - starts)[:-1])
+    return np.split(nats, np.cumsum(predicts.sum(axis=1))[:-1])
 
 
 def pair_scores(

@@ -45,7 +45,7 @@ def sources() -> list[Ids]:
 def logits_after(reader: Reader, source: Ids, target: list[int]) -> Array:
     """(T + 1, V) logits at the place before the target and at its characters, by one forward."""
     before = [FIRST] if reader.encoder else [LAST, *source, FIRST]
-    memory = encode_sources(reader, [source]) if reader.encoder else None
+    memory = encode_sources(reader, [source])
     logits: Array = reader.logits(reader.forward(np.array([[*before, *target]]), memory))[0]
     return logits[len(before) - 1 :]
 

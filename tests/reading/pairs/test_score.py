@@ -78,7 +78,7 @@ def scores_of(*rows: tuple[str, str, str]) -> PairScores:
 
 def test_a_source_with_several_targets_counts_once() -> None:
     found = scores_of(("a", "xyq", "y"), ("b", "u", "u"), ("a", "xy", "y"), ("c", "www", ""))
-    assert found.is_first_of_source.tolist() == [True, True, False, True]
+    assert found.firsts == [0, 1, 3]
     assert found.distances.tolist() == [1, 0, 1, 3]
     assert found.nearest == ("xy", "u", "xy", "www")
     assert found.exact == pytest.approx(1 / 3)
