@@ -86,6 +86,13 @@ class Texts:
         return [self.part(slice(first, first + size)) for first in range(0, len(self), size)]
 
 
+def share_between(
+    done: Callable[[float], object], begin: float, end: float = 1.0
+) -> Callable[[float], object]:
+    """The `done` of a part of the work, whose share of all the work goes from begin to end."""
+    return lambda share: done(begin + share * (end - begin))
+
+
 def measure_effects(
     reader: Reader,
     texts: Texts,
@@ -99,12 +106,9 @@ def measure_effects(
     config = (kind == "encoder" and reader.config.encoder) or reader.config
     n = config.n_layer * config.n_head
     work = n + 2**n / 4 * (n <= MOST_SHAPLEY)  # in forward passes that the ablation of a head takes
-    found = [ablate(reader, texts, how, kind, lambda heads: done(heads / work))]
+    found = [ablate(reader, texts, how, kind, share_between(done, 0, n / work))]
     if n <= MOST_SHAPLEY:
-        alone = n / work
-        found.append(
-            shapley(reader, texts, how, kind, lambda share: done(alone + share * (1 - alone)))
-        )
+        found.append(shapley(reader, texts, how, kind, share_between(done, n / work)))
     return found
 
 
@@ -113,7 +117,7 @@ def ablate(
     texts: Texts,
     how: Ablation,
     kind: AttentionKind = "decoder",
-    done: Callable[[int], object] = lambda heads: None,
+    done: Callable[[float], object] = lambda share: None,
     seed: int = 0,
 ) -> Measure:
     """How much the loss rises without each head of a kind of attention, in nats per character, with
@@ -121,7 +125,7 @@ def ablate(
 
     how: the replacement of the head's output. mean: its mean over all characters of all texts.
     resample: its output in another window at the same position (Chan et al. 2022); the seed chooses
-    the window, the same for all heads. done: receives the number of heads that are done. Raises
+    the window, the same for all heads. done: receives the share of the work that is done. Raises
     TextError for resampling with a single window, ConfigError for resampling pairs, as their
     lengths differ.
     """
@@ -131,7 +135,7 @@ def ablate(
     for layer, head in np.ndindex(layers, heads):
         works = [partial(part.rise, layer, head) for part in parts]
         rises[:, layer, head] = np.concatenate(map_on_cores(call, works))
-        done(layer * heads + head + 1)
+        done((layer * heads + head + 1) / (layers * heads))
     explained = (
         f"rise of the loss without the head (its output replaced by {REPLACED_BY[how]}), nats/char"
     )

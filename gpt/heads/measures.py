@@ -65,9 +65,14 @@ class Measure(TableResult):
             f"uniform {self.uniform_value(layer, head):.3f}>"
         )
 
+    @property
+    def uniform_values(self) -> Array:
+        """(L, H) the value of a uniform head that belongs to each head's value."""
+        return np.broadcast_to(self.uniform, self.values.shape)
+
     def uniform_value(self, layer: int, head: int) -> float:
         """The value of a uniform head that belongs to this head's value."""
-        return float(np.broadcast_to(self.uniform, self.values.shape)[layer, head])
+        return float(self.uniform_values[layer, head])
 
     @property
     def every(self) -> tuple[Measure, ...]:
@@ -131,7 +136,7 @@ class Measure(TableResult):
         for each in self.every:
             found[each.name] = each.values.ravel()
             found[f"{each.name}_error"] = each.errors.ravel()
-            found[f"{each.name}_uniform"] = np.broadcast_to(each.uniform, each.values.shape).ravel()
+            found[f"{each.name}_uniform"] = each.uniform_values.ravel()
             if each.offsets is not None:
                 found[f"{each.name}_offset"] = each.offsets.ravel()
         return found

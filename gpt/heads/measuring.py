@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpt.config import HeadsConfig
-from gpt.heads.ablation import Texts
+from gpt.heads.ablation import Texts, share_between
 from gpt.heads.activations import pad_texts
 from gpt.heads.attention_map import require_decoder_only, require_kind
 from gpt.heads.pair_measures import spread_pairs, survey_pairs
@@ -44,17 +44,15 @@ def make_surveyor(
         chosen = asked.attention or "cross", windows, ablate, int(vocabulary.encode(LAST)[0])
         return lambda reader, done: survey_pairs(reader, pairs, *chosen, done, name)
     ids = vocabulary.encode(text) if isinstance(text, str) else vocabulary.row_of(text, "text")
-    words = [n for n, each in enumerate(vocabulary.characters) if each.isalnum()]
-    letters = np.array(words, int)
+    letters = np.array([n for n, each in enumerate(vocabulary.characters) if each.isalnum()], int)
 
     def measured(reader: Reader, done: Done) -> Survey:
         paths = asked.paths and ablate  # paths are then the second half of the work
-        found = survey(
-            reader, ids, windows, ablate, lambda s: done(s / 2 if paths else s), name, letters
-        )
+        first = share_between(done, 0, 0.5) if paths else done
+        found = survey(reader, ids, windows, ablate, first, name, letters)
         if not paths:
             return found
-        of_paths = loss_paths(reader, ids, windows, paths, lambda s: done((1 + s) / 2))
+        of_paths = loss_paths(reader, ids, windows, paths, share_between(done, 0.5))
         return replace(found, paths=of_paths)
 
     return measured
@@ -96,10 +94,6 @@ def survey_steps(
     def surveys() -> Iterator[Survey]:
         for n, number in enumerate(numbers):
             reader, _ = open_proven(run.model(number), open_device)
-
-            def so_far(share: float, n: int = n) -> None:
-                done((n + share) / len(numbers))
-
-            yield measured(reader, so_far)
+            yield measured(reader, share_between(done, n / len(numbers), (n + 1) / len(numbers)))
 
     return development(numbers, surveys())

@@ -36,7 +36,14 @@ from gpt.checks import Result, TableResult
 from gpt.config import Ablation, AttentionKind, ModelConfig, NeuronsConfig
 from gpt.devices import require_memory
 from gpt.errors import ConfigError
-from gpt.heads.ablation import REPLACED_BY, Texts, keep_unchanged, other_windows, text_losses
+from gpt.heads.ablation import (
+    REPLACED_BY,
+    Texts,
+    keep_unchanged,
+    other_windows,
+    share_between,
+    text_losses,
+)
 from gpt.heads.contributions import BackwardPass, Part
 from gpt.heads.features import FEATURES, features
 from gpt.heads.measures import CERTAIN, Measure, standard_errors
@@ -194,7 +201,7 @@ def neurons(
     order = (replace(found, sort=None) if by_effect else found).ranking()
     if asked.ablate:
         units = ablated or order[: asked.top]
-        effect = ablate_units(passed, units, asked.ablate, lambda share: done((1 + share) / 2))
+        effect = ablate_units(passed, units, asked.ablate, share_between(done, 0.5))
         found = replace(found, measures=(effect, *measures))
     return found
 

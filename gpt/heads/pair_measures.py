@@ -15,7 +15,7 @@ import numpy as np
 from gpt.config import Ablation, AttentionKind
 from gpt.devices import require_memory
 from gpt.errors import TextError
-from gpt.heads.ablation import Texts, measure_effects
+from gpt.heads.ablation import Texts, measure_effects, share_between
 from gpt.heads.alignment import alignments, correlations
 from gpt.heads.attention_map import AttentionMap, stages_of
 from gpt.heads.measures import Measure, average_measure, entropies, mean, measure_heads
@@ -127,11 +127,8 @@ def survey_pairs(
     if not measures:
         raise TextError("the pairs are too short for measures: both sides need two characters")
     if ablation:
-
-        def ablated(share: float) -> None:
-            done(1 - (1 - share) * (1 - len(chosen) / work))
-
-        measures += measure_effects(reader, Texts.of_pairs(chosen, last), ablation, kind, ablated)
+        texts, later = Texts.of_pairs(chosen, last), share_between(done, len(chosen) / work)
+        measures += measure_effects(reader, texts, ablation, kind, later)
     longest = max(len(side) for pair in chosen for side in pair)
     return Survey(tuple(measures), len(chosen), longest, text, kind)
 

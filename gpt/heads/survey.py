@@ -28,6 +28,7 @@ from gpt.heads.ablation import (
     Texts,
     measure_effects,
     replacement_parts,
+    share_between,
     text_losses,
 )
 from gpt.heads.attention_map import KIND_TITLES, AttentionMap
@@ -176,10 +177,8 @@ class Survey(TableResult):
     @property
     def remarks(self) -> list[str]:
         """What one has to know to read the table."""
-        measured, hint = (
-            {each.name for each in self.measures},
-            "; --ablate mean measures the effect",
-        )
+        measured = {each.name for each in self.measures}
+        hint = "; --ablate mean measures the effect"
         remarks = [self.rule, self.caveat + hint * ("ablation" not in measured)]
         if "ablation" in measured and "shapley" not in measured:
             remarks.append(f"Shapley values need at most {MOST_SHAPLEY} heads")
@@ -259,10 +258,7 @@ def survey(
         measures.insert(after, found)
     if ablation:
         texts = Texts.of_windows(windows)
-        measured = 2 / work
-        measures += measure_effects(
-            reader, texts, ablation, done=lambda share: done(measured + share * (1 - measured))
-        )
+        measures += measure_effects(reader, texts, ablation, done=share_between(done, 2 / work))
     return Survey(tuple(measures), len(windows), windows.shape[1] - 1, text)
 
 
@@ -423,8 +419,7 @@ class Development(TableResult):
         S = len(values)
         low, high = float(np.nanmin(values, initial=0)), float(np.nanmax(values, initial=0))
         some, points = evenly_spaced(S, MOST_STEPS), evenly_spaced(S, MOST_POINTS)
-        labels = Column(self.last.what, left=True), Column("kind", left=True), Column(left=True)
-        columns = list(labels)
+        columns = [Column(self.last.what, left=True), Column("kind", left=True), Column(left=True)]
         columns += [Column(f"{self.steps[n]:,}", spare=True) for n in some]
         rows = []
         for layer, head in self.ranking(sort or name)[:top]:
@@ -491,12 +486,7 @@ def development(steps: Sequence[int], surveys: Iterable[Survey]) -> Development:
         names=tuple(measure.name for measure in every[-1].measures),
         values=stacked("values"),
         errors=stacked("errors"),
-        uniform=np.stack(
-            [
-                [np.broadcast_to(each.uniform, each.values.shape) for each in one.measures]
-                for one in every
-            ]
-        ),
+        uniform=stacked("uniform_values"),
         kinds=np.array([one.names for one in every]),
         surveys=every,
     )

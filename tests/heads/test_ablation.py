@@ -21,9 +21,10 @@ from gpt.storage.run import Checkpoint
 
 
 def ablated(reader: Reader, windows: np.ndarray, how: Ablation) -> Measure:  # type: ignore[type-arg]
-    done: list[int] = []
+    done: list[float] = []
     measure = ablate(reader, Texts.of_windows(windows), how, done=done.append)
-    assert done == list(range(1, reader.config.n_layer * reader.config.n_head + 1))
+    heads = reader.config.n_layer * reader.config.n_head
+    assert done == [(head + 1) / heads for head in range(heads)]
     return measure
 
 
