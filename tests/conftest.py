@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # products are tiny, so more thre
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.corpus import Corpus, encode_corpus
 from gpt.corpus.sources import Source
+from gpt.interface.trained import TrainedGPT
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, fill_digest
 from gpt.storage.run import Checkpoint, Run
@@ -122,6 +123,12 @@ def train_tiny(folder: Path, train: dict[str, Any] | None = None, **model: Any) 
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """A tiny trained checkpoint; treat its folder as read-only."""
     return train_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="module")
+def trained(tiny: Checkpoint) -> TrainedGPT:
+    """The model of `tiny`."""
+    return TrainedGPT(tiny.model())
 
 
 @pytest.fixture

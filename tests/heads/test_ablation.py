@@ -17,7 +17,6 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading import decode
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
-from gpt.storage.run import Checkpoint
 
 
 def ablated(reader: Reader, windows: np.ndarray, how: Ablation) -> Measure:  # type: ignore[type-arg]
@@ -54,9 +53,8 @@ def test_only_the_heads_that_complete_repetitions_change_the_loss(
 
 
 def test_windows_read_at_once_and_cores_change_nothing(
-    tiny: Checkpoint, monkeypatch: pytest.MonkeyPatch
+    trained: TrainedGPT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained = TrainedGPT(tiny.model())
     ids = trained.vocabulary.encode(trained.stored.excerpt)
     windows = np.stack([ids[n : n + 17] for n in range(0, 85, 17)])
     whole = ablated(trained.reader, windows, "mean")
@@ -90,9 +88,8 @@ def of_all_orders(trained: TrainedGPT, windows: np.ndarray, output: object) -> n
 
 @pytest.mark.parametrize("how", ["mean", "zero"])
 def test_a_shapley_value_is_the_mean_rise_over_all_orders_of_removal(
-    tiny: Checkpoint, how: Ablation
+    trained: TrainedGPT, how: Ablation
 ) -> None:
-    trained = TrainedGPT(tiny.model())
     ids = trained.vocabulary.encode(trained.stored.excerpt)
     windows = np.stack([ids[n : n + 17] for n in range(0, 85, 17)])
     texts, shares = Texts.of_windows(windows), list[float]()

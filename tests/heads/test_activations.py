@@ -10,8 +10,8 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 import pytest
+from random_models import random_reader
 
-from gpt.config import ModelConfig
 from gpt.config.model import HEAD_STAGES, Norm, Position
 from gpt.errors import OutOfMemory, TextError
 from gpt.heads import activations as module
@@ -20,28 +20,18 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import ACTIVATIONS
-from gpt.storage.run import Checkpoint
 
 KINDS = list(zip(get_args(Position), cycle(get_args(Norm)), strict=False))
-SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 3, "n_head": 2, "n_embd": 8}
-ALL = tuple(stage_shapes(ModelConfig(**SHAPE), 1))
-T = SHAPE["block_size"]
+ALL = tuple(stage_shapes(random_reader().config, 1))
+T = 8
 
 
 def reader_of(dtype: npt.DTypeLike = np.float64, **options: Any) -> Reader:
-    config = ModelConfig(**{**SHAPE, **options})
-    random = np.random.default_rng(1)
-    shapes = config.shapes().items()
-    return Reader(config, {n: random.normal(size=shape).astype(dtype) for n, shape in shapes})
+    return random_reader(dtype, n_layer=3, **options)
 
 
 def ids_of(batch: int = 5) -> npt.NDArray[np.uint8]:
     return np.random.default_rng(2).integers(9, size=(batch, T)).astype(np.uint8)
-
-
-@pytest.fixture(scope="module")
-def trained(tiny: Checkpoint) -> TrainedGPT:
-    return TrainedGPT(tiny.model())
 
 
 def assert_right(reader: Reader, acts: Activations, text: int) -> None:

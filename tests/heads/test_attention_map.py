@@ -16,7 +16,6 @@ from gpt.heads.attention_map import inspect
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.storage.run import Checkpoint
 from gpt.vocabulary import Ids
 
 SUM, DIAGONAL, PRE, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, MID, POST, LOGITS, WAY, PROBE = (
@@ -35,11 +34,6 @@ SUM, DIAGONAL, PRE, QKV, SCORES, WEIGHTS, CONTEXT, PROJ, MID, POST, LOGITS, WAY,
     "logits = torch's at saving",
 )
 Damage = Callable[[Array], None]
-
-
-@pytest.fixture
-def trained(tiny: Checkpoint) -> TrainedGPT:
-    return TrainedGPT(tiny.model())
 
 
 class Damaged(Reader):

@@ -7,15 +7,9 @@ from drawn import shown
 
 from gpt.heads.next_character import Lens
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.run import Checkpoint
 from gpt.view.records import to_record
 from gpt.view.terminal.blocks import lines_of
 from gpt.view.terminal.lines import Page
-
-
-@pytest.fixture
-def trained(tiny: Checkpoint) -> TrainedGPT:
-    return TrainedGPT(tiny.model())
 
 
 def lens(trained: TrainedGPT, text: str, most: int = 8) -> Lens:

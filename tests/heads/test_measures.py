@@ -23,7 +23,6 @@ from gpt.heads.measures import (
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.storage.run import Checkpoint
 
 #: All characters; the quartiles of the distances between equal ones are 3, 5 and 8.
 WORDS = np.array([*[0, 1, 2] * 4, *[3, 4, 5, 6, 7] * 2, *list(range(8, SIZE)) * 2])
@@ -84,8 +83,7 @@ def by_loops(weights: Array, ids: list[int]) -> dict[str, float]:
     }
 
 
-def test_every_measure_equals_plain_loops(tiny: Checkpoint) -> None:
-    trained = TrainedGPT(tiny.model())
+def test_every_measure_equals_plain_loops(trained: TrainedGPT) -> None:
     texts = [trained.attn(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
     found = by_name(measure_heads(trained.reader, texts))
     for layer in range(2):
@@ -109,8 +107,7 @@ def test_every_measure_equals_plain_loops(tiny: Checkpoint) -> None:
         assert found[name].uniform == pytest.approx(expected, abs=1e-12)
 
 
-def test_induction_by_distance_equals_plain_loops(tiny: Checkpoint) -> None:
-    trained = TrainedGPT(tiny.model())
+def test_induction_by_distance_equals_plain_loops(trained: TrainedGPT) -> None:
     texts = [trained.attn(text) for text in ("the cat sat on", "no rat, no mat!", "at")]
     found = by_name(measure_heads(trained.reader, texts))["induction_distance"]
     even = [np.tri(len(t.ids)) / np.arange(1, len(t.ids) + 1)[:, None] for t in texts]
@@ -133,8 +130,7 @@ def test_induction_by_distance_equals_plain_loops(tiny: Checkpoint) -> None:
             assert found.values[layer, head] == pytest.approx(np.mean(values), abs=1e-7)
 
 
-def test_weight_n_back_equals_plain_loops(tiny: Checkpoint) -> None:
-    trained = TrainedGPT(tiny.model())
+def test_weight_n_back_equals_plain_loops(trained: TrainedGPT) -> None:
     texts = [trained.attn(text) for text in ("the cat sat on", "no rat, no mat!", "the cat.")]
     found = by_name(measure_heads(trained.reader, texts))["back"]
     assert found.offsets is not None
@@ -187,8 +183,7 @@ def test_a_head_further_back_than_the_farthest_has_no_name() -> None:
     assert name_heads(measure_heads(long, texts))[0][0] == ""
 
 
-def test_value_weighted_shares_equal_plain_loops(tiny: Checkpoint) -> None:
-    trained = TrainedGPT(tiny.model())
+def test_value_weighted_shares_equal_plain_loops(trained: TrainedGPT) -> None:
     text = trained.attn("the cat sat on")
     found = by_name(measure_heads(trained.reader, [text]))
     for layer, stages in enumerate(text.layers):
@@ -255,8 +250,7 @@ def test_the_synthetic_texts_have_only_characters_and_distances_of_the_text(
     assert induction(reader, np.arange(0)) is None
 
 
-def test_short_context_has_no_synthetic_induction(tiny: Checkpoint) -> None:
-    trained = TrainedGPT(tiny.model())
+def test_short_context_has_no_synthetic_induction(trained: TrainedGPT) -> None:
     assert induction(trained.reader, np.arange(30) % 5) is not None
     short = hand_built()
     object.__setattr__(short.config, "block_size", 5)

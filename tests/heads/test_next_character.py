@@ -11,12 +11,6 @@ from gpt.heads.next_character import NextCharacter, logit_lens
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import softmax
 from gpt.reading.sampler import probabilities
-from gpt.storage.run import Checkpoint
-
-
-@pytest.fixture
-def trained(tiny: Checkpoint) -> TrainedGPT:
-    return TrainedGPT(tiny.model())
 
 
 def logits_of(trained: TrainedGPT, text: str) -> np.ndarray:  # type: ignore[type-arg]
@@ -82,8 +76,7 @@ def test_a_long_text_is_read_in_the_window_of_sampling(trained: TrainedGPT) -> N
     assert np.array_equal(trained.next("").expected, trained.next("\n").expected)
 
 
-def test_last_depth_of_the_lens_is_the_models_prediction(tiny: Checkpoint) -> None:
-    trained = TrainedGPT(tiny.model())
+def test_last_depth_of_the_lens_is_the_models_prediction(trained: TrainedGPT) -> None:
     attention = trained.attn("the cat sat")
     lens = logit_lens(trained.reader, attention, most=5)
     logits = trained.reader.logits(trained.reader.forward(attention.ids[None]))[0]
@@ -93,8 +86,9 @@ def test_last_depth_of_the_lens_is_the_models_prediction(tiny: Checkpoint) -> No
     np.testing.assert_allclose(lens.probabilities[-1], -np.sort(-chances)[:, :5], atol=1e-6)
 
 
-def test_each_depth_of_the_lens_is_its_stream_through_the_output_matrix(tiny: Checkpoint) -> None:
-    trained = TrainedGPT(tiny.model())
+def test_each_depth_of_the_lens_is_its_stream_through_the_output_matrix(
+    trained: TrainedGPT,
+) -> None:
     tensors, ids = trained.stored.tensors, trained.vocabulary.encode("a cat")
     lens = logit_lens(trained.reader, trained.attn("a cat"), most=3)
     for position, token in enumerate(ids):
@@ -106,8 +100,7 @@ def test_each_depth_of_the_lens_is_its_stream_through_the_output_matrix(tiny: Ch
         np.testing.assert_allclose(lens.probabilities[0, position], -np.sort(-chances)[:3], 1e-5)
 
 
-def test_the_lens_has_at_most_the_whole_vocabulary(tiny: Checkpoint) -> None:
-    trained = TrainedGPT(tiny.model())
+def test_the_lens_has_at_most_the_whole_vocabulary(trained: TrainedGPT) -> None:
     lens = logit_lens(trained.reader, trained.attn("t"), most=1000)
     assert lens.ids.shape == (3, 1, len(trained.vocabulary))
     np.testing.assert_allclose(lens.probabilities.sum(axis=-1), 1, rtol=0, atol=1e-6)

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from random_models import random_reader
 from torch import Tensor, nn
 
-from gpt.config import ModelConfig
 from gpt.config.model import HEAD_STAGES, Norm, Position
 from gpt.heads.ablation import Ablation, Texts, ablate, other_windows
 from gpt.heads.activations import ActivationPlan, Patch, read_batches, stage_shapes
@@ -23,19 +23,11 @@ from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.score import surprisals
-from gpt.storage.run import Checkpoint
 
 KINDS = list(zip(get_args(Position), cycle(get_args(Norm)), strict=False))
-SHAPE: dict[str, Any] = {"vocab_size": 9, "block_size": 8, "n_layer": 2, "n_head": 2, "n_embd": 8}
-T = SHAPE["block_size"]
+T = 8
 Patched = dict[Key, Patch]
-
-
-def config_of(**options: Any) -> ModelConfig:
-    return ModelConfig(**{**SHAPE, **options})
-
-
-STAGES = [name for name in stage_shapes(config_of(), 1) if name != "head_output"]
+STAGES = [name for name in stage_shapes(random_reader().config, 1) if name != "head_output"]
 PLACES: list[Key] = [*STAGES, ("logits", None, None, 1), ("resid_mid", None, None, 0)]
 for _layer in range(2):
     PLACES += [(name, _layer) for name in STAGES[:-2]]
@@ -43,12 +35,6 @@ for _layer in range(2):
     for _name in HEAD_STAGES:
         if _name != "head_output":
             PLACES += [(_name, _layer, _layer), (_name, _layer, _layer, 1), (_name, None, _layer)]
-
-
-def reader_of(dtype: npt.DTypeLike = np.float64, **options: Any) -> Reader:
-    config, random = config_of(**options), np.random.default_rng(1)
-    shapes = config.shapes().items()
-    return Reader(config, {n: random.normal(size=shape).astype(dtype) for n, shape in shapes})
 
 
 def ids_of(batch: int = 4, seed: int = 2) -> npt.NDArray[np.int64]:
@@ -59,14 +45,9 @@ def logits(reader: Reader, ids: Array, patch: Patched | None = None) -> Array:
     return ActivationPlan(reader, ids, "logits", patch=patch).read()["logits"]
 
 
-@pytest.fixture(scope="module")
-def trained(tiny: Checkpoint) -> TrainedGPT:
-    return TrainedGPT(tiny.model())
-
-
 @pytest.mark.parametrize(("position", "norm"), KINDS)
 def test_equal_values_change_no_logit(position: str, norm: str) -> None:
-    reader = reader_of(np.float32, position=position, norm=norm)
+    reader = random_reader(np.float32, position=position, norm=norm)
     ids = ids_of()
     acts = ActivationPlan(reader, ids).read()
     for place in PLACES:
@@ -117,7 +98,7 @@ def hooked(model: GPT, place: Key) -> Any:
 def test_patched_logits_equal_torchs_with_a_forward_hook(position: str, norm: str) -> None:
     options = {"position": position, "norm": norm, "attention": "heads"}
     options["qkv_bias"] = norm == "layer"
-    reader, ids = reader_of(**options), ids_of()
+    reader, ids = random_reader(**options), ids_of()
     torch.set_default_dtype(torch.float64)
     try:
         model = GPT(reader.config).eval()
@@ -155,7 +136,7 @@ FOLLOWS: dict[str, Callable[[Reader, dict[str, Array]], Array]] = {
 
 
 def test_everything_after_a_stage_follows_from_its_new_values() -> None:
-    reader, ids = reader_of(), ids_of()
+    reader, ids = random_reader(), ids_of()
     clean = ActivationPlan(reader, ids).read()
     for name in STAGES[:-2]:
         for layer in range(2):
@@ -209,7 +190,7 @@ def test_each_window_gets_another_one(N: int) -> None:
 
 def test_path_patching_sends_only_one_heads_output_to_the_receiver() -> None:
     """From head 0.1 to the queries of head 1.0, as in the docstring of `activations`."""
-    reader, ids, others = reader_of(), ids_of(), ids_of(seed=3)
+    reader, ids, others = random_reader(), ids_of(), ids_of(seed=3)
     clean = ActivationPlan(reader, ids, ["context", "ffn_out"]).read()
     other = ActivationPlan(reader, others, "context", 0).read()["context", 0][:, 1]
     frozen: Patched = {(name, 0): clean[name, 0] for name in clean}
@@ -230,7 +211,7 @@ def test_path_patching_sends_only_one_heads_output_to_the_receiver() -> None:
 
 
 def test_a_function_gets_all_texts_and_an_array_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, ids = reader_of(), ids_of()
+    reader, ids = random_reader(), ids_of()
     context = ActivationPlan(reader, ids, "context", 0).read()["context", 0]
     expected = logits(reader, ids, {("context", 0): context[::-1]})
     monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", T * 32)
@@ -244,7 +225,7 @@ def test_a_function_gets_all_texts_and_an_array_is_divided(monkeypatch: pytest.M
 
 
 def test_a_function_may_write_into_its_argument_and_its_type_does_not_matter() -> None:
-    reader, ids = reader_of(np.float32), ids_of()
+    reader, ids = random_reader(np.float32), ids_of()
 
     def in_place(x: Array) -> Array:
         x[:, :3] = 0
@@ -261,7 +242,7 @@ def test_a_function_may_write_into_its_argument_and_its_type_does_not_matter() -
 
 
 def test_what_a_key_with_more_numbers_names_is_replaced_later() -> None:
-    reader, ids = reader_of(), ids_of()
+    reader, ids = random_reader(), ids_of()
     patch: Patched = {("context", 1, 0, -1): 4.0, ("context", 1, 0): 3.0, ("context", 1): 2.0}
     found = ActivationPlan(reader, ids, "context", patch=patch | {"context": 1.0}).read()
     assert (found["context", 0] == 1).all()
@@ -272,7 +253,7 @@ def test_what_a_key_with_more_numbers_names_is_replaced_later() -> None:
 
 @pytest.mark.parametrize("name", STAGES[1:-2])
 def test_a_patch_of_a_position_leaves_the_other_rows_and_earlier_logits(name: Any) -> None:
-    reader, ids = reader_of(), ids_of()
+    reader, ids = random_reader(), ids_of()
     heads = [1, None] if name in HEAD_STAGES else [None]
     clean = ActivationPlan(reader, ids).read()
     for head, values in product(heads, (0.5, lambda x: np.full_like(x, 0.5))):
@@ -298,7 +279,7 @@ SOME: list[tuple[Any, Any]] = [
 def test_a_patch_changes_the_chosen_positions_of_the_chosen_texts_alone(
     position: Any, text: Any, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader, ids = reader_of(), ids_of(5)
+    reader, ids = random_reader(), ids_of(5)
     clean, random = ActivationPlan(reader, ids).read(), np.random.default_rng(5)
     monkeypatch.setattr(scoring, "NUMBERS_AT_ONCE", at_once * T * 32)
     rows, texts = (slice(None) if each is None else each for each in (position, text))

@@ -20,17 +20,11 @@ from gpt.heads.survey import spread_windows
 from gpt.interface.trained import TrainedGPT
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
-from gpt.storage.run import Checkpoint
 
 IDS = np.random.default_rng(3).integers(11, size=(3, 9))
 TOKEN = 4
 LINEAR = {"q": "query", "k": "key", "v": "value"}
 DECODERS = [each for each in VARIANTS if not each.encoder_layers]
-
-
-@pytest.fixture
-def trained(tiny: Checkpoint) -> TrainedGPT:
-    return TrainedGPT(tiny.model())
 
 
 def hooked(model: GPT, hooks: dict[nn.Module, Callable[[Tensor], Tensor | None]]) -> Tensor:

@@ -13,17 +13,11 @@ from gpt.errors import ConfigError, TextError
 from gpt.heads.contributions import Part
 from gpt.heads.why import part_name, why
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.run import Checkpoint
 from gpt.view.terminal.lines import Page
 from gpt.vocabulary import Vocabulary
 
 TAB_FIRST = Vocabulary("\t\nabcdefghi")
 SOURCE, TARGET = "cab", "\tfad"
-
-
-@pytest.fixture
-def trained(tiny: Checkpoint) -> TrainedGPT:
-    return TrainedGPT(tiny.model())
 
 
 @pytest.mark.parametrize("config", VARIANTS, ids=name_of)

@@ -24,11 +24,6 @@ def decoder(tiny: Checkpoint) -> DeviceGPT:
     return DeviceGPT(load_gpt(tiny.model(), "cpu"), "cpu")
 
 
-@pytest.fixture
-def trained(tiny: Checkpoint) -> TrainedGPT:
-    return TrainedGPT(tiny.model())
-
-
 def test_logits_equal_numpys_at_every_step(decoder: DeviceGPT, trained: TrainedGPT) -> None:
     ids = np.random.default_rng(4).integers(len(trained.vocabulary), size=(3, 16))
     numpys = CachedDecoder(trained.reader)

@@ -10,8 +10,8 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 import pytest
+from random_models import random_reader
 
-from gpt.config import ModelConfig
 from gpt.config.model import Position
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
@@ -34,21 +34,12 @@ INPUTS = np.array(
 )
 
 
-def reader_of(dtype: npt.DTypeLike = np.float64, **options: Any) -> Reader:
-    """A small model with numbers far from 0."""
-    shape: dict[str, Any] = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8}
-    config = ModelConfig(**{**shape, "block_size": BLOCK, **options})
-    random = np.random.default_rng(1)
-    tensors = {n: random.normal(size=shape).astype(dtype) for n, shape in config.shapes().items()}
-    return Reader(config, tensors)
-
-
 def ids_of(batch: int = 3) -> npt.NDArray[np.int64]:
     return np.random.default_rng(2).integers(9, size=(batch, BLOCK))
 
 
 def test_a_step_returns_a_new_array_and_a_start_forgets() -> None:
-    reader, ids = reader_of(), ids_of()
+    reader, ids = random_reader(), ids_of()
     decoder = CachedDecoder(reader)
     decoder.start(ids[:, :2])
     first = decoder.step(ids[:, 2])
@@ -63,7 +54,7 @@ def test_a_step_returns_a_new_array_and_a_start_forgets() -> None:
 
 
 def test_a_stream_can_go_on_several_times() -> None:
-    reader, ids, kept = reader_of(encoder_layers=1), ids_of(), np.array([2, 0, 0, 1])
+    reader, ids, kept = random_reader(encoder_layers=1), ids_of(), np.array([2, 0, 0, 1])
     memory = reader.encode(ids[::-1], np.arange(BLOCK) < np.array([[8], [5], [2]]))
     decoder, again = CachedDecoder(reader), CachedDecoder(reader)
     decoder.start(ids[:, :2], memory)
@@ -74,7 +65,7 @@ def test_a_stream_can_go_on_several_times() -> None:
 
 
 def test_forward_is_a_pure_function_of_the_ids() -> None:
-    reader, ids = reader_of(), ids_of()
+    reader, ids = random_reader(), ids_of()
     before = {name: reader.linear(name.removesuffix(".weight"))[0].copy() for name in WEIGHTS}
     first = reader.forward(ids)
     layers = reader.stages(ids[0])
@@ -88,7 +79,7 @@ def test_forward_is_a_pure_function_of_the_ids() -> None:
 @pytest.mark.parametrize("position", get_args(Position))
 def test_a_model_in_float64_has_no_float32(position: str) -> None:
     options = {"position": position, "norm": "layer", "bias": True, "encoder_layers": 1}
-    reader, ids = reader_of(np.float32, **options, scaled_embedding=True), ids_of()
+    reader, ids = random_reader(np.float32, **options, scaled_embedding=True), ids_of()
     expected, exact = reader.encode(ids).states, reader.in_float64()
     kept: dict[str, np.dtype[Any]] = {}
 
@@ -110,7 +101,7 @@ def test_a_model_in_float64_has_no_float32(position: str) -> None:
 
 def test_stages_of_a_batch_are_refused() -> None:
     with pytest.raises(ValueError, match=r"expected one text, \(T,\), not \(1, 8\)"):
-        reader_of().stages(ids_of(1))
+        random_reader().stages(ids_of(1))
 
 
 def test_softmax_equals_the_worked_example() -> None:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
+from random_models import random_reader
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from gpt.config import ModelConfig, SampleConfig
+from gpt.config import SampleConfig
 from gpt.reading import decode
 from gpt.reading.decode import LEAST_STREAMS, CachedDecoder, ParallelDecoder
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import sample_ids
 
 
-def random_reader(**options: Any) -> Reader:
-    shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 8}
-    config = ModelConfig(**{**shape, **options}, norm="layer", position="learned")
-    random = np.random.default_rng(1)
-    return Reader(config, {n: random.normal(size=s) for n, s in config.shapes().items()})
-
-
 @pytest.fixture
 def reader() -> Reader:
-    return random_reader()
+    return random_reader(norm="layer", position="learned")
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 64])

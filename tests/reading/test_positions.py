@@ -12,24 +12,17 @@ from typing import get_args
 import numpy as np
 import pytest
 from conftest import train_tiny
+from random_models import random_reader
 
 from gpt import devices
-from gpt.config import ModelConfig, SampleConfig
+from gpt.config import SampleConfig
 from gpt.config.model import Position
 from gpt.errors import OutOfMemory
 from gpt.interface.trained import TrainedGPT
 from gpt.reading import decode as decoding
 from gpt.reading import positions
 from gpt.reading.decode import CachedDecoder
-from gpt.reading.gpt import Reader
 from gpt.reading.sampler import sample_ids
-
-
-def reader_of(**changes: object) -> Reader:
-    shape = {"vocab_size": 9, "n_layer": 2, "n_head": 2, "n_embd": 8, "block_size": 50}
-    config = ModelConfig(**{**shape, **changes})  # type: ignore[arg-type]
-    random = np.random.default_rng(1)
-    return Reader(config, {name: random.normal(size=s) for name, s in config.shapes().items()})
 
 
 @pytest.mark.parametrize("position", get_args(Position))
@@ -39,12 +32,12 @@ def test_growing_tables_and_caches_do_not_change_a_sample(
     """The sample passes the context of 50 characters, so its window moves, too."""
     ids = np.random.default_rng(2).integers(9, size=(2, 50))
     draw = SampleConfig(length=120, n=3)
-    whole = reader_of(position=position)
+    whole = random_reader(block_size=50, position=position)
     states = [whole.forward(ids[:, :end]) for end in (1, 2, 3, 20, 50)]
     samples = list(sample_ids(CachedDecoder(whole), ids[0, :3], draw))
     monkeypatch.setattr(positions, "FIRST_ROWS", 1)
     monkeypatch.setattr(decoding, "FIRST_ROOM", 1)
-    small = reader_of(position=position)
+    small = random_reader(block_size=50, position=position)
     grown = [small.forward(ids[:, :end]) for end in (1, 2, 3, 20, 50)]
     assert all(np.array_equal(*pair) for pair in zip(states, grown, strict=True))
     assert np.array_equal(list(sample_ids(CachedDecoder(small), ids[0, :3], draw)), samples)
@@ -55,7 +48,7 @@ def test_a_readers_tensors_are_freed_with_it(position: str) -> None:
     gc.collect()
     gc.disable()  # a training makes few objects that start a collection
     try:
-        reader = reader_of(position=position)
+        reader = random_reader(block_size=50, position=position)
         list(sample_ids(CachedDecoder(reader), np.zeros(3, np.int64), SampleConfig(length=9)))
         freed = weakref.ref(reader.tensors["token_embedding.weight"])
         del reader
@@ -86,7 +79,7 @@ def test_text_whose_attention_does_not_fit_in_memory_is_refused(
 ) -> None:
     monkeypatch.setattr(devices, "available_memory", lambda: 2**20)
     monkeypatch.setattr(devices, "SMALL_MEMORY", 1)
-    long = reader_of(block_size=400)
+    long = random_reader(block_size=400)
     long.forward(np.zeros((1, 100), np.int64))  # 2 heads × 100² × 8 bytes × 5 = 800 kB
     with pytest.raises(OutOfMemory, match=r"over 400 characters .* give at most 10\d characters"):
         long.forward(np.zeros((1, 400), np.int64))

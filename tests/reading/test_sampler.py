@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_models import random_reader
 
-from gpt.config import ModelConfig, SampleConfig
+from gpt.config import SampleConfig
 from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
@@ -41,10 +42,7 @@ fast = settings(deadline=None, max_examples=60)
 
 
 def reader_of(block_size: int, position: str = "rotary") -> Reader:
-    shape: dict[str, Any] = {"vocab_size": 7, "n_layer": 1, "n_head": 2, "n_embd": 8}
-    config = ModelConfig(**shape, block_size=block_size, position=position)  # type: ignore[arg-type]
-    random = np.random.default_rng(1)
-    return Reader(config, {n: random.normal(size=size) for n, size in config.shapes().items()})
+    return random_reader(vocab_size=7, n_layer=1, block_size=block_size, position=position)
 
 
 def continued(reader: Reader, prompt: list[int], config: SampleConfig, sample: int) -> list[int]:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from random_models import random_reader
 
-from gpt.config import ModelConfig
 from gpt.errors import TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import window_start
 from gpt.reading.score import Score, character_surprisals, score, surprisals
-from gpt.storage.run import Checkpoint
 from gpt.training.checkpoint import load_gpt
 from gpt.training.evaluation import evaluate
 
 LENGTHS = [2, 16, 17, 18, 40, 200]  # around whole windows of 16 targets
-
-
-@pytest.fixture
-def trained(tiny: Checkpoint) -> TrainedGPT:
-    return TrainedGPT(tiny.model())
 
 
 def ids_of(trained: TrainedGPT, length: int) -> npt.NDArray[np.uint8]:
@@ -120,11 +113,8 @@ def test_overlapping_windows_have_the_context_of_sampling(
 
 @pytest.mark.parametrize("block_size", [1, 2, 3, 5])
 def test_overlapping_windows_work_for_any_size(block_size: int) -> None:
-    shape: dict[str, Any] = {"vocab_size": 7, "n_layer": 1, "n_head": 2, "n_embd": 8}
-    config = ModelConfig(**shape, block_size=block_size)
-    random = np.random.default_rng(1)
-    tensors = {n: random.normal(size=size) for n, size in config.shapes().items()}
-    reader, ids = Reader(config, tensors), random.integers(7, size=12)
+    reader = random_reader(vocab_size=7, n_layer=1, block_size=block_size)
+    ids = np.random.default_rng(2).integers(7, size=12)
     found = character_surprisals(reader, ids, overlapping=True)
     for at in range(11):
         start = window_start(at + 1, block_size)

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from random_models import random_reader
 
-from gpt.config import ModelConfig, SampleConfig
+from gpt.config import SampleConfig
 from gpt.reading import pairs
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
@@ -20,14 +21,12 @@ from gpt.vocabulary import Ids
 
 FIRST, LAST = 1, 2
 GREEDY = SampleConfig(temperature=0)
-SHAPE: dict[str, Any] = dict(vocab_size=6, block_size=6, n_layer=2, n_head=2, n_embd=8)
+SHAPE: dict[str, Any] = dict(vocab_size=6, block_size=6, encoder_layers=1)
 
 
 def reader_with(**options: Any) -> Reader:
     """A reader with an encoder and random weights in float64, so that batches round alike."""
-    config = ModelConfig(**{**SHAPE, "encoder_layers": 1, **options})
-    random = np.random.default_rng(3)
-    return Reader(config, {n: random.normal(size=s) for n, s in config.shapes().items()})
+    return random_reader(seed=3, **SHAPE | options)
 
 
 @pytest.fixture(params=[{}, {"encoder_layers": 0, "block_size": 11}])
