@@ -256,12 +256,9 @@ class ActivationPlan:
             )
         texts = range(N)[slice(None) if place.text is None else place.text]
         if not callable(value):
-            axis = (
-                [depth]
-                if place.layer is None and bare_stage(place.stage) not in FINAL_STAGES
-                else []
-            )
-            each = place.part(np.broadcast_to(0.0, (1, *axis, *self._known[place.stage])))[0].shape
+            layered = place.layer is None and bare_stage(place.stage) not in FINAL_STAGES
+            whole = 1, *[depth] * layered, *self._known[place.stage]
+            each = place.part(np.broadcast_to(0.0, whole))[0].shape
             shape = each if isinstance(texts, int) else (len(texts), *each)
             value = _numbers(key, value)
             try:

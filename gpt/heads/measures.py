@@ -93,10 +93,9 @@ class Measure(TableResult):
         """A head's value with its standard error. For `back`, "6: .06±.01/.04": the number of
         characters back, and the value of a uniform head there; similarly for `character`.
         """
-        value, error = float(self.values[layer, head]), float(self.errors[layer, head])
-        text = format_number(value, self.digits)
-        if errors and not math.isnan(error):
-            text += f"±{format_number(error, self.digits)}"
+        value = float(self.values[layer, head])
+        error = float(self.errors[layer, head]) if errors else math.nan
+        text = with_error(value, error, self.digits)
         if self.offsets is not None:
             even = format_number(self.uniform_value(layer, head), self.digits)
             of = self.offsets[layer, head]
@@ -140,6 +139,12 @@ class Measure(TableResult):
             if each.offsets is not None:
                 found[f"{each.name}_offset"] = each.offsets.ravel()
         return found
+
+
+def with_error(value: float, error: float, digits: int) -> str:
+    """ ".25±.01"; without the error if it is NaN."""
+    text = format_number(value, digits)
+    return text if math.isnan(error) else f"{text}±{format_number(error, digits)}"
 
 
 def head_columns(shape: tuple[int, ...]) -> dict[str, npt.NDArray[Any]]:

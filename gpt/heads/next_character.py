@@ -79,17 +79,13 @@ class Experts(TableResult):
         lengths, totals = np.atleast_1d(self.lengths), np.atleast_1d(self.totals)
         rows = []
         for place, mixed in enumerate(weights.tolist()):
-            best = [each[place].argsort(kind="stable")[::-1][:1] for each in every]
-            guesses = [
-                guess_cell(ids, each[place][ids], self.characters, self.text[place + 1 : place + 2])
-                for ids, each in zip(best, every, strict=True)
-            ]
-            numbers = [
-                *map(format_number, mixed),
-                f"{int(lengths[place])}",
-                f"{int(totals[place]):,}",
-            ]
-            rows.append([_after(self.text, place), *guesses, *map(Cell, numbers)])
+            guesses, comes = [], self.text[place + 1 : place + 2]
+            for each in every:
+                best = each[place].argsort(kind="stable")[::-1][:1]
+                guesses.append(guess_cell(best, each[place][best], self.characters, comes))
+            counts = f"{int(lengths[place])}", f"{int(totals[place]):,}"
+            numbers = map(Cell, (*map(format_number, mixed), *counts))
+            rows.append([_after(self.text, place), *guesses, *numbers])
         titles = ["GPT", "counting", "both", "weight GPT", "weight counting", "history", "seen"]
         meaning = (
             "Each cell: the likeliest next character and its probability; bold if the text "
@@ -129,10 +125,7 @@ class Experts(TableResult):
         mixed = f"expected = GPT^{gpt} × counting^{counting}, scaled to sum 1"
         length, total, kinds = int(self.lengths), f"{int(self.totals):,}", int(self.kinds)
         if not length:
-            return [
-                mixed,
-                "counting used no earlier character, only how common each character is",
-            ]
+            return [mixed, "counting used no earlier character, only how common each character is"]
         history = f"the last {counted(length, 'character')}" if length > 1 else "the last character"
         pair = "pair" if self.totals == 1 else "different pair"
         pairs = f"between {counted(total, pair)} of characters (one before, one after)"
@@ -373,19 +366,12 @@ class Lens(TableResult):
         """
         depths, T, _ = self.ids.shape
         chosen = range(T) if positions is None else positions
-        places = [check_number("positions", each, T) for each in chosen]
-        rows = [
-            [
-                _after(self.text, place),
-                *(
-                    guess_cell(ids, chances, self.characters, self.text[place + 1 : place + 2])
-                    for ids, chances in zip(
-                        self.ids[:, place], self.probabilities[:, place], strict=True
-                    )
-                ),
-            ]
-            for place in places
-        ]
+        places, rows = [check_number("positions", each, T) for each in chosen], []
+        for place in places:
+            depth_by_depth = zip(self.ids[:, place], self.probabilities[:, place], strict=True)
+            known = self.characters, self.text[place + 1 : place + 2]
+            guesses = (guess_cell(*each, *known) for each in depth_by_depth)
+            rows.append([_after(self.text, place), *guesses])
         titles = ["embedded", *(f"layer {layer}" for layer in range(depths - 1))]
         columns = [Column("after", left=True), *map(Column, titles)]
         meaning = (

@@ -17,9 +17,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from gpt.blocks import Block, Cell, Column, Note, Records, Table, Title, format_number
+from gpt.blocks import Block, Cell, Column, Note, Records, Table, Title
 from gpt.checks import TableResult
-from gpt.heads.measures import standard_errors
+from gpt.heads.measures import standard_errors, with_error
 from gpt.heads.places import head_name
 from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Reader
@@ -74,10 +74,8 @@ class Paths(TableResult):
         """The `most` paths with the largest effects."""
         largest, rows = float(np.abs(self.effects).max()) or 1.0, []
         for path in self.order[:most]:
-            value, error = float(self.effects[path]), float(self.errors[path])
-            text = format_number(value, 4) + (
-                "" if np.isnan(error) else f"±{format_number(error, 4)}"
-            )
+            value = float(self.effects[path])
+            text = with_error(value, float(self.errors[path]), 4)
             rows.append([Cell(self._names(path)), Cell(text, abs(value) / largest)])
         shown, R = min(most, len(self.routes)), len(self.routes)
         note = (

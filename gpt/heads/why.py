@@ -102,11 +102,9 @@ class Why(TableResult):
         logit = Cell(f"{self._logits} = {format_number(self.logit, 4)}", tone="dim")
         rows.append([Cell("sum", tone="strong"), Cell(signed_number(self.values.sum())), logit])
         columns = [Column("part", left=True), Column("adds"), Column("from", left=True)]
-        held = (
-            f"the last norm divides by {self.scale:.4f}"
-            if self.scale
-            else "norms keep their scales"
-        )
+        held = "norms keep their scales"
+        if self.scale:
+            held = f"the last norm divides by {self.scale:.4f}"
         return [
             Title("why", [*quoted_end(self.text), *self._chances()]),
             Table(columns, rows),
@@ -136,12 +134,10 @@ class Why(TableResult):
         head = self.parts[part].kind == "head"
         names = {at: f"{at} '{label(text[at])}'" if head else f"N{at}" for at in order}
         named = [f"{names[at]} {signed_number(values[at])}" for at in order]
-        left = (
-            ""
-            if len(order) <= MOST_SOURCES
-            else f" · rest {signed_number(values[order[3:]].sum())}"
-        )
-        sources = Cell(" · ".join(named[:MOST_SOURCES]) + left, hint="  ".join(named[:24]))
+        largest = named[:MOST_SOURCES]
+        if rest := order[MOST_SOURCES:]:
+            largest.append(f"rest {signed_number(values[rest].sum())}")
+        sources = Cell(" · ".join(largest), hint="  ".join(named[:24]))
         return [Cell(part_name(self.parts[part])), adds, sources]
 
     def _read(self, part: Part) -> Symbols:

@@ -129,10 +129,8 @@ class Reader:
     def in_float64(self) -> Reader:
         """The same model with float64 weights; all of its numbers are then float64."""
         exact = copy(self)
-        exact.tensors, exact.dtype = (
-            MappingProxyType(Float64Tensors(self.tensors)),
-            np.dtype(np.float64),
-        )
+        exact.tensors = MappingProxyType(Float64Tensors(self.tensors))
+        exact.dtype = np.dtype(np.float64)
         exact.position = type(self.position)(self.config, exact.tensors, exact.dtype)
         exact.encoder = self.encoder.in_float64() if self.encoder else None
         exact._output = self._output.astype(np.float64)

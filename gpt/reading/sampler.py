@@ -163,9 +163,7 @@ def sample_ids(
 
         counting = counting_streams(mixture, prompt, config)
     block_size = decoder.config.block_size
-    begin = window_start(
-        len(prompt), block_size
-    )  # position in the text of the window's first character
+    begin = window_start(len(prompt), block_size)  # where the window begins in the text
     held = len(prompt) - begin
     window = np.empty((config.n, block_size + 1), dtype=np.int64)  # one more than the window
     window[:, :held] = prompt[begin:]
