@@ -43,7 +43,7 @@ def make_surveyor(
         pairs = pair_ids(vocabulary, lines, reader.config.block_size)
         chosen = asked.attention or "cross", windows, ablate, int(vocabulary.encode(LAST)[0])
         return lambda reader, done: survey_pairs(reader, pairs, *chosen, done, name)
-    ids = vocabulary.encode(text) if isinstance(text, str) else vocabulary.row_of(text, "text")
+    ids = vocabulary.encode(text) if isinstance(text, str) else text
     letters = np.array([n for n, each in enumerate(vocabulary.characters) if each.isalnum()], int)
 
     def measured(reader: Reader, done: Done) -> Survey:

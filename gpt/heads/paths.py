@@ -133,11 +133,11 @@ class PathPatching:
 
     def paths_from_head(self, layer: int, head: int) -> dict[Route, Callable[[], Array]]:
         """Each path from a head, and a function that computes its (B,) effect."""
-        found, x = self._sent(layer, head)
-        direct, sender = self._value(x) - self._before, (layer, head)
-        paths = {route: partial(self._effect, route, new) for route, new in found.items()}
-        whole = partial(self._effect, Route(sender, sender, "all"), self._new(layer, head))
-        return {Route(sender, sender, None): lambda: direct, whole.args[0]: whole, **paths}
+        sender, (found, x) = (layer, head), self._sent(layer, head)
+        direct = self._value(x) - self._before
+        inputs = {Route(sender, sender, "all"): self._new(layer, head), **found}
+        paths = {route: partial(self._effect, route, new) for route, new in inputs.items()}
+        return {Route(sender, sender, None): lambda: direct, **paths}
 
     def _new(self, layer: int, head: int) -> Array:
         """What replaces a head's output; it broadcasts to (B, T, D)."""

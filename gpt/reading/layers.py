@@ -32,10 +32,6 @@ def rms_norm(x: Array) -> Array:
     return normed
 
 
-def _rms(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
-    return rms_norm(x)
-
-
 def _layer_norm(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
     centred = x - x.mean(axis=-1, keepdims=True)
     normed = rms_norm(centred) * tensors[f"{name}.weight"]
@@ -103,7 +99,7 @@ def _swiglu(x: Array) -> Array:
 
 NORMS: dict[str, Callable[[Array, Mapping[str, Array], str], Array]] = {
     "layer": _layer_norm,
-    "rms": _rms,
+    "rms": lambda x, tensors, name: rms_norm(x),
 }
 #: (…, ffn_up) -> (…, ffn_hidden). Each function overwrites its argument and returns it, or its
 #: first half.

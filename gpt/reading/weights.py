@@ -20,7 +20,6 @@ from gpt.config.fields import require
 from gpt.config.model import GATED
 from gpt.reading.gpt import CROSS, ENCODER, Reader
 from gpt.reading.layers import Array
-from gpt.reading.positions import POSITIONS
 from gpt.words import layers_and_heads
 
 #: A name, or (name, layer, head), where trailing parts may be left out. None means all.
@@ -69,9 +68,8 @@ class Weights(Result):
             tensors["encoder.token_embedding.weight"] = table
         tensors |= {name: reader.tensors[name] for name in config.shapes()}
         if config.position == "sinusoidal":
-            shape = 1, config.block_size, config.n_embd
-            rows = POSITIONS[config.position](config, {}, reader.dtype)
-            added = rows.embed(np.zeros(shape, reader.dtype), slice(0, config.block_size))[0]
+            empty = np.zeros((1, config.block_size, config.n_embd), reader.dtype)
+            added = reader.position.embed(empty, slice(0, config.block_size))[0]
             sides = ("", "encoder.") if config.encoder else ("",)
             tensors |= {f"{side}position.weight": added for side in sides}
         return cls(config, {**tensors, "lm_head.weight": tensors.get("lm_head.weight", table)})
