@@ -8,6 +8,9 @@ PAGE := gpt/view/page/assets
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
+# Compiled modules are kept: otherwise each worker and each process of a test compiles all of them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check lint types layers tests site versions release lessons notebook page pictures cli-docs typed soak fuzz planted all-variants bench clean
 .DELETE_ON_ERROR:
 
