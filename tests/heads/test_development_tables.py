@@ -31,6 +31,12 @@ def found() -> Development:
     return grown(9, 9, 1, 1)
 
 
+@pytest.fixture(scope="module")
+def named() -> Development:
+    """Of a text with a long name."""
+    return grown(9, 1, text="a text of a very long name " * 3)
+
+
 def shown(found: Development, page: Page, **options: object) -> list[str]:
     return lines_of(found.blocks(**options), page)  # type: ignore[arg-type]
 
@@ -95,10 +101,11 @@ def test_tables_show_the_measures_of_the_command(found: Development) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 140])
 @pytest.mark.parametrize("steps", [2, 5, 60])
-def test_lines_fit_the_page_with_first_and_last_step(width: int, steps: int) -> None:
-    few = grown(9, 1, text="a text of a very long name " * 3)
-    late = [few.surveys[1]] * (steps - 1)
-    many = development(range(0, 10 * steps, 10), [few.surveys[0], *late])
+def test_lines_fit_the_page_with_first_and_last_step(
+    named: Development, width: int, steps: int
+) -> None:
+    late = [named.surveys[1]] * (steps - 1)
+    many = development(range(0, 10 * steps, 10), [named.surveys[0], *late])
     lines = shown(many, Page(width, ascii_only=True), every=True)
     for title in ("n back", "sink", "distance"):
         start = next(n for n, line in enumerate(lines) if line.startswith(f"{title} | uniform"))

@@ -22,9 +22,6 @@ from tokenizers import Tokenizer
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing is downloaded
 
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-from transformers.utils import logging
-
 from gpt.config import ModelConfig
 from gpt.config.fields import field_help
 from gpt.config.presets import PRESETS, preset
@@ -51,17 +48,23 @@ def variants() -> Iterator[Any]:
             )
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> None:
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+@pytest.fixture(scope="module")
+def transformers() -> Any:
+    """The package, without messages; only the worker that runs this file imports it."""
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    return transformers
 
 
 @pytest.mark.parametrize("options", [*variants()])
-def test_logits_in_transformers_equal_ours(tmp_path: Path, options: Mapping[str, Any]) -> None:
+def test_logits_in_transformers_equal_ours(
+    transformers: Any, tmp_path: Path, options: Mapping[str, Any]
+) -> None:
     model = random_model(tmp_path, **options)
     found = export(model, tmp_path / "folder")
-    loaded, report = AutoModelForCausalLM.from_pretrained(
+    loaded, report = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "folder", output_loading_info=True
     )
     assert not any(report.values()), report
@@ -105,15 +108,17 @@ def test_models_of_another_shape_are_refused_with_what_can_be_exported(
     assert str(caught.value).endswith(f"; this one has {named}")
 
 
-def test_greedy_text_in_transformers_equals_ours_with_its_cache(tmp_path: Path) -> None:
+def test_greedy_text_in_transformers_equals_ours_with_its_cache(
+    transformers: Any, tmp_path: Path
+) -> None:
     model = random_model(tmp_path, **KINDS["gpt_neox"])
     export(model, tmp_path / "folder")
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "folder")
-    read = AutoTokenizer.from_pretrained(tmp_path / "folder")
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "folder")
+    read = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
     prompt = read("ab é\n", return_tensors="pt")
     written = loaded.generate(**prompt, do_sample=False, max_new_tokens=11)
     assert read.decode(written[0]) == model.sample("ab é\n", length=11, temperature=0)
-    settings = GenerationConfig.from_pretrained(tmp_path / "folder")
+    settings = transformers.GenerationConfig.from_pretrained(tmp_path / "folder")
     assert (settings.temperature, settings.max_new_tokens) == (0.8, 8)
     longer = loaded.generate(**prompt)
     assert longer.shape == (1, 13)  # no character ends a text before max_new_tokens
@@ -138,8 +143,8 @@ def test_ids_of_any_text_equal_ours_and_give_the_text_back(text: str) -> None:
     assert read.decode(ids) == text
 
 
-def test_tokenizer_of_transformers_changes_no_text(folder: Path) -> None:
-    read = AutoTokenizer.from_pretrained(folder)
+def test_tokenizer_of_transformers_changes_no_text(transformers: Any, folder: Path) -> None:
+    read = transformers.AutoTokenizer.from_pretrained(folder)
     text = "ab\r\n\n  . é e\u0301 👩\u200d🚀\ufe0f|\0\x85\u2028 .  h "
     ids = read(text)["input_ids"]
     assert ids == CHARACTERS.encode(text).tolist()
@@ -149,6 +154,7 @@ def test_tokenizer_of_transformers_changes_no_text(folder: Path) -> None:
         read("abX")
 
 
+@pytest.mark.usefixtures("transformers")
 def test_the_code_of_the_model_card_works(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     text = (folder / "README.md").read_text(encoding="utf-8")
