@@ -23,6 +23,7 @@ from safetensors.numpy import load_file
 
 from gpt.corpus.corpus import reopen_corpus
 from gpt.storage.run import MODEL, STATE, Run
+from gpt.training.events import Stepped
 from gpt.training.trainer import Trainer
 
 SHAPE = (
@@ -83,13 +84,13 @@ def wait_for_step(run: Run, step: int) -> None:
         time.sleep(0.02)
 
 
-def last_of(run: Run) -> dict[str, Any]:
-    path = run.last_undamaged()[0].path
+def tensors_of(run: Run, step: int) -> dict[str, Any]:
+    path = run.at(step).path
     return {**load_file(path / MODEL), **load_file(path / STATE)}
 
 
-def learn_undisturbed(folder: Path) -> int:
-    """The same training without a kill."""
+def learn_undisturbed(folder: Path, step: int) -> None:
+    """The same training without a kill, up to this step."""
     trained = Run(folder / "checkpoints/killed").last().manifest
     start = replace(
         trained, step=0, val_loss=None, best_step=None, best_loss=None, running=(0.0, 0), files={}
@@ -98,7 +99,10 @@ def learn_undisturbed(folder: Path) -> int:
     assert corpus
     run = Run(folder / "checkpoints/quiet")
     run.path.mkdir(exist_ok=True)
-    return len(list(Trainer(run, corpus, start, "cpu").events()))
+    trainer = Trainer(run, corpus, start, "cpu")
+    for event in trainer.events():
+        if isinstance(event, Stepped) and event.step == step:
+            trainer.stop("SIGTERM")
 
 
 @pytest.fixture
@@ -108,42 +112,34 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-def test_ranks_restart_after_a_kill_with_the_same_weights(
-    folder: Path,
-) -> None:
-    order = ("text.txt", "--steps", "120", "--eval-interval", "40", *SHAPE)
-    with launched(folder, 2, *order, "--run", "killed", restarts=1) as process:
-        wait_for_step(Run(folder / "checkpoints/killed"), 40)
-        os.kill(workers(process)[1], signal.SIGKILL)
-        told = process.communicate(timeout=180)[0].decode()
-        assert process.returncode == 0, told
-    assert re.search(r"resuming killed at step (40|80)", told)
-    assert len(re.findall("ended +all 120 steps", told)) == 1  # only one rank prints
-    on_ranks(2, learn_undisturbed, folder)
-    found, expected = (last_of(Run(folder / "checkpoints" / name)) for name in ("killed", "quiet"))
-    for key, value in expected.items():
-        np.testing.assert_array_equal(found[key], value, err_msg=key)
-
-
-@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-def test_signal_to_one_rank_stops_all_and_one_process_can_resume(
+def test_ranks_restart_after_a_kill_and_stop_after_a_signal(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order = ("text.txt", "--steps", "1000000", "--eval-interval", "50", "--run", "signalled")
-    run = Run(folder / "checkpoints/signalled")
-    with launched(folder, 2, *order, *SHAPE, restarts=1) as process:
-        wait_for_step(run, 50)
+    """The weights are those of an undisturbed training; then one process can resume."""
+    order = ("text.txt", "--steps", "1000000", "--eval-interval", "40", "--run", "killed")
+    run = Run(folder / "checkpoints/killed")
+    with launched(folder, 2, *order, *SHAPE, restarts=2) as process:
+        wait_for_step(run, 40)
+        os.kill(workers(process)[1], signal.SIGKILL)
+        wait_for_step(run, max(run.steps()) + 80)
         os.kill(workers(process)[1], signal.SIGTERM)
         told = process.communicate(timeout=180)[0].decode()
     assert process.returncode == 0, told  # otherwise torchrun would restart all ranks
-    assert "torchrun … -m -- gpt train --resume --run signalled" in told
+    (resumed,) = re.findall(r"resuming killed at step (\d+)", told)  # only one rank prints
+    assert int(resumed) % 40 == 0
+    assert "torchrun … -m -- gpt train --resume --run killed" in told
     assert told.count("SIGTERM after step") == 1
-    assert "resuming" not in told
     stopped = run.last().manifest
-    assert stopped.step > 50
-    assert stopped.val_loss is None or stopped.step % 50 == 0
+    assert stopped.val_loss is None or stopped.step % 40 == 0
+    step = max(each for each in run.steps() if each % 40 == 0)
+    assert step > int(resumed)
+    on_ranks(2, learn_undisturbed, folder, step)
+    found, expected = tensors_of(run, step), tensors_of(Run(folder / "checkpoints/quiet"), step)
+    for key, value in expected.items():
+        np.testing.assert_array_equal(found[key], value, err_msg=key)
     at_home(folder, monkeypatch)
-    alone = answer_of(monkeypatch, ("train", "--resume", "--steps", str(stopped.step + 5)))
+    again = ("train", "--resume", "--run", "killed", "--steps", str(stopped.step + 5))
+    alone = answer_of(monkeypatch, again)
     assert alone.code == 0, alone.err
     assert "not bit-exact: this run was trained with ranks 2, now it is 1" in alone.err
     assert run.last().manifest.step == stopped.step + 5
