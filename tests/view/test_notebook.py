@@ -278,7 +278,8 @@ def test_large_results_stay_small() -> None:
     likeliest = np.zeros(count - 1, np.int64)
     texts = Surprisals(nats, likeliest, nats, "<&ab " * (count // 5), "<&ab ")
     named = Table("wide", np.ones((600, 600)), tuple("a" * 600), tuple("b" * 600))
-    rows = tuple((Run(Path(f"runs/{number}")), manifest()) for number in range(3_000))
+    known = manifest()
+    rows = tuple((Run(Path(f"runs/{number}")), known) for number in range(3_000))
     lesson = Lesson("long", "about", (Step("step", "text", tables=(named,) * 4),) * 9)
     for each in (
         texts, lesson, named, RunTable(rows), curve(50_000), experts(5_000),

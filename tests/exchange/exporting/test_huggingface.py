@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -51,8 +52,7 @@ def variants() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def transformers() -> Any:
     """The package, without messages; only the worker that runs this file imports it."""
-    import transformers
-
+    transformers: Any = importlib.import_module("transformers")
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     return transformers
