@@ -130,10 +130,19 @@ def test_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
     assert again.manifest == plan.manifest
 
 
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Corpus, Baseline]:
+    """A text with 100,000 validation characters, and its baseline."""
+    corpus = corpus_of(TEXT * 350, tmp_path_factory.mktemp("long"))
+    return corpus, count_baseline(*corpus.split(0.1, 16), len(corpus.vocabulary))
+
+
 @pytest.fixture
-def long(tmp_path: Path) -> Corpus:
-    """A text with 100,000 validation characters."""
-    return corpus_of(TEXT * 350, tmp_path / "long")
+def long(counted: tuple[Corpus, Baseline], monkeypatch: pytest.MonkeyPatch) -> Corpus:
+    """The text of `counted`, which plans need not count again."""
+    corpus, baseline = counted
+    monkeypatch.setattr(module, "count_baseline", lambda *_: baseline)
+    return corpus
 
 
 @pytest.mark.parametrize(
