@@ -59,7 +59,7 @@ def test_special_characters_have_known_labels(character: str, shown: str, in_asc
 
 
 def test_labels_are_visible_and_ascii_ones_identify_the_character() -> None:
-    for character in map(chr, (*range(0x30000), *range(0x30000, 0x110000, 7))):
+    for character in map(chr, (*range(0x30000), *range(0x30000, 0x110000, 97))):
         shown, in_ascii = label(character), label(character, ascii_only=True)
         assert shown.isprintable()
         assert not shown.isspace()

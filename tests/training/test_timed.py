@@ -97,6 +97,14 @@ def finish(trainer: Trainer, stop_after: int | None = None) -> list[Event]:
     return events
 
 
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    """A trainer that has finished, with a late clock."""
+    trainer = timed(tmp_path_factory.mktemp("unbroken"), Clock(late))
+    finish(trainer)
+    return trainer
+
+
 def weights(run: Run, step: int) -> tuple[bytes, bytes]:
     path = run.at(str(step)).path
     return (path / MODEL).read_bytes(), (path / STATE).read_bytes()
@@ -156,9 +164,9 @@ def test_eta_of_the_bar_is_that_of_the_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stops", [[0], [61], [26, 71]])
-def test_stopping_and_resuming_a_timed_run_changes_no_bit(tmp_path: Path, stops: list[int]) -> None:
-    unbroken = timed(tmp_path / "unbroken", Clock(late))
-    finish(unbroken)
+def test_stopping_and_resuming_a_timed_run_changes_no_bit(
+    unbroken: Trainer, tmp_path: Path, stops: list[int]
+) -> None:
     clock = Clock(late)
     trainer = timed(tmp_path / "stopped", clock)
     for stop in stops:
@@ -175,9 +183,7 @@ def test_stopping_and_resuming_a_timed_run_changes_no_bit(tmp_path: Path, stops:
     assert weights(trainer.run, found.step) == weights(unbroken.run, expected.step)
 
 
-def test_a_killed_timed_run_resumes_from_its_last_save(tmp_path: Path) -> None:
-    unbroken = timed(tmp_path / "unbroken", Clock(late))
-    finish(unbroken)
+def test_a_killed_timed_run_resumes_from_its_last_save(unbroken: Trainer, tmp_path: Path) -> None:
     trainer = timed(tmp_path / "killed", Clock(late))
     events = trainer.events()
     while trainer.manifest.step < 50:
@@ -204,15 +210,13 @@ def expect_equal(first: Run, second: Run) -> None:
     assert metrics[0] == metrics[1]
 
 
-def test_the_recorded_plan_of_steps_repeats_the_weights(tmp_path: Path) -> None:
-    first = timed(tmp_path / "first", Clock(late))
-    finish(first)
-    manifest = first.run.last().manifest
+def test_the_recorded_plan_of_steps_repeats_the_weights(unbroken: Trainer, tmp_path: Path) -> None:
+    manifest = unbroken.run.last().manifest
     assert len(manifest.train.step_plans) > 1
-    start = replace(manifest_of(first.corpus), train=manifest.train)
-    again = Trainer(new_run(tmp_path / "again", "x"), first.corpus, start, "cpu")
+    start = replace(manifest_of(unbroken.corpus), train=manifest.train)
+    again = Trainer(new_run(tmp_path / "again", "x"), unbroken.corpus, start, "cpu")
     finish(again)
-    expect_equal(first.run, again.run)
+    expect_equal(unbroken.run, again.run)
 
 
 def prolonged(trainer: Trainer, clock: Clock, minutes: float = 1 / 6) -> Trainer:
@@ -251,28 +255,39 @@ def test_a_run_gets_more_time_in_a_new_cycle_that_repeats_bit_for_bit(
     expect_equal(longer.run, again.run)
 
 
+@pytest.fixture(scope="module")
+def unbroken_cycles(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    """A trainer that has finished after it got more time."""
+    clock = Clock(late)
+    trainer = timed(tmp_path_factory.mktemp("cycles"), clock)
+    finish(trainer)
+    trainer = prolonged(trainer, clock)
+    finish(trainer)
+    return trainer
+
+
 @pytest.mark.parametrize("more", [0, 1, 40])
-def test_a_run_with_more_time_continues_after_an_interruption(tmp_path: Path, more: int) -> None:
+def test_a_run_with_more_time_continues_after_an_interruption(
+    unbroken_cycles: Trainer, tmp_path: Path, more: int
+) -> None:
     """more: steps of the new cycle before the interruption; 0: it was killed before its first."""
-    ends = {}
-    for name in ("unbroken", "stopped"):
-        clock = Clock(late)
-        trainer = timed(tmp_path / name, clock)
-        finish(trainer)
-        step = trainer.manifest.step
-        trainer = prolonged(trainer, clock)
-        if name == "stopped":
-            if more:
-                finish(trainer, step + more)
-            else:
-                next(trainer.events())
-            clock.pauses(500)
-            trainer = at_work(resume(trainer.run, trainer.corpus, trainer.run.last()), clock)
-            if not more:  # the step is made again
-                clock.now -= STEP * 3
-        finish(trainer)
-        ends[name] = trainer.manifest.train, weights(trainer.run, trainer.manifest.step)
-    assert ends["stopped"] == ends["unbroken"]
+    clock = Clock(late)
+    trainer = timed(tmp_path, clock)
+    finish(trainer)
+    step = trainer.manifest.step
+    trainer = prolonged(trainer, clock)
+    if more:
+        finish(trainer, step + more)
+    else:
+        next(trainer.events())
+    clock.pauses(500)
+    trainer = at_work(resume(trainer.run, trainer.corpus, trainer.run.last()), clock)
+    if not more:  # the step is made again
+        clock.now -= STEP * 3
+    finish(trainer)
+    end = trainer.manifest.step
+    assert trainer.manifest.train == unbroken_cycles.manifest.train
+    assert weights(trainer.run, end) == weights(unbroken_cycles.run, end)
 
 
 def test_giving_steps_ends_the_time_budget(tmp_path: Path) -> None:
@@ -290,8 +305,6 @@ def on_a_rank(folder: Path) -> Any:
     return trainer.config, trainer.manifest.elapsed
 
 
-def test_all_ranks_follow_the_first_ranks_clock(tmp_path: Path) -> None:
-    alone = timed(tmp_path / "alone", Clock(late))
-    finish(alone)
+def test_all_ranks_follow_the_first_ranks_clock(unbroken: Trainer, tmp_path: Path) -> None:
     for each in on_ranks(2, on_a_rank, tmp_path):
-        assert each == (alone.config, pytest.approx(alone.manifest.elapsed))
+        assert each == (unbroken.config, pytest.approx(unbroken.manifest.elapsed))
