@@ -297,7 +297,9 @@ def _terminal() -> Iterator[str]:
 
 
 def _environment() -> Iterator[str]:
-    """The variables that change what gptx does, without the one that limit_blas_threads sets."""
+    """Environment variables that change what gptx does, but not the one that gptx itself sets
+    (`limit_blas_threads`).
+    """
     for name, value in sorted(os.environ.items()):
         if (name in VARIABLES or VARIABLE.fullmatch(name)) and (name, value) != (
             THREAD_VARIABLES[0],

@@ -548,7 +548,7 @@ class TrainedGPT(Displayable):
         name: str = "",
     ) -> str:
         """The text as the model reads it. truncate: keep only the end first, as what is cut off may
-        be unknown. note, name, errors: see `gpt.vocabulary.known_text`.
+        be unknown. note, name: see `gpt.vocabulary.known_text`. Raises TextError.
         """
         reading = self.reading(text, unknown)
         if truncate and not self.has_encoder:
