@@ -88,9 +88,7 @@ def read_encoding(path: Path) -> tuple[Ids, Record] | None:
         files.check_plain(path)
         ids = np.memmap(path, dtype=record.vocabulary.dtype, mode="r")
         record.check(ids)
-        whole = _are_whole(ids, record.parts) and ids.max() < len(record.characters)
-        release_pages(ids)
-        if whole:
+        if _are_whole(ids, record.parts, len(record.characters)):
             return ids, record
     return None
 
@@ -113,11 +111,19 @@ def release_pages(ids: Ids) -> None:
         mapped.madvise(mmap.MADV_DONTNEED)
 
 
-def _are_whole(ids: Ids, parts: tuple[tuple[int, str], ...]) -> bool:
-    """Whether the bytes of the ids are parts of these sizes, with these checksums."""
+def _are_whole(ids: Ids, parts: tuple[tuple[int, str], ...], most: int) -> bool:
+    """Whether the bytes of the ids are parts of these sizes, with these checksums, and all ids are
+    below `most`. Reads a piece at a time, so the text need not fit in memory.
+    """
     data, end = ids.data.cast("B"), 0
     for size, checksum in parts:
-        start, end = end, end + size
-        if blake3(data[start:end]).hexdigest() != checksum:
+        start, end, hashed = end, end + size, blake3()
+        for first in range(start, end, FEW):
+            piece = data[first : min(first + FEW, end)]
+            hashed.update(piece)
+            if np.frombuffer(piece, ids.dtype).max(initial=0) >= most:
+                return False
+            release_pages(ids)
+        if hashed.hexdigest() != checksum:
             return False
     return end == len(data)

@@ -270,7 +270,7 @@ def train_and_record(trainer: Trainer) -> Iterator[Event]:
                     planned = trainer.config
                     _record_plan(trainer.run, planned)
                 if event.checkpoint.manifest.step:  # before the first step, no model has learned
-                    yield _sampled(trainer.run, event.checkpoint)
+                    yield _sampled(trainer, event.checkpoint)
 
 
 def _read(
@@ -348,18 +348,19 @@ def _record_plan(run: Run, config: TrainConfig) -> None:
             run.write(path.name, changed)
 
 
-def _sampled(run: Run, checkpoint: Checkpoint) -> Sampled:
+def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
     """A text that the model generates now. To do so, it opens, and so checks, the checkpoint just
-    saved.
+    saved. The counts of the training serve the model, too, as a second copy would need memory.
     """
     from gpt.interface.trained import TrainedGPT
     from gpt.reading.targets import example_targets
 
-    model = TrainedGPT(checkpoint.model())
+    model, step = TrainedGPT(checkpoint.model()), checkpoint.manifest.step
+    model.mixture = trainer.counting.mixture(trainer.kept, trainer.device, step)
     release_memory()  # frees what the check took
     if model.has_encoder:
         text = example_targets(model.reader, model.vocabulary, model.stored.excerpt)
     else:
         text = model.sample(length=SAMPLE_LENGTH)
-    run.append("samples", {"step": checkpoint.manifest.step, "text": text})
-    return Sampled(checkpoint.manifest.step, text)
+    trainer.run.append("samples", {"step": step, "text": text})
+    return Sampled(step, text)

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,36 @@ from gpt.storage import files
 from gpt.storage.json_values import add_checksum
 
 
-def test_ids_are_checked_at_every_opening(tmp_path: Path) -> None:
+@pytest.mark.parametrize("piece", [7, cache.FEW])
+@pytest.mark.parametrize("at", [0, 8, len(TEXT) - 1])
+def test_ids_are_checked_at_every_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, piece: int
+) -> None:
+    monkeypatch.setattr(cache, "FEW", piece)
     corpus = corpus_of(TEXT, tmp_path)
     (path,) = (tmp_path / "data").glob("*.ids")
     before, data = path.stat(), path.read_bytes()
-    path.write_bytes(bytes([data[0] ^ 3]) + data[1:])  # another character of the vocabulary
+    assert reopen_corpus(corpus.identity, tmp_path / "data", corpus.vocabulary) is not None
+    changed = bytes([data[at] ^ 3])  # another character of the vocabulary
+    path.write_bytes(data[:at] + changed + data[at + 1 :])
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert reopen_corpus(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
+
+
+def test_an_id_outside_the_vocabulary_is_found_in_every_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "FEW", 7)
+    corpus_of(TEXT, tmp_path)
+    (path,) = (tmp_path / "data").glob("*.ids")
+    found = cache.read_encoding(path)
+    assert found is not None
+    data = path.read_bytes()
+    for ids, opens in ((data, True), (data[:8] + b"\xff" + data[9:], False)):
+        path.write_bytes(ids)
+        parts = ((len(ids), blake3(ids).hexdigest()),)
+        cache.write_record(path, replace(found[1], parts=parts))
+        assert (cache.read_encoding(path) is not None) == opens
 
 
 def test_the_encoding_of_another_text_in_its_place_is_rejected(tmp_path: Path) -> None:
@@ -155,18 +179,6 @@ def test_only_regular_files_of_a_bounded_size_are_opened(
     else:
         corpus = corpus_of(TEXT, tmp_path)
         assert corpus.vocabulary.decode(corpus.ids) == TEXT
-
-
-def test_an_id_outside_the_vocabulary_is_found(tmp_path: Path) -> None:
-    corpus = corpus_of(TEXT, tmp_path)
-    (path,) = (tmp_path / "data").glob("*.ids")
-    record = path.with_suffix(".json")
-    path.write_bytes(bytes([255]) + path.read_bytes()[1:])
-    values = json.loads(record.read_bytes())
-    values.pop("digest", None)
-    values["parts"] = [[path.stat().st_size, blake3(path.read_bytes()).hexdigest()]]
-    record.write_bytes(add_checksum(json.dumps(values, indent=1).encode()))
-    assert reopen_corpus(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
 
 
 @pytest.mark.parametrize("what", ["file", "pipe", "link to a device"])
