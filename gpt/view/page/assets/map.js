@@ -91,42 +91,42 @@ function makeStream(app) {
       group.push(partOf(app, each, most, found ? logitOf(found) : ""));
       groups.set(each.layer, group);
     }
+    const grouped = (/** @type {Node[]} */ ...inside) => make("div", { class: "group" }, ...inside);
     const layers = [...groups].filter(([layer]) => layer !== null).map(([layer, inside]) => {
       const means = "its stages, in the row below";
       const how = { type: "button", class: "layer", title: means };
       const name = make("button", how, `layer ${layer}`);
       name.setAttribute("aria-pressed", String(layer === chosen));
       name.addEventListener("click", () => app.change({ layer: layer ?? 0, cell: null }));
-      return make("div", { class: "group" }, name, make("div", null, ...inside));
+      return grouped(name, make("div", null, ...inside));
     });
     const [embedding, ...bias] = groups.get(null) ?? [];
     const { characters } = subject.payload.pair?.read ?? subject;
     const labels = subject.payload.pair?.read ?? subject;
     const sum = found && characters[position] !== undefined
-      ? [
-        make(
-          "div",
-          null,
-          make("strong", null, `${logitOf(found)} = ${short(found.logit, 4)}`),
-          lessThan(app, subject, position, found.less),
-        ),
+      ? make(
+        "div",
+        { class: "sum" },
+        make("strong", null, `${logitOf(found)} = ${short(found.logit, 4)}`),
+        lessThan(app, subject, position, found.less),
         make(
           "small",
           null,
           `after ${named(labels, position)}; the parts sum to it` +
             shareOfCounting(subject, position, found.label),
         ),
-      ]
-      : [make("small", null, "logits")];
-    const ends = (/** @type {(Node | string)[]} */ ...inside) =>
-      make("div", { class: "group end" }, ...inside);
-    host.replaceChildren(
+      )
+      : null;
+    const row = make(
+      "div",
+      { class: "row" },
       make("span", { class: "hint" }, found ? "each adds:" : "the model:"),
-      ...embedding ? [ends(make("div", null, embedding))] : [],
+      ...embedding ? [grouped(embedding)] : [],
       ...layers,
-      ...bias.length ? [ends(make("div", null, ...bias))] : [],
-      ends(...sum),
+      ...bias.length ? [grouped(...bias)] : [],
+      ...sum ? [] : [grouped(make("small", null, "logits"))],
     );
+    host.replaceChildren(row, ...sum ? [sum] : []);
   };
 }
 
