@@ -1,12 +1,24 @@
-"""Ends work early after a signal, but not at once."""
+"""Ends work early after a signal, but not at once.
+
+A signal that comes again within a second is the same press of Ctrl-C: a key that bounces or is held
+down, or a program that passes the signal on to gptx, which has received it already.
+"""
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+ONE_PRESS = 1.0  # seconds
+_stopped_at: dict[int, float] = {}  # when a signal has asked to stop
+
+
+def _is_same_press(number: int) -> bool:
+    return time.monotonic() - _stopped_at.get(number, -ONE_PRESS) < ONE_PRESS
 
 
 def raise_first_interrupt() -> None:
@@ -21,6 +33,8 @@ def raise_first_interrupt() -> None:
 
 
 def _raise_interrupt(number: int, frame: FrameType | None) -> None:
+    if _is_same_press(number):
+        return
     signal.signal(number, signal.SIG_DFL)
     while frame:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -32,7 +46,7 @@ def _raise_interrupt(number: int, frame: FrameType | None) -> None:
 @contextmanager
 def stop_on_signals(stop: Callable[[str], None], *signals: str) -> Iterator[None]:
     """A context in which the first of these signals calls `stop` with its name; a second one ends
-    the program.
+    the program, unless it is the same signal within ONE_PRESS seconds.
 
     signals: their names. Signals that the system lacks or that are ignored (nohup) are skipped.
     Works in the main thread only, as Python handles signals only there; elsewhere it does nothing.
@@ -47,7 +61,10 @@ def stop_on_signals(stop: Callable[[str], None], *signals: str) -> Iterator[None
         nonlocal stopped
         if not stopped:
             stopped = True
+            _stopped_at[number] = time.monotonic()
             stop(signal.Signals(number).name)
+        elif _is_same_press(number):
+            pass
         elif callable(handler := previous[number]):
             handler(number, frame)
         else:  # not earlier: Python may report a signal late, after its handler was removed

@@ -279,13 +279,19 @@ def begun(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes]
 
 
 def assert_stopped(process: subprocess.Popen[bytes], run: Run, number: signal.Signals) -> None:
-    """Sends the signal to a training, which saves its step and says how to continue."""
+    """Sends the signal to a training, which saves its step and says how to continue. Ctrl-C comes
+    twice, as from a key that bounces.
+    """
     process.send_signal(number)
+    if number == signal.SIGINT:
+        time.sleep(0.05)
+        process.send_signal(number)
     said = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 128 + number, said
     step = run.last().manifest.step
     assert step > 0
     ended = "stopped" if number == signal.SIGINT else number.name
+    assert "saving, then ending; a second Ctrl-C ends at once, without the steps after " in said
     assert f"{ended} after step {step:,}" in said
     assert f"gptx train --resume --run {run.name}" in said
     run.last().verify()
@@ -316,13 +322,19 @@ def test_run_stopped_by_a_signal_and_resumed_equals_an_unbroken_run(
         assert ends[0] == ends[1]
 
 
-def test_second_signal_exits_at_once_and_loses_no_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("second", "later"), [(signal.SIGTERM, 0.2), (signal.SIGINT, 1.1)])
+def test_second_signal_exits_at_once_and_loses_no_checkpoint(
+    tmp_path: Path, second: signal.Signals, later: float
+) -> None:
     wide = "--n-embd 256 --n-layer 4 --batch-size 64 --block-size 64 --eval-interval 100000".split()
     with begun(tmp_path, *wide) as (process, run):  # a step takes seconds, and a signal waits
         process.send_signal(signal.SIGINT)
-        time.sleep(0.2)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) in (130, -signal.SIGTERM)
+        time.sleep(later)
+        process.send_signal(second)
+        said = process.communicate(timeout=60)[1].decode()
+        assert process.returncode in (130, -signal.SIGTERM)
+    if second == signal.SIGINT and not run.last().manifest.step:
+        assert f"ended at once; {run.name} is saved up to step 0, and --resume goes on" in said
     assert run.last().manifest.step in (0, 1)
     run.last().verify()
 

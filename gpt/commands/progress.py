@@ -37,16 +37,22 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
 
 def run_training(trainer: Trainer, as_json: bool) -> None:
     """Runs the training loop; the first rank reports. If a signal ended the loop, it sets the exit
-    code.
+    code. A second Ctrl-C ends it at once, with a line that says what is saved.
     """
     from gpt.training import ranks
     from gpt.training.events import Spent, Stopped
 
     reason, spent, first = "", Spent(), ranks.is_first()
-    with stop_on_signals(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
-        for event in _reported(trainer) if first else trainer.events():
-            if isinstance(event, Stopped):
-                reason, spent = event.reason, event.spent
+    try:
+        with stop_on_signals(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
+            for event in _reported(trainer) if first else trainer.events():
+                if isinstance(event, Stopped):
+                    reason, spent = event.reason, event.spent
+    except KeyboardInterrupt:
+        if first:
+            saved = f"{trainer.run.name} is saved up to step {trainer.saved_step or 0:,}"
+            console.say(f"ended at once; {saved}, and --resume goes on from there")
+        raise
     if first:
         from gpt.storage.overview import outcome_record
         from gpt.training.card import end_card
@@ -66,10 +72,14 @@ def _reported(trainer: Trainer) -> Iterator[Event]:
     from gpt.interface.training import BAR_FORMAT, show_bar
     from gpt.training.events import Chosen, Evaluated, EvaluatedWhole, Sampled, Saved
 
-    first_save = True
+    first_save, told = True, False
     done = trainer.manifest.step / trainer.config.steps
     with _bar(BAR_FORMAT.replace("{bar}", "{bar:12}"), total=1.0, initial=done) as bar:
         for event in show_bar(trainer, bar):
+            if trainer.stop_reason and not told:
+                told = True
+                saved = f"the steps after {trainer.saved_step or 0:,}"
+                _say(bar, f"saving, then ending; a second Ctrl-C ends at once, without {saved}")
             if isinstance(event, Evaluated | Chosen | EvaluatedWhole):
                 _say(bar, str(event))
             elif isinstance(event, Saved):

@@ -122,7 +122,9 @@ def train(
     own options, and "dates", which has pairs. text: the text itself, in place of a corpus. Without
     both, gptx trains on the Python language reference. progress: shows a bar in a terminal or
     notebook. Ctrl-C or a notebook's stop button ends the training early: the run is saved and
-    returned; `gpt.resume` continues it. A second Ctrl-C ends it at once, with what was last saved.
+    returned; `gpt.resume` continues it. A second Ctrl-C, a second or more later, ends it at once,
+    with what was last saved.
+
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
     screen = _screen(progress)

@@ -107,19 +107,19 @@ class Trainer:
         self._mark = self.clock() if began is None else began
         self._spent: dict[str, float] = defaultdict(float)
         self._done, self._peak = 0.0, peak  # _done: operations of the steps so far
-        self._saved_step: int | None = None
+        self.saved_step: int | None = None
         self._unevaluated = False  # whether the saved step still needs its evaluation
         self._replanned = False  # whether the saved step now has another plan
         if checkpoint is not None:
             restore_state(checkpoint, self.model, self.optimizer, averages)
             stored = checkpoint.manifest
-            self._saved_step = stored.step
+            self.saved_step = stored.step
             self._unevaluated = is_due(options, stored.step) and self.manifest.val_loss is None
             self._replanned = self.manifest.budget is not None and stored.train != options
             if ranks.is_first():
                 run.abandon_after(stored.step)
                 run.forget_after(stored.step, evaluated=not self._unevaluated)
-        self._stop_reason: str | None = None
+        self.stop_reason: str | None = None
         self._agreed: str | None = None  # the reason to stop on which all ranks agree
 
     @property
@@ -134,7 +134,7 @@ class Trainer:
 
     def stop(self, reason: str) -> None:
         """Asks all ranks to save everything and to end after the current step."""
-        self._stop_reason = reason
+        self.stop_reason = reason
 
     def events(self) -> Iterator[Event]:
         """Trains to the end. Saved checkpoints stay intact, whatever error it raises.
@@ -155,7 +155,7 @@ class Trainer:
         step = self.manifest.step
         if self._unevaluated:
             yield self._evaluate()
-        if self._unevaluated or self._saved_step is None:
+        if self._unevaluated or self.saved_step is None:
             yield from self._save()  # if a save fails, it fails before the first step
         elif self._replanned and ranks.is_first():
             self.run.replace_manifest(
@@ -177,7 +177,7 @@ class Trainer:
                 self.optimizer.zero_grad()  # frees the gradients' memory
                 yield self._evaluate()
                 yield from self._save()
-        if self._saved_step != step:
+        if self.saved_step != step:
             yield from self._save()
         if step == self.config.steps or self._out_of_patience():
             yield from self._choose_best()
@@ -194,7 +194,7 @@ class Trainer:
     def _stopping(self) -> str | None:
         """Why to stop now, or None. The same on all ranks, which must all call this."""
         if self._agreed is None:
-            self._agreed = ranks.agree_on(self._stop_reason)
+            self._agreed = ranks.agree_on(self.stop_reason)
         return self._agreed
 
     def _out_of_patience(self) -> bool:
@@ -342,7 +342,7 @@ class Trainer:
         self._lap("evaluations")
         checkpoint = self._commit()  # its bytes are freed before the checkpoint is read again
         release_memory()
-        self._saved_step = self.manifest.step
+        self.saved_step = self.manifest.step
         if checkpoint:
             yield Saved(checkpoint)
         release_memory()  # frees what a sample took, too
@@ -377,5 +377,5 @@ class Trainer:
         remedies += ["`grad_clip=1`"] * (not 0 < self.config.grad_clip <= 1)
         raise NumericsError(
             f"{what} is not a finite number at step {step}; last good: step "
-            f"{self._saved_step or 0}. Try {' or '.join(remedies)}"
+            f"{self.saved_step or 0}. Try {' or '.join(remedies)}"
         )
