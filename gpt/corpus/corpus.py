@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -90,7 +91,8 @@ class Corpus:
         remedy = (
             f"use `block_size={fits}`"
             if fits >= 1
-            else "even `block_size=1` needs two characters in each split; use more text"
+            else "even `block_size=1` needs two characters in each split; use more text, or "
+            "another `val_fraction`"
         )
         for name, part in (("training", train), ("validation", val)):
             if len(part) < block_size + 1:
@@ -409,7 +411,7 @@ def find_corpus(
     if not names:
         corpus = reopen_corpus(identity, data, known)
         if corpus is not None:
-            return corpus
+            return replace(corpus, notes=tuple(_rewritten(identity, data, known)))
         if "-" in identity.sources:
             raise TextError(f"the corpus came through a pipe and is no longer in {data}")
     names = names or identity.sources
@@ -420,3 +422,15 @@ def find_corpus(
             f"was trained on{remedy}"
         )
     return corpus
+
+
+def _rewritten(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Iterator[str]:
+    """Notes for the user on files that were written after they were encoded."""
+    encoded = os.stat(cache.ids_path(data, identity, vocabulary)).st_mtime_ns
+    for name in identity.sources:
+        with suppress(OSError, ValueError):  # it is gone, or no file
+            if os.path.isfile(name) and os.stat(name).st_mtime_ns > encoded:
+                yield (
+                    f"{name} was written again after gptx had encoded it; if its text has changed, "
+                    "this run still goes on with the text as it was"
+                )

@@ -110,7 +110,8 @@ def note_on_few(characters: int) -> str:
     "".
     """
     few = 0 < characters < LEAST_JUDGED
-    return f"; {counted(characters, 'character')} are too few to judge a model by" if few else ""
+    verb = "is" if characters == 1 else "are"
+    return f"; {counted(characters, 'character')} {verb} too few to judge a model by" if few else ""
 
 
 def no_better_text(best_step: int, characters: int, of: int) -> str:
