@@ -54,14 +54,13 @@ LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU and of pairs; a CPU makes more on 2
 #: much for their probabilities and for their gradient.
 LOGITS = 2**21
 
-#: Dropout by the tendency to memorise (epochs × matrix entries / characters), for presets without
-#: dropout. Where it is weaker, dropout raises the loss (benchmarks/LOG.md).
-DROPOUT, PRESSURE = 0.1, 12.0
-#: Weight decay for each epoch of a text of at most SMALL characters, for the same presets; a longer
-#: text has more steps in an epoch, so it needs less (Wang & Aitchison 2024), but not less than
-#: LEAST_DECAY. Without it, more than
-#: four epochs of 40,000 Chinese characters end with a higher loss (benchmarks/LOG.md).
-DECAY, SMALL, LEAST_DECAY = 0.2, 50_000, 0.5
+#: Dropout for each unit of the tendency to memorise (epochs × matrix entries / characters), and the
+#: most; below PRESSURE none, as it raises the loss there (benchmarks/LOG.md). For presets without
+#: dropout.
+DROPOUT_OF_PRESSURE, DROPOUT, PRESSURE = 1 / 400, 0.1, 15.0
+#: Weight decay × steps in an epoch, for the same presets: a constant, as the weights then average
+#: over as many epochs in each text (Wang & Aitchison 2024); and the most decay for each epoch.
+DECAY, DECAY_OF_EPOCH = 250, 0.2
 
 WHOLE_SPLIT_SHARE = 0.02  # most of the training time that one evaluation of the whole split takes
 EVALUATION_SHARE = 0.04  # else: share of the training time for all evaluations but the last
@@ -277,19 +276,19 @@ def fit_to_corpus(recipe: Recipe) -> Recipe:
             return recipe
         return recipe.changed(f"dropout {dropout:g}, for {epochs:.1f} epochs", dropout=dropout)
     pressure = epochs * weights(recipe.model) / recipe.train_characters
-    if pressure <= PRESSURE:
-        fitted = recipe.changed(dropout=0.0)
-    elif recipe.model.dropout and "dropout" not in recipe.given:
+    if pressure >= PRESSURE and recipe.model.dropout and "dropout" not in recipe.given:
         return recipe
-    else:
-        small = min(1.0, SMALL / recipe.train_characters)
-        decay = round(DECAY * min(epochs, MOST_EPOCHS) * small, 2)
-        decay = max(recipe.train.weight_decay, decay, LEAST_DECAY)
-        fitted = recipe.changed(dropout=DROPOUT, weight_decay=decay)
+    dropout = min(DROPOUT, round(DROPOUT_OF_PRESSURE * pressure, 2))
+    decay = DECAY * recipe.step_characters / recipe.train_characters
+    decay = round(min(decay, DECAY_OF_EPOCH * min(epochs, MOST_EPOCHS)), 2)
+    decay = max(recipe.train.weight_decay, decay)
+    fitted = recipe.changed(dropout=dropout * (pressure >= PRESSURE), weight_decay=decay)
     if fitted == recipe:
         return recipe
-    parts = [f"dropout {fitted.model.dropout:g}"]
-    if fitted.train.weight_decay != recipe.train.weight_decay:
+    parts = []
+    if fitted.model != recipe.model:
+        parts.append(f"dropout {fitted.model.dropout:g}")
+    if fitted.train != recipe.train:
         parts.append(f"weight decay {fitted.train.weight_decay:g}")
     return fitted.changed(f"{' and '.join(parts)}, for {epochs:.1f} epochs")
 

@@ -168,7 +168,7 @@ def test_a_small_corpus_gets_few_epochs_and_more_dropout() -> None:
     recipe = recipe_of()
     seen = recipe.train.steps * recipe.step_characters
     found = []
-    for characters in (seen * 10, seen, seen // 3, seen // 5, seen // 10, seen // 100, 70):
+    for characters in (*(int(seen / each) for each in (0.1, 1, 3, 5, 8, 10, 100)), 70):
         fitted = fit_to_corpus(recipe := recipe_of(characters))
         epochs = fitted.train.steps * fitted.step_characters / characters
         assert epochs <= MOST_EPOCHS or fitted.train.steps == 1
@@ -176,6 +176,7 @@ def test_a_small_corpus_gets_few_epochs_and_more_dropout() -> None:
         found.append(fitted.model.dropout)
     assert found == sorted(found)
     assert (found[0], found[-1]) == (0.0, DROPOUT)
+    assert any(0 < each < DROPOUT for each in found)
 
 
 def test_the_weights_of_a_small_text_decay_more_with_each_epoch() -> None:
