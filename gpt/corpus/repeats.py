@@ -36,6 +36,7 @@ RECIPE: dict[str, Any] = {
     "steps": 800,
     "learning_rate": 2e-3,
     "matrix_lr": 0.0,
+    "weight_decay": 0.1,
     "precision": "float32",
     "embedding_lr": 1e-2,
     "warmup_steps": 20,
