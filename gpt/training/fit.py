@@ -33,7 +33,8 @@ def _shape(
 #: time to train it on the first number of characters, or twice on all epochs of a smaller text (a
 #: busy machine makes half of the steps), and if all epochs of its text have the second number. With
 #: less time or text, the shape before it ends with a lower loss (benchmarks/LOG.md); so more time
-#: does not make the loss worse. One shape also sets the dropout with which it was measured.
+#: does not make the loss worse. One shape also sets the dropout with which it was measured, unless
+#: the user has given other layers or another width.
 SHAPES = (
     (0, 0, _shape(1, 4, 128, 128, 8)),
     (900_000, 380_000, _shape(2, 4, 128, 128, 8)),
@@ -225,14 +226,20 @@ def fit_shape(recipe: Recipe, flops: float) -> Recipe:
     text = recipe.most_characters
     for in_time, in_text, shape in SHAPES:
         larger = recipe.changed(**shape)
+        if _size(larger.model) != (shape["n_layer"], shape["n_embd"]):
+            larger = larger.changed(dropout=recipe.model.dropout)
         allowed = flops < math.inf or weights(larger.model) <= weights(recipe.model)
         needed = min(in_time, 2 * text) * larger.model.training_flops
         if allowed and text >= in_text and flops >= needed:
             best = larger
-    if best.model == recipe.model:
+    if _size(best.model) == _size(recipe.model):
         return best
     size = f"{counted(best.model.n_layer, 'layer')} × {best.model.n_embd}"
     return best.changed(f"{size}, as larger models need more time or more text")
+
+
+def _size(model: ModelConfig) -> tuple[int, int]:
+    return model.n_layer, model.n_embd
 
 
 def fit_batch(recipe: Recipe) -> Recipe:

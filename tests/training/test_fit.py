@@ -117,6 +117,17 @@ def test_given_options_stay_and_the_rest_is_fitted(
     assert fitted["n_embd"] % fitted["n_head"] == 0
 
 
+def test_the_dropout_of_a_shape_is_not_taken_for_another_size() -> None:
+    shape = {"n_head": 6, "n_embd": 192}
+    measured = fit_size(recipe_of(10**6, n_layer=6, **shape), "cpu").model
+    assert (measured.n_layer, measured.n_embd, measured.dropout) == (6, 192, 0.2)
+    for given in ({"n_layer": 4, **shape}, {"n_layer": 6, "n_embd": 256, "n_head": 8}):
+        for flops in (math.inf, 1e30):
+            fitted = fit_size(recipe_of(10**6, given=given, **given), "cpu", flops)
+            assert (fitted.model.n_layer, fitted.model.dropout) == (given["n_layer"], 0.0)
+            assert fitted.why == ()
+
+
 def test_fitting_changes_no_given_option() -> None:
     given = {"batch_size": 3, "dropout": 0.05, "steps": 10**6}
     shaped = fit_size(recipe_of(given=given, **given), "cpu", 1e30)
