@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gpt.config.schedule import evaluations_left
 from gpt.storage.manifest import Baseline, Manifest
 from gpt.words import counted, format_losses, measured_on
 
@@ -100,7 +101,8 @@ def best_facts(manifest: Manifest) -> str:
     read, _ = manifest.part
     last = manifest.best_step == manifest.step
     how = "no earlier step clearly better" if last else "chosen by losses"
-    chosen = f", {how} on {read:,} characters" if read < characters else ""
+    several = evaluations_left(manifest.train) > 1
+    chosen = f", {how} on {read:,} characters" if several and read < characters else ""
     few = note_on_few(characters)
     return f"{format_losses(best)} at step {manifest.best_step or 0:,}{on}{chosen}{alone}{few}"
 

@@ -101,3 +101,10 @@ def test_losses_on_a_part_of_the_split_give_no_verdict_on_more_steps() -> None:
         ),
     ):
         assert loss_advice(2.6, more) == advice
+
+
+def test_only_a_run_with_several_evaluations_has_chosen_its_best_step() -> None:
+    run = in_part(whole_loss=2.6, best_step=1800)
+    once = replace(run, train=replace(run.train, evaluations=1))
+    assert "no earlier step clearly better on 19,968 characters" in best_facts(run)
+    assert "earlier" not in best_facts(once)
