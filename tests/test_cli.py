@@ -219,7 +219,7 @@ def test_sweep_of_the_docs_works_in_miniature(
     monkeypatch.setitem(sys.modules, "tensorboardX", MagicMock(__spec__=sys.__spec__))
     monkeypatch.setenv("GPTX_CHECKPOINTS", str(tmp_path / "sweep"))
     commands = [shlex.split(command)[1:] for command in commands_of(SWEEPS)]
-    sweep = [command for command in commands if "lr-4e-3-2" in command]
+    sweep = [command for command in commands if "lr-1e-2-2" in command]
     assert len(sweep) == 1
     tiny = [*TINY, "--n-layer", "1", "--steps", "2", "--eval-interval", "2"]
     for arguments in commands:
@@ -227,7 +227,7 @@ def test_sweep_of_the_docs_works_in_miniature(
         assert answer.code == 0, answer.err
     table = gptx("runs", "lr-*").out
     assert table.startswith("6 runs of 2 recipes · ")
-    assert table.count("lr-1e-3-*") == table.count("lr-4e-3-*") == 1
+    assert table.count("lr-2e-3-*") == table.count("lr-1e-2-*") == 1
     for name in ("sweep.svg", "sweep.csv"):
         assert Path(name).stat().st_size > 0
 

@@ -47,7 +47,7 @@ __all__ = ["COMMANDS", "main", "make_program"]
 
 #: Command -> the first sentence of its help, in the order of --help.
 COMMANDS = {
-    "train": "Train a model on a text, and keep its best and last checkpoints.",
+    "train": "Train a model on a text; keep its best checkpoint and the two newest.",
     "sample": "Continue a prompt, character by character.",
     "attn": "Show what attention heads do with a text: every stage, every number checked.",
     "circuits": "Show which character a head looks for (qk), and which one it then writes (ov).",

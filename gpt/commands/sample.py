@@ -52,7 +52,7 @@ class Sample(shared.Writing, shared.ModelCommand):
         bool, typer.Option("-i", "--interactive", help="Write in turns with the model.")
     ] = False
     beam: Annotated[
-        int | None, "With an encoder: search this many targets at once; -n best ones.", Range(1)
+        int | None, "With an encoder: width of the beam search; -n of its best targets.", Range(1)
     ] = None
     novelty: Annotated[bool, "Report the longest part copied from the corpus."] = False
     sources: Annotated[

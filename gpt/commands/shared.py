@@ -164,8 +164,8 @@ class ModelCommand(CheckpointCommand):
     device: Device = "auto"
     unknown: Annotated[
         Unknown,
-        "Characters that the model does not know. fold: reads known ones that mean the same in "
-        "their place, as ’ for '; skip: does this, too, and leaves out the rest; error: neither.",
+        "Characters that the model does not know. fold: read a known one that means the same, such "
+        "as ’ for '; skip: as fold, and leave out the others; error: refuse the text.",
     ] = "fold"
 
     def on_device(self, saved: TrainedGPT, characters: int) -> TrainedGPT:

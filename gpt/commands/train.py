@@ -29,7 +29,7 @@ TIMED = ("steps", "evaluations", "eval_part")  # options that --minutes sets
 
 
 class Train(Command):
-    """Train a model on a text, and keep its best and last checkpoints.
+    """Train a model on a text; keep its best checkpoint and the two newest.
 
     Defaults are those of --preset default on a CPU; "fitted": chosen to suit corpus and time.
     """
@@ -38,15 +38,16 @@ class Train(Command):
         list[str] | None,
         typer.Argument(
             help="Text files, folders, - for standard input; files *.tsv: pairs, lines of SOURCE "
-            "TAB TARGET; or a known name: shakespeare (downloaded once), dates (generated pairs) "
-            "or repeats (generated; sets its own options; trains induction heads in a minute). "
+            "TAB TARGET; or a known name: shakespeare (downloaded once), or with options of its "
+            "own: dates (generated pairs) and repeats (generated; trains induction heads in a "
+            "minute). "
             "Without CORPUS: the Python language reference that comes with Python.",
             show_default=False,
         ),
     ] = None
     settings: Annotated[dict[str, Any], options_of(RunConfig)]
     shard: Annotated[bool, "Under torchrun: spread the weights over the ranks."] = False
-    resume: Annotated[bool, "Train a run further."] = False
+    resume: Annotated[bool, "Continue the newest run, or --run NAME; no corpus is needed."] = False
     dry_run: Annotated[bool, "Show the plan without training."] = False
     given: Annotated[dict[str, Any], options_of(ModelConfig, TrainConfig, defaults=presets.SHOWN)]
 

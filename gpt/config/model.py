@@ -76,7 +76,7 @@ class ModelConfig(Checked):
     qkv_bias: Annotated[bool, "Biases in queries, keys and values, as in GPT-2."] = False
     tied: Annotated[bool, "Output weights = token embedding (Press & Wolf 2017)."] = False
     position: Annotated[
-        Position, "How the model uses positions; none: it knows only what came before."
+        Position, "How the model uses positions; none: only through the causal mask."
     ] = "rotary"
     norm: Annotated[Norm, "Normalisation before each sublayer."] = "rms"
     activation: Annotated[Activation, "Activation function of the feed-forward layers."] = "relu2"

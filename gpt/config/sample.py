@@ -41,7 +41,8 @@ class SampleConfig(Checked):
     ] = None
     typical_p: Annotated[
         float | None,
-        "Keep the most typical characters that sum to p (Meister et al. 2023).",
+        "Keep the characters whose surprisal is nearest to the entropy, until they sum to p "
+        "(Meister et al. 2023).",
         Range(above=0, most=1),
     ] = None
     seed: Annotated[int, "Same seed, same text.", Range(0, below=2**63)] = 1

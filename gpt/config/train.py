@@ -104,7 +104,7 @@ class RunConfig(Checked):
     device: OnDevice = "auto"
     log: Annotated[
         Tracker | None,
-        "Send the records of metrics.jsonl to a tracker, too: the run's folder tensorboard.",
+        "Also write the records of metrics.jsonl into the run's folder tensorboard.",
     ] = None
 
     def __post_init__(self) -> None:
@@ -138,7 +138,11 @@ class TrainConfig(Checked):
     micro_batch_size: Annotated[
         int, "Sequences to compute at once, at most; 0 = a rank's whole share.", Range(0)
     ] = 0
-    learning_rate: Annotated[float, "Peak learning rate.", Range(above=0)] = 2e-3
+    learning_rate: Annotated[
+        float,
+        "Peak learning rate, except where `embedding_lr` and `matrix_lr` apply.",
+        Range(above=0),
+    ] = 2e-3
     embedding_lr: Annotated[
         float, "Learning rate of embedding and output; 0 = `learning_rate`.", Range(0)
     ] = 0.0
@@ -200,7 +204,7 @@ class TrainConfig(Checked):
     ] = 0
     eval_part: Annotated[
         int,
-        "The same for all evaluations but the last; 0 = `eval_chars`.",
+        "Validation characters that each evaluation but the last reads; 0 = as `eval_chars`.",
         Range(0),
     ] = 0
     patience: Annotated[

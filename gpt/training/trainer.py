@@ -372,10 +372,10 @@ class Trainer:
         """
         if finite:
             return
-        remedies = ["a lower `learning_rate`"]
-        remedies += ["`embedding_lr`"] * (self.config.embedding_lr > 0)
+        rates = ("learning_rate", "embedding_lr", "matrix_lr")
+        remedies = [f"`{name}`" for name in rates if getattr(self.config, name) > 0]
         remedies += ["`grad_clip=1`"] * (not 0 < self.config.grad_clip <= 1)
         raise NumericsError(
             f"{what} is not a finite number at step {step}; last good: step "
-            f"{self.saved_step or 0}. Try {' or '.join(remedies)}"
+            f"{self.saved_step or 0}. Try a lower {' or '.join(remedies)}"
         )
