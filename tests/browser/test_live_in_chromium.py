@@ -14,7 +14,7 @@ from conftest import train_tiny
 from pages import HOSTILE, unpack
 
 import gpt
-from gpt.characters import label
+from gpt.characters import drawn_label, label
 from gpt.heads.contributions import Part, contributions
 from gpt.heads.why import SUMS, signed_number
 from gpt.interface.trained import TrainedGPT
@@ -523,6 +523,24 @@ def test_the_map_has_pythons_parts_of_a_logit_and_every_stage_of_a_layer(
         np.testing.assert_allclose(numbers, values.ravel(), rtol=1e-4, atol=1e-4)
     page.locator("#stream .part", has_text="H1").first.click()
     assert "layer=0&head=1" in address(page)
+
+
+def test_the_map_explains_the_character_that_is_likeliest_with_counting(
+    open_file: OpenFile, run: TrainedGPT, file: Path
+) -> None:
+    page, gpt = ready(open_file(file), SHORT), run.logits(SHORT)[0].argmax(axis=-1)
+    both = [int(run.next(SHORT[: n + 1]).expected.argmax()) for n in range(len(SHORT))]
+    at = next(n for n, id in enumerate(both) if id != gpt[n])
+    explained, other = (drawn_label(run.vocabulary.characters[id]) for id in (both[at], gpt[at]))
+    page.locator(f'#text .character[data-position="{at}"]').click()
+    settled(page)
+    page.locator("#only button", has_text="GPT").click()  # then the chart begins with the other one
+    settled(page)
+    logit = page.locator("#stream strong").inner_text()
+    assert logit.startswith(f"logit of '{explained}' = ")
+    offered = page.locator("#stream option").all_inner_texts()
+    assert f"less that of '{other}'" in offered
+    assert f"less that of '{explained}'" not in offered
 
 
 def test_without_feed_forward_layers_the_map_has_neither_their_parts_nor_their_stages(

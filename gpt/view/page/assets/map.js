@@ -108,7 +108,7 @@ function makeStream(app) {
         "div",
         { class: "sum" },
         make("strong", null, `${logitOf(found)} = ${short(found.logit, 4)}`),
-        lessThan(app, subject, position, found.less),
+        lessThan(app, subject, position, found),
         make(
           "small",
           null,
@@ -137,12 +137,12 @@ function logitOf({ label, less }) {
 
 /** Chooses the character whose logit is taken away. @param {App} app
  * @param {import("./data.js").Subject} subject @param {number} position
- * @param {string} less its label, if there is one */
-function lessThan(app, subject, position, less) {
-  const { next, against } = app.state;
+ * @param {{label: string, less: string}} found labels of the character, and of that one if there is one */
+function lessThan(app, subject, position, { label: explained, less }) {
+  const { against } = app.state;
   const likely = expectedAt(app, subject, position)?.first ?? [];
   /** @type {{character: string, label: string}[]} */
-  const others = likely.filter(({ character }, n) => next ? character !== next : n);
+  const others = likely.filter(({ label }) => label !== explained);
   if (less && others.every(({ character }) => character !== against)) {
     others.push({ character: against, label: less });
   }

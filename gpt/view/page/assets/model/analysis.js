@@ -81,7 +81,7 @@ export class Analysis {
       experts: this.mixture && this.#experts(window),
       surprisals: Float32Array.from(window.slice(1), (id, at) => -this.#together(at)[id]),
       next: this.expected[last] ?? { gpt: this.#together(last), counting: null, both: null },
-      contributions: contributionsOf(reading, logit),
+      contributions: contributionsOf(reading, logit, (at) => this.#together(at)),
       inspected: reading.inspect(inspect),
       unit: reading.unit(unit),
     };

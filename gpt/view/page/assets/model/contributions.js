@@ -17,15 +17,18 @@ import { EPSILON } from "./layers.js";
  * null if no logit is asked for, or one of a position that the text does not have.
  * @param {import("./reading.js").Reading} reading
  * @param {AskedLogit | null} [asked]
+ * @param {(position: number) => ArrayLike<number>} [scores] (V,) at a position, the largest of the
+ *   likeliest character; with counting, those of both together
  * @returns {Contributions | null}
  */
-export function contributionsOf(reading, asked) {
+export function contributionsOf(reading, asked, scores = (at) => reading.logits(at)) {
   if (!asked || asked.position >= reading.length) return null;
   const { position } = asked;
   const { gpt, streams } = reading;
   const { n_embd, n_layer, post_norm } = gpt.config;
   const logits = reading.logits(position);
-  const id = asked.id ?? logits.reduce((best, each, at) => each > logits[best] ? at : best, 0);
+  const likely = Array.from(scores(position));
+  const id = asked.id ?? likely.reduce((best, each, at) => each > likely[best] ? at : best, 0);
   const against = asked.against === id ? null : asked.against ?? null;
   const row = (/** @type {Row} */ rows, at = position) =>
     rows.subarray(at * n_embd, (at + 1) * n_embd);
