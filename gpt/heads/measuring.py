@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gpt.config import HeadsConfig
+from gpt.errors import TextError
 from gpt.heads.ablation import Texts, share_between
 from gpt.heads.activations import pad_texts
 from gpt.heads.attention_map import require_decoder_only, require_kind
@@ -71,9 +72,12 @@ def texts_of(reader: Reader, vocabulary: Vocabulary, text: str | Ids, most: int)
 
 
 def one_text(reader: Reader, vocabulary: Vocabulary, text: str) -> Texts:
-    """A text of at most block_size characters, or the first pair. Raises TextError."""
+    """The text of `on`, of at most block_size characters, or its first pair. Raises TextError."""
     if reader.encoder:
         return texts_of(reader, vocabulary, text, 1).part(slice(1))
+    length, most = len(text), reader.config.block_size
+    if not 1 <= length <= most:
+        raise TextError(f"`on` has {length:,} characters; the model reads 1 to {most:,} at once")
     ids, _ = pad_texts(text, vocabulary, reader.config)
     return Texts(ids, ids, np.ones(ids.shape, np.bool_))
 

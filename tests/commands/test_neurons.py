@@ -83,13 +83,18 @@ def test_names_over_training_and_their_rows(gptx: Gptx, home: Path, kept: str) -
         ("--sort ablation", "--sort: ablation is measured only with --ablate mean"),
         ("--top 0", "--top: 0 is less than 1"),
         ("-o a.html", "--output: .html is not one of .txt, .json, .csv"),
-        ("--unit L0N0 --on the-cat-sat-on-the-mat-again", "the model reads 1 to 16 at once"),
+        (
+            "--unit L0N0 --on the-cat-sat-on-the-mat-again",
+            "characters; the model reads 1 to 16 at once",
+        ),
+        ("--unit L0N0 --on", "--on has 0 characters; the model reads 1 to 16 at once"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_in_one_line(
     gptx: Gptx, kept: str, words: str, problem: str
 ) -> None:
-    answer = gptx("neurons", "--run", kept, "--unknown", "skip", *words.split())
+    options = [*words.split(), ""] if words.endswith("--on") else words.split()
+    answer = gptx("neurons", "--run", kept, "--unknown", "skip", *options)
     assert (answer.code in (2, 3), answer.out) == (True, "")
     assert problem in answer.err.splitlines()[-1]
 
