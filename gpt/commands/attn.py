@@ -17,7 +17,7 @@ from gpt.config import AttnConfig, DrawnStage, Scale, View
 from gpt.config.fields import Range
 from gpt.config.model import HEAD_STAGES
 from gpt.config.train import OnDevice
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -343,9 +343,18 @@ class Attn(shared.DrawingCommand):
         start: StartHead,
         measured: dict[int, list[Measure]],
     ) -> str:
-        """Writes the HTML page."""
+        """Writes the HTML page. Raises TextError if the checkpoints read different texts."""
         from gpt.view.page.page import build_page, make_subject
 
+        maps = [each.attention for each in selections]
+        if len({(each.text, each.columns) for each in maps}) > 1:
+            help = (
+                "give --target" if maps[0].source else "shorten it, leave out what one cannot read"
+            )
+            raise TextError(
+                "--format: html compares two checkpoints on one text, and these read different "
+                f"ones; {help}, or take another format"
+            )
         subjects = [
             make_subject(each.attention, each.name, measured.get(n), side.origin)
             for n, (side, each) in enumerate(zip(self.sides, selections, strict=True))

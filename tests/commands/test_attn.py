@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import train_tiny
 from pages import payload_of
 from program import Gptx
 
@@ -83,6 +84,18 @@ def test_attn_compares_two_steps_of_a_run(gptx: Gptx) -> None:
         assert (answer.code, answer.out) == (2, "")
         assert f"{same[0]}: gives step 8 of the same run more than once" in answer.err
     assert gptx("attn", "x", "--diff", "none").code == 4
+
+
+def test_a_page_of_two_checkpoints_that_read_different_texts_is_refused(
+    gptx: Gptx, tmp_path: Path
+) -> None:
+    other = str(train_tiny(tmp_path, block_size=8).path.parent)
+    asked = ["attn", "the cat sat", "--diff", other, "--run", "corpus-1", "--truncate"]
+    answer = gptx(*asked, "-o", str(tmp_path / "a.html"))
+    assert (answer.code, answer.out) == (3, "")
+    assert "--format: html compares two checkpoints on one text" in answer.err
+    assert not (tmp_path / "a.html").exists()
+    assert gptx(*asked).code == 0
 
 
 def test_attn_view_accepts_lens_and_rollout(gptx: Gptx) -> None:
