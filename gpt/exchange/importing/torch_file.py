@@ -12,6 +12,7 @@ import math
 import os
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +46,7 @@ class StoredTensor:
             file.seek(self.record.header_offset + 26)
             lengths = [int.from_bytes(file.read(2), "little") for _ in "ab"]  # name, padding
             file.seek(self.record.header_offset + 30 + sum(lengths))
-            if file.readinto(data) < len(data):
+            if file.readinto(data) < len(data) or zlib.crc32(data) != self.record.CRC:
                 raise ValueError("it is damaged")
         return torch.frombuffer(data, dtype=torch.float32).view(self.shape)
 

@@ -105,13 +105,18 @@ def test_truncated_and_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
         refusal(path)
     random = np.random.default_rng(1)
     pickled = whole.index(b"data.pkl") + 64
-    for _ in range(60):  # damage in the pickle; numbers of tensors may be any
+    for _ in range(60):  # damage in the pickle
         changed = bytearray(whole)
         for place in random.integers(pickled, pickled + 2000, size=4):
             changed[place] = random.integers(256)
         path.write_bytes(bytes(changed))
         with suppress(ForeignModelError):
             read_nanogpt(path)
+    weights = checkpoint_of(state_of(len(CHARACTERS)), len(CHARACTERS))["model"]
+    numbers = bytearray(whole)
+    numbers[whole.index(weights["transformer.wte.weight"].numpy().tobytes())] ^= 1
+    path.write_bytes(bytes(numbers))
+    assert "it is damaged" in refusal(path)
     path.write_bytes(b"a text, and no checkpoint\n" * 9)
     assert "torch.save has not written it" in refusal(path)
 
