@@ -130,6 +130,8 @@ def test_text_itself_can_be_trained_on() -> None:
         (["to be, or not\nto be"], {}, TextError, r"^corpus: .* or a text itself as text='…'"),
         (["x" * 5000], {}, TextError, r"no file or folder 'x+\.\.\.'"),
         (["-"], {}, TextError, "no file or folder '-'"),
+        ([[]], {}, TextError, "^corpus: the list is empty; give at least one file"),
+        ([], {"text": "a\ud800b"}, TextError, r"^text: '.ud800' at position 1 .*; leave it out$"),
         (["corpus.txt"], {"text": "a"}, ConfigError, "^text: give either `corpus` or `text`"),
         ([], {"text": b"a"}, TypeError, "^text: expected str | None, not bytes"),
         (["corpus.txt"], {"minuts": 2}, TypeError, "no keyword 'minuts'; did you mean 'minutes'"),

@@ -59,7 +59,11 @@ def _begin(
     require(corpus is None, "text", "give either `corpus` or `text`")
     if text == "":
         raise TextError("text: it is empty")
-    pipe = io.BytesIO(text.encode("utf-8", "surrogatepass"))
+    try:
+        pipe = io.BytesIO(text.encode())
+    except UnicodeEncodeError as error:
+        half = f"{text[error.start]!a} at position {error.start} is half of a surrogate pair"
+        raise TextError(f"text: {half}, which UTF-8 cannot store; leave it out") from error
     return begin_run(run, given, Texts(("-",), pipe, "text"), _working(screen))
 
 
@@ -81,7 +85,9 @@ def _place(options: TrainOptions) -> str | None:
 
 
 def corpus_names(corpus: Corpus) -> tuple[str, ...]:
-    """The names of these texts. Raises TextError if one of them does not exist."""
+    """The names of these texts. Raises TextError for an empty list, and for a name that does not
+    exist.
+    """
     from gpt.corpus.sources import KNOWN
 
     several = () if corpus is None else corpus
@@ -90,6 +96,8 @@ def corpus_names(corpus: Corpus) -> tuple[str, ...]:
     if wrong:
         raise TypeError(f"corpus: expected names of files, not {type(wrong[0]).__name__}")
     names = tuple(os.fspath(each) for each in several)
+    if corpus is not None and not names:
+        raise TextError("corpus: the list is empty; give at least one file, folder or known name")
     for name in names:
         if not os.path.exists(name) and name not in KNOWN:
             shown = name if len(name) <= SHOWN else f"{name[: SHOWN - 3]}..."
