@@ -83,6 +83,16 @@ def test_unknown_characters_are_named_in_an_error_or_skipped(trained: TrainedGPT
     assert continued[-30:] == trained.sample("the ", length=30)[-30:]
 
 
+@pytest.mark.parametrize("method", ["heads", "neurons", "lens", "measures"])
+def test_every_method_that_measures_a_text_takes_the_advice_for_unknown_characters(
+    trained: TrainedGPT, method: str
+) -> None:
+    measure = getattr(trained, method)
+    with pytest.raises(TextError, match="pass `unknown='skip'`"):
+        measure("the cat é sat on")
+    measure("the cat é sat on", unknown="skip")
+
+
 @pytest.fixture(scope="module")
 def untouched(trained: TrainedGPT) -> Iterator[None]:
     """Weights and numpy's random state do not change."""

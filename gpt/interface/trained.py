@@ -461,13 +461,15 @@ class TrainedGPT(Displayable):
         attention = self.attn(text, unknown=unknown)
         return explain_model(self.reader, attention, self.vocabulary, layer, head)
 
-    def measures(self, text: AttentionMap | str | None = None) -> list[Measure]:
+    def measures(
+        self, text: AttentionMap | str | None = None, *, unknown: Unknown = "fold"
+    ) -> list[Measure]:
         """Each head's measures, (L, H) values each, on a text or on an attention map's text; None:
         on the `example`.
 
         Raises TextError, like `attn`.
         """
-        found = self._map(text)
+        found = self._map(text, unknown)
         if found.source:
             from gpt.heads.pair_measures import measure_pairs
 
@@ -502,7 +504,9 @@ class TrainedGPT(Displayable):
         chosen = (layer, head, distance), text, ids, excerpt[: self.config.block_size]
         return circuit(self.reader, of, *chosen)
 
-    def lens(self, text: AttentionMap | str | None = None, most: int = 8) -> Lens:
+    def lens(
+        self, text: AttentionMap | str | None = None, most: int = 8, *, unknown: Unknown = "fold"
+    ) -> Lens:
         """The `most` likeliest next characters at every depth and position of a text or of an
         attention map's text; None: of the `example`. For a model with an encoder, those of the
         target.
@@ -514,9 +518,11 @@ class TrainedGPT(Displayable):
 
         if most < 1:
             raise ValueError(f"most: {most} is less than 1")
-        return logit_lens(self.reader, self._map(text), most)
+        return logit_lens(self.reader, self._map(text, unknown), most)
 
-    def experts(self, text: AttentionMap | str | None = None) -> Experts | None:
+    def experts(
+        self, text: AttentionMap | str | None = None, *, unknown: Unknown = "fold"
+    ) -> Experts | None:
         """Predictions of the GPT, of counting and of both after each of the T characters of a text
         or of an attention map's text; None: of the `example`. Each has (T, vocab_size)
         probabilities. Returns None for a model without counting.
@@ -527,7 +533,7 @@ class TrainedGPT(Displayable):
 
         if not self.mixture:
             return None
-        return all_experts(self.reader, self._map(text), self.mixture)
+        return all_experts(self.reader, self._map(text, unknown), self.mixture)
 
     def reading(self, text: str, unknown: Unknown = "fold") -> Reading:
         """The text as the model can read it; a table of inflection becomes pairs. See
@@ -555,8 +561,8 @@ class TrainedGPT(Displayable):
             reading = Reading(reading.text[-self.config.block_size :], reading.folded)
         return known_text(self.vocabulary, reading, note, name).text
 
-    def _map(self, of: AttentionMap | str | None) -> AttentionMap:
-        return self.attn(of) if of is None or isinstance(of, str) else of
+    def _map(self, of: AttentionMap | str | None, unknown: Unknown) -> AttentionMap:
+        return self.attn(of, unknown=unknown) if of is None or isinstance(of, str) else of
 
     def given(
         self,
@@ -591,6 +597,7 @@ class TrainedGPT(Displayable):
         *,
         steps: None = None,
         name: str = "",
+        unknown: Unknown = "fold",
         done: Callable[[float], object] = lambda share: None,
         **options: Unpack[HeadsOptions],
     ) -> Survey: ...
@@ -602,6 +609,7 @@ class TrainedGPT(Displayable):
         *,
         steps: Steps,
         name: str = "",
+        unknown: Unknown = "fold",
         done: Callable[[float], object] = lambda share: None,
         **options: Unpack[HeadsOptions],
     ) -> Development: ...
@@ -613,6 +621,7 @@ class TrainedGPT(Displayable):
         *,
         steps: Steps | None = None,
         name: str = "",
+        unknown: Unknown = "fold",
         done: Callable[[float], object] = lambda share: None,
         **options: Unpack[HeadsOptions],
     ) -> Survey | Development:
@@ -629,7 +638,7 @@ class TrainedGPT(Displayable):
         """
         from gpt.heads.measuring import make_surveyor, survey_steps
 
-        text, name = self._measured(text, name)
+        text, name = self._measured(text, name, unknown)
         asked = HeadsConfig(**options)
         require(not asked.paths or steps is None, "paths", "of one step, not of several")
         measured = make_surveyor(self.reader, self.vocabulary, text, asked, name)
@@ -637,12 +646,17 @@ class TrainedGPT(Displayable):
             return measured(self.reader, done)
         return survey_steps(self.stored, self._open_device, steps, measured, done)
 
-    def _measured(self, text: str | Ids | None, name: str) -> tuple[str | Ids, str]:
+    def _measured(
+        self, text: str | Ids | None, name: str, unknown: Unknown
+    ) -> tuple[str | Ids, str]:
         """The text to measure on, and its name."""
         if text is None:
             text, found = self.default_text(note=log_note)
             name = name or found
-        text = text if isinstance(text, str) else self.vocabulary.row_of(text, "text")
+        if isinstance(text, str):
+            text = self.known_text(text, unknown)
+        else:
+            text = self.vocabulary.row_of(text, "text")
         return text, name or f"a text of {len(text):,} characters"
 
     @takes_options()
@@ -652,12 +666,13 @@ class TrainedGPT(Displayable):
         *,
         steps: Steps | None = None,
         name: str = "",
+        unknown: Unknown = "fold",
         done: Callable[[float], object] = lambda share: None,
         **options: Unpack[NeuronsOptions],
     ) -> Neurons | Development | Neuron:
         """What every unit of the feed-forward layers follows on a text; `gptx neurons` gives the
         same for the same text. In a model with an encoder, the decoder's units. text, steps, name,
-        done: see `heads`.
+        unknown, done: see `heads`.
 
         With `unit`, only that unit: where it is strongest, which logits it changes. Raises what
         `heads` raises, and ConfigError for an unknown unit and for contradicting options.
@@ -671,7 +686,7 @@ class TrainedGPT(Displayable):
         for each in ("unit", "ablate"):
             several = steps is not None and getattr(asked, each) is not None
             require(not several, each, "measures one step, not several")
-        text, name = self._measured(text, name)
+        text, name = self._measured(text, name, unknown)
         at = asked.unit and parse_unit(asked.unit, self.config)
         texts = texts_of(reader, known, text, asked.windows)
         if at:
