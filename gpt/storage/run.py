@@ -391,7 +391,9 @@ class Run:
                 pid = "unknown"
                 with suppress(CheckpointError):
                     pid = files.read(owner, PID_LIMIT).decode("ascii", "replace")
-                raise RunInUseError(f"{self.name} is in use by process {pid}") from None
+                raise RunInUseError(
+                    f"{self.name} is in use by process {pid}; wait until it ends, or end it"
+                ) from None
         try:
             for path in self.unfinished():
                 files.discard_folder(path)

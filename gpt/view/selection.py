@@ -16,6 +16,7 @@ from gpt.errors import ConfigError
 from gpt.heads.attention_map import NO_ROLLOUT, AttentionMap
 from gpt.reading.layers import Array
 from gpt.vocabulary import Symbols
+from gpt.words import counted
 
 HeadName = int | Literal["mean", "all", "rollout"]
 
@@ -192,6 +193,7 @@ def _range(option: str, text: str | None, length: int) -> range:
     except ValueError:
         raise ConfigError(option, f"{text[:20]!r} is not a position or a range A:B") from None
     require(min(first, last) >= 0, option, f"{text!r}: positions count from 0")
+    of = counted(length, "character")
+    require(max(first, last) <= length, option, f"{text!r} does not fit a text of {of}")
     require(first < last, option, f"{text!r} is empty: A:B ends before B")
-    require(last <= length, option, f"{text!r} does not fit a text of {length} characters")
     return range(first, last)

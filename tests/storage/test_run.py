@@ -248,7 +248,7 @@ def test_lock_works_between_processes_and_ends_with_its_owner(tmp_path: Path) ->
     with subprocess.Popen(command, stdin=-1, stdout=-1, cwd=Path(__file__).parents[2]) as other:
         assert other.stdout is not None
         other.stdout.readline()
-        with pytest.raises(RunInUseError, match=f" {other.pid}$"), Run(tmp_path).lock():
+        with pytest.raises(RunInUseError, match=f" {other.pid};"), Run(tmp_path).lock():
             pass
         other.kill()
         other.wait()

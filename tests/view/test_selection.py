@@ -90,6 +90,7 @@ OF_RANGES = {
     "3:3": "'3:3' is empty: A:B ends before B",
     "5:2": "'5:2' is empty: A:B ends before B",
     "2:8": "'2:8' does not fit a text of 7 characters",
+    "9:": "'9:' does not fit a text of 7 characters",
     "-3:": "'-3:': positions count from 0",
 }
 

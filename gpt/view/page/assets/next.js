@@ -228,7 +228,8 @@ function mixed({ labels }, experts, position) {
   );
   const used = make("p", { class: "hint used" }, "Counting used ");
   if (length) {
-    const pair = `between ${count(total, "different pair")} of characters (one before, one after)`;
+    const kind = total === 1 ? "pair" : "different pair";
+    const pair = `between ${count(total, kind)} of characters (one before, one after)`;
     used.append(
       `the last ${length > 1 ? `${length} characters` : "character"} `,
       make("span", { class: "history" }, history),
