@@ -20,7 +20,7 @@ from gpt.heads.measures import StartHead
 from gpt.view.page.page import Subject, build_page
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Frame, Page
+    from playwright.sync_api import BrowserContext, Frame, Page
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = (
@@ -48,8 +48,10 @@ OpenFile = Callable[..., "Page"]
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """One browser for each file of tests, as its event loop would disturb other tests."""
+def chromium() -> Iterator[BrowserContext]:
+    """One browser for each file of tests, as its event loop would disturb other tests; and one
+    window, as opening a window costs more than most tests.
+    """
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if not found:
         if os.environ.get("GPTX_NEEDS_BROWSER") == "1":
@@ -59,16 +61,18 @@ def chromium() -> Iterator[Browser]:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
-        yield browser
+        context = browser.new_context(accept_downloads=True)
+        context.new_page()  # keeps the window open between tests
+        yield context
         browser.close()
 
 
 @pytest.fixture
-def open_file(chromium: Browser) -> Iterator[OpenFile]:
+def open_file(chromium: BrowserContext) -> Iterator[OpenFile]:
     """Opens HTML files; fails the test if one made a request or logged an error."""
     complaints: list[str] = []
-    context = chromium.new_context(accept_downloads=True)
     addresses: set[str] = set()
+    pages: list[Page] = []
 
     def seen(address: str) -> None:
         own = address.split("#")[0] in addresses or address.startswith(("data:", "blob:"))
@@ -81,7 +85,7 @@ def open_file(chromium: Browser) -> Iterator[OpenFile]:
 
     def open_(path: Path, hash: str = "", width: int = 1280, scheme: Any = "light") -> Page:
         addresses.add(path.as_uri())
-        page = context.new_page()
+        pages.append(page := chromium.new_page())
         page.set_viewport_size({"width": width, "height": 900})
         page.emulate_media(color_scheme=scheme)
         page.set_default_timeout(60_000)
@@ -94,7 +98,8 @@ def open_file(chromium: Browser) -> Iterator[OpenFile]:
         return page
 
     yield open_
-    context.close()
+    for page in pages:
+        page.close()
     assert complaints == []
 
 

@@ -17,7 +17,7 @@ import gpt
 from gpt.interface.trained import PUBLIC
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import BrowserContext
 
 ROOT = Path(__file__).parents[1]
 #: Elements that load what they name; a link that a reader clicks loads nothing.
@@ -115,9 +115,10 @@ def test_tables_show_bars_as_on_a_code_host(site: Path) -> None:
     assert r"\|" not in text
 
 
-def test_search_and_demo_work_from_a_folder(site: Path, chromium: Browser) -> None:
+def test_search_and_demo_work_from_a_folder(site: Path, chromium: BrowserContext) -> None:
     asked, complaints = [], []
-    page = chromium.new_page(viewport={"width": 360, "height": 740})
+    page = chromium.new_page()
+    page.set_viewport_size({"width": 360, "height": 740})
     page.on("request", lambda request: asked.append(urlsplit(request.url).scheme))
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))

@@ -13,13 +13,13 @@ from gpt.storage.run import Checkpoint
 from gpt.view.notebook.attention import HIGHEST
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import BrowserContext
 
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(21, 24, 30)"
 
 
 def test_outputs_work_side_by_side_in_the_colours_of_the_notebook(
-    chromium: Browser, tiny: Checkpoint, tmp_path: Path
+    chromium: BrowserContext, tiny: Checkpoint, tmp_path: Path
 ) -> None:
     run = gpt.load(tiny.path)
     maps = [run.attn("the cat"), replace(run.attn("no rat"), text="</if'\"")]
@@ -32,8 +32,8 @@ def test_outputs_work_side_by_side_in_the_colours_of_the_notebook(
     body = "".join(each._repr_html_() for each in shown)
     path.write_text(f'<!doctype html><meta charset="utf-8"><body>{body}', "utf-8")
     complaints: list[str] = []
-    context = chromium.new_context(color_scheme="dark")
-    page = context.new_page()
+    page = chromium.new_page()
+    page.emulate_media(color_scheme="dark")
     page.set_default_timeout(30_000)
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
@@ -52,7 +52,7 @@ def test_outputs_work_side_by_side_in_the_colours_of_the_notebook(
         )
         assert colours == [paper] * len(shown)
         page.locator("body").evaluate("body => body.dataset.jpThemeLight = 'true'")
-    context.close()
+    page.close()
     inside = ("data:", "blob:", "about:")
     assert [each for each in complaints if not each.startswith((path.as_uri(), *inside))] == []
 

@@ -30,7 +30,7 @@ from gpt.view.page.page import Subject, build_page, make_subject, more_stages
 from gpt.view.selection import select
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import BrowserContext, Locator, Page
 
 Open = Any  # see browsing.Open
 TEXT = "the cat"
@@ -648,7 +648,7 @@ def test_page_fits_the_width_of_a_phone(open_page: Open) -> None:
 
 
 def test_security_policy_blocks_requests_and_foreign_scripts(
-    chromium: Browser, subject: Subject, tmp_path: Path
+    chromium: BrowserContext, subject: Subject, tmp_path: Path
 ) -> None:
     path = tmp_path / "page.html"
     path.write_text(build_page([subject], StartHead(), "title"), encoding="utf-8")
