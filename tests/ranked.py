@@ -16,13 +16,15 @@ import torch.distributed as dist
 
 from gpt.training import ranks
 
-WAIT = 60  # seconds, after which a test has hung
+WAIT = 180  # seconds, after which a test has hung
 
 
 def on_ranks(size: int, work: Callable[..., Any], *details: Any) -> list[Any]:
     """Runs work(*details) on so many ranks, on the CPU -> the result or error of each."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "gpt.training.trainer", "torch.distributed.fsdp"])
+    context.set_forkserver_preload(
+        ["gpt.training.trainer", "torch.distributed.fsdp", "torch._dynamo"]
+    )
     ends: list[Connection] = []
     processes = []
     with TemporaryDirectory() as folder:
