@@ -276,9 +276,10 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
 
 
 def _about(model: TrainedGPT) -> str:
-    """Where the page's model comes from, for someone who was sent the file."""
+    """Where the page's model comes from, for someone who was sent the file: no folders."""
     manifest = getattr(model, "manifest", None)  # a model file may have no run
-    sources = "" if manifest is None else ", ".join(manifest.corpus.sources[:2])
+    named = () if manifest is None else manifest.corpus.sources[:2]
+    sources = ", ".join(Path(each).name for each in named)
     return f"The model {model.stored.name}" + (f" was trained on {sources}." if sources else ".")
 
 

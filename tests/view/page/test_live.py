@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
 def built(run: TrainedGPT, steps: Any = None, **options: Any) -> LivePage:
     models = [run] if steps is None else [run.at(step) for step in steps]
     return build_live(models, [run.heads(windows=4)], **options)
+
+
+def test_a_page_names_the_file_of_its_text_but_no_folder(run: TrainedGPT) -> None:
+    assert run.checkpoint
+    corpus = replace(run.manifest.corpus, sources=("/home/me/novel.txt",))
+    saved = replace(run.checkpoint, manifest=replace(run.manifest, corpus=corpus))
+    page = built(TrainedGPT(run.stored, checkpoint=saved))
+    assert "was trained on novel.txt." in page.html
+    assert "/home/me" not in page.html
 
 
 def test_a_page_contains_the_model_once_its_options_and_no_address(run: TrainedGPT) -> None:
