@@ -654,7 +654,10 @@ class TrainedGPT(Displayable):
             text, found = self.default_text(note=log_note)
             name = name or found
         if isinstance(text, str):
-            text = self.known_text(text, unknown)
+            reading = self.reading(text, unknown)
+            for line in reading.notes():
+                log_note(line)
+            text = reading.text  # a later error names the line of an unknown character
         else:
             text = self.vocabulary.row_of(text, "text")
         return text, name or f"a text of {len(text):,} characters"
