@@ -184,7 +184,7 @@ class Attn(shared.DrawingCommand):
             of_example = self.text is None and self.file is None
             text = text.partition("\t")[0] if of_example else text.removesuffix("\n")
             refuse_if(("\t" in text, "--target: the text has a TAB and a target; give one of them"))
-            text = shared.readable_text(model, f"{text}\t{self.target}", self.unknown)
+            text = model.readable_text(f"{text}\t{self.target}", self.unknown, console.say)
         from gpt.reading.targets import split_pair
 
         source, read = split_pair(model.reader, model.vocabulary, text, self.unknown)

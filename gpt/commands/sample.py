@@ -281,7 +281,7 @@ class Sample(shared.Writing, shared.ModelCommand):
         vocabulary, sources = model.vocabulary, typed
         if self.unknown == "skip":  # a note says what is left out of a line
             sources = [
-                shared.readable_text(model, source_of_columns(line), "skip", f"line {n}")
+                model.readable_text(source_of_columns(line), "skip", console.say, f"line {n}")
                 for n, line in enumerate(typed, number)
             ]
         chosen = sources, settings, self.beam, number, "line", report, self.unknown

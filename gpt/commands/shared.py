@@ -212,7 +212,7 @@ class ModelCommand(CheckpointCommand):
         """
         model.prove()  # before any note
         if text and truncate:
-            return readable_text(model, text, self.unknown)
+            return model.readable_text(text, self.unknown, console.say)
         return self.known_text(model, model.given(text, console.say, "TEXT"))
 
     def known_text(self, model: TrainedGPT, text: str, name: str = "") -> str:
@@ -229,7 +229,7 @@ class ModelCommand(CheckpointCommand):
             return model.default_text(data, note)
         text, label = console.read_text(file), text_label(file)
         if model.has_encoder:
-            return readable_text(model, text, self.unknown), label
+            return model.readable_text(text, self.unknown, console.say), label
         return self.known_text(model, text), label
 
 
@@ -296,16 +296,6 @@ def one_text(given: Mapping[str, str | Path | None]) -> str | None:
     return None
 
 
-def readable_text(model: TrainedGPT, text: str, unknown: Unknown, name: str = "") -> str:
-    """Does what `TrainedGPT.known_text` does, but unknown characters may stay: a later error names
-    their place.
-    """
-    found = model.reading(text, unknown)
-    for line in found.notes(name):
-        console.say(line)
-    return found.text
-
-
 def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:
     """The stop texts as the model writes them, with a note on any that cannot occur. Raises
     ConfigError for an empty one.
@@ -314,7 +304,7 @@ def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop")
     for stop in stops:
         if not stop:
             raise ConfigError(f"{name}: an empty text would stop before anything is written")
-        found.append(stop := readable_text(model, stop, "fold", name))
+        found.append(stop := model.readable_text(stop, "fold", console.say, name))
         if missing := model.vocabulary.unknown(stop):
             console.say(
                 f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"

@@ -561,6 +561,21 @@ class TrainedGPT(Displayable):
             reading = Reading(reading.text[-self.config.block_size :], reading.folded)
         return known_text(self.vocabulary, reading, note, name).text
 
+    def readable_text(
+        self,
+        text: str,
+        unknown: Unknown = "fold",
+        note: Callable[[str], object] = log_note,
+        name: str = "",
+    ) -> str:
+        """Does what `known_text` does, but unknown characters may stay: a later error names their
+        place.
+        """
+        reading = self.reading(text, unknown)
+        for line in reading.notes(name):
+            note(line)
+        return reading.text
+
     def _map(self, of: AttentionMap | str | None, unknown: Unknown) -> AttentionMap:
         return self.attn(of, unknown=unknown) if of is None or isinstance(of, str) else of
 
@@ -654,10 +669,7 @@ class TrainedGPT(Displayable):
             text, found = self.default_text(note=log_note)
             name = name or found
         if isinstance(text, str):
-            reading = self.reading(text, unknown)
-            for line in reading.notes():
-                log_note(line)
-            text = reading.text  # a later error names the line of an unknown character
+            text = self.readable_text(text, unknown)
         else:
             text = self.vocabulary.row_of(text, "text")
         return text, name or f"a text of {len(text):,} characters"
