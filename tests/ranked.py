@@ -23,7 +23,7 @@ def on_ranks(size: int, work: Callable[..., Any], *details: Any) -> list[Any]:
     """Runs work(*details) on so many ranks, on the CPU -> the result or error of each."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(
-        ["gpt.training.trainer", "torch.distributed.fsdp", "torch._dynamo"]
+        ["conftest", "hypothesis", "torch.distributed.fsdp", "torch._dynamo"]
     )
     ends: list[Connection] = []
     processes = []

@@ -116,22 +116,22 @@ def test_ranks_restart_after_a_kill_and_stop_after_a_signal(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The weights are those of an undisturbed training; then one process can resume."""
-    order = ("text.txt", "--steps", "1000000", "--eval-interval", "40", "--run", "killed")
+    order = ("text.txt", "--steps", "1000000", "--eval-interval", "20", "--run", "killed")
     run = Run(folder / "checkpoints/killed")
     with launched(folder, 2, *order, *SHAPE, restarts=2) as process:
-        wait_for_step(run, 40)
+        wait_for_step(run, 20)
         os.kill(workers(process)[1], signal.SIGKILL)
-        wait_for_step(run, max(run.steps()) + 80)
+        wait_for_step(run, max(run.steps()) + 40)
         os.kill(workers(process)[1], signal.SIGTERM)
         told = process.communicate(timeout=180)[0].decode()
     assert process.returncode == 0, told  # otherwise torchrun would restart all ranks
     (resumed,) = re.findall(r"resuming killed at step (\d+)", told)  # only one rank prints
-    assert int(resumed) % 40 == 0
+    assert int(resumed) % 20 == 0
     assert "torchrun … -m -- gpt train --resume --run killed" in told
     assert told.count("SIGTERM after step") == 1
     stopped = run.last().manifest
-    assert stopped.val_loss is None or stopped.step % 40 == 0
-    step = max(each for each in run.steps() if each % 40 == 0)
+    assert stopped.val_loss is None or stopped.step % 20 == 0
+    step = max(each for each in run.steps() if each % 20 == 0)
     assert step > int(resumed)
     on_ranks(2, learn_undisturbed, folder, step)
     found, expected = tensors_of(run, step), tensors_of(Run(folder / "checkpoints/quiet"), step)

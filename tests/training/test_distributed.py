@@ -29,7 +29,6 @@ from gpt.training.trainer import Trainer
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "uneven shares": {"batch_size": 7},
     "micro-batches": {"batch_size": 13, "micro_batch_size": 2},
     "heads, tied, averaged": {"attention": "heads", "tied": True, "average": 0.5, "bias": True},
     "frozen": {"freeze": "embeddings,layers:0", "tied": True},
@@ -37,11 +36,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "sharded": {"shard": True},
     "sharded, Muon": {"shard": True, "matrix_lr": 1e-2, "attention": "heads"},
     "sharded, frozen": {"shard": True, "freeze": "embeddings,layers:1", "average": 0.5},
-    "sharded, averaged": {"shard": True, "average": 0.5, "tied": True},
-    "sharded, micro-batches": {
+    "sharded, micro-batches, averaged": {
         "shard": True,
         "batch_size": 7,  # some of a rank's three pieces have no row
         "micro_batch_size": 1,
+        "average": 0.5,
         "tied": True,
     },
 }

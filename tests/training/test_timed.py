@@ -27,6 +27,7 @@ from gpt.training.trainer import Trainer
 CPU = Machine("cpu", 1e11, None, {"ranks": 1})
 STEP, EVALUATION = 1 / 16, 1 / 4  # seconds; sums of them are exact
 BUDGET = Budget(seconds=10.0, per_step=STEP, evaluating=EVALUATION, saving=0.0)
+SHAPE = {"n_layer": 1}
 OPTIONS = {"steps": 140, "step_plan": "0:140", "eval_interval": 0, "evaluations": 5}
 
 
@@ -63,7 +64,7 @@ class Late:
 def timed(folder: Path, clock: Clock, counting: int = 0, **options: Any) -> Trainer:
     """A trainer of a tiny model with a budget of ten seconds."""
     corpus = corpus_of(TEXT, folder / f"corpus-{ranks.rank()}")
-    manifest = manifest_of(corpus, {**OPTIONS, **options}, counting=counting)
+    manifest = manifest_of(corpus, {**OPTIONS, **options}, counting=counting, **SHAPE)
     if ranks.is_first():
         new_run(folder / "runs", "timed", "timed")
     manifest = replace(manifest, budget=BUDGET)
@@ -213,7 +214,7 @@ def expect_equal(first: Run, second: Run) -> None:
 def test_the_recorded_plan_of_steps_repeats_the_weights(unbroken: Trainer, tmp_path: Path) -> None:
     manifest = unbroken.run.last().manifest
     assert len(manifest.train.step_plans) > 1
-    start = replace(manifest_of(unbroken.corpus), train=manifest.train)
+    start = replace(manifest_of(unbroken.corpus, **SHAPE), train=manifest.train)
     again = Trainer(new_run(tmp_path / "again", "x"), unbroken.corpus, start, "cpu")
     finish(again)
     expect_equal(unbroken.run, again.run)
@@ -249,7 +250,7 @@ def test_a_run_gets_more_time_in_a_new_cycle_that_repeats_bit_for_bit(
     else:
         assert rates == sorted(rates, reverse=True)  # it falls from where it was
     assert rates[-1] == config.min_lr
-    start = replace(manifest_of(first.corpus), train=manifest.train)
+    start = replace(manifest_of(first.corpus, **SHAPE), train=manifest.train)
     again = Trainer(new_run(tmp_path / "again", "x"), first.corpus, start, "cpu")
     finish(again)
     expect_equal(longer.run, again.run)
