@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import UnionType
@@ -16,20 +17,26 @@ from gpt.errors import CheckpointError, SchemaError
 from gpt.version import __version__
 from gpt.words import short_repr
 
+#: Errors that a value of another type or size than gptx writes may cause.
+_WRONG = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+
 
 class UnknownNames(TypeError):
-    """An object has names that no field of its dataclass has: a later release may have added them.
-
-    Its text has the names. The error of a file that has them: `unknown_to_this_release`.
-    """
+    """Names that no field of a dataclass has; a later release may have added them."""
 
 
-def unknown_to_this_release(source: Path, names: UnknownNames) -> SchemaError:
-    """The error for a file of this schema, undamaged, with fields that this release lacks."""
-    return SchemaError(
-        f"{source} has what gptx {__version__} does not know ({names!s:.200}): a later release has "
-        "written it; update gptx"
-    )
+@contextmanager
+def parsing(source: Path) -> Iterator[None]:
+    """Turns errors about a file's values into CheckpointError, UnknownNames into SchemaError."""
+    try:
+        yield
+    except UnknownNames as names:
+        raise SchemaError(
+            f"{source} has what gptx {__version__} does not know ({names!s:.200}): a later release "
+            "has written it; update gptx"
+        ) from None
+    except _WRONG as error:
+        raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error
 
 
 def parse_value(kind: Any, value: Any, name: str) -> Any:
@@ -79,9 +86,7 @@ SCHEMA = 1
 
 
 def check_schema(values: dict[str, Any], source: Path) -> None:
-    """Raises SchemaError for a file with another schema, CheckpointError for one without a
-    schema.
-    """
+    """Raises SchemaError for a file with another schema, CheckpointError for one without."""
     schema = values.get("schema")
     if type(schema) is not int:
         raise CheckpointError(
@@ -111,9 +116,7 @@ def has_valid_checksum(data: bytes) -> bool:
 
 
 def load_json(data: bytes, **hooks: Any) -> Any:
-    """Does what json.loads does; raises ValueError, too, for more than MOST_VALUES of "{", "[" and
-    ",".
-    """
+    """Like json.loads; ValueError, too, for more than MOST_VALUES of "{", "[" and ","."""
     if sum(map(data.count, (b"{", b"[", b","))) > MOST_VALUES:
         raise ValueError(f"more than {MOST_VALUES:,} values")
     return json.loads(data, **hooks)
@@ -134,11 +137,9 @@ def read_json_object(data: bytes, source: Path) -> dict[str, Any]:
     def refuse(constant: str) -> Any:
         raise ValueError(f"{constant} is not JSON")
 
-    try:
+    with parsing(source):
         value = load_json(data, object_pairs_hook=unique, parse_constant=refuse)
         json.dumps(value, ensure_ascii=False).encode()  # a UnicodeEncodeError is a ValueError
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error
     if not isinstance(value, dict):
         raise CheckpointError(f"damaged: {source} (not a JSON object)")
     return value

@@ -12,13 +12,12 @@ from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError
 from gpt.storage.json_values import (
     SCHEMA,
-    UnknownNames,
     add_checksum,
     check_schema,
     has_valid_checksum,
     parse_value,
+    parsing,
     read_json_object,
-    unknown_to_this_release,
 )
 from gpt.vocabulary import Symbols, Vocabulary
 
@@ -188,16 +187,12 @@ class Manifest:
 
     @property
     def share_predicted(self) -> float:
-        """The characters that the other evaluations predict, as a share of those of the last
-        evaluation.
-        """
+        """The characters that other evaluations predict, as a share of the last one's."""
         return self._read(self._most) / self._read(self.train.eval_chars)
 
     @property
     def shown_loss(self) -> tuple[float | None, int, int]:
-        """The loss of best_step's weights on the largest measured part: (nats, its characters, all
-        characters).
-        """
+        """best_step's loss on the largest measured part: (nats, its characters, all characters)."""
         if self.whole_loss is None:
             return self.best_loss, *self.part
         return self.whole_loss, self._read(self.train.eval_chars), self.val_characters
@@ -235,13 +230,9 @@ class Manifest:
         del values["digest"], values["schema"]
         if "characters" in values:  # a format of before symbols could have several characters
             values["vocabulary"] = {"characters": values.pop("characters")}
-        try:
+        with parsing(source):
             manifest: Manifest = parse_value(cls, values, "manifest")
             manifest.check()
-        except UnknownNames as names:
-            raise unknown_to_this_release(source, names) from None
-        except (TypeError, ValueError, OverflowError) as error:
-            raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error
         return manifest
 
 

@@ -24,13 +24,7 @@ from gpt.config import ModelConfig
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError
 from gpt.storage import files
-from gpt.storage.json_values import (
-    UnknownNames,
-    check_schema,
-    parse_value,
-    read_json_object,
-    unknown_to_this_release,
-)
+from gpt.storage.json_values import check_schema, parse_value, parsing, read_json_object
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable, short_repr
 
@@ -45,8 +39,8 @@ BLANK = "0" * 64  # placeholder for the digest in the file's header
 
 _COUNTS = ("U8", "U16", "U32")  # safetensors' names of types
 #: Tensor -> its possible types; every other tensor has floats.
-_DTYPES = {"probe.ids": ("I32",), "counting.symbols": _COUNTS, "counting.counts": _COUNTS}
-_DTYPES |= {"counting.children": _COUNTS}
+_DTYPES: dict[str, tuple[str, ...]] = {"probe.ids": ("I32",)}
+_DTYPES |= dict.fromkeys(("counting.symbols", "counting.counts", "counting.children"), _COUNTS)
 _FLOATS = ("F64", "F32")
 #: safetensors' names of types, in the order in which a file stores their tensors.
 _TYPES = {"F64": "<f8", "F32": "<f4", "U32": "<u4", "I32": "<i4", "U16": "<u2", "U8": "<u1"}
@@ -68,9 +62,7 @@ class Probe(Result):
 
     @property
     def source(self) -> npt.NDArray[np.int32]:
-        """(R, L) the text that the encoder reads, in a model that has one: each row in reverse
-        order.
-        """
+        """(R, L) the text that an encoder reads: each row in reverse order."""
         return np.ascontiguousarray(self.ids[:, ::-1])
 
     def of(self, rows: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
@@ -133,9 +125,7 @@ class StoredModel(Result):
         return self.excerpt.rpartition("\n")[0]
 
     def example(self, length: int = 12) -> str:
-        """The first line of the excerpt that has at least `length` characters, cut between
-        words.
-        """
+        """The excerpt's first line with `length` characters or more, cut between words."""
         lines = self.excerpt.split("\n")
         whole = lines[1:-1] or lines  # the first and last lines may be incomplete
         good = [line.strip() for line in whole if len(line.strip()) >= length]
@@ -170,9 +160,7 @@ def pack_tensors(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
 
 
 def _places(dtypes: Mapping[str, str], shapes: Shapes) -> dict[str, list[int]]:
-    """Where each tensor begins and ends after a file's header, in the library's order: by type,
-    then by name.
-    """
+    """Each tensor's begin and end after the header, in the library's order: by type, then name."""
     types, places, end = [*_TYPES], dict[str, list[int]](), 0
     for name in sorted(shapes, key=lambda name: (types.index(dtypes[name]), name)):
         size = math.prod(shapes[name]) * np.dtype(_TYPES[dtypes[name]]).itemsize
@@ -281,7 +269,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     another schema or of a later release.
     """
     data, header, about = read_sealed(path, recorded)
-    try:
+    with parsing(path):
         config = parse_value(ModelConfig, about["config"], "config")
         known = about.get("vocabulary") or {"characters": about["characters"]}  # as before symbols
         vocabulary = parse_value(Vocabulary, known, "vocabulary")
@@ -297,10 +285,6 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
         if step > MOST_STEPS:
             raise ValueError(f"step: {step} is over {MOST_STEPS}")
         counting: Shapes = _counting_shapes(header) if config.counting else {}
-    except UnknownNames as names:
-        raise unknown_to_this_release(path, names) from None
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CheckpointError(f"damaged: {path} ({error!s:.300})") from error
     # A damaged config may claim a billion layers: compare sizes before listing the names of
     # tensors.
     if config.n_layer > len(header) or 4 * config.parameters() > len(data):
