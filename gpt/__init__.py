@@ -63,21 +63,14 @@ if TYPE_CHECKING:
     from gpt.lessons.catalogue import explain as explain
 
 _HOMES = {
-    "train": "gpt.interface.training",
-    "train_events": "gpt.interface.training",
-    "resume": "gpt.interface.training",
+    **dict.fromkeys(("train", "train_events", "resume"), "gpt.interface.training"),
     "load": "gpt.interface.trained",
     "runs": "gpt.interface.listing",
     "explain": "gpt.lessons.catalogue",
     "export": "gpt.exchange.exporting.export",
     "TrainedGPT": "gpt.interface.trained",
-    "ModelConfig": "gpt.config",
-    "TrainConfig": "gpt.config",
-    "SampleConfig": "gpt.config",
-    "GptxError": "gpt.errors",
-    "ConfigError": "gpt.errors",
-    "TextError": "gpt.errors",
-    "CheckpointError": "gpt.errors",
+    **dict.fromkeys(("ModelConfig", "TrainConfig", "SampleConfig"), "gpt.config"),
+    **dict.fromkeys(("GptxError", "ConfigError", "TextError", "CheckpointError"), "gpt.errors"),
 }
 __all__ = [*_HOMES, "__version__"]
 

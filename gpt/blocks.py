@@ -118,9 +118,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells. A narrow page shows the columns in groups, each of which repeats the first
-    `labels` columns.
-    """
+    """Rows of cells. A narrow page shows groups of columns, each with the first `labels` ones."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
@@ -129,9 +127,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and facts. Empty facts are left out, long ones are wrapped; each of several texts has
-    its own line.
-    """
+    """Names and facts: empty ones are left out, long ones wrapped; each text has its own line."""
 
     values: Mapping[str, str | Sequence[str]]
 
@@ -191,9 +187,7 @@ class Curves:
 
     @property
     def ticks(self) -> dict[float, str]:
-        """Round values between the ends, and their labels; the distance is 1, 2 or 5 times a power
-        of ten.
-        """
+        """Round values between the ends, 1, 2 or 5 times a power of ten apart, and their labels."""
         low, high = self.ends
         if low == high:
             return {low: format_number(low, 4)}
@@ -220,9 +214,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Fold:
-    """Blocks below their own title, which a page can hide. opened: whether the page shows them at
-    first.
-    """
+    """Blocks below a title, which a page can hide. opened: whether it shows them at first."""
 
     title: str
     blocks: Sequence[Block]

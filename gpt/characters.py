@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.cells import cell_len
 
-NAMED = {" ": ("␠", "space"), "\n": ("⏎", "newline"), "\t": ("⇥", "tab")}
-NAMED_ASCII = {" ": ("\\s", "space"), "\n": ("\\n", "newline"), "\t": ("\\t", "tab")}
+#: Character -> its label, its label in ASCII, and its name.
+NAMED = {" ": ("␠", "\\s", "space"), "\n": ("⏎", "\\n", "newline"), "\t": ("⇥", "\\t", "tab")}
 DOTTED_CIRCLE = "◌"
 SPACE = "␣"  # the space in browsers and pictures: no common font has ␠
 
@@ -64,10 +64,10 @@ def label(character: str, ascii_only: bool = False) -> str:
     if len(character) > 1:
         joined = (each if _is_mark(each) else label(each) for each in character[1:])
         return ascii(character)[1:-1] if ascii_only else label(character[0]) + "".join(joined)
-    if ascii_only:
-        return NAMED_ASCII[character][0] if character in NAMED_ASCII else ascii(character)[1:-1]
     if character in NAMED:
-        return NAMED[character][0]
+        return NAMED[character][ascii_only]
+    if ascii_only:
+        return ascii(character)[1:-1]
     point, category = ord(character), unicodedata.category(character)
     if point < 0x20 or point == 0x7F:
         return chr(0x2421 if point == 0x7F else 0x2400 + point)
@@ -84,9 +84,7 @@ def _is_mark(character: str) -> bool:
 
 
 def labels(text: str | tuple[str, ...]) -> str:
-    """A text with visible spaces and control characters: the label of each character. Symbols of
-    several characters are separated by spaces.
-    """
+    """The label of each character; spaces separate symbols of several characters."""
     return ("" if isinstance(text, str) else " ").join(map(label, text))
 
 
@@ -115,12 +113,9 @@ def words_meet(before: str, after: str) -> bool:
 def legend(text: Iterable[str], ascii_only: bool = False) -> list[str]:
     """Explanations of the symbols in the labels of `text`: ["␠ space", …]."""
     used = set(text)
-    names = NAMED_ASCII if ascii_only else NAMED
-    entries = [
-        f"{symbol} {name}" for character, (symbol, name) in names.items() if character in used
-    ]
+    entries = [f"{label(each, ascii_only)} {NAMED[each][2]}" for each in NAMED if each in used]
     if not ascii_only:
-        controls = sorted(each for each in used if each not in names and label(each) in PICTURES)
+        controls = sorted(each for each in used if label(each) in PICTURES)
         entries += [f"{label(each)} U+{ord(each):04X}" for each in controls]
     marks = any(label(character, ascii_only)[0] == DOTTED_CIRCLE for character in used)
     return entries + ["◌ carries a combining mark"] * marks

@@ -40,17 +40,10 @@ _TYPES: dict[str, Any] = {
     "Path": os.PathLike,
     "PathLike": (str, os.PathLike),
     "Corpus": (str, os.PathLike, Iterable, NoneType),
-    "Texts": Iterable,
-    "Ids": Iterable,
-    "Iterable": Iterable,
-    "Sequence": Iterable,
-    "Symbols": Iterable,
+    **dict.fromkeys(("Texts", "Ids", "Iterable", "Sequence", "Symbols"), Iterable),
     "Mapping": Mapping,
     "Callable": Callable,
-    "SampleConfig": "SampleConfig",
-    "AttentionMap": "AttentionMap",
-    "TrainedGPT": "TrainedGPT",
-    "Run": "Run",
+    **{name: name for name in ("SampleConfig", "AttentionMap", "TrainedGPT", "Run")},
 }
 
 
@@ -124,9 +117,7 @@ def _is_one(value: Any, kinds: list[Any]) -> bool:
 
 
 def require_texts(name: str, texts: Iterable[object]) -> None:
-    """Raises TypeError for one text in place of a list of texts, and for an item that is not a
-    text.
-    """
+    """Raises TypeError for one text in place of a list, and for an item that is not a text."""
     if isinstance(texts, str):
         raise TypeError(f"{name}: expected a list of texts, not one text; use [{texts!r:.40}]")
     for each in texts:
@@ -217,5 +208,4 @@ class Check:
     @property
     def record(self) -> dict[str, Any]:
         """The check for JSON."""
-        numbers = {"error": self.error, "bound": self.bound}
-        return {"name": self.name, **numbers, "passed": self.passed}
+        return {"name": self.name, "error": self.error, "bound": self.bound, "passed": self.passed}

@@ -100,9 +100,7 @@ class Vocabulary:
 
     @cached_property
     def _id_of_point(self) -> npt.NDArray[np.int32]:
-        """(largest code point + 2,) code point -> id, −1 if unknown; the last item is for all
-        larger code points.
-        """
+        """(largest code point + 2,) code point -> id, −1 if unknown; the last item: all larger."""
         table = np.full(int(self._points.max()) + 2, -1, dtype=np.int32)
         table[self._points] = np.arange(len(self), dtype=np.int32)
         return table
@@ -132,9 +130,7 @@ class Vocabulary:
         return (*symbols_of(text, self.spaced),) if self.spaced else text
 
     def _join(self, symbols: Iterable[str], side: Side = "source") -> str:
-        """Joins symbols into text as in a file, the inverse of `split`. side: the side of the first
-        symbol.
-        """
+        """Joins symbols into text, the inverse of `split`. side: the side of the first symbol."""
         if not self.spaced:
             return "".join(symbols)
         parts, begins = list[str](), True
@@ -183,9 +179,7 @@ class Vocabulary:
         return found
 
     def _fold_sides(self, text: str) -> Reading:
-        """Does what `fold` does, with the letters of each side. A symbol becomes NFC or NFD if the
-        vocabulary has it in that form.
-        """
+        """`fold` with the letters of each side. A symbol becomes NFC or NFD if that is known."""
         parts, places, at = list[str](), list[npt.NDArray[np.integer[Any]]](), 0
         folded = dict[tuple[str, str], None]()
         for side, part in sides_of(text):
@@ -273,24 +267,18 @@ class Vocabulary:
         return row
 
     def symbols(self, ids: Ids | Iterable[int]) -> Symbols:
-        """The symbols with these ids, a str of characters if no side is spaced. Raises like
-        `row_of`.
-        """
+        """The symbols with these ids; without a spaced side, a str. Raises like `row_of`."""
         row = self.row_of(ids).astype(np.intp)
         if self.spaced:
             return tuple(self.characters[each] for each in row.tolist())
         return self._points[row].tobytes().decode("utf-32-le", "surrogatepass")
 
     def decode(self, ids: Ids | Iterable[int], side: Side = "source") -> str:
-        """The text of these ids, which `encode` would accept. side: the side of the first id.
-        Raises like `row_of`.
-        """
+        """The text of these ids. side: the side of the first id. Raises like `row_of`."""
         return self._join(self.symbols(ids), side)
 
     def written(self, ids: Ids | Iterable[int], side: Side) -> Symbols:
-        """The symbols of a target, or of a source; a str of characters if the side is not spaced.
-        Raises like `row_of`.
-        """
+        """The symbols of one side, a str if it is not spaced. Raises like `row_of`."""
         symbols = self.symbols(ids)
         return symbols if side in self.spaced else "".join(symbols)
 
@@ -303,9 +291,7 @@ def in_sources(ids: Ids, tab: int, newline: int) -> npt.NDArray[np.bool_]:
 
 
 def sides_of(text: str) -> Iterator[tuple[Side | None, str]]:
-    """Splits a source, or lines "source TAB target", into parts and names the side of each; TAB and
-    NEWLINE are parts without a side.
-    """
+    """The parts of a source, or of lines "source TAB target"; TAB and NEWLINE have no side."""
     side: Side = "source"
     for part in re.split(f"([{FIRST}{LAST}])", text):
         if part in (FIRST, LAST):
@@ -330,9 +316,7 @@ def sorted_symbols(symbols: Iterable[str], spaced: Container[Side]) -> Symbols:
 
 
 def join_symbols(symbols: Symbols, shown: Callable[[str], str] = str) -> str:
-    """Symbols of one side as a text; a tuple's symbols are separated by spaces. shown: gives the
-    text for a symbol.
-    """
+    """Symbols of one side as a text; spaces separate those of a tuple. shown: a symbol's text."""
     return ("" if isinstance(symbols, str) else SPACE).join(map(shown, symbols))
 
 

@@ -11,7 +11,7 @@ from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 
-from gpt.characters import NAMED, NAMED_ASCII, cut, label, one_line, pad
+from gpt.characters import NAMED, cut, label, one_line, pad
 from gpt.checks import Check
 from gpt.config import Scale
 from gpt.reading.layers import Array
@@ -158,7 +158,7 @@ _IN_ASCII = str.maketrans(
     | {"Δ": "d", "‖": "|", "●": "o", "◌": "", "✓": "ok", "✗": "x"}
     | {sign: ascii(chr(n))[1:-1] for n, sign in enumerate(map(chr, range(0x2400, 0x2420)))}
     | {"␡": "\\x7f"}
-    | {sign: NAMED_ASCII[each][0] for each, (sign, _) in NAMED.items()}
+    | {sign: in_ascii for sign, in_ascii, _ in NAMED.values()}
 )
 
 
