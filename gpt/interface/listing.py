@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import SupportsIndex, overload
 
@@ -18,7 +16,8 @@ from gpt.storage.curves import Curve, TrainingCurve, curve_of, training_curve_of
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import RunTable, overview_of
 from gpt.storage.run import Run
-from gpt.storage.runs import all_runs, is_pattern, natural_key, read_manifests
+from gpt.storage.runs import all_runs, is_pattern, matching, read_manifests
+from gpt.vocabulary import log_note
 from gpt.words import measured_on
 
 
@@ -29,11 +28,8 @@ class SavedRun(Run, Displayable):
     manifest: Manifest
 
     def __repr__(self) -> str:
-        loss = (
-            ""
-            if self.loss is None
-            else f", best {self.loss:.4f} nats{measured_on(*self.manifest.shown_loss[1:])}"
-        )
+        best, read, of = self.manifest.shown_loss
+        loss = "" if best is None else f", best {best:.4f} nats{measured_on(read, of)}"
         return f"<run {self.name}: step {self.step:,} of {self.manifest.train.steps:,}{loss}>"
 
     @property
@@ -81,19 +77,16 @@ class Runs(RunTable):
         row of its own. Raises KeyError for a name or pattern without a run, ValueError if there are
         no runs.
         """
-        chosen = [row for name in names for row in self._matching(name)] if names else self.rows
+        chosen = [run for name in names for run in self._matching(name)] if names else [*self]
         if not chosen:
             raise ValueError("no runs to compare")
-        return compare_runs(chosen, single=each)
+        return compare_runs(((run, run.manifest) for run in chosen), single=each)
 
-    def _matching(self, name: str) -> list[tuple[Run, Manifest]]:
-        if not is_pattern(name):
-            run = self[name]
-            return [(run, run.manifest)]
-        found = [row for row in self.rows if fnmatchcase(row[0].name, name)]
+    def _matching(self, name: str) -> list[SavedRun]:
+        found = matching(name, self) if is_pattern(name) else [self[name]]
         if not found:
             raise KeyError(f"no run matches {name!r}")
-        return sorted(found, key=lambda row: natural_key(row[0].name))
+        return found
 
     @overload
     def __getitem__(self, which: str | SupportsIndex) -> SavedRun: ...
@@ -126,5 +119,5 @@ def runs(checkpoints: str | Path = "checkpoints") -> Runs:
         raise CheckpointError(f"no run in {checkpoints}; train one with: gpt.train(…)")
     rows, problems = read_manifests(found)
     for problem in problems:
-        logging.getLogger("gpt").warning("note: %s", problem)
+        log_note(f"note: {problem}")
     return Runs(tuple(rows))

@@ -50,9 +50,7 @@ LONGEST = 16  # cells for an option's value
 
 
 def recipe_of(manifest: Manifest) -> dict[str, Any]:
-    """Every option of the recipe by name, including the seed. "from" names the model that the run
-    started with, "" for random weights.
-    """
+    """Every option of the recipe, the seed too; "from": the model that it started with, or ""."""
     values: dict[str, Any] = {**vars(manifest.model), **vars(manifest.train)}
     values["from"] = manifest.parent.title if manifest.parent else ""
     left_out: tuple[str, ...] = OF_TEXT
@@ -175,16 +173,12 @@ class Comparison(TableResult):
 
     @property
     def compares_by_characters(self) -> bool:
-        """Whether the runs' steps read different numbers of characters, so that steps are not
-        comparable.
-        """
+        """Whether steps are not comparable: those of some runs read more characters."""
         units = {entry.manifest.step_characters for each in self.groups for entry in each.entries}
         return len(units) > 1
 
     def blocks(self) -> list[Block]:
-        """For each validation text: the table of losses and differing options, notes, and the
-        curves.
-        """
+        """For each validation text: a table of losses and differing options, notes and curves."""
         several = f"{len(self.sets)} validation texts: compare losses only within one table"
         blocks: list[Block] = [Paragraph(several, "strong")] * (len(self.sets) > 1)
         for groups in self.sets:
@@ -387,18 +381,16 @@ def compare_runs(rows: Iterable[tuple[Run, Manifest]], single: bool = False) -> 
     """
     distinct = {run.path: (run, manifest) for run, manifest in rows}
     entries = [overview_of(run, manifest) for run, manifest in distinct.values()]
-    options = {entry.name: recipe_of(entry.manifest) for entry in entries}
     by_recipe: dict[str, list[Overview]] = {}
     for entry in entries:
-        kept = {name: value for name, value in options[entry.name].items() if name != "seed"}
+        kept = recipe_of(entry.manifest) | {"seed": None}
         key = repr((validation_of(entry.manifest), kept, entry.name * single))
         by_recipe.setdefault(key, []).append(entry)
     grouped = [*by_recipe.values()]
-    firsts = [options[group[0].name] for group in grouped]
-    names = [name for name in dict.fromkeys(key for each in firsts for key in each)]
+    firsts = [recipe_of(group[0].manifest) for group in grouped]
     columns = tuple(
         name
-        for name in names
+        for name in dict.fromkeys(key for each in firsts for key in each)
         if len({repr(each.get(name)) for each in firsts}) > 1 and (single or name != "seed")
     )
     every = [entry.name for entry in entries]
@@ -412,17 +404,13 @@ def compare_runs(rows: Iterable[tuple[Run, Manifest]], single: bool = False) -> 
 
 
 def _rank(group: Group) -> tuple[bool, float]:
-    """Sort key: losses on the whole validation split first, as losses on a part are not comparable
-    to them.
-    """
+    """Sort key. Losses on a part of the split are not comparable and come last."""
     mean, _ = mean_and_deviation(group.losses)
     return group.share < 1, float("inf") if mean is None else mean
 
 
 def group_label(names: Sequence[str], every: Sequence[str]) -> str:
-    """A name for some of the runs `every`: their common beginning and end around a "*", or a few
-    names.
-    """
+    """A name for some of the runs: their common beginning and end around "*", or a few names."""
     if len(names) == 1:
         return names[0]
     begin = _common(names)
@@ -437,5 +425,4 @@ def group_label(names: Sequence[str], every: Sequence[str]) -> str:
 def _common(names: Sequence[str]) -> str:
     """The longest common beginning of these names."""
     first, last = min(names), max(names)
-    pairs = enumerate(zip(first, last, strict=False))
-    return first[: next((n for n, (a, b) in pairs if a != b), min(len(first), len(last)))]
+    return next(first[:end] for end in range(len(first), -1, -1) if last.startswith(first[:end]))

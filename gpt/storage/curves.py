@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,9 +75,7 @@ class Curve(TableResult):
         }
 
     def blocks(self) -> list[Block]:
-        """The losses over the steps with a mark at the lowest validation loss, and a row for each
-        evaluation.
-        """
+        """The losses over the steps, the lowest one marked, and a row for each evaluation."""
         title, losses = f"loss of {self.name}" if self.name else "loss", self.losses
         if "val" not in losses:
             return [Title(title, ["no evaluations yet"])]
@@ -116,15 +114,13 @@ def estimate_gain(manifest: Manifest, curve: Curve) -> float | None:
 
 
 def outlook_of(manifest: Manifest, curve: Curve) -> str:
-    """Whether the text is the limit, or what more time would gain; "" if the losses do not
-    show it.
-    """
+    """Whether the text is the limit, or what more time would gain; "" if not known."""
     budget, best, step = manifest.budget, manifest.best_step, manifest.step
     most = budget.most_steps if budget else 0
     limit = "the text is the limit: {}; more text helps more than more time"
     cycle = cycle_of(manifest.train, step)[0].start
-    worse = best is not None and cycle <= best < step and manifest.since_best > 1
-    if worse and best is not None and step >= cycle + LEAST_STEPS:
+    sure = manifest.since_best > 1 and step >= cycle + LEAST_STEPS
+    if sure and best is not None and cycle <= best < step:
         return limit.format(no_better_text(best, *manifest.part))
     if 0 < most <= step:
         read = step * manifest.step_characters
@@ -146,11 +142,8 @@ def curve_line(name: str, x: npt.NDArray[Any], y: npt.NDArray[Any], lowest: bool
     return Line(name, x[known].tolist(), y[known].tolist(), lowest)
 
 
-def highest_late_value(lines: Iterable[Line]) -> float:
-    """The highest value after the first quarter of a training; higher values before would hide the
-    differences at its end.
-    """
-    lines = [*lines]
+def highest_late_value(lines: Sequence[Line]) -> float:
+    """The highest value after the first quarter; earlier ones would hide later differences."""
     last = max(max(line.x) for line in lines)
     every = [zip(line.x, line.y, strict=True) for line in lines]
     return max(y for points in every for x, y in points if x >= last / UNSEEN)
@@ -231,10 +224,7 @@ class TrainingCurve(TableResult):
 
 
 def training_curve_of(run: Run) -> TrainingCurve:
-    """The records of a run's training so far; empty for an imported run.
-
-    Raises CheckpointError.
-    """
+    """The records of a run's training so far; empty for an imported run. Raises CheckpointError."""
     records = run.records("training")
     return TrainingCurve(
         steps=_column(records, "step").astype(np.int64),

@@ -64,9 +64,7 @@ def loss_advice(nats: float, manifest: Manifest | None) -> str:
 
 
 def better_or_worse(nats: float | None, baseline: Baseline | None) -> str:
-    """ "0.0037 worse" than counting, "0.0500 better", "as good": the difference of the losses as
-    shown, with four digits.
-    """
+    """ "0.0037 worse" than counting, "0.0500 better" or "as good", in the four digits shown."""
     if baseline is None or nats is None:
         return "–"
     shown = f"{round(nats, 4) - round(baseline.nats, 4):.4f}"
@@ -108,9 +106,7 @@ def best_facts(manifest: Manifest) -> str:
 
 
 def note_on_few(characters: int) -> str:
-    """ "; too few characters to judge by" if a loss on this number of characters says little; else
-    "".
-    """
+    """ "; 60 characters are too few to judge a model by"; "" if there are enough."""
     few = 0 < characters < LEAST_JUDGED
     verb = "is" if characters == 1 else "are"
     return f"; {counted(characters, 'character')} {verb} too few to judge a model by" if few else ""

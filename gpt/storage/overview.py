@@ -7,18 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gpt.blocks import (
-    Block,
-    Cell,
-    Column,
-    Facts,
-    Fold,
-    Note,
-    Passage,
-    Records,
-    Table,
-    Title,
-)
+from gpt.blocks import Block, Cell, Column, Facts, Fold, Note, Passage, Records, Table, Title
 from gpt.characters import cut, label, quoted
 from gpt.checks import Check, TableResult
 from gpt.config import ModelConfig, TrainConfig

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
-from typing import Literal, SupportsIndex
+from typing import Literal, SupportsIndex, TypeVar
 
 from gpt.errors import CheckpointError, ConfigError, GptxError
 from gpt.storage import files
@@ -21,6 +21,7 @@ from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run, step_folder
 
 MOST_FOLDERS = 1000  # folders in the current folder that are searched for runs
+OneRun = TypeVar("OneRun", bound=Run)
 _NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
 
 
@@ -72,16 +73,22 @@ def find_runs(root: Path, names: Sequence[str]) -> list[Run]:
         if not is_pattern(name):
             found[name] = find_run(root, name)
             continue
-        matched = {run.name: run for run in known if fnmatchcase(run.name, name)}
+        matched = matching(name, known)
         if not matched:
             raise CheckpointError(f"no run matches {name!r} in {root}{_hint(known)}")
-        found |= {each: matched[each] for each in sorted(matched, key=natural_key)}
+        found |= {run.name: run for run in matched}
     return [*found.values()]
 
 
 def is_pattern(name: str) -> bool:
     """Whether a name is a pattern: it contains *, ? or [."""
     return any(sign in name for sign in "*?[")
+
+
+def matching(pattern: str, runs: Iterable[OneRun]) -> list[OneRun]:
+    """The runs whose names the pattern matches, in natural order."""
+    found = (run for run in runs if fnmatchcase(run.name, pattern))
+    return sorted(found, key=lambda run: natural_key(run.name))
 
 
 def natural_key(name: str) -> list[tuple[bool, int, str]]:
@@ -111,9 +118,7 @@ def find_run(root: Path, name: str | None = None) -> Run:
 
 
 def _elsewhere(root: Path) -> str:
-    """The end of an error: a folder named like `root` that contains runs, above the current folder
-    or in one of its subfolders.
-    """
+    """The end of an error: where else a folder named like `root` has runs, above or below."""
     here, inside = Path.cwd(), []
     with suppress(OSError):
         inside = [Path(entry.path) for entry in os.scandir(here) if entry.is_dir()][:MOST_FOLDERS]
@@ -124,9 +129,7 @@ def _elsewhere(root: Path) -> str:
 
 
 def _hint(runs: Sequence[Run], name: str = "", root: Path | None = None) -> str:
-    """The end of an error: the run with the most similar name, or the newest runs; if there are
-    none, where other runs are.
-    """
+    """The end of an error: the most similar name, or the newest runs, or where others are."""
     if not runs and root is not None:
         return f"; {_elsewhere(root)}"
     lower = {run.name.lower(): run.name for run in runs}
