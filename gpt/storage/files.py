@@ -86,10 +86,7 @@ def discard(path: Path) -> None:
 
 @contextmanager
 def create_file(path: Path) -> Iterator[Write]:
-    """Opens a new file to write in pieces; at the end flushes it to the disk.
-
-    Raises OSError.
-    """
+    """Opens a new file to write in pieces; at the end flushes it to the disk. Raises OSError."""
     with _opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
         yield partial(_write_all, descriptor)
         os.fsync(descriptor)
@@ -234,9 +231,7 @@ def _opened_plain(path: Path, flags: int) -> Iterator[int]:
 
 @contextmanager
 def writing_folder(folder: Path) -> Iterator[None]:
-    """Makes the folder and, until the block ends, keeps `sweep` from the temporary files in it.
-    Raises OSError.
-    """
+    """Makes the folder; in the block, `sweep` keeps its temporary files. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder, wait=True):
         yield

@@ -172,10 +172,7 @@ class Run:
         return self._steadily(both)
 
     def verify(self, path: Path) -> StoredModel | None:
-        """Checks every byte of a step; None if a trainer removes the step meanwhile.
-
-        Raises CheckpointError.
-        """
+        """Checks every byte of a step; None if a trainer removes it. Raises CheckpointError."""
         try:
             return self._steadily(lambda: Checkpoint.open(path).verify(), hint=False)
         except CheckpointError:
@@ -290,9 +287,7 @@ class Run:
         return False
 
     def abandon_after(self, step: int) -> None:
-        """Renames the folders of later, damaged steps: step-N becomes damaged-step-N. Raises
-        StorageError.
-        """
+        """Renames the folders of later, damaged steps to damaged-step-N. Raises StorageError."""
         for path in self.step_paths():
             if int(path.name[5:]) > step:
                 with files.storage_errors(f"rename {path}"):
@@ -307,9 +302,7 @@ class Run:
 
     @staticmethod
     def _has(step: Path, contents: Mapping[str, bytes]) -> bool:
-        """Whether the step's files already have these contents; then only the manifest has to be
-        saved.
-        """
+        """Whether the step's files have these contents, so that only the manifest is saved."""
         with suppress(CheckpointError):
             return all(
                 files.read(step / name, len(data)) == data for name, data in contents.items()
@@ -356,14 +349,10 @@ class Run:
             ]
             if len(kept) < len(records):
                 lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
-                path = self.path / name
-                with files.storage_errors(f"write {path}"):
-                    files.replace(path, "".join(lines).encode())
+                self.write(name, "".join(lines))
 
     def _read(self, name: str) -> tuple[list[dict[str, Any]], int]:
-        """The valid lines of a file, and the number of other lines; an incomplete last line does
-        not count.
-        """
+        """The valid lines of a file, and the number of others, without an incomplete last one."""
         path = self.path / name
         if not os.path.lexists(path):
             return [], 0
