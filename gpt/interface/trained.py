@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from gpt.corpus.overlap import Learned
     from gpt.corpus.pair_batches import Batch
     from gpt.counting.mixture import Mixture
-    from gpt.heads.activations import Activations, Patch, Texts
+    from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
     from gpt.heads.circuits import Circuit
     from gpt.heads.measures import Measure
@@ -87,9 +87,7 @@ PUBLIC = (
 
 
 class NoRunError(CheckpointError, AttributeError):
-    """A model file is not in a run. It is an AttributeError, too, so that `hasattr` returns
-    False.
-    """
+    """A model file is not in a run. `hasattr` returns False, as it is an AttributeError, too."""
 
 
 class TrainedGPT(Displayable):
@@ -257,17 +255,14 @@ class TrainedGPT(Displayable):
     def decoders(self) -> Decoders:
         """The decoders: numpy's with a KV cache, or a device's with numpy's as fallback."""
         from gpt.reading.decode import ParallelDecoder
+        from gpt.reading.fallback import FallbackDecoder, FallbackReader
         from gpt.reading.sampler import Decoders
 
         numpys = ParallelDecoder(self.reader)
-        if self._open_device is not None:
-            from gpt.reading.fallback import FallbackDecoder, FallbackReader
-
-            if isinstance(self.reader, FallbackReader):
-                return Decoders(
-                    FallbackDecoder(self.reader.device, numpys.make_twin()), numpys.make_twin
-                )
-        return Decoders(numpys, numpys.make_twin)
+        if not isinstance(self.reader, FallbackReader):
+            return Decoders(numpys, numpys.make_twin)
+        first = FallbackDecoder(self.reader.device, numpys.make_twin())
+        return Decoders(first, numpys.make_twin)
 
     @overload
     def sample(
@@ -377,11 +372,7 @@ class TrainedGPT(Displayable):
 
     @takes_options()
     def attn(
-        self,
-        text: str | None = None,
-        *,
-        unknown: Unknown = "fold",
-        **options: Unpack[AttnOptions],
+        self, text: str | None = None, *, unknown: Unknown = "fold", **options: Unpack[AttnOptions]
     ) -> AttentionMap:
         """Computes every stage of every head for the text; None: the `example`, which a note
         quotes.
@@ -536,9 +527,7 @@ class TrainedGPT(Displayable):
         return all_experts(self.reader, self._map(text, unknown), self.mixture)
 
     def reading(self, text: str, unknown: Unknown = "fold") -> Reading:
-        """The text as the model can read it; a table of inflection becomes pairs. See
-        Vocabulary.read.
-        """
+        """The text as the model can read it; a table becomes pairs. See Vocabulary.read."""
         if self.has_encoder:
             from gpt.corpus.tables import pairs_of_table
 
@@ -568,9 +557,7 @@ class TrainedGPT(Displayable):
         note: Callable[[str], object] = log_note,
         name: str = "",
     ) -> str:
-        """Does what `known_text` does, but unknown characters may stay: a later error names their
-        place.
-        """
+        """Like `known_text`, but unknown characters may stay: a later error names their place."""
         reading = self.reading(text, unknown)
         for line in reading.notes(name):
             note(line)
@@ -580,10 +567,7 @@ class TrainedGPT(Displayable):
         return self.attn(of, unknown=unknown) if of is None or isinstance(of, str) else of
 
     def given(
-        self,
-        text: str | None,
-        note: Callable[[str], object] = log_note,
-        name: str = "text",
+        self, text: str | None, note: Callable[[str], object] = log_note, name: str = "text"
     ) -> str:
         """Returns the text; if it is None, the `example`, which a note quotes. name: the text's
         name in the note.
@@ -716,9 +700,7 @@ class TrainedGPT(Displayable):
         return survey_steps(*every, lambda reader, done: measured(reader, done=done), done)
 
     def default_text(
-        self,
-        data: Path = Path("data"),
-        note: Callable[[str], object] = lambda line: None,
+        self, data: Path = Path("data"), note: Callable[[str], object] = lambda line: None
     ) -> tuple[Ids, str]:
         """The validation split, and its name. The result is only the start of the split, which the
         model file contains, in two cases: for a model with an encoder, and if the run or its corpus
@@ -759,10 +741,8 @@ class TrainedGPT(Displayable):
         from gpt.config.train import MOST_STEPS
         from gpt.corpus.halves import training_batch
 
-        number, half = (
-            check_number("step", step, MOST_STEPS + 1, 1),
-            self._half("train", Path(data)),
-        )
+        number = check_number("step", step, MOST_STEPS + 1, 1)
+        half = self._half("train", Path(data))
         require(not self.manifest.imported, "batch", "gptx did not train this imported run")
         return training_batch(half, self.training, number - 1, self.config.block_size)
 
@@ -824,10 +804,7 @@ class TrainedGPT(Displayable):
         names and other shapes, IndexError for a layer, head, position or text that does not exist,
         OutOfMemory before it computes what does not fit: then use `activation_batches`.
         """
-        from gpt.heads.activations import plan_activations
-
-        chosen = names, layers, patch, unknown
-        return plan_activations(self.reader, self.vocabulary, self._texts(texts), *chosen).read()
+        return self._plan(texts, names, layers, patch, unknown).read()
 
     def activation_batches(
         self,
@@ -845,11 +822,9 @@ class TrainedGPT(Displayable):
         All arrays have the length T of the longest text. A function in `patch` gets the stage for
         one batch; arrays in it, and the numbers of texts in its keys, refer to all texts.
         """
-        from gpt.heads.activations import plan_activations, read_batches
+        from gpt.heads.activations import read_batches
 
-        chosen = names, layers, patch, unknown
-        plan = plan_activations(self.reader, self.vocabulary, self._texts(texts), *chosen)
-        return read_batches(plan, batch)
+        return read_batches(self._plan(texts, names, layers, patch, unknown), batch)
 
     def logits(
         self,
@@ -863,14 +838,14 @@ class TrainedGPT(Displayable):
         texts, patch and errors: see `activations`. Zero ablation of a head:
         run.logits(texts, patch={("context", layer, head): 0}).
         """
+        return self._plan(texts, "logits", None, patch, unknown).read()["logits"]
+
+    def _plan(self, texts: Texts | None, *chosen: Any) -> ActivationPlan:
+        """What to compute for the texts; None: the text of `attn`, so the numbers are the same."""
         from gpt.heads.activations import plan_activations
 
-        model = self.reader, self.vocabulary, self._texts(texts)
-        return plan_activations(*model, "logits", None, patch, unknown).read()["logits"]
-
-    def _texts(self, texts: Texts | None) -> Texts:
-        """The texts; None: the text of `attn`, so that the numbers are the same."""
-        return self.given(None) if texts is None else texts
+        model = self.reader, self.vocabulary
+        return plan_activations(*model, self.given(None) if texts is None else texts, *chosen)
 
     @cached_property
     def weights(self) -> Weights:
