@@ -96,9 +96,7 @@ def check_device(device: str, trial: Callable[[str], object]) -> str:
 
 
 def report_failure(what: str, error: Exception, instead: str) -> None:
-    """Writes one line to the log "gpt", which Python writes to stderr unless a program configures
-    it.
-    """
+    """Writes one line to the log "gpt", which Python writes to stderr by default."""
     import logging
 
     logging.getLogger("gpt").warning("note: %s failed (%s); %s", what, _reason(error), instead)
@@ -156,17 +154,15 @@ def require_memory(
 
     Linux grants memory that it does not have, and kills the process that uses it.
     """
-    if (
-        need(characters) <= SMALL_MEMORY
-        or (has := available_memory()) is None
-        or need(characters) <= has
-    ):
+    needed = need(characters)
+    has = available_memory() if needed > SMALL_MEMORY else None
+    if has is None or needed <= has:
         return
     fits = characters
     while fits > 1 and need(fits) > 0.9 * has:
         fits = fits * 99 // 100
     raise OutOfMemory(
-        f"out of memory: {what} {characters:,} characters needs {need(characters) / 2**30:,.1f} "
+        f"out of memory: {what} {characters:,} characters needs {needed / 2**30:,.1f} "
         f"GB, {has / 2**30:,.1f} GB are free; {advice} {fits:,} characters"
     )
 

@@ -126,7 +126,11 @@ def examine(checkpoints: Path, data: Path, device: str = "auto") -> Diagnosis:
         "memory": [*_memory()],
         "checkpoints": [*_folder("checkpoints", checkpoints, notes)],
         "data": [*_folder("data", data, notes)],
-        "terminal": [*_terminal()],
+        "terminal": [
+            "a terminal" if sys.stdout.isatty() else "a pipe or a file",
+            f"{shutil.get_terminal_size().columns} columns",
+            f"encoding {sys.stdout.encoding}",
+        ],
         "environment": environment,
     }
     began = time.perf_counter()
@@ -290,19 +294,9 @@ def _folder(option: str, path: Path, notes: list[str]) -> Iterator[str]:
         )
 
 
-def _terminal() -> Iterator[str]:
-    yield "a terminal" if sys.stdout.isatty() else "a pipe or a file"
-    yield f"{shutil.get_terminal_size().columns} columns"
-    yield f"encoding {sys.stdout.encoding}"
-
-
 def _environment() -> Iterator[str]:
-    """Environment variables that change what gptx does, but not the one that gptx itself sets
-    (`limit_blas_threads`).
-    """
+    """Environment variables that change what gptx does, but not the one that gptx sets."""
+    own = (THREAD_VARIABLES[0], "1")
     for name, value in sorted(os.environ.items()):
-        if (name in VARIABLES or VARIABLE.fullmatch(name)) and (name, value) != (
-            THREAD_VARIABLES[0],
-            "1",
-        ):
+        if (name in VARIABLES or VARIABLE.fullmatch(name)) and (name, value) != own:
             yield f"{name}={value}"

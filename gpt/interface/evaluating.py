@@ -104,9 +104,7 @@ class Evaluation(TableResult):
         return self.score.perplexity
 
     def blocks(self, most: int = WORST) -> list[Block]:
-        """The text or its pairs, the `most` worst of them, and the loss with all that it is
-        compared with.
-        """
+        """The text or its pairs, the `most` worst of them, and the loss with its comparisons."""
         more = {"in context": self._in_context, "to beat": self.counting}
         if self.pairs is not None:
             found = self.pairs.blocks(most, self.every)
@@ -296,9 +294,7 @@ class Scorer:
         places: npt.NDArray[Any] | None = None,
         baseline: Baseline | None = None,
     ) -> Evaluation:
-        """Evaluates a text. places: the position of each character in its file. baseline:
-        counting's loss on this text.
-        """
+        """places: each character's position in its file. baseline: counting's loss on the text."""
         facts, model = {"scored": name, **facts}, self.run
         if self.of_pairs:
             facts["beam"] = self.options.beam or 1

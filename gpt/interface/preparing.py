@@ -28,9 +28,9 @@ from gpt.corpus.text import Progress, no_progress
 from gpt.counting.ahead import CountedAhead
 from gpt.counting.tables import release_memory
 from gpt.devices import resolve_device
-from gpt.errors import ConfigError, TextError
+from gpt.errors import TextError
 from gpt.storage import files
-from gpt.storage.config_file import RECORDED, from_toml, to_toml
+from gpt.storage.config_file import LONGEST_FILE, RECORDED, from_toml, to_toml
 from gpt.storage.json_values import parse_value
 from gpt.storage.manifest import CorpusId
 from gpt.storage.run import Checkpoint, Run
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 #: Options for reading a text.
 READING = ("separator", "split", "min_count", "source_symbols", "target_symbols")
 SPLITTING = ("split", "val_fraction")
-CONFIG_LIMIT = 2**20  # bytes of config.toml
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 ANOTHER_TEXT = (
     "; restore it, or train a new run on another text, from this one's weights: `init_from`"
@@ -153,7 +152,11 @@ def begin_run(
     """
     began = time.perf_counter()
     check_tracker(options.log)
-    warm = _warm_start(options)
+    warm = None
+    if options.init_from is not None:
+        from gpt.interface.warm_start import open_parent
+
+        warm = open_parent(options.init_from, options.checkpoints)
     choices = choose_options(options, given, texts.names, warm)
     if options.run is not None:
         check_free(options.checkpoints, options.run)
@@ -238,11 +241,9 @@ def resume_run(
             "this run was imported without the state of its optimizer; begin a new run with its "
             "weights: gptx train TEXT --init-from RUN",
         )
-        if options.preset not in (None, manifest.preset):
-            raise ConfigError(
-                "preset",
-                f"this run has {manifest.preset}; leave the option out, or train a new run",
-            )
+        same = options.preset in (None, manifest.preset)
+        advice = f"this run has {manifest.preset}; leave the option out, or train a new run"
+        require(same, "preset", advice)
         pairs = manifest.model.encoder_layers > 0
         remedy = f" ({run.name}; choose another with `run`){ANOTHER_TEXT}"
         find = partial(find_corpus, manifest, remedy=remedy, pairs=pairs)
@@ -294,15 +295,6 @@ def _read(
         )
 
 
-def _warm_start(options: RunConfig) -> WarmStart | None:
-    """The model that a new run starts with, if there is one. Raises CheckpointError."""
-    if options.init_from is None:
-        return None
-    from gpt.interface.warm_start import open_parent
-
-    return open_parent(options.init_from, options.checkpoints)
-
-
 def _count_ahead(
     corpus: Corpus, choices: NewRunOptions, device: str, warm: WarmStart | None
 ) -> CountedAhead:
@@ -340,7 +332,7 @@ def _record_plan(run: Run, config: TrainConfig) -> None:
     """Writes the options that the trainer or `resume` has changed to config.toml."""
     path = run.path / "config.toml"
     if os.path.isfile(path):
-        text = files.read(path, CONFIG_LIMIT).decode("utf-8", "replace")
+        text = files.read(path, LONGEST_FILE).decode("utf-8", "replace")
         values = from_toml(text, str(path))
         options = {name: getattr(config, name) for name in field_help(TrainConfig)}
         changed = to_toml({**values, **options})

@@ -71,9 +71,7 @@ class RandomModel:
 
 
 def models() -> Iterator[RandomModel]:
-    """Models that together have every position, norm and activation; the fourth one has those of
-    the preset default.
-    """
+    """Models that together have every kind of part; the fourth is like the preset default."""
     positions, norms, activations = map(get_args, (Position, Norm, Activation))
     for n in range(MODELS):
         options: dict[str, Any] = {
@@ -169,9 +167,7 @@ def compared(devices: tuple[str, ...]) -> Iterator[Tested]:
 
 
 def save_and_open(devices: tuple[str, ...]) -> Iterator[Tested]:
-    """Writes a step of a run in a temporary folder and opens it: the check of its probe. Needs
-    torch.
-    """
+    """Writes a step of a temporary run and opens it, which checks its probe. Needs torch."""
     if devices:
         try:
             with tempfile.TemporaryDirectory() as folder:

@@ -6,12 +6,11 @@ They train as `gptx train` does. Imports torch only once the corpus is read.
 from __future__ import annotations
 
 import io
-import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, Unpack
@@ -25,6 +24,7 @@ from gpt.errors import ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.signals import stop_on_signals
 from gpt.storage.run import MANIFEST
+from gpt.vocabulary import log_note
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -85,9 +85,7 @@ def _place(options: TrainOptions) -> str | None:
 
 
 def corpus_names(corpus: Corpus) -> tuple[str, ...]:
-    """The names of these texts. Raises TextError for an empty list, and for a name that does not
-    exist.
-    """
+    """The names of these texts. Raises TextError if there are none or one does not exist."""
     from gpt.corpus.sources import KNOWN
 
     several = () if corpus is None else corpus
@@ -109,7 +107,6 @@ def corpus_names(corpus: Corpus) -> tuple[str, ...]:
 
 
 BAR_FORMAT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal cuts its end
-_say = partial(logging.getLogger("gpt").warning, "note: %s")  # Python writes it to stderr
 
 #: What help() shows as defaults of options that the preset, the corpus or the time sets.
 DEFAULTS = {**presets.SHOWN, **dict.fromkeys(presets.FITTED, Unquoted("fitted"))}
@@ -194,7 +191,7 @@ def _trained(preparing: AbstractContextManager[Start], screen: TextIO | None) ->
                 pass
         step, steps = trainer.manifest.step, trainer.config.steps
         if step < steps or done >= 1:  # stopped early, or nothing was left to train
-            _say(f"at step {step:,} of {steps:,}; gpt.resume continues it, to `steps=…`")
+            log_note(f"note: at step {step:,} of {steps:,}; gpt.resume continues it, to `steps=…`")
     return load(start.run.path)
 
 
@@ -207,9 +204,9 @@ def _events(preparing: AbstractContextManager[Start]) -> Iterator[Event]:
 
 
 def _note(start: Start) -> None:
-    """Logs notes on the text and warnings about the plan, which Python writes to stderr."""
+    """Logs notes on the text and warnings about the plan."""
     for note in (*start.plan.corpus.notes, *start.plan.warnings):
-        _say(note)
+        log_note(f"note: {note}")
 
 
 def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from gpt.config import ModelConfig, Side, TrainConfig
-from gpt.config.fields import field_help
+from gpt.config.fields import field_help, require
 from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.corpus.corpus import Corpus
 from gpt.corpus.halves import Half
@@ -71,12 +71,9 @@ class WarmStart:
         the layout, CheckpointError if only one of corpus and parent has pairs.
         """
         for name, value in given.items():
-            if self.layout.get(name, value) != value:
-                raise ConfigError(
-                    name,
-                    f"{self.name}, whose weights this run starts with, has {self.layout[name]}, "
-                    f"not {value}; leave the option out",
-                )
+            its = self.layout.get(name, value)
+            has = f"{self.name}, whose weights this run starts with, has {its}"
+            require(its == value, name, f"{has}, not {value}; leave the option out")
         pairs = is_pairs(corpus)
         if "encoder_layers" not in given and pairs != self.is_of_pairs:
             raise CheckpointError(
@@ -96,9 +93,7 @@ class WarmStart:
         return Parent(self.name, stored.step, stored.digest, added, texts)
 
     def check_context(self, corpus: Corpus, train: TrainConfig, half: Half) -> None:
-        """Raises TextError if the corpus does not fit the parent's context. half: the half to train
-        on.
-        """
+        """Raises TextError if the corpus does not fit the parent's context. half: to train on."""
         block_size = self.stored.config.block_size
         keeps = f"{self.name}, whose weights this run starts with, reads {block_size} characters"
         if isinstance(half, PairLines):

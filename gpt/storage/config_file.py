@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.fields import field_help
+from gpt.config.fields import field_help, require
 from gpt.errors import ConfigError
 
 #: What a run records beside its options: name -> (type, comment). A resumed run with another value
@@ -29,9 +29,7 @@ _TEXTS = re.compile(
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """Flat TOML, one line per value, each with its help as a comment. Omits values that are
-    None.
-    """
+    """Flat TOML, a line for each value that is not None, with its help as a comment."""
     comments = field_help(ModelConfig) | field_help(TrainConfig)
     comments |= {name: comment for name, (_, comment) in RECORDED.items()}
     lines = []
@@ -50,15 +48,12 @@ def _toml_value(value: Any) -> str:
 
 def from_toml(text: str, source: str) -> dict[str, Any]:
     """Option -> value from TOML text without sections. Raises ConfigError."""
-    bare = _TEXTS.sub("''", text)
-    if bare.count(".") > MOST_DOTS:  # tomllib's memory grows with the square of the dots in a key
-        raise ConfigError(f"config {source}", f"more than {MOST_DOTS:,} dots in names")
-    if re.search(rf"\w{{{LONGEST_NUMBER}}}", bare):
-        raise ConfigError(
-            f"config {source}", f"a name or number has {LONGEST_NUMBER} characters or more"
-        )
+    bare, field = _TEXTS.sub("''", text), f"config {source}"
+    few = bare.count(".") <= MOST_DOTS  # tomllib's memory grows with the square of dots in a key
+    require(few, field, f"more than {MOST_DOTS:,} dots in names")
+    short = not re.search(rf"\w{{{LONGEST_NUMBER}}}", bare)
+    require(short, field, f"a name or number has {LONGEST_NUMBER} characters or more")
     try:
-        values: dict[str, Any] = tomllib.loads(text)
-        return values
+        return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # TOMLDecodeError is a ValueError
-        raise ConfigError(f"config {source}", str(error)) from None
+        raise ConfigError(field, str(error)) from None
