@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from gpt.blocks import Block, Cell, Column, Facts, Paragraph, Records, Table, Title
 from gpt.checks import Check, TableResult
@@ -77,7 +78,6 @@ class Diagnosis(TableResult):
             rows.append([*map(Cell, texts), sign])
         columns = [Column("form", left=True), Column("difference"), Column("allowed"), Column()]
         judged = f"Largest differences from the logits of {self.judge}; {self.seconds:.1f} s."
-        well = [] if self.problems else [Paragraph("All is well.", "strong")]
         return [
             Title("gptx doctor"),
             Facts({name: _in_lines(parts) for name, parts in self.facts.items()}),
@@ -85,16 +85,16 @@ class Diagnosis(TableResult):
             Paragraph(f"{judged} {PAGE}.", "dim"),
             *(Paragraph(f"note: {each}") for each in self.notes),
             *(Paragraph(f"problem: {each}", "gone") for each in self.problems),
-            *well,
+            *[Paragraph("All is well.", "strong")] * (not self.problems),
         ]
 
     def records(self) -> Records:
         """A row for each form and model."""
         rows = [(it.name, it.group, it.error, it.bound, it.passed) for it in self.checks]
         names = ("form", "model", "difference", "allowed", "passed") if rows else ()
-        facts = {name.lower(): [*parts] for name, parts in self.facts.items()}
-        told = {"problems": [*self.problems], "notes": [*self.notes]}
-        facts |= {"judge": self.judge, "seconds": self.seconds, **told}  # type: ignore[dict-item]
+        facts: dict[str, Any] = {name.lower(): [*parts] for name, parts in self.facts.items()}
+        facts |= {"judge": self.judge, "seconds": self.seconds}
+        facts |= {"problems": [*self.problems], "notes": [*self.notes]}
         return Records(dict(zip(names, zip(*rows, strict=True), strict=True)), facts)
 
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+import numpy.typing as npt
 
 from gpt.blocks import Block, Facts, Records, Title
 from gpt.checks import TableResult, require_texts
@@ -29,14 +31,8 @@ from gpt.reading.pairs import PairScores
 from gpt.reading.score import WORST, Score, Surprisals, character_surprisals, score
 from gpt.reading.targets import score_pairs
 from gpt.storage.losses import comparison, comparison_record
-from gpt.storage.manifest import Manifest, exposure_to_split
-from gpt.vocabulary import FIRST, LAST, Reading, Vocabulary, known_text, log_note
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from gpt.storage.manifest import Baseline
-    from gpt.vocabulary import Ids
+from gpt.storage.manifest import Baseline, Manifest, exposure_to_split
+from gpt.vocabulary import FIRST, LAST, Ids, Reading, Vocabulary, known_text, log_note
 
 Found = TypeVar("Found")
 MOST_SHOWN = 10_000  # characters of the validation split with surprisals
@@ -336,13 +332,11 @@ class Scorer:
             facts, its = facts | mine.numbers, others.numbers
         else:
             known = self._known(other, text, label)
-            first, second = (
-                character_surprisals(
-                    each.reader, each.vocabulary.encode(known.text), each.mixture
-                ).nats
-                for each in (self.run, other)
-            )
-            found, its = compare_paired(first, second), changes_record(known)
+            nats = []
+            for each in (self.run, other):
+                ids = each.vocabulary.encode(known.text)
+                nats.append(character_surprisals(each.reader, ids, each.mixture).nats)
+            found, its = compare_paired(nats[0], nats[1]), changes_record(known)
         found = replace(found, names=(self.run.title, other.title))
         facts |= {**found.numbers, "against": {**other.origin, **its}}
         return Evaluation(name, Score(found.first, found.characters), facts, paired=found)

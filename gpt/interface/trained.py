@@ -36,8 +36,8 @@ from gpt.reading.proof import OpenDevice, open_proven
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import MANIFEST, Checkpoint, Run
-from gpt.storage.runs import all_runs, find_run
-from gpt.vocabulary import Reading, known_text, log_note
+from gpt.storage.runs import Steps, all_runs, find_run
+from gpt.vocabulary import Ids, Reading, known_text, log_note
 from gpt.words import layers_and_heads, printable
 
 if TYPE_CHECKING:
@@ -73,8 +73,6 @@ if TYPE_CHECKING:
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.weights import Weights
     from gpt.storage.curves import Curve, TrainingCurve
-    from gpt.storage.runs import Steps
-    from gpt.vocabulary import Ids
 
 
 #: What `dir` and completion show of a model.

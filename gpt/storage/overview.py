@@ -259,14 +259,10 @@ def parent_record(parent: Parent | None) -> dict[str, Any] | None:
 
 def corpus_facts(corpus: CorpusId, config: ModelConfig, parent: Parent | None = None) -> str:
     """The text's sources and size; the vocabulary's share of the parameters if that is large."""
-    sources = corpus.sources
-    text = (
-        f"{first_few(sources, 3, ', ')}: {corpus.characters:,} characters"
-        if sources
-        else "not known"
-    )
-    kinds = "in the vocabulary" if parent else "distinct"
-    facts = f"{text}, {config.vocab_size:,} {kinds}{'' if sources else ' characters'}"
+    kinds = f"{config.vocab_size:,} {'in the vocabulary' if parent else 'distinct'}"
+    facts = f"{first_few(corpus.sources, 3, ', ')}: {corpus.characters:,} characters, {kinds}"
+    if not corpus.sources:
+        facts = f"not known, {kinds} characters"
     share = config.vocab_size * config.n_embd * (2 - config.tied) / config.parameters()
     return facts + (f" (they take {share:.0%} of the parameters)" if share > 0.5 else "")
 

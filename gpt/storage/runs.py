@@ -14,6 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Literal, SupportsIndex, TypeVar
 
+from gpt.config.fields import require
 from gpt.errors import CheckpointError, ConfigError, GptxError
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
@@ -168,14 +169,10 @@ def check_free(root: Path, name: str) -> Run:
     than a training makes before its first save.
     """
     run = Run(root / check_run_name(name))
-    if run.steps():
-        raise ConfigError(
-            "run",
-            f"{run.name!r} exists already; choose another name, or continue it: `resume` "
-            f"`run={run.name!r}`",
-        )
-    if os.path.lexists(run.path) and not run.is_uncommitted():
-        raise ConfigError("run", f"{run.path} exists already and is not a run; choose another name")
+    advice = f"choose another name, or continue it: `resume` `run={run.name!r}`"
+    require(not run.steps(), "run", f"{run.name!r} exists already; {advice}")
+    free = not os.path.lexists(run.path) or run.is_uncommitted()
+    require(free, "run", f"{run.path} exists already and is not a run; choose another name")
     return run
 
 
