@@ -134,7 +134,7 @@ class CachedDecoder:
         """Multiplies queries and keys in (b·T, 3C) queries, keys and values by the factors of their
         positions, in place.
         """
-        turns = self._weights.turns(at.stop)
+        turns = self._reader.position.factors(at.stop)
         turned = packed.reshape(-1, at.stop - at.start, packed.shape[1]).view(turns.dtype)
         turned[..., : turns.shape[-1]] *= turns[at]
         return packed
@@ -186,13 +186,12 @@ class _Weights:
     post_norm.
 
     layers: attention, cross-attention and feed-forward of each layer, None where one is missing.
-    turns: rows, (C,) complex or (2C,), by which queries and keys are multiplied.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader, config = reader, reader.config
         self.activation = ACTIVATIONS[config.activation]
-        self.turns = reader.position.factors()
+
         self.layers = list[tuple[_Sublayer, _Sublayer | None, _Sublayer | None]]()
         for layer in range(config.n_layer):
             fold = partial(self._sublayer, f"blocks.{layer}.")

@@ -8,8 +8,7 @@ head_size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,33 +22,18 @@ Array = npt.NDArray[Any]  # real or complex
 FIRST_ROWS = 512  # rows of the smallest table
 
 
-#: Number of positions -> a table with a row for each of them; it may have more rows.
-Table = Callable[[int], Array]
-
-
-def cached_table(make: Table, most: int) -> Table:
-    """Caches the tables of `make` for FIRST_ROWS rows, twice as many, … up to `most` rows."""
-    kept = lru_cache(2)(lambda rows: read_only(make(rows)))
-    return lambda end: kept(_rows_for(end, most))
-
-
-def _rows_for(end: int, most: int) -> int:
-    """How many rows to compute if `end` are needed: a power of two, so that a growing text seldom
-    needs another table.
-    """
-    return min(most, max(FIRST_ROWS, 1 << end.bit_length()))
-
-
 class Position:
-    """No positions; base of the other kinds. at: the positions of a method's arguments, from start
-    to stop.
+    """No positions; base of the other kinds. at: the positions of a method's arguments.
+
+    Tables have a row for each position, and are kept: FIRST_ROWS rows, or the power of two above
+    the number that is needed, so that a growing text seldom needs another table.
     """
 
     def __init__(
         self, config: ModelConfig, tensors: Mapping[str, Array], dtype: np.dtype[Any]
     ) -> None:
         self.config, self.tensors, self.dtype = config, tensors, dtype
-        self._kept: Array = np.empty(0)
+        self._kept = self._factors = np.empty(0)
 
     def embed(self, x: Array, at: slice) -> Array:
         """(B, T, C) -> (B, T, C): embeddings, to which positions may be added."""
@@ -59,20 +43,19 @@ class Position:
         """Two (B, H, T, D) -> two (B, H, T, D)"""
         return queries, keys
 
-    def factors(self) -> Table:
-        """Factors by which the decoder multiplies all heads' queries, then keys: `rotate` and
-        1/√D.
+    def factors(self, end: int) -> Array:
+        """Factors by which the decoder multiplies all heads' queries, then keys: `rotate` and 1/√D.
 
-        Rows of (2C,), or of (C,) complex if coordinates 2d and 2d + 1 form one number.
+        `end` rows or more of (2C,), or of (C,) complex if coordinates 2d and 2d + 1 form one
+        number.
         """
-        scale = self.dtype.type(self.config.head_size**-0.5)
-
-        def make(rows: int) -> Array:
+        found = self._factors  # another thread may replace the attribute
+        if len(found) < end:
+            rows = self._rows_for(end)
             both = np.tile(self._turns(rows)[:, None], (1, 2, self.config.n_head))
-            both[:, 0] *= scale
-            return both.reshape(rows, -1)
-
-        return cached_table(make, self.config.block_size)
+            both[:, 0] *= self.dtype.type(self.config.head_size**-0.5)
+            found = self._factors = read_only(both.reshape(rows, -1))
+        return found
 
     def _turns(self, rows: int) -> Array:
         """(rows, D), or (rows, D/2) complex: the factors of a head's coordinates in `rotate`."""
@@ -80,9 +63,14 @@ class Position:
 
     def _table(self, end: int) -> Array:
         """The first `end` rows of this kind's constants; may have more rows."""
-        if len(self._kept) < end:
-            self._kept = read_only(self._rows(_rows_for(end, self.config.block_size)))
-        return self._kept
+        found = self._kept
+        if len(found) < end:
+            found = self._kept = read_only(self._rows(self._rows_for(end)))
+        return found
+
+    def _rows_for(self, end: int) -> int:
+        """How many rows to compute if `end` are needed."""
+        return min(self.config.block_size, max(FIRST_ROWS, 1 << end.bit_length()))
 
     def _rows(self, rows: int) -> Array:
         """Computes the first rows of this kind's constants."""
