@@ -86,8 +86,7 @@ class BackwardPass:
     """
 
     def __init__(self, exact: Reader, ids: Numbers) -> None:
-        output = "token_embedding" if exact.config.tied else "lm_head"
-        self.exact, self.vectors = exact, exact.tensors[f"{output}.weight"][ids]
+        self.exact, self.vectors = exact, exact.tensors[f"{exact.output}.weight"][ids]
         self.found = list[tuple[Part, Array]]()  # from the last part to the first
         self.shifts, self.reach = np.zeros((2, *ids.shape))
         self.scale: float | None = None

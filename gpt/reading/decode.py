@@ -200,7 +200,7 @@ class _Weights:
             up_down = "feed_forward.up", "feed_forward.down"
             feed_forward = fold(*up_down, "norm2") if config.feed_forward else None
             self.layers.append((attention, cross, feed_forward))
-        self.output = self._reads("token_embedding" if config.tied else "lm_head", "norm")
+        self.output = self._reads(reader.output, "norm")
 
     def _sublayer(self, block: str, reads: str, writes: str, norm: str) -> _Sublayer:
         gain, shift = self._norm(block + norm)

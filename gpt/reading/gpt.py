@@ -10,7 +10,8 @@ Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -46,7 +47,7 @@ CROSS, ENCODER = "cross_", "encoder_"
 
 @dataclass(frozen=True)
 class Memory:
-    """What cross-attention reads: states: (B, S, C) the encoder's output; seen: (B, 1, S), False
+    """What cross-attention reads. states: (B, S, C) the encoder's output; allowed: (B, 1, S), False
     for padding, None: no padding.
     """
 
@@ -89,27 +90,19 @@ KEPT = 16  # tensors: more than one layer has
 MATRICES = 5  # scores, scaled, masked, and two for the softmax
 
 
-class Float64Tensors(Mapping[str, Array]):
+class Float64Tensors(UserDict[str, Array]):
     """Converts tensors to float64 when they are used, and keeps the last KEPT of them in memory."""
 
     def __init__(self, tensors: Mapping[str, Array]) -> None:
-        self._tensors = tensors
+        super().__init__(tensors)
         self._cast = lru_cache(KEPT)(lambda name: read_only(tensors[name].astype(np.float64)))
 
     def __getitem__(self, name: str) -> Array:
         return self._cast(name)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
 
 class Reader:
-    """A GPT's parameters and its forward pass. causal: False for an encoder, whose queries also
-    attend to later positions.
-    """
+    """A GPT's parameters and its forward pass. causal: False for an encoder."""
 
     def __init__(
         self, config: ModelConfig, tensors: Mapping[str, Array], causal: bool = True
@@ -123,8 +116,10 @@ class Reader:
         self.encoder: Reader | None = None
         if config.encoder:
             self.encoder = Reader(config.encoder, self._of_encoder(), causal=False)
-        output = "token_embedding" if config.tied else "lm_head"
-        self._output = np.ascontiguousarray(self.tensors[f"{output}.weight"].T)  # (C, vocab_size)
+        #: The name of the layer that computes the logits.
+        self.output = "token_embedding" if config.tied else "lm_head"
+        weight, _ = self.linear(self.output)
+        self._output = np.ascontiguousarray(weight.T)  # (C, vocab_size)
 
     def in_float64(self) -> Reader:
         """The same model with float64 weights; all of its numbers are then float64."""
@@ -336,9 +331,7 @@ class Reader:
         return x if self.config.post_norm else self.norm(x, norm)
 
     def add(self, x: Array, result: Array, norm: str) -> Array:
-        """(B, T, C) stream -> the stream after adding this result of the sublayer that has this
-        norm.
-        """
+        """(B, T, C) stream -> the stream after a sublayer with this result and this norm."""
         return self.norm(x + result, norm) if self.config.post_norm else x + result
 
     def norm(self, x: Array, name: str) -> Array:

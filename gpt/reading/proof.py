@@ -45,9 +45,7 @@ Held = tuple[float, float]
 
 
 def worst_row(found: Array, expected: Array, reach: Array | float) -> Held:
-    """Error and bound of the row with the largest ratio of error to bound; NaN counts as
-    largest.
-    """
+    """Error and bound of the row where their ratio is largest; NaN counts as largest."""
     with np.errstate(invalid="ignore"):
         apart = found - expected
         error = np.abs(apart, out=apart).max(axis=-1)
@@ -86,20 +84,32 @@ def stage_reaches(
     encoder, a decoder's self-attention has no resid_post of its own.
     """
     config, block = exact.config, f"blocks.{layer}."
-    sublayer, norm = ("attention", "norm1") if memory is None else ("cross", "cross_norm")
+    names = ("attention", "norm1") if memory is None else ("cross", "cross_norm")
+    sublayer, norm = (block + name for name in names)
     entered, proj, v = (each.astype(np.float64) for each in (found.resid_pre, found.proj, found.v))
-    reach = _projections(exact, f"{block}{sublayer}.qkv", entered, block + norm, memory)
+    x, spread = exact.before(entered, norm), before_reach(exact, entered, norm)
+    own = read = _linear(exact, x, spread, f"{sublayer}.qkv")
+    if memory is not None:
+        read = _linear(exact, memory, 0.0, f"{sublayer}.qkv")
+    summed: Array = _largest(entered) + _largest(proj)
+    if config.post_norm:
+        summed = _normalised(exact, entered + proj, summed, norm)
     lengths = _length(found.q) * _length(found.k).max(axis=1, keepdims=True)  # (H, T, 1)
     largest = lengths / config.head_size**0.5
-    reach |= {"scores": lengths, "scaled": largest, "masked": largest}
-    # 1e-6, or one rounding error of the largest possible score.
-    reach["weights"] = np.maximum(1 / 2, largest / 16)
-    reach["context"] = np.abs(v).max(axis=(1, 2), keepdims=True)
-    reach["concat"] = 0.0  # the same numbers in another order
-    reach["proj"] = _linear(exact, found.concat.astype(np.float64), 0.0, f"{block}{sublayer}.proj")
-    reach["resid_mid"] = summed = _largest(entered) + _largest(proj)
-    if config.post_norm:
-        reach["resid_mid"] = _normalised(exact, entered + proj, summed, block + norm)
+    reach: dict[str, Array | float] = {
+        "q": own,
+        "k": read,
+        "v": read,
+        "scores": lengths,
+        "scaled": largest,
+        "masked": largest,
+        # 1e-6, or one rounding error of the largest possible score
+        "weights": np.maximum(1 / 2, largest / 16),
+        "context": np.abs(v).max(axis=(1, 2), keepdims=True),
+        "concat": 0.0,  # the same numbers in another order
+        "proj": _linear(exact, found.concat.astype(np.float64), 0.0, f"{sublayer}.proj"),
+        "resid_mid": summed,
+    }
     if memory is not None or not config.encoder_layers:
         reach["resid_post"] = 0.0  # the same numbers
         if config.feed_forward:
@@ -114,19 +124,8 @@ def before_reach(exact: Reader, x: Array, norm: str) -> Array:
 
 def logits_reach(exact: Reader, resid_post: Array) -> Array:
     """(T, C) resid_post of the last layer -> (T, 1) reach of the logits."""
-    name = "token_embedding.weight" if exact.config.tied else "lm_head.weight"
-    longest = float(_length(exact.tensors[name]).max())
-    return before_reach(exact, resid_post, "norm") * longest
-
-
-def _projections(
-    exact: Reader, name: str, stream: Array, norm: str, memory: Array | None
-) -> dict[str, Array | float]:
-    """The reaches of q, k and v."""
-    x = exact.before(stream, norm)
-    own = _linear(exact, x, before_reach(exact, stream, norm), name)
-    read = own if memory is None else _linear(exact, memory, 0.0, name)
-    return {"q": own, "k": read, "v": read}
+    weight, _ = exact.linear(exact.output)
+    return before_reach(exact, resid_post, "norm") * float(_length(weight).max())
 
 
 def _feed_forward(exact: Reader, block: str, resid_mid: Array) -> Array:
