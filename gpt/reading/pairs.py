@@ -10,10 +10,11 @@ Tensor names: B sources, n targets of each source, K hypotheses of each, V vocab
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,7 +38,7 @@ from gpt.checks import TableResult
 from gpt.config import SampleConfig
 from gpt.counting.mixture import log_softmax
 from gpt.reading.decode import CachedDecoder, map_on_cores
-from gpt.reading.edits import CONFIDENCE, RESAMPLES, SEED, Edit, bootstrap, find_edits
+from gpt.reading.edits import CONFIDENCE, RESAMPLES, SEED, Edit, Integers, bootstrap, find_edits
 from gpt.reading.gpt import Memory, Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import draw, probabilities, uniforms
@@ -45,6 +46,7 @@ from gpt.reading.score import WORST, Score, surprisals, windows_at_once
 from gpt.vocabulary import FIRST, LAST, SPACE, Ids, Symbols, join_symbols
 from gpt.words import bits, counted
 
+Item = TypeVar("Item", bound=Sized)
 Found = TypeVar("Found")
 
 
@@ -128,7 +130,7 @@ def sample_targets(
             parts.append(_drawn(*started, [first, *never], last, config, numbers))
         return [[target for part in parts for target in part[row]] for row in range(len(group))]
 
-    return _in_groups(work, reader, sources, max(1, at_once // n))
+    return _in_groups(work, sources, max(1, at_once // n), equal=not reader.encoder)
 
 
 def _drawn(
@@ -198,7 +200,8 @@ def beam_search(
         decoder, logits, room = _started(reader, group, memory, first, last)
         return _searched(decoder, logits, min(most, room), [first, *never], last, width, n)
 
-    return _in_groups(work, reader, sources, max(1, windows_at_once(reader.config) // width))
+    at_once = max(1, windows_at_once(reader.config) // width)
+    return _in_groups(work, sources, at_once, equal=not reader.encoder)
 
 
 def _searched(
@@ -256,37 +259,26 @@ def _searched(
 
 
 def _in_groups(
-    work: Callable[[Sequence[Ids]], list[list[WrittenTarget]]],
-    reader: Reader,
-    sources: Sequence[Ids],
+    work: Callable[[Sequence[Item]], Sequence[Found]],
+    items: Sequence[Item],
     most: int,
-) -> list[list[WrittenTarget]]:
-    """The targets of the sources, in their order.
+    lengths: Callable[[Item], Any] = len,
+    equal: bool = False,
+) -> list[Found]:
+    """The results of `work` for the items, in their order.
 
-    `work` gets at most `most` sources of similar lengths at once; for a decoder-only model, of
-    equal lengths.
+    It gets at most `most` items of similar lengths at once; equal: of equal lengths.
     """
-    order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
-    alike = groupby(order, key=lambda number: reader.encoder is None and len(sources[number]))
+    order = sorted(range(len(items)), key=lambda number: lengths(items[number]))
+    alike = groupby(order, key=lambda number: equal and lengths(items[number]))
     groups = [
         each[begin : begin + most]
         for each in (list(numbers) for _, numbers in alike)
         for begin in range(0, len(each), most)
     ]
-    return _in_order(groups, lambda group: work([sources[each] for each in group]))
-
-
-def _in_order(
-    groups: Sequence[Sequence[int]], work: Callable[[Sequence[int]], Sequence[Found]]
-) -> list[Found]:
-    """The results of `work` for each number in the groups, in the order of the numbers."""
-    found: dict[int, Found] = {}
-    for group, results in zip(groups, map_on_cores(work, groups), strict=True):
-        found.update(zip(group, results, strict=True))
-    return [found[number] for number in range(len(found))]
-
-
-Integers = npt.NDArray[np.int64]
+    results = map_on_cores(lambda group: work([items[each] for each in group]), groups)
+    found = zip(chain(*groups), chain(*results), strict=True)
+    return [result for _, result in sorted(found, key=itemgetter(0))]
 
 
 @dataclass(frozen=True, repr=False)
@@ -506,11 +498,8 @@ class PairScores(TableResult):
         """
         order = np.arange(len(self.lines)) if most is None else self.worst[: max(0, most)]
         columns: dict[str, Any] = {"line": self.lines[order]}
-        for name, side in (
-            ("source", self.sources),
-            ("target", self.targets),
-            ("written", self.written),
-        ):
+        sides = {"source": self.sources, "target": self.targets, "written": self.written}
+        for name, side in sides.items():
             columns[name] = [join_symbols(side[place]) for place in order]
         distances = self.distances[order]
         columns |= {"exact": distances == 0, "distance": distances, "nats": self.means[order]}
@@ -532,31 +521,25 @@ def surprisals_of_targets(
     first, last: the ids of TAB and NEWLINE. Pairs of similar lengths share a batch; no result
     depends on padding.
     """
-    order = sorted(range(len(pairs)), key=lambda number: (*map(len, reversed(pairs[number])),))
-    most = windows_at_once(reader.config)
-    groups = [order[begin : begin + most] for begin in range(0, len(order), most)]
 
-    def work(group: Sequence[int]) -> list[Array]:
-        return _surprisals(reader, [pairs[number] for number in group], first, last)
+    def work(batch: Sequence[tuple[Ids, Ids]]) -> list[Array]:
+        before = [before_target(reader, source, first, last) for source, _ in batch]
+        ids, seen = pad_rows(
+            [np.append(start, target) for start, (_, target) in zip(before, batch, strict=True)]
+        )
+        memory = encode_sources(reader, [source for source, _ in batch])
+        starts = np.array([len(each) - 1 for each in before])
+        predicts = seen & (np.arange(ids.shape[1]) >= starts[:, None])  # (B, T)
+        logits = reader.logits(reader.forward(ids, memory)[predicts])  # (M, vocab_size)
+        expected = np.concatenate([np.append(target, last) for _, target in batch])
+        nats = surprisals(logits.astype(np.float64), expected)
+        return np.split(nats, np.cumsum(predicts.sum(axis=1))[:-1])
 
-    return np.concatenate([np.empty(0), *_in_order(groups, work)])
+    def lengths(pair: tuple[Ids, Ids]) -> tuple[int, int]:
+        return len(pair[1]), len(pair[0])
 
-
-def _surprisals(
-    reader: Reader, pairs: Sequence[tuple[Ids, Ids]], first: int, last: int
-) -> list[Array]:
-    """Takes B pairs; for each, the (T + 1,) surprisals of its target's characters and its end."""
-    before = [before_target(reader, source, first, last) for source, _ in pairs]
-    ids, seen = pad_rows(
-        [np.append(start, target) for start, (_, target) in zip(before, pairs, strict=True)]
-    )
-    memory = encode_sources(reader, [source for source, _ in pairs])
-    starts = np.array([len(each) - 1 for each in before])
-    predicts = seen & (np.arange(ids.shape[1]) >= starts[:, None])  # (B, T)
-    logits = reader.logits(reader.forward(ids, memory)[predicts])  # (M, vocab_size)
-    expected = np.concatenate([np.append(target, last) for _, target in pairs])
-    nats = surprisals(logits.astype(np.float64), expected)
-    return np.split(nats, np.cumsum(predicts.sum(axis=1))[:-1])
+    each = _in_groups(work, pairs, windows_at_once(reader.config), lengths)
+    return np.concatenate([np.empty(0), *each])
 
 
 def pair_scores(
