@@ -38,6 +38,7 @@ REPLACED_BY = {
     "resample": "that of another window, drawn at random",
 }
 Mask = npt.NDArray[np.bool_]
+Done = Callable[[float], object]  # called with the share of the work that is done
 MOST_SHAPLEY = 12  # most heads for a Shapley value: all 2¹² subsets are removed
 SHAPLEY_WORK = 1.5e11  # multiplications; sets the number of texts, at most SHAPLEY_TEXTS
 SHAPLEY_TEXTS = 16
@@ -64,9 +65,7 @@ class Texts:
 
     @classmethod
     def of_pairs(cls, pairs: Sequence[tuple[Ids, Ids]], last: int) -> Texts:
-        """From pairs: the ids of each source, and the ids that the decoder reads. last: the id
-        after a target.
-        """
+        """From sources and what the decoder reads for each. last: the id after a target."""
         sources, seen = pad_rows([source for source, _ in pairs])
         ids, read = pad_rows([read for _, read in pairs])
         targets, _ = pad_rows([np.append(read[1:], last) for _, read in pairs])
@@ -86,9 +85,7 @@ class Texts:
         return [self.part(slice(first, first + size)) for first in range(0, len(self), size)]
 
 
-def share_between(
-    done: Callable[[float], object], begin: float, end: float = 1.0
-) -> Callable[[float], object]:
+def share_between(done: Done, begin: float, end: float = 1.0) -> Done:
     """The `done` of a part of the work, whose share of all the work goes from begin to end."""
     return lambda share: done(begin + share * (end - begin))
 
@@ -98,10 +95,10 @@ def measure_effects(
     texts: Texts,
     how: Ablation,
     kind: AttentionKind = "decoder",
-    done: Callable[[float], object] = lambda share: None,
+    done: Done = lambda share: None,
 ) -> list[Measure]:
     """How much the loss rises without each head, and its Shapley value unless there are too many
-    heads; see `ablate` and `shapley`. done: receives the share of the work that is done.
+    heads; see `ablate` and `shapley`.
     """
     config = (kind == "encoder" and reader.config.encoder) or reader.config
     n = config.n_layer * config.n_head
@@ -117,7 +114,7 @@ def ablate(
     texts: Texts,
     how: Ablation,
     kind: AttentionKind = "decoder",
-    done: Callable[[float], object] = lambda share: None,
+    done: Done = lambda share: None,
     seed: int = 0,
 ) -> Measure:
     """How much the loss rises without each head of a kind of attention, in nats per character, with
@@ -125,9 +122,8 @@ def ablate(
 
     how: the replacement of the head's output. mean: its mean over all characters of all texts.
     resample: its output in another window at the same position (Chan et al. 2022); the seed chooses
-    the window, the same for all heads. done: receives the share of the work that is done. Raises
-    TextError for resampling with a single window, ConfigError for resampling pairs, as their
-    lengths differ.
+    the window, the same for all heads. Raises TextError for resampling with a single window,
+    ConfigError for resampling pairs, as their lengths differ.
     """
     parts = replacement_parts(reader, texts, how, kind, seed)
     layers, heads = len(parts[0].replaced), parts[0].replaced[0].shape[-3]
@@ -148,16 +144,15 @@ def shapley(
     texts: Texts,
     how: Ablation,
     kind: AttentionKind = "decoder",
-    done: Callable[[float], object] = lambda share: None,
-    seed: int = 0,
+    done: Done = lambda share: None,
 ) -> Measure:
     """Each head's Shapley value (Shapley 1953): how much the loss rises when the head is removed,
     averaged over all orders in which the n heads can be removed one after the other.
 
     Exact: computed from the losses without each of the 2ⁿ subsets. The values of all heads sum to
     the rise without all of them. If all texts are too much work, only some of them are used, at
-    least two. For units, errors and arguments see `ablate`; done: receives the share of the work.
-    Raises ConfigError for more than MOST_SHAPLEY heads.
+    least two. For units, errors and arguments see `ablate`. Raises ConfigError for more than
+    MOST_SHAPLEY heads.
     """
     config = (kind == "encoder" and reader.config.encoder) or reader.config
     n = config.n_layer * config.n_head
@@ -166,7 +161,7 @@ def shapley(
     most = min(SHAPLEY_TEXTS, max(2, int(SHAPLEY_WORK / (2**n * layer))))
     means = mean_contexts(reader, texts, kind) if how == "mean" else None  # as in `ablate`
     texts = texts.part(slice(0, None, math.ceil(len(texts) / most)))
-    parts, first = replacement_parts(reader, texts, how, kind, seed, means), 2**config.n_head
+    parts, first = replacement_parts(reader, texts, how, kind, means=means), 2**config.n_head
     losses = np.empty((first, 2**n // first, len(texts)))
     for subset in range(first):  # subset of layer 0
         works = [partial(part.losses_without, subset) for part in parts]
@@ -185,9 +180,7 @@ def shapley(
 
 
 def shapley_values(worth: Array) -> Array:
-    """(2ⁿ, …) the worth of each subset of n players; bit i of a subset's number is player i -> (n,
-    …).
-    """
+    """(2ⁿ, …) the worth of each subset of n players, bit i of its number is player i -> (n, …)."""
     n = len(worth).bit_length() - 1
     subsets = np.arange(len(worth))
     sizes = np.array([subset.bit_count() for subset in range(len(worth))])
@@ -200,11 +193,13 @@ def shapley_values(worth: Array) -> Array:
     return np.stack(found)
 
 
-def other_windows(N: int, seed: int) -> Ids:
+def other_windows(N: int, seed: int, pairs: bool = False) -> Ids:
     """(N,) another window for each window, in a random order in which each occurs once.
 
-    Raises TextError if N is 1.
+    Raises TextError if N is 1, ConfigError for pairs.
     """
+    if pairs:
+        raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
     if N < 2:
         raise TextError("resample needs two windows; give a longer text or more `windows`")
     order = np.random.default_rng(seed).permutation(N)
@@ -224,9 +219,9 @@ def replacement_parts(
     """All texts in parts; each part knows what replaces the output of each head; see `ablate`.
     means: (L, H, D) from `mean_contexts`; None: the means over these texts.
     """
-    if how == "resample" and texts.sources is not None:
-        raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
-    others = other_windows(len(texts), seed) if how == "resample" else None
+    others = None
+    if how == "resample":
+        others = other_windows(len(texts), seed, texts.sources is not None)
     parts = _parts(reader, texts, kind, others is not None)
     means = (_mean(parts) if means is None else means)[:, :, None]  # (L, H, 1, D)
     ends = np.cumsum([len(part.texts) for part in parts])[:-1]
@@ -302,9 +297,7 @@ class _Part:
         self._losses = self._loss(x)
 
     def rise(self, layer: int, head: int) -> Array:
-        """(B,) how much each text's loss rises, in nats per character, if a head's output is
-        replaced.
-        """
+        """(B,) how much each text's loss rises, in nats per character, without a head."""
         later = range(layer, self._stack.config.n_layer)
         x = self._without(self._streams[layer], layer, 1 << head, later)
         return self._loss(x) - self._losses
@@ -328,9 +321,7 @@ class _Part:
         return found
 
     def _without(self, x: Array, layer: int, subset: int, layers: range) -> Array:
-        """The input of the first of these layers -> the output of the last one, if the outputs of a
-        subset of a layer's heads are replaced.
-        """
+        """The input of these layers -> their output without a subset of the heads of `layer`."""
         heads = [head for head in range(self._stack.config.n_head) if subset >> head & 1]
 
         def hook(name: str, at: int, stage: Array) -> Array:

@@ -27,10 +27,9 @@ from gpt.words import counted, layers_and_heads
 
 PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters of a text
 SEQUENCES = 12  # random texts for each period
-#: Measures that are not shares of a row's weights.
 MOST_COLUMNS = 32  # columns to show of a single measure
 EFFECTS = ("ablation", "shapley")  # measures of how much the loss rises
-NO_SHARES = ("distance", "distance_later", *EFFECTS)
+NO_SHARES = ("distance", "distance_later", *EFFECTS)  # not shares of a row's weights
 SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near other keys
 FARTHEST = 8  # largest distance of the measure `back`, in characters
 
@@ -128,9 +127,7 @@ class Measure(TableResult):
         return Records(head_columns(self.values.shape) | self.columns())
 
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """Its values, errors and uniform values for every head, and those of its parts, as
-        columns.
-        """
+        """The values, errors and uniform values of it and its parts, as columns."""
         found: dict[str, npt.NDArray[Any]] = {}
         for each in self.every:
             found[each.name] = each.values.ravel()
@@ -227,7 +224,7 @@ def measure_heads(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure
     return [replace(back, offsets=offsets, uniform=uniforms), *others]
 
 
-def induction(reader: Reader, text: Ids, seed: int = 0) -> Measure | None:
+def induction(reader: Reader, text: Ids) -> Measure | None:
     """The synthetic induction measure: P distinct random characters of a text, written twice.
 
     In the second half, at position i, a head that completes repetitions attends to i − P + 1. text:
@@ -236,7 +233,7 @@ def induction(reader: Reader, text: Ids, seed: int = 0) -> Measure | None:
     of the measure are the periods; its error includes their spread. None if there is no such
     distance.
     """
-    config, random = reader.config, np.random.default_rng(seed)
+    config, random = reader.config, np.random.default_rng(0)
     shape = config.n_layer, config.n_head
     characters, counts = np.unique(text, return_counts=True)
     places = np.argsort(text, kind="stable")
@@ -313,9 +310,7 @@ def _completed(ids: Ids) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 
 def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> list[Array]:
-    """(…,) for each text, the mean weight at the given distances, from the weights of all texts
-    together.
-    """
+    """(…,) for each text, the mean weight of all texts together at the given distances."""
     longest = max(each.shape[-1] for each in sums)
     total, rows = np.zeros((*sums[0].shape[:-1], longest)), np.zeros(longest)
     for each in sums:
@@ -387,9 +382,7 @@ def average_measure(
     shape: tuple[int, int],
     titles: Mapping[str, tuple[str, str]] = TITLES,
 ) -> Measure:
-    """(L·H + 1,) for each text, the last value being a uniform head's -> the measure with their
-    means.
-    """
+    """(L·H + 1,) for each text, the last value a uniform head's -> the measure of their means."""
     values = np.stack(taken)
     values = values[~np.isnan(values).any(axis=1)]
     count = len(values)
@@ -435,14 +428,10 @@ def name_heads(measures: Sequence[Measure]) -> list[list[str]]:
     names = np.array([*shares, ""], object)[best]
     for measure in measures:
         if measure.offsets is not None:
-            names = np.where(names == "back", _names_of(measure.offsets), names)
+            back = np.strings.add(measure.offsets.astype(str), " back")
+            back = np.where(measure.offsets == 1, "previous", back)
+            names = np.where(names == "back", back, names)
     return names.tolist()  # type: ignore[no-any-return]
-
-
-def _names_of(offsets: npt.NDArray[Any]) -> npt.NDArray[np.object_]:
-    """ "previous", "2 back", "3 back" … for heads that attend this many characters back."""
-    names = [["previous" if n == 1 else f"{n} back" for n in row] for row in offsets.tolist()]
-    return np.array(names, object)
 
 
 def naming_measure(kind: str, measures: Sequence[Measure]) -> Measure:
@@ -483,15 +472,15 @@ def choose_head(
     entropy = by_name["entropy"].values  # (L, H)
     kind = strengths([measure for measure in measures if measure.name != "sink"])
     rank = np.where(kind >= STRONG, 1 + kind, 1 - np.nan_to_num(entropy, nan=1.0))
-    rank[np.array(name_heads(measures)) == "sink"] -= 3
+    names = name_heads(measures)
+    rank[np.array(names) == "sink"] -= 3
     for axis, chosen in enumerate((layer, head)):
         others = np.arange(rank.shape[axis]) != chosen
         if chosen is not None:
             rank[(slice(None),) * axis + (others,)] = -np.inf
     place = divmod(int(rank.argmax()), rank.shape[1])
-    name = name_heads(measures)[place[0]][place[1]]
     found, why = by_name["entropy"], "no kind of head stands out; this one has the lowest entropy"
-    if name:
+    if name := names[place[0]][place[1]]:
         found = naming_measure(name, measures)
         shown = name if found.offsets is not None else found.title
         why = f"the head nearest to a named kind, {shown}"

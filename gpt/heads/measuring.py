@@ -9,7 +9,7 @@ import numpy as np
 
 from gpt.config import HeadsConfig
 from gpt.errors import TextError
-from gpt.heads.ablation import Texts, share_between
+from gpt.heads.ablation import Done, Texts, share_between
 from gpt.heads.activations import pad_texts
 from gpt.heads.attention_map import require_decoder_only, require_kind
 from gpt.heads.pair_measures import spread_pairs, survey_pairs
@@ -20,8 +20,6 @@ from gpt.reading.targets import pair_ids
 from gpt.storage.model_file import StoredModel
 from gpt.storage.runs import Steps, run_of, step_numbers
 from gpt.vocabulary import LAST, Ids, Vocabulary
-
-Done = Callable[[float], object]  # called with the share of the work that is done
 
 
 def make_surveyor(
@@ -40,9 +38,8 @@ def make_surveyor(
     if reader.encoder:
         if asked.paths:
             require_decoder_only(reader.config, "paths")
-        lines = text if isinstance(text, str) else vocabulary.decode(text)
-        pairs = pair_ids(vocabulary, lines, reader.config.block_size)
-        chosen = asked.attention or "cross", windows, ablate, int(vocabulary.encode(LAST)[0])
+        pairs = pair_ids(vocabulary, text, reader.config.block_size)
+        chosen = asked.attention or "cross", windows, ablate, vocabulary.id_of(LAST)
         return lambda reader, done: survey_pairs(reader, pairs, *chosen, done, name)
     ids = vocabulary.encode(text) if isinstance(text, str) else text
     letters = np.array([n for n, each in enumerate(vocabulary.characters) if each.isalnum()], int)
@@ -60,13 +57,10 @@ def make_surveyor(
 
 
 def texts_of(reader: Reader, vocabulary: Vocabulary, text: str | Ids, most: int) -> Texts:
-    """At most `most` windows of a text; for a model with an encoder, pairs of its lines. Raises
-    TextError.
-    """
+    """At most `most` windows of a text; with an encoder, pairs of its lines. Raises TextError."""
     if reader.encoder:
-        lines = text if isinstance(text, str) else vocabulary.decode(text)
-        pairs = spread_pairs(pair_ids(vocabulary, lines, reader.config.block_size), most)
-        return Texts.of_pairs(pairs, int(vocabulary.encode(LAST)[0]))
+        pairs = spread_pairs(pair_ids(vocabulary, text, reader.config.block_size), most)
+        return Texts.of_pairs(pairs, vocabulary.id_of(LAST))
     ids = vocabulary.encode(text) if isinstance(text, str) else text
     return Texts.of_windows(spread_windows(ids, reader.config.block_size, most))
 
@@ -89,9 +83,7 @@ def survey_steps(
     measured: Callable[[Reader, Done], Survey],
     done: Done,
 ) -> Development:
-    """Measures several steps of a model's run in the same way; opens one model at a time. Raises
-    CheckpointError, ConfigError.
-    """
+    """Measures steps of a run, one model at a time. Raises CheckpointError, ConfigError."""
     run = run_of(stored)
     numbers = step_numbers(run, steps)
 

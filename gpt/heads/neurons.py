@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import call
@@ -38,6 +38,7 @@ from gpt.devices import require_memory
 from gpt.errors import ConfigError
 from gpt.heads.ablation import (
     REPLACED_BY,
+    Done,
     Texts,
     keep_unchanged,
     other_windows,
@@ -172,15 +173,14 @@ def neurons(
     characters: Sequence[str],
     asked: NeuronsConfig,
     text: str = "a text",
-    done: Callable[[float], object] = lambda share: None,
+    done: Done = lambda share: None,
     ablated: Sequence[tuple[int, int]] = (),
 ) -> Neurons:
-    """The measures of every unit on these texts; `text` is their name. characters: the
-    vocabulary's.
+    """The measures of every unit on these texts; `text` is their name.
 
-    ablated: the units, (layer, unit), whose effect to measure; none: those that tables show. done:
-    receives the share of the work that is done. Raises ConfigError for an unknown measure to sort
-    by, TextError for resampling with a single window.
+    characters: the vocabulary's. ablated: the units, (layer, unit), whose effect to measure; none:
+    those that tables show. Raises ConfigError for an unknown measure to sort by, TextError for
+    resampling with a single window.
     """
     (N, T), config = texts.ids.shape, reader.config
     row = config.n_layer * (config.ffn_hidden + 2 * config.n_embd) + 8 * config.ffn_hidden
@@ -261,9 +261,7 @@ def correlations(follows: Array, x: Array) -> tuple[Array, Array]:
 
 
 def _pearson(sums: Sequence[Array], least: tuple[Array, Array]) -> Array:
-    """Correlations from sums; NaN where a variance, times the number of positions, is at most
-    `least`.
-    """
+    """Correlations from sums; NaN where a variance, times the positions, is at most `least`."""
     n, f, x, ff, xx, fx = sums
     with np.errstate(all="ignore"):
         of_f, of_x = ff - f * f / n, xx - x * x / n
@@ -321,8 +319,7 @@ def ablate_units(
     passed: Sequence[ForwardPass],
     units: Sequence[tuple[int, int]],
     how: Ablation,
-    done: Callable[[float], object] = lambda share: None,
-    seed: int = 0,
+    done: Done = lambda share: None,
 ) -> Measure:
     """How much the loss rises without each of these units, (layer, unit), in nats per character,
     with paired standard errors over texts; NaN for other units. how: as for heads
@@ -331,9 +328,9 @@ def ablate_units(
     Raises TextError for resampling with a single text, ConfigError for resampling pairs.
     """
     read, config = np.concatenate([each.texts.read for each in passed]), passed[0].reader.config
-    if how == "resample" and config.encoder_layers:
-        raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
-    others = other_windows(len(read), seed) if how == "resample" else None
+    others = None
+    if how == "resample":
+        others = other_windows(len(read), 0, config.encoder_layers > 0)
     rises = np.full((len(read), config.n_layer, config.ffn_hidden), np.nan)
     for n, (layer, unit) in enumerate(units):
         values = unit_values(passed, layer, unit)
@@ -469,7 +466,7 @@ def neuron(
     at: tuple[int, int],
     on: Texts | None = None,
     name: str = "a text",
-    done: Callable[[float], object] = lambda share: None,
+    done: Done = lambda share: None,
 ) -> Neuron:
     """One unit `at`, (layer, unit), on these texts; `name` is their name. on: a text to colour.
     Raises what `neurons` raises.

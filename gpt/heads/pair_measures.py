@@ -8,17 +8,17 @@ except those on synthetic texts. Tensor names: N heads of all layers, T rows, S 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from gpt.config import Ablation, AttentionKind
 from gpt.devices import require_memory
 from gpt.errors import TextError
-from gpt.heads.ablation import Texts, measure_effects, share_between
+from gpt.heads.ablation import Done, Texts, measure_effects, share_between
 from gpt.heads.alignment import alignments, correlations
 from gpt.heads.attention_map import AttentionMap, stages_of
-from gpt.heads.measures import Measure, average_measure, entropies, mean, measure_heads
+from gpt.heads.measures import TITLES, Measure, average_measure, entropies, mean, measure_heads
 from gpt.heads.survey import Survey
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
@@ -47,7 +47,7 @@ CROSS = {
         "share of the source's characters that have the largest weight of some row; uniform: if "
         "each row's largest were anywhere by chance",
     ),
-    "entropy": ("entropy", "of a row's weights, as a share of the largest possible"),
+    "entropy": TITLES["entropy"],
 }
 ENCODER = {
     "left": ("left", "weight on the character before"),
@@ -55,7 +55,7 @@ ENCODER = {
     "right": ("right", "weight on the character after"),
     "duplicate": ("duplicate", "weight on other occurrences of the same character"),
     "sink": ("sink", "weight on the first character, from the second row on"),
-    "entropy": ("entropy", "of a row's weights, as a share of the largest possible"),
+    "entropy": TITLES["entropy"],
     "distance": ("distance", "mean characters between row and column, in both directions"),
 }
 #: A source's ids, and the ids that the decoder reads: TAB and the target.
@@ -95,15 +95,14 @@ def survey_pairs(
     most: int = 32,
     ablation: Ablation | None = None,
     last: int = 0,
-    done: Callable[[float], object] = lambda share: None,
+    done: Done = lambda share: None,
     text: str = "a text",
 ) -> Survey:
     """The measures of one kind of attention on at most `most` pairs, evenly spread over all of
     them.
 
-    last: the id after a target, for `ablation`. done: receives the share of the work that is done;
-    text: the name of the pairs' text. Raises TextError if all pairs are too short, ConfigError like
-    `ablate`.
+    last: the id after a target, for `ablation`. text: the name of the pairs' text. Raises TextError
+    if all pairs are too short, ConfigError like `ablate`.
     """
     chosen = spread_pairs(pairs, most)
     config = reader.config
@@ -160,9 +159,7 @@ def cross_measures(weights: Array, found: AttentionMap) -> dict[str, Array]:
 
 
 def encoder_measures(weights: Array, ids: Ids) -> dict[str, Array]:
-    """(N, T, T) weights of a source -> every measure, (N + 1,); the last value is a uniform
-    head's.
-    """
+    """(N, T, T) weights of a source -> every measure, (N + 1,), as `cross_measures` has them."""
     T = len(ids)
     every = np.concatenate([weights, np.full((1, T, T), 1 / T)])
     places = np.arange(T)

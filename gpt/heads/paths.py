@@ -19,6 +19,7 @@ import numpy as np
 
 from gpt.blocks import Block, Cell, Column, Note, Records, Table, Title
 from gpt.checks import TableResult
+from gpt.heads.ablation import Done
 from gpt.heads.measures import standard_errors, with_error
 from gpt.heads.places import head_name
 from gpt.reading.decode import map_on_cores
@@ -168,9 +169,7 @@ class PathPatching:
         return found, self.reader.blocks(self._kept["resid_pre", layer], layers, freeze)
 
     def _effect(self, route: Route, new: Array) -> Array:
-        """(B,) the effect of new (B, T, D) queries, keys or values at the path's end, or of a new
-        output of that head.
-        """
+        """(B,) the effect of new (B, T, D) queries, keys, values or outputs at the path's end."""
         layer, head = route.to
         changed = "context" if route.read == "all" else route.read
 
@@ -184,12 +183,8 @@ class PathPatching:
         return self._value(x) - self._before
 
 
-def path_effects(
-    parts: Sequence[PathPatching], unit: str, replaced: str, done: Callable[[float], object]
-) -> Paths:
-    """The effect of every path over the texts of all parts. done: receives the share of the
-    work.
-    """
+def path_effects(parts: Sequence[PathPatching], unit: str, replaced: str, done: Done) -> Paths:
+    """The effect of every path over the texts of all parts."""
     config = parts[0].reader.config
     effects = dict[Route, Array]()
     senders = [*np.ndindex(config.n_layer, config.n_head)]

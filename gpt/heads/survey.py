@@ -7,7 +7,7 @@ measure from one step to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from gpt.errors import ConfigError, TextError
 from gpt.heads.ablation import (
     MOST_SHAPLEY,
     REPLACED_BY,
+    Done,
     Texts,
     measure_effects,
     replacement_parts,
@@ -222,15 +223,15 @@ def survey(
     ids: Ids,
     most: int = 32,
     ablation: Ablation | None = None,
-    done: Callable[[float], object] = lambda share: None,
+    done: Done = lambda share: None,
     text: str = "a text",
     words: Ids | None = None,
 ) -> Survey:
     """(n,) ids -> every measure over at most `most` windows of block_size, spread over the
     text.
 
-    done: receives the share of the work that is done; text: the text's name; words: the ids of
-    characters that occur in words, None: all. Raises TextError if the text is too short.
+    text: the text's name; words: the ids of characters that occur in words, None: all. Raises
+    TextError if the text is too short.
     """
     windows = spread_windows(ids, reader.config.block_size, most)
     config = reader.config
@@ -262,9 +263,7 @@ def survey(
     return Survey(tuple(measures), len(windows), windows.shape[1] - 1, text)
 
 
-def loss_paths(
-    reader: Reader, ids: Ids, most: int, how: Ablation, done: Callable[[float], object]
-) -> Paths:
+def loss_paths(reader: Reader, ids: Ids, most: int, how: Ablation, done: Done) -> Paths:
     """The effects of heads along paths on the loss over the windows that `survey` uses."""
     texts = Texts.of_windows(spread_windows(ids, reader.config.block_size, most))
     parts = [

@@ -125,10 +125,10 @@ def _best(
     return [best.ids for best, *_ in found]
 
 
-def example_targets(reader: Reader, vocabulary: Vocabulary, excerpt: str, most: int = 3) -> str:
-    """The targets that the model writes for an excerpt's first sources: at most `most` lines."""
+def example_targets(reader: Reader, vocabulary: Vocabulary, excerpt: str) -> str:
+    """The targets that the model writes for an excerpt's first sources: at most three lines."""
     lines = excerpt.removesuffix(LAST).split(LAST)
-    sources = list(dict.fromkeys(line.split(FIRST)[0] for line in lines))[:most]
+    sources = list(dict.fromkeys(line.split(FIRST)[0] for line in lines))[:3]
     answers = zip(sources, best_targets(reader, vocabulary, sources), strict=True)
     return "\n".join(f"{source}{FIRST}{answer}" for source, answer in answers)
 
@@ -165,12 +165,11 @@ def first_pair(vocabulary: Vocabulary, text: str, block_size: int) -> str:
     return vocabulary.decode([*source, *target])
 
 
-def pair_ids(vocabulary: Vocabulary, text: str, block_size: int) -> list[tuple[Ids, Ids]]:
-    """For each pair of a text, the ids of the source, and the ids that the decoder reads: TAB,
-    target.
-    """
+def pair_ids(vocabulary: Vocabulary, text: str | Ids, block_size: int) -> list[tuple[Ids, Ids]]:
+    """For each pair of a text, the ids of the source, and what the decoder reads: TAB, target."""
     first = vocabulary.encode(FIRST)
-    pairs = fitting_pairs(pairs_of_table(text), vocabulary, block_size)
+    lines = text if isinstance(text, str) else vocabulary.decode(text)
+    pairs = fitting_pairs(pairs_of_table(lines), vocabulary, block_size)
     return [(pair.source, np.concatenate((first, pair.target))) for pair in pairs]
 
 
