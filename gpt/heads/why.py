@@ -26,13 +26,13 @@ from gpt.blocks import (
     Title,
     format_number,
 )
-from gpt.characters import label
+from gpt.characters import quoted
 from gpt.checks import Check, TableResult
 from gpt.config import SampleConfig, WhyConfig
 from gpt.config.fields import require
 from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
-from gpt.heads.ablation import Texts, mean_contexts
+from gpt.heads.ablation import Done, Texts, mean_contexts
 from gpt.heads.attention_map import require_decoder_only, require_fits
 from gpt.heads.contributions import Part, contributions
 from gpt.heads.next_character import ids_to_continue, next_character, quoted_end
@@ -89,7 +89,7 @@ class Why(TableResult):
     @property
     def _logits(self) -> str:
         """ "logit of 'e' − logit of 'a'"."""
-        return " − ".join(f"logit of '{label(each)}'" for each in self.characters)
+        return " − ".join(f"logit of {quoted(each)}" for each in self.characters)
 
     def blocks(self, most: int = 16) -> list[Block]:
         """The `most` parts that add or subtract most, their sum, and with counting what it adds."""
@@ -105,8 +105,10 @@ class Why(TableResult):
         held = "norms keep their scales"
         if self.scale:
             held = f"the last norm divides by {self.scale:.4f}"
+        each = zip(self.characters, self.probabilities.tolist(), strict=True)
+        chances = [f"{quoted(character)} {format_number(chance, 3)}" for character, chance in each]
         return [
-            Title("why", [*quoted_end(self.text), *self._chances()]),
+            Title("why", [*quoted_end(self.text), *chances]),
             Table(columns, rows),
             *self._mixed(),
             Note(
@@ -118,36 +120,29 @@ class Why(TableResult):
             Legend([*self.text, *self.source, *self.characters]),
         ]
 
-    def _chances(self) -> list[str]:
-        each = zip(self.characters, self.probabilities.tolist(), strict=True)
-        return [f"'{label(character)}' {format_number(chance, 3)}" for character, chance in each]
-
-    def _row(self, part: int) -> list[Cell]:
+    def _row(self, number: int) -> list[Cell]:
         """A row: a part, what it adds, and the characters or units that add most of it."""
-        share = float(np.abs(self.values[part]) / max(np.abs(self.values).max(), 1e-300))
-        adds = Cell(signed_number(self.values[part]), share)
-        sums = [n for n, each in enumerate(self.parts) if each.kind in SUMS]
-        if part not in sums:
-            return [Cell(part_name(self.parts[part])), adds, Cell("")]
-        values, text = self.sources[sums.index(part)], self._read(self.parts[part])
+        part, value = self.parts[number], self.values[number]
+        share = float(np.abs(value) / max(np.abs(self.values).max(), 1e-300))
+        cells = [Cell(part_name(part)), Cell(signed_number(value), share)]
+        if part.kind not in SUMS:
+            return [*cells, Cell("")]
+        text, head = self._read(part), part.kind == "head"
+        values = self.sources[sum(each.kind in SUMS for each in self.parts[:number])]
         order = np.argsort(-np.abs(values), kind="stable").tolist()
-        head = self.parts[part].kind == "head"
-        names = {at: f"{at} '{label(text[at])}'" if head else f"N{at}" for at in order}
-        named = [f"{names[at]} {signed_number(values[at])}" for at in order]
+        names = {at: f"{at} {quoted(text[at])}" if head else f"N{at}" for at in order}
+        named = [f"{name} {signed_number(values[at])}" for at, name in names.items()]
         largest = named[:MOST_SOURCES]
         if rest := order[MOST_SOURCES:]:
             largest.append(f"rest {signed_number(values[rest].sum())}")
-        sources = Cell(" · ".join(largest), hint="  ".join(named[:24]))
-        return [Cell(part_name(self.parts[part])), adds, sources]
+        return [*cells, Cell(" · ".join(largest), hint="  ".join(named[:24]))]
 
     def _read(self, part: Part) -> Symbols:
         """The characters that a head can attend to."""
         return self.source if part.attention == "cross" else self.text
 
     def _mixed(self) -> list[Block]:
-        """How the logit and counting give the logarithm of a probability, or of the ratio of
-        two.
-        """
+        """How the logit and counting give the logarithm of a probability, or of a ratio of two."""
         if self.weights is None or self.counting is None:
             return []
         gpt, weight = self.weights.tolist()
@@ -166,8 +161,8 @@ class Why(TableResult):
         return [Table([Column("with counting", left=True), Column("adds")], [*rows, total])]
 
     def records(self) -> Records:
-        """A row for each part, or for each character that a head attends to: the numbers in `adds`
-        sum to the logit.
+        """A row for each part, or for each character that a head attends to; `adds` sums to the
+        logit.
         """
         columns: dict[str, list[Any]] = {
             name: [] for name in (*Part._fields, "position", "character", "adds")
@@ -202,7 +197,7 @@ def why(
     config: WhyConfig,
     mixture: Mixture | None = None,
     usual: Callable[[], tuple[Ids, str]] | None = None,
-    done: Callable[[float], object] = lambda share: None,
+    done: Done = lambda share: None,
 ) -> Why:
     """What each part adds to the next character's logit; see TrainedGPT.why, which raises the same
     errors. usual: returns the text over which heads have their mean outputs, and its name.
@@ -262,7 +257,7 @@ def _paths(
     asked: list[int],
     config: WhyConfig,
     usual: Callable[[], tuple[Ids, str]] | None,
-    done: Callable[[float], object],
+    done: Done,
 ) -> Paths:
     """The effects of paths on the logit after the last character, or on the difference of two."""
     require_decoder_only(exact.config, "paths")
