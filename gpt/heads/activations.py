@@ -234,11 +234,13 @@ class ActivationPlan:
         source, read = self.sources or (self.ids, self.lengths)  # what attention reads
         lengths, read = self.lengths[texts], read[texts]
         shorter = (lengths < self.ids.shape[1]) | (read < source.shape[1])
-        for number in np.flatnonzero(shorter):
+        for number in np.flatnonzero(shorter):  # clears what stages have after a text's end
             for name, array in arrays.items():
                 rows = read if _reads_source(name) else lengths
                 columns = read if name.startswith((CROSS, ENCODER)) else lengths
-                _clear_end(name, array[number], rows[number], columns[number])
+                array[number, ..., rows[number] :, :] = 0
+                if bare_stage(name) in ("scores", "scaled"):
+                    array[number, ..., columns[number] :] = 0
         of_text = self.layers, self.ids[texts], lengths, self.encoder_layers
         return Activations(arrays, *of_text, *((source[texts], read) if self.sources else ()))
 
@@ -314,9 +316,7 @@ class ActivationPlan:
         return self.encoder_layers if name.startswith(ENCODER) else self.layers
 
     def _require_memory(self, N: int, at_once: int) -> None:
-        """Raises OutOfMemory if the arrays of N texts, and a forward pass of `at_once` texts, do
-        not fit.
-        """
+        """Raises OutOfMemory if the arrays of N texts and a forward pass do not fit."""
         config, T = self.reader.config, self.ids.shape[1]
         rows = T + (self.sources[0].shape[1] if self.sources else 0)
         kept = sum(map(math.prod, self._shapes.values()))
@@ -352,21 +352,12 @@ def plan_activations(
     patch: Mapping[Any, Patch] | None = None,
     unknown: Unknown = "error",
 ) -> ActivationPlan:
-    """The plan for these texts. Raises what `pad_texts` (with an encoder `split_pair`) and Plan
-    raise.
+    """The plan for these texts. Raises what `pad_texts` (with an encoder `split_pair`) and
+    ActivationPlan raise.
     """
-    sources = None
-    if reader.encoder:
-        (ids, lengths), sources = _padded_pairs(texts, vocabulary, reader, unknown)
-    else:
+    if not reader.encoder:
         ids, lengths = pad_texts(texts, vocabulary, reader.config, unknown)
-    return ActivationPlan(reader, ids, names, layers, patch=patch, lengths=lengths, sources=sources)
-
-
-def _padded_pairs(
-    texts: Texts, vocabulary: Vocabulary, reader: Reader, unknown: Unknown
-) -> tuple[tuple[Ids, npt.NDArray[np.int64]], tuple[Ids, npt.NDArray[np.int64]]]:
-    """Pairs -> what the decoder reads, and the sources; each as (N, T) ids with (N,) lengths."""
+        return ActivationPlan(reader, ids, names, layers, patch=patch, lengths=lengths)
     from gpt.reading.targets import split_pair
 
     found = []
@@ -376,9 +367,11 @@ def _padded_pairs(
             found.append(split_pair(reader, vocabulary, given, unknown))
         except TextError as error:
             raise TextError(f"text {number}: {error}") from None
-    sides = (pairs.pad_rows([pair[side] for pair in found]) for side in (1, 0))
-    read, source = ((ids.astype(vocabulary.dtype), seen.sum(axis=1)) for ids, seen in sides)
-    return read, source
+    sides = (pairs.pad_rows(side) for side in zip(*found, strict=True))
+    sources, (ids, lengths) = (
+        (ids.astype(vocabulary.dtype), seen.sum(axis=1)) for ids, seen in sides
+    )
+    return ActivationPlan(reader, ids, names, layers, patch=patch, lengths=lengths, sources=sources)
 
 
 def _listed(texts: Texts) -> Sequence[str | Ids]:
@@ -448,18 +441,9 @@ def _chosen_layers(
     return tuple(dict.fromkeys(check_number("layer", layer, count) for layer in asked))
 
 
-def _clear_end(name: AnyStage, stages: Array, rows: int, columns: int) -> None:
-    """Sets what a stage has after a text's end to 0: its rows and, for scores, columns."""
-    stages[..., rows:, :] = 0
-    if bare_stage(name) in ("scores", "scaled"):
-        stages[..., columns:] = 0
-
-
 @dataclass(frozen=True)
 class _Change:
-    """One replacement. value: a function, or an (n, [L,] …) array for the n texts with these
-    numbers.
-    """
+    """One replacement. value: a function, or an (n, [L,] …) array for the n `texts`."""
 
     key: Key
     place: ParsedKey
