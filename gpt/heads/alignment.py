@@ -81,9 +81,7 @@ def alignments(weights: Array) -> npt.NDArray[np.float64]:
 
 
 def _totals(weights: Array) -> npt.NDArray[np.float64]:
-    """(N, T + 1, S + 1) the largest total weight of such pairs within the first rows and
-    columns.
-    """
+    """(N, T + 1, S + 1) the same total within the first rows and columns."""
     N, T, S = weights.shape
     totals = np.zeros((N, T + 1, S + 1))
     for row in range(T):

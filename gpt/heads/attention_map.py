@@ -57,9 +57,7 @@ def require_decoder_only(config: ModelConfig, what: str, name: str = "") -> None
 
 
 def require_kind(config: ModelConfig, kind: AttentionKind | None) -> None:
-    """Raises ConfigError for a kind of attention that the model does not have. None: its default
-    kind.
-    """
+    """Raises ConfigError for a kind of attention that the model lacks. None: its default kind."""
     known = get_args(AttentionKind) if config.encoder_layers else ("decoder",)
     has = "this model has no encoder: " if kind in get_args(AttentionKind) else ""
     require(kind in (None, *known), "attention", f"{has}{kind!r} is not one of {', '.join(known)}")
@@ -96,9 +94,7 @@ class AttentionMap(TableResult):
         )
 
     def blocks(self) -> list[Block]:
-        """The stages with their shapes, and the checks. The page and the matrices show the
-        numbers.
-        """
+        """The stages with their shapes, and the checks."""
         sides = [f"{len(self.ids)} characters", layers_and_heads(len(self.layers), self.heads)]
         return [
             Title(self.title or "attention", [self.texts, *sides]),
@@ -109,8 +105,8 @@ class AttentionMap(TableResult):
 
     @cached_property
     def alignment(self) -> Alignment | None:
-        """Which pieces of the source belong to which pieces of the target. Only for cross-attention
-        to a text; None for an empty target.
+        """Which pieces of the source belong to which pieces of the target. None without
+        cross-attention, and for an empty target.
         """
         if self.kind != "cross":
             return None
@@ -141,9 +137,7 @@ class AttentionMap(TableResult):
 
     @property
     def columns(self) -> Symbols:
-        """The text of the columns, that is the characters that are read; each has a key and a
-        value.
-        """
+        """The text of the columns: the characters that are read."""
         return self.source[0] if self.kind == "cross" and self.source else self.text
 
     @property
@@ -342,9 +336,7 @@ def require_room(config: ModelConfig, T: int, S: int = 0) -> None:
 def stages_of(
     reader: Reader, ids: Ids, source: Ids | None = None
 ) -> dict[AttentionKind, tuple[Stages, ...]]:
-    """(T,) ids, and (S,) source ids if the model has an encoder -> kind of attention -> the stages
-    of each layer.
-    """
+    """(T,) ids, and (S,) of a source -> kind of attention -> the stages of each layer."""
     if source is None or reader.encoder is None:
         return {"decoder": reader.stages(ids)}
     found = reader.sublayers(ids, memory=reader.encode(source[None]))

@@ -81,9 +81,7 @@ def contributions(
 
 
 class BackwardPass:
-    """Goes from the logits back to the embedding. vectors: (T, K, C), by which a part is
-    multiplied.
-    """
+    """Goes from the logits back to the embedding. vectors: (T, K, C), which multiply a part."""
 
     def __init__(self, exact: Reader, ids: Numbers) -> None:
         self.exact, self.vectors = exact, exact.tensors[f"{exact.output}.weight"][ids]

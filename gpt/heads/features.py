@@ -50,9 +50,7 @@ def features(characters: Sequence[str], begins: bool = False) -> dict[str, list[
 
 
 def _since(goes_on: Iterable[bool], count: float) -> Iterator[float]:
-    """Counts, at each character, how many went on without a break; 0 where one does not. count:
-    before the first.
-    """
+    """Counts how many characters went on without a break. count: before the first one."""
     for each in goes_on:
         count = count + 1 if each else 0
         yield count

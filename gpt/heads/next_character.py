@@ -71,9 +71,7 @@ class Experts(TableResult):
         return replace(self, **arrays, text=self.text[position : position + 1])
 
     def blocks(self) -> list[Block]:
-        """A row for each position: the likeliest characters by the GPT, by counting and by both,
-        and the weights.
-        """
+        """A row for each position: the likeliest character by each expert, and the weights."""
         weights = np.atleast_2d(self.weights)
         every = [np.atleast_2d(each) for each in (self.gpt, self.counting, self.both)]
         lengths, totals = np.atleast_1d(self.lengths), np.atleast_1d(self.totals)
@@ -118,9 +116,7 @@ class Experts(TableResult):
 
     @property
     def mixed(self) -> list[str]:
-        """How the gate mixed the GPT and counting at one position, and which counts counting
-        used.
-        """
+        """How the gate mixed both experts at one position, and which counts counting used."""
         gpt, counting = (format_number(weight) for weight in self.weights.tolist())
         mixed = f"expected = GPT^{gpt} × counting^{counting}, scaled to sum 1"
         length, total, kinds = int(self.lengths), f"{int(self.totals):,}", int(self.kinds)
@@ -221,9 +217,7 @@ class NextCharacter(TableResult):
         return words if self.changed else [*words, "no change"]
 
     def _after(self, token: int) -> str:
-        """A character's probability after temperature and filters, or the filter that removed
-        it.
-        """
+        """A character's probability after the filters, or the filter that removed it."""
         if (removed := self.removed[token]) >= 0:
             return f"removed by {flag_of(DISTRIBUTION_OPTIONS[removed])[2:]}"
         return format_number(self.filtered[token], 3)
@@ -306,9 +300,7 @@ def next_of_text(
 
 
 def ids_to_continue(reader: Reader, vocabulary: Vocabulary, text: str) -> tuple[Ids | None, Ids]:
-    """The ids of the source, for a model with an encoder, and of the text to continue. Raises
-    TextError.
-    """
+    """Ids of the source (None without an encoder) and of the text to continue. Raises TextError."""
     if reader.encoder:
         from gpt.reading.targets import split_pair
 

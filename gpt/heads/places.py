@@ -47,9 +47,7 @@ class ParsedKey(NamedTuple):
     text: int | slice | None = None
 
     def part(self, stage: Array) -> Array:
-        """(…, H, T, D) or (…, T, C) -> a view of this head and position, for all texts; for "mean"
-        a new array.
-        """
+        """(…, H, T, D) or (…, T, C) -> a view of this head and position; for "mean" a new array."""
         if self.head == "mean":
             stage = stage.mean(axis=-3)
         elif self.head is not None:

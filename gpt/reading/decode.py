@@ -131,9 +131,7 @@ class CachedDecoder:
         return by_head.transpose(2, 0, 3, 1, 4)
 
     def _turn(self, packed: Array, at: slice) -> Array:
-        """Multiplies queries and keys in (b·T, 3C) queries, keys and values by the factors of their
-        positions, in place.
-        """
+        """Multiplies the queries and keys in (b·T, 3C) by their positions' factors, in place."""
         turns = self._reader.position.factors(at.stop)
         turned = packed.reshape(-1, at.stop - at.start, packed.shape[1]).view(turns.dtype)
         turned[..., : turns.shape[-1]] *= turns[at]
@@ -154,9 +152,7 @@ class CachedDecoder:
 
 @dataclass(frozen=True)
 class _Linear:
-    """A linear layer. The matrix is stored as (columns, rows), so that products read it in
-    sequence.
-    """
+    """A linear layer. Its matrix is (columns, rows), so that products read it in sequence."""
 
     matrix: Array
     bias: Array | None

@@ -1,6 +1,4 @@
-"""Compares a written text with its target: finds the fewest edits of symbols, and how precise an
-error rate is. It does not know what a symbol is.
-"""
+"""Compares a written text with its target: the fewest edits, and how precise an error rate is."""
 
 from __future__ import annotations
 

@@ -297,9 +297,7 @@ class Reader:
         return found
 
     def final_norm(self, x: Array, hook: Hook = no_hook) -> Array:
-        """(B, T, C) -> (B, T, C): the last norm, whose result is multiplied by the output weights;
-        with post_norm, x itself.
-        """
+        """(B, T, C) -> (B, T, C): the last norm, before the logits; with post_norm, x itself."""
         return hook("final_norm", self.config.n_layer, self.before(x, "norm"))
 
     def logits(self, stream: Array, hook: Hook = no_hook) -> Array:
@@ -339,9 +337,7 @@ class Reader:
         return NORMS[self.config.norm](x, self.tensors, name)
 
     def apply(self, x: Array, name: str, rows: slice = slice(None)) -> Array:
-        """(B, T, columns) @ weightᵀ (+ bias), as one large product instead of B small ones. rows:
-        which rows of the weight to use.
-        """
+        """(B, T, columns) @ weightᵀ (+ bias), as one large product. rows: those of the weight."""
         weight, bias = self.linear(name)
         product = x.reshape(-1, x.shape[-1]) @ weight[rows].T
         y: Array = product.reshape(*x.shape[:-1], -1)

@@ -110,9 +110,7 @@ class Source(Copy):
 
     @property
     def row(self) -> list[str]:
-        """Number of characters, position in the sample, lines, frequency, and the passage with its
-        surroundings.
-        """
+        """Length, position in the sample, lines, frequency, and the passage in its text."""
         lines = f"{self.line:,}" + f"–{self.last_line:,}" * (self.last_line > self.line)
         place = f"{in_line(self.before)}[{cut(in_line(self.text), LONGEST)}]{in_line(self.after)}"
         return [f"{len(self):,}", f"{self.start:,}", lines, f"{self.times:,}", place]
@@ -168,9 +166,7 @@ class Sources(TableResult):
         return [Title("sources", self.facts), *[shown] * bool(size), *[longest] * bool(rows)]
 
     def records(self) -> Records:
-        """A row for each passage. start: its position in the text; at: its position in the training
-        text.
-        """
+        """A row for each passage. start: its position in the text; at: in the training text."""
         rows = {
             field.name: [vars(each)[field.name] for each in self.passages]
             for field in fields(Source)
@@ -266,9 +262,7 @@ class _Search:
         self._places: dict[int, Ids] = {}  # length -> the places where runs of this length occur
 
     def copies(self, length: int) -> list[Copy]:
-        """For each text, its first run of this length that occurs in the other; empty if none
-        does.
-        """
+        """For each text, its first run of this length that occurs in the other, or an empty one."""
         if length not in self._copies:
             self._copies[length] = self._found(length)
         return self._copies[length]

@@ -81,9 +81,7 @@ class Paired(TableResult):
 
     @property
     def verdict(self) -> str:
-        """Which model predicts better, or how large a difference would have to be for this text to
-        show it.
-        """
+        """Which model predicts better, or how large a difference this text can show."""
         if self.sure:
             return f"{self.names[int(self.difference < 0)]} predicts better"
         least = f"this text can only show differences of {self.detectable or 0:.4f} nats or more"
@@ -117,9 +115,7 @@ class Paired(TableResult):
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The numbers for programs. interval: 95 %; interval and error are None if the text is too
-        short.
-        """
+        """The numbers for programs. interval (95 %) and error: None if the text is too short."""
         names = ("first", "second", "difference", "error", "freedom", "interval", "detectable")
         found = {name: getattr(self, name) for name in (*names, "sure", "characters")}
         return found if self.freedom else found | {"error": None}

@@ -70,9 +70,7 @@ class WrittenTarget:
 
 
 def encode_sources(reader: Reader, sources: Sequence[Ids]) -> Memory | None:
-    """B sources of (S,) ids each, S ≥ 1 -> what cross-attention reads for them; None without an
-    encoder.
-    """
+    """B sources of (S,) ids, S ≥ 1 -> what cross-attention reads; None without an encoder."""
     if not reader.encoder:
         return None
     ids, seen = pad_rows(sources)

@@ -289,9 +289,7 @@ def allowed_difference(
 
 
 def compute_logits(reader: Reader, ids: Ids, source: Ids | None) -> Iterator[Array]:
-    """(R, L) ids, and the source's (R, S) ids if there is an encoder -> R rows of (L, vocab_size)
-    logits.
-    """
+    """(R, L) ids, and (R, S) of the source or None -> R rows of (L, vocab_size) logits."""
     memory = None if source is None else reader.encode(source)
     return map(reader.logits, reader.forward(ids, memory))
 
@@ -305,9 +303,7 @@ def _apart(found: Array, expected: Array) -> float:
 
 
 def _nudged(reader: Reader, random: np.random.Generator) -> Tensors:
-    """A copy of the weights, each made larger or smaller at random by WHOLE · UNITS of its
-    value.
-    """
+    """The weights, each made larger or smaller at random by WHOLE · UNITS of its value."""
     by = reader.dtype.type(WHOLE * UNITS[reader.dtype])
     return {
         name: weight * (1 + by * (2 * random.integers(0, 2, weight.shape, np.int8) - 1))

@@ -329,9 +329,7 @@ class Sample(Displayable, str):
 
 
 class GrowingTexts:
-    """n texts that grow together and are read when they are complete: one byte per ASCII
-    character.
-    """
+    """n texts that grow together until they are complete: one byte per ASCII character."""
 
     def __init__(self, n: int) -> None:
         self._texts = [bytearray() for _ in range(n)]

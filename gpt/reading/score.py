@@ -79,9 +79,7 @@ class Score(TableResult):
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The loss for programs. For a model with counting, also the losses of the GPT alone and of
-        counting alone.
-        """
+        """The loss for programs; for a model with counting, also of both experts alone."""
         found: dict[str, Any] = {"nats": self.nats, "bits": self.bits}
         found |= {"perplexity": self.perplexity, "characters": self.characters}
         if self.gpt is not None:
@@ -90,9 +88,7 @@ class Score(TableResult):
         return found
 
     def blocks(self) -> list[Block]:
-        """The loss for people. For a model with counting, also the losses of the GPT alone and of
-        counting alone.
-        """
+        """The loss for people; for a model with counting, also of both experts alone."""
         equal = "as uncertain as among so many equal characters"
         facts = {"perplexity": f"{self.perplexity:.3f}: {equal}"}
         for name, nats in (("the GPT alone", self.gpt), ("counting alone", self.counting)):
@@ -167,9 +163,7 @@ class Surprisals(TableResult):
         return [title, coloured, *listed, Legend("".join(named))]
 
     def _row(self, place: int) -> list[Cell]:
-        """A row of the table: bits, position, character, the expected one, and the text
-        around it.
-        """
+        """Bits, position, character, the expected one, and the text around it."""
         text, at = self.text, place + 1
         before, after = text[max(0, at - BEFORE) : at], text[at + 1 : at + 1 + AFTER]
         around = f"{in_line(before)}[{label(text[at])}]{in_line(after)}"
@@ -291,9 +285,7 @@ def _flat(mixture: Mixture, ids: Ids, logits: Array, windows: _Windows) -> tuple
 
 
 def windows_at_once(config: ModelConfig) -> int:
-    """How many windows of block_size one forward pass may take; the memory it needs sets the
-    limit.
-    """
+    """How many windows of block_size one forward pass may take, by the memory that it needs."""
     widest = max(config.widest_layer, config.n_head * config.block_size)
     return max(1, NUMBERS_AT_ONCE // (config.block_size * widest))
 
