@@ -50,9 +50,11 @@ def table(
     return Table(name, numbers.detach().numpy(), rule=rule, **labels)
 
 
-def check_equal(name: str, one: Tensor, other: Tensor, bound: float = EQUAL) -> Check:
-    """A check that two tensors are equal within `bound`, relative to the largest number above 1."""
-    one, other = one.detach(), other.detach()
+def check_equal(name: str, one: Tensor, other: Tensor | float, bound: float = EQUAL) -> Check:
+    """A check that a tensor equals another one, or a number, within `bound`, relative to the
+    largest number above 1.
+    """
+    one, other = one.detach(), torch.as_tensor(other).detach()
     return Check(name, float((one - other).abs().max()), bound * max(1.0, float(other.abs().max())))
 
 

@@ -67,12 +67,13 @@ def steps(material: Material) -> Iterator[Step]:
             table("renormalised", first, divided.format("weights_tril") * kept, **both),
         ),
         "The first word can only attend to itself: its weight is 1." if kept else LOST,
-        (check_equal("rows sum to 1", first.sum(dim=-1), torch.ones(T)),) if kept else (),
+        (check_equal("rows sum to 1", first.sum(dim=-1), 1),) * kept,
     )
     early = F.softmax(scores * allowed / D_OUT**0.5, dim=-1)
     erased = early * allowed
     second = erased / erased.sum(dim=-1, keepdim=True)
     erased_kept = bool((erased.sum(dim=-1) > LEAST).all())
+    both_kept = kept and erased_kept
     rule = f"softmax(scores * tril / {root})"
     again = divided.format(f"({rule} * tril)")
     yield Step(
@@ -86,7 +87,7 @@ def steps(material: Material) -> Iterator[Step]:
             table("erased, renormalised", second, again * erased_kept, **both),
         ),
         notice="" if erased_kept else LOST,
-        checks=(check_equal("= the first way", second, first),) if kept and erased_kept else (),
+        checks=(check_equal("= the first way", second, first),) * both_kept,
     )
     hidden = scores.masked_fill(allowed == 0, float("-inf"))
     third = F.softmax(hidden / D_OUT**0.5, dim=-1)
@@ -100,15 +101,9 @@ def steps(material: Material) -> Iterator[Step]:
             table("causal weights", third, f"softmax(masked / {root})", **both),
         ),
         checks=(
-            *(
-                [check_equal("three ways, one result", third, first)]
-                if kept and erased_kept
-                else []
-            ),
-            check_equal("each row sums to 1", third.sum(dim=-1), torch.ones(T)),
-            check_equal(
-                "above the diagonal exactly 0", third.triu(diagonal=1), torch.zeros(T, T), 0
-            ),
+            *[check_equal("three ways, one result", third, first)] * both_kept,
+            check_equal("each row sums to 1", third.sum(dim=-1), 1),
+            check_equal("above the diagonal exactly 0", third.triu(diagonal=1), 0, bound=0),
         ),
     )
     seed = CAUSAL_SEED if material.seed is None else material.seed

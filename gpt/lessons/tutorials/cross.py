@@ -79,7 +79,7 @@ def _by_hand(pair: Pair) -> Iterator[Step]:
             table(f"weights of “{target[1]}”", one, "softmax(scores)", columns=words),
             table(f"context of “{target[1]}”", one @ source, "weights @ source"),
         ),
-        checks=(check_equal("sum = 1", one.sum(), torch.ones(())),),
+        checks=(check_equal("sum = 1", one.sum(), 1),),
     )
     weights = F.softmax(x @ source.T, dim=-1)  # (T, S)
     yield Step(
@@ -93,7 +93,7 @@ def _by_hand(pair: Pair) -> Iterator[Step]:
         ),
         checks=(
             check_equal(f"row of “{target[1]}” = above", (weights @ source)[1], one @ source),
-            check_equal("rows sum to 1", weights.sum(dim=-1), torch.ones(len(x))),
+            check_equal("rows sum to 1", weights.sum(dim=-1), 1),
         ),
     )
 
@@ -125,7 +125,7 @@ def _trained(pair: Pair) -> Iterator[Step]:
             table("weights with matrices", weights, by_keys, rows=target, columns=words),
             table("contexts with matrices", contexts, by_weights, rows=target),
         ),
-        checks=(check_equal("rows sum to 1", weights.sum(dim=-1), torch.ones(T)),),
+        checks=(check_equal("rows sum to 1", weights.sum(dim=-1), 1),),
     )
     alone = torch.cat([attention(each[None], source) for each in x])
     yield Step(
@@ -173,8 +173,8 @@ def _padded(pair: Pair) -> Step:
             table("weights with the mask", weights, f"softmax({masked})", **labels),
         ),
         checks=(
-            check_equal("padding has weight 0", weights[:, size:], torch.zeros(len(x), 1), 0),
-            check_equal("rows sum to 1", weights.sum(dim=-1), torch.ones(len(x))),
+            check_equal("padding has weight 0", weights[:, size:], 0, bound=0),
+            check_equal("rows sum to 1", weights.sum(dim=-1), 1),
             check_equal(
                 "= without padding", attention(x, padded, allowed), attention(x, pair.source)
             ),

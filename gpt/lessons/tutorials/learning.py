@@ -198,7 +198,7 @@ def steps(material: Material) -> Iterator[Step]:
         "∂logits = p − 1[target]",
         (table("∂logits", {"p": p, "1[target]": right, "∂logits": d["logits"]}, rows=vocabulary),),
         f"Only {answer} can have a gradient below 0: if its logit rises, the loss falls.",
-        (agree("logits"), check_equal("sum = 0", d["logits"].sum(), torch.zeros(()))),
+        (agree("logits"), check_equal("sum = 0", d["logits"].sum(), 0)),
     )
     shown = torch.stack((seen["context"], d["context"]))
     yield Step(

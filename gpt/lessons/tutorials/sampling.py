@@ -186,11 +186,8 @@ def _temperature(logits: Tensor, words: Sequence[str]) -> Step:
         (
             check_equal(f"ratios at T = {SHARP:g}", sharp / sharp[0], (p / p[0]) ** (1 / SHARP)),
             check_equal(f"ratios at T = {FLAT:g}", flat / flat[0], (p / p[0]) ** (1 / FLAT)),
-            *(
-                [check_equal("a T near 0 = T at 0", temperature_softmax(logits, gap / 40), greedy)]
-                if gap
-                else []
-            ),
+            *[check_equal("a T near 0 = T at 0", temperature_softmax(logits, gap / 40), greedy)]
+            * bool(gap),
         ),
     )
 

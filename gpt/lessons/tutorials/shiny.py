@@ -39,7 +39,7 @@ def steps(material: Material) -> Iterator[Step]:
     )
     exponentials = scores.exp()
     weights = F.softmax(scores, dim=0)
-    plain = bool(exponentials.isfinite().all())
+    finite = bool(exponentials.isfinite().all())
     yield Step(
         "Weights",
         "The exponential of each score is divided by the sum of all exponentials.",
@@ -49,8 +49,7 @@ def steps(material: Material) -> Iterator[Step]:
             table(f"weights of “{word}”", weights, "softmax(scores)", columns=words),
         ),
         checks=(check_equal("by hand = softmax", exponentials / exponentials.sum(), weights),)
-        if plain
-        else (),
+        * finite,
     )
     parts = weights[:, None] * x
     context = parts.sum(dim=0)

@@ -16,7 +16,7 @@ from gpt.lessons.tables import check_equal, input_tensor, table
 def steps(material: Material) -> Iterator[Step]:
     """Attention of one word first, then of all words at once."""
     x, words, query = input_tensor(material), material.words, material.query
-    T, word = len(words), words[query]
+    word = words[query]
     yield Step(
         "Words are rows of numbers",
         "A model cannot read. Each word gets a row of numbers, its embedding. Words that are used "
@@ -38,6 +38,7 @@ def steps(material: Material) -> Iterator[Step]:
     yield _shares(scores, word, words)
     weights = F.softmax(scores, dim=0)
     by_hand, rule = scores.exp() / scores.exp().sum(), "exp(scores) / sum(exp(scores))"
+    finite = bool(by_hand.isfinite().all())
     prose = "A library first subtracts the largest score, which only prevents overflow."
     yield Step(
         "Softmax",
@@ -48,16 +49,10 @@ def steps(material: Material) -> Iterator[Step]:
             table("weights by exp and sum", by_hand, rule, columns=words),
             table(f"weights of “{word}”", weights, "softmax(scores)", columns=words),
         ),
-        ""
-        if by_hand.isfinite().all()
-        else "Here a score is too large: the plain formula overflows.",
+        "" if finite else "Here a score is too large: the plain formula overflows.",
         (
-            *(
-                [check_equal("by hand = softmax", by_hand, weights)]
-                if by_hand.isfinite().all()
-                else []
-            ),
-            check_equal("sum = 1", weights.sum(), torch.ones(())),
+            *[check_equal("by hand = softmax", by_hand, weights)] * finite,
+            check_equal("sum = 1", weights.sum(), 1),
         ),
     )
 
@@ -100,7 +95,7 @@ def steps(material: Material) -> Iterator[Step]:
             table("row sums", all_weights.sum(dim=-1), "sum(weights)", columns=words),
         ),
         "The weights are not symmetric: each row was divided by its own sum.",
-        (check_equal("rows sum to 1", all_weights.sum(dim=-1), torch.ones(T)),),
+        (check_equal("rows sum to 1", all_weights.sum(dim=-1), 1),),
     )
     yield Step(
         "All context vectors",
@@ -140,9 +135,8 @@ def _shares(scores: Tensor, word: str, words: tuple[str, ...]) -> Step:
         f"To mix words by their scores, “{word}” needs weights that sum to 1. The simplest way is "
         "to divide by the sum.",
         "weight[j] = score[j] / Σ score[k]",
-        ()
-        if none
-        else (table("scores / their sum", scores / total, "scores / sum(scores)", columns=words),),
+        (table("scores / their sum", scores / total, "scores / sum(scores)", columns=words),)
+        * (not none),
         notice,
-        (check_equal("sum = 1", (scores / total).sum(), torch.ones(())),) if positive else (),
+        (check_equal("sum = 1", (scores / total).sum(), 1),) * positive,
     )
