@@ -262,6 +262,10 @@ class Material:
         within = bool((np.abs(self.embeddings) <= LARGEST).all())  # False for NaN
         require(within, "embeddings", reason)
 
+    def seed_or(self, default: int) -> int:
+        """The given seed, or the lesson's default."""
+        return default if self.seed is None else self.seed
+
     @property
     def query(self) -> int:
         """The index of the word whose query is shown: the second word, as in the tutorials."""
@@ -283,12 +287,7 @@ def name_of(text: str) -> str:
     """A word or a character as a short, visible label without control characters."""
     if len(text) == 1:
         return label(text)
-    marked = "".join(each if _stays(each) else label(each) for each in text)
-    return cut(marked, LABEL)
-
-
-def _stays(character: str) -> bool:
-    """Whether a character is shown unchanged within a word: spaces, and marks on the letter
-    before.
-    """
-    return character == " " or unicodedata.category(character) == "Mn"
+    marked = (  # spaces, and marks on the letter before, stay
+        each if each == " " or unicodedata.category(each) == "Mn" else label(each) for each in text
+    )
+    return cut("".join(marked), LABEL)

@@ -30,8 +30,7 @@ def causal_weights(material: Material) -> Tensor:
 
 
 def _attention(material: Material) -> SelfAttention:
-    seed = LINEAR_SEED if material.seed is None else material.seed
-    with torch_seed(seed):
+    with torch_seed(material.seed_or(LINEAR_SEED)):
         return SelfAttention(material.embeddings.shape[1], D_OUT).double()
 
 
@@ -106,7 +105,7 @@ def steps(material: Material) -> Iterator[Step]:
             check_equal("above the diagonal exactly 0", third.triu(diagonal=1), 0, bound=0),
         ),
     )
-    seed = CAUSAL_SEED if material.seed is None else material.seed
+    seed = material.seed_or(CAUSAL_SEED)
     with torch_seed(seed):
         module = CausalAttention(x.shape[1], D_OUT, T).double()
     batch = torch.stack((x, x))  # (B, T, C)

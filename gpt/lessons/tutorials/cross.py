@@ -34,7 +34,7 @@ class Pair:
 
 def steps(material: Material) -> Iterator[Step]:
     """Attention between two texts, its masks, and what two slips break."""
-    pair = _drawn(material, SEED if material.seed is None else material.seed)
+    pair = _drawn(material, material.seed_or(SEED))
     yield from _by_hand(pair)
     yield from _trained(pair)
     yield _padded(pair)

@@ -47,7 +47,7 @@ def steps(material: Material) -> Iterator[Step]:
     )
     logits = LOGIT * torch.cat((rows[:3], stream[None]))[:, parts["next"]]
     yield show_shares(DEPTHS, names, logits[:3], model.predict(sums), logits[3])
-    yield from _compare(SEED if material.seed is None else material.seed)
+    yield from _compare(material.seed_or(SEED))
 
 
 def show_shares(

@@ -16,7 +16,7 @@ DRAWS = 500
 
 def steps(material: Material) -> Iterator[Step]:
     """A mask, the weights after it, their mean, and a model after training."""
-    words, seed = material.words, SEED if material.seed is None else material.seed
+    words, seed = material.words, material.seed_or(SEED)
     T, both = len(words), {"rows": words, "columns": words}
     mask = dropout_mask((T, T), P, seed)
     yield Step(

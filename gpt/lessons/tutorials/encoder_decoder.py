@@ -73,7 +73,7 @@ class Texts:
         weights.
         """
         words, reads = material.words, ("start", *second_text(material))
-        seed = SEED if material.seed is None else material.seed
+        seed = material.seed_or(SEED)
         vocabulary = tuple(dict.fromkeys(("start", "end", *words, *reads)))
         config = ModelConfig(
             vocab_size=len(vocabulary),

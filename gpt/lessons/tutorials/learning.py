@@ -144,7 +144,7 @@ def step_torch(w: Tensor, m: Tensor, v: Tensor, g: Tensor, step: int, config: Tr
 
 def steps(material: Material) -> Iterator[Step]:
     """A forward pass, the gradient by a backward pass, a test of it, and steps along it."""
-    words, seed = material.words, SEED if material.seed is None else material.seed
+    words, seed = material.words, material.seed_or(SEED)
     reads, vocabulary = words[:-1] or words, tuple(dict.fromkeys(words))
     answer, size = f"“{words[-1]}”", len(vocabulary)
     all_ids = torch.tensor([vocabulary.index(word) for word in words])

@@ -41,7 +41,7 @@ class HastyHead(SelfAttention):
 
 def steps(material: Material) -> Iterator[Step]:
     """Each slip, its effect, and the correct head in `gpt/model/attention.py`."""
-    words, seed = material.words, SEED if material.seed is None else material.seed
+    words, seed = material.words, material.seed_or(SEED)
     T, both = len(words), {"rows": words, "columns": words}
     config = ModelConfig(
         vocab_size=1, block_size=T, n_head=N_HEAD, n_embd=N_EMBD, position="learned"

@@ -35,7 +35,7 @@ def steps(material: Material) -> Iterator[Step]:
     """From two heads in a loop to the attention with which gptx trains."""
     x, words = input_tensor(material), material.words
     T, width = x.shape
-    seed = SEED if material.seed is None else material.seed
+    seed = material.seed_or(SEED)
     with torch_seed(seed):
         side_by_side = SideBySide(width, HEAD_SIZE, T, HEADS).double()
     batch = torch.stack((x, x))  # (B, T, C)

@@ -64,7 +64,7 @@ def rotate_pairs(x: Tensor, angles: Tensor) -> Tensor:
 
 def steps(material: Material) -> Iterator[Step]:
     """Attention without positions, the three kinds, a use of rotary positions, and costs."""
-    text = Text(material.words, SEED if material.seed is None else material.seed)
+    text = Text(material.words, material.seed_or(SEED))
     yield from _add(text)
     yield from _rotate(text, material.query)
     yield _compare()

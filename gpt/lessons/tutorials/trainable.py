@@ -25,8 +25,7 @@ def steps(material: Material) -> Iterator[Step]:
     """One query by hand, a module for all words, and the same module with nn.Linear."""
     x, words, query = input_tensor(material), material.words, material.query
     word, width = words[query], x.shape[1]
-    seed = PARAMETER_SEED if material.seed is None else material.seed
-    linear_seed = LINEAR_SEED if material.seed is None else material.seed
+    seed, linear_seed = material.seed_or(PARAMETER_SEED), material.seed_or(LINEAR_SEED)
     with torch_seed(seed):
         attention = ParameterAttention(width, D_OUT).double()
     yield Step(
