@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -20,39 +19,33 @@ from gpt.model.attention import ATTENTION
 SEED = 123
 
 
-@dataclass(frozen=True)
 class Pair:
-    """Two texts and an attention between them. Tensor names: T target words, S source words."""
+    """Two texts and an attention between them. Tensor names: T target words, S source words.
 
-    words: tuple[str, ...]
-    source: Tensor  # (S, C)
-    target: tuple[str, ...]
-    x: Tensor  # (T, C)
-    padding: Tensor  # (1, C)
-    attention: CrossAttention
+    source: (S, C) rows of `words`; x: (T, C) random rows of `target`; padding: (1, C).
+    """
+
+    def __init__(self, material: Material) -> None:
+        self.words, self.target = material.words, second_text(material)
+        self.source = input_tensor(material)
+        width = self.source.shape[1]
+        with torch_seed(material.seed_or(SEED)):
+            self.x, self.padding = (torch.rand(n, width).double() for n in (len(self.target), 1))
+            attention = CrossAttention(width, width)
+            for matrix in attention.parameters():
+                nn.init.normal_(matrix)
+        self.attention = attention.double().requires_grad_(False)
 
 
 def steps(material: Material) -> Iterator[Step]:
     """Attention between two texts, its masks, and what two slips break."""
-    pair = _drawn(material, material.seed_or(SEED))
+    pair = Pair(material)
     yield from _by_hand(pair)
     yield from _trained(pair)
     yield _padded(pair)
     yield _in_the_model(pair)
     yield _whose_mask(pair)
     yield _whose_length(pair)
-
-
-def _drawn(material: Material, seed: int) -> Pair:
-    source, target = input_tensor(material), second_text(material)
-    width = source.shape[1]
-    with torch_seed(seed):
-        x, padding = (torch.rand(size, width).double() for size in (len(target), 1))
-        attention = CrossAttention(width, width)
-        for matrix in attention.parameters():
-            nn.init.normal_(matrix)
-    attention = attention.double().requires_grad_(False)
-    return Pair(material.words, source, target, x, padding, attention)
 
 
 def _by_hand(pair: Pair) -> Iterator[Step]:
@@ -191,7 +184,7 @@ def _in_the_model(pair: Pair) -> Step:
     """Shows that the modules of `gpt/model/attention.py` give the same contexts."""
     width, size, own = pair.x.shape[1], len(pair.source), pair.attention
     config = ModelConfig(vocab_size=1, block_size=size, n_head=1, n_embd=width, position="learned")
-    packed = torch.cat([part.weight for part in (own.query, own.key, own.value)])  # (3C, C)
+    packed = torch.cat([getattr(own, part).weight for part in PARTS])  # (3C, C)
     state = {"qkv.weight": packed, "proj.weight": torch.eye(width)}
     memory, allowed = torch.cat((pair.source, pair.padding)), _real(size, size + 1)
     batch = {"memory": memory[None], "allowed": allowed[None]}  # (B, S, C), (B, 1, S)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -52,29 +52,16 @@ LARGE: dict[str, Any] = PAPER | {
 }
 
 
-@dataclass(frozen=True)
 class Texts:
-    """A pair of texts and a small model for them, in float64.
+    """A pair of texts and a small model with random weights for them, in float64.
 
     source: (1, S) ids of `words`; ids: (1, T) ids of `reads`, which the decoder reads.
     """
 
-    model: GPT
-    vocabulary: tuple[str, ...]
-    words: tuple[str, ...]
-    reads: tuple[str, ...]
-    source: Tensor
-    ids: Tensor
-    seed: int
-
-    @classmethod
-    def of(cls, material: Material) -> Texts:
-        """Takes the material's words as the source, a second text as the target, and random
-        weights.
-        """
-        words, reads = material.words, ("start", *second_text(material))
-        seed = material.seed_or(SEED)
-        vocabulary = tuple(dict.fromkeys(("start", "end", *words, *reads)))
+    def __init__(self, material: Material) -> None:
+        self.words, self.reads = words, reads = material.words, ("start", *second_text(material))
+        self.vocabulary = vocabulary = tuple(dict.fromkeys(("start", "end", *words, *reads)))
+        self.seed = material.seed_or(SEED)
         config = ModelConfig(
             vocab_size=len(vocabulary),
             block_size=len(words) + len(reads),
@@ -84,25 +71,18 @@ class Texts:
             n_embd=WIDTH,
             **PAPER,
         )
-        with torch_seed(seed):
-            model = init_xavier(GPT(config)).double().requires_grad_(False)
-        source, ids = (torch.tensor([[vocabulary.index(it) for it in on]]) for on in (words, reads))
-        return cls(model, vocabulary, words, reads, source, ids, seed)
-
-    @property
-    def encoder_blocks(self) -> list[Any]:
-        """The blocks of the encoder."""
-        assert self.model.encoder is not None
-        return list(self.model.encoder.blocks)
+        with torch_seed(self.seed):
+            self.model = init_xavier(GPT(config)).double().requires_grad_(False)
+        self.encoder: Any = self.model.encoder
+        self.source, self.ids = (
+            torch.tensor([[vocabulary.index(it) for it in on]]) for on in (words, reads)
+        )
 
     def inputs(self) -> Tensor:
         """(1, S, C): the input of the encoder's first block."""
-        found: list[Tensor] = []
-        first = self.encoder_blocks[0]
-        hook = first.register_forward_pre_hook(lambda _, arguments: found.append(arguments[0]))
-        self.model.encode(self.source)
-        hook.remove()
-        return found[0]
+        kept: list[dict[str, Tensor]] = []
+        self.encoder.stream(self.source, keep=lambda **stages: kept.append(stages))
+        return kept[0]["resid_pre"]
 
 
 def init_xavier(model: GPT) -> GPT:
@@ -118,14 +98,9 @@ def leave_unrotated(queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     return queries, keys
 
 
-def count(module: nn.Module) -> int:
-    """The number of a module's parameters."""
-    return sum(each.numel() for each in module.parameters())
-
-
 def steps(material: Material) -> Iterator[Step]:
     """The parts, the paper's size, padding, the cache; then what each slip breaks."""
-    texts = Texts.of(material)
+    texts = Texts(material)
     target, labels = texts.reads[1:], {"digits": 0}
     predicts = torch.tensor([texts.vocabulary.index(word) for word in (*target, "end")])
     yield Step(
@@ -164,7 +139,6 @@ def _embeddings(texts: Texts) -> Step:
     angles = torch.outer(torch.arange(S).double(), speeds)  # (S, C)
     positions = torch.where(columns % 2 == 0, angles.sin(), angles.cos())
     embedded = WIDTH**0.5 * texts.model.token_embedding(texts.source)[0]
-    encoder: Any = texts.model.encoder
     return Step(
         "Embeddings and positions",
         "Each id selects a row of the embedding, which is multiplied by √n_embd = "
@@ -177,7 +151,7 @@ def _embeddings(texts: Texts) -> Step:
             table("positions", positions, rows=texts.words),
         ),
         checks=(
-            check_equal("= positions of the model", positions, encoder.position.table[:S]),
+            check_equal("= positions of the model", positions, texts.encoder.position.table[:S]),
             check_equal(
                 "their sum = input of the encoder", embedded + positions, texts.inputs()[0]
             ),
@@ -187,7 +161,7 @@ def _embeddings(texts: Texts) -> Step:
 
 def _encoder_block(texts: Texts) -> Step:
     """Computes the encoder's first block by hand, and the memory."""
-    x, (block, *others) = texts.inputs(), texts.encoder_blocks
+    x, (block, *others) = texts.inputs(), texts.encoder.blocks
     everywhere = torch.ones(1, 1, x.shape[1], dtype=torch.bool)
     first = block.norm1(x + block.attention(x, leave_unrotated, allowed=everywhere))
     up, down = block.feed_forward.up, block.feed_forward.down
@@ -243,10 +217,9 @@ def _decoder_block(texts: Texts) -> Step:
 def _norms(texts: Texts) -> Step:
     """The size of the stream with norms after the sublayers, and with norms before them."""
     sizes = []
-    config: Any = texts.model.config.encoder
     for post_norm in (True, False):
         with torch_seed(texts.seed):
-            stack = Stack(replace(config, n_layer=DEPTH, post_norm=post_norm))
+            stack = Stack(replace(texts.encoder.config, n_layer=DEPTH, post_norm=post_norm))
         stack.double().requires_grad_(False)
         stack.token_embedding.weight.data.copy_(texts.model.token_embedding.weight)
         x = WIDTH**0.5 * stack.token_embedding(texts.source)
@@ -288,7 +261,7 @@ def _size() -> Step:
     with torch.device("meta"):  # shapes without numbers
         embedding = nn.Embedding(config.vocab_size, config.n_embd)
         parts = {"embedding": embedding, "encoder": Block(config.encoder), "decoder": Block(config)}
-    counts = [*map(count, parts.values())]
+    counts = [sum(it.numel() for it in part.parameters()) for part in parts.values()]
     whole = counts[0] + config.encoder_layers * counts[1] + config.n_layer * counts[2]
     return Step(
         "At the paper’s size",
@@ -429,8 +402,8 @@ def _tying(texts: Texts) -> Step:
     untied = ModelConfig(**LARGE | {"tied": False, "shared_embedding": False})
     counts = torch.tensor([untied.parameters(), ModelConfig(**LARGE).parameters()])
     saved, embedding = int(counts[0] - counts[1]), untied.vocab_size * untied.n_embd
-    model: Any = texts.model
-    tables = model.token_embedding, model.encoder.token_embedding, model.lm_head
+    model, encoder = texts.model, texts.encoder
+    tables = model.token_embedding, encoder.token_embedding, model.lm_head
     one = len({id(each.weight) for each in tables}) == 1
     return Step(
         "Slip 3: weights that are not tied",
