@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -65,6 +66,7 @@ class LayerSteps:
     def __init__(self, exact: Reader, attention: AttentionMap, layer: int, head: int) -> None:
         self.exact, self.config, self.head = exact, exact.config, head
         self.text, self.last = attention.text, len(attention.text) - 1
+        self.rows = partial(character_table, attention.text)
         self.block, self.stages = f"blocks.{layer}.", attention.layers[layer]
         found, resid_pre = vars(self.stages), self.stages.resid_pre.astype(np.float64)
         #: Stage -> its float64 value.
@@ -86,15 +88,12 @@ class LayerSteps:
         if self.config.feed_forward:
             yield self._feed_forward()
 
-    def _rows(self, name: str, values: Array, source: str = "") -> Table:
-        return character_table(self.text, name, values, source)
-
     def _stage(self, name: str, title: str, prose: str, formula: str, notice: str = "") -> Step:
         """The step for one stage: the head's part of the stage, and the check."""
         values: Array = getattr(self.stages, name)
         values = values[self.head] if values.ndim == 3 else values
         columns = tuple(self.text) if name in ("scores", "scaled", "masked", "weights") else ()
-        table = character_table(self.text, name, values, columns=columns)
+        table = self.rows(name, values, columns=columns)
         return Step(title, prose, formula, (table,), notice, (self.checks[name],))
 
     def _normalise(self) -> Step:
@@ -103,7 +102,7 @@ class LayerSteps:
             "Rows of the stream grow from layer to layer. Before a layer uses them, each row is "
             "scaled to the same size.",
             NORM_FORMULA[self.config.norm],
-            (self._rows("normed", self.normed, norm_tensors(self.exact, f"{self.block}norm1")),),
+            (self.rows("normed", self.normed, norm_tensors(self.exact, f"{self.block}norm1")),),
         )
 
     def _queries(self) -> Iterator[Step]:
@@ -124,7 +123,7 @@ class LayerSteps:
             f"{kind}stream times a row of that tensor{plus}.",
             "    ".join(f"{n} = {read} · W_{n}ᵀ" + f" + b_{n}" * config.qkv_bias for n in "qkv"),
             tuple(
-                self._rows(name, values, f"{qkv}, rows {start}–{start + size - 1}")
+                self.rows(name, values, f"{qkv}, rows {start}–{start + size - 1}")
                 for name, values, start in zip("qkv", made, starts, strict=True)
             ),
             f"q[{self.last}, 0] = {read}[{self.last}] · {qkv}[{first}]"
@@ -139,8 +138,8 @@ class LayerSteps:
                 "then depends on the distance of two characters (Su et al. 2021).",
                 "(x[2d] + i·x[2d+1]) × e^(i·t·10000^(−2d/D))",
                 (
-                    self._rows("q for the scores", self.stages.q[self.head]),
-                    self._rows("k for the scores", self.stages.k[self.head]),
+                    self.rows("q for the scores", self.stages.q[self.head]),
+                    self.rows("k for the scores", self.stages.k[self.head]),
                 ),
                 checks=checks,
             )
@@ -200,7 +199,7 @@ class LayerSteps:
             f"The contexts of all {config.n_head} heads side by side, {config.n_head} × {size} = "
             f"{config.n_embd} columns. This head’s are {first}–{last}.",
             "concat = [head 0 | head 1 | …]",
-            (self._rows(f"concat, columns {first}–{last}", stages.concat[:, first : last + 1]),),
+            (self.rows(f"concat, columns {first}–{last}", stages.concat[:, first : last + 1]),),
             checks=(self.checks["concat"],),
         )
         bias = f" and {name}.bias" if f"{name}.bias" in self.exact.tensors else ""
@@ -212,8 +211,8 @@ class LayerSteps:
             "contribution can be shown separately.",
             "proj = concat · Wᵀ",
             (
-                self._rows("proj", stages.proj, f"{name}.weight{bias}"),
-                self._rows(f"of it by head {head}", own, f"{name}.weight, columns {first}–{last}"),
+                self.rows("proj", stages.proj, f"{name}.weight{bias}"),
+                self.rows(f"of it by head {head}", own, f"{name}.weight, columns {first}–{last}"),
             ),
             checks=(self.checks["proj"],),
         )
@@ -253,9 +252,9 @@ class LayerSteps:
             f"ffn_hidden = {ACTIVATION_FORMULA[config.activation]}    "
             f"ffn_out = ffn_hidden · W_downᵀ    resid_post = {resid_post}",
             (
-                self._rows("ffn_up", up, f"{names}.up.weight"),
-                self._rows("ffn_hidden", self.again["ffn_hidden"]),
-                self._rows("resid_post", self.stages.resid_post, f"{names}.down.weight"),
+                self.rows("ffn_up", up, f"{names}.up.weight"),
+                self.rows("ffn_hidden", self.again["ffn_hidden"]),
+                self.rows("resid_post", self.stages.resid_post, f"{names}.down.weight"),
             ),
             checks=(self.checks["resid_post"],),
         )

@@ -83,19 +83,15 @@ def join(named: Named) -> Tensor:
 
 def split(row: Tensor, shapes: Named) -> Named:
     """The inverse of `join`: matrices of the same shapes as those given."""
-    parts = row.tensor_split(_starts(shapes)[1:])
+    parts = torch.split(row, [shapes[name].numel() for name in WEIGHTS])
     return {n: part.view_as(shapes[n]) for n, part in zip(WEIGHTS, parts, strict=True)}
 
 
 def find_largest(gradient: Named) -> list[int]:
     """For each matrix, the place in the joined row of the number with the largest gradient."""
-    places = [int(gradient[name].abs().argmax()) for name in WEIGHTS]
-    return [start + place for start, place in zip(_starts(gradient), places, strict=True)]
-
-
-def _starts(named: Named) -> list[int]:
-    """The place in the joined row of each matrix's first number."""
-    return [0, *accumulate(named[name].numel() for name in WEIGHTS[:-1])]
+    matrices = [gradient[name] for name in WEIGHTS]
+    starts = accumulate((each.numel() for each in matrices[:-1]), initial=0)
+    return [n + int(each.abs().argmax()) for n, each in zip(starts, matrices, strict=True)]
 
 
 def measure_slopes(function: Function, at: Tensor, places: list[int], h: float) -> Tensor:
