@@ -9,11 +9,11 @@ bytes are made before the first one is written, so a failed export leaves nothin
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.run import MANIFEST, MODEL, Run
 from gpt.version import __version__
 from gpt.vocabulary import Vocabulary
-from gpt.words import printable
+from gpt.words import bits, printable
 
 CARD, MARK = "README.md", "\n- gptx\n"  # the card's name, and a line of its front matter
 #: The start of the file of weights, after the length of its header.
@@ -55,12 +55,10 @@ class Losses:
 
     @property
     def note(self) -> str:
-        """For a model that counts: what the export leaves out, and how much that raises the
-        loss.
-        """
+        """For a model that counts: what the export leaves out, and how much that costs."""
         return (
             "the export contains the GPT without its counts of n-grams: its loss is "
-            f"{self.exported:.4f} nats per character ({self.exported / math.log(2):.3f} bits), "
+            f"{self.exported:.4f} nats per character ({bits(self.exported):.3f} bits), "
             f"with the counts {self.nats:.4f}, on {self.characters:,} characters of {self.where}"
         )
 
@@ -128,9 +126,11 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
     path = Path(path)
     require_decoder_only(model.config, "export")
     architecture = architecture_of(model.config)
-    is_folder = _is_folder(path)
+    with files.storage_errors(f"write {path}"):
+        os.stat(path.parent)
     _check_outside_runs(path)
-    if is_folder is False:
+    is_folder = os.path.isdir(path)
+    if os.path.lexists(path) and not is_folder:
         raise ConfigError(f"export: {path} is a file; name a folder")
     if is_folder and os.listdir(path):
         if not force:
@@ -174,15 +174,6 @@ def _check_outside_runs(path: Path) -> None:
             inside = inside or begun or bool(Run(folder).steps())
     if inside:
         raise ConfigError(f"export: {path} is in a folder of a run; name another place")
-
-
-def _is_folder(path: Path) -> bool | None:
-    """Whether the path is a folder; None if nothing has this name. Raises StorageError for an
-    impossible name.
-    """
-    with files.storage_errors(f"write {path}"):
-        os.stat(path.parent)
-        return os.path.isdir(path) if os.path.lexists(path) else None
 
 
 #: This text is no token, as it has several characters. So a character that the model does not know
@@ -256,11 +247,14 @@ def model_card(model: TrainedGPT, architecture: Architecture, found: Losses | No
         "learned": f"{size}, prompt and new ones together; there are no positions after them",
         "rotary": f"{size}; it continues longer texts, but predicts them worse",
     }[config.position]
+    origin = "It was trained with gptx."
+    if manifest and manifest.imported:
+        origin = f"gptx imported it: {manifest.imported}."
     return TEMPLATE.format(
         kind=architecture.kind,
         title=markdown_code(model.stored.title),
         parameters=config.parameters(),
-        origin=_origin(manifest),
+        origin=origin,
         version=__version__,
         architecture=architecture.name,
         text=_text(manifest),
@@ -280,12 +274,6 @@ def markdown_code(text: str) -> str:
     return f"{fence}{space}{shown}{space}{fence}"
 
 
-def _origin(manifest: Manifest | None) -> str:
-    if manifest and manifest.imported:
-        return f"gptx imported it: {manifest.imported}."
-    return "It was trained with gptx."
-
-
 def _text(manifest: Manifest | None) -> str:
     """Names of the sources without their folders, and the length of the text; "" if unknown."""
     if not manifest or not manifest.corpus.digest:
@@ -301,9 +289,8 @@ def _loss(found: Losses | None) -> str:
         return "not measured"
     if found.gpt is not None:
         return found.note
-    bits = found.nats / math.log(2)
     where = f"on {found.characters:,} characters of {found.where}"
-    return f"{found.nats:.4f} nats per character ({bits:.3f} bits), {where}"
+    return f"{found.nats:.4f} nats per character ({bits(found.nats):.3f} bits), {where}"
 
 
 def export_files(
@@ -314,6 +301,7 @@ def export_files(
 
     config, vocabulary, tensors = model.config, model.vocabulary, model.stored.tensors
     exported = dict(architecture.tensors(config, tensors))
+    json_text = partial(json.dumps, ensure_ascii=False, indent=2, allow_nan=False)
     settings = {
         "config.json": architecture.config(config, tensors),
         "generation_config.json": {
@@ -332,10 +320,6 @@ def export_files(
     }
     return {
         MODEL: safetensors.numpy.save(exported, metadata={"format": "pt"}),
-        **{name: _json(values) for name, values in settings.items()},
+        **{name: f"{json_text(values)}\n".encode() for name, values in settings.items()},
         CARD: model_card(model, architecture, losses).encode(),
     }
-
-
-def _json(values: dict[str, Any]) -> bytes:
-    return (json.dumps(values, ensure_ascii=False, indent=2, allow_nan=False) + "\n").encode()
