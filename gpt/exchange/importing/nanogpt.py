@@ -25,10 +25,10 @@ from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.train import MOST_STEPS
 from gpt.corpus.corpus import Corpus, read_corpus
 from gpt.corpus.halves import EXCERPT_LENGTH, excerpt_ids
-from gpt.errors import ConfigError, ForeignModelError, TextError
+from gpt.errors import ConfigError, TextError
 from gpt.exchange.exporting.architectures import GPT2
 from gpt.exchange.importing.pickles import LONGEST, plain_value
-from gpt.exchange.importing.torch_file import StoredTensor, read_torch, wrong_file_error
+from gpt.exchange.importing.torch_file import StoredTensor, read_torch, reading, wrong_file_error
 from gpt.model import GPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
@@ -159,16 +159,8 @@ def _find_meta(path: Path, dataset: str) -> Path:
 
 def read_meta(path: Path) -> list[str]:
     """The characters of meta.pkl by their ids. Raises ForeignModelError."""
-    try:
-        if not os.path.isfile(path):
-            raise ForeignModelError(f"cannot read {path}: it is missing, or not a file")
-        with open(path, "rb") as file:
-            meta = plain_value(file.read(LONGEST + 1))
-        return _characters(meta)
-    except OSError as error:
-        raise ForeignModelError(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise wrong_file_error(path, WHAT, str(error)) from error
+    with reading(path, WHAT), open(path, "rb") as file:
+        return _characters(plain_value(file.read(LONGEST + 1)))
 
 
 def _characters(meta: Any) -> list[str]:
@@ -264,9 +256,6 @@ def _fit(
     return found
 
 
-UNKNOWN_CORPUS = CorpusId(digest="", characters=0, sources=())
-
-
 def find_training_text(model: ImportedModel, name: str, data: Path, guessed: bool) -> Corpus:
     """The text that the model was trained on, encoded in `data`; nanoGPT, too, validates on the
     last tenth.
@@ -308,7 +297,7 @@ def save_run(
         train=train,
         preset="",
         vocabulary=vocabulary,
-        corpus=corpus.identity if corpus else UNKNOWN_CORPUS,
+        corpus=corpus.identity if corpus else CorpusId(digest="", characters=0, sources=()),
         seconds=0.0,
         running=(0.0, 0),
         val_characters=predicted,

@@ -13,7 +13,8 @@ import os
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,19 +59,26 @@ def read_torch(path: Path, what: str) -> Any:
     Raises ForeignModelError for a file of another format, for a damaged file, and for a file whose
     pickle would call a function that builds no tensor.
     """
+    with reading(path, what):
+        try:
+            with _Bounded(path) as file, zipfile.ZipFile(file) as archive:
+                data, stored = _contents(path, archive)
+        except (zipfile.BadZipFile, ValueError, RuntimeError, EOFError, LookupError) as error:
+            raise ValueError("torch.save has not written it, or it is damaged") from error
+        return plain_value(data, _known, stored)
+
+
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """A context that reads a file. Raises ForeignModelError unless it is one that can be read, and
+    for a ValueError, which says why it is not `what`.
+    """
     try:
         if not os.path.isfile(path):  # a pipe would block
             raise ForeignModelError(f"cannot read {path}: it is missing, or not a file")
-        with _Bounded(path) as file, zipfile.ZipFile(file) as archive:
-            data, stored = _contents(path, archive)
+        yield
     except OSError as error:
         raise ForeignModelError(f"cannot read {path}: {error.strerror or error}") from error
-    except (zipfile.BadZipFile, ValueError, RuntimeError, EOFError, LookupError) as error:
-        raise wrong_file_error(
-            path, what, "torch.save has not written it, or it is damaged"
-        ) from error
-    try:
-        return plain_value(data, _known, stored)
     except ValueError as error:
         raise wrong_file_error(path, what, str(error)) from error
 
