@@ -142,10 +142,7 @@ def make_lesson(name: str, given: Material | None = None) -> Lesson:
 
     tutorial = import_module(f"gpt.lessons.tutorials.{name.replace('-', '_')}")
     given = given or make_material(name)
-    about, note = ABOUT[name], ""
-    if name == "shiny" and given.own:
-        about = ABOUT_OWN_SHINY
-    if given.drawn is not None and name not in OWN_ROWS:
-        note = DRAWN.format(seed=given.drawn)
+    about = ABOUT_OWN_SHINY if name == "shiny" and given.own else ABOUT[name]
+    note = "" if given.drawn is None or name in OWN_ROWS else DRAWN.format(seed=given.drawn)
     end = IN_YOURS.format(name=name) if name in IN_OWN_MODEL else ""
     return Lesson(name, about, tuple(tutorial.steps(given)), note, end)

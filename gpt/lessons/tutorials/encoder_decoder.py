@@ -41,15 +41,15 @@ PAPER: dict[str, Any] = {
     "attention": "heads",
 }
 #: The size of the tutorial's model.
-LARGE: dict[str, Any] = PAPER | {
-    "vocab_size": 1024,
-    "block_size": 2048,
-    "n_layer": 8,
-    "encoder_layers": 8,
-    "n_head": 8,
-    "n_embd": 512,
-    "attention": "fused",
-}
+LARGE = ModelConfig(
+    vocab_size=1024,
+    block_size=2048,
+    n_layer=8,
+    encoder_layers=8,
+    n_head=8,
+    n_embd=512,
+    **PAPER | {"attention": "fused"},
+)
 
 
 class Texts:
@@ -220,11 +220,8 @@ def _norms(texts: Texts) -> Step:
     for post_norm in (True, False):
         with torch_seed(texts.seed):
             stack = Stack(replace(texts.encoder.config, n_layer=DEPTH, post_norm=post_norm))
-        stack.double().requires_grad_(False)
-        stack.token_embedding.weight.data.copy_(texts.model.token_embedding.weight)
-        x = WIDTH**0.5 * stack.token_embedding(texts.source)
-        x = stack.position.embed(x, slice(len(texts.words)))
-        streams = [x, *(x := block(x, leave_unrotated) for block in stack.blocks)]
+        x, blocks = texts.inputs(), stack.double().requires_grad_(False).blocks
+        streams = [x, *(x := block(x, leave_unrotated) for block in blocks)]
         sizes.append(torch.stack([each.square().mean().sqrt() for each in streams]))
     generator = torch.Generator().manual_seed(texts.seed)
     x = torch.randn(9, 512, generator=generator, dtype=torch.float64)
@@ -256,11 +253,11 @@ def _size() -> Step:
     """The numbers of parameters at the paper's size. The original tutorial prints the number of an
     encoder block.
     """
-    config = ModelConfig(**LARGE)
-    assert config.encoder
+    config, encoder = LARGE, LARGE.encoder
+    assert encoder
     with torch.device("meta"):  # shapes without numbers
         embedding = nn.Embedding(config.vocab_size, config.n_embd)
-        parts = {"embedding": embedding, "encoder": Block(config.encoder), "decoder": Block(config)}
+        parts = {"embedding": embedding, "encoder": Block(encoder), "decoder": Block(config)}
     counts = [sum(it.numel() for it in part.parameters()) for part in parts.values()]
     whole = counts[0] + config.encoder_layers * counts[1] + config.n_layer * counts[2]
     return Step(
@@ -338,7 +335,7 @@ def _once(texts: Texts) -> Step:
 
 
 def _padding_id(texts: Texts) -> Step:
-    rows = LARGE["vocab_size"]
+    rows = LARGE.vocab_size
     embedding = nn.Embedding(rows, 1)
     error = error_text(partial(embedding, torch.tensor([rows])))
     return Step(
@@ -399,8 +396,8 @@ def _reset(seed: int) -> Step:
 
 def _tying(texts: Texts) -> Step:
     """The number of parameters of untied and tied embeddings at the paper's size."""
-    untied = ModelConfig(**LARGE | {"tied": False, "shared_embedding": False})
-    counts = torch.tensor([untied.parameters(), ModelConfig(**LARGE).parameters()])
+    untied = replace(LARGE, tied=False, shared_embedding=False)
+    counts = torch.tensor([untied.parameters(), LARGE.parameters()])
     saved, embedding = int(counts[0] - counts[1]), untied.vocab_size * untied.n_embd
     model, encoder = texts.model, texts.encoder
     tables = model.token_embedding, encoder.token_embedding, model.lm_head

@@ -7,6 +7,7 @@ must not import; tests compare the two. Tensor names: V characters, N random num
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import inf, log
 from typing import Any
 
@@ -194,9 +195,9 @@ def _temperature(logits: Tensor, words: Sequence[str]) -> Step:
 
 def _filters(logits: Tensor, words: Sequence[str]) -> Iterator[Step]:
     """Each filter by itself, at temperature 1."""
-    alone = ({"top_k": K}, {"top_p": P}, {"min_p": SHARE}, {"typical_p": NEAR})
-    options = (SampleConfig(temperature=1, **each) for each in alone)
-    top_k, top_p, min_p, typical = (shape(logits, each)[-1] for each in options)
+    config = replace(FILTERED, temperature=1)
+    alone = (shape(logits, config, ("temperature", name))[-1] for name in FILTERS)
+    top_k, top_p, min_p, typical = alone
     p = temperature_softmax(logits, 1)
     nearest = rank_typical(p)
 
