@@ -42,9 +42,7 @@ NEAR, ROUNDED = 1e-9, 1e-3  # largest difference of equal numbers in float64, an
 
 
 class OwnModel(NamedTuple):
-    """A trained model and the text that it reads. run: a TrainedGPT; exact: the model in float64;
-    ids: (T,).
-    """
+    """A TrainedGPT, the text that it reads, its (T,) ids, and the model in float64."""
 
     run: Any
     text: str
@@ -317,9 +315,7 @@ def _compose(exact: Reader, layer: int, head: int) -> Array:
 
 
 def _copy(own: OwnModel, layer: int, head: int, before: list[tuple[int, int]], others: str) -> Step:
-    """At places where pairs of characters repeat: a head's weight and p, with and without other
-    heads.
-    """
+    """Where pairs of characters repeat: a head's weight and p, with and without other heads."""
     pairs = list(pairwise(own.ids.tolist()))
     again = {n: [m + 1 for m in range(n) if pairs[m] == pair] for n, pair in enumerate(pairs)}
     places = [n for n, keys in again.items() if keys]

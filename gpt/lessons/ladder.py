@@ -1,5 +1,4 @@
-"""Forms of attention, from the simplest to multi-head: each class adds one idea to the one
-before.
+"""Forms of attention, from the simplest to multi-head: each adds one idea to the one before.
 
 The names are those of `gpt/model/attention.py`, which is the last form. The functions after the
 classes give a form, in float64, the weights of the form before it; tests compare outputs and
@@ -72,8 +71,7 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(SelfAttention):
-    """The same, but keys and values come from another text, the memory; without it,
-    self-attention.
+    """The same, but keys and values come from another text, the memory, if there is one.
 
     (..., T, d_in), memory (..., S, d_in) -> (..., T, d_out). allowed: (..., T or 1, S), False where
     a key is padding.
@@ -110,9 +108,7 @@ class CausalAttention(SelfAttention):
 
 
 class SideBySide(nn.Module):
-    """Computes several heads one after the other and joins their outputs: (B, T, d_in) -> (B, T,
-    H·D).
-    """
+    """Several heads, one after the other, then joined: (B, T, d_in) -> (B, T, H·D)."""
 
     def __init__(
         self, d_in: int, head_size: int, block_size: int, n_head: int, dropout: float = 0.0
@@ -158,8 +154,7 @@ class SplitAttention(CausalAttention):
 
 
 def from_nothing(width: int) -> ParameterAttention:
-    """Attention without weights, as a ParameterAttention whose queries, keys and values are the
-    input itself.
+    """Attention without weights, as a ParameterAttention: keys and values are the input itself.
 
     Its queries are √width times the input, which cancels the scale 1/√width of the scores.
     """
@@ -170,9 +165,7 @@ def from_nothing(width: int) -> ParameterAttention:
 
 
 def to_parameters(linear: SelfAttention) -> ParameterAttention:
-    """The same attention with parameters. They are transposed, because nn.Linear has a row for each
-    output.
-    """
+    """The same with parameters, transposed because nn.Linear has a row for each output."""
     d_out, d_in = linear.query.weight.shape
     attention = ParameterAttention(d_in, d_out).double()
     attention.load_state_dict({part: getattr(linear, part).weight.T for part in PARTS})

@@ -112,9 +112,7 @@ class Table(TableResult):
         return [f"{n:>{wide}} {name}" for n, name in enumerate(names)] if self.numbered else names
 
     def _column_names(self, count: int) -> list[str]:
-        """A label for each column: its name or number; both if columns are the same positions as
-        rows.
-        """
+        """A label for each column: its name or number; both for the same positions as rows."""
         if not self.columns:
             return [str(column) for column in range(count)]
         names = [name_of(column) for column in self.columns]
@@ -227,9 +225,7 @@ class Lesson(Result):
         return found
 
     def records(self) -> Records:
-        """The lesson for programs: every step with all numbers in full; null if not finite
-        (masked).
-        """
+        """The lesson for programs: all numbers in full, null if not finite (masked)."""
         about = {"lesson": self.name, "about": self.about, "note": self.note}
         return Records(facts={**about, "steps": [step.record for step in self.steps]})
 

@@ -266,8 +266,7 @@ LIKELIEST = 8  # next characters to show
 def explain_model(
     reader: Reader, attention: AttentionMap, vocabulary: Vocabulary, layer: int, head: int
 ) -> Lesson:
-    """The computation through one head of one layer, counted from 0; other layers are only
-    summarised.
+    """The computation through one head of one layer; other layers are only summarised.
 
     Raises ConfigError for a layer or head that the model does not have, TextError for a text that
     is empty or too long.

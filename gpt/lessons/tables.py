@@ -25,9 +25,7 @@ def input_tensor(material: Material) -> Tensor:
 
 
 def second_text(material: Material) -> tuple[str, ...]:
-    """Words of a second text, whose length differs from the material's; y1, y2 … for a user's own
-    words.
-    """
+    """Words of a second text of another length; y1, y2 … if the words are the user's."""
     size = len(TRANSLATED) - (len(material.words) == len(TRANSLATED))
     return tuple(f"y{n}" for n in range(1, size + 1)) if material.own else TRANSLATED[:size]
 

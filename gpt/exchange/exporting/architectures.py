@@ -1,5 +1,4 @@
-"""The two architectures of the library transformers that can compute what a GPT of gptx
-computes.
+"""The two architectures of the library transformers that compute what a GPT of gptx computes.
 
 An export holds the model's own numbers: some rows are reordered, and missing biases become zeros.
 Nothing is computed.

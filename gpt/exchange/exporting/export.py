@@ -238,9 +238,7 @@ print(tokenizer.decode(model.generate(**prompt, max_new_tokens={new})[0]))
 
 
 def model_card(model: TrainedGPT, architecture: Architecture, found: Losses | None) -> str:
-    """The card as Markdown. Its text and origin are those of the model's run; a model file without
-    its run has neither.
-    """
+    """The card as Markdown. Only a model file with its run has a text and an origin."""
     config, manifest = model.config, model.recorded
     prompt, size = model.example(), f"{config.block_size:,} characters"
     context = {

@@ -132,9 +132,7 @@ def _parts(checkpoint: Any) -> tuple[Any, dict[str, int], dict[str, Any]]:
 
 
 def _loss(value: Any) -> float | None:
-    """A loss, which nanoGPT stores as a tensor; before the first evaluation, it is a very large
-    number.
-    """
+    """A loss, which nanoGPT stores as a tensor; a very large one stands for no evaluation."""
     if isinstance(value, StoredTensor) and not value.shape:
         value = value.read().item()
     loss = value if type(value) is float else math.inf
@@ -184,8 +182,7 @@ def _characters(meta: Any) -> list[str]:
 
 
 def _rename(state: object, limit: int) -> dict[str, Tensor]:
-    """The parameters of a state dict, without masks. limit: the bytes that they may have in
-    all.
+    """The parameters of a state dict, without masks. limit: their bytes in all.
 
     Raises ValueError for what is no parameter of GPT-2, for two that get the same name, and for a
     tensor that is not stored whole: one stored number could stand for any number of them.
@@ -257,11 +254,10 @@ def _fit(
 
 
 def find_training_text(model: ImportedModel, name: str, data: Path, guessed: bool) -> Corpus:
-    """The text that the model was trained on, encoded in `data`; nanoGPT, too, validates on the
-    last tenth.
+    """The text that the model was trained on, encoded in `data`.
 
-    guessed: the file may be another text, so it must have all characters of the model. Raises
-    TextError, StorageError.
+    nanoGPT, too, validates on the last tenth. guessed: the file may be another text, so it must
+    have all characters of the model. Raises TextError, StorageError.
     """
     vocabulary = Vocabulary(model.characters)
     corpus = read_corpus([name], data, BytesIO(), vocabulary, TrainConfig())
@@ -276,8 +272,7 @@ def find_training_text(model: ImportedModel, name: str, data: Path, guessed: boo
 def save_run(
     model: ImportedModel, checkpoints: Path, name: str | None, corpus: Corpus | None
 ) -> Checkpoint:
-    """Saves the model as a new run. corpus: what it was trained on, from `find_training_text`, if
-    known.
+    """Saves the model as a new run. corpus: its text from `find_training_text`, if known.
 
     Raises ConfigError if the name is taken, NumericsError if numpy and torch compute different
     logits, StorageError.

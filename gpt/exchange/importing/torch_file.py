@@ -28,9 +28,7 @@ from gpt.exchange.importing.pickles import LONGEST, plain_value
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A float32 tensor in a file, not yet read; it fills a whole record. shape: its sizes,
-    all > 0.
-    """
+    """A float32 tensor in a file, not yet read; it fills a record. shape: its sizes, all > 0."""
 
     path: Path
     record: zipfile.ZipInfo
@@ -96,8 +94,7 @@ class _Bounded(io.FileIO):
 
 
 def _contents(path: Path, archive: zipfile.ZipFile) -> tuple[bytes, Callable[[Any], Any]]:
-    """The pickle of an archive, and a function that returns the archive's tensors for the
-    pickle.
+    """The pickle of an archive, and a function that returns its tensors for the pickle.
 
     Raises ValueError or LookupError for an archive that torch.save has not written. It compresses
     nothing, so nothing may be larger than the file.

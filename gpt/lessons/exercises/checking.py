@@ -127,9 +127,7 @@ class Trial:
         return result.detach().double().nan_to_num(FAR, FAR, -FAR)
 
     def compared(self, found: Any, expected: Any, mode: str = "") -> tuple[float, str]:
-        """The largest difference between two results, 0 between two errors; and the first
-        difference as text.
-        """
+        """The largest difference of two results, 0 for two errors; the first one as text."""
         if isinstance(found, BaseException):
             return FAR * (not isinstance(expected, BaseException)), problem_of(found)
         shape = getattr(expected, "shape", None)
@@ -150,9 +148,7 @@ class Trial:
         return slopes(self.call(function, *self.cases[0]), leaves)
 
     def measure_leaks(self) -> dict[str, float]:
-        """How much the last character changes earlier outputs, and the size of its gradient from
-        them.
-        """
+        """How much the last character changes earlier outputs, and its gradient from them."""
         x = torch.randint(11, (2, 7)) if self.target is self.model else floats(2, 7, 12)
         other = torch.cat((x[:, :-1], x.flip(0)[:, -1:]), dim=1)  # that of the other text
         early, changed = (self.call(self.target, MODES[0], (it,))[:, :-1] for it in (x, other))
@@ -163,9 +159,7 @@ class Trial:
         return errors
 
     def slip(self, found: list[Any]) -> tuple[str, str] | None:
-        """The slip whose code gives these results, and what to do about it; None if there is
-        none.
-        """
+        """The slip whose code gives these results, and what to do about it, if there is one."""
         for slip, advice, code in self.gap["slips"] * any(isinstance(it, Tensor) for it in found):
             computed = self.results(function_of(self.gap, code, self.target))
             if max(map(self.compared, found, computed))[0] <= EQUAL:

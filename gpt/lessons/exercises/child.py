@@ -1,6 +1,4 @@
-"""The process that runs a student's file: reads a job from stdin, writes a line of JSON for each
-stage.
-"""
+"""Runs a student's file: reads a job from stdin, writes a line of JSON for each stage."""
 
 from __future__ import annotations
 

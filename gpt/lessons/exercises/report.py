@@ -117,9 +117,7 @@ def unfinished_stages(names: Sequence[str], problem: str) -> list[Stage]:
 
 
 def read_stages(lines: bytes, names: Sequence[str], end: str) -> list[Stage]:
-    """The stages in the output lines of a process; the file may have forged them. end: why the
-    process ended.
-    """
+    """The stages in a process's output, which the file may have forged. end: why it ended."""
     try:
         stages = [parse_value(Stage, load_json(line), "result") for line in lines.splitlines()]
         if [each.name for each in stages] != [*names[: len(stages)]]:

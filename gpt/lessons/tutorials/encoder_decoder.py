@@ -1,5 +1,4 @@
-"""The lesson "encoder-decoder": the Transformer for two texts, made of the model's own
-modules.
+"""The lesson "encoder-decoder": the Transformer for two texts, made of the model's modules.
 
 It ends with five small mistakes in a tutorial, and their effects. The lesson "cross" has the slips
 in cross-attention itself.
@@ -250,9 +249,7 @@ def _norms(texts: Texts) -> Step:
 
 
 def _size() -> Step:
-    """The numbers of parameters at the paper's size. The original tutorial prints the number of an
-    encoder block.
-    """
+    """The numbers of parameters at the paper's size; the tutorial prints an encoder block's."""
     config, encoder = LARGE, LARGE.encoder
     assert encoder
     with torch.device("meta"):  # shapes without numbers

@@ -50,8 +50,7 @@ def run_forward(weights: Named, ids: Tensor, target: int) -> Named:
 
 @torch.no_grad()
 def run_backward(weights: Named, ids: Tensor, target: int, seen: Named) -> Named:
-    """The gradient of the loss with respect to each number in `seen`, from `run_forward`, and each
-    weight.
+    """The gradient of the loss by each weight and each number in `seen`, from `run_forward`.
 
     The chain rule by hand, without autograd. J is the (T, T) Jacobian of the softmax of the scores.
     """
@@ -95,8 +94,7 @@ def find_largest(gradient: Named) -> list[int]:
 
 
 def measure_slopes(function: Function, at: Tensor, places: list[int], h: float) -> Tensor:
-    """(K,) central differences: the slopes of a function of (N,) numbers along those at K
-    places.
+    """(K,) central differences: the slopes of a function of (N,) numbers at K places.
 
     Each number is changed by ±h. Rounding changes h itself a little, so the quotient divides by the
     actual difference.
@@ -107,8 +105,7 @@ def measure_slopes(function: Function, at: Tensor, places: list[int], h: float) 
 
 
 def step_adamw(w: Tensor, m: Tensor, v: Tensor, g: Tensor, step: int, config: TrainConfig) -> Moved:
-    """Weights w and moments m and v after step 1, 2 … of AdamW, from the previous ones and
-    gradients g.
+    """Weights w, moments m and v after step 1, 2 … of AdamW, from those before and gradients g.
 
     Kingma & Ba 2015; for the decay of the weights, Loshchilov & Hutter 2019.
     """
@@ -262,9 +259,7 @@ def steps(material: Material) -> Iterator[Step]:
 
 
 def _differences(loss_at: Function, weights: Named, by_hand: Named, noise: float) -> Step:
-    """Slopes of the loss compared with its gradient. noise: how much rounding may change a
-    slope.
-    """
+    """Slopes of the loss and its gradient. noise: how much rounding may change a slope."""
     w, g, at = join(weights), join(by_hand), find_largest(by_hand)
     slopes, wider, *other = (measure_slopes(loss_at, w, at, h) for h in (H, 2 * H, *HS))
     largest, error = max(1.0, float(g[at].abs().max())), float((slopes - g[at]).abs().max())

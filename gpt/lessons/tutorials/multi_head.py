@@ -141,9 +141,7 @@ def _joined(query: str, key: str, value: str, size: int) -> str:
 
 
 def _in_the_model(stream: Tensor, words: tuple[str, ...], seed: int) -> Step:
-    """(B, T, C) stream -> the last step, in which modules of `gpt/model/attention.py` give the same
-    result.
-    """
+    """(B, T, C) stream -> the step in which the modules of `gpt/model/attention.py` read it."""
     width, T = stream.shape[-1], stream.shape[1]
     size = width // HEADS
     with torch_seed(seed):

@@ -27,8 +27,7 @@ GPT2 = ModelConfig(vocab_size=1, block_size=1024, n_layer=12, n_head=12, n_embd=
 
 
 class Text:
-    """Words with random rows, a head with random matrices, and positions for SHIFT more
-    places.
+    """Words with random rows, a head with random matrices, and positions for SHIFT more places.
 
     x: (T, C), equal rows for equal words. kinds: positions by name; "none" does nothing. speeds:
     (C/2,), the angle by which each pair of columns rotates from one place to the next.
@@ -71,9 +70,7 @@ def steps(material: Material) -> Iterator[Step]:
 
 
 def _add(text: Text) -> Iterator[Step]:
-    """Attention without positions; the kinds that are added to the words: learned and
-    sinusoidal.
-    """
+    """Attention without positions; then the kinds that are added, learned and sinusoidal."""
     x, words, kinds, T = text.x, text.words, text.kinds, len(text.x)
     order = torch.arange(T).roll(1)
     before, after = ({n: text.attend(n, rows)["context"] for n in kinds} for rows in (x, x[order]))

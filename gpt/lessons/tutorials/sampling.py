@@ -33,9 +33,7 @@ FAR = 6  # standard errors; a share that differs by more is a fault
 
 
 def temperature_softmax(logits: Tensor, temperature: float) -> Tensor:
-    """(V,) logits -> probabilities; temperature 0 gives all to the largest logit, the first of
-    equal ones.
-    """
+    """(V,) logits -> probabilities; temperature 0 gives all to the first largest logit."""
     if temperature == 0:
         return F.one_hot(logits.argmax(), len(logits)).to(logits)
     return F.softmax((logits - logits.max()) / temperature, dim=0)
@@ -47,9 +45,7 @@ def rank(scores: Tensor) -> Tensor:
 
 
 def rank_typical(p: Tensor) -> Tensor:
-    """(V,) ids, the surprisal nearest to the entropy first; among equally near ones, the likeliest
-    first.
-    """
+    """(V,) ids, the surprisal nearest to the entropy first, then the likeliest first."""
     likeliest = rank(p)
     return likeliest[rank(-distances(p)[likeliest])]
 
