@@ -9,10 +9,11 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from posixpath import dirname, join, normpath
 from typing import Any
 
 ASSETS = Path(__file__).parent / "assets"
@@ -27,28 +28,43 @@ def to_json(document: Mapping[str, Any]) -> str:
     return written.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def join_scripts(scripts: Sequence[str]) -> str:
-    """Joins modules of ASSETS, in the order of their imports, into one, without their imports and
-    the word export; so all share one scope.
+def scripts_of(script: str) -> list[str]:
+    """A module of ASSETS and all that it imports, each after its own imports."""
+    found: list[str] = []
+
+    def add(name: str) -> None:
+        for path in re.findall(r'^import [^;]*? from "([^"]*)";$', _read(name), re.M):
+            imported = normpath(join(dirname(name), path))
+            if imported not in found:
+                add(imported)
+        found.append(name)
+
+    add(script)
+    return found
+
+
+def join_scripts(script: str) -> str:
+    """Joins a module and all that it imports into one, without imports and the word export; so all
+    share one scope.
     """
-    return "".join(_inlined(_read(name)) for name in scripts)
+    return "".join(_inlined(_read(name)) for name in scripts_of(script))
 
 
 @dataclass(frozen=True)
 class PageKind:
-    """What a kind of page consists of, as names of files in ASSETS; scripts in the order of their
-    imports.
+    """What a kind of page consists of, as names of files in ASSETS.
 
-    name: the name of the kind, for the title. fragments: placeholders of page.html and their files.
-    worker: scripts that run in a thread of their own. hidden: whether main and footer are hidden
-    until a script shows them. source: the document with its placeholders.
+    name: the name of the kind, for the title. script: the module that starts the page. fragments:
+    placeholders of page.html and their files. worker: the module that runs in a thread of its own,
+    if there is one. hidden: whether main and footer are hidden until a script shows them. source:
+    the document with its placeholders.
     """
 
     name: str
-    scripts: tuple[str, ...]
+    script: str
     styles: tuple[str, ...] = STYLES
     fragments: tuple[tuple[str, str], ...] = ()
-    worker: tuple[str, ...] = ()
+    worker: str = ""
     hidden: bool = False
     source: str = "page.html"
 
@@ -59,7 +75,7 @@ def template(kind: PageKind) -> Callable[..., str]:
     this script and this style, by their hashes, and no network address.
     """
     style = "".join(map(_read, kind.styles))
-    script = join_scripts(kind.scripts)
+    script = join_scripts(kind.script)
     if kind.worker:
         worker = json.dumps(join_scripts(kind.worker)).replace("</", r"<\/")
         script = f"globalThis.WORKER = {worker};\n{script}"

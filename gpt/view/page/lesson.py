@@ -24,7 +24,7 @@ from gpt.view.page.packing import in_base64
 
 LESSON = PageKind(
     "lesson",
-    ("numbers.js", "lesson/rules.js", "lesson/guess.js", "lesson/lesson.js"),
+    "lesson/lesson.js",
     ("tokens.css", "lesson/lesson.css"),
     source="lesson/lesson.html",
 )

@@ -29,7 +29,7 @@ from gpt.version import __version__
 from gpt.view.page.counted import counting_record
 from gpt.view.page.document import STYLES, PageKind, template, to_json
 from gpt.view.page.packing import Bits
-from gpt.view.page.page import SCHEMA, SHARED
+from gpt.view.page.page import SCHEMA
 from gpt.view.page.shipping import means_record, model_record, proof_record
 from gpt.view.page.tour import tour_of
 from gpt.view.records import measures_record
@@ -40,53 +40,22 @@ BITS_OF: dict[WeightPrecision, Bits] = {"float32": 32, "float16": 16}
 DATA = Path("data")  # the usual folder of the corpora
 NOTES = 1_000  # bytes for the sentences about the file itself
 
-#: Scripts that both the page and its worker use.
-BOTH = ("numbers.js", "model/gate.js", "model/random.js", "model/sampler.js")
-MODEL = (
-    "model/linear.js",
-    "model/layers.js",
-    "model/positions.js",
-    "model/attention.js",
-    "model/gpt.js",
-    "model/reading.js",
-    "model/contributions.js",
-    "model/counting.js",
-    "model/tables.js",
-    "model/weights.js",
-    "model/proof.js",
-    "model/computation.js",
-)
-OWN = (
-    *BOTH,
-    *(name for name in SHARED if name not in BOTH),
-    "live/client.js",
-    "live/changes.js",
-    "live/write.js",
-    "live/fold.js",
-    "live/session.js",
-    "live/ask.js",
-    "live/tour.js",
-    "live/tour_bar.js",
-    "live/start.js",
-)
 FRAGMENTS = tuple((name, f"live/{name}.html") for name in ("notice", "changes", "drawing", "tour"))
 LIVE = PageKind(
     "live",
-    (*OWN, "live/editor.js", "live/live.js"),
+    "live/live.js",
     (*STYLES, "live/live.css"),
     (("editor", "live/editor.html"), *FRAGMENTS),
-    (*BOTH, *MODEL, "model/analysis.js", "model/worker.js"),
+    "model/worker.js",
     hidden=True,
 )
-#: Scripts for a model with an encoder.
-PAIR_MODEL = tuple(f"model/pair{name}.js" for name in ("", "_analysis", "_proof", "_worker"))
-PAIR_OWN = tuple(f"live/pair{name}.js" for name in ("_session", "_write", "_text", "_editor", "s"))
+#: The page of a model with an encoder.
 LIVE_PAIRS = PageKind(
     "live",
-    (*OWN, *PAIR_OWN),
+    "live/pairs.js",
     (*STYLES, "live/live.css", "live/pairs.css"),
     (("cards", "live/pairs.html"), *FRAGMENTS),
-    (*BOTH, *MODEL, *PAIR_MODEL),
+    "model/pair_worker.js",
     hidden=True,
 )
 #: Options of `gptx sample` that the pages have as well.

@@ -28,34 +28,7 @@ from gpt.view.records import measures_record, round_floats
 from gpt.vocabulary import Ids, Symbols
 
 SCHEMA = 1
-#: The scripts that every page has.
-SHARED = (
-    "numbers.js",
-    "guesses.js",
-    "data.js",
-    "derive.js",
-    "colours.js",
-    "state.js",
-    "parts.js",
-    "cards.js",
-    "matrix.js",
-    "heads.js",
-    "text.js",
-    "cell.js",
-    "next.js",
-    "lens.js",
-    "measures.js",
-    "save.js",
-    "lines.js",
-    "map.js",
-    "matrices.js",
-    "keys.js",
-    "about.js",
-    "schedule.js",
-    "view.js",
-)
-PAGE = PageKind("attention", (*SHARED, "page.js"))
-
+PAGE = PageKind("attention", "page.js")
 MOST = 8  # characters to show at a position: likeliest ones of three experts, and the next one
 
 

@@ -27,7 +27,7 @@ from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Checkpoint
 from gpt.view.exports import to_npz
 from gpt.view.page import page as page_module
-from gpt.view.page.document import ASSETS, join_scripts
+from gpt.view.page.document import ASSETS, join_scripts, scripts_of
 from gpt.view.page.lesson import LESSON
 from gpt.view.page.live import LIVE, LIVE_PAIRS
 from gpt.view.page.packing import DETAILS
@@ -248,16 +248,17 @@ def test_security_policy_allows_only_the_pages_script_and_style(
     }
 
 
-BUNDLES = (PAGE.scripts, LIVE.scripts, LIVE.worker, LIVE_PAIRS.scripts, LIVE_PAIRS.worker)
-BUNDLES += (LESSON.scripts,)
+STARTS = (PAGE.script, LIVE.script, LIVE.worker, LIVE_PAIRS.script, LIVE_PAIRS.worker)
+STARTS += (LESSON.script,)
 
 
 def test_every_script_is_in_a_page_after_its_imports_and_without_duplicate_names() -> None:
     files = {path.relative_to(ASSETS).as_posix() for path in ASSETS.rglob("*.js")}
     files.remove("payload.js")  # only types
-    assert files == {name for scripts in BUNDLES for name in scripts}
+    assert files == {name for start in STARTS for name in scripts_of(start)}
     pattern = r"^(?:export )?(?:async )?(?:const|let|class|function\*?) (\w+)"
-    for scripts in BUNDLES:
+    for start in STARTS:
+        scripts = scripts_of(start)
         for number, name in enumerate(scripts):
             imported = re.findall(r'^import [^;]*? from "(.*)";$', read(name), re.M)
             folder = posixpath.dirname(name)
@@ -266,7 +267,7 @@ def test_every_script_is_in_a_page_after_its_imports_and_without_duplicate_names
         names = [found for name in scripts for found in re.findall(pattern, read(name), re.M)]
         assert len(names) > 50
         assert sorted(names) == sorted(set(names))
-        assert not re.search(r"^(import|export) ", join_scripts(scripts), re.M)
+        assert not re.search(r"^(import|export) ", join_scripts(start), re.M)
 
 
 def test_page_of_two_models_needs_equal_texts_not_equal_shapes(subject: Subject) -> None:
