@@ -25,21 +25,17 @@ export function introduce(app) {
   for (const name of ["gpt-alone", "lens-experts"]) {
     part(name).hidden = subjects.every(({ experts }) => !experts);
   }
-  const left = [
-    ...new Set(
-      subjects.flatMap((subject) =>
-        Array.from({ length: subject.layers }, (_, n) => n).filter((n) => !subject.detailed(n))
-      ),
-    ),
-  ].sort((a, b) => a - b);
+  const deepest = Math.max(...subjects.map(({ layers }) => layers));
+  const left = [...Array(deepest).keys()].filter((n) =>
+    subjects.some((subject) => n < subject.layers && !subject.detailed(n))
+  );
+  const [several, another] = left.length > 1 ? ["s", " (or another)"] : ["", ""];
   part("left-out").hidden = !left.length;
   say(
     part("left-out"),
-    "To keep this file small, it has only the weights of layer" +
-      `${left.length > 1 ? "s" : ""} ${left.join(", ")}: no scores, context or resid_mid. ` +
-      `For these, make a page with --layer ${left[0] ?? 0}${
-        left.length > 1 ? " (or another)" : ""
-      }.`,
+    `To keep this file small, it has only the weights of layer${several} ${left.join(", ")}: ` +
+      "no scores, context or resid_mid. For these, make a page with " +
+      `--layer ${left[0] ?? 0}${another}.`,
   );
   const failed = subjects.flatMap(({ payload }) => payload.checks).some(({ passed }) => !passed);
   part("alarm").hidden = !failed;

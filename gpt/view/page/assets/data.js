@@ -58,6 +58,12 @@ const OF_HEAD = ["context", "q", "k", "v"];
 export const SQUARE = ["scores", "scaled", "masked", "weights"];
 const KEPT = 24; // matrices in memory
 
+/** Numbers of the characters of a text, as a matrix of one row. @param {Float64Array} values
+ * @param {Matrix["kind"]} kind @returns {Matrix} */
+export function oneRow(values, kind) {
+  return { rows: 1, columns: values.length, values, causal: false, keys: true, kind };
+}
+
 export class Subject {
   /**
    * @param {SubjectPayload} payload
@@ -282,17 +288,12 @@ export class Subject {
       for (let h = 0; h < this.heads; h++) {
         this.#context(layer, h, values, columns, h * this.headSize);
       }
-    } else if (OF_HEAD.includes(stage) || stage === "resid_pre") {
-      values.set(this.detail(stage, layer, stage === "resid_pre" ? 0 : head));
     } else if (ASKED.includes(stage)) values.set(this.#further(stage, layer) ?? []);
-    else if (stage === "resid_mid" && this.normalised(layer)) {
-      values.set(this.detail("resid_mid", layer));
+    else if (stage !== "resid_mid" || this.normalised(layer)) {
+      values.set(this.detail(stage, layer, head));
     } else {
-      values.set(this.detail("proj", layer));
-      if (stage === "resid_mid") {
-        const entered = this.detail("resid_pre", layer);
-        for (let i = 0; i < values.length; i++) values[i] = Math.fround(values[i] + entered[i]);
-      }
+      const [entered, proj] = [this.detail("resid_pre", layer), this.detail("proj", layer)];
+      values.forEach((_, i) => values[i] = Math.fround(entered[i] + proj[i]));
     }
     return matrix;
   }

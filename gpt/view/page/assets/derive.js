@@ -141,16 +141,12 @@ export function termsOf(subject, state, row, column, name, written) {
   const { layer, stage } = state;
   const D = subject.headSize;
   if (!subject.detailed(layer)) return null;
-  if (stage === "resid_mid" && subject.normalised(layer)) return null;
   if (stage === "resid_mid") {
+    if (subject.normalised(layer)) return null;
     const at = row * subject.width + column;
-    const [entered, proj] = [subject.detail("resid_pre", layer), subject.detail("proj", layer)];
-    const term = (/** @type {string} */ of, /** @type {number} */ value) => ({
-      name: of,
-      value,
-      factors: of,
+    const terms = ["resid_pre", "proj"].map((name) => {
+      return { name, value: subject.detail(name, layer)[at], factors: name };
     });
-    const terms = [term("resid_pre", entered[at]), term("proj", proj[at])];
     return { sum: "resid_mid", of: "resid_pre + proj", terms };
   }
   const joined = stage === "concat";

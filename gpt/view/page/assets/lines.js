@@ -140,10 +140,9 @@ export function makeLines(app) {
       if (!keys || !strongest) app.read(strongest?.row ?? null);
       render(); // of the same cell from its other side
     }, (at) => {
-      const { pointed, state: { pins, cell } } = app;
-      const others = pins.filter((pin) => pin !== at);
+      const { pointed, state: { cell } } = app;
       if (side) app.change({ cell: String(cell) === String(pointed) ? null : pointed });
-      else app.change({ pins: others.length < pins.length ? others : [...pins, at] });
+      else app.togglePin(at);
     });
   });
   new ResizeObserver(([{ contentRect }]) => {

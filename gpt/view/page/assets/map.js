@@ -5,7 +5,7 @@
 
 import { AFTER, BEFORE, OF_FEED_FORWARD, STAGES } from "./data.js";
 import { expectedAt } from "./next.js";
-import { short, signed } from "./numbers.js";
+import { bySize, short, signed } from "./numbers.js";
 import { keptPosition, lead, make, named, part, say } from "./parts.js";
 
 /** @import { App } from "./parts.js" */
@@ -101,9 +101,8 @@ function makeStream(app) {
       return grouped(name, make("div", null, ...inside));
     });
     const [embedding, ...bias] = groups.get(null) ?? [];
-    const { characters } = subject.payload.pair?.read ?? subject;
-    const labels = subject.payload.pair?.read ?? subject;
-    const sum = found && characters[position] !== undefined
+    const text = subject.payload.pair?.read ?? subject;
+    const sum = found && text.characters[position] !== undefined
       ? make(
         "div",
         { class: "sum" },
@@ -112,7 +111,7 @@ function makeStream(app) {
         make(
           "small",
           null,
-          `after ${named(labels, position)}; the parts sum to it` +
+          `after ${named(text, position)}; the parts sum to it` +
             shareOfCounting(subject, position, found.label),
         ),
       )
@@ -172,10 +171,8 @@ function shareOfCounting({ experts }, position, label) {
 function mostOf(sources, attention, { payload, labels }) {
   const { pair } = payload;
   const names = attention === "cross" ? pair?.source.labels : pair?.read.labels ?? labels;
-  const order = [...sources.keys()].sort((a, b) => Math.abs(sources[b]) - Math.abs(sources[a]));
-  return order.slice(0, 3).map((at) => `${at} '${names?.[at]}' ${signed(sources[at], 3)}`).join(
-    " · ",
-  );
+  const most = bySize(sources).slice(0, 3);
+  return most.map((at) => `${at} '${names?.[at]}' ${signed(sources[at], 3)}`).join(" · ");
 }
 
 /** The parts of a model whose contributions are not known. @param {import("./data.js").Subject} subject
@@ -219,25 +216,16 @@ function partOf(app, { kind, layer, head, attention, value, sources }, most, log
   );
   button.style.setProperty("--share", `${Math.round(60 * Math.abs(value) / most)}%`);
   button.dataset.value = String(value);
-  const state = app.state;
-  const here = kind === "head" && state.view === "head" && head === state.head &&
-    layer === state.layer && (!attention || attention === shown);
+  const { state } = app;
+  const here = state.view === "head" && head === state.head && layer === state.layer &&
+    (!attention || attention === shown);
   button.setAttribute("aria-pressed", String(here));
   button.disabled = kind.endsWith("bias") || (shown === "encoder" && kind !== "embedding") ||
     (attention !== null && attention !== shown);
   button.addEventListener("click", () => {
-    if (kind === "head") {
-      app.change({
-        layer: layer ?? 0,
-        head: head ?? 0,
-        view: "head",
-        stage: "weights",
-        cell: null,
-      });
-    } else {
-      const stage = kind === "ffn" ? "ffn" : "resid_pre";
-      app.change({ layer: layer ?? 0, stage, view: "head", cell: null });
-    }
+    const stage = kind === "head" ? "weights" : kind === "ffn" ? "ffn" : "resid_pre";
+    const chosen = head ?? app.state.head;
+    app.change({ layer: layer ?? 0, head: chosen, view: "head", stage, cell: null });
   });
   return button;
 }

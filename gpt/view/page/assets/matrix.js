@@ -346,16 +346,16 @@ function drawNumbers({ app, width, height }, { pen, x, y, seen, matrix, scale })
 function drawCrosshair({ app, width, height }, { pen, x, y, matrix, colour }) {
   const { cell, pins } = app.state;
   const [right, bottom] = [matrix.columns * width, matrix.rows * height];
+  const rows = app.reading === null ? [...pins] : [app.reading];
   pen.strokeStyle = colour("accent");
-  for (const row of app.reading === null ? pins : [app.reading]) {
-    pen.lineWidth = 1;
-    pen.strokeRect(x - 0.5, y + row * height - 0.5, right + 1, height + 1);
-  }
+  pen.lineWidth = 1;
   if (app.pointed && app.pointed[0] < matrix.rows && app.pointed[1] < matrix.columns) {
     const [row, column] = app.pointed;
-    pen.lineWidth = 1;
-    pen.strokeRect(x - 0.5, y + row * height - 0.5, right + 1, height + 1);
+    rows.push(row);
     pen.strokeRect(x + column * width - 0.5, y - 0.5, width + 1, bottom + 1);
+  }
+  for (const row of rows) {
+    pen.strokeRect(x - 0.5, y + row * height - 0.5, right + 1, height + 1);
   }
   for (const at of [cell, app.pointed]) {
     if (!at) continue;

@@ -173,7 +173,9 @@ function effect(app) {
     column("B", make("small", null, after.name)),
     column("B − A"),
   ];
-  const rows = (app.compared ?? lossRows)(before, after);
+  const same = before.labels.join() === after.labels.join();
+  const rows = app.compared?.(before, after) ??
+    [lossRow("loss of the text", before, after, same)];
   const legend = make(
     "p",
     { class: "hint", id: "next-said" },
@@ -182,12 +184,6 @@ function effect(app) {
   );
   const head = make("thead", null, make("tr", null, ...columns));
   return [legend, make("table", { class: "effect" }, head, make("tbody", null, ...rows))];
-}
-
-/** @param {Subject} before @param {Subject} after */
-function lossRows(before, after) {
-  const same = before.labels.join() === after.labels.join();
-  return [lossRow("loss of the text", before, after, same)];
 }
 
 /**

@@ -99,6 +99,11 @@ export function signed(value, digits) {
   return value !== null && value !== undefined && value > 0 ? `+${text}` : text;
 }
 
+/** The places of numbers, the largest by magnitude first. @param {Float64Array | number[]} values */
+export function bySize(values) {
+  return [...values.keys()].sort((i, j) => Math.abs(values[j]) - Math.abs(values[i]));
+}
+
 /** A number in a cell: two decimals. @param {number} value */
 export function brief(value) {
   if (!Number.isFinite(value)) return short(value, 2);

@@ -37,6 +37,7 @@ import { short } from "./numbers.js";
  * @property {(name: string) => string} colour of the theme
  * @property {number} digits that the numbers carry
  * @property {(patch: Partial<State>) => void} change
+ * @property {(position: number) => void} togglePin
  * @property {(cell: [number, number] | null) => void} point
  * @property {(position: number | null) => void} read
  * @property {(hash: string) => State} stateOf an address, as the page would open it

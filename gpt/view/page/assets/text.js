@@ -3,7 +3,8 @@
 // each character is shaded by its surprisal, or by the value of a unit.
 
 import { css, ink, Scale } from "./colours.js";
-import { codesOf, decimals, short, signed } from "./numbers.js";
+import { oneRow } from "./data.js";
+import { bySize, codesOf, decimals, short, signed } from "./numbers.js";
 import { followCharacters, lead, make, named, part, segments, showLegend } from "./parts.js";
 
 /** @import { App } from "./parts.js" */
@@ -48,13 +49,7 @@ export function makeText(app) {
     render();
   });
 
-  followCharacters(host, () => characters, (position) => app.read(position), toggle);
-  /** @param {number} position */
-  function toggle(position) {
-    const { pins } = app.state;
-    const others = pins.filter((pin) => pin !== position);
-    app.change({ pins: others.length < pins.length ? others : [...pins, position] });
-  }
+  followCharacters(host, () => characters, (position) => app.read(position), app.togglePin);
 
   /** Rows (or columns) to take the mean of. */
   function chosen() {
@@ -158,19 +153,17 @@ function maskOf(direction, rows) {
 
 /** Each character's surprisal, of which the first has none, or value of the unit.
  * @param {Subject} subject @param {Direction} direction @returns {Matrix} */
-function lineOf({ surprisals, length, payload }, direction) {
-  const nats = direction === "surprisal";
-  const values = Float64Array.from(nats ? [NaN, ...surprisals] : payload.unit?.values ?? []);
-  const kind = nats ? "nats" : "signed";
-  return { rows: 1, columns: length, values, causal: false, keys: true, kind };
+function lineOf({ surprisals, payload }, direction) {
+  return direction === "surprisal"
+    ? oneRow(Float64Array.from([NaN, ...surprisals]), "nats")
+    : oneRow(Float64Array.from(payload.unit?.values ?? []), "signed");
 }
 
 /** @param {Subject} subject @param {number[]} rows @param {Float64Array} values @param {number} digits */
 function unitSummary(subject, rows, values, digits) {
   const each = (/** @type {number} */ row) =>
     `${named(subject, row)} ${short(values[row], digits)}`;
-  const order = Array.from(values.keys()).sort((i, j) => Math.abs(values[j]) - Math.abs(values[i]));
-  const [here, most] = [rows.slice(0, 6), order.slice(0, 4)].map((list) => list.map(each));
+  const [here, most] = [rows.slice(0, 6), bySize(values).slice(0, 4)].map((list) => list.map(each));
   return [`${subject.payload.unit?.name} after ${here.join(", ")}`, "strongest", ...most].join(
     " · ",
   );
@@ -194,8 +187,7 @@ function weightsLine(weights, rows, direction, T) {
       }
     }
   }
-  const kind = typeof weights === "string" ? "share" : weights.kind;
-  return { rows: 1, columns: T, values, causal: false, keys: true, kind };
+  return oneRow(values, typeof weights === "string" ? "share" : weights.kind);
 }
 
 /** @param {Subject} subject @param {number[]} rows @param {number} digits */
@@ -222,8 +214,7 @@ function summary({ weights, digits }, subject, rows, values, direction) {
     (rows.length > 6 ? ` and ${rows.length - 6} more` : "");
   const differs = weights.kind === "difference";
   const write = differs ? signed : short;
-  const order = Array.from(values.keys()).filter((j) => values[j] !== 0);
-  order.sort((i, j) => Math.abs(values[j]) - Math.abs(values[i]) || i - j);
+  const order = bySize(values).filter((j) => values[j] !== 0);
   const top = order.slice(0, 4).map((j) => `${named(subject, j)} ${write(values[j], digits)}`);
   const rest = order.slice(4).reduce((sum, j) => sum + values[j], 0);
   if (order.length > 4 && direction === "from" && !differs) {

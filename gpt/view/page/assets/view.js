@@ -98,6 +98,11 @@ export function makeView(data, subjects, compared, additions) {
       }
       render();
     },
+    togglePin(position) {
+      const { pins } = app.state;
+      const others = pins.filter((pin) => pin !== position);
+      app.change({ pins: others.length < pins.length ? others : [...pins, position] });
+    },
     point(cell) {
       const same = cell?.[0] === app.pointed?.[0] && cell?.[1] === app.pointed?.[1];
       if (same) return;
@@ -235,23 +240,20 @@ function makeTitle(app) {
   function render() {
     if (introduced !== app.changes) {
       introduced = app.changes;
-      show = compare(app, host);
+      const [a, b] = app.subjects;
+      /** @type {[string, string, string][]} */
+      const choices = b
+        ? [
+          ["a", "A", a.name],
+          ["b", "B", b.name],
+          ["diff", "B − A", "The difference, where both have the head"],
+          ["both", "A | B", "Both, side by side"],
+        ]
+        : [];
+      show = segments(host, choices, (of) => app.change({ of: /** @type {State["of"]} */ (of) }));
       introduce(app);
     }
     show(app.state.of);
   }
   return { host, render };
-}
-
-/** @param {App} app @param {HTMLElement} host */
-function compare({ subjects, change }, host) {
-  const [a, b] = subjects;
-  /** @type {[string, string, string][]} */
-  const choices = subjects.length < 2 ? [] : [
-    ["a", "A", a.name],
-    ["b", "B", b.name],
-    ["diff", "B − A", "The difference, where both have the head"],
-    ["both", "A | B", "Both, side by side"],
-  ];
-  return segments(host, choices, (of) => change({ of: /** @type {State["of"]} */ (of) }));
 }

@@ -63,11 +63,6 @@ export class Model {
     return Object.assign(new Model(this.means), { step: this.step });
   }
 
-  /** Forgets rows that belong to another text. @param {(row: HandSet) => boolean} belongs */
-  keepRows(belongs) {
-    this.rows = this.rows.filter(belongs);
-  }
-
   /** @param {Head} head @param {number} query */
   rowOf(head, query) {
     const name = nameOf(head);

@@ -23,7 +23,7 @@ import { byHead, Session } from "./session.js";
 /** @typedef {"source" | "target"} SideName */
 
 export const BEFORE_TARGET = "\t";
-export const AFTER_TARGET = "\n";
+const AFTER_TARGET = "\n";
 /** @type {Record<AttentionKind, string>} */
 export const KINDS = {
   cross: "cross-attention",
@@ -112,8 +112,9 @@ export class PairSession extends Session {
     this.text = this.own ? `${source}${BEFORE_TARGET}${target}` : source;
     this.characters = Array.from(this.text.replace(BEFORE_TARGET, " → "));
     const begin = this.spell("source", this.source.characters) + BEFORE_TARGET;
-    this.model.keepRows(({ kind, query, text }) =>
-      this.own ? text === this.upTo(query, kind) : text.startsWith(begin)
+    const { model, own } = this; // rows of another pair are forgotten
+    model.rows = model.rows.filter(({ kind, query, text }) =>
+      own ? text === this.upTo(query, kind) : text.startsWith(begin)
     );
   }
 

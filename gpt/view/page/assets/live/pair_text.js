@@ -3,13 +3,14 @@
 // what it reads.
 
 import { css, ink, Scale } from "../colours.js";
-import { short, signed } from "../numbers.js";
+import { oneRow } from "../data.js";
+import { bySize, short, signed } from "../numbers.js";
 import { followCharacters, lead, make, part, say, segments, showLegend } from "../parts.js";
 import { KINDS } from "./pair_session.js";
 import { drawnTarget } from "./pair_write.js";
 
 /** @import { App } from "../parts.js" */
-/** @import { Matrix, Subject } from "../data.js" */
+/** @import { Subject } from "../data.js" */
 /** @import { Pair } from "../payload.js" */
 /** @import { PairSession } from "./pair_session.js" */
 /** "source" or "target", and a place in it; in the target 0 is the TAB. @typedef {{side: string, place: number}} Place */
@@ -129,7 +130,8 @@ export function makePair(app, session) {
     );
     const row = rowOf(pair);
     const found = shadesOf(app, subject, pair, row, pointed);
-    const surprisal = new Scale(surprisalMatrix(subject), "root", app.dark, MOST_SURPRISAL);
+    const nats = oneRow(Float64Array.from(subject.surprisals), "nats");
+    const surprisal = new Scale(nats, "root", app.dark, MOST_SURPRISAL);
     const below = (/** @type {number} */ place) =>
       place ? css(surprisal.rgb(Math.max(0, surprisal.step(0, place - 1)))) : "transparent";
     first.shade(
@@ -153,12 +155,6 @@ export function makePair(app, session) {
     return `after ${session.spell("target", before)}${goesOn}`;
   };
   return { host, render, follows: true };
-}
-
-/** @param {Subject} subject @returns {Matrix} */
-function surprisalMatrix({ surprisals }) {
-  const values = Float64Array.from(surprisals);
-  return { rows: 1, columns: values.length, values, causal: false, keys: true, kind: "nats" };
 }
 
 /**
@@ -221,11 +217,8 @@ function sentence({ digits, weights }, subject, { kind, source, expected }, row,
     return `shaded: how much each character of the target reads source ${found.here.place} ` +
       `'${source.labels[found.here.place]}'`;
   }
-  const order = [...found.values.keys()].sort((a, b) =>
-    Math.abs(found.values[b]) - Math.abs(found.values[a]) || a - b
-  );
   const write = typeof weights !== "string" && weights.kind === "difference" ? signed : short;
-  const most = order.slice(0, MOST_READ).map((key) =>
+  const most = bySize(found.values).slice(0, MOST_READ).map((key) =>
     `${key} '${columns[key]}' ${write(found.values[key], digits)}`
   );
   const side = kind === "decoder" ? "target" : "source";

@@ -163,9 +163,9 @@ export class Session {
     this.text = text;
     this.pending = [];
     Object.assign(this, this.readable(text, this.ids, this.data.folds));
-    const begin = windowStart(this.characters.length, this.data.block_size);
-    this.begin = begin;
-    this.model.keepRows(({ query, text }) => begin === 0 && this.upTo(query) === text);
+    this.begin = windowStart(this.characters.length, this.data.block_size);
+    const { model, begin } = this; // rows of another text are forgotten
+    model.rows = model.rows.filter((row) => begin === 0 && this.upTo(row.query) === row.text);
   }
 
   /**

@@ -14,14 +14,14 @@ import { make, part } from "../parts.js";
  * @typedef {{name: string, help: string, default: number | null, whole: boolean, least: number | null,
  *  most: number | null, above: number | null, below: number | null}} Option */
 /** Whether an option takes a number. @param {Option} option @param {number} value */
-export function optionTakes({ whole, least, most, above, below }, value) {
+function optionTakes({ whole, least, most, above, below }, value) {
   return (whole ? Number.isSafeInteger(value) : Number.isFinite(value)) &&
     !(least !== null && value < least) && !(above !== null && value <= above) &&
     !(most !== null && value > most) && !(below !== null && value >= below);
 }
 
 /** The numbers that an option takes, in words. @param {Option} option */
-export function optionRange({ whole, least, most, above, below }) {
+function optionRange({ whole, least, most, above, below }) {
   const begin = least === null ? `more than ${above}` : `from ${least}`;
   const last = whole && below !== null ? Math.min(below, Number.MAX_SAFE_INTEGER) : most ?? below;
   const end = last === null

@@ -32,7 +32,7 @@ import { windowStart } from "./sampler.js";
  * @property {Float32Array | null} unit (T,) values of the asked unit
  */
 
-export const MOST_SHOWN = 8; // characters of a list
+const MOST_SHOWN = 8; // characters of a list
 
 export class Analysis {
   /**
@@ -164,7 +164,7 @@ function likeliest(logits) {
  * @param {ArrayLike<number>} values
  * @param {number} count
  */
-export function highest(values, count) {
+function highest(values, count) {
   /** @type {number[]} */
   const best = [];
   for (let id = 0; id < values.length; id++) {

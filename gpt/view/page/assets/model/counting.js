@@ -122,7 +122,9 @@ export class Trie {
  * @param {number} end
  */
 function discounts(counts, first, end) {
-  const [, n1, n2, n3, n4] = countsOfCounts(counts, first, end);
+  const seen = [0, 0, 0, 0, 0, 0]; // n-grams with the counts 0, 1, … 4, more
+  for (let g = first; g < end; g++) seen[Math.min(counts[g], 5)]++;
+  const [, n1, n2, n3, n4] = seen;
   let found = FALLBACK_DISCOUNTS;
   if (n1 && n2 && n3 && n4) {
     const y = n1 / (n1 + 2 * n2);
@@ -130,11 +132,4 @@ function discounts(counts, first, end) {
     if (Math.min(...estimated) > 0) found = estimated;
   }
   return [0, ...found];
-}
-
-/** How many of the counts are 0, 1, … 4, more. @param {Whole} counts @param {number} first @param {number} end */
-function countsOfCounts(counts, first, end) {
-  const found = [0, 0, 0, 0, 0, 0];
-  for (let g = first; g < end; g++) found[Math.min(counts[g], 5)]++;
-  return found;
 }

@@ -83,21 +83,18 @@ export class Gpt {
     return (x, from, out, to) => this.normalise(x, from, out, to, n_embd, gain, shift);
   }
 
-  /** What a sublayer does first: with post_norm, the stream enters as it is. @param {string} name */
+  /** What a sublayer does first: with post_norm, the stream enters as it is.
+   * @param {string} name @returns {ReturnType<Gpt["norm"]>} */
   before(name) {
-    return this.config.post_norm ? this.#copy() : this.norm(name);
+    const { n_embd, post_norm } = this.config;
+    if (!post_norm) return this.norm(name);
+    return (x, from, out, to) => out.set(x.subarray(from, from + n_embd), to);
   }
 
   /** What normalises the sum of the stream and a sublayer's result; null: nothing does.
    * @param {string} name */
   after(name) {
     return this.config.post_norm ? this.norm(name) : null;
-  }
-
-  /** A function like a norm's that changes nothing. @returns {ReturnType<Gpt["norm"]>} */
-  #copy() {
-    const { n_embd } = this.config;
-    return (x, from, out, to) => out.set(x.subarray(from, from + n_embd), to);
   }
 }
 

@@ -8,7 +8,6 @@ import { inflate } from "../numbers.js";
  * @typedef {{vocabSize: number, levels: number[]}} CountingRecord */
 
 const MOST_DENSE = 32; // candidates of a history that has one bit for each
-const DAMAGED_COUNTING = "The counting tables in this file are damaged; write the file again.";
 
 /**
  * Throws an Error if the tables are damaged.
@@ -17,29 +16,28 @@ const DAMAGED_COUNTING = "The counting tables in this file are damaged; write th
  * @returns {Promise<Tables>}
  */
 export async function unpackCounting(base64, record) {
-  let tables = null;
   try {
-    tables = tablesOf(await inflate(base64), record);
+    return tablesOf(await inflate(base64), record);
   } catch (error) { // of base64, of gzip with its CRC-32, or of lengths that no array has
-    throw new Error(DAMAGED_COUNTING, { cause: error });
+    const damaged = "The counting tables in this file are damaged; write the file again.";
+    throw new Error(damaged, { cause: error });
   }
-  if (!tables) throw new Error(DAMAGED_COUNTING);
-  return tables;
 }
 
 /**
- * The tables; null if the data and the record do not match.
+ * Throws an Error if the data and the record do not match.
  * @param {Uint8Array} data
  * @param {CountingRecord} record
- * @returns {Tables | null}
+ * @returns {Tables}
  */
 function tablesOf(data, { vocabSize, levels }) {
   const reading = new TableReader(data, vocabSize, levels);
-  if (!reading.unigrams(levels[0], vocabSize)) return null;
-  if (!levels.slice(1).every((level) => reading.longer(level))) return null;
+  const known = reading.unigrams(levels[0], vocabSize) &&
+    levels.slice(1).every((level) => reading.longer(level));
   reading.lastCounts(levels[levels.length - 1]);
+  if (!known || reading.at !== data.length) throw new Error("the data do not match the record");
   const { symbols, counts, children } = reading;
-  return reading.at === data.length ? { symbols, counts, children } : null;
+  return { symbols, counts, children };
 }
 
 /** Reads the n-grams of one order after the other. */
