@@ -56,8 +56,8 @@ class PageKind:
 
     name: the name of the kind, for the title. script: the module that starts the page. fragments:
     placeholders of page.html and their files. worker: the module that runs in a thread of its own,
-    if there is one. hidden: whether main and footer are hidden until a script shows them. source:
-    the document with its placeholders.
+    if there is one; main and footer are then hidden until a script shows them. body: what
+    document.html shows, with its placeholders.
     """
 
     name: str
@@ -65,8 +65,7 @@ class PageKind:
     styles: tuple[str, ...] = STYLES
     fragments: tuple[tuple[str, str], ...] = ()
     worker: str = ""
-    hidden: bool = False
-    source: str = "page.html"
+    body: str = "page.html"
 
 
 @cache
@@ -95,13 +94,13 @@ def template(kind: PageKind) -> Callable[..., str]:
     fixed = {
         **fragments,
         "name": kind.name,
-        "hidden": " hidden" * kind.hidden,
+        "hidden": " hidden" * bool(kind.worker),
         "quiet": ' aria-live="off"' * bool(kind.worker),  # the text changes with every key
         "policy": policy,
         "style": style,
         "script": script,
     }
-    source = _read(kind.source)
+    source = _read("document.html").replace("{{body}}", _read(kind.body).strip())
 
     def page(title: str, payload: str, content: str = "") -> str:
         # A single pass, so that inserted text is not searched for placeholders.

@@ -26,7 +26,7 @@ LESSON = PageKind(
     "lesson",
     "lesson/lesson.js",
     ("tokens.css", "lesson/lesson.css"),
-    source="lesson/lesson.html",
+    body="lesson/lesson.html",
 )
 #: A citation in a text, as in "Vaswani et al. 2017".
 SOURCE = r"(?:de )?[A-Z][\w’-]+(?: et al\.|(?:, [A-Z][\w’-]+)* & [A-Z][\w’-]+)? (?:1[6-9]|20)\d\d"

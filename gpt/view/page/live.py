@@ -47,7 +47,6 @@ LIVE = PageKind(
     (*STYLES, "live/live.css"),
     (("editor", "live/editor.html"), *FRAGMENTS),
     "model/worker.js",
-    hidden=True,
 )
 #: The page of a model with an encoder.
 LIVE_PAIRS = PageKind(
@@ -56,7 +55,6 @@ LIVE_PAIRS = PageKind(
     (*STYLES, "live/live.css", "live/pairs.css"),
     (("cards", "live/pairs.html"), *FRAGMENTS),
     "model/pair_worker.js",
-    hidden=True,
 )
 #: Options of `gptx sample` that the pages have as well.
 OPTIONS = ("length", *DISTRIBUTION_OPTIONS, "seed")
