@@ -218,12 +218,9 @@ def _several(measures: Sequence[Measure]) -> bool:
 
 def lens_record(lens: Lens, characters: Symbols) -> dict[str, Any]:
     """The likeliest characters at each depth and position. characters: id -> character."""
-    depths, _, most = lens.ids.shape
-    record = _characters(lens.ids, characters)
     return {
-        "depths": depths,
-        "most": most,
-        **record,
+        "most": lens.ids.shape[-1],
+        **_characters(lens.ids, characters),
         "probabilities": in_base64(lens.probabilities.astype("<f4")),
     }
 

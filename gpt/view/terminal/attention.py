@@ -59,7 +59,7 @@ def title_of(panel: Panel, view: str, page: Page) -> list[str]:
             faint = np.median(panel.values.max(axis=1)) < FAINT
             parts.append("scale 0–1" + ("; faint: --scale row shows more" if faint else ""))
         else:
-            low, high = _extent(panel.visible_values)
+            low, high = _extent(panel)
             parts.append(f"scale {low:.2f} … {high:.2f}")
     return parts
 
@@ -148,7 +148,7 @@ def heat(panel: Panel, page: Page) -> list[Text]:
 
 def _legend_of_shades(panel: Panel, page: Page) -> list[Text]:
     """The shades in order, between the values of the first and the last one, if this fits."""
-    low, high = (0.0, 1.0) if panel.selection.stage == "weights" else _extent(panel.visible_values)
+    low, high = _extent(panel)
     end = "each row's largest" if page.scale == "row" else number(high, page)
     line = Text().append(f"shades: {number(low, page)} ", DIM)
     line.append_text(paint_cells(np.linspace(0, 1, len(GLYPHS)), 1)).append(f" {end}", DIM)
@@ -228,17 +228,21 @@ def _strongest(panel: Panel, page: Page) -> list[str]:
 
 def shades_of(panel: Panel, scale: Scale) -> Array:
     """(rows, columns) shades in 0 … 1, NaN where the mask forbids a value."""
-    values = panel.visible_values
-    low, high = (0.0, 1.0) if panel.selection.stage == "weights" else _extent(values)
-    shades: Array = (values - low) / (high - low if high > low else 1.0)
+    low, high = _extent(panel)
+    shades: Array = (panel.visible_values - low) / (high - low if high > low else 1.0)
     if scale == "row":
         largest = np.where(np.isnan(shades), -np.inf, shades).max(axis=1, keepdims=True)
         shades = shades / np.where(largest > 0, largest, 1.0)
     return np.clip(shades, 0.0, 1.0)
 
 
-def _extent(visible: Array) -> tuple[float, float]:
-    """The smallest and the largest value; 0 and 0 if all are masked."""
+def _extent(panel: Panel) -> tuple[float, float]:
+    """The smallest and the largest value that a colour shows: 0 and 1 for weights, for other values
+    those that occur; 0 and 0 if all are masked.
+    """
+    if panel.selection.stage == "weights":
+        return 0.0, 1.0
+    visible = panel.visible_values
     if np.isnan(visible).all():
         return 0.0, 0.0
     return float(np.nanmin(visible)), float(np.nanmax(visible))

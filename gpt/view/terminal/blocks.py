@@ -291,7 +291,7 @@ def _bars(
     """
     places = [n for n, column in enumerate(columns) if column.bars]
 
-    def longest(places: Sequence[int]) -> float:
+    def longest(places: Sequence[int]) -> int:
         """How many cells the bars of each of these columns may have."""
         if page.width is None:
             return LONGEST
@@ -305,7 +305,7 @@ def _bars(
         places = places[:1]
     lengths = [0] * len(columns)
     for n in places:
-        lengths[n] = int(max(LEAST, min(LONGEST, longest(places))))
+        lengths[n] = max(LEAST, min(LONGEST, longest(places)))
     return lengths
 
 
