@@ -19,31 +19,31 @@ import { recall, unpack } from "./numbers.js";
  * @property {"share" | "signed" | "difference" | "nats"} kind
  */
 
-/** Stages in the order of the computation, and the labels of their tabs. */
+/** Stages in the order of the computation, the labels of their tabs, and what they mean. */
 export const STAGES = /** @type {const} */ ([
-  ["scores", "q·k"],
-  ["scaled", "/√d"],
-  ["masked", "mask"],
-  ["weights", "softmax"],
-  ["context", "context"],
-  ["concat", "concat"],
-  ["proj", "projection"],
-  ["resid_mid", "stream"],
+  ["scores", "q·k", "queries times keys"],
+  ["scaled", "/√d", "the same, divided by √ of the head's size"],
+  ["masked", "mask", "no later character"],
+  ["weights", "softmax", "shares that sum to 1"],
+  ["context", "context", "the values, mixed by the weights: what the head writes"],
+  ["concat", "concat", "all heads side by side"],
+  ["proj", "projection", "what attention adds to the stream"],
+  ["resid_mid", "stream", "the stream after attention"],
 ]);
 
 /** Those before and after them, which a page may not have: a live one computes them when it shows them. */
 export const BEFORE = /** @type {const} */ ([
-  ["resid_pre", "stream"],
-  ["norm1", "norm"],
-  ["q", "q"],
-  ["k", "k"],
-  ["v", "v"],
+  ["resid_pre", "stream", "what enters the layer"],
+  ["norm1", "norm", "the stream, normalised for attention"],
+  ["q", "q", "queries"],
+  ["k", "k", "keys"],
+  ["v", "v", "values"],
 ]);
 export const AFTER = /** @type {const} */ ([
-  ["norm2", "norm"],
-  ["ffn_hidden", "hidden"],
-  ["ffn", "feed-forward"],
-  ["resid_post", "stream"],
+  ["norm2", "norm", "the stream, normalised for the feed-forward layer"],
+  ["ffn_hidden", "hidden", "the feed-forward layer's numbers after its activation function"],
+  ["ffn", "feed-forward", "what the feed-forward layer adds"],
+  ["resid_post", "stream", "what leaves the layer"],
 ]);
 /** @type {string[]} */
 export const ASKED = ["norm1", "norm2", "ffn_hidden", "ffn", "resid_post"];

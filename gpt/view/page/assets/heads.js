@@ -38,18 +38,12 @@ export function makeHeads(app) {
     const now = [app.changes, of, scale, app.dark, order.value].join();
     if (now !== drawn) build();
     drawn = now;
-    for (const button of buttons) {
-      const same = Number(button.dataset.layer) === layer &&
-        (view !== "head" || Number(button.dataset.head) === head);
-      button.setAttribute("aria-pressed", String(same));
-      button.tabIndex = Number(button.dataset.layer) === layer &&
-          Number(button.dataset.head) === head
-        ? 0
-        : -1;
-    }
-    switches.forEach((button, n) => {
-      const { layer, head } = shown.places[n];
-      button.setAttribute("aria-checked", String(!app.switches?.off(layer, head)));
+    shown.places.forEach((place, n) => {
+      const [inLayer, inHead] = [place.layer === layer, place.head === head];
+      buttons[n].setAttribute("aria-pressed", String(inLayer && (inHead || view !== "head")));
+      buttons[n].tabIndex = inLayer && inHead ? 0 : -1;
+      const off = app.switches?.off(place.layer, place.head);
+      switches[n]?.setAttribute("aria-checked", String(!off));
     });
   }
 
@@ -126,30 +120,26 @@ export function makeHeads(app) {
   grid.addEventListener("click", (event) => {
     const button = /** @type {HTMLElement} */ (event.target).closest("button");
     if (!button) return;
-    const { layer, head } = shown.places[switches.indexOf(button)] ?? {};
-    if (layer === undefined) choose(button);
-    else app.switches?.toggle(layer, head);
+    const place = shown.places[switches.indexOf(button)];
+    if (place) app.switches?.toggle(place.layer, place.head);
+    else choose(buttons.indexOf(button));
   });
   grid.addEventListener("keydown", (event) => {
     const at = buttons.indexOf(/** @type {HTMLButtonElement} */ (event.target));
     const across = Number(grid.style.getPropertyValue("--across"));
     const steps = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -across, ArrowDown: across };
-    const next = buttons[at + (steps[/** @type {keyof steps} */ (event.key)] ?? 0)];
+    const next = at + (steps[/** @type {keyof steps} */ (event.key)] ?? 0);
     if (at < 0 || !(event.key in steps)) return;
     event.preventDefault();
-    if (!next) return;
+    if (!buttons[next]) return;
     choose(next);
-    next.focus();
+    buttons[next].focus();
   });
-  /** @param {HTMLElement} button */
-  function choose(button) {
+  /** @param {number} n of the button */
+  function choose(n) {
+    const { layer, head } = shown.places[n];
     const { view } = app.state;
-    app.change({
-      layer: Number(button.dataset.layer),
-      head: Number(button.dataset.head),
-      view: view === "mean" ? "head" : view,
-      cell: null,
-    });
+    app.change({ layer, head, view: view === "mean" ? "head" : view, cell: null });
   }
   return { host: grid, render };
 }

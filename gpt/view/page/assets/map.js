@@ -11,38 +11,14 @@ import { keptPosition, lead, make, named, part, say } from "./parts.js";
 /** @import { App } from "./parts.js" */
 /** @typedef {import("./model/contributions.js").Part} ModelPart */
 
-/** @type {Record<string, string>} */
-const MEANS = {
-  resid_pre: "what enters the layer",
-  norm1: "the stream, normalised for attention",
-  ...{ q: "queries", k: "keys", v: "values" },
-  scores: "queries times keys",
-  scaled: "the same, divided by √ of the head's size",
-  masked: "no later character",
-  weights: "shares that sum to 1",
-  context: "the values, mixed by the weights: what the head writes",
-  concat: "all heads side by side",
-  proj: "what attention adds to the stream",
-  resid_mid: "the stream after attention",
-  norm2: "the stream, normalised for the feed-forward layer",
-  ffn_hidden: "the feed-forward layer's numbers after its activation function",
-  ffn: "what the feed-forward layer adds",
-  resid_post: "what leaves the layer",
-};
-
 /** @param {App} app */
 export function makeMap(app) {
   const host = part("stages");
-  const stages = [...BEFORE, ...STAGES, ...AFTER].map(([stage, title]) => {
+  const stages = [...BEFORE, ...STAGES, ...AFTER].map(([stage, label, means]) => {
     const shape = make("small", null);
     const n = STAGES.findIndex(([name]) => name === stage) + 1;
-    const means = MEANS[stage] + (n ? ` (key ${n})` : "");
-    const button = make(
-      "button",
-      { type: "button", "data-stage": stage, title: means },
-      title,
-      shape,
-    );
+    const title = means + (n ? ` (key ${n})` : "");
+    const button = make("button", { type: "button", "data-stage": stage, title }, label, shape);
     button.addEventListener("click", () => app.change({ stage }));
     return { stage, button, shape };
   });

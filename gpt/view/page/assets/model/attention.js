@@ -278,18 +278,6 @@ export class Attention {
   }
 }
 
-/**
- * The array with others from a place on.
- * @param {Numbers} array
- * @param {Float32Array} added
- * @param {number} from
- */
-export function extended(array, added, from) {
-  const result = withRoom(array, from + added.length);
-  result.set(added, from);
-  return result;
-}
-
 /** The array, or a longer copy of it. @param {Numbers} array @param {number} length */
 export function withRoom(array, length) {
   if (length <= array.length) return array;

@@ -3,9 +3,8 @@
 // the decoder reads a target that grows, and its cross-attention reads the encoder's output.
 // S characters of the source, T of the target, C n_embd.
 
-import { Attention, extended } from "./attention.js";
+import { Attention, withRoom } from "./attention.js";
 import { Gpt } from "./gpt.js";
-import { Linear } from "./linear.js";
 import { Reading } from "./reading.js";
 
 /** @import { Changes } from "./attention.js" */
@@ -31,20 +30,16 @@ export class PairGpt extends Gpt {
     }
     this.encoder = new Gpt({ ...config, n_layer: config.encoder_layers, tied: true }, own);
     const { n_embd } = config;
-    this.cross = this.layers.map((_, layer) => ({
-      norm1: this.before(`blocks.${layer}.cross_norm`),
-      after1: this.after(`blocks.${layer}.cross_norm`),
-      q: this.#rows(`blocks.${layer}.cross.qkv`, 0, n_embd),
-      kv: this.#rows(`blocks.${layer}.cross.qkv`, n_embd, 3 * n_embd),
-      proj: this.linear(`blocks.${layer}.cross.proj`, n_embd),
-    }));
-  }
-
-  /** Some rows of a linear layer. @param {string} name @param {number} first @param {number} end */
-  #rows(name, first, end) {
-    const { weight, bias, columns } = this.linear(name, this.config.n_embd);
-    const part = weight.subarray(first * columns, end * columns);
-    return new Linear(part, bias?.subarray(first, end), columns);
+    this.cross = this.layers.map((_, layer) => {
+      const qkv = this.linear(`blocks.${layer}.cross.qkv`, n_embd);
+      return {
+        norm1: this.before(`blocks.${layer}.cross_norm`),
+        after1: this.after(`blocks.${layer}.cross_norm`),
+        q: qkv.part(0, n_embd),
+        kv: qkv.part(n_embd, 3 * n_embd),
+        proj: this.linear(`blocks.${layer}.cross.proj`, n_embd),
+      };
+    });
   }
 }
 
@@ -117,8 +112,10 @@ export class PairReading extends Reading {
   /** @override @param {number} layer @param {number} first @param {number} count */
   attend(layer, first, count) {
     const own = super.attend(layer, first, count);
-    this.between[layer] = extended(this.between[layer], own, first * this.gpt.config.n_embd);
-    return this.cross[layer].extend(this.between[layer], first, count);
+    const at = first * this.gpt.config.n_embd;
+    const between = this.between[layer] = withRoom(this.between[layer], at + own.length);
+    between.set(own, at);
+    return this.cross[layer].extend(between, first, count);
   }
 
   /** @override @param {number} layer */

@@ -4,7 +4,6 @@
 // T positions, C n_embd, H heads, D head_size, V vocab_size.
 
 import { Attention, withRoom } from "./attention.js";
-import { Linear } from "./linear.js";
 
 /** @import { Gpt } from "./gpt.js" */
 /** @import { Changes, Stages } from "./attention.js" */
@@ -154,13 +153,11 @@ export class Reading {
     const { n_embd, ffn_up, ffn_hidden } = gpt.config;
     const { norm2, up } = gpt.layers[asked.layer];
     if (!up) return null;
-    const { weight, bias } = up;
     const x = this.attention[asked.layer].result(0, length);
     for (let at = 0; at < x.length; at += n_embd) norm2(x, at, x, at);
     const row = (/** @type {number} */ n) => {
       const result = new Float32Array(length);
-      const part = weight.subarray(n * n_embd, (n + 1) * n_embd);
-      new Linear(part, bias?.subarray(n, n + 1), n_embd).apply(x, 0, length, result, 0);
+      up.part(n, n + 1).apply(x, 0, length, result, 0);
       return result;
     };
     const gated = row(asked.unit + ffn_up - ffn_hidden); // the same row if nothing is gated
