@@ -253,13 +253,15 @@ class TrainedGPT(Displayable):
     def decoders(self) -> Decoders:
         """The decoders: numpy's with a KV cache, or a device's with numpy's as fallback."""
         from gpt.reading.decode import ParallelDecoder
-        from gpt.reading.fallback import FallbackDecoder, FallbackReader
-        from gpt.reading.sampler import Decoders
+        from gpt.reading.sampler import Decoder, Decoders
 
         numpys = ParallelDecoder(self.reader)
-        if not isinstance(self.reader, FallbackReader):
-            return Decoders(numpys, numpys.make_twin)
-        first = FallbackDecoder(self.reader.device, numpys.make_twin())
+        first: Decoder = numpys
+        if self._open_device is not None:
+            from gpt.reading.fallback import FallbackDecoder, FallbackReader
+
+            if isinstance(self.reader, FallbackReader):
+                first = FallbackDecoder(self.reader.device, numpys.make_twin())
         return Decoders(first, numpys.make_twin)
 
     @overload
