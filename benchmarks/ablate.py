@@ -14,23 +14,19 @@ import argparse
 import ast
 import json
 import statistics
-import time
-from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from measure import configs, in_turns, split_ids, training
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.fields import only_fields
 from gpt.config.presets import preset
+from gpt.config.schedule import step_characters
 from gpt.devices import let_threads_sleep
-from gpt.model import GPT, initialise
 from gpt.training.evaluation import evaluate
-from gpt.training.optim import Optimizer
-from gpt.training.step import train_step
-from gpt.vocabulary import Vocabulary
 
 #: The choices of the default preset, each one changed alone.
 VARIANTS = {
@@ -54,44 +50,11 @@ def settings(text: str) -> dict[str, Any]:
     return {name: ast.literal_eval(value) for name, value in pairs}
 
 
-class Recipe:
-    """The model and training options of the default preset, with some values changed."""
-
-    def __init__(self, values: dict[str, Any], vocab_size: int) -> None:
-        self.model = ModelConfig(vocab_size=vocab_size, **only_fields(ModelConfig, values))
-        self.train = TrainConfig(**only_fields(TrainConfig, values))
-
-    @property
-    def step_characters(self) -> int:
-        return self.train.batch_size * self.model.block_size
-
-
-def training(recipe: Recipe, ids: np.ndarray) -> Iterator[GPT]:
-    """The model after each step."""
-    model = GPT(recipe.model)
-    initialise(model, recipe.train.seed)
-    optimizer = Optimizer(model, recipe.train)
-    for step in range(recipe.train.steps):
-        train_step(model, optimizer, ids, recipe.train, step)
-        yield model
-
-
-def step_seconds(recipes: dict[str, Recipe], ids: np.ndarray, rounds: int) -> dict[str, float]:
-    """Median seconds of a step of each variant, timed in turns."""
-    loops = {name: training(recipe, ids) for name, recipe in recipes.items()}
-    times: dict[str, list[float]] = {name: [] for name in recipes}
-    for number in range(rounds + 2):
-        for name, loop in loops.items():
-            started = time.perf_counter()
-            next(loop)
-            if number > 1:
-                times[name].append(time.perf_counter() - started)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
-def final_loss(recipe: Recipe, train_ids: np.ndarray, val_ids: np.ndarray) -> float:
+def final_loss(
+    model_config: ModelConfig, config: TrainConfig, train_ids: np.ndarray, val_ids: np.ndarray
+) -> float:
     """Nats per character after the whole schedule."""
-    *_, model = training(recipe, train_ids)
+    *_, (model, _) = islice(training(model_config, config, train_ids), config.steps)
     return evaluate(model, val_ids, "cpu").nats
 
 
@@ -108,30 +71,26 @@ def main() -> None:
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    text = options.corpus.read_bytes().decode()
-    vocabulary = Vocabulary("".join(sorted(set(text))))
-    ids = vocabulary.encode(text)
-    boundary = int(0.9 * len(ids))
-    train_ids, val_ids = ids[:boundary], ids[boundary:]
+    train_ids, val_ids, size = split_ids(options.corpus.read_bytes().decode())
     chosen = VARIANTS
     if options.variant:
         chosen = dict(line.split(":", 1) for line in options.variant)
     base = {**preset("default", "cpu"), **settings(options.base), "steps": options.steps}
     values = {"as it is": base} | {name: {**base, **settings(t)} for name, t in chosen.items()}
-    recipes = {name: Recipe(value, len(vocabulary)) for name, value in values.items()}
-    seconds = step_seconds(recipes, train_ids, options.rounds) if options.equal == "time" else {}
-    reference = next(iter(recipes.values()))
+    recipes = {name: configs(value, size) for name, value in values.items()}
+    if options.equal == "time":
+        loops = [training(*recipe, train_ids) for recipe in recipes.values()]
+        costs = [statistics.median(times) for times in in_turns(loops, options.rounds)]
+    else:
+        costs = [float(step_characters(*recipe)) for recipe in recipes.values()]
     table: dict[str, dict[str, Any]] = {}
-    for name, recipe in recipes.items():
-        if options.equal == "time":
-            share = seconds["as it is"] / seconds[name]
-        else:
-            share = reference.step_characters / recipe.step_characters
+    for name, cost in zip(recipes, costs, strict=True):
+        share = costs[0] / cost
         losses = []
         for seed in options.seeds:
             changed = {"steps": round(options.steps * share), "seed": seed}
-            again = Recipe({**values[name], **changed}, len(vocabulary))
-            losses.append(final_loss(again, train_ids, val_ids))
+            again = configs({**values[name], **changed}, size)
+            losses.append(final_loss(*again, train_ids, val_ids))
         error = statistics.stdev(losses) / len(losses) ** 0.5 if len(losses) > 1 else float("nan")
         table[name] = {
             "loss": round(statistics.mean(losses), 4),

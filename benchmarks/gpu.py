@@ -30,7 +30,6 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 DEVICE, QUICK = "cuda", False
 TINY = "--n-layer 1 --n-head 2 --n-embd 16 --block-size 16 --batch-size 4 --eval-chars 500"
-GPTX = [sys.executable, "-m", "gpt"]
 Row = dict[str, Any]
 
 
@@ -39,15 +38,17 @@ def again() -> list[str]:
     return ["--device", DEVICE, *["--quick"] * QUICK]
 
 
-def gptx(arguments: str, folder: str) -> subprocess.CompletedProcess[str]:
+def python(arguments: list[str], folder: str | Path = ".") -> subprocess.CompletedProcess[str]:
+    """Runs Python in a folder, with the gptx of this checkout."""
+    environment = {**os.environ, "PYTHONPATH": str(HERE.parent)}
+    command = [sys.executable, *arguments]
     return subprocess.run(
-        [*GPTX, *shlex.split(arguments)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(HERE.parent)},
-        text=True,
-        capture_output=True,
-        check=False,
+        command, cwd=folder, env=environment, text=True, capture_output=True, check=False
     )
+
+
+def gptx(arguments: str, folder: str) -> subprocess.CompletedProcess[str]:
+    return python(["-m", "gpt", *shlex.split(arguments)], folder)
 
 
 def short(steps: int) -> str:
@@ -76,13 +77,8 @@ def trained(corpus: str, arguments: str) -> Row:
 
 def suite(_: str) -> Row:
     """G1: readable = fused = cached = numpy on CUDA; and every test that needs a GPU."""
-    done = subprocess.run(
-        [*(sys.executable, "-m", "pytest", "-q", "-k", "cuda or parity or decoder or device")],
-        cwd=HERE.parent,
-        text=True,
-        capture_output=True,
-        check=False,
-    )
+    tests = ["-m", "pytest", "-q", "-k", "cuda or parity or decoder or device"]
+    done = python(tests, HERE.parent)
     return {"code": done.returncode, "end": done.stdout[-1500:]}
 
 
@@ -108,13 +104,7 @@ def speed(_: str) -> Row:
         *(("bfloat16", batch, True) for batch in (64, 256, 1024) if not QUICK),
     ):
         work: Row = {"precision": precision, "batch": batch, "compile": compile}
-        done = subprocess.run(
-            [sys.executable, __file__, "--steps", json.dumps(work), *again()],
-            env={**os.environ, "PYTHONPATH": str(HERE.parent)},
-            text=True,
-            capture_output=True,
-            check=False,
-        )
+        done = python([__file__, "--steps", json.dumps(work), *again()])
         key = f"{precision} × {batch}{' compiled' * compile}"
         rows[key] = json.loads(done.stdout) if not done.returncode else done.stderr[-300:]
     return rows
@@ -124,7 +114,7 @@ def steps(precision: str, batch: int, compile: bool) -> Row:
     """Seconds of a training step of 10.7 M parameters, and characters a second."""
     import numpy as np
     import torch
-    from measure import step_seconds
+    from measure import step_seconds, training
 
     from gpt.config import ModelConfig, TrainConfig
 
@@ -134,7 +124,7 @@ def steps(precision: str, batch: int, compile: bool) -> Row:
     config = ModelConfig(vocab_size=65, **shape)
     train = TrainConfig(batch_size=batch, precision=precision, compile=compile)  # type: ignore[arg-type]
     ids = np.random.default_rng(1).integers(65, size=1_000_000, dtype=np.uint8)
-    seconds = step_seconds(config, train, ids, DEVICE, 0.1 if QUICK else 3.0)
+    seconds = step_seconds(training(config, train, ids, DEVICE), 0.1 if QUICK else 3.0)
     rate = batch * config.block_size / seconds
     peak = torch.cuda.max_memory_allocated() if DEVICE == "cuda" else 0
     return {
@@ -165,14 +155,7 @@ def sampling(corpus: str) -> Row:
             "    rows[n] = round(n * length / (time.perf_counter() - begun))\n"
             "print(json.dumps(rows))"
         )
-        found = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(HERE.parent)},
-            text=True,
-            capture_output=True,
-            check=False,
-        )
+        found = python(["-c", code], folder)
         rows["characters_per_second"] = (
             json.loads(found.stdout) if not found.returncode else found.stderr[-800:]
         )

@@ -20,10 +20,9 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from measure import train
+from measure import split_ids, train
 
 from gpt.counting.baseline import count_baseline
-from gpt.vocabulary import Vocabulary
 
 VARIANTS = {
     "default": "",
@@ -32,14 +31,6 @@ VARIANTS = {
 }
 PIECE = 4_000  # characters after which PPMd starts again
 ORDER, MEMORY = 6, 2**28  # of PPMd; the memory in bytes
-
-
-def best_count(text: str) -> float:
-    """The lowest loss of counting, in nats per character."""
-    vocabulary = Vocabulary("".join(sorted(set(text))))
-    ids = vocabulary.encode(text)
-    boundary = int(0.9 * len(ids))
-    return count_baseline(ids[:boundary], ids[boundary:], len(vocabulary)).nats
 
 
 def ppmd(text: str) -> float | None:
@@ -74,7 +65,7 @@ def main() -> None:
     rows = []
     for corpus in options.corpora:
         text = corpus.read_bytes().decode()[: options.characters]
-        others = {"counting": best_count(text), "PPMd": ppmd(text)}
+        others = {"counting": count_baseline(*split_ids(text)).nats, "PPMd": ppmd(text)}
         rows.append({"corpus": corpus.name, "characters": len(text), **others})
         print(rows[-1], flush=True)
         for name, arguments in variants.items():

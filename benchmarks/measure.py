@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
@@ -10,13 +11,15 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
 
     from gpt.config import ModelConfig, TrainConfig
+    from gpt.model import GPT
 
 GPTX = os.path.join(os.path.dirname(sys.executable), "gptx")
 
@@ -70,17 +73,33 @@ def train(
     }
 
 
-def step_seconds(
+def configs(values: dict[str, Any], vocab_size: int) -> tuple[ModelConfig, TrainConfig]:
+    """The options in `values` for a model and its training."""
+    from gpt.config import ModelConfig, TrainConfig
+    from gpt.config.fields import only_fields
+
+    model = ModelConfig(vocab_size=vocab_size, **only_fields(ModelConfig, values))
+    return model, TrainConfig(**only_fields(TrainConfig, values))
+
+
+def split_ids(text: str) -> tuple[np.ndarray, np.ndarray, int]:
+    """The ids of a text to train on and to validate on, and the number of its characters."""
+    from gpt.vocabulary import Vocabulary
+
+    vocabulary = Vocabulary("".join(sorted(set(text))))
+    ids, boundary = vocabulary.encode(text), int(0.9 * len(text))
+    return ids[:boundary], ids[boundary:], len(vocabulary)
+
+
+def training(
     model_config: ModelConfig,
     config: TrainConfig,
     ids: np.ndarray,
-    device: str,
-    seconds: float,
+    device: str = "cpu",
     shard: bool = False,
-) -> float:
-    """Median time of the training steps of a temporary model; of several ranks, the slowest's."""
+) -> Iterator[tuple[GPT, float]]:
+    """Trains a new model without end: after each step, the model and the step's loss."""
     from gpt.model import GPT, initialise
-    from gpt.training import ranks
     from gpt.training.net import Net
     from gpt.training.optim import Optimizer
     from gpt.training.step import train_step
@@ -89,12 +108,33 @@ def step_seconds(
     initialise(model, config.seed)
     model.to(device).train()
     net = Net(model, config, shard)
-    optimizer, steps = Optimizer(model, config), [0.0]
-    while len(steps) < 4 or sum(steps) < seconds:
+    optimizer = Optimizer(model, config)
+    for step in itertools.count():
+        yield model, train_step(model, optimizer, ids, config, step, net=net)[0]
+
+
+def in_turns(loops: Sequence[Iterator[Any]], rounds: int) -> list[list[float]]:
+    """Seconds of `rounds` steps of each loop, one step of each in turn, after two that start it."""
+    times: list[list[float]] = [[] for _ in loops]
+    for number in range(rounds + 2):
+        for loop, taken in zip(loops, times, strict=True):
+            started = time.perf_counter()
+            next(loop)
+            if number > 1:
+                taken.append(time.perf_counter() - started)
+    return times
+
+
+def step_seconds(steps: Iterator[Any], seconds: float) -> float:
+    """Median time of the steps of a training; of several ranks, the slowest's."""
+    from gpt.training import ranks
+
+    times = [0.0]
+    while len(times) < 4 or sum(times) < seconds:
         started = time.perf_counter()
-        train_step(model, optimizer, ids, config, len(steps) - 1, net=net)
-        steps.append(ranks.max_over_ranks(time.perf_counter() - started))
-    return statistics.median(steps[2:])  # the first step includes the start
+        next(steps)
+        times.append(ranks.max_over_ranks(time.perf_counter() - started))
+    return statistics.median(times[2:])  # the first step includes the start
 
 
 def sgemm_rate(

@@ -17,7 +17,7 @@ import time
 import numpy as np
 import torch
 import torch.distributed as dist
-from measure import step_seconds
+from measure import step_seconds, training
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
@@ -52,7 +52,7 @@ def main() -> None:
             batch_size=batch_size,
             precision="bfloat16" if options.device == "cuda" else "float32",
         )
-        seconds = step_seconds(config, train, ids, options.device, 5.0, shard)
+        seconds = step_seconds(training(config, train, ids, options.device, shard), 5.0)
         characters = batch_size * config.block_size
         steps[name] = {
             "ms": round(1e3 * seconds, 2),

@@ -17,7 +17,6 @@ import json
 import os
 import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from measure import GPTX, timed, train
@@ -63,12 +62,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--threads", type=int)
     options = parser.parse_args()
-    corpus = options.corpus
-    if Path(corpus).exists():
-        corpus = str(Path(corpus).resolve())
     rows = []
     for seed in options.seeds:
-        rows.append(one(corpus, options.arguments, seed, options.threads))
+        rows.append(one(options.corpus, options.arguments, seed, options.threads))
         print(json.dumps(rows[-1]), flush=True)
     found = [set(row["names"]) >= NEEDED for row in rows]
     print(json.dumps({"benchmark": "repeats", "corpus": options.corpus, "found": found}))

@@ -34,10 +34,7 @@ SIZES = [
 KINDS: list[dict[str, Any]] = [
     {},
     {"norm": "layer"},
-    {
-        **{"position": "learned", "norm": "layer", "activation": "gelu"},
-        "tied": True,
-    },
+    {"position": "learned", "norm": "layer", "activation": "gelu", "tied": True},
     {"position": "sinusoidal", "activation": "relu", "bias": True},
     {"position": "learned", "norm": "layer", "activation": "gelu", "tied": True, "bias": True},
     {"activation": "gelu", "tied": True, "bias": True},

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-from measure import timed
+from measure import GPTX, timed
 
 if TYPE_CHECKING:
     from gpt.training.trainer import Trainer
@@ -60,15 +60,14 @@ def main() -> None:
     parser.add_argument("--corpus", default="data/tinyshakespeare.txt", help="a text of 1 MB")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
-    gptx = os.path.join(os.path.dirname(sys.executable), "gptx")
     where = ["--checkpoints", options.checkpoints]
     folder = tempfile.mkdtemp()
     here = ["--checkpoints", f"{folder}/checkpoints", "--data", f"{folder}/data"]
     train = [sys.executable, __file__, UNTIL, "train", options.corpus, *here]
     commands = {
-        "sample": [gptx, "sample", "--length", "1", *where],
-        "attn": [gptx, "attn", *where],
-        "help": [gptx, "--help"],
+        "sample": [GPTX, "sample", "--length", "1", *where],
+        "attn": [GPTX, "attn", *where],
+        "help": [GPTX, "--help"],
         "train": train,
         "train --minutes 15": [*train, "--minutes", "15"],
         "import torch": [sys.executable, "-c", "import torch"],

@@ -15,21 +15,17 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from measure import sgemm_rate
+from measure import configs, in_turns, sgemm_rate, training
 from torch import nn
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.fields import only_fields
 from gpt.config.presets import preset
-from gpt.model import GPT, initialise
 from gpt.training.fit import SHAPES
-from gpt.training.optim import Optimizer
-from gpt.training.step import train_step
 
 VOCAB = 65
 
@@ -86,16 +82,7 @@ def plain_steps(model: ModelConfig, train: TrainConfig, ids: np.ndarray) -> Iter
         yield loss.item()
 
 
-def gptx_steps(model: ModelConfig, train: TrainConfig, ids: np.ndarray) -> Iterator[float]:
-    """The steps of `gptx train`."""
-    net = GPT(model)
-    initialise(net, 1)
-    optimizer = Optimizer(net, train)
-    for step in range(10**9):
-        yield train_step(net, optimizer, ids, train, step)[0]
-
-
-def milliseconds(steps: Iterator[float], count: int) -> float:
+def milliseconds(steps: Iterator[object], count: int) -> float:
     """Per step, over `count` steps."""
     started = time.perf_counter()
     for _ in range(count):
@@ -112,7 +99,7 @@ KINDS = {
 }
 
 
-def where_time_goes(steps: Iterator[float], count: int = 5) -> dict[str, float]:
+def where_time_goes(steps: Iterator[object], count: int = 5) -> dict[str, float]:
     """Kind of work -> share of a step's CPU time."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         for _ in range(count):
@@ -126,28 +113,18 @@ def where_time_goes(steps: Iterator[float], count: int = 5) -> dict[str, float]:
 
 def near_the_limit(ids: np.ndarray, rounds: int) -> list[dict[str, object]]:
     """Each shape of the default preset: milliseconds, characters a second, share of the limit."""
-    loops, recipes, times = [], [], []
-    for *_, shape in SHAPES:
-        values = {**preset("default", "cpu"), **shape}
-        model = ModelConfig(vocab_size=VOCAB, **only_fields(ModelConfig, values))
-        train = TrainConfig(**only_fields(TrainConfig, values))
-        recipes.append((model, train))
-        loops.append(gptx_steps(model, train, ids))
-        times.append([])
-    for number in range(rounds + 2):
-        for loop, taken in zip(loops, times, strict=True):
-            elapsed = milliseconds(loop, 1)
-            if number > 1:
-                taken.append(elapsed)
+    recipes = [configs({**preset("default", "cpu"), **shape}, VOCAB) for *_, shape in SHAPES]
+    loops = [training(*recipe, ids) for recipe in recipes]
+    times = [statistics.median(taken) for taken in in_turns(loops, rounds)]
     rate = max(sgemm_rate() for _ in range(3))
     rows: list[dict[str, object]] = []
-    for (model, train), loop, taken in zip(recipes, loops, times, strict=True):
-        speed = train.batch_size * model.block_size / statistics.median(taken) * 1000
+    for (model, train), loop, seconds in zip(recipes, loops, times, strict=True):
+        speed = train.batch_size * model.block_size / seconds
         batch = f"{train.batch_size} × {model.block_size}"
         rows.append(
             {
                 "shape": f"{model.n_layer} × {model.n_embd}, batch {batch}",
-                "ms": round(statistics.median(taken), 1),
+                "ms": round(1000 * seconds, 1),
                 "characters_per_second": round(speed),
                 "share_of_sgemm": round(speed * model.training_flops / 1e9 / rate, 3),
                 "time": where_time_goes(loop),
@@ -166,12 +143,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    values = preset(options.preset, "cpu")
-    model = ModelConfig(vocab_size=VOCAB, **only_fields(ModelConfig, values))
-    train = TrainConfig(**only_fields(TrainConfig, values))
+    recipe = configs(preset(options.preset, "cpu"), VOCAB)
     ids = np.random.default_rng(1).integers(0, VOCAB, 1_000_000, dtype=np.uint8)
-    makers: dict[str, Callable[..., Iterator[float]]] = {"gptx": gptx_steps, "plain": plain_steps}
-    loops = {name: make(model, train, ids) for name, make in makers.items()}
+    loops = {"gptx": training(*recipe, ids), "plain": plain_steps(*recipe, ids)}
     before = sgemm_rate()
     limits = near_the_limit(ids, options.rounds)
     times: dict[str, list[float]] = {name: [] for name in loops}

@@ -14,7 +14,6 @@ import argparse
 import json
 import statistics
 import tempfile
-from pathlib import Path
 
 from measure import sgemm_rate, train
 
@@ -26,9 +25,6 @@ def main() -> None:
     parser.add_argument("--ours", default="--minutes 0.1")
     parser.add_argument("--theirs", default="--preset classic")
     options = parser.parse_args()
-    corpus = (
-        str(Path(options.corpus).resolve()) if Path(options.corpus).exists() else options.corpus
-    )
     sides = {"ours": options.ours, "theirs": options.theirs}
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in sides}
     rates = [sgemm_rate()]
@@ -38,7 +34,7 @@ def main() -> None:
                 arguments = sides[name]
                 if "--eval-interval" not in arguments:
                     arguments += " --eval-interval 1000000000"
-                runs[name].append(train(corpus, arguments, seed, folder))
+                runs[name].append(train(options.corpus, arguments, seed, folder))
                 print(f"seed {seed} {name:7} {runs[name][-1]}", flush=True)
             rates.append(sgemm_rate())
     result: dict[str, object] = {"benchmark": "time_to_loss", **sides, "seeds": options.seeds}
