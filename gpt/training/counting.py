@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
-import torch
 
 from gpt.config import ModelConfig
 from gpt.counting.ahead import CountedAhead, count_experts
@@ -30,6 +28,7 @@ from gpt.counting.mixture import (
 )
 from gpt.counting.tables import release_memory
 from gpt.model import GPT
+from gpt.training.evaluation import Span, predict_span
 from gpt.vocabulary import Ids
 
 WINDOWS = 16  # windows that the GPT computes together
@@ -89,36 +88,27 @@ class Counting:
     def _fitted(self, model: GPT, device: str, held: HeldOut) -> Gate:
         apart = self._apart.result()
         release_memory()
-        blocks = [self._block(model, apart, *span, device) for span in self._windows(held)]
+        blocks = [self._block(model, apart, span, device) for span in self._windows(held)]
         release_memory()
         finite = all(np.isfinite(block.gpt).all() for block in blocks)
         return fit_gate(blocks).scaled(GPT_WEIGHT_FACTOR) if finite else COUNTING_ALONE
 
-    def _windows(self, held: HeldOut) -> Iterator[tuple[npt.NDArray[np.int64], int]]:
-        """The first characters of the held-out windows, WINDOWS at a time, and the windows'
-        length.
-        """
+    def _windows(self, held: HeldOut) -> Iterator[Span]:
+        """The held-out text in windows, WINDOWS at a time; the character before each is context."""
         length = min(self.config.block_size, held.length)
         if length:
             within = np.arange(0, held.length - length + 1, length)
-            starts = (held.starts[:, None] + within).ravel()
+            starts = (held.starts[:, None] + within - 1).ravel()
             for first in range(0, len(starts), WINDOWS):
                 yield starts[first : first + WINDOWS], length
 
-    @torch.no_grad()
-    def _block(
-        self, model: GPT, expert: Expert, starts: npt.NDArray[np.int64], length: int, device: str
-    ) -> Block:
-        """What both experts predict for the windows that begin at `starts`."""
-        rows = np.asarray(self.ids[starts[:, None] + np.arange(-1, length)]).astype(np.int64)
-        was_training = model.training
-        model.eval()
-        logits = model(torch.from_numpy(rows[:, :-1]).to(device))  # (b, T, vocab_size)
-        model.train(was_training)
-        histories = expert.trie.histories_at(self.ids, starts, length)
-        gpt = logits.flatten(0, 1).cpu().numpy()
+    def _block(self, model: GPT, expert: Expert, span: Span, device: str) -> Block:
+        """What both experts predict for these windows."""
+        logits, came = predict_span(model, self.ids, span, device)
+        histories = expert.trie.histories_at(self.ids, span[0] + 1, span[1])
+        gpt = logits.cpu().numpy()  # (b · T, vocab_size)
         logs, seen = np.empty(gpt.shape, "f4"), np.empty((len(gpt), len(FEATURES)))
         for part in slices(*gpt.shape):
             counted = expert.predict(histories[:, part])
             logs[part], seen[part] = counted.logs, gate_features(counted, gpt[part])
-        return Block(gpt.astype("f4", copy=False), logs, seen, rows[:, 1:].ravel())
+        return Block(gpt.astype("f4", copy=False), logs, seen, came.cpu().numpy())

@@ -53,7 +53,6 @@ def evaluate(
     return losses
 
 
-@torch.no_grad()
 def evaluate_with_progress(
     model: GPT, half: Half, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Iterator[tuple[float, Losses]]:
@@ -74,14 +73,12 @@ def evaluate_with_progress(
         # All ranks must call a sharded model: a rank that has no span left computes its last one
         # again.
         span = spans[min(number, len(spans) - 1)]
-        logits, came = _predicted(model, half, span, device)
+        logits, came = predict_span(model, half, span, device)
         losses = F.cross_entropy(logits, came, ignore_index=IGNORED, reduction="sum")
         if number < len(spans):
             gpt, done = gpt + float(losses), done + int((came != IGNORED).sum())
             if mixture is not None:
-                histories = _histories(mixture, half, span)
-                both = mixture.losses(logits.cpu().numpy(), histories, came.cpu().numpy())
-                together += float(both.sum())
+                together += float(_losses_together(mixture, half, span, logits, came).sum())
         if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
             so_far = gpt / max(1, done)
             shown = Losses(so_far) if mixture is None else Losses(together / max(1, done), so_far)
@@ -89,14 +86,12 @@ def evaluate_with_progress(
     read = predicted_characters(half)
     if not isinstance(half, PairLines):
         read = characters_read(read, model.config.block_size, most)
-    whole = ranks.sum_over_ranks(gpt) / read
-    yield (
-        1.0,
-        Losses(whole) if mixture is None else Losses(ranks.sum_over_ranks(together) / read, whole),
-    )
+    whole = Losses(ranks.sum_over_ranks(gpt) / read)
+    if mixture is not None:
+        whole = Losses(ranks.sum_over_ranks(together) / read, whole.nats)
+    yield 1.0, whole
 
 
-@torch.no_grad()
 def window_losses(
     model: GPT, ids: Ids, device: str, most: int, mixture: Mixture | None = None
 ) -> npt.NDArray[np.float64]:
@@ -107,12 +102,10 @@ def window_losses(
     """
     found = []
     for span in _spans(model.config, ids, device, most):
-        logits, came = _predicted(model, ids, span, device)
+        logits, came = predict_span(model, ids, span, device)
         losses = F.cross_entropy(logits, came, reduction="none")
         if mixture is not None:
-            histories = _histories(mixture, ids, span)
-            both = mixture.losses(logits.cpu().numpy(), histories, came.cpu().numpy())
-            losses = torch.from_numpy(both)
+            losses = torch.from_numpy(_losses_together(mixture, ids, span, logits, came))
         found.append(losses.reshape(len(span[0]), -1).mean(dim=1).cpu().double().numpy())
     return np.concatenate(found)
 
@@ -135,7 +128,8 @@ def _spans(config: ModelConfig, half: Half, device: str, most: int) -> list[Span
     return [(ordered[first : first + rows], 0) for first in range(0, len(ordered), rows)]
 
 
-def _predicted(
+@torch.no_grad()
+def predict_span(
     model: GPT, half: Half, span: Span, device: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(b · T, vocab_size) logits of b windows or pairs without dropout, and the ids that follow,
@@ -155,10 +149,13 @@ def _predicted(
     return logits.flatten(0, 1), came.flatten()
 
 
-def _histories(mixture: Mixture, ids: Half, span: Span) -> Integers:
-    """(N, b · T) the histories of the characters to predict in a span of windows."""
+def _losses_together(
+    mixture: Mixture, ids: Half, span: Span, logits: torch.Tensor, came: torch.Tensor
+) -> npt.NDArray[np.float64]:
+    """(b · T,) losses of the GPT and counting together, in nats. came: the ids that follow."""
     assert not isinstance(ids, PairLines)  # models of pairs do not count
-    return mixture.expert.trie.histories_at(ids, span[0] + 1, span[1])
+    histories = mixture.expert.trie.histories_at(ids, span[0] + 1, span[1])
+    return mixture.losses(logits.cpu().numpy(), histories, came.cpu().numpy())
 
 
 def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArray[np.int64], int]]:

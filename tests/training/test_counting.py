@@ -116,7 +116,7 @@ def test_the_gate_is_fitted_with_counts_of_text_apart_from_the_held_out_pieces(
     def fitted(part: Callable[[Ids], Ids]) -> Array:
         expert = Expert(count(part(counting.ids), size, 5), size)
         spans = counting._windows(held)
-        gate = fit_gate([counting._block(trainer.kept, expert, *span, "cpu") for span in spans])
+        gate = fit_gate([counting._block(trainer.kept, expert, span, "cpu") for span in spans])
         return gate.weights * [[0.9], [1]]  # the GPT's weight is reduced
 
     stored = gpt.load(run.path).stored.counting
