@@ -215,7 +215,6 @@ def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
     """
     from gpt.interface.preparing import train_and_record
     from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Stepped
-    from gpt.training.fit import step_characters
 
     loss = val = best = ""
     layout = "" if bar.disable else bar.bar_format
@@ -226,7 +225,7 @@ def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
             bar.bar_format = layout.replace("{remaining}", left)
         if isinstance(event, Stepped) and not bar.disable:
             rate = bar.format_dict["rate"]  # share of the run per second
-            characters = steps * step_characters(trainer.manifest)
+            characters = steps * trainer.manifest.step_characters
             speed = f" {rate * characters / 1000:.1f}k char/s" if rate else ""
             loss = f" loss {event.loss:.3f}"
             shown = f"{event.step}/{steps}{loss}{val}{best}{speed} "

@@ -15,9 +15,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpt.config import ModelConfig, TrainConfig, schedule
+from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
-from gpt.config.schedule import MOST_PAUSE_SHARE, Budget, characters_read, evaluations_left
+from gpt.config.schedule import (
+    MOST_PAUSE_SHARE,
+    Budget,
+    characters_read,
+    evaluations_left,
+    step_characters,
+)
 from gpt.counting.held_out import PIECES, HeldOut
 from gpt.storage.manifest import Manifest
 from gpt.words import counted
@@ -107,7 +113,8 @@ class Recipe:
 
     @property
     def step_characters(self) -> int:
-        return step_characters(self)
+        """Characters that a step learns to predict; of pairs, their mean number."""
+        return step_characters(self.model, self.train, self.mean_length)
 
     @property
     def most_characters(self) -> int:
@@ -146,18 +153,13 @@ class Speed:
     fitting: float = 0.0
 
 
-def step_characters(run: Recipe | Manifest) -> int:
-    """Characters that a step learns to predict; of pairs, their mean number."""
-    return schedule.step_characters(run.model, run.train, run.mean_length)
-
-
 def most_epochs(run: Recipe | Manifest, train_characters: int) -> int:
     """How many epochs a training may have: MOST_EPOCHS, and more on few pairs. A run that exists
     gets more than MOST_EPOCHS only as far as its dropout allows.
     """
     if not run.mean_length:
         return MOST_EPOCHS
-    epochs = PAIR_STEPS * step_characters(run) // train_characters
+    epochs = PAIR_STEPS * run.step_characters // train_characters
     if not isinstance(run, Recipe) and run.model.dropout < PAIR_DROPOUT:
         epochs = min(epochs, round(10 * run.model.dropout * EPOCHS_OF_A_TENTH))
     return max(MOST_EPOCHS, min(epochs, MOST_PAIR_EPOCHS))
@@ -171,7 +173,7 @@ def training_rate(device: str, core: float, threads: int, ranks: int = 1) -> flo
 
 def estimate(run: Recipe | Manifest, rate: float, train_characters: int, ranks: int = 1) -> Speed:
     """The speed of a run that trains with `rate` operations per second."""
-    model, characters = run.model, step_characters(run)
+    model, characters = run.model, run.step_characters
     muon = ORTHOGONALISING * model.n_embd * weights(model) * (run.train.matrix_lr > 0) / ranks
     learning = characters * model.training_flops / rate + PER_LAYER * (model.n_layer + 1)
     per_step = learning + muon / rate

@@ -49,7 +49,6 @@ from gpt.training.fit import (
     fit_to_corpus,
     last_seconds,
     most_epochs,
-    step_characters,
     training_rate,
 )
 from gpt.training.precision import has_fast_bfloat16
@@ -90,7 +89,7 @@ class Plan:
     @property
     def step_characters(self) -> int:
         """The number of characters that a step learns to predict; for pairs, its mean."""
-        return step_characters(self.manifest)
+        return self.manifest.step_characters
 
     @property
     def has_time_budget(self) -> bool:
