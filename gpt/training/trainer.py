@@ -158,9 +158,8 @@ class Trainer:
         if self._unevaluated or self.saved_step is None:
             yield from self._save()  # if a save fails, it fails before the first step
         elif self._replanned and ranks.is_first():
-            self.run.replace_manifest(
-                self.manifest
-            )  # so that an interrupted run continues with this plan
+            # so that an interrupted run continues with this plan
+            self.run.replace_manifest(self.manifest)
         if step == 0:
             self._replan(step)  # the time of a save is known now
         while step < self.config.steps and not self._stopping() and not self._out_of_patience():
@@ -283,20 +282,17 @@ class Trainer:
             return  # evaluations of pairs read the whole split
         losses = []
         for step in (earlier, now.step):
-            last = step == now.step
-            model = self.kept if last else self._saved_model(step)
+            model = self._model_of(step)
             mixture = self.counting.mixture(model, self.device, step)
             losses.append(window_losses(model, self.val, self.device, part, mixture))
-        higher, first = losses[1] - losses[0], ranks.is_first()
+        higher = losses[1] - losses[0]
         error = higher.std(ddof=1) / len(higher) ** 0.5 if len(higher) > 1 else math.inf
-        by, error = (
-            ranks.sum_over_ranks(float(x) if first else 0.0) for x in (higher.mean(), error)
-        )
+        by, error = ranks.from_rank(0, [float(higher.mean()), float(error)])
         sure = by > BETTER_BY_ERRORS * error
         if not sure:
             found = evaluate(model, self.val, self.device, part, mixture)
             self._note(best_step=now.step, best_loss=found.nats, gpt_loss=found.gpt)
-            if first:
+            if ranks.is_first():
                 self.run.replace_manifest(self.manifest)
         yield Chosen(now.step, earlier, by, error, sure, read, of)
 
@@ -306,9 +302,7 @@ class Trainer:
         known = not self.config.eval_part or self.manifest.whole_loss is not None
         if known or best_step is None or self._stopping() or isinstance(self.val, PairLines):
             return  # evaluations of pairs read the whole split
-        model, most = self.kept, self.config.eval_chars
-        if best_step != self.manifest.step:
-            model = self._saved_model(best_step)
+        model, most = self._model_of(best_step), self.config.eval_chars
         mixture = self.counting.mixture(model, self.device, best_step)
         work = evaluate_with_progress(model, self.val, self.device, most, mixture)
         losses = Losses(math.nan)
@@ -329,7 +323,10 @@ class Trainer:
             self.run.replace_manifest(self.manifest)
         yield EvaluatedWhole(best_step, loss, read, of, seconds, losses.gpt)
 
-    def _saved_model(self, step: int) -> GPT:
+    def _model_of(self, step: int) -> GPT:
+        """The model after this step: the one in training, or a saved one."""
+        if step == self.manifest.step:
+            return self.kept
         return load_gpt(self.run.model(step), self.device, self.shard)
 
     def _log(self, seconds: float, /, **record: float | None) -> None:
