@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpt.blocks import Block, Facts
-from gpt.config.fields import flag_of
+from gpt.config.fields import with_flags
 from gpt.config.schedule import characters_read, cycle_of
 from gpt.storage.curves import curve_of, outlook_of
 from gpt.storage.losses import best_facts, comparison_record, counting_facts, note_on_few
@@ -179,11 +179,8 @@ def _split(plan: Plan) -> str:
 
 def _recipe(recipe: Mapping[str, Any]) -> str:
     """The options that a known corpus sets, as the command line spells them."""
-    spelled = " ".join(
-        f"--{'no-' * (value is False)}{flag_of(name)[2:]}"
-        + (f" {value}" if not isinstance(value, bool) else "")
-        for name, value in recipe.items()
-    )
+    words = [f"`{name}`" if it is True else f"`{name}={it}`" for name, it in recipe.items()]
+    spelled = with_flags(" ".join(words))
     return f"options of this corpus, unless you give others: {spelled}" if spelled else ""
 
 

@@ -8,7 +8,8 @@ it; the training goes on. The events of `train_events` can feed any other tracke
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -39,12 +40,10 @@ class Records:
         # A resumed run repeats the steps after the last save; TensorBoard then hides the older
         # ones.
         repeats = {"purge_step": manifest.step + 1} if manifest.step else {}
-        try:
+        with self._tracking():
             from tensorboardX import SummaryWriter
 
             self._tracker = SummaryWriter(logdir=str(self.run.path / name), **repeats)
-        except Exception as error:
-            self._give_up(error)
 
     def after_step(
         self, before: Manifest, step: int, loss: float, norm: float, seconds: float
@@ -80,29 +79,30 @@ class Records:
         self.run.append(log, record)
         kind = "training" if log == "training" else "evaluation"
         if self._tracker is not None:
-            try:
+            with self._tracking():
                 for name in record.keys() - NO_CURVES:
                     self._tracker.add_scalar(f"{kind}/{name}", record[name], record["step"])
-            except Exception as error:
-                self._give_up(error)
 
     def close(self) -> None:
         """Ends the tracker's log."""
         if self._tracker is not None:
-            try:
+            with self._tracking():
                 self._tracker.close()
-            except Exception as error:
-                self._give_up(error)
             self._tracker = None
 
-    def _give_up(self, error: Exception) -> None:
-        self._tracker = None
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        logging.getLogger("gpt").warning(
-            "warning: tensorboard failed (%s); training goes on without it, and metrics.jsonl has "
-            "all records",
-            reason,
-        )
+    @contextmanager
+    def _tracking(self) -> Iterator[None]:
+        """Warns of an error of the tracker, and stops using it."""
+        try:
+            yield
+        except Exception as error:
+            self._tracker = None
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            logging.getLogger("gpt").warning(
+                "warning: tensorboard failed (%s); training goes on without it, and metrics.jsonl "
+                "has all records",
+                reason,
+            )
 
 
 def _short(number: float) -> float:
