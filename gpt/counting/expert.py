@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -71,10 +72,8 @@ class Expert:
 
     def __init__(self, trie: Trie, vocab_size: int) -> None:
         self.trie, self.vocab_size = trie, vocab_size
-        orders = zip(trie.ends, trie.ends[1:], strict=False)
-        self.discounts = np.stack(
-            [estimate_discounts(trie.counts[a:b]) for a, b in orders]
-        )  # (N, 4)
+        orders = [trie.counts[first:end] for first, end in pairwise(trie.ends)]
+        self.discounts = np.stack([estimate_discounts(counts) for counts in orders])  # (N, 4)
 
     @property
     def least(self) -> float:

@@ -35,9 +35,7 @@ class HeldOut:
 
     @staticmethod
     def of(characters: int, vocab_size: int) -> HeldOut:
-        """The held-out pieces of a training split of `characters` characters, in the part that is
-        counted.
-        """
+        """The held-out pieces of a training split of so many characters, in its counted part."""
         start = max(0, characters - MOST_CHARACTERS)
         counted = characters - start
         held = min(MOST, int(SHARE * counted), MOST_NUMBERS // vocab_size)
@@ -46,10 +44,11 @@ class HeldOut:
     @property
     def starts(self) -> npt.NDArray[np.int64]:
         """Where the pieces begin; empty if the text is too short for them."""
-        if not self.length:
-            return np.zeros(0, np.int64)
-        first = self.start + (self.period - self.length) // 2
-        return first + self.period * np.arange(PIECES)
+        return self._first + self.period * np.arange(PIECES if self.length else 0)
+
+    @property
+    def _first(self) -> int:
+        return self.start + (self.period - self.length) // 2
 
     @property
     def share(self) -> float:
@@ -58,8 +57,7 @@ class HeldOut:
 
     def contains(self, places: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.bool_]:
         """Whether each place of the split is held out."""
-        first = self.start + (self.period - self.length) // 2
-        after = places - first
+        after = places - self._first
         inside: npt.NDArray[np.bool_] = (after >= 0) & (after % self.period < self.length)
         return inside & (after < PIECES * self.period)
 

@@ -145,11 +145,8 @@ def _derivatives(weights: Array, block: Block) -> tuple[float, Array, Array]:
     """
     characters, features = len(block.ids), block.features
     a, b = weights @ features.T
-    loss, missed, spread = (
-        np.empty(characters),
-        np.empty((2, characters)),
-        np.empty((3, characters)),
-    )
+    loss, missed = np.empty(characters), np.empty((2, characters))
+    spread = np.empty((3, characters))
     for part in slices(characters, block.gpt.shape[1]):
         experts, ids = (block.gpt[part], block.counting[part]), block.ids[part]
         scores = a[part, None] * experts[0] + b[part, None] * experts[1]
@@ -204,9 +201,8 @@ class Mixture:
         counted = self.expert.predict(histories)
         seen = gate_features(counted, logits)
         both = log_softmax(self.gate.scores(logits, counted.logs, seen))
-        return MixedPrediction(
-            log_softmax(logits), counted.logs, both, self.gate.shares(seen), counted
-        )
+        weights = self.gate.shares(seen)
+        return MixedPrediction(log_softmax(logits), counted.logs, both, weights, counted)
 
     def losses(self, logits: Logits, histories: Numbers, ids: Ids) -> Array:
         """Does what `predict` does for the (T,) ids that follow -> (T,) the losses of both

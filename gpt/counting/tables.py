@@ -71,15 +71,11 @@ class Trie:
 
     @property
     def unseen_node(self) -> int:
-        """The node that stands for all histories that the text does not have: nothing follows
-        it.
-        """
+        """The node of all histories that the text does not have: nothing follows it."""
         return len(self.symbols) + 1
 
     def follow(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
-        """(…, T) histories and (T,) next characters -> (…, T) histories that end with these
-        characters.
-        """
+        """(…, T) histories and (T,) next characters -> (…, T) histories that end with these."""
         grams = _find(self.starts, self.symbols, histories, ids)
         return np.where(grams < 0, self.unseen_node, grams + 1)
 
@@ -146,8 +142,7 @@ def unpack_trie(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> 
     starts = _starts(children, grams)
     ends = [0]
     while ends[-1] < grams and len(ends) <= orders:
-        # The histories of the next order: the node of the last n-gram so far, and the nodes before
-        # it.
+        # Histories of the next order: the node of the last n-gram so far, and those before it.
         ends.append(int(starts[min(ends[-1] + 1, nodes)]))
     if ends[-1] != grams or nodes != ends[-2] + 1:
         raise ValueError("the n-grams and their histories do not match")
@@ -190,31 +185,23 @@ class KeptLevels:
             self._grams += len(level.symbols)
             self.is_full |= bool(self._levels) and self._grams > MOST_GRAMS
             if not self.is_full:
-                if self._levels:
-                    self._levels[-1] = _without_often(self._levels[-1])
+                if self._levels:  # frees the memory of `often`, which only the last one needs
+                    self._levels[-1] = replace(self._levels[-1], often=self._levels[-1].counts)
                 self._levels.append(level)
                 self.is_full = len(self._levels) == self._orders
             yield level
 
     def trie(self) -> Trie:
-        """The trie of the kept levels. Its last order has the numbers of occurrences."""
+        """The trie of the kept levels; orders without an n-gram are left out. Its last order has
+        the numbers of occurrences.
+        """
         *shorter, last = self._levels
-        return join_levels([*shorter, replace(last, counts=last.often)])
-
-
-def _without_often(level: Level) -> Level:
-    """The level without the memory of its `often`."""
-    return replace(level, often=level.counts)
-
-
-def join_levels(levels: Sequence[Level]) -> Trie:
-    """The trie of the orders 1 … N; orders without an n-gram are left out."""
-    levels = [level for level in levels if len(level.symbols)]
-    ends = np.cumsum([0, *(len(level.symbols) for level in levels)]).tolist()
-    starts = _starts(np.concatenate([level.children for level in levels]), ends[-1])
-    symbols = np.concatenate([level.symbols for level in levels])
-    counts = np.concatenate([level.counts for level in levels])
-    return Trie(symbols, counts, starts, ends)
+        levels = [it for it in (*shorter, replace(last, counts=last.often)) if len(it.symbols)]
+        ends = np.cumsum([0, *(len(level.symbols) for level in levels)]).tolist()
+        starts = _starts(np.concatenate([level.children for level in levels]), ends[-1])
+        symbols = np.concatenate([level.symbols for level in levels])
+        counts = np.concatenate([level.counts for level in levels])
+        return Trie(symbols, counts, starts, ends)
 
 
 def _starts(children: Numbers, grams: int) -> npt.NDArray[np.int32]:
