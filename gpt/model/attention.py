@@ -111,9 +111,7 @@ class FusedAttention(nn.Module):
         allowed: Tensor | None = None,
         store: Store | None = None,
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C). store: puts new keys and values into a cache; then `allowed` is
-        needed.
-        """
+        """(B, T, C) -> (B, T, C). store: caches new keys and values; it needs `allowed`."""
         B, T, C = x.shape
         parts = self._project(x, memory)
         if x.device.type == "cpu" and parts[0].dtype == torch.bfloat16:
@@ -138,9 +136,7 @@ class FusedAttention(nn.Module):
         return self.dropout(self.proj(x.transpose(1, 2).reshape(B, T, C)))  # type: ignore[no-any-return]
 
     def _project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:
-        """Projects x to queries, and x or the memory to keys and values: (B, T, C), (B, T or
-        S, C).
-        """
+        """Queries of x, and keys and values of x or the memory: (B, T, C), (B, T or S, C)."""
         if memory is None:
             return self.qkv(x).chunk(3, dim=-1)  # type: ignore[no-any-return]
         weights, bias = self.qkv.weight.chunk(3), self.qkv.bias
@@ -155,8 +151,8 @@ _PARTS, _KINDS = ("query", "key", "value"), ("weight", "bias")
 
 
 def _pack(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """Hook of MultiHeadAttention.state_dict(): packs the heads' matrices into one (3C, C) qkv, and
-    their biases, if they have any, into one (3C,).
+    """Hook of MultiHeadAttention.state_dict(): packs the heads' matrices into one (3C, C) qkv,
+    their biases into one (3C,).
     """
     heads = len(module.heads)  # type: ignore[arg-type]
     names = [f"{prefix}heads.{head}.{part}." for part in _PARTS for head in range(heads)]
@@ -166,9 +162,7 @@ def _pack(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None
 
 
 def _split(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Hook of MultiHeadAttention.load_state_dict(): splits the (3C, C) qkv into the heads'
-    matrices, and its biases.
-    """
+    """Hook of MultiHeadAttention.load_state_dict(): splits what `_pack` has packed."""
     heads = len(module.heads)  # type: ignore[arg-type]
     for kind in _KINDS:
         packed = state.pop(f"{prefix}qkv.{kind}", None)

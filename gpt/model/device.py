@@ -1,5 +1,4 @@
-"""The torch model on a device that numpy cannot use: computes logits with a cache, and every
-stage.
+"""The torch model on a device that numpy cannot use: logits with a cache, and every stage.
 
 If torch raises an error, so does this module; the caller then continues with numpy
 (gpt/reading/fallback.py). Arguments and results are numpy arrays, as in gpt/reading/; tests compare

@@ -74,9 +74,7 @@ class Block(nn.Module):
 
 
 def key_mask(seen: Tensor | None) -> Tensor | None:
-    """(B, S) False for padding -> (B, 1, S): each query may attend to every position but
-    padding.
-    """
+    """(B, S) False for padding -> (B, 1, S), a mask for all queries."""
     return None if seen is None else seen[:, None]
 
 
@@ -94,9 +92,7 @@ class Cache:
         self.at = slice(0)
 
     def layers(self) -> list[dict[str, Any]]:
-        """For each layer, the arguments of attention that let new queries attend to all keys so
-        far.
-        """
+        """Arguments of each layer's attention: new queries may attend to all keys so far."""
         allowed = self._past[self.at, : self.at.stop]  # (T, S)
         stores = [partial(self._store, layer) for layer in range(len(self.keys))]
         return [{"allowed": allowed, "store": store} for store in stores]
@@ -168,8 +164,7 @@ class GPT(Stack):
         source: Tensor | None = None,
         seen: Tensor | None = None,
     ) -> Tensor:
-        """source: (B, S) ids; seen: (B, S), see `encode`. Both are for a model with an
-        encoder.
+        """source: (B, S) ids; seen: (B, S), see `encode`; both for a model with an encoder.
 
         With a cache, the ids stand at its positions `at`, and only the logits after the last id are
         computed: (B, 1, vocab_size). A cache needs fused attention; in a model with an encoder, use

@@ -41,12 +41,9 @@ def initialise(model: GPT, seed: int) -> None:
         elif len(shape) == 1:
             stored[name] = torch.ones(shape)
         else:
-            residual = name.endswith(("proj.weight", "down.weight"))
-            std = residual_std if residual else STD
+            std = residual_std if name.endswith(("proj.weight", "down.weight")) else STD
             if model.config.scaled_embedding and name.endswith("token_embedding.weight"):
-                std = (
-                    model.config.n_embd**-0.5
-                )  # of length 1, so that after scaling the numbers are near 1
+                std = model.config.n_embd**-0.5  # the numbers are near 1 after scaling
             stored[name] = torch.randn(shape, generator=generator) * std
     if model.config.previous_heads:
         _start_on_previous(model.config, stored, generator)

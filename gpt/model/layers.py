@@ -94,9 +94,7 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """(B, T, C) -> (B, T, C): a matrix up to config.ffn_up numbers, an activation, a matrix down to
-    C.
-    """
+    """(B, T, C) -> (B, T, C): up to config.ffn_up numbers, an activation, down to C."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

@@ -85,9 +85,7 @@ class Rotary(Position):
 
     @staticmethod
     def speeds(config: ModelConfig) -> Tensor:
-        """(D/2,) the angle in radians by which each pair of coordinates rotates from one position
-        to the next.
-        """
+        """(D/2,) radians by which pairs of coordinates rotate from one position to the next."""
         half = config.head_size // 2
         return ROTARY_BASE ** (-torch.arange(half, dtype=torch.float64) / half)
 

@@ -47,13 +47,11 @@ class Optimizer:
         for name, parameter in model.named_parameters():
             if not parameter.requires_grad or parameter in self._muon.state:
                 continue
-            rate = (
-                config.embedding_lr
-                if name.removeprefix("encoder.") in EMBEDDING_AND_OUTPUT
-                else 0.0
-            )
+            rate = config.learning_rate
+            if name.removeprefix("encoder.") in EMBEDDING_AND_OUTPUT:
+                rate = config.embedding_lr or rate
             decay = config.weight_decay if parameter.dim() >= 2 else 0.0
-            groups.setdefault((rate or config.learning_rate, decay), []).append(parameter)
+            groups.setdefault((rate, decay), []).append(parameter)
         self._adamw = torch.optim.AdamW(
             [
                 {"params": parameters, "lr": rate, "peak": rate, "weight_decay": decay}
@@ -109,10 +107,8 @@ def _spare_the_compiler() -> None:
 
 
 class Average:
-    """Exponential moving average of a model's weights, which removes the noise of small
-    batches.
-
-    (Polyak & Juditsky 1992.)
+    """Exponential moving average of a model's weights (Polyak & Juditsky 1992), which removes the
+    noise of small batches.
     """
 
     def __init__(self, model: GPT, decay: float) -> None:
@@ -121,10 +117,8 @@ class Average:
 
     @torch.no_grad()
     def update(self, model: GPT, step: int) -> None:
-        """Updates the average after `step` steps: average ← decay · average + (1 − decay) ·
-        weights.
-
-        The decay grows from 2/11 to its final value, so that the first weights soon count little.
+        """After `step` steps: average ← decay · average + (1 − decay) · weights. The decay grows
+        from 2/11 to its final value, so that the first weights soon count little.
         """
         share = 1 - min(self.decay, (1 + step) / (10 + step))
         averages, weights = ([p.detach() for p in m.parameters()] for m in (self.model, model))
