@@ -61,9 +61,7 @@ def kneser_ney(levels: Iterable[Level], train: Ids, val: Ids, vocab_size: int) -
 def _interpolated(
     level: Level, counts: Numbers, histories: Numbers, grams: Numbers, lower: Array
 ) -> Array:
-    """(T,) histories, n-grams (−1 = not in the text) and probabilities of the lower order -> (T,)
-    probabilities.
-    """
+    """(T,) histories, n-grams (−1 = none), lower order's probabilities -> (T,) probabilities."""
     if not len(counts):  # the text is shorter than the order
         return lower
     found = estimate_discounts(counts)

@@ -195,9 +195,7 @@ class Mixture:
     gate: Gate
 
     def predict(self, logits: Logits, histories: Numbers) -> MixedPrediction:
-        """(T, V) logits of the GPT and (N, T) histories -> the predictions of both alone and
-        together.
-        """
+        """(T, V) logits of the GPT and (N, T) histories -> both alone and together."""
         counted = self.expert.predict(histories)
         seen = gate_features(counted, logits)
         both = log_softmax(self.gate.scores(logits, counted.logs, seen))
@@ -205,9 +203,7 @@ class Mixture:
         return MixedPrediction(log_softmax(logits), counted.logs, both, weights, counted)
 
     def losses(self, logits: Logits, histories: Numbers, ids: Ids) -> Array:
-        """Does what `predict` does for the (T,) ids that follow -> (T,) the losses of both
-        together, in nats.
-        """
+        """As `predict` -> (T,) losses of both together in nats, for the (T,) ids that follow."""
         both = np.empty(len(ids))
         for part in slices(*logits.shape):
             found = log_softmax(self.scores(logits[part], histories[:, part]))
@@ -215,7 +211,7 @@ class Mixture:
         return -both
 
     def scores(self, logits: Logits, histories: Numbers) -> Array:
-        """Does what `predict` does -> (T, V) the logits of both together."""
+        """As `predict` -> (T, V) the logits of both together."""
         counted = self.expert.predict(histories)
         return self.gate.scores(logits, counted.logs, gate_features(counted, logits))
 
@@ -248,11 +244,9 @@ def load_mixture(stored: StoredModel) -> Mixture | None:
 
 
 class Streams:
-    """B texts to continue, and the (N, B) histories of each. alone: counting predicts without the
-    GPT.
-    """
+    """B texts to continue, with (N, B) histories. alone: counting predicts without the GPT."""
 
-    def __init__(self, mixture: Mixture, prompt: Ids, count: int = 1, alone: bool = False) -> None:
+    def __init__(self, mixture: Mixture, prompt: Ids, count: int, alone: bool = False) -> None:
         """All texts begin with the same (n,) prompt ids."""
         self.mixture, self.alone, trie = mixture, alone, mixture.expert.trie
         last = trie.histories(prompt[max(0, len(prompt) - trie.orders + 1) :])[:, -1:]

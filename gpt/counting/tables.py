@@ -192,9 +192,7 @@ class KeptLevels:
             yield level
 
     def trie(self) -> Trie:
-        """The trie of the kept levels; orders without an n-gram are left out. Its last order has
-        the numbers of occurrences.
-        """
+        """The trie of the orders that have n-grams; the last one has numbers of occurrences."""
         *shorter, last = self._levels
         levels = [it for it in (*shorter, replace(last, counts=last.often)) if len(it.symbols)]
         ends = np.cumsum([0, *(len(level.symbols) for level in levels)]).tolist()

@@ -151,9 +151,7 @@ _PARTS, _KINDS = ("query", "key", "value"), ("weight", "bias")
 
 
 def _pack(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """Hook of MultiHeadAttention.state_dict(): packs the heads' matrices into one (3C, C) qkv,
-    their biases into one (3C,).
-    """
+    """Hook of MultiHeadAttention.state_dict(): heads' matrices -> (3C, C) qkv; biases -> (3C,)."""
     heads = len(module.heads)  # type: ignore[arg-type]
     names = [f"{prefix}heads.{head}.{part}." for part in _PARTS for head in range(heads)]
     for kind in _KINDS:

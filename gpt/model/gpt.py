@@ -1,6 +1,4 @@
-"""The transformer, decoder-only or with an encoder: ids -> logits. Knows no loss, no sampling and
-no files.
-"""
+"""The transformer, decoder-only or with an encoder: ids -> logits."""
 
 from __future__ import annotations
 
@@ -134,10 +132,8 @@ class Stack(nn.Module):
 
 
 class GPT(Stack):
-    """(B, T) ids -> (B, T, vocab_size) logits of the next character at every position.
-
-    With an encoder (config.encoder_layers), it predicts a target from a source, too (Vaswani et al.
-    2017).
+    """(B, T) ids -> (B, T, vocab_size) logits of the next character at every position; with an
+    encoder (config.encoder_layers), of a target, given a source (Vaswani et al. 2017).
     """
 
     def __init__(self, config: ModelConfig) -> None:

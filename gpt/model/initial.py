@@ -1,5 +1,4 @@
-"""The weights before the first step: a pure function of config and seed, or another model's
-weights.
+"""The weights before the first step: by config and seed alone, or another model's.
 
 Tensor names: C n_embd, H heads, D head_size.
 """

@@ -42,9 +42,7 @@ PAIRS["group:1"] = "by a hash of the lemma"
 
 
 def plan_card(plan: Plan, recipe: Mapping[str, Any]) -> list[Block]:
-    """What is trained, on which text, how long it takes, and the loss to beat. recipe: options that
-    a known corpus sets.
-    """
+    """The card of a plan. recipe: options that a known corpus sets."""
     manifest, identity = plan.manifest, plan.corpus.identity
     facts = {
         "corpus": corpus_facts(identity, manifest.model, manifest.parent),
@@ -139,17 +137,13 @@ def _unlike_planned(manifest: Manifest) -> str:
 
 
 def _characters(plan: Plan) -> str:
-    """Characters that are rare in the training text, and characters that only the validation text
-    has.
-    """
+    """Characters that are rare in the training text, or missing in it."""
     facts = {"rare": plan.rare, "only in validation": plan.only_in_val}
     return " · ".join(f"{what}: {quote_some(them)}" for what, them in facts.items() if them)
 
 
 def _split(plan: Plan) -> str:
-    """The sizes of both splits, how the validation split is chosen, and how much of it evaluations
-    read.
-    """
+    """Both splits: sizes, how validation text is chosen, and how much of it evaluations read."""
     manifest, train, characters = plan.manifest, plan.manifest.train, plan.val_characters
     read = manifest.part[0]
     read_last = characters_read(
@@ -236,9 +230,7 @@ def _rough(number: float) -> str:
 
 
 def _to_beat(plan: Plan) -> str:
-    """The losses on the validation split of counting n-grams, the best order first, and of a
-    uniform model.
-    """
+    """Losses of counting n-grams, the best order first, and of a uniform model."""
     baseline = plan.baseline
     losses = " ".join(f"{loss:.3f}" for loss in baseline.losses)
     of = " of the targets, without the sources" if plan.pairs is not None else ""

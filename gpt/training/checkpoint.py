@@ -159,9 +159,7 @@ def gather(model: GPT, device: str, shard: bool) -> GPT:
 
 
 def load_gpt(stored: StoredModel, device: str, shard: bool = False) -> GPT:
-    """The torch model of a verified file. shard: spread it over the ranks, which must all call
-    this.
-    """
+    """The torch model of a verified file. shard: spread over all ranks, which must call this."""
     model = GPT(stored.config)
     model.load_parameters({name: torch.tensor(a) for name, a in stored.tensors.items()})
     model.to(device)

@@ -55,9 +55,7 @@ class Counting:
 
     @property
     def note(self) -> str:
-        """A note for the user if MOST_GRAMS allows fewer orders than asked for; else "". Waits for
-        the counts.
-        """
+        """A note if MOST_GRAMS allows fewer orders than asked; else "". Waits for the counts."""
         asked = self.config.counting
         orders = self._whole.result().trie.orders if asked else 0
         if orders == min(asked, len(self.ids)):

@@ -1,6 +1,4 @@
-"""The events of a training. The trainer yields them; the commands and `gpt.train` show them, some
-as text.
-"""
+"""The events of a training: the trainer yields them; commands and `gpt.train` show them."""
 
 from __future__ import annotations
 
@@ -52,9 +50,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Evaluating:
-    """Progress of the last evaluation, which may take long. share: the part that is done, 0
-    to 1.
-    """
+    """Progress of the last evaluation, which may take long. share: done so far, 0 to 1."""
 
     share: float
 

@@ -116,9 +116,7 @@ class Muon:
                     parameter.add_(shard_like(part, parameter), alpha=-scale)
 
     def _direction(self, matrices: Matrices) -> Tensor:
-        """(count, r, c), r ≥ c: the mean gradient, one step ahead (Nesterov). Also updates the
-        mean.
-        """
+        """Updates the mean gradient -> (count, r, c), r ≥ c: the mean one step ahead (Nesterov)."""
         ahead = []
         for parameter in matrices.parameters:
             state = self.state[parameter]

@@ -47,9 +47,7 @@ class Net:
         return self._compute(**given)
 
     def send(self, now: bool) -> None:
-        """Sets whether the next forward and backward pass sends the gradients to other ranks, or
-        only adds them up here.
-        """
+        """Whether the next forward and backward pass sends gradients to the other ranks."""
         if self.shard:
             self._joined.set_requires_gradient_sync(now)
         elif world_size() > 1:
@@ -81,9 +79,7 @@ def shard_model(model: GPT) -> None:
 
 
 def gather_tensor(tensor: Tensor) -> Tensor:
-    """A sharded tensor in one piece; all ranks must call this. Other tensors are returned
-    unchanged.
-    """
+    """A sharded tensor in one piece, others unchanged; all ranks must call this."""
     full: Any = getattr(tensor, "full_tensor", None)
     return full() if full else tensor
 

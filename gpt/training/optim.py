@@ -1,6 +1,4 @@
-"""Changes the weights: the optimizer with its learning rate, frozen parameters, averaged
-weights.
-"""
+"""Changes the weights: optimizer with learning rate, frozen parameters, averaged weights."""
 
 from __future__ import annotations
 

@@ -108,16 +108,12 @@ class Plan:
 
     @property
     def last_seconds(self) -> float:
-        """The time in seconds of the last evaluation, if it is not part of the time budget;
-        else 0.
-        """
+        """Seconds of the last evaluation, if it is not part of the time budget; else 0."""
         return 0.0 if self.costs.last else last_seconds(self.manifest, self.speed)
 
     @property
     def is_baseline_complete(self) -> bool:
-        """Whether the baseline counts the whole training split and scores the whole validation
-        split.
-        """
+        """Whether the baseline counts and scores the whole of both splits."""
         all_of_it = (self.train_characters, self.val_characters - 1)  # one is context
         return (self.baseline.counted, self.baseline.scored) == all_of_it
 
@@ -221,12 +217,10 @@ def make_plan(
     if pairs:
         require(not train.eval_chars, "eval_chars", "evaluations of pairs read the whole split")
     train_half, val_half = split_corpus(corpus, train, pairs)
-    longest = 0 if pairs else corpus.longest_context(train.val_fraction)
+    longest, mean_length = 0 if pairs else corpus.longest_context(train.val_fraction), 0.0
     if isinstance(train_half, PairLines):
         values.setdefault("block_size", train_half.pairs.longest)
         mean_length = train_half.characters / len(train_half)
-    else:
-        mean_length = 0.0
     kept = {"weight_decay"} if parent else set()  # more would undo the parent's learning
     recipe = Recipe(
         model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),

@@ -29,16 +29,12 @@ def set_determinism(config: TrainConfig) -> None:
 
 
 def has_fast_bfloat16() -> bool:
-    """Whether this CPU computes matrix products in bfloat16 several times as fast as in float32: it
-    has AMX (Intel, since 2023).
-    """
+    """Whether this CPU has AMX (Intel, since 2023): fast matrix products in bfloat16."""
     return bool(getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)())
 
 
 def precision_context(config: TrainConfig, device: torch.device) -> torch.autocast:
-    """The context of a forward pass; with precision bfloat16, matrix products are computed in
-    it.
-    """
+    """The context of a forward pass, with matrix products in the precision of the options."""
     return torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16")
 
 

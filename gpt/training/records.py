@@ -32,9 +32,7 @@ class Records:
         self._steps, self._seconds = 0, 0.0  # since the last record, or since the training resumed
 
     def track(self, name: Tracker | None, manifest: Manifest) -> None:
-        """Also sends the records after the manifest's step to a tracker: event files in the run's
-        folder tensorboard.
-        """
+        """Also sends later records to a tracker: event files in the run's folder tensorboard."""
         if name is None or not self.writes:
             return
         # A resumed run repeats the steps after the last save; TensorBoard then hides the older

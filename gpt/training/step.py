@@ -166,9 +166,7 @@ def check_memory(model: ModelConfig, config: TrainConfig, has: int, ranks: int =
 
 
 def try_step(device: str) -> None:
-    """Trains a tiny model for one step with the features that presets use. Raises whatever torch
-    raises.
-    """
+    """A step of a tiny model with the features that presets use. Raises whatever torch raises."""
     shape = ModelConfig(vocab_size=4, block_size=8, n_layer=1, n_head=1, n_embd=16, dropout=0.1)
     model = GPT(shape)
     config = TrainConfig(batch_size=2, precision="bfloat16")

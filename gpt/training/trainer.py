@@ -364,9 +364,7 @@ class Trainer:
         return self.run.commit(manifest, {MODEL: stored, STATE: state})
 
     def _check(self, finite: bool, step: int, what: str) -> None:
-        """Raises NumericsError, which says what to try, unless `finite`. what: the value, for the
-        message.
-        """
+        """Raises NumericsError, which says what to try, unless the value `what` is `finite`."""
         if finite:
             return
         rates = ("learning_rate", "embedding_lr", "matrix_lr")
