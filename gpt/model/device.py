@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +18,8 @@ from torch import Tensor
 
 from gpt.config.model import HEAD_STAGES, Attention
 from gpt.model.gpt import GPT, Cache
+from gpt.vocabulary import Ids
 
-Ids = npt.NDArray[np.integer[Any]]
 Array = npt.NDArray[np.float32]
 
 
