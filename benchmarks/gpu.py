@@ -149,7 +149,7 @@ def sampling(corpus: str) -> Row:
             f"run = gpt.load('checkpoints', device='{DEVICE}'); rows = {{}}\n"
             "sizes = (1, 2000), (64, 1000), (1024, 500), (4096, 250)\n"
             f"for n, length in sizes[: {2 if QUICK else 4}]:\n"
-            "    draw = lambda: sum(1 for _ in sample_ids(run.decoder, np.zeros(1, int), "
+            "    draw = lambda: sum(1 for _ in sample_ids(run.decoders.first, np.zeros(1, int), "
             "SampleConfig(length=length, n=n)))\n"
             "    draw(); begun = time.perf_counter(); draw()\n"
             "    rows[n] = round(n * length / (time.perf_counter() - begun))\n"
