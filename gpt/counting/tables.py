@@ -194,7 +194,8 @@ class KeptLevels:
     def trie(self) -> Trie:
         """The trie of the orders that have n-grams; the last one has numbers of occurrences."""
         *shorter, last = self._levels
-        levels = [it for it in (*shorter, replace(last, counts=last.often)) if len(it.symbols)]
+        levels = [*shorter, replace(last, counts=last.often)]
+        levels = [level for level in levels if len(level.symbols)]
         ends = np.cumsum([0, *(len(level.symbols) for level in levels)]).tolist()
         starts = _starts(np.concatenate([level.children for level in levels]), ends[-1])
         symbols = np.concatenate([level.symbols for level in levels])
