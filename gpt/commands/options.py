@@ -17,6 +17,7 @@ import typer
 from gpt.commands import console
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.fields import (
+    KINDS,
     Range,
     check_size,
     field_notes,
@@ -39,12 +40,8 @@ PANELS = {
 #: Options that an environment variable can set as well.
 ENVIRONMENT = {"checkpoints": "GPTX_CHECKPOINTS", "data": "GPTX_DATA"}
 
-#: Type of an option -> types of its value in TOML, and their name in errors; for other types, text.
-TOML: dict[Any, tuple[tuple[type, ...], str]] = {
-    bool: ((bool,), "true or false"),
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-}
+#: Type of an option -> types of its value in TOML; for other types, those of a text.
+TOML: dict[Any, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (int, float)}
 
 
 def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
@@ -72,14 +69,12 @@ def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
         raise ConfigError(f"--config: {error}") from None
     values = {}
     for spelling, value in stored.items():
-        name = names.get(python_name(spelling))
-        if spelling in RECORDED and context.info_name == "train":
-            kind, _ = RECORDED[spelling]
-            values[spelling] = _of_kind(value, kind, f"--config {path}: {spelling}")
-            continue
+        recorded = spelling in RECORDED and context.info_name == "train"
+        name = spelling if recorded else names.get(python_name(spelling))
         if name is None:
             raise ConfigError(f"--config {path}: there is no option {short_repr(spelling)}")
-        values[name] = _of_kind(value, kinds[name], f"--config {path}: {spelling}")
+        kind = RECORDED[spelling][0] if recorded else kinds[name]
+        values[name] = _of_kind(value, kind, f"--config {path}: {spelling}")
     context.default_map = values
     return path
 
@@ -90,9 +85,7 @@ def python_name(spelling: str) -> str:
 
 
 def _of_kind(value: object, kind: Any, where: str) -> object:
-    """Converts a TOML value for an option of this type; a text option also accepts a whole number
-    ("--step").
-
+    """Converts a TOML value for an option of this type; a text ("--step") may be a whole number.
     Raises ConfigError for a value of the wrong type.
     """
     if type(None) in get_args(kind):
@@ -101,7 +94,7 @@ def _of_kind(value: object, kind: Any, where: str) -> object:
         texts: Any = value if isinstance(value, list) else [None]
         fits, expected = all(isinstance(each, str) for each in texts), "a list of texts"
     else:
-        kinds, expected = TOML.get(kind, ((str, int), "a text"))
+        kinds, expected = TOML.get(kind, (str, int)), KINDS.get(kind, "a text")
         fits = type(value) in kinds
         value = str(value) if fits and str in kinds else value
     if not fits:

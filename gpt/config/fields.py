@@ -10,10 +10,12 @@ from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from gpt.errors import ConfigError, GptxError
 from gpt.words import short_repr
+
+Note = TypeVar("Note")
 
 LARGEST = 1e100  # largest number allowed: the square of a larger one may overflow
 LARGEST_WHOLE = 2**63
@@ -70,9 +72,7 @@ def flag_of(field: str) -> str:
 
 
 def error_with_flags(error: GptxError) -> str:
-    """The error's text for the command line: "--n-layer: …"; other options in it become
-    flags, too.
-    """
+    """The error's text for the command line, its options written as flags: "--n-layer: …"."""
     if not isinstance(error, ConfigError):
         return with_flags(str(error))
     field, space, value = error.field.partition(" ")
@@ -138,16 +138,19 @@ def field_types(config: type) -> Mapping[str, Any]:
     return MappingProxyType({field.name: hints[field.name] for field in fields(config)})
 
 
+def _notes(config: type, kind: type[Note]) -> dict[str, list[Note]]:
+    """Field -> the notes of this type in its annotation, for the fields that have any."""
+    found = {
+        name: [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, kind)]
+        for name, hint in get_type_hints(config, include_extras=True).items()
+    }
+    return {name: notes for name, notes in found.items() if notes}
+
+
 @cache
 def field_ranges(config: type) -> Mapping[str, Range]:
     """Field -> the range of its numbers, for the fields that have one."""
-    ranges = {
-        name: note
-        for name, kind in get_type_hints(config, include_extras=True).items()
-        for note in getattr(kind, "__metadata__", ())
-        if isinstance(note, Range)
-    }
-    return MappingProxyType(ranges)
+    return MappingProxyType({name: found for name, (found,) in _notes(config, Range).items()})
 
 
 def field_help(config: type, flags: bool = True) -> dict[str, str]:
@@ -157,18 +160,11 @@ def field_help(config: type, flags: bool = True) -> dict[str, str]:
 
 
 @cache
-def field_notes(config: type) -> Mapping[str, tuple[str, ...]]:
+def field_notes(config: type) -> Mapping[str, list[str]]:
     """Field -> its help text and, if the help shows another default than the dataclass has, the
     text that the help shows; for the fields that are options.
     """
-    hints = get_type_hints(config, include_extras=True)
-    notes = {
-        field.name: tuple(
-            note for note in getattr(hints[field.name], "__metadata__", ()) if isinstance(note, str)
-        )
-        for field in fields(config)
-    }
-    return MappingProxyType({name: texts for name, texts in notes.items() if texts})
+    return MappingProxyType(_notes(config, str))
 
 
 def only_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -85,9 +84,7 @@ def _spelled(kind: Any) -> str:
     return _PATH if kind is Path else str(kind.__name__)
 
 
-def takes_options(
-    defaults: Mapping[str, Any] | None = None,
-) -> Callable[[Function], Function]:
+def takes_options(defaults: Mapping[str, Any] | None = None) -> Callable[[Function], Function]:
     """Decorates a function whose last parameter is `**options: Unpack[NAME]`, NAME in KEYWORDS.
 
     The function's signature and docstring then list these keywords. defaults: name -> a default to
@@ -98,8 +95,7 @@ def takes_options(
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
         *own, unpacked = signature.parameters.values()
-        found = re.fullmatch(r"Unpack\[(\w+)\]", str(unpacked.annotation))
-        name = found[1] if found else ""
+        name = str(unpacked.annotation).removeprefix("Unpack[").removesuffix("]")
         options = [*keywords(name, defaults)]
         shown = [each.replace(annotation=Unquoted(each.annotation)) for each in own]
         checked = checks_arguments(function, [each.name for each in options])

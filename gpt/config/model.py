@@ -122,9 +122,7 @@ class ModelConfig(Checked):
 
     @property
     def encoder(self) -> ModelConfig | None:
-        """The encoder as a model of its own, without output weights; None for a decoder-only
-        model.
-        """
+        """The encoder as a model of its own, without output weights; None if there is none."""
         if not self.encoder_layers:
             return None
         return replace(
@@ -167,9 +165,7 @@ class ModelConfig(Checked):
 
     @property
     def widest_layer(self) -> int:
-        """The largest number of values that a layer computes for one character: logits, ffn_up, or
-        qkv.
-        """
+        """The most values that a layer computes for one character: logits, ffn_up, or qkv."""
         return max(self.vocab_size, self.ffn_up, 3 * self.n_embd)
 
     @property
@@ -212,25 +208,15 @@ class ModelConfig(Checked):
             return shapes
         shapes |= self._norm_shapes(block + "norm2")
         up, down = block + "feed_forward.up", block + "feed_forward.down"
-        shapes |= self._linear_shapes(up, self.ffn_up, embd, self.bias)
-        return shapes | self._linear_shapes(down, embd, self.ffn_hidden, self.bias)
+        shapes |= _with_bias(self.bias, up, self.ffn_up, embd)
+        return shapes | _with_bias(self.bias, down, embd, self.ffn_hidden)
 
     def _attention_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
-        shapes = self._linear_shapes(name + "qkv", 3 * self.n_embd, self.n_embd, self.qkv_bias)
-        return shapes | self._linear_shapes(name + "proj", self.n_embd, self.n_embd, self.bias)
+        shapes = _with_bias(self.qkv_bias, name + "qkv", 3 * self.n_embd, self.n_embd)
+        return shapes | _with_bias(self.bias, name + "proj", self.n_embd, self.n_embd)
 
     def _norm_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
-        if self.norm == "rms":
-            return {}
-        shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (self.n_embd,)}
-        return shapes | {f"{name}.bias": (self.n_embd,)} if self.bias else shapes
-
-    @staticmethod
-    def _linear_shapes(
-        name: str, rows: int, columns: int, bias: bool
-    ) -> dict[str, tuple[int, ...]]:
-        shapes: dict[str, tuple[int, ...]] = {f"{name}.weight": (rows, columns)}
-        return shapes | {f"{name}.bias": (rows,)} if bias else shapes
+        return {} if self.norm == "rms" else _with_bias(self.bias, name, self.n_embd)
 
     @property
     def training_flops(self) -> int:
@@ -247,11 +233,15 @@ class ModelConfig(Checked):
         return 6 * rows * self.n_embd + 6 * layers * self.n_embd * self.block_size
 
     def parameters(self, positions: bool = True) -> int:
-        """Number of parameters; `positions=False` leaves out position embeddings, as nanoGPT
-        does.
-        """
+        """Number of parameters; `positions=False`: without position embeddings, as in nanoGPT."""
         return sum(
             math.prod(shape)
             for name, shape in self.shapes().items()
             if positions or not name.endswith("position.weight")
         )
+
+
+def _with_bias(bias: bool, name: str, *shape: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of a weight and, if it has one, its bias."""
+    weight: dict[str, tuple[int, ...]] = {f"{name}.weight": shape}
+    return weight | {f"{name}.bias": shape[:1]} if bias else weight
