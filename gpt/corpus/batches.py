@@ -26,8 +26,7 @@ def batch(
     order: WindowOrder = "random",
     part: slice = slice(None),
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(B, T) inputs and (B, T) targets, which are one character later; or only their rows
-    `part`.
+    """(B, T) inputs and (B, T) targets, one character later; or only their rows `part`.
 
     A pure function of (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so
     any step's batch can be computed without the batches before it.
@@ -46,8 +45,7 @@ def batch_starts(
     block_size: int,
     order: WindowOrder = "random",
 ) -> npt.NDArray[np.int64]:
-    """(B,) where the windows of a batch begin in a text of `length` ids; pure in (seed,
-    step).
+    """(B,) where a batch's windows begin in a text of `length` ids; pure in (seed, step).
 
     random: every start is equally likely. epochs: each epoch reads every window of block_size once,
     in a new random order; the start of the first window is random, too, so that the borders between

@@ -1,5 +1,4 @@
-"""Stores encoded texts in `data`, each once: NAME.ids, and NAME.json, the record that
-verifies it.
+"""Stores encoded texts in `data`, each once: NAME.ids, and NAME.json, which verifies it.
 
 NAME consists of the text's digest and a hash of what else determines the ids: the split, the
 replaced characters and the vocabulary. Whoever opens the ids reads them and compares their
@@ -52,16 +51,6 @@ class Record:
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(self.characters, self.spaced)
 
-    def check(self, ids: Ids) -> None:
-        """Raises ValueError if values contradict one another or the ids."""
-        identity = self.identity
-        if not (
-            DIGEST.fullmatch(identity.digest)
-            and len(ids) == identity.characters
-            and max(identity.boundary or 0, self.block) <= len(ids)
-        ):
-            raise ValueError("not a record of these ids")
-
 
 def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
     """The file with a text's ids in this vocabulary."""
@@ -87,8 +76,13 @@ def read_encoding(path: Path) -> tuple[Ids, Record] | None:
         record: Record = parse_value(Record, values, "record")
         files.check_plain(path)
         ids = np.memmap(path, dtype=record.vocabulary.dtype, mode="r")
-        record.check(ids)
-        if _are_whole(ids, record.parts, len(record.characters)):
+        identity = record.identity
+        if (
+            DIGEST.fullmatch(identity.digest)
+            and len(ids) == identity.characters
+            and max(identity.boundary or 0, record.block) <= len(ids)
+            and _are_whole(ids, record.parts, len(record.characters))
+        ):
             return ids, record
     return None
 

@@ -135,8 +135,7 @@ def build_vocabulary(
     grows: bool = False,
     codes: SymbolCodes | None = None,
 ) -> CharacterIds:
-    """The sorted characters of the text; REPLACEMENT stands for those that occur less than
-    `min_count` times.
+    """The sorted characters of the text; REPLACEMENT for those with fewer than `min_count`.
 
     counts (2, codes): occurrences in the training text, and in the validation text. codes: the
     codes of the text's symbols; None: code points. If rare characters are replaced, so are those
@@ -193,8 +192,7 @@ def write_ids(
     progress: Progress,
     codes: SymbolCodes | None = None,
 ) -> tuple[tuple[int, str], ...]:
-    """Writes all ids of the text with this digest into a file, or leaves no file; the training
-    split comes first.
+    """Writes all ids of the text with this digest, the training split first; or leaves no file.
 
     Returns the size in bytes and the checksum of each part: what stays in place, and what was moved
     to the end. Raises OSError, and TextError, also if the text has changed since it was measured.
@@ -231,8 +229,7 @@ def encode_corpus(
     progress: Progress = no_progress,
     grows: bool = False,
 ) -> Corpus:
-    """Encodes the texts, one after the other, into `data`, unless `data` has the encoding
-    already.
+    """Encodes the texts, one after the other, into `data`, unless it has the encoding already.
 
     The vocabulary is built from the texts, or is a known one that has all of their characters, or
     one that grows: new characters then follow the known ones. config: the separator, the split, and
@@ -298,9 +295,7 @@ def encode_corpus(
 
 
 def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
-    """The text of an earlier run, encoded with its vocabulary; None if `data` does not have all of
-    it any more.
-    """
+    """An earlier run's text in its vocabulary; None if `data` no longer has all of it."""
     found = cache.read_encoding(cache.ids_path(data, identity, vocabulary))
     if found is None:
         return None
@@ -401,8 +396,7 @@ def find_corpus(
     remedy: str = "",
     pairs: bool = False,
 ) -> Corpus:
-    """The text that a run was trained on: its encoding in `data`, or newly read from its
-    sources.
+    """The text that a run was trained on: its encoding in `data`, or its sources read again.
 
     remedy: the end of the error for a changed text. pairs: the text is for `pairs_of`. Raises
     TextError if the text has changed or cannot be found.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from gpt.errors import TextError
@@ -74,10 +74,7 @@ def decode(data: bytes, codec: str, last: bool) -> tuple[str, int, int]:
     last: no bytes follow; otherwise a CR at the end is left for the next call, as LF may follow.
     Raises UnicodeDecodeError.
     """
-    if codec == WINDOWS:
-        text, used = data.decode(codec), len(data)
-    else:
-        text, used = _DECODERS[codec](data, "strict", last)
+    text, used = _DECODERS[codec](data, "strict", last)
     if "\r" not in text:
         return text, used, 0
     width = len("\r".encode(codec))
@@ -86,7 +83,8 @@ def decode(data: bytes, codec: str, last: bool) -> tuple[str, int, int]:
     return unix_lines(text), used, text.count("\r")
 
 
-_DECODERS = {
+_DECODERS: dict[str, Callable[[bytes, str, bool], tuple[str, int]]] = {
+    WINDOWS: lambda data, errors, _: (data.decode(WINDOWS, errors), len(data)),
     UTF_8: codecs.utf_8_decode,
     "utf-16-le": codecs.utf_16_le_decode,
     "utf-16-be": codecs.utf_16_be_decode,
@@ -103,22 +101,14 @@ def require_text(head: bytes, name: str) -> None:
 
     head: the first bytes of the file; for a zip archive, also its end, where it lists its files.
     """
-    for kinds in (ARCHIVES,) if head.startswith(ZIP) else ():
-        for mark, (what, command) in kinds.items():
-            if mark in head:
-                raise TextError(f"{name} is {what}, not plain text{_advice(name, command)}")
+    is_zip = head.startswith(ZIP)
+    for mark, (what, command) in (ARCHIVES if is_zip else DOCUMENTS).items():
+        if mark in head if is_zip else head.startswith(mark):
+            new = "NEW.txt" if name == "-" else shlex.quote(f"{name}.txt")
+            advice = "; convert it: " + command.format(file=_file(name), new=new) if command else ""
+            raise TextError(f"{name} is {what}, not plain text{advice}")
+    if is_zip:
         raise TextError(f"{name} is a zip archive, not plain text; unpack it: unzip {_file(name)}")
-    for mark, (what, command) in DOCUMENTS.items():
-        if head.startswith(mark):
-            raise TextError(f"{name} is {what}, not plain text{_advice(name, command)}")
-
-
-def _advice(name: str, command: str) -> str:
-    """A semicolon and the command that makes a text of a file; "" if there is none."""
-    if not command:
-        return ""
-    new = "NEW.txt" if name == "-" else shlex.quote(f"{name}.txt")
-    return f"; convert it: {command.format(file=_file(name), new=new)}"
 
 
 def _file(name: str) -> str:
@@ -151,9 +141,7 @@ def detect_codec(head: bytes, name: str) -> tuple[str, int]:
 
 
 def check_start(part: bytes, name: str) -> None:
-    """Raises TextError if the start of a text shows that it is not a text, or has an unknown
-    encoding.
-    """
+    """Raises TextError if the start of a text is not one, or has an unknown encoding."""
     require_text(part, name)
     codec, _ = detect_codec(part[:HEAD], name)
     try:
@@ -244,9 +232,7 @@ def decoding_error(name: str, byte: int, codec: str) -> TextError:
 
 
 def excerpt(text: str) -> str:
-    """A line of the text with a character outside ASCII, cut around it; the first line if all are
-    ASCII.
-    """
+    """The first line with a character outside ASCII, cut around it; or the first line of all."""
     lines = text.strip().splitlines() or [""]
     line = next((each for each in lines if not each.isascii()), lines[0]).strip()
     at = next((n for n, each in enumerate(line) if each > "\x7f"), 0)
@@ -256,12 +242,10 @@ def excerpt(text: str) -> str:
 
 def note_on_codec(encoding: str, read: Mapping[str, str]) -> str:
     """A note for the user on texts in one of NAMES. read: a text's name -> an excerpt."""
-    names, (line, *_) = [*read], read.values()
-    these = first_few(names, MOST_NAMED, ", ")
-    return f"{these}: read as {encoding}, for example: {line}"
+    these = first_few([*read], MOST_NAMED, ", ")
+    return f"{these}: read as {encoding}, for example: {next(iter(read.values()))}"
 
 
 def note_on_lines(returns: int, names: Sequence[str]) -> str:
     """A note for the user on carriage returns in texts."""
-    these = first_few(names, MOST_NAMED, ", ")
-    return f"{these}: {returns:,} line ends CR LF or CR are read as LF"
+    return f"{first_few(names, MOST_NAMED, ', ')}: {returns:,} line ends CR LF or CR are read as LF"

@@ -64,17 +64,13 @@ def halves_of_run(
 def splits_of_run(
     name: str, manifest: Manifest | None, data: Path, *advice: str, **more: str
 ) -> tuple[Ids, Ids]:
-    """The ids of both halves of a run, with the arguments of `halves_of_run`; pairs as lines of
-    text.
-    """
+    """What `halves_of_run` returns for these arguments, as ids; pairs as lines of text."""
     train, val = halves_of_run(name, manifest, data, *advice, **more)
     return all_ids(train), all_ids(val)
 
 
 def training_batch(half: Half, config: TrainConfig, step: int, block_size: int) -> Ids | Batch:
-    """What a training reads after `step` steps: (B, T + 1) ids, inputs and the last target; or
-    padded pairs.
-    """
+    """What is read after `step` steps: (B, T + 1) ids, inputs and last target; or padded pairs."""
     if isinstance(half, PairLines):
         return pad_pairs(half.pairs, batch_lines(half, config.seed, step, config.batch_size))
     order = config.seed, step, config.batch_size, block_size, config.window_order
@@ -93,9 +89,7 @@ def predicted_characters(half: Half) -> int:
 
 
 def counted_ids(half: Half) -> Ids:
-    """The ids whose n-grams the baseline counts; for pairs, those of their targets, without
-    sources.
-    """
+    """The ids whose n-grams the baseline counts; for pairs, those of their targets."""
     return half.targets() if isinstance(half, PairLines) else half
 
 

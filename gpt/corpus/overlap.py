@@ -58,9 +58,7 @@ def learned_texts(manifest: Manifest, data: Path) -> Learned:
 
 
 def share_learned(text: str, learned: Learned) -> float:
-    """The largest share of a text's known characters that is in one of these texts; see
-    share_of.
-    """
+    """The largest share of a text's known characters that is in one of these texts."""
     if len(text) < SHORTEST:
         return 0.0
     return max(

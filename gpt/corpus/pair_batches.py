@@ -97,9 +97,7 @@ def _lemma_lengths(pairs: Pairs, corpus: Corpus) -> Integers:
 
 
 def _border(pairs: Pairs, corpus: Corpus, share: float) -> int:
-    """The first of the last lines: a line at which both source and target change, closest to
-    `share`; N if there is none.
-    """
+    """The first of the last lines, where both source and target change; N if there is none."""
     sources = _hashes(pairs.starts, pairs.source_lengths, corpus)
     targets = _hashes(pairs.tabs + 1, pairs.target_lengths - 1, corpus)
     changes = (sources[1:] != sources[:-1]) & (targets[1:] != targets[:-1])
@@ -179,29 +177,21 @@ class PairLines:
 
     def targets(self) -> Ids:
         """(characters,) the ids of all targets, each with its NEWLINE."""
-        lengths = self.pairs.target_lengths[self.lines]
-        ids = _joined(self.pairs.ids, self.pairs.tabs[self.lines] + 1, lengths)
-        ids[lengths.cumsum() - 1] = self.pairs.last  # the character before it may be CR
-        return ids
+        return self._joined(self.pairs.tabs[self.lines] + 1, self.pairs.ends[self.lines])
 
     def text(self, most: int | None = None) -> Ids:
         """The ids of the first `most` lines, or of all lines, each as source TAB target NEWLINE."""
         lines = self.lines[:most]
-        starts = self.pairs.starts[lines]
-        lengths = self.pairs.ends[lines] - starts
-        ids = _joined(self.pairs.ids, starts, lengths + 1)
-        ids[(lengths + 1).cumsum() - 1] = self.pairs.last
+        return self._joined(self.pairs.starts[lines], self.pairs.ends[lines])
+
+    def _joined(self, starts: Integers, ends: Integers) -> Ids:
+        """The texts between `starts` and `ends`, joined, each with its NEWLINE."""
+        lengths = ends - starts + 1
+        after = lengths.cumsum()
+        places = np.repeat(ends + 1 - after, lengths) + np.arange(lengths.sum())
+        ids: Ids = self.pairs.ids[np.minimum(places, len(self.pairs.ids) - 1)]
+        ids[after - 1] = self.pairs.last  # in the text, it may be CR or the end
         return ids
-
-
-def _joined(ids: Ids, starts: Integers, lengths: Integers) -> Ids:
-    """The texts of these lengths that begin at `starts`, joined; a text may end one character after
-    the last id.
-    """
-    begins = lengths.cumsum() - lengths
-    places = np.repeat(starts - begins, lengths) + np.arange(lengths.sum())
-    joined: Ids = ids[np.minimum(places, len(ids) - 1)]
-    return joined
 
 
 def pad_pairs(pairs: Pairs, lines: Integers) -> Batch:

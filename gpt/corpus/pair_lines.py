@@ -39,9 +39,7 @@ class Window:
     spaced: tuple[Side, ...] = ()
 
     def problem(self, source: int, target: int | None = None) -> str | None:
-        """Why sides with this many characters do not fit, or None. target: None for a source
-        alone.
-        """
+        """Why sides of these lengths do not fit, or None. target: None for a source alone."""
         most = self.block_size
         if self.joined:
             whole = source + 2 + (target or 0)
@@ -92,9 +90,7 @@ def pair_lines(text: str, vocabulary: Vocabulary, window: Window | None = None) 
 
 
 def fitting_pairs(text: str, vocabulary: Vocabulary, block_size: int) -> list[Line]:
-    """The pairs of a text that fit a context, each side by itself. Raises TextError if there are
-    none, and like `pair_lines`.
-    """
+    """The pairs whose sides both fit a context. Raises TextError for none, and as `pair_lines`."""
     window = Window(block_size)
     pairs = pair_lines(text, vocabulary)
     fitting = [it for it in pairs if not window.problem(len(it.source), len(it.target))]

@@ -30,16 +30,14 @@ class Pairs:
     """The pairs of a corpus, by line number: 0, 1, … in the order of the ids, without blank lines.
 
     ids (characters,): the whole text, memory-mapped. starts, tabs, ends (N,): the source of line n
-    is ids[starts[n] : tabs[n]], its target is ids[tabs[n] + 1 : ends[n]]. first: the id of TAB,
-    which the decoder reads first; last: the id of NEWLINE, which it writes last. identity: names
-    the text.
+    is ids[starts[n] : tabs[n]], its target is ids[tabs[n] + 1 : ends[n]]. last: the id of NEWLINE,
+    which the decoder writes last. identity: names the text.
     """
 
     ids: Ids
     starts: Integers
     tabs: Integers
     ends: Integers
-    first: int
     last: int
     identity: CorpusId
 
@@ -104,7 +102,7 @@ def find_pairs(corpus: Corpus) -> Pairs:
         raise TextError(f"{_names(identity)} has only blank lines; {LINE_FORMAT}")
     if newline < 0:
         raise TextError(f"{_names(identity)} has no NEWLINE; end each line with one")
-    return Pairs(ids, starts, tabs, ends, tab, newline, identity)
+    return Pairs(ids, starts, tabs, ends, newline, identity)
 
 
 def learn_sides(corpus: Corpus, known: Vocabulary | None = None) -> Corpus:

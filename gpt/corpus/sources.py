@@ -78,8 +78,7 @@ class Source:
 
 
 def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Source]:
-    """The files that CORPUS arguments name, in their order; the files of a folder are sorted by
-    path.
+    """The files that CORPUS arguments name, in their order; those of a folder sorted by path.
 
     Raises TextError if a file cannot be found, StorageError when `data` cannot be written.
     """
@@ -283,9 +282,7 @@ def discard_spooled(sources: Sequence[Source]) -> None:
 
 
 def _known(name: str, data: Path) -> Source:
-    """A known text as a file in `data`; generates or downloads the text unless the file
-    exists.
-
+    """A known text as a file in `data`, generated anew, or downloaded unless the file has it.
     Raises TextError when offline, StorageError.
     """
     known, path, there = KNOWN[name], data / f"{name}.txt", b""
@@ -302,8 +299,11 @@ def _fetched(name: str, known: Download, there: bytes) -> bytes:
     """A known text from the network, unless `there` has it already. Raises TextError."""
     if hashlib.sha256(there).hexdigest() == known.sha256:
         return there
+    import urllib.request
+
     try:
-        text = _download(known.url)
+        with urllib.request.urlopen(known.url, timeout=60) as answer:
+            text: bytes = answer.read(LARGEST_DOWNLOAD)
         if hashlib.sha256(text).hexdigest() != known.sha256:
             raise OSError("what came is another text")
     except (OSError, HTTPException) as error:  # URLError is an OSError
@@ -312,12 +312,3 @@ def _fetched(name: str, known: Download, there: bytes) -> bytes:
             "the file, or run: gptx train (the embedded corpus needs no network)"
         ) from error
     return text
-
-
-def _download(url: str) -> bytes:
-    """The content of an address, at most LARGEST_DOWNLOAD bytes. Raises OSError, HTTPException."""
-    import urllib.request
-
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        data: bytes = answer.read(LARGEST_DOWNLOAD)
-        return data

@@ -58,8 +58,7 @@ def options_to_read(config: TrainConfig, pairs: bool) -> TrainConfig:
 
 
 def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder:
-    """Divides texts that begin at these characters; the last item of `starts` is the end of the
-    last text.
+    """Divides texts that begin at `starts`, whose last item is the end of the last text.
 
     The first `training` texts are for training, others for validation. If all are for training,
     every `every`-th text is for validation; if there is a single text, every `every`-th block of

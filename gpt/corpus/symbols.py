@@ -17,9 +17,7 @@ MOST = 2**16  # most different symbols of several characters
 
 
 class SymbolCodes(dict[str, int]):
-    """Symbol -> its code; a new symbol gets the next code. spaced: the sides in which spaces
-    separate symbols.
-    """
+    """Symbol -> its code; a new one gets the next code. spaced: sides with spaces between them."""
 
     def __init__(self, spaced: tuple[Side, ...]) -> None:
         super().__init__()
@@ -41,9 +39,7 @@ class SymbolCodes(dict[str, int]):
         return code
 
     def of(self, text: str) -> npt.NDArray[np.uint32]:
-        """(symbols,) the codes of the symbols of whole lines. Raises TextError for more than MOST
-        symbols.
-        """
+        """(symbols,) the codes in whole lines. Raises TextError for more than MOST symbols."""
         return np.array([*map(self.__getitem__, symbols_of(text, self.spaced))], np.uint32)
 
     def symbol(self, code: int) -> str:

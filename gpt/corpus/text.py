@@ -75,12 +75,10 @@ class TextMeasures:
 def text_pieces(
     sources: Sequence[Source], separator: str, notes: list[str], checks_utf8: bool = False
 ) -> list[Piece]:
-    """The texts, one after the other; the separator follows each text that does not end with
-    it.
+    """The texts; each gets the separator, unless it ends with it or no other text follows.
 
-    A separator belongs to the text before it, and comes only if another text follows. Adds notes
-    for the user to `notes`. checks_utf8: reads each text once more to find out whether it is UTF-8;
-    otherwise all texts that are not UTF-16 count as UTF-8. Raises TextError.
+    Adds notes for the user to `notes`. checks_utf8: reads each text once more to find out whether
+    it is UTF-8; otherwise all texts that are not UTF-16 count as UTF-8. Raises TextError.
     """
     found: list[Piece] = []
     foreign: dict[str, dict[str, str]] = {}  # codec -> name -> excerpt
@@ -114,9 +112,7 @@ def text_pieces(
 
 
 def _excerpt_of_windows(file: BinaryIO, name: str) -> str:
-    """An excerpt of a text in Windows-1252; "" if it is UTF-8. Raises TextError for other
-    encodings.
-    """
+    """An excerpt of a text in Windows-1252; "" for UTF-8. Raises TextError for other ones."""
     file.seek(0)
     at, rest = 0, b""
     while chunk := file.read(CHUNK):

@@ -16,7 +16,6 @@ from gpt.config import TrainConfig
 from gpt.corpus import sources
 from gpt.corpus.corpus import read_corpus
 from gpt.corpus.dates import CENTURY, DATES, FIRST, FORMATS, LAST, RECIPE, dates
-from gpt.corpus.dates import _fields as fields_of
 from gpt.corpus.dates import _written as written
 from gpt.corpus.pair_batches import split_pairs
 from gpt.corpus.pairs import find_pairs
@@ -34,7 +33,7 @@ def lines() -> list[tuple[str, str]]:
 def test_dates_has_the_same_bytes_everywhere_without_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_download", None)
+    monkeypatch.setattr("urllib.request.urlopen", None)
     found = sources.find_sources(["dates"], tmp_path, io.BytesIO())
     assert [(source.path, source.name) for source in found] == [(tmp_path / "dates.txt", "dates")]
     assert hashlib.sha256(found[0].path.read_bytes()).hexdigest() == SHA256
@@ -55,10 +54,9 @@ def test_no_date_as_written_has_two_meanings() -> None:
     for year in (1900, 1970, 2000, 2024, 2026, 2069, 2099):
         day = date(year, 1, 1)
         while day.year == year:
-            fields = fields_of(day)
             for locale, form in FORMATS:
                 if year in CENTURY or "{yy}" not in form:
-                    assert meant.setdefault(written(day, fields, locale, form), day) == day
+                    assert meant.setdefault(written(day, locale, form), day) == day
             day += timedelta(1)
 
 

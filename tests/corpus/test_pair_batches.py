@@ -69,7 +69,7 @@ def of_lengths(sources: Sequence[int], targets: Sequence[int]) -> Pairs:
     starts = np.zeros(len(sources), np.int64)
     nothing = np.zeros(1, np.uint8)
     tabs = np.array(sources, np.int64)
-    return Pairs(nothing, starts, tabs, tabs + targets, 0, 0, mock.Mock())
+    return Pairs(nothing, starts, tabs, tabs + targets, 0, mock.Mock())
 
 
 @settings(deadline=None, max_examples=60)

@@ -181,7 +181,7 @@ def test_a_known_text_is_downloaded_once_and_must_have_the_known_digest(
 def test_repeats_has_the_same_bytes_everywhere_without_network(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "_download", None)
+    monkeypatch.setattr("urllib.request.urlopen", None)
     monkeypatch.chdir(tmp_path)
     assert found("repeats") == [("data/repeats.txt", "repeats")]
     written = Path("data/repeats.txt").read_bytes()

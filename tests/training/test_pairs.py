@@ -79,7 +79,8 @@ def test_the_loss_is_the_mean_over_the_target_characters_of_all_lines(tmp_path: 
     pairs, total, count = trainer.val.pairs, 0.0, 0
     for line in trainer.val.lines.tolist():
         source, target = sides(pairs, line)
-        given = np.append(pairs.first, target), source, np.append(target, pairs.last)
+        tab = pairs.ids[pairs.tabs[line]]
+        given = np.append(tab, target), source, np.append(target, pairs.last)
         ids, read, expected = (torch.from_numpy(each.astype(np.int64)) for each in given)
         with torch.no_grad():
             logits = trainer.model(ids[None], source=read[None])[0]
