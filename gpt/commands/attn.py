@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -84,14 +84,14 @@ class Attn(shared.DrawingCommand):
     device: OnDevice = "auto"
 
     def execute(self) -> None:
-        from gpt.view.exports import FORMS
+        from gpt.view.exports import Form
         from gpt.view.selection import select
 
         if self.show and self.output is None:
             self.output = shared.default_file("attention.html", OURS, "--open")
         other_form = self.as_json and self.format not in (None, "json")
         refuse_if((other_form, f"--json and --format {self.format}: give one of them"))
-        form = self.format or self.form(FORMS, "; choose one, or name the `format`")
+        form = self.format or self.form(get_args(Form), "; choose one, or name the `format`")
         self._check_options(form)
         if form == "html" and len(self.sides) > 2:
             raise ConfigError(
@@ -191,9 +191,7 @@ class Attn(shared.DrawingCommand):
         return model.vocabulary.decode([*source, *read])
 
     def _check_options(self, form: Form) -> None:
-        """Raises ConfigError for options that contradict each other; prints a note on unused
-        ones.
-        """
+        """Raises ConfigError for options that contradict each other; notes unused ones."""
         view, stage, head, lens = self.view, self.stage, self.head, self.view == "lens"
         chosen = any((self.layer, head, self.key)) or stage != "weights"
         of_all = "combines all heads; leave out --head"
@@ -269,9 +267,7 @@ class Attn(shared.DrawingCommand):
         if form == "text":
             self.write_lines(self._lines(selections))
         elif form == "npz":
-            console.write_bytes(
-                exports.to_npz([selection.attention for selection in selections]), self.output
-            )
+            console.write_bytes(exports.to_npz([it.attention for it in selections]), self.output)
         elif form == "csv":
             self.write_text(exports.to_csv(selections))
         elif form == "html":
@@ -280,7 +276,6 @@ class Attn(shared.DrawingCommand):
             self.write_text(exports.to_json(self._records(selections)))
         else:
             from gpt.view.figure import figure, lens
-            from gpt.view.figure.sheet import to_bytes
 
             runs = dict.fromkeys(each.name for each in self.sides)
             name = " and ".join(runs) if len(selections) > 1 else selections[0].name
@@ -291,9 +286,7 @@ class Attn(shared.DrawingCommand):
                 drawn, warnings = lens.draw(lenses, queries, self.ascii_only, name)
             else:
                 drawn, warnings = figure.draw(selections, self.scale, self.ascii_only, name)
-            for warning in warnings:
-                console.say(f"warning: {warning}")
-            console.write_bytes(to_bytes(drawn, form), self.output)
+            self.write_figure(drawn, form, warnings)
 
     def _lines(self, selections: Sequence[Selection]) -> list[Text]:
         """The lines of text output."""
@@ -338,10 +331,7 @@ class Attn(shared.DrawingCommand):
         return records
 
     def _page(
-        self,
-        selections: Sequence[Selection],
-        start: StartHead,
-        measured: dict[int, list[Measure]],
+        self, selections: Sequence[Selection], start: StartHead, measured: dict[int, list[Measure]]
     ) -> str:
         """Writes the HTML page. Raises TextError if the checkpoints read different texts."""
         from gpt.view.page.page import build_page, make_subject

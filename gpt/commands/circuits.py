@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
-from gpt.commands import console, shared
+from gpt.commands import shared
 from gpt.config import Scale
 from gpt.config.fields import Range
 from gpt.config.model import CircuitName
 
-FORMS: dict[str, Literal["text", "csv", "json", "svg", "png", "pdf"]] = {"": "text"}
-FORMS |= {".txt": "text", ".csv": "csv", ".json": "json"}
-FORMS |= {".svg": "svg", ".png": "png", ".pdf": "pdf"}
+Form = Literal["text", "csv", "json", "svg", "png", "pdf"]
 AS_NUMBERS, AS_SHADES, IN_FILES = 12, 32, 128  # how many of the most frequent characters to show
 
 
@@ -40,10 +38,10 @@ class Circuits(shared.DrawingCommand):
     ] = None
 
     def execute(self) -> None:
-        from gpt.view.records import to_csv, to_record
         from gpt.view.selection import Selection
 
-        form, model = self.form(FORMS), self.opened.prove()
+        form: Form = self.form(get_args(Form))
+        model = self.opened.prove()
         if self.chars is None:
             most = AS_NUMBERS if self.view in ("auto", "numbers") else AS_SHADES
             most = most if form == "text" else IN_FILES
@@ -57,9 +55,9 @@ class Circuits(shared.DrawingCommand):
         stage: Any = self.of
         selection = Selection(drawn, (self.layer,), (self.head,), stage, whole, whole)
         if form == "json":
-            self.write_json(to_record(found.records(), model.origin))
+            self.write_record(found.records(), model.origin)
         elif form == "csv":
-            self.write_text(to_csv(found.records()))
+            self.write_csv(found.records())
         elif form == "text":
             from gpt.view.terminal.attention import render
             from gpt.view.terminal.lines import DIM, wrap_styled
@@ -69,10 +67,7 @@ class Circuits(shared.DrawingCommand):
             self.write_lines([*render(selection, self.view, page), *notes])
         else:
             from gpt.view.figure.figure import draw
-            from gpt.view.figure.sheet import to_bytes
 
             figure, warnings = draw(selection, self.scale, self.ascii_only, model.title)
-            for warning in warnings:
-                console.say(f"warning: {warning}")
-            console.write_bytes(to_bytes(figure, form), self.output)
+            self.write_figure(figure, form, warnings)
         shared.require_passed(check.name for check in found.checks if not check.passed)

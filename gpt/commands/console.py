@@ -116,14 +116,11 @@ def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
 
 @contextmanager
 def output_errors() -> Iterator[None]:
-    """A context that turns errors of writing to stdout into ReaderLeft (a closed pipe) or
-    StorageError.
-    """
+    """A context that turns errors of stdout into ReaderLeft (a closed pipe) or StorageError."""
     try:
         yield
     except OSError as error:
-        # Drop the bytes that could not be written; otherwise the interpreter writes them again at
-        # exit.
+        # Drop what could not be written; otherwise the interpreter writes it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise ReaderLeft from error

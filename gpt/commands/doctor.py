@@ -22,11 +22,10 @@ class Doctor(shared.Drawing):
 
     def execute(self) -> None:
         from gpt.interface.doctor import examine
-        from gpt.view.records import to_record
 
         found = examine(self.checkpoints, self.data, self.device)
         if self.as_json:
-            self.write_json(to_record(found.records(), {}))
+            self.write_record(found.records())
         else:
             self.write_blocks(found.blocks())
         if found.problems:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -53,7 +54,6 @@ class Eval(shared.DrawingCommand):
 
     def execute(self) -> None:
         from gpt.interface.evaluating import MOST_SCORED, Scorer
-        from gpt.view.records import to_record
 
         sizes = [os.path.getsize(file) for file in self.files or () if os.path.isfile(file)]
         characters = sum(sizes) if sizes else MOST_SCORED
@@ -70,7 +70,7 @@ class Eval(shared.DrawingCommand):
         listed = {} if self.worst is None else {"most": self.worst}
         for number, found in enumerate(self._evaluations(scorer, failed)):
             if self.as_json:
-                self.write_json(to_record(found.records(**listed), run.origin))
+                self.write_record(found.records(**listed), run.origin)
             else:
                 console.write("\n" * (number > 0))
                 self.write_blocks(found.blocks(**listed))
@@ -78,12 +78,18 @@ class Eval(shared.DrawingCommand):
             raise typer.Exit(failed[0])
 
     def _evaluations(self, scorer: Scorer, failed: list[int]) -> Iterator[Evaluation]:
-        """Evaluates every text, or the validation split. failed: receives the exit codes of texts
-        that cannot be scored.
+        """Evaluates every text, those of a folder as `gptx train` finds them, or the validation
+        split. failed: receives the exit codes of texts that cannot be scored.
         """
+        from gpt.corpus.sources import find_sources
+
         for chosen in self.files or ():
             with shared.report_errors(chosen, failed):
-                for name in shared.files_of(chosen, self.data):
+                names = [chosen]
+                if os.path.isdir(chosen):
+                    found = find_sources(names, self.data, sys.stdin.buffer)
+                    names = [str(source.path) for source in found]
+                for name in names:
                     with shared.report_errors(name, failed):
                         text, label = console.read_text(name), shared.text_label(name)
                         yield scorer.text(text, label, printable(name))

@@ -72,10 +72,8 @@ class Exercise(shared.Drawing):
             text = console.read_text(str(self.train), MOST)
             if len(text) < LEAST:
                 raise TextError(f"{self.train}: training needs at least {LEAST:,} characters")
-        stages, label = (
-            check(source, self.time_limit, text, self.seed),
-            shared.text_label(str(path)),
-        )
+        stages = check(source, self.time_limit, text, self.seed)
+        label = shared.text_label(str(path))
         right = sum(each.status == "passed" for each in stages)
         if self.as_json:
             found = {"passed": right == len(stages), "stages": [asdict(each) for each in stages]}

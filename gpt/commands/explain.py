@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpt.lessons.lesson import Lesson
 
 CHOICES = (*LESSONS, "mine", "all")
-FORMS = {"": "text", ".txt": "text", ".json": "json", ".md": "md", ".html": "html"}
+FORMS = ("text", "json", "md", "html")
 OURS = b"gptx lesson</title>"
 
 LAST_SEED = 2**63 - 1
@@ -239,9 +239,7 @@ class Explain(shared.DrawingCommand):
         console.say("next   gptx explain simple")
 
     def _only_step(self, lesson: Lesson, blocks: Sequence[Block]) -> list[Block]:
-        """The lesson with only one of its steps. Raises ConfigError for a step that does not
-        exist.
-        """
+        """The lesson with only one of its steps. Raises ConfigError if it has no such step."""
         count = len(lesson.steps)
         known = self.step.isdecimal() and 1 <= int(self.step) <= count
         problem = f"{lesson.name} has the steps 1 to {count}, not {self.step!r}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 PAGE_TEXT = 64  # characters of the measured text that the page shows
 Form = Literal["text", "json", "csv", "html", "svg", "png", "pdf"]
-FORMS: dict[str, Form] = {"": "text", ".txt": "text", ".json": "json", ".csv": "csv"}
-FORMS |= {".html": "html", ".svg": "svg", ".png": "png", ".pdf": "pdf"}
 
 
 class Heads(shared.DrawingCommand):
@@ -38,10 +36,7 @@ class Heads(shared.DrawingCommand):
         "ablation, else distance from uniform; with several steps, the largest change",
     ] = None
     top: Annotated[int | None, "Show only the first heads.", Range(1)] = None
-    every: Annotated[
-        bool,
-        typer.Option("--all", help="All measures."),
-    ] = False
+    every: Annotated[bool, typer.Option("--all", help="All measures.")] = False
     measure: Annotated[
         list[str] | None,
         "Draw this measure in a figure; repeatable.",
@@ -59,9 +54,9 @@ class Heads(shared.DrawingCommand):
     def execute(self) -> None:
         from gpt.commands.progress import progress_bar
         from gpt.heads.survey import Survey
-        from gpt.view.records import to_csv, to_record
 
-        form, model, several = self.form(FORMS), self.opened, self.several_steps is not None
+        form: Form = self.form(get_args(Form))
+        model, several = self.opened, self.several_steps is not None
         figure = form in ("svg", "png", "pdf")
         refuse_if(
             (several and form == "html", "--output: a page shows one step, not several"),
@@ -75,31 +70,28 @@ class Heads(shared.DrawingCommand):
         model.prove()
         if self.asked.ablate and model.device != "cpu":
             console.say("note: --ablate computes replaced heads with numpy")
-        steps, (text, name) = (
-            self.numbers_of_steps(model),
-            self.text_or_split(model, self.file, self.data),
-        )
+        steps = self.numbers_of_steps(model)
+        text, name = self.text_or_split(model, self.file, self.data)
         with progress_bar() as done:
             found = model.heads(text, steps=steps, name=name, done=done, **self.given)
         if form == "text":
             self.write_blocks(found.blocks(self.every, self.sort, self.top))
         elif form == "json":
             origin = {"run": model.name} if several else model.origin
-            self.write_json(to_record(found.records(self.sort), origin))
+            self.write_record(found.records(self.sort), origin)
         elif form == "csv":
-            self.write_text(to_csv(found.records(self.sort)))
+            self.write_csv(found.records(self.sort))
         elif isinstance(found, Survey):
             self._write_page(found, text)
         elif form != "html":  # a page shows one step
             from gpt.view.figure.development import draw
-            from gpt.view.figure.sheet import to_bytes
 
             names = self.measure or ()
             if not self.every and not names:
                 these = ", ".join(each.name for each in found.main_measures())
                 console.say(f"note: draws {these}; --measure NAME draws another, --all all")
             drawn = draw(found, model.name, self.every, self.sort, self.top, names)
-            console.write_bytes(to_bytes(drawn, form), self.output)
+            self.write_figure(drawn, form)
 
     @cached_property
     def opened(self) -> TrainedGPT:

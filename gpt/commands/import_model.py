@@ -10,9 +10,8 @@ import typer
 
 from gpt.commands import console
 from gpt.commands.options import Command
-from gpt.commands.shared import refuse_if
 from gpt.config.train import Data
-from gpt.errors import TextError
+from gpt.errors import ConfigError, TextError
 
 if TYPE_CHECKING:
     from gpt.corpus.corpus import Corpus
@@ -28,14 +27,9 @@ class Import(Command):
     Runs no code from its files.
     """
 
-    file: Annotated[
-        Path,
-        typer.Argument(help="nanoGPT's ckpt.pt.", show_default=False),
-    ]
+    file: Annotated[Path, typer.Argument(help="nanoGPT's ckpt.pt.", show_default=False)]
     meta: Annotated[
-        Path | None,
-        "nanoGPT's meta.pkl, the characters.",
-        "beside FILE, or in data/DATASET",
+        Path | None, "nanoGPT's meta.pkl, the characters.", "beside FILE, or in data/DATASET"
     ] = None
     corpus: Annotated[
         Path | None,
@@ -82,9 +76,10 @@ class Import(Command):
             from gpt.storage.run import Run
 
             own = os.path.isfile(self.file / "manifest.json") or Run(self.file).steps()
-            says = f"{self.file} is a run of gptx; other commands open it: --run {self.file}"
-            refuse_if((bool(own), says))
-            refuse_if((True, f"{self.file} is a folder; give the path of nanoGPT's ckpt.pt"))
+            says = "a folder; give the path of nanoGPT's ckpt.pt"
+            if own:
+                says = f"a run of gptx; other commands open it: --run {self.file}"
+            raise ConfigError(f"{self.file} is {says}")
         from gpt.exchange.importing.nanogpt import read_nanogpt
 
         model, meta = read_nanogpt(self.file, self.meta)

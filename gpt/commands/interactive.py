@@ -122,9 +122,7 @@ class Session:
         return words_meet(self.text, added) and not self.model.vocabulary.unknown(" ")
 
     def _write(self, shown: str) -> None:
-        """Lets the model continue from the start of the last turn; shows what it writes after
-        `shown`.
-        """
+        """Continues from the last turn's start; shows `shown`, then what the model writes."""
         turn = self.turns[-1]
         self.text, self.stopped = turn.start, None
         settings, interrupted = self._next_settings(), list[str]()
@@ -208,9 +206,7 @@ class Session:
             console.say(self.settings_text())
 
     def _save(self, value: str) -> None:
-        """Writes the text into a file; replaces one that the session has not written if asked
-        twice.
-        """
+        """Writes the text into a file; into one that the session has not written if asked twice."""
         refuse_if((not self.text, "the text is empty; nothing was written"))
         name = value or str(self.saved[-1] if self.saved else "sample.txt")
         with storage_errors(f"write {name}"):
@@ -289,9 +285,7 @@ class TargetSession(Session):
     }
 
     def turn(self, typed: str) -> None:
-        """Writes the target of a source; if the line is empty, another target of the last
-        source.
-        """
+        """Writes the target of a source; for an empty line, another target of the last source."""
         from gpt.reading.targets import write_targets
 
         refuse_if((not typed and not self.text, "type a source"))

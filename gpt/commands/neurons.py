@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from gpt.commands import shared
 from gpt.commands.options import options_of
 from gpt.config import NeuronsConfig
 from gpt.config.train import Data
 
-FORMS: dict[str, Literal["text", "json", "csv"]] = {
-    **{"": "text", ".txt": "text"},
-    **{".json": "json", ".csv": "csv"},
-}
+FORMS = ("text", "json", "csv")
 
 
 class Neurons(shared.DrawingCommand):
@@ -27,7 +24,6 @@ class Neurons(shared.DrawingCommand):
 
     def execute(self) -> None:
         from gpt.commands.progress import progress_bar
-        from gpt.view.records import to_csv, to_record
 
         form, several = self.form(FORMS), self.several_steps is not None
         model = self.open(self.run, "last" if several else self.step).prove()
@@ -42,6 +38,6 @@ class Neurons(shared.DrawingCommand):
             self.write_blocks(found.blocks(**sort))
         elif form == "json":
             origin = {"run": model.name} if several else model.origin
-            self.write_json(to_record(found.records(), origin))
+            self.write_record(found.records(), origin)
         else:
-            self.write_text(to_csv(found.records()))
+            self.write_csv(found.records())

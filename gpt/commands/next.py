@@ -24,13 +24,11 @@ class Next(shared.DrawingCommand):
     ]
 
     def execute(self) -> None:
-        from gpt.view.records import to_record
-
         opened = self.on_device(self.opened, self.opened.stored.config.block_size)
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         text = self.text_for(opened, given)
         found = opened.next(text, **self.shaping)
         if self.as_json:
-            self.write_json(to_record(found.records(), {"text": text, **opened.origin}))
+            self.write_record(found.records(), {"text": text, **opened.origin})
         else:
             self.write_blocks(found.blocks(self.show))

@@ -109,10 +109,8 @@ def _say(bar: tqdm[NoReturn], line: str) -> None:
 
 @contextmanager
 def progress_bar(what: str = "") -> Iterator[Callable[[float], object]]:
-    """Shows a bar for work that reports the share that is done; the bar disappears at the
-    end.
-
-    The bar appears after half a second. `what`: the name of the work.
+    """Shows a bar after half a second, for work that reports the share that is done. `what`: the
+    name of the work.
     """
     layout = f"{what}{' ' * bool(what)}{{percentage:3.0f}}%|{{bar:12}}| ETA {{remaining}}"
     with _bar(layout, total=1.0, delay=0.5) as bar:

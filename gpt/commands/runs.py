@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import typer
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from gpt.storage.run import Run
 
 Form = Literal["text", "json", "csv", "svg", "png", "pdf"]
-FORMS: dict[str, Form] = {"": "text", ".txt": "text", ".json": "json", ".csv": "csv"}
-FORMS |= {".svg": "svg", ".png": "png", ".pdf": "pdf"}
 
 
 class Runs(shared.Writing):
@@ -57,7 +55,7 @@ class Runs(shared.Writing):
             ),
             (self.each and not compares, "--each: name several runs"),
         )
-        form = self.form(FORMS)
+        form: Form = self.form(get_args(Form))
         if not names:
             found = all_runs(self.checkpoints) or [find_run(self.checkpoints)]
         else:
@@ -72,9 +70,7 @@ class Runs(shared.Writing):
             self._list(self._readable(found))
 
     def _readable(self, found: list[Run]) -> list[tuple[Run, Manifest]]:
-        """The runs with their manifests; prints a warning for each damaged run and leaves it
-        out.
-        """
+        """The runs with their manifests, without damaged runs; warns of each of these."""
         from gpt.storage.runs import read_manifests
 
         rows, broken = read_manifests(found)
@@ -109,7 +105,6 @@ class Runs(shared.Writing):
     def _compare(self, rows: list[tuple[Run, Manifest]], form: Form) -> None:
         """Prints a table of several runs and their curves, or writes it into a file."""
         from gpt.storage.comparison import compare_runs
-        from gpt.view.records import to_csv, to_record
 
         if not rows:
             raise CheckpointError("no undamaged run is left to compare; see: gptx runs --verify")
@@ -119,14 +114,13 @@ class Runs(shared.Writing):
         if form == "text":
             self.write_blocks(found.blocks())
         elif form == "json":
-            self.write_json(to_record(found.records(), {}))
+            self.write_record(found.records())
         elif form == "csv":
-            self.write_text(to_csv(found.records()))
+            self.write_csv(found.records())
         else:
             from gpt.view.figure.curves import draw
-            from gpt.view.figure.sheet import to_bytes
 
-            console.write_bytes(to_bytes(draw(found), form), self.output)
+            self.write_figure(draw(found), form)
 
     def _log(self, run: Run, log: str) -> list[dict[str, object]]:
         """The valid lines of a log; prints a warning if other lines are damaged."""
@@ -137,6 +131,13 @@ class Runs(shared.Writing):
             what = counted(damaged, "damaged line")
             console.say(f"warning: {run.path / log}.jsonl: {what} left out")
         return records
+
+    def _tell(self, run: Run, record: dict[str, object], line: str) -> None:
+        """Prints a line of --verify."""
+        if self.as_json:
+            console.write_json({"run": run.name, **record})
+        else:
+            console.stream(f"{run.name}  {line}")
 
     def _verify(self, runs: list[Run]) -> None:
         """Prints a line for each checkpoint. Raises CheckpointError if one is damaged."""
@@ -154,23 +155,14 @@ class Runs(shared.Writing):
                 except CheckpointError as error:
                     problem = str(error)
                 found, damaged = found + 1, damaged + bool(problem)
-                if self.as_json:
-                    about = {"run": run.name, "step": step}
-                    console.write_json({**about, "whole": not problem, "problem": problem})
-                else:
-                    console.stream(f"{run.name}  step {step:,}  {problem or 'undamaged'}")
-            for left, what in (
-                (
-                    run.damaged_folders(),
-                    "damaged; a training continued from an earlier step and replaced it",
-                ),
-                (run.unfinished(), "unfinished; the next gptx train --resume removes it"),
-            ):
-                for path in left:
-                    if self.as_json:
-                        console.write_json({"run": run.name, "left": path.name, "why": what})
-                    else:
-                        console.stream(f"{run.name}  {path.name}  {what}")
+                record = {"step": step, "whole": not problem, "problem": problem}
+                self._tell(run, record, f"step {step:,}  {problem or 'undamaged'}")
+            replaced = "damaged; a training continued from an earlier step and replaced it"
+            left = dict.fromkeys(run.damaged_folders(), replaced)
+            unfinished = "unfinished; the next gptx train --resume removes it"
+            left |= dict.fromkeys(run.unfinished(), unfinished)
+            for path, why in left.items():
+                self._tell(run, {"left": path.name, "why": why}, f"{path.name}  {why}")
         if damaged:
             raise CheckpointError(
                 f"{damaged} of {found} checkpoints damaged; gptx train --resume continues from the "

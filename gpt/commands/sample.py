@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,14 +16,14 @@ from gpt.commands.options import options_of
 from gpt.config import SampleConfig
 from gpt.config.fields import Range, error_with_flags
 from gpt.config.train import Data, OnDevice
-from gpt.errors import GptxError, OutOfMemory
+from gpt.errors import ConfigError, GptxError, OutOfMemory
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
     from gpt.reading.novelty import Novelty, Sources
 
 SCHEMA = 1
-FORMS = {"": "text", ".txt": "text", ".html": "html"}
+FORMS = ("text", "html")
 AT_ONCE = 1024  # sources to read before their targets are written
 DIVIDER = "\n---\n"  # stands between two samples
 REPEATED = 0.5  # seconds between two checks of a pipe to which nothing is written yet
@@ -45,8 +45,7 @@ class Sample(shared.Writing, shared.ModelCommand):
     prompt: Annotated[str | None, "The prompt, as an option."] = None
     file: shared.TextFile = None
     stop: Annotated[
-        list[str] | None,
-        "End before this text; repeatable. A newline is $'\\n' in most shells.",
+        list[str] | None, "End before this text; repeatable. A newline is $'\\n' in most shells."
     ] = None
     interactive: Annotated[
         bool, typer.Option("-i", "--interactive", help="Write in turns with the model.")
@@ -68,10 +67,10 @@ class Sample(shared.Writing, shared.ModelCommand):
     drawing: Annotated[dict[str, Any], options_of(SampleConfig)]
 
     def execute(self) -> None:
-        settings, given = self.settings, self.typed()
+        settings, typed = self.settings, self.typed()
         shared.refuse_if(
-            ("output" in given and not self.sources, "--output: only with --sources"),
-            ("sources_from" in given and not self.sources, "--sources-from: only with --sources"),
+            ("output" in typed and not self.sources, "--output: only with --sources"),
+            ("sources_from" in typed and not self.sources, "--sources-from: only with --sources"),
         )
         self.form(FORMS)
         if self.interactive:
@@ -83,11 +82,11 @@ class Sample(shared.Writing, shared.ModelCommand):
                 (self.sources, "-i: cannot be combined with --sources"),
                 (not has_terminal, "-i: needs a terminal; without one, give the text as --prompt"),
             )
+        given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         if self.opened.stored.config.encoder_layers:
-            self._sample_targets()
+            self._sample_targets(given)
             return
         shared.refuse_if((self.beam is not None, "--beam: only for a model with an encoder"))
-        given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
         prompt = shared.one_text(given) or ""
         if self.opened.recorded is None:
             self._copied()  # raises an error for --novelty and --sources: the corpus is unknown
@@ -132,9 +131,7 @@ class Sample(shared.Writing, shared.ModelCommand):
         failure: KeyboardInterrupt | GptxError | None = None
 
         def written() -> Iterator[str]:
-            """Yields one sample after the other: each while it grows, once the samples before it
-            are complete.
-            """
+            """Yields one sample after the other, each while it grows."""
             nonlocal failure
             shown, checked = 0, 0.0
             try:
@@ -202,9 +199,7 @@ class Sample(shared.Writing, shared.ModelCommand):
             raise failure
 
     def _copied(self, texts: Sequence[str] = ()) -> tuple[list[Novelty], list[Sources]]:
-        """How much of each text is copied, and from where, if the user asked for it. Raises
-        TextError.
-        """
+        """How much of each text is copied, and from where, if asked for. Raises TextError."""
         where: dict[str, Any] = {"data": self.data, "note": console.say}
         of = self.sources_from
         return (
@@ -223,7 +218,7 @@ class Sample(shared.Writing, shared.ModelCommand):
         else:
             self.write_blocks(blocks)
 
-    def _sample_targets(self) -> None:
+    def _sample_targets(self, given: Mapping[str, str | Path | None]) -> None:
         """Samples from a model with an encoder: writes a line for each target."""
         shared.refuse_if(
             (self.novelty, "--novelty: not for a model with an encoder"),
@@ -234,30 +229,32 @@ class Sample(shared.Writing, shared.ModelCommand):
 
         model = self.opened
         settings = target_settings(model.config, self.beam, **self.drawing)
-        given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
-        texts = {name: value for name, value in given.items() if value is not None}
         if self.interactive:
-            shared.refuse_if((bool(texts), "-i: type the sources; leave the text out"))
+            typed = any(value is not None for value in given.values())
+            shared.refuse_if((typed, "-i: type the sources; leave the text out"))
             from gpt.commands.interactive import TargetSession, run_session
 
             asking = TargetSession(model, settings, unknown=self.unknown, beam=self.beam)
             run_session(asking, self.opened.title)
             return
-        shared.refuse_if(
-            (not texts, "no source: give one, or - to read one from each line of standard input"),
-            (len(texts) > 1, f"{' and '.join(texts)}: give the text once"),
-        )
-        (source,) = texts.values()
+        source = shared.one_source(given)
+        if source is None:
+            raise ConfigError(
+                "no source: give one, or - to read one from each line of standard input"
+            )
         failed = list[int]()
 
         def report(error: GptxError) -> None:
             console.say_error(error_with_flags(error))
             failed.append(error.exit_code)
 
-        of_lines, number = isinstance(source, Path) or source == "-", 1
-        for lines in _lines_of(source):
-            self._write_targets(lines, settings, number, report if of_lines else None)
-            number += len(lines)
+        if isinstance(source, Path) or source == "-":
+            number = 1
+            for lines in console.read_lines(str(source), AT_ONCE):
+                self._write_targets(lines, settings, number, report)
+                number += len(lines)
+        else:
+            self._write_targets(source.removesuffix("\n").split("\n"), settings)
         if failed:
             raise typer.Exit(failed[0])
 
@@ -265,8 +262,8 @@ class Sample(shared.Writing, shared.ModelCommand):
         self,
         lines: list[str],
         settings: SampleConfig,
-        number: int,
-        report: Callable[[GptxError], object] | None,
+        number: int = 1,
+        report: Callable[[GptxError], object] | None = None,
     ) -> None:
         """Writes the targets of these lines. number: the number of the first line. report: receives
         the errors of lines, of which there may be many; each target is then written with its source
@@ -300,10 +297,3 @@ class Sample(shared.Writing, shared.ModelCommand):
                 else:
                     text += f"{source}\t{target}\t{log:.4f}\n" if report else f"{target}\n"
         console.write(text)
-
-
-def _lines_of(source: str | Path) -> Iterator[list[str]]:
-    """The sources of an option, many at a time: the lines of a file, of stdin or of a text."""
-    if isinstance(source, Path) or source == "-":
-        return console.read_lines(str(source), AT_ONCE)
-    return iter([source.removesuffix("\n").split("\n")])

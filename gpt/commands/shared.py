@@ -26,10 +26,12 @@ from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.words import printable
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.text import Text
 
-    from gpt.blocks import Block
+    from gpt.blocks import Block, Records
     from gpt.interface.trained import TrainedGPT
+    from gpt.view.exports import Figure as FigureForm
     from gpt.view.terminal.lines import Page
     from gpt.vocabulary import Ids
 
@@ -61,20 +63,20 @@ class Writing(Command):
     color: Literal["auto", "always", "never"] = "auto"
     output: Path | None = None  # None: stdout
 
-    def form(self, forms: Mapping[str, Form], advice: str = "") -> Form | Literal["json"]:
-        """json with --json, else the format for the ending of --output. Raises ConfigError."""
-        ending = self.output.suffix.lower() if self.output else ""
+    def form(self, forms: Sequence[Form], advice: str = "") -> Form | Literal["json"]:
+        """json with --json, else the format for the ending of --output; text without an ending.
+        Raises ConfigError for an ending that is none of these formats.
+        """
         if self.as_json:
             return "json"
-        if ending not in forms:
-            known = ", ".join(filter(None, forms))
-            raise ConfigError("output", f"{ending} is not one of {known}{advice}")
-        return forms[ending]
+        endings = {".txt" if form == "text" else f".{form}": form for form in forms}
+        ending = self.output.suffix.lower() if self.output else ""
+        if ending not in ("", *endings):
+            raise ConfigError("output", f"{ending} is not one of {', '.join(endings)}{advice}")
+        return endings[ending or ".txt"]
 
     def page(self, **drawing: Any) -> Page:
-        """A page as wide as the terminal, and in ASCII if the terminal needs it; a file has no such
-        limits.
-        """
+        """A page as wide as the terminal, in ASCII if that needs it; a file has no such limits."""
         from gpt.view.terminal.lines import Page
 
         signs = self.ascii_only or not (self.output or console.stdout_is_utf8())
@@ -100,6 +102,26 @@ class Writing(Command):
         """Writes a text unchanged. Raises StorageError."""
         console.write(text, self.output)
 
+    def write_record(self, found: Records, origin: Mapping[str, Any] | None = None) -> None:
+        """Writes a result as a line of JSON, with where it comes from. Raises StorageError."""
+        from gpt.view.records import to_record
+
+        self.write_json(to_record(found, origin or {}))
+
+    def write_csv(self, found: Records) -> None:
+        """Writes a result's rows as CSV. Raises StorageError."""
+        from gpt.view.records import to_csv
+
+        self.write_text(to_csv(found))
+
+    def write_figure(self, drawn: Figure, form: FigureForm, warnings: Iterable[str] = ()) -> None:
+        """Writes a figure, and prints warnings about it. Raises StorageError."""
+        from gpt.view.figure.sheet import to_bytes
+
+        for warning in warnings:
+            console.say(f"warning: {warning}")
+        console.write_bytes(to_bytes(drawn, form), self.output)
+
 
 class Drawing(Writing):
     """A command whose text can be in ASCII and without colours."""
@@ -118,17 +140,13 @@ class CheckpointCommand(Command):
 
     @property
     def several_steps(self) -> Literal["all"] | list[str] | None:
-        """The steps of "A:B:…" or "all"; None if --step names one step. Without --step, the best
-        one.
-        """
+        """The steps of "A:B:…", each "best" if empty, or "all"; None if --step names one step."""
         if self.step == "all":
             return "all"
         return [each or "best" for each in self.step.split(":")] if ":" in self.step else None
 
     def numbers_of_steps(self, model: TrainedGPT) -> list[int] | None:
-        """The numbers of several steps in a model's run, ascending; None if --step names one
-        step.
-        """
+        """The numbers of several steps in a model's run, ascending; None for one step."""
         from gpt.storage.runs import run_of, step_numbers
 
         several = self.several_steps
@@ -140,9 +158,7 @@ class CheckpointCommand(Command):
         return self.open(self.run, self.step)
 
     def open(self, run: str | None, step: str) -> TrainedGPT:
-        """Opens the checkpoint of a step; prints notes on it. Raises CheckpointError,
-        ConfigError.
-        """
+        """Opens a step's checkpoint; prints notes on it. Raises CheckpointError, ConfigError."""
         from gpt.interface.trained import find_model
 
         return self.announce(find_model(self.checkpoints, run, step), run)
@@ -169,7 +185,8 @@ class ModelCommand(CheckpointCommand):
     ] = "fold"
 
     def on_device(self, saved: TrainedGPT, characters: int) -> TrainedGPT:
-        """The checkpoint on the device of --device, to read or write this many characters.
+        """The checkpoint on the device of --device, to read or write this many characters. If there
+        is a GPU, prints why "auto" does not use it, once for each reason.
 
         Raises ConfigError for a device that does not exist or cannot compute the model.
         """
@@ -181,7 +198,10 @@ class ModelCommand(CheckpointCommand):
         elif config.parameters() * characters < TORCH_PAYS:
             why = "numpy is done before torch would be imported; --device cuda uses the GPU"
         if device == "auto":
-            device = self._cpu(why) if why else self._automatic
+            device = "cpu" if why else self._automatic
+            if why and why not in self._said and lists_gpu():
+                console.say(f"device: cpu ({why})")
+                self._said.add(why)
         return saved.on(device)
 
     @cached_property
@@ -193,13 +213,6 @@ class ModelCommand(CheckpointCommand):
         if device != "cpu":
             console.say(f"device: {device} (--device cpu computes with numpy)")
         return device
-
-    def _cpu(self, why: str) -> str:
-        """ "cpu". If there is a GPU, prints why "auto" does not use it, once for each reason."""
-        if why not in self._said and lists_gpu():
-            console.say(f"device: cpu ({why})")
-            self._said.add(why)
-        return "cpu"
 
     @cached_property
     def _said(self) -> set[str]:
@@ -222,9 +235,7 @@ class ModelCommand(CheckpointCommand):
     def text_or_split(
         self, model: TrainedGPT, file: str | None, data: Path
     ) -> tuple[str | Ids, str]:
-        """A file's text, or the ids of the validation split; and the text's name. Raises
-        TextError.
-        """
+        """A file's text, or the validation split's ids; and the text's name. Raises TextError."""
         if file is None:
             return model.default_text(data, note)
         text, label = console.read_text(file), text_label(file)
@@ -282,24 +293,24 @@ def require_passed(failed: Iterable[str]) -> None:
         raise NumericsError(f"a check failed: {names}; do not trust these numbers")
 
 
-def one_text(given: Mapping[str, str | Path | None]) -> str | None:
-    """The text from the only option that gives one, read from a file or stdin if needed.
-
-    given: option -> its value. Raises ConfigError if two options give a text, and TextError.
-    """
+def one_source(given: Mapping[str, str | Path | None]) -> str | Path | None:
+    """The value of the only option that has one. given: option -> its value. Raises ConfigError."""
     sources = {name: value for name, value in given.items() if value is not None}
     if len(sources) > 1:
         raise ConfigError(f"{' and '.join(sources)}: give the text once")
-    for value in sources.values():
-        is_file = isinstance(value, Path) or value == "-"
-        return console.read_text(str(value)) if is_file else str(value)
-    return None
+    return next(iter(sources.values()), None)
+
+
+def one_text(given: Mapping[str, str | Path | None]) -> str | None:
+    """The text of `one_source`, read from a file or stdin if needed. Raises TextError, too."""
+    source = one_source(given)
+    if isinstance(source, Path) or source == "-":
+        return console.read_text(str(source))
+    return source
 
 
 def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:
-    """The stop texts as the model writes them, with a note on any that cannot occur. Raises
-    ConfigError for an empty one.
-    """
+    """The stop texts as the model writes them; notes any that cannot occur. Raises ConfigError."""
     found = []
     for stop in stops:
         if not stop:
@@ -312,20 +323,9 @@ def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop")
     return tuple(found)
 
 
-def files_of(chosen: str, data: Path) -> list[str]:
-    """The file itself, or the texts of a folder, found as by `gptx train`. Raises TextError."""
-    from gpt.corpus.sources import find_sources
-
-    if not chosen or not os.path.isdir(chosen):
-        return [chosen]
-    return [str(source.path) for source in find_sources([chosen], data, sys.stdin.buffer)]
-
-
 @contextmanager
 def report_errors(name: str, failed: list[int]) -> Iterator[None]:
-    """A context that reports, by its name, a text that cannot be scored, so that the others still
-    are.
-    """
+    """A context that reports the error of a text by its name, so that the others are scored."""
     try:
         yield
     except TextError as error:

@@ -21,7 +21,6 @@ class Why(shared.DrawingCommand):
 
     def execute(self) -> None:
         from gpt.commands.progress import progress_bar
-        from gpt.view.records import to_record
         from gpt.view.terminal.blocks import lines_of
 
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
@@ -30,7 +29,7 @@ class Why(shared.DrawingCommand):
         with progress_bar() as done:
             found = model.why(text, unknown=self.unknown, done=done, **self.asked)
         if self.as_json:
-            self.write_json(to_record(found.records(), {"text": text, **model.origin}))
+            self.write_record(found.records(), {"text": text, **model.origin})
         else:
             self.write_lines(lines_of(found.blocks(self.show), self.page(checks=self.checks)))
         shared.require_passed(each.name for each in found.checks if not each.passed)
