@@ -39,9 +39,7 @@ CLOSING = "、。，．：；！？）」』】》〉”’…ー"  # no line ma
 
 
 class ReaderLeft(Exception):
-    """The reader of stdout has closed it. Not an OSError, because Typer has its own exit code for
-    those.
-    """
+    """The reader of stdout has closed it. No OSError, as Typer has its own exit code for those."""
 
 
 def say_error(message: str) -> None:

@@ -273,9 +273,7 @@ def run_session(talk: Session, title: str) -> None:
 
 @dataclass
 class TargetSession(Session):
-    """The session for a model with an encoder: a typed line is a source; the text has a pair in
-    each line.
-    """
+    """The session for a model with an encoder: typed sources become a text of pairs."""
 
     beam: int | None = None
     help: ClassVar[Mapping[str, str]] = {

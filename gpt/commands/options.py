@@ -140,9 +140,7 @@ class Command:
 
 
 def options_of(
-    *configs: type,
-    defaults: Mapping[str, Any] | None = None,
-    only: Collection[str] | None = None,
+    *configs: type, defaults: Mapping[str, Any] | None = None, only: Collection[str] | None = None
 ) -> dict[str, inspect.Parameter]:
     """Options for the documented fields of configurations. The value of an option is None if the
     user does not set it.

@@ -143,9 +143,7 @@ class Train(Command):
 
 @contextmanager
 def _one_report() -> Iterator[None]:
-    """Only the first rank reports an error that all ranks have; each rank reports errors of its
-    machine.
-    """
+    """Only the first rank reports an error that all have; each reports errors of its machine."""
     from gpt.training import ranks
 
     try:

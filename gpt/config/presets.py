@@ -48,12 +48,7 @@ _GPU_SHAPE: dict[str, Any] = {
 
 #: For the lowest loss that a corpus allows, however long it takes: the largest useful shape, with
 #: weight decay and averaged weights against memorising.
-_BEST: dict[str, Any] = {
-    **_DEFAULT,
-    "dropout": 0.15,
-    "weight_decay": 0.5,
-    "average": 0.998,
-}
+_BEST: dict[str, Any] = {**_DEFAULT, "dropout": 0.15, "weight_decay": 0.5, "average": 0.998}
 _BEST_CPU_SHAPE: dict[str, Any] = {
     "n_layer": 6,
     "n_head": 8,

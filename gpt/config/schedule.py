@@ -87,8 +87,7 @@ def learning_rate(step: int, config: TrainConfig) -> float:
 def replan_steps(
     config: TrainConfig, step: int, steps: int, evaluations: int = 0, cycle: bool = False
 ) -> TrainConfig:
-    """The options with `steps` as the new end, planned after `step` steps; earlier plans are
-    kept.
+    """The options with `steps` as the new end, planned after `step` steps, beside earlier plans.
 
     evaluations: how many follow from there on; 0: as planned before. cycle: whether a new cycle
     begins there.
@@ -154,9 +153,7 @@ def _passed(plans: Sequence[StepPlan], step: int, since: int, count: int) -> int
 
 
 def step_characters(model: ModelConfig, train: TrainConfig, mean_length: float = 0.0) -> int:
-    """The number of characters that a step learns to predict; for pairs, whose targets have a mean
-    length, its mean.
-    """
+    """How many characters a step learns to predict; for pairs, from their targets' mean length."""
     return max(1, round(train.batch_size * (mean_length or model.block_size)))
 
 

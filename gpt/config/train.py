@@ -42,9 +42,7 @@ def frozen_names(text: str) -> tuple[str, ...]:
 
 
 def trained_parameters(model: ModelConfig, freeze: str) -> int:
-    """The number of parameters that train. Raises ConfigError if it is 0, and for a layer that the
-    model does not have.
-    """
+    """The number of parameters that train. Raises ConfigError for none, and for unknown layers."""
     frozen = frozen_names(freeze)
     last = max((int(it.split(".")[1]) for it in frozen if it.startswith("blocks.")), default=0)
     has = "only layer 0" if model.n_layer == 1 else f"layers 0 to {model.n_layer - 1}"
@@ -79,9 +77,7 @@ OnDevice = Annotated[Device, "Where to compute."]
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Checked):
-    """The options of a run that concern neither model nor training. Raises ConfigError for a wrong
-    type.
-    """
+    """The options of a run that concern neither model nor training. Raises ConfigError."""
 
     preset: Annotated[
         Preset | None, "classic: nanoGPT's recipe; best: lowest loss, slow.", "default"
@@ -103,8 +99,7 @@ class RunConfig(Checked):
     data: Data = Path("data")
     device: OnDevice = "auto"
     log: Annotated[
-        Tracker | None,
-        "Also write the records of metrics.jsonl into the run's folder tensorboard.",
+        Tracker | None, "Also write the records of metrics.jsonl into the run's folder tensorboard."
     ] = None
 
     def __post_init__(self) -> None:

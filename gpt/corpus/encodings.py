@@ -18,11 +18,7 @@ from gpt.words import first_few
 UTF_8, WINDOWS = "utf-8", "cp1252"
 #: Codec -> its name for the user.
 NAMES = {UTF_8: "UTF-8", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16", WINDOWS: "Windows-1252"}
-BOMS = {
-    codecs.BOM_UTF8: UTF_8,
-    codecs.BOM_UTF16_LE: "utf-16-le",
-    codecs.BOM_UTF16_BE: "utf-16-be",
-}
+BOMS = {codecs.BOM_UTF8: UTF_8, codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 
 HEAD = 4096  # bytes at the start of a file that show its kind
 TAIL = 2**16  # bytes at the end of a zip archive that list its files
