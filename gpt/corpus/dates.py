@@ -7,7 +7,7 @@ two digits lies in 1970 to 2069 (CENTURY).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import islice
@@ -38,8 +38,8 @@ RECIPE: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Locale:
-    """How a language writes dates. formats: with the names in `_written`; months, shorts: from
-    January on; weekdays: from Monday on.
+    """How a language writes dates. formats: use the fields of `_fields`, `month`, `short` and
+    `weekday`; months, shorts: January to December; weekdays: Monday to Sunday.
     """
 
     formats: tuple[str, ...]
@@ -113,7 +113,8 @@ FORMATS = tuple((locale, each) for locale in LOCALES for each in locale.formats)
 
 
 def dates() -> bytes:
-    """The lines `written date TAB YYYY-MM-DD`: random dates, all lines of a date together.
+    """The lines `written date TAB YYYY-MM-DD`: dates in random order, all lines of a date
+    together.
 
     Half of the dates are in CENTURY. Made from raw draws of Philox (Salmon et al. 2011), so every
     release of numpy gives the same text.
@@ -130,26 +131,36 @@ def dates() -> bytes:
     lines = []
     for number, order in zip(chosen.tolist(), orders, strict=True):
         day = date.fromordinal(number)
+        fields, target = _fields(day), day.isoformat()
         forms = (FORMATS[n] for n in order)
         fitting = (form for form in forms if day.year in CENTURY or "{yy}" not in form[1])
-        sources = dict.fromkeys(_written(day, *form) for form in islice(fitting, TIMES))
-        lines += [f"{source}\t{day.isoformat()}\n" for source in sources]
+        sources = dict.fromkeys(_written(day, fields, *form) for form in islice(fitting, TIMES))
+        lines += [f"{source}\t{target}\n" for source in sources]
     return "".join(lines).encode()
 
 
-def _written(day: date, locale: Locale, form: str) -> str:
-    """A date in a format of a locale. `ordinal` is English (24th), `first` French (1er, but 24)."""
-    d, m = day.day, day.month
+def _written(day: date, fields: Mapping[str, str], locale: Locale, form: str) -> str:
+    """A date in a format of a locale."""
     return form.format(
-        month=locale.months[m - 1],
-        short=locale.shorts[m - 1],
+        month=locale.months[day.month - 1],
+        short=locale.shorts[day.month - 1],
         weekday=locale.weekdays[day.weekday()],
-        year=day.year,
-        yy=f"{day.year % 100:02}",
-        m=m,
-        mm=f"{m:02}",
-        d=d,
-        dd=f"{d:02}",
-        ordinal=ordinal(d),
-        first="1er" if d == 1 else d,
+        **fields,
     )
+
+
+def _fields(day: date) -> dict[str, str]:
+    """The fields of formats that are the same in all languages; `ordinal` is English (24th),
+    `first` is French (1er, but 24).
+    """
+    d, m = day.day, day.month
+    return {
+        "year": str(day.year),
+        "yy": f"{day.year % 100:02}",
+        "m": str(m),
+        "mm": f"{m:02}",
+        "d": str(d),
+        "dd": f"{d:02}",
+        "ordinal": ordinal(d),
+        "first": "1er" if d == 1 else str(d),
+    }
