@@ -69,7 +69,9 @@ def chromium() -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def open_file(chromium: BrowserContext) -> Iterator[OpenFile]:
-    """Opens HTML files; fails the test if one made a request or logged an error."""
+    """Opens HTML files; fails the test if one made a request or logged an error. Chromium draws a
+    page behind another one once a second: call `bring_to_front` to go on with an earlier page.
+    """
     complaints: list[str] = []
     addresses: set[str] = set()
     pages: list[Page] = []

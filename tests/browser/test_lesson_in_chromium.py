@@ -69,6 +69,7 @@ def test_keys_go_through_the_steps_and_the_address_remembers_one(
     assert title(page) == titles[0]
     assert title(open_file(pages["all"], hash="causal/4")) == played("causal").steps[3].title
     assert title(open_file(pages["all"], hash="causal/99")) == titles[0]
+    page.bring_to_front()
     page.locator("summary").click()
     page.get_by_role("button", name="8. All context vectors").click()
     assert title(page) == titles[7]

@@ -510,6 +510,7 @@ def test_the_map_has_pythons_parts_of_a_logit_and_every_stage_of_a_layer(
     shared = page.locator("#stream strong").inner_text()
     again = ready(open_file(file_alone, hash=address(page)), SHORT)  # as the address says
     again.locator("#stream strong", has_text=shared).wait_for()
+    page.bring_to_front()
     page.locator("#stream select").select_option("")
     settled(page)
     assert "✓ the parts of a logit sum to it" in page.locator("#checks").inner_text()

@@ -212,6 +212,7 @@ def test_heads_of_every_kind_can_be_off_and_a_weight_can_be_set(
     assert "kind=encoder" in address(again)
     assert "rows=cross.0.0%3A1%3A2%3D0.75" in address(again)
     assert loss_shown(again, 1) == loss_shown(page, 1) != loss_shown(page, 0)
+    page.bring_to_front()
     page.locator("#kind button").first.click()
     page.locator("#heads-title", has_text="cross").wait_for()
     page.evaluate("location.hash += '&cell=1,2&layer=0&head=0'")
