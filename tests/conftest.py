@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -38,6 +39,11 @@ def pytest_configure() -> None:
     if os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > 2**32:
         os.environ.setdefault("TMPDIR", IN_MEMORY)
         tempfile.tempdir = None  # read TMPDIR again
+
+
+def pytest_collection_finish() -> None:
+    """Searches for unused cycles then pass over all that the imports made."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
