@@ -332,7 +332,8 @@ def test_second_signal_exits_at_once_and_loses_no_checkpoint(
         time.sleep(later)
         process.send_signal(second)
         said = process.communicate(timeout=60)[1].decode()
-        assert process.returncode in (130, -signal.SIGTERM)
+        # The second one may come as the program ends: then the signal ends it.
+        assert process.returncode in (130, -second)
     if second == signal.SIGINT and not run.last().manifest.step:
         assert f"ended at once; {run.name} is saved up to step 0, and --resume goes on" in said
     assert run.last().manifest.step in (0, 1)
