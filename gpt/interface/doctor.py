@@ -295,7 +295,7 @@ def _folder(option: str, path: Path, notes: list[str]) -> Iterator[str]:
 
 
 def _environment() -> Iterator[str]:
-    """Environment variables that change what gptx does, but not the one that gptx sets."""
+    """NAME=VALUE of each variable that changes what gptx does. gptx sets `own` itself."""
     own = (THREAD_VARIABLES[0], "1")
     for name, value in sorted(os.environ.items()):
         if (name in VARIABLES or VARIABLE.fullmatch(name)) and (name, value) != own:

@@ -42,7 +42,7 @@ PAIRS["group:1"] = "by a hash of the lemma"
 
 
 def plan_card(plan: Plan, recipe: Mapping[str, Any]) -> list[Block]:
-    """The card of a plan. recipe: options that a known corpus sets."""
+    """What is trained, for how long, and the loss to beat. recipe: options of a known corpus."""
     manifest, identity = plan.manifest, plan.corpus.identity
     facts = {
         "corpus": corpus_facts(identity, manifest.model, manifest.parent),

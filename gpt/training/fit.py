@@ -113,7 +113,7 @@ class Recipe:
 
     @property
     def step_characters(self) -> int:
-        """Characters that a step learns to predict; of pairs, their mean number."""
+        """How many characters a step learns to predict; for pairs, the mean over all steps."""
         return step_characters(self.model, self.train, self.mean_length)
 
     @property

@@ -47,7 +47,7 @@ class Net:
         return self._compute(**given)
 
     def send(self, now: bool) -> None:
-        """Whether the next forward and backward pass sends gradients to the other ranks."""
+        """Sets whether the next forward and backward pass sends gradients to the other ranks."""
         if self.shard:
             self._joined.set_requires_gradient_sync(now)
         elif world_size() > 1:

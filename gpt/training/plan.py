@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def is_baseline_complete(self) -> bool:
-        """Whether the baseline counts and scores the whole of both splits."""
+        """Whether the baseline counts all training text and scores all validation text."""
         all_of_it = (self.train_characters, self.val_characters - 1)  # one is context
         return (self.baseline.counted, self.baseline.scored) == all_of_it
 

@@ -123,6 +123,11 @@ def test_the_gate_is_fitted_with_counts_of_text_apart_from_the_held_out_pieces(
     assert stored is not None
     assert stored["gate"] == pytest.approx(fitted(held.apart))
     assert stored["gate"] != pytest.approx(fitted(held.counted))
+    starts = [first for firsts, _ in counting._windows(held) for first in firsts.tolist()]
+    length = next(counting._windows(held))[1]
+    predicted = np.array(starts)[:, None] + 1 + np.arange(length)
+    assert held.contains(predicted).all()
+    assert {*held.starts.tolist()} <= {*predicted[:, 0].tolist()}
 
 
 def test_greedy_sampling_takes_the_likeliest_of_both_past_the_context(
