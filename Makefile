@@ -11,7 +11,7 @@ DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 # Compiled modules are kept: otherwise each worker and each process of a test compiles all of them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check lint types layers tests site versions release lessons notebook page pictures cli-docs typed soak fuzz planted all-variants bench clean
+.PHONY: demo test check lint types layers tests site versions release lessons notebook page pictures cli-docs typed interface soak fuzz planted planted-record all-variants bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -98,6 +98,10 @@ cli-docs: $(INSTALLED)
 typed: $(INSTALLED)
 	$(BIN)/python docs/typed.py
 
+# tests/interface.txt: every public name, signature and option.
+interface: $(INSTALLED)
+	$(BIN)/python tests/interface.py
+
 # Trainings killed at random moments; minutes, so not among the tests.
 soak: $(INSTALLED)
 	$(BIN)/python tests/soak.py
@@ -109,6 +113,11 @@ fuzz: $(INSTALLED)
 # Faults planted one by one in a copy; a test has to find each.
 planted: $(INSTALLED)
 	$(BIN)/python tests/planted.py
+
+# Which tests find each of these faults: tests/planted/found.txt. Hours; goes on where it stopped.
+planted-record: $(INSTALLED)
+	$(BIN)/pip install --quiet --constraint constraints.txt pytest-cov
+	$(BIN)/python tests/planted.py --record
 
 # All forms of the model for every combination of its options; before a release.
 all-variants: $(INSTALLED)
