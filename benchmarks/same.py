@@ -1,0 +1,338 @@
+"""Whether two checkouts compute the same: weights, sampled texts, and every number of `--json`.
+
+Each checkout trains four small models by its own code, stops each once in the middle, resumes it,
+and reads it: attn, heads, next, why, eval, runs, sample. Both work at the same time, with one
+thread each. Then each command's numbers are compared exactly. A key may be renamed; a number that
+only one checkout writes is a difference, and so is another order of the numbers under one key.
+Texts other than the sampled ones are not compared, nor are times and versions (NEVER), nor what
+same.toml excuses.
+
+    python benchmarks/same.py OLD NEW [--corpus FILE] [--excuses benchmarks/same.toml]
+
+OLD, NEW: a checkout's folder, or a revision of this repository. The last line is JSON; the exit
+code is 1 if something differs. Results of two machines are not comparable.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+CORPUS_CHARACTERS = 150_000  # of the texts that come with Python, if there is no --corpus
+#: So that neither the clock nor the machine's speed chooses anything.
+EVERY_RUN = "--seed 1 --micro-batch-size 0 --eval-interval 75 --eval-part 4096"
+SHAPE = "--n-layer 2 --n-head 4 --n-embd 64 --block-size 64 --batch-size 16 --precision float32"
+FIXED = f"{EVERY_RUN} {SHAPE} --dropout 0.1 --weight-decay 0.1 --warmup-steps 20"
+#: Run -> the arguments of its training, without its steps.
+TRAININGS = {
+    "classic": f"{{corpus}} --preset classic {FIXED}",
+    "alone": f"{{corpus}} --preset default --counting 0 {FIXED}",
+    "counting": f"{{corpus}} --preset default --counting 8 {FIXED}",
+    "repeats": f"repeats {EVERY_RUN}",
+}
+#: Run -> what `eval --against` compares it with.
+AGAINST = {
+    "classic": "alone",
+    "alone": "counting",
+    "counting": "classic",
+    "repeats": "repeats:225",  # another corpus than that of the others
+}
+STAGES = ("scores", "scaled", "masked", "weights", "context", "concat", "proj", "resid_mid")
+TEXT = "'the value of the values'"  # all characters are known to each model
+#: For each run: a command's name -> its spellings. The first one that is no usage error counts, so
+#: a checkout that spells the command differently gets another line here.
+COMMANDS: dict[str, tuple[str, ...]] = {
+    **{
+        f"attn {stage}": (
+            f"attn {TEXT} --run {{run}} --layer all --head all --stage {stage} --json",
+        )
+        for stage in STAGES
+    },
+    "heads": ("heads --run {run} --ablate mean --windows 8 --json",),
+    "next": (f"next {TEXT} --run {{run}} --temperature 0.8 --top-p 0.9 --json",),
+    "why": (f"why {TEXT} --run {{run}} --json",),
+    "eval": ("eval --run {run} --json",),
+    "eval --chars": ("eval --run {run} --chars --json",),
+    "eval --against": ("eval --run {run} --against {against} --json",),
+    "runs NAME": ("runs {run} --json",),
+    "sample, greedy": ("sample 'the ' --run {run} --length 300 --seed 1 --temperature 0",),
+    "sample, at random": (
+        "sample 'the ' --run {run} --length 300 --seed 1 --temperature 0.8 --top-k 20",
+    ),
+}
+#: The training of a run, in two parts; see COMMANDS.
+TRAIN: dict[str, tuple[str, ...]] = {
+    "train": ("train {training} --run {run} --steps 150 --json",),
+    "train --resume": ("train --resume --run {run} --steps 300 --json",),
+}
+#: Commands about all runs; see COMMANDS.
+COMMON: dict[str, tuple[str, ...]] = {"runs": ("runs --json",), "runs '*'": ("runs '*' --json",)}
+MODELS = ("checkpoints/{run}/step-*300/model.safetensors",)  # where the last model of a run may be
+#: Keys of numbers that are never compared: times, speeds, and the version of a format.
+NEVER = ("*seconds", "*elapsed", "*minutes", "*_per_second", "spent*", "*schema", "*version")
+USAGE_ERROR = 2  # exit code
+STATUS, SUCCEEDS = "command", "succeeds"  # key and value for a command that succeeds
+VALUES, KEYS, WIDTH = 4, 8, 60  # at most so many of a difference are shown
+
+#: Key -> its values as texts, in order. Objects in a list share one key.
+Found = dict[str, list[str]]
+#: (Run, command) -> what the checkout computes.
+Results = dict[tuple[str, str], Found]
+
+
+@dataclass
+class Excuse:
+    """Keys that an issue changes on purpose, as patterns of names, and the reason."""
+
+    reason: str
+    run: str = "*"
+    command: str = "*"
+    key: str = "*"
+    used: int = 0  # numbers left out
+
+    def covers(self, run: str, command: str, key: str) -> bool:
+        pairs = ((run, self.run), (command, self.command), (key, self.key))
+        return all(fnmatch.fnmatchcase(name, pattern) for name, pattern in pairs)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A checkout, and the folder in which it works."""
+
+    checkout: Path
+    folder: Path
+
+    def python(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs Python with the checkout's package and one thread."""
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("GPTX_")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        threads = ("OMP", "OPENBLAS", "MKL", "GOTO", "VECLIB_MAXIMUM")
+        environment |= {f"{name}_NUM_THREADS": "1" for name in threads}
+        environment["PYTHONPATH"] = str(self.checkout)
+        environment["PYTHONPYCACHEPREFIX"] = str(self.folder / "bytecode")
+        command = [sys.executable, *arguments]
+        return subprocess.run(
+            command, cwd=self.folder, env=environment, capture_output=True, encoding="utf-8"
+        )
+
+    def gptx(self, spellings: Sequence[str], **values: str) -> subprocess.CompletedProcess[str]:
+        """Runs the first spelling of a command that is no usage error."""
+        for spelling in spellings:
+            done = self.python("-m", "gpt", *shlex.split(spelling.format(**values)))
+            if done.returncode != USAGE_ERROR:
+                break
+        return done
+
+    def check(self) -> None:
+        """Raises SystemExit unless Python imports the checkout's package."""
+        imported = self.python("-c", "import gpt; print(gpt.__path__[0])").stdout.strip()
+        if Path(imported) != self.checkout / "gpt":
+            raise SystemExit(f"{self.checkout}: has no package gpt (Python imports {imported!r})")
+
+
+def numbers(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """The numbers in a JSON value, as texts, each with its key."""
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from numbers(part, f"{key}.{name}" if key else name)
+    elif isinstance(value, list):
+        for part in value:
+            yield from numbers(part, key)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield key, f"{value + 0.0:.17g}"  # -0.0 + 0.0 = 0.0
+
+
+def found_in(done: subprocess.CompletedProcess[str], is_json: bool) -> Found:
+    """What a command has written: its numbers, or the lines of its text; and its exit code."""
+    if done.returncode:
+        return {STATUS: [f"fails with exit code {done.returncode}", *done.stderr.splitlines()[-1:]]}
+    found: Found = {STATUS: [SUCCEEDS]}
+    if is_json:
+        for line in done.stdout.splitlines():
+            for key, number in numbers(json.loads(line)):
+                if not any(fnmatch.fnmatchcase(key, pattern) for pattern in NEVER):
+                    found.setdefault(key, []).append(number)
+    else:
+        found["line"] = done.stdout.splitlines()
+    return found
+
+
+def weights(place: Place, run: str) -> Found:
+    """Tensor -> the digest of its type, shape and bytes, for the last model of a run."""
+    files = [file for name in MODELS for file in place.folder.glob(name.format(run=run))]
+    if len(files) != 1:
+        return {STATUS: [f"fails: {len(files)} files of the last model"]}
+    data = files[0].read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header.pop("__metadata__", None)
+    found: Found = {STATUS: [SUCCEEDS]}
+    for name, tensor in header.items():
+        first, end = tensor["data_offsets"]
+        content = f"{tensor['dtype']} {tensor['shape']} ".encode()
+        digest = hashlib.sha256(content + data[start + first : start + end])
+        found[name] = [digest.hexdigest()[:16]]
+    return found
+
+
+def results(place: Place, corpus: Path, name: str) -> Results:
+    """Trains and reads all runs; says on stderr how far it is."""
+    found: Results = {}
+    for run, training in TRAININGS.items():
+        words = training.format(corpus=shlex.quote(str(corpus)))
+        for command, spellings in TRAIN.items():
+            done = place.gptx(spellings, run=run, training=words)
+            found[run, command] = found_in(done, is_json=True)
+        found[run, "weights"] = weights(place, run)
+        print(f"{name}: {run} is trained", file=sys.stderr, flush=True)
+    for run, against in AGAINST.items():
+        for command, spellings in COMMANDS.items():
+            done = place.gptx(spellings, run=run, against=against)
+            found[run, command] = found_in(done, is_json="--json" in spellings[0])
+        print(f"{name}: {run} is read", file=sys.stderr, flush=True)
+    for command, spellings in COMMON.items():
+        found["all", command] = found_in(place.gptx(spellings), is_json=True)
+    return found
+
+
+def described(what: str, values: Counter[str]) -> list[str]:
+    """A line with the first of these values, or none if there are no values."""
+    texts = list(values.elements())
+    shown = [text if len(text) < WIDTH else f"{text[:WIDTH]}…" for text in texts[:VALUES]]
+    return [f"{what}: {', '.join(shown)} ({len(texts)} in all)"] if texts else []
+
+
+def renamed(old: Found, new: Found) -> list[str]:
+    """A line for each key of OLD whose values, in the same order, another key of NEW has."""
+    came = {tuple(values): key for key, values in new.items() if key not in old}
+    gone = {key: came.get(tuple(values)) for key, values in old.items() if key not in new}
+    return [f"renamed: {key} -> {name}" for key, name in gone.items() if name]
+
+
+def differences(old: Found, new: Found) -> list[str]:
+    """A line for each key of a command whose values differ. The numbers of keys that only one
+    checkout has are looked for under any such key of the other, because a key may be renamed.
+    """
+    lines = []
+    for key in [key for key in old if key in new]:
+        before, after = Counter(old[key]), Counter(new[key])
+        lines += described(f"only in OLD: {key}", before - after)
+        lines += described(f"only in NEW: {key}", after - before)
+        if before == after and old[key] != new[key]:
+            lines.append(f"in another order: {key}")
+    gone = {key: Counter(values) for key, values in old.items() if key not in new}
+    came = {key: Counter(values) for key, values in new.items() if key not in old}
+    for side, some, others in (("OLD", gone, came), ("NEW", came, gone)):
+        left = sum(others.values(), Counter[str]())
+        for key, values in some.items():
+            matched = values & left
+            left -= matched
+            lines += described(f"only in {side}: {key}", values - matched)
+    return lines
+
+
+def without_excused(found: Found, where: tuple[str, str], excuses: Sequence[Excuse]) -> Found:
+    """What no excuse covers. Counts the numbers that each excuse leaves out."""
+    kept = {}
+    for key, values in found.items():
+        covering = [excuse for excuse in excuses if excuse.covers(*where, key)]
+        for excuse in covering:
+            excuse.used += len(values)
+        if not covering:
+            kept[key] = values
+    return kept
+
+
+def compare(old: Results, new: Results, excuses: Sequence[Excuse]) -> dict[str, Any]:
+    """Prints what differs, and returns how much was compared and which commands differ."""
+    compared, differing = 0, []
+    for where in old:
+        before, after = (without_excused(side[where], where, excuses) for side in (old, new))
+        compared += sum(len(values) for values in before.values())
+        lines = differences(before, after)
+        status = before.get(STATUS, [SUCCEEDS])
+        if status == after.get(STATUS) != [SUCCEEDS]:
+            lines.append(f"{status[0]} in both, so nothing is compared")
+        if lines:
+            differing.append(" · ".join(where))
+        notes = lines[:KEYS]
+        if len(lines) > KEYS:
+            notes.append(f"… and {len(lines) - KEYS} more lines")
+        notes += renamed(before, after)
+        if notes:
+            print("\n  ".join([" · ".join(where), *notes]))
+    return {"compared": compared, "differing": differing}
+
+
+@contextmanager
+def checked_out(name: str, folder: Path) -> Iterator[Path]:
+    """A checkout: the folder `name`, or a new one of this revision, which is removed afterwards."""
+    if Path(name).is_dir():
+        yield Path(name).resolve()
+        return
+    git = ["git", "-C", str(ROOT), "worktree"]
+    subprocess.run([*git, "add", "--quiet", "--detach", str(folder), name], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run([*git, "remove", "--force", str(folder)], check=True)
+
+
+def default_corpus(folder: Path) -> Path:
+    """A text that comes with Python."""
+    from pydoc_data.topics import topics
+
+    corpus = folder / "corpus.txt"
+    corpus.write_text("\n".join(topics.values())[:CORPUS_CHARACTERS], encoding="utf-8")
+    return corpus
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("old", metavar="OLD")
+    parser.add_argument("new", metavar="NEW")
+    parser.add_argument("--corpus", type=Path, help="a text (default: one that Python has)")
+    parser.add_argument("--excuses", type=Path, default=ROOT / "benchmarks/same.toml")
+    options = parser.parse_args()
+    listed = tomllib.loads(options.excuses.read_text(encoding="utf-8")).get("excuse", [])
+    excuses = [Excuse(**excuse) for excuse in listed]
+    started = time.perf_counter()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory())).resolve()
+        corpus = options.corpus.resolve() if options.corpus else default_corpus(folder)
+        places = []
+        for side, name in (("old", options.old), ("new", options.new)):
+            checkout = stack.enter_context(checked_out(name, folder / f"{side}-checkout"))
+            (folder / side).mkdir()
+            places.append(Place(checkout, folder / side))
+            places[-1].check()
+        with ThreadPoolExecutor(2) as pool:
+            old, new = pool.map(results, places, (corpus, corpus), ("OLD", "NEW"))
+    found = compare(old, new, excuses)
+    for excuse in excuses:
+        print(f"excused: {excuse.reason}: {excuse.used} numbers of both checkouts")
+    minutes = round((time.perf_counter() - started) / 60, 2)
+    excused = sum(excuse.used for excuse in excuses)
+    print(json.dumps({"benchmark": "same", **found, "excused": excused, "minutes": minutes}))
+    sys.exit(bool(found["differing"]))
+
+
+if __name__ == "__main__":
+    main()
