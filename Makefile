@@ -6,6 +6,7 @@ INSTALLED := $(VENV)/.installed
 PAGE := gpt/view/page/assets
 # One more than the cores, as tests of browsers and processes wait a part of their time; four at most.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
+LESSONS := $(patsubst docs/%.py,build/%.ipynb,$(wildcard docs/lessons/*.py))
 DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 
 # Compiled modules are kept: otherwise each worker and each process of a test compiles all of them again.
@@ -54,7 +55,7 @@ tests: $(INSTALLED)
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The documentation as pages that open without a server; docs/website.py.
-site: $(INSTALLED)
+site: $(INSTALLED) lessons
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "Open $(CURDIR)/build/site/index.html in a browser."
 
@@ -74,9 +75,13 @@ versions:
 release: $(INSTALLED)
 	$(BIN)/python tests/release.py
 
-# docs/attention/: what gptx explain says, a page for each lesson.
-lessons: $(INSTALLED)
-	$(BIN)/python docs/lessons.py
+# build/lessons/: the lessons as notebooks, with their outputs; some minutes.
+lessons: $(LESSONS)
+
+build/lessons/%.ipynb: docs/lessons/%.py $(INSTALLED)
+	mkdir -p $(@D)
+	$(BIN)/jupytext --quiet --to ipynb --output $@ $<
+	$(BIN)/jupyter-execute --inplace $@
 
 # docs/notebook.ipynb with the outputs of a new run.
 notebook: $(INSTALLED)

@@ -1,15 +1,16 @@
 """The site: which files of the repository are its pages, and in what order (`make site`).
 
 mkdocs.yml names this file. A page is where its file is in the repository, so that links hold. All
-Markdown of docs/ is on the site, and every file that a page links to: source code becomes a page, a
-folder a page that lists its files; images and the like are copied. The index, docs/README.md, is
-the home: its headings are the sections of the navigation, its links their pages. A page of docs/
-that it does not lead to is an error.
+Markdown of docs/ is on the site, the lessons with the outputs of `make lessons`, and every file
+that a page links to: source code becomes a page, a folder a page that lists its files; images and
+the like are copied. The index, docs/README.md, is the home: its headings are the sections of the
+navigation, its links their pages. A page of docs/ that it does not lead to is an error.
 """
 
 from __future__ import annotations
 
 import ast
+import html
 import inspect
 import re
 from collections.abc import Iterable, Iterator
@@ -18,6 +19,9 @@ from posixpath import dirname, join, normpath
 from typing import Any
 
 import griffe
+import jupytext
+import nbformat
+from latex2mathml.converter import convert
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
@@ -36,7 +40,9 @@ ASSETS = ("docs/iframe-worker.js", "docs/website.css")
 #: Of the theme: maps of its code, the search of other languages.
 UNUSED = re.compile(r"\.map$|/lunr/")
 LINK = re.compile(r"""(?:\]\(|src(?:set)?=")([^)"#:\s]+)(?=[)"#])""")
-PAGE = re.compile(r"\]\(([^)#:\s]+\.md)\)")
+LESSON = re.compile(r"docs/lessons/(\w+)\.py")
+PAGE = re.compile(r"\]\(([^)#:\s]+\.(?:md|py))\)")
+FORMULA = re.compile(r'(?<=class="arithmatex">)\\([(\[])(.*?)\\[)\]]', re.DOTALL)
 DEMO = """---
 hide: [toc]
 ---
@@ -55,7 +61,8 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     for file in list(files):
         if file.src_dir == config.docs_dir or UNUSED.search(file.src_uri):
             files.remove(file)
-    pages = [FRONT, *(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md"))]
+    written = (*ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/lessons/*.py"))
+    pages = [FRONT, *(path.relative_to(ROOT).as_posix() for path in written)]
     for path in [*reached(pages), *ASSETS]:
         files.append(Source(path, config, in_navigation=path in pages))
     for path, text in ((API, api()), (PLAY, DEMO)):
@@ -70,9 +77,21 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> None:
         page.meta["search"] = {"boost": 0.1}
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """In tables, a code host shows `\\|` in code as |, Python's Markdown with the backslash."""
-    return re.sub(r"<td.*?</td>", lambda cell: cell[0].replace("\\|", "|"), html, flags=re.DOTALL)
+def on_page_content(content: str, **_: Any) -> str:
+    """In tables, a code host shows `\\|` in code as |, Python's Markdown with the backslash.
+
+    Formulas become MathML, which browsers show without a script.
+    """
+    content = re.sub(
+        r"<td.*?</td>", lambda cell: cell[0].replace("\\|", "|"), content, flags=re.DOTALL
+    )
+    return FORMULA.sub(formula, content)
+
+
+def formula(found: re.Match[str]) -> str:
+    """MathML of a formula that the extension arithmatex has marked."""
+    display = "inline" if found[1] == "(" else "block"
+    return convert(html.unescape(found[2]).strip(), display=display)  # type: ignore[no-any-return]
 
 
 class Source(File):
@@ -82,20 +101,25 @@ class Source(File):
         inclusion = InclusionLevel.INCLUDED if in_navigation else InclusionLevel.NOT_IN_NAV
         super().__init__(path, str(ROOT), config.site_dir, False, inclusion=inclusion)
         self.place = ROOT / path
-        self.is_code = not path.endswith((".md", *COPIED, *ASSETS))
+        self.is_lesson = LESSON.fullmatch(path) is not None
+        self.is_code = not self.is_lesson and not path.endswith((".md", *COPIED, *ASSETS))
         if path == HOME:
             self.dest_uri = "index.html"
         elif path == FRONT:
             self.dest_uri = "README.html"
+        elif self.is_lesson:
+            self.dest_uri = path.replace(".py", ".html")
         elif self.is_code:
             self.dest_uri = f"{path}/index.html" if self.place.is_dir() else f"{path}.html"
 
     def is_documentation_page(self) -> bool:
-        return self.is_code or self.src_uri.endswith(".md")
+        return self.is_code or self.is_lesson or self.src_uri.endswith(".md")
 
     @property
     def content_string(self) -> str:
         """The Markdown of a page."""
+        if self.is_lesson:
+            return lesson(self.place)
         if self.place.is_dir():
             name = self.place.name
             text = "\n".join(f"- [`{each}`]({name}/{each})" for each in inside(self.place))
@@ -107,6 +131,33 @@ class Source(File):
             text = f"~~~~~~~~ {self.place.suffix[1:]}\n{text}\n~~~~~~~~"
         header = "---\nhide: [toc]\nsearch: {exclude: true}\n---"
         return f"{header}\n\n# {self.src_uri}\n\n{text}\n"
+
+
+def lesson(path: Path) -> str:
+    """The Markdown of a lesson, with the outputs of `make lessons` if these are of this text."""
+    notebook = jupytext.read(path)
+    executed = ROOT / "build" / "lessons" / f"{path.stem}.ipynb"
+    if executed.exists():
+        stored = nbformat.read(executed, as_version=4)
+        if [cell.source for cell in stored.cells] == [cell.source for cell in notebook.cells]:
+            notebook = stored
+    parts = []
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            parts.append(cell.source.replace("<details>", '<details markdown="1">'))
+        else:
+            parts.append(f"~~~~~~~~ python\n{cell.source}\n~~~~~~~~")
+            parts += map(shown_output, cell.get("outputs", []))
+    return "\n\n".join(parts)
+
+
+def shown_output(output: Any) -> str:
+    """The Markdown of a cell's output: an image or text. What goes to stderr is left out."""
+    data = output.get("data", {})
+    if "image/png" in data:
+        return f'<img alt="" src="data:image/png;base64,{data["image/png"].strip()}">'
+    text = output.text if output.get("name") == "stdout" else data.get("text/plain", "")
+    return f"~~~~~~~~ text\n{text.rstrip()}\n~~~~~~~~" if text else ""
 
 
 def inside(folder: Path) -> list[str]:
@@ -147,6 +198,8 @@ def navigation() -> list[Any]:
     def entries(path: str, text: str, folder: str = "") -> Iterator[Any]:
         for page in links(path, text, PAGE):
             if page in named or not page.startswith(folder):
+                continue
+            if page.endswith(".py") and not LESSON.fullmatch(page):
                 continue
             named.add(page)
             if page.endswith("/README.md"):

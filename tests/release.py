@@ -4,9 +4,9 @@
 
 The steps, in this order: version (the same everywhere, and in the changelog with its date), clean
 (nothing that git does not have), versions (tests under every Python on PATH), fuzz, soak, planted,
-all-variants, build (wheel and source archive, in dist/), wheel and sdist (each is installed in a
-new environment outside the checkout and tried there without network). Ends at the first failure
-with one line; what a step printed is in build/release/.
+all-variants, lessons (at their full length), build (wheel and source archive, in dist/), wheel and
+sdist (each is installed in a new environment outside the checkout and tried there without network).
+Ends at the first failure with one line; what a step printed is in build/release/.
 """
 
 from __future__ import annotations
@@ -224,6 +224,12 @@ def clean(log: Path) -> None:
     require(not changed, f"git: {len(changed)} changed or unknown files, such as {first}")
 
 
+def lessons(log: Path) -> None:
+    """The lessons at their full length."""
+    shutil.rmtree(ROOT / "build" / "lessons", ignore_errors=True)
+    run("make", "lessons", log=log)
+
+
 def built(log: Path) -> None:
     """Wheel and source archive, with all that they need."""
     shutil.rmtree(DIST, ignore_errors=True)
@@ -252,6 +258,7 @@ STEPS: dict[str, Callable[[Path], None]] = {
     "version": version,
     "clean": clean,
     **{name: make(name) for name in ("versions", "fuzz", "soak", "planted", "all-variants")},
+    "lessons": lessons,
     "build": built,
     "wheel": wheel,
     "sdist": sdist,

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+import jupytext
+import nbformat
 import pytest
 
 import gpt
@@ -64,9 +66,10 @@ def pages(site: Path) -> dict[Path, Parsed]:
 def test_every_page_of_docs_is_in_the_navigation(site: Path) -> None:
     home = (site / "index.html").read_text(encoding="utf-8")
     linked = {*re.findall(r'<a href="([^"#]+)" class="md-nav__link', home)}
-    pages = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")}
-    assert len(pages) > 30
-    own = {page.replace("/README.", "/index.").replace(".md", ".html") for page in pages}
+    written = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/lessons/*.py")]
+    assert len(written) > 30
+    pages = {path.relative_to(ROOT).with_suffix(".html").as_posix() for path in written}
+    own = {page.replace("/README.", "/index.") for page in pages}
     more = {"index.html", "README.html", "docs/api.html", "docs/play.html"}
     assert (own - {"docs/index.html"}) | more <= linked
 
@@ -113,6 +116,32 @@ def test_tables_show_bars_as_on_a_code_host(site: Path) -> None:
     text = (site / "docs/cli.html").read_text(encoding="utf-8")
     assert "default|best|classic" in text.replace("&lt;", "")
     assert r"\|" not in text
+
+
+def test_lessons_have_formulas_and_answers(site: Path) -> None:
+    for path in ROOT.glob("docs/lessons/*.py"):
+        text = (site / f"docs/lessons/{path.stem}.html").read_text(encoding="utf-8")
+        assert "<math" in text
+        assert text.count("<details>") == path.read_text(encoding="utf-8").count("<details>") == 3
+
+
+def test_a_lesson_shows_its_stored_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import docs.website as website
+
+    monkeypatch.setattr(website, "ROOT", tmp_path)
+    path, stored = tmp_path / "one.py", tmp_path / "build" / "lessons" / "one.ipynb"
+    path.write_text("# %% [markdown]\n# # One\n\n# %%\nprint(1 + 1)\n")
+    assert website.lesson(path) == "# One\n\n~~~~~~~~ python\nprint(1 + 1)\n~~~~~~~~"
+    notebook = jupytext.read(path)
+    image = nbformat.v4.new_output("display_data", {"image/png": "iVBO\n", "text/plain": "plot"})
+    printed = nbformat.v4.new_output("stream", name="stdout", text="2\n")
+    notebook.cells[1].outputs = [printed, image]
+    stored.parent.mkdir(parents=True)
+    nbformat.write(notebook, stored)
+    _, shown = website.lesson(path).split("print(1 + 1)\n~~~~~~~~\n\n")
+    assert shown == ('~~~~~~~~ text\n2\n~~~~~~~~\n\n<img alt="" src="data:image/png;base64,iVBO">')
+    path.write_text(path.read_text().replace("1 + 1", "1 + 2"))
+    assert "2\n" not in website.lesson(path)  # outputs of another text
 
 
 def test_search_and_demo_work_from_a_folder(site: Path, chromium: BrowserContext) -> None:
