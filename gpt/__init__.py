@@ -20,7 +20,6 @@ Functions:
     resume         trains a run further
     load           opens a run, one of its steps, or a model file
     runs           lists the runs of a folder
-    explain        returns a lesson on how attention works, with every number shown
     export         writes a model for other programs
 
 Classes:
@@ -60,13 +59,11 @@ if TYPE_CHECKING:
     from gpt.interface.training import resume as resume
     from gpt.interface.training import train as train
     from gpt.interface.training import train_events as train_events
-    from gpt.lessons.catalogue import explain as explain
 
 _HOMES = {
     **dict.fromkeys(("train", "train_events", "resume"), "gpt.interface.training"),
     "load": "gpt.interface.trained",
     "runs": "gpt.interface.listing",
-    "explain": "gpt.lessons.catalogue",
     "export": "gpt.exchange.exporting.export",
     "TrainedGPT": "gpt.interface.trained",
     **dict.fromkeys(("ModelConfig", "TrainConfig", "SampleConfig"), "gpt.config"),

@@ -103,13 +103,6 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Formula:
-    """Formulas, separated by four spaces or a newline."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Checks:
     """Checks of computed numbers."""
 
@@ -221,9 +214,7 @@ class Fold:
     opened: bool = False
 
 
-Block = (
-    Title | Facts | Paragraph | Formula | Checks | Table | Passage | Curves | Legend | Note | Fold
-)
+Block = Title | Facts | Paragraph | Checks | Table | Passage | Curves | Legend | Note | Fold
 
 
 def shapes_table(arrays: Mapping[str, npt.NDArray[Any]], what: str = "stage") -> Table:

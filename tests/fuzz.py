@@ -93,7 +93,7 @@ NAMES = [
 FLOATS = [0.0, -1.0, 1e-45, 1e10, 3e38, -3e38, np.inf, -np.inf, np.nan]
 WAITING = {"config", "corpus", "file", "files", "output", "path"}
 READING = ["runs", "runs run", "runs --verify", "sample --length 5", "attn", "heads --windows 2"]
-READING += ["eval", "next the", "explain mine", "sample --novelty --length 5", "eval corpus.txt"]
+READING += ["eval", "next the", "sample --novelty --length 5", "eval corpus.txt"]
 READING += ["sample --sources --length 9", "sample --sources --length 9 -o s.html"]
 READING += ["export x"]
 READING += ["heads", "attn --head all -o a.html", "live -o l.html", "runs run other -o c.csv"]
@@ -436,8 +436,7 @@ heads TEXT -o FILE.html; heads TEXT -o FILE.csv; heads TEXT -o FILE.json; live -
 train TEXT NEW; train TEXT --dry-run NEW; train NAME NEW; train PAIRS NEW; export FILE2;
 train corpus.txt NEW --init-from MODEL; train corpus.txt corpus.txt --separator=NAME NEW;
 runs FILE; runs --checkpoints FILE; runs --verify --checkpoints FILE; NAME; attn --NAME;
-attn NAME; next NAME; explain NAME; sample --prompt NAME; sample --stop NAME --length 9;
-explain simple --text NAME; explain simple --embeddings NAME=1,2,3
+attn NAME; next NAME; sample --prompt NAME; sample --stop NAME --length 9
 """
 
 

@@ -38,7 +38,7 @@ def public_calls(run: gpt.TrainedGPT, folder: Path) -> Iterator[tuple[str, Calla
     text = "the cat sat on the mat."
     objects = [run, run.attn(text[:7]), run.activations(text[:7]), run.next("the")]
     found = run.eval(text, chars=True)
-    objects += [run.lens("the cat"), run.explain("the cat"), found, found.score, found.surprisals]
+    objects += [run.lens("the cat"), found, found.score, found.surprisals]
     objects += [run.neurons(windows=2), run.neurons(windows=2, unit="L0N0")]
     objects += [run.heads(windows=1), run.curve, run.training_curve]
     objects += [run.eval(text, against=run).paired]

@@ -16,7 +16,7 @@ import pytest
 import typer
 from program import TINY, TINY_PAIRS, Gptx, answer_of, at_home
 
-from gpt.commands import ClickContext, make_program
+from gpt.commands import MOVED, ClickContext, make_program
 from gpt.interface import training as notebook
 
 ROOT = Path(__file__).parents[1]
@@ -98,7 +98,6 @@ START = ("--init-from",)
         (["heads", "--sort", "ablation"], 2, "--sort: ablation is measured only with --ablate"),
         (["attn", "the", "--digits", "10"], 2, "--digits"),
         (["sample", "--prompt", "th\udcffe"], 3, "(U+DCFF no name) at position 2"),
-        (["explain", "simple", "--text", "a \udcff b"], 3, "--text: invalid UTF-8 at character 2"),
         (["dance"], 2, "dance"),
         (["sample", "The", "cat"], 2, "put a text of several words in quotes (see gptx sample"),
         (["runs", "a", "b"], 4, "no run 'a' in checkpoints; there are: corpus-1"),
@@ -185,11 +184,19 @@ def test_commands_in_readme_and_docs_work(
         arguments += [*small, *(["--dry-run"] if "--dry-run" not in arguments else [])]
     answer = gptx(*arguments)
     assert answer.code == 0, answer.err
-    writes = arguments[0] in ("train", "live", "export", "import", "exercise") or {
+    writes = arguments[0] in ("train", "live", "export", "import") or {
         "-o",
         "--open",
     } & {*arguments}
     assert answer.out or writes
+
+
+@pytest.mark.parametrize("name", MOVED)
+@pytest.mark.parametrize("rest", [[], ["--help"], ["simple", "--full"]])
+def test_a_command_that_moved_says_where_it_went(gptx: Gptx, name: str, rest: list[str]) -> None:
+    answer = gptx(name, *rest)
+    said = f"gptx: error: gptx has no command {name} any more: {MOVED[name]}\n"
+    assert (answer.code, answer.out, answer.err) == (2, "", said)
 
 
 def test_first_hour_works_from_its_first_command_to_its_last(
@@ -313,7 +320,7 @@ def test_words_of_errors_in_the_docs_are_those_of_gptx() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [*DOCUMENTS, *sorted(ROOT.glob("docs/attention/*.md"))],
+    DOCUMENTS,
     ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_links_and_paths_in_readme_and_docs_exist(
@@ -364,7 +371,7 @@ def test_debugging_shows_the_traceback_and_keeps_line_and_code(
 
 @pytest.mark.parametrize(
     ("columns", "command", "word"),
-    [("0", "--help", "Commands"), ("1", "explain", "simple"), ("10", "--help", "Commands")],
+    [("0", "--help", "Commands"), ("1", "runs", "corpus-1"), ("10", "--help", "Commands")],
 )
 def test_tiny_terminal_width_is_ignored(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, columns: str, command: str, word: str

@@ -54,9 +54,6 @@ READING = [
     ["next", "the cat"],
     ["runs"],
     ["eval", "corpus.txt"],
-    ["explain"],
-    ["explain", "--help"],
-    ["explain", "mine", "--text", "the cat"],
     ["export", "folder", "--json"],
 ]
 
@@ -137,7 +134,6 @@ def test_only_the_named_command_is_imported(
         ("gptx tr", ["train"], []),
         ("gptx train --n-la", ["--n-layer"], ["train"]),
         ("gptx attn --color a", ["auto", "always"], ["attn"]),
-        ("gptx explain dep", ["depth"], ["explain"]),
         ("gptx --ver", ["--version"], []),
     ],
 )

@@ -93,8 +93,6 @@ def test_what_a_model_with_an_encoder_cannot_do_is_refused(trained: TrainedGPT) 
         trained.stream("1b", SampleConfig())
     with pytest.raises(ConfigError, match="a target ends by itself"):
         trained.sample("1b", stop=["c"])
-    with pytest.raises(ConfigError, match="lesson mine: not for a model with an encoder; "):
-        trained.explain("24")
     with pytest.raises(TextError, match="source 2 is empty"):
         trained.answers(["1b", ""])
 

@@ -200,7 +200,6 @@ def test_result_arrays_are_read_only(trained: TrainedGPT, stored: StoredModel) -
         "lens": trained.lens(seen),
         "activations": trained.activations("the cat"),
         "logits": trained.logits("the cat"),
-        "explain": trained.explain("the"),
         "reader": trained.reader.tensors,
         "stored": [stored.tensors, stored.probe],
     }
@@ -217,7 +216,6 @@ def test_copies_and_pickles_are_read_only(trained: TrainedGPT) -> None:
         trained.eval("the cat sat on the mat", chars=True).surprisals,
         trained.heads(windows=1),
         trained.next("the"),
-        trained.explain("the"),
         trained,
     ]
     ways = (copy.copy, copy.deepcopy, lambda result: pickle.loads(pickle.dumps(result)))

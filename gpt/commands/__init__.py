@@ -26,11 +26,11 @@ try:
     raise_first_interrupt()  # the modules below take long to load
 
     import typer
-    from typer.core import TyperCommand
+    from typer.core import TyperCommand, TyperGroup
 
     from gpt.commands import console
     from gpt.devices import limit_blas_threads
-    from gpt.errors import GptxError, InstallationError
+    from gpt.errors import ConfigError, GptxError, InstallationError
     from gpt.version import __version__
     from gpt.words import INSTALL
 except KeyboardInterrupt:  # while modules load, there is nothing to save
@@ -60,9 +60,12 @@ COMMANDS = {
     "runs": "List the runs, show one run's options, loss curve and samples, or compare several.",
     "export": "Write a model for other programs: a folder that Hugging Face's transformers opens.",
     "import": "Make a run of a character model that nanoGPT has trained.",
-    "explain": "Explain attention one idea at a time: every number is shown and checked.",
-    "exercise": "Practise attention: fill the gaps of a file; it is checked, and slips are named.",
     "doctor": "Check the installation: versions, machine, folders, and every form of the model.",
+}
+#: Commands that gptx no longer has -> what to use instead.
+MOVED = {
+    "explain": "the lessons are notebooks; in the folder of gptx: python docs/lessons/simple.py",
+    "exercise": "it is a notebook; in the folder of gptx: python docs/lessons/exercise.py",
 }
 #: What `gptx` alone shows: the first commands, and where the others are.
 START = {
@@ -91,6 +94,7 @@ def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) 
     """The program with these commands. only_listed: without their options, to list the commands."""
     app = typer.Typer(
         name="gptx",
+        cls=CommandsAndMoved,
         help="Train a character-level GPT on any text, sample from it, see what its heads do.",
         pretty_exceptions_enable=False,
     )
@@ -227,6 +231,15 @@ class _NarrowHelp(ClickContext.formatter_class):  # type: ignore[misc]
 
     def write_dl(self, rows: Any, col_max: int = 0, col_spacing: int = 4) -> None:
         super().write_dl(rows, 0, 4)
+
+
+class CommandsAndMoved(TyperGroup):
+    """The list of commands; the error for a command that moved says where it went."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] in MOVED and not ctx.resilient_parsing:
+            raise ConfigError(f"gptx has no command {args[0]} any more: {MOVED[args[0]]}")
+        return super().resolve_command(ctx, args)
 
 
 class GroupedOptions(TyperCommand):

@@ -160,13 +160,9 @@ class CheckpointCommand(Command):
     def open(self, run: str | None, step: str) -> TrainedGPT:
         """Opens a step's checkpoint; prints notes on it. Raises CheckpointError, ConfigError."""
         from gpt.interface.trained import find_model
-
-        return self.announce(find_model(self.checkpoints, run, step), run)
-
-    def announce(self, saved: TrainedGPT, run: str | None) -> TrainedGPT:
-        """Prints notes on a checkpoint. run: the option that chose it."""
         from gpt.storage.runs import all_runs
 
+        saved = find_model(self.checkpoints, run, step)
         if run is None and len(all_runs(self.checkpoints)) > 1:
             console.say(f"run: {saved.name}, the newest (--run takes another)")
         return saved

@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from gpt.heads.survey import Development, Survey
     from gpt.heads.why import Why
     from gpt.interface.evaluating import Evaluation
-    from gpt.lessons.lesson import Lesson
     from gpt.model import GPT
     from gpt.reading.fallback import Device
     from gpt.reading.layers import Array
@@ -78,7 +77,7 @@ if TYPE_CHECKING:
 #: What `dir` and completion show of a model.
 PUBLIC = (
     *("activation_batches", "activations", "answers", "at", "attn", "batch", "circuit", "config"),
-    *("curve", "eval", "experts", "explain", "heads", "lens", "live", "logits", "manifest"),
+    *("curve", "eval", "experts", "heads", "lens", "live", "logits", "manifest"),
     *("neurons", "next", "novelty", "path", "sample", "sources", "steps", "text", "torch"),
     *("training", "training_curve", "vocabulary", "weights", "why"),
 )
@@ -435,22 +434,6 @@ class TrainedGPT(Displayable):
         known = self.known_text(self.given(text), unknown, asked.truncate)
         chosen = asked, self.mixture, self.default_text, done
         return why(self.reader, self.vocabulary, known, *chosen)
-
-    def explain(
-        self, text: str | None = None, layer: int = 0, head: int = 0, *, unknown: Unknown = "fold"
-    ) -> Lesson:
-        """Explains how the model computes the text's next character through one head, with a table
-        for each stage. text: None: the `example`, which a note quotes.
-
-        Raises ConfigError for a layer or head that does not exist and for a model with an encoder,
-        TextError for an empty or too long text and for unknown characters.
-        """
-        from gpt.heads.attention_map import require_decoder_only
-        from gpt.lessons.own_model import explain_model
-
-        require_decoder_only(self.config, "the lesson mine")
-        attention = self.attn(text, unknown=unknown)
-        return explain_model(self.reader, attention, self.vocabulary, layer, head)
 
     def measures(
         self, text: AttentionMap | str | None = None, *, unknown: Unknown = "fold"

@@ -23,7 +23,6 @@ from gpt.blocks import (
     Curves,
     Facts,
     Fold,
-    Formula,
     Legend,
     Line,
     Note,
@@ -77,8 +76,6 @@ def html_of(block: Block) -> str:
             return f"<p{f' class={tone}' if tone else ''}>{escape_html(text)}</p>"
         case Passage():
             return _passage(block)
-        case Formula(text):
-            return f"<pre>{escape_html(text.replace('    ', chr(10)))}</pre>"
         case Checks(results):
             return "".join(map(_check, results))
         case Table(columns, rows):

@@ -165,9 +165,6 @@ def test_the_page_shows_the_first_pair(
         ("attn 24\t1 --target 2", "--target: the text has a TAB and a target; give one of them"),
         ("heads --ablate resample", "ablation of pairs: mean or zero; resample needs texts of one"),
         ("heads --sort back", "--sort: 'back' is not one of copy, monotone"),
-        ("explain mine", "the lesson mine: not for a model with an encoder; attn shows"),
-        ("explain depth", "the lesson depth: not for a model with an encoder; attn shows"),
-        ("explain learning", "the lesson learning: not for a model with an encoder; attn shows"),
     ],
 )
 def test_what_a_model_with_an_encoder_lacks_is_refused(

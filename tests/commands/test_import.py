@@ -36,7 +36,6 @@ def test_every_command_opens_an_imported_model(gptx: Gptx, home: Path, foreign: 
         ["attn"],
         ["next", text],
         ["heads"],
-        ["explain", "mine", "--text", text],
         ["eval", "held-out.txt"],
         ["live", text, "-o", "imported.html"],
         ["runs"],

@@ -24,7 +24,6 @@ READING = [
     "heads --json",
     "attn cat --step 4:8 --format json",
     "next cat --json",
-    "explain mine --text cat --json",
 ]
 
 
@@ -93,7 +92,6 @@ def model(runs: Path) -> str:
         "next cat --json",
         "heads corpus.txt --json",
         "eval held-out.txt --json",
-        "explain mine --text cat --json",
     ],
 )
 def test_model_file_alone_gives_the_same_answers_as_its_run(

@@ -28,7 +28,6 @@ from gpt.heads.attention_map import inspect
 from gpt.heads.next_character import Experts
 from gpt.heads.survey import development
 from gpt.interface.trained import TrainedGPT
-from gpt.lessons.lesson import Lesson, Step, Table
 from gpt.reading.paired import compare_paired
 from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprisals
@@ -107,8 +106,6 @@ def every(run: TrainedGPT, text: str) -> list[Any]:
         run.eval(text, unknown="skip"),
         run.eval(text, unknown="skip").score,
         run.eval(text, unknown="skip", chars=True).surprisals,
-        run.explain(TEXT[:3]),
-        run.explain(TEXT[:3]).steps[0].tables[0],
         run.eval(TEXT * 9, against=run).paired,
         Sample(text, text),
         curve(name=text),
@@ -230,13 +227,9 @@ def test_any_text_is_shown_as_text(run: TrainedGPT) -> None:
     hostile = f"</iframe></style>{HOSTILE}'\"שלום\x1b[31m"
     nats = np.linspace(0, 9, len(hostile) - 1)
     likeliest = np.arange(len(nats))
-    table = Table(hostile, np.ones((2, 2)), (hostile, "é"), ("'", '"'), source=hostile)
-    step = Step(hostile, hostile, hostile, (table,), hostile)
     corpus = CorpusId("0" * 64, 9, (hostile,))
     for each in (
         Surprisals(nats, likeliest, nats, hostile, hostile),
-        Lesson(hostile, hostile, (step,), hostile),
-        table,
         Sample(hostile, hostile),
         curve(name=hostile),
         RunTable(((Run(Path(hostile.replace("\0", "")[:60])), manifest(corpus=corpus)),)),
@@ -277,12 +270,10 @@ def test_large_results_stay_small() -> None:
     nats = np.random.default_rng(0).exponential(2, count - 1)
     likeliest = np.zeros(count - 1, np.int64)
     texts = Surprisals(nats, likeliest, nats, "<&ab " * (count // 5), "<&ab ")
-    named = Table("wide", np.ones((600, 600)), tuple("a" * 600), tuple("b" * 600))
     known = manifest()
     rows = tuple((Run(Path(f"runs/{number}")), known) for number in range(3_000))
-    lesson = Lesson("long", "about", (Step("step", "text", tables=(named,) * 4),) * 9)
     for each in (
-        texts, lesson, named, RunTable(rows), curve(50_000), experts(5_000),
+        texts, RunTable(rows), curve(50_000), experts(5_000),
         Sample("", "<" * 10**6), Score(1.5, 10**9, 1.6, 2.0),
     ):  # fmt: skip
         assert len(each._repr_html_().encode()) <= LIMIT

@@ -17,7 +17,6 @@ from gpt.view.notebook import attention
 from gpt.view.notebook.saving import save as save
 from gpt.view.notebook.saving import save_development as save_development
 from gpt.view.notebook.saving import save_lens as save_lens
-from gpt.view.notebook.saving import save_lesson as save_lesson
 from gpt.view.notebook.saving import save_live as save_live
 from gpt.view.notebook.saving import selected
 from gpt.view.records import to_frame

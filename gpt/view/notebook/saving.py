@@ -15,14 +15,12 @@ from gpt.heads.measures import choose_head
 from gpt.heads.next_character import Lens
 from gpt.heads.survey import Development
 from gpt.interface.trained import TrainedGPT
-from gpt.lessons.lesson import Lesson
 from gpt.storage import files
 from gpt.storage.runs import Steps
 from gpt.view import exports
 from gpt.view.exports import Figure as Form
 from gpt.view.figure import development, figure, lens
 from gpt.view.figure.sheet import to_bytes
-from gpt.view.page.lesson import lesson_page
 from gpt.view.page.page import build_page, make_subject
 from gpt.view.selection import Selection, select
 from gpt.view.terminal.attention import render
@@ -70,13 +68,6 @@ def save(
 def save_lens(found: Lens, path: str | Path) -> Path:
     """See Lens.save."""
     return _write(path, to_bytes(lens.draw({"": found})[0], _form(path)))
-
-
-def save_lesson(lesson: Lesson, path: str | Path, answers: bool) -> Path:
-    """See Lesson.save."""
-    if Path(path).suffix.lower() != ".html":
-        raise ConfigError("path", f"{Path(path).name} does not end in .html")
-    return _write(path, lesson_page([lesson], answers=answers).encode())
 
 
 def save_live(

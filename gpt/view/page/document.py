@@ -17,7 +17,7 @@ from posixpath import dirname, join, normpath
 from typing import Any
 
 ASSETS = Path(__file__).parent / "assets"
-STYLES = ("tokens.css", "page.css")  # style sheets of pages that show attention
+STYLES = ("tokens.css", "page.css")
 
 
 def to_json(document: Mapping[str, Any]) -> str:
@@ -56,8 +56,7 @@ class PageKind:
 
     name: the name of the kind, for the title. script: the module that starts the page. fragments:
     placeholders of page.html and their files. worker: the module that runs in a thread of its own,
-    if there is one; main and footer are then hidden until a script shows them. body: what
-    document.html shows, with its placeholders.
+    if there is one; main and footer are then hidden until a script shows them.
     """
 
     name: str
@@ -65,13 +64,12 @@ class PageKind:
     styles: tuple[str, ...] = STYLES
     fragments: tuple[tuple[str, str], ...] = ()
     worker: str = ""
-    body: str = "page.html"
 
 
 @cache
 def template(kind: PageKind) -> Callable[..., str]:
-    """Returns a function (title, payload, content = "") -> document. The document's policy permits
-    this script and this style, by their hashes, and no network address.
+    """Returns a function (title, payload) -> document. The document's policy permits this script
+    and this style, by their hashes, and no network address.
     """
     style = "".join(map(_read, kind.styles))
     script = join_scripts(kind.script)
@@ -100,11 +98,11 @@ def template(kind: PageKind) -> Callable[..., str]:
         "style": style,
         "script": script,
     }
-    source = _read("document.html").replace("{{body}}", _read(kind.body).strip())
+    source = _read("page.html")
 
-    def page(title: str, payload: str, content: str = "") -> str:
+    def page(title: str, payload: str) -> str:
         # A single pass, so that inserted text is not searched for placeholders.
-        parts = {**fixed, "title": html.escape(title), "payload": payload, "content": content}
+        parts = {**fixed, "title": html.escape(title), "payload": payload}
         return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], source)
 
     return page

@@ -18,7 +18,6 @@ from gpt.blocks import (
     Curves,
     Facts,
     Fold,
-    Formula,
     Legend,
     Note,
     Paragraph,
@@ -87,15 +86,10 @@ def _lines(block: Block, page: Page) -> list[Text]:
         case Facts():
             return _table(block.table, page)
         case Paragraph(text, tone):
-            return wrap_styled([text], _narrowed(page, PROSE), TONES[tone])
+            narrow = replace(page, width=min(page.width or PROSE, PROSE))
+            return wrap_styled([text], narrow, TONES[tone])
         case Passage():
             return [*_passage(block, page), *_scale(block, page)]
-        case Formula(text):
-            parts = [part for line in text.split("\n") for part in line.split("    ") if part]
-            lines = [
-                line for part in parts for line in wrap_styled([part], _narrowed(page, PROSE, 2))
-            ]
-            return [Text(f"  {line.plain}", "italic") for line in lines]
         case Checks(results):
             return check_lines(results, page)
         case Table():
@@ -108,11 +102,6 @@ def _lines(block: Block, page: Page) -> list[Text]:
             return wrap_styled(text.split(" · "), page, DIM)
         case Fold(title, inner, _):
             return [*wrap_styled(title.split(" · "), page, BOLD), *lines_of(inner, page)]
-
-
-def _narrowed(page: Page, most: int, indent: int = 0) -> Page:
-    """The page with lines of at most `most` cells; `indent` cells of the page stay free."""
-    return replace(page, width=min(page.width or most, most) - indent)
 
 
 def _folded(text: str, width: int | None) -> list[str]:

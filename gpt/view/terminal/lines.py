@@ -145,16 +145,16 @@ def wrap_styled(items: Sequence[str], page: Page, style: str | Style = "") -> li
 
 
 def in_ascii(text: str) -> str:
-    """gptx's own texts and formulas with ASCII in place of other signs: \\s for the label of a
-    space, and \\xe9 for a character that has no ASCII sign.
+    """gptx's own texts with ASCII in place of other signs: \\s for the label of a space, and \\xe9
+    for a character that has no ASCII sign.
     """
     text = text.translate(_IN_ASCII)
     return "".join(each if each.isascii() else label(each, True) for each in text)
 
 
 _IN_ASCII = str.maketrans(
-    {"–": "-", "…": "..", "±": "+-", "·": "*", "−": "-", "×": "x", "√": "sqrt ", "∞": "inf"}
-    | {"ᵀ": "^T", "Σ": "sum ", "²": "^2", "“": '"', "”": '"', "’": "'", "→": "->", "≤": "<="}
+    {"–": "-", "…": "..", "±": "+-", "·": "*", "−": "-", "×": "x", "√": "sqrt "}
+    | {"“": '"', "”": '"', "’": "'", "→": "->"}
     | {"Δ": "d", "‖": "|", "●": "o", "◌": "", "✓": "ok", "✗": "x"}
     | {sign: ascii(chr(n))[1:-1] for n, sign in enumerate(map(chr, range(0x2400, 0x2420)))}
     | {"␡": "\\x7f"}

@@ -28,7 +28,6 @@ from gpt.storage.run import Checkpoint
 from gpt.view.exports import to_npz
 from gpt.view.page import page as page_module
 from gpt.view.page.document import ASSETS, join_scripts, scripts_of
-from gpt.view.page.lesson import LESSON
 from gpt.view.page.live import LIVE, LIVE_PAIRS
 from gpt.view.page.packing import DETAILS
 from gpt.view.page.page import PAGE, Subject, build_page, likeliest, make_subject, more_stages
@@ -249,7 +248,6 @@ def test_security_policy_allows_only_the_pages_script_and_style(
 
 
 STARTS = (PAGE.script, LIVE.script, LIVE.worker, LIVE_PAIRS.script, LIVE_PAIRS.worker)
-STARTS += (LESSON.script,)
 
 
 def test_every_script_is_in_a_page_after_its_imports_and_without_duplicate_names() -> None:

@@ -33,6 +33,5 @@ def test_group_of_checks_is_named_once() -> None:
     ]
 
 
-def test_formulas_are_converted_to_ascii() -> None:
-    formula = "weights = softmax(Q · Kᵀ / √D × −∞), “Σ” ≤ x²"
-    assert in_ascii(formula) == 'weights = softmax(Q * K^T / sqrt D x -inf), "sum " <= x^2'
+def test_signs_are_converted_to_ascii() -> None:
+    assert in_ascii("−2 … “q·k / √8” → ‖A × v‖") == '-2 .. "q*k / sqrt 8" -> |A x v|'

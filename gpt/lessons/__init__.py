@@ -1,1 +1,0 @@
-"""Lessons: how attention works, and a user's own model step by step."""

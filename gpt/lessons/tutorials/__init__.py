@@ -1,1 +1,0 @@
-"""One lesson per file."""
