@@ -67,7 +67,7 @@ def test_every_page_of_docs_is_in_the_navigation(site: Path) -> None:
     home = (site / "index.html").read_text(encoding="utf-8")
     linked = {*re.findall(r'<a href="([^"#]+)" class="md-nav__link', home)}
     written = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/lessons/*.py")]
-    assert len(written) > 30
+    assert len(written) > 15
     pages = {path.relative_to(ROOT).with_suffix(".html").as_posix() for path in written}
     own = {page.replace("/README.", "/index.") for page in pages}
     more = {"index.html", "README.html", "docs/api.html", "docs/play.html"}
@@ -157,7 +157,7 @@ def test_search_and_demo_work_from_a_folder(site: Path, chromium: BrowserContext
     page.locator("label[for=__search]:visible").first.click()
     page.locator("input.md-search__input").press_sequentially("induction")
     page.locator(".md-search-result__item a").first.click()
-    page.wait_for_url("**/*.html?h=induction*")
+    page.wait_for_url("**/docs/*.html?h=*")  # not the ledger, which has the word more often
     page.goto((site / "docs/play.html").as_uri())
     frame = page.frame_locator("iframe.demo")
     frame.locator('main:not([aria-busy="true"]) textarea').first.wait_for()
