@@ -85,7 +85,7 @@ def main() -> None:
                     "logits, of the least": error / (WHOLE * UNITS[reader.dtype] * largest),
                 }
                 ids = probe.ids[0]
-                *stages, _, _ = check_stages(reader, ids, {"decoder": reader.stages(ids)})
+                *stages, _, _ = check_stages(reader, ids, reader.stages(ids))
                 parts["stages"] = max(each.error / each.bound for each in stages if each.bound)
                 for name, part in parts.items():
                     used[name] = max(used[name], float(part))

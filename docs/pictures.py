@@ -2,9 +2,6 @@
 `make pictures`.
 
 Needs Chromium. Takes about two minutes on a quiet machine.
-
-docs/dates.svg needs an idle machine, as a busy one makes fewer steps in the two minutes:
-`gptx train dates` and `gptx attn "24 December 2026" -o docs/dates.svg`.
 """
 
 from __future__ import annotations

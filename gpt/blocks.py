@@ -71,8 +71,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Passage:
-    """A text shown as it is, line by line; some of its characters may be symbols of several
-    characters.
+    """A text shown as it is, line by line.
 
     values: (n,) a number for each character, which colours it: 0 is no colour, `full` and above the
     strongest; NaN: unknown. If `values` is empty, no character has a colour. unit: what the values
@@ -81,7 +80,7 @@ class Passage:
     the text.
     """
 
-    text: str | tuple[str, ...]
+    text: str
     values: Sequence[float] = ()
     unit: str = ""
     full: float = 8.0

@@ -55,15 +55,11 @@ def to_json(value: Any) -> str:
 
 
 def label(character: str, ascii_only: bool = False) -> str:
-    """A character as a visible label. For a symbol of several characters, the labels of all of
-    them.
+    """A character as a visible label.
 
     Space ␠, newline ⏎, tab ⇥, other controls as their U+2400 pictures, a combining mark on ◌, and
     characters without width or glyph as U+XXXX. With `ascii_only`: \\s, \\n, \\t, \\xe9, \\u3042.
     """
-    if len(character) > 1:
-        joined = (each if _is_mark(each) else label(each) for each in character[1:])
-        return ascii(character)[1:-1] if ascii_only else label(character[0]) + "".join(joined)
     if character in NAMED:
         return NAMED[character][ascii_only]
     if ascii_only:
@@ -72,20 +68,11 @@ def label(character: str, ascii_only: bool = False) -> str:
     if point < 0x20 or point == 0x7F:
         return chr(0x2421 if point == 0x7F else 0x2400 + point)
     nameless = _NAMELESS.match(character)
-    if _is_mark(character) and not nameless:
+    if category[0] == "M" and not nameless:
         return DOTTED_CIRCLE + character
     if category[0] in "CZ" or nameless or cell_len(character) == 0:
         return f"U+{point:04X}"
     return character
-
-
-def _is_mark(character: str) -> bool:
-    return unicodedata.category(character)[0] == "M"
-
-
-def labels(text: str | tuple[str, ...]) -> str:
-    """The label of each character; spaces separate symbols of several characters."""
-    return ("" if isinstance(text, str) else " ").join(map(label, text))
 
 
 def in_line(text: str) -> str:

@@ -33,14 +33,14 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 #: A name in an annotation -> the types that an argument may have, or the name of a class.
 _TYPES: dict[str, Any] = {
     "None": NoneType,
-    **dict.fromkeys(("str", "AnyStage", "DrawnStage", "CircuitName", "Unknown", "Side"), str),
+    **dict.fromkeys(("str", "Stage", "DrawnStage", "CircuitName", "Unknown"), str),
     "bool": bool,
     "int": SupportsIndex,
     "float": Real,
     "Path": os.PathLike,
     "PathLike": (str, os.PathLike),
     "Corpus": (str, os.PathLike, Iterable, NoneType),
-    **dict.fromkeys(("Texts", "Ids", "Iterable", "Sequence", "Symbols"), Iterable),
+    **dict.fromkeys(("Texts", "Ids", "Iterable", "Sequence"), Iterable),
     "Mapping": Mapping,
     "Callable": Callable,
     **{name: name for name in ("SampleConfig", "AttentionMap", "TrainedGPT", "Run")},

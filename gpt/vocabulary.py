@@ -1,36 +1,28 @@
 """Characters <-> ids. A vocabulary is the sorted set of a corpus's characters.
 
-On a side of pairs whose symbols are separated by spaces, such as phonemes, a symbol of several
-characters (t͡s, bː) takes the place of a character. If a model starts from another model's weights,
-its vocabulary begins with the vocabulary of that model. Text is never normalised: decoding the ids
-of a text gives the same text, except for the number of spaces between symbols.
+If a model starts from another model's weights, its vocabulary begins with the vocabulary of that
+model. Text is never normalised: decoding the ids of a text gives the same text.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import unicodedata
-from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import checks_methods, require_texts
-from gpt.config import Side, Unknown
+from gpt.checks import checks_methods
+from gpt.config import Unknown
 from gpt.errors import TextError
 from gpt.words import counted, first_few
 
 Ids = npt.NDArray[np.integer[Any]]
-#: A text as a sequence of symbols; the symbols of a str are its characters.
-Symbols: TypeAlias = str | tuple[str, ...]
-#: The characters before and after a target, which are also those that separate sides and pairs.
-FIRST, LAST = "\t", "\n"
-SPACE = " "  # separates two symbols
 
 REPLACEMENT = "\ufffd"  # replaces rare characters
 
@@ -60,43 +52,30 @@ def code_points(text: str) -> npt.NDArray[np.uint32]:
 class Vocabulary:
     """The distinct characters that a model knows; a character's index is its id.
 
-    The characters of a text are in code point order. spaced: the sides of pairs in which spaces
-    separate the symbols; if there are any, `characters` is a tuple of symbols. unread: the symbols
-    that occur only in targets. The model has not read them in a source, so they are unknown there.
-    unwritten: the symbols that occur only in sources, which no target that the model writes
-    contains.
+    The characters of a text are in code point order.
     """
 
-    characters: Symbols
-    spaced: tuple[Side, ...] = ()
-    unread: tuple[str, ...] = ()
-    unwritten: tuple[str, ...] = ()
+    characters: str
 
     def __post_init__(self) -> None:
-        symbols = set(self.characters)
-        whole = all(len(each) == 1 or not {FIRST, LAST, SPACE} & {*each} for each in symbols)
-        if not symbols or len(symbols) < len(self.characters) or "" in symbols or not whole:
-            raise ValueError("a vocabulary is one or more distinct characters or symbols")
-        of_sides = {*self.unread, *self.unwritten}
-        if isinstance(self.characters, str) == bool(self.spaced) or not symbols >= of_sides:
-            raise ValueError("the characters of a vocabulary contradict its sides")
+        if not self.characters or len(set(self.characters)) < len(self.characters):
+            raise ValueError("a vocabulary is one or more distinct characters")
 
     @classmethod
     def from_text(cls, *texts: str) -> Vocabulary:
         """A vocabulary of the distinct characters of the texts together."""
         return cls("".join(sorted(set().union(*texts))))
 
-    def grown(self, symbols: Iterable[str]) -> Vocabulary:
-        """A vocabulary with new symbols: known ones keep their ids, new ones follow, sorted."""
-        new: Any = self.unknown(symbols)  # has the same type
-        return replace(self, characters=self.characters + new)
+    def grown(self, characters: str) -> Vocabulary:
+        """A vocabulary with new characters: known ones keep their ids, new ones follow, sorted."""
+        return Vocabulary(self.characters + self.unknown(characters))
 
     def __len__(self) -> int:
         return len(self.characters)
 
     @cached_property
     def _points(self) -> npt.NDArray[np.uint32]:
-        return code_points("".join(self.characters))
+        return code_points(self.characters)
 
     @cached_property
     def _id_of_point(self) -> npt.NDArray[np.int32]:
@@ -107,42 +86,11 @@ class Vocabulary:
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        return {symbol: number for number, symbol in enumerate(self.characters)}
+        return {character: number for number, character in enumerate(self.characters)}
 
-    @cached_property
-    def _is_unread(self) -> npt.NDArray[np.bool_]:
-        """(vocabulary + 1,) whether each id is in `unread`; the last item is for −1."""
-        return np.array([*(each in self.unread for each in self.characters), False])
-
-    @cached_property
-    def letters(self) -> dict[Side, Vocabulary]:
-        """The single characters that each side may have."""
-        every = [each for each in self.characters if len(each) == 1]
-        read = (each for each in every if each not in self.unread)
-        return {"source": Vocabulary("".join(read)), "target": Vocabulary("".join(every))}
-
-    def id_of(self, symbol: str) -> int:
-        """The id of a character or symbol, -1 if it is unknown."""
-        return self._ids.get(symbol, -1)
-
-    def split(self, text: str) -> Symbols:
-        """Splits a source, or lines "source TAB target" as in a file, into symbols."""
-        return (*symbols_of(text, self.spaced),) if self.spaced else text
-
-    def _join(self, symbols: Iterable[str], side: Side = "source") -> str:
-        """Joins symbols into text, the inverse of `split`. side: the side of the first symbol."""
-        if not self.spaced:
-            return "".join(symbols)
-        parts, begins = list[str](), True
-        for symbol in symbols:
-            ends = symbol in (FIRST, LAST)
-            if not (ends or begins) and side in self.spaced:
-                parts.append(SPACE)
-            if ends:
-                side = "target" if symbol == FIRST else "source"
-            parts.append(symbol)
-            begins = ends
-        return "".join(parts)
+    def id_of(self, character: str) -> int:
+        """The id of a character, -1 if it is unknown."""
+        return self._ids.get(character, -1)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -164,78 +112,40 @@ class Vocabulary:
         """
         if unknown not in get_args(Unknown):
             raise ValueError(f"unknown: {unknown!r} is not one of {', '.join(get_args(Unknown))}")
-        sides = bool(self.spaced or self.unread)
-        if "\r" in text and "\r" not in self._ids and (sides or unknown != "error"):
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
-        if unknown == "error" or self.known(self.split(text)).all():
+        if unknown == "error":
             return Reading(text)
-        found = self._fold_sides(text) if sides else fold(text, self)
-        symbols = self.split(found.text)
-        if unknown == "skip" and not (known := self.known(symbols)).all():
-            kept, left_out = (compress(symbols, it.tolist()) for it in (known, ~known))
-            places = found.places if found.places is None else found.places[known]
-            of = counted(len(symbols), "symbol" if self.spaced else "character")
-            return Reading(self._join(kept), found.folded, (*left_out,), places, of)
-        return found
-
-    def _fold_sides(self, text: str) -> Reading:
-        """`fold` with the letters of each side. A symbol becomes NFC or NFD if that is known."""
-        parts, places, at = list[str](), list[npt.NDArray[np.integer[Any]]](), 0
-        folded = dict[tuple[str, str], None]()
-        for side, part in sides_of(text):
-            found = Reading(part, places=np.arange(len(part)))
-            if side in self.spaced:
-                new = {old: self._form(old, side) for old in part.split(SPACE)}
-                pairs = (pair for pair in new.items() if len({*pair}) > 1)
-                found = Reading(SPACE.join(map(new.__getitem__, part.split(SPACE))), (*pairs,))
-            elif side is not None:
-                found = fold(part, self.letters[side])
-            folded |= dict.fromkeys(found.folded)
-            parts.append(found.text)
-            if found.places is not None:
-                places.append(at + found.places)
-            at += len(part)
-        return Reading("".join(parts), (*folded,), (), None if self.spaced else np.hstack(places))
-
-    def _form(self, symbol: str, side: Side | None) -> str:
-        forms = (symbol, *(unicodedata.normalize(form, symbol) for form in ("NFC", "NFD")))
-        unread = self.unread if side == "source" else ()
-        known = (form for form in forms if form in self._ids and form not in unread)
-        return next(known, symbol)
+        if "\r" in text and "\r" not in self._ids:
+            text = text.replace("\r\n", "\n").replace("\r", "\n")
+        if self.known(text).all():
+            return Reading(text)
+        folded = fold(text, self)
+        known = self.known(folded.text)
+        if unknown == "fold" or known.all():
+            return folded
+        kept, left_out = ("".join(compress(folded.text, it.tolist())) for it in (known, ~known))
+        places = folded.places[known] if folded.places is not None else None
+        return Reading(kept, folded.folded, left_out, places, len(folded.text))
 
     def _ids_of(self, reading: Reading) -> Ids:
         """(characters,) ids of a text after `read`. Raises TextError like `encode`."""
-        symbols = self.split(reading.text)
-        ids = self._ids_or_none(symbols)
+        ids = self._ids_or_none(reading.text)
         if not (known := ids >= 0).all():
             at = int(np.argmin(known))
-            before = len(self._join(symbols[: at + 1])) - len(symbols[at])
-            place = before if reading.places is None else int(reading.places[at])
-            raise TextError(unknown_message(symbols[at], place, self))
+            place = at if reading.places is None else int(reading.places[at])
+            raise TextError(unknown_message(reading.text[at], place, self))
         return ids.astype(self.dtype)
 
-    def _ids_or_none(self, symbols: Symbols) -> npt.NDArray[np.int32]:
-        """(symbols,) ids, -1 for unknown ones."""
-        if self.spaced:
-            ids = np.array([self.id_of(symbol) for symbol in symbols], np.int32)
-        else:
-            ids = np.take(self._id_of_point, code_points("".join(symbols)), mode="clip")
-        if self.unread and (unread := self._is_unread[ids]).any():
-            sources = in_sources(ids, self.id_of(FIRST), self.id_of(LAST))
-            ids = np.where(unread & sources, -1, ids)
-        return ids
+    def _ids_or_none(self, text: str) -> npt.NDArray[np.int32]:
+        """(characters,) ids, -1 for unknown ones."""
+        return np.take(self._id_of_point, code_points(text), mode="clip")
 
-    def known(self, symbols: Symbols) -> npt.NDArray[np.bool_]:
-        """(symbols,) whether the model knows each symbol on its side."""
-        if not isinstance(symbols, str):
-            require_texts("symbols", symbols)
-        return self._ids_or_none(symbols) >= 0
+    def known(self, text: str) -> npt.NDArray[np.bool_]:
+        """(characters,) whether the model knows each character."""
+        return self._ids_or_none(text) >= 0
 
-    def unknown(self, symbols: Iterable[str]) -> Symbols:
-        """The distinct characters or symbols that the vocabulary lacks, sorted."""
-        if not isinstance(symbols, str):
-            require_texts("symbols", symbols)
-        return sorted_symbols(set(symbols) - set(self.characters), self.spaced)
+    def unknown(self, characters: str) -> str:
+        """The distinct characters that the vocabulary lacks, sorted."""
+        return "".join(sorted(set(characters) - set(self.characters)))
 
     @cached_property
     def folds(self) -> dict[str, tuple[str, str]]:
@@ -266,58 +176,10 @@ class Vocabulary:
             raise ValueError(f"{name}: {found} are not in 0 … {len(self) - 1}")
         return row
 
-    def symbols(self, ids: Ids | Iterable[int]) -> Symbols:
-        """The symbols with these ids; without a spaced side, a str. Raises like `row_of`."""
-        row = self.row_of(ids).astype(np.intp)
-        if self.spaced:
-            return tuple(self.characters[each] for each in row.tolist())
-        return self._points[row].tobytes().decode("utf-32-le", "surrogatepass")
-
-    def decode(self, ids: Ids | Iterable[int], side: Side = "source") -> str:
-        """The text of these ids. side: the side of the first id. Raises like `row_of`."""
-        return self._join(self.symbols(ids), side)
-
-    def written(self, ids: Ids | Iterable[int], side: Side) -> Symbols:
-        """The symbols of one side, a str if it is not spaced. Raises like `row_of`."""
-        symbols = self.symbols(ids)
-        return symbols if side in self.spaced else "".join(symbols)
-
-
-def in_sources(ids: Ids, tab: int, newline: int) -> npt.NDArray[np.bool_]:
-    """(n,) ids of lines -> (n,) whether each id is before the first TAB of its line."""
-    marks = np.flatnonzero((ids == tab) | (ids == newline))
-    lengths = np.diff(np.append(marks, len(ids) - 1), prepend=-1)  # up to each mark, and the rest
-    return np.repeat(np.append(True, ids[marks] != tab), lengths)
-
-
-def sides_of(text: str) -> Iterator[tuple[Side | None, str]]:
-    """The parts of a source, or of lines "source TAB target"; TAB and NEWLINE have no side."""
-    side: Side = "source"
-    for part in re.split(f"([{FIRST}{LAST}])", text):
-        if part in (FIRST, LAST):
-            side = "target" if part == FIRST else "source"
-            yield None, part
-        else:
-            yield side, part
-
-
-def symbols_of(text: str, spaced: Container[Side]) -> Iterator[str]:
-    """The symbols of a source, or of lines "source TAB target". spaced: the sides in which spaces
-    separate symbols; on other sides each character is a symbol.
-    """
-    for side, part in sides_of(text):
-        yield from filter(None, part.split(SPACE)) if side in spaced else part
-
-
-def sorted_symbols(symbols: Iterable[str], spaced: Container[Side]) -> Symbols:
-    """The distinct symbols, sorted, for a vocabulary with these spaced sides."""
-    distinct = sorted({*symbols})
-    return (*distinct,) if spaced else "".join(distinct)
-
-
-def join_symbols(symbols: Symbols, shown: Callable[[str], str] = str) -> str:
-    """Symbols of one side as a text; spaces separate those of a tuple. shown: a symbol's text."""
-    return ("" if isinstance(symbols, str) else SPACE).join(map(shown, symbols))
+    def decode(self, ids: Ids | Iterable[int]) -> str:
+        """The text of these ids. Raises like `row_of`."""
+        points = self._points[self.row_of(ids).astype(np.intp)]
+        return points.tobytes().decode("utf-32-le", "surrogatepass")
 
 
 @dataclass(frozen=True)
@@ -326,14 +188,14 @@ class Reading:
 
     folded: pairs of a typed text and what the model reads in its place. left_out: unknown
     characters that were removed, of: how many there were in all. places (characters,): the position
-    of each character in the typed text; None: unknown, or unchanged.
+    of each character in the typed text; None: unchanged.
     """
 
     text: str
     folded: tuple[tuple[str, str], ...] = ()
-    left_out: tuple[str, ...] = ()
+    left_out: str = ""
     places: npt.NDArray[np.integer[Any]] | None = None
-    of: str = ""
+    of: int = 0
 
     def notes(self, name: str = "") -> Iterator[str]:
         """Notes for the user. name: the text's name, if there are several texts."""
@@ -350,10 +212,9 @@ class Reading:
             yield f"note: {of}the model reads {first_few(pairs, 8, ', ')}"
         if self.left_out:
             missing = [quoted(each) for each in sorted(set(self.left_out))]
-            count = len(self.left_out)
             yield (
-                f"note: {of}left out {count:,} of {self.of}, which the model does not know: "
-                f"{first_few(missing, 8)}"
+                f"note: {of}left out {len(self.left_out):,} of {counted(self.of, 'character')}, "
+                f"which the model does not know: {first_few(missing, 8)}"
             )
 
 
@@ -390,7 +251,7 @@ def fold(text: str, vocabulary: Vocabulary) -> Reading:
         end = last
     parts.append(text[end:])
     places.append(np.arange(end, len(text)))
-    return Reading("".join(parts), (*folded,), (), np.concatenate(places))
+    return Reading("".join(parts), (*folded,), places=np.concatenate(places))
 
 
 def _joins(text: str, at: int) -> bool:
@@ -439,17 +300,11 @@ def unknown_message(character: str, position: int, vocabulary: Vocabulary) -> st
     suggests the other case of the letter if the model knows that one.
     """
     shown = repr(character) if character.isprintable() else ascii(character)
-    if len(character) == 1:
-        shown += f" (U+{ord(character):04X} {unicodedata.name(character, 'no name')})"
     cased = character.swapcase()
-    known = cased != character and bool(vocabulary.known((cased,)).all())
-    what = "is not in this model's vocabulary"
-    if character in vocabulary.unread:
-        what = "stands only in targets: this model never read it in a source"
-    elif len(character) > 1:
-        sides = " and a ".join(vocabulary.spaced)
-        what = f"is no symbol that this model knows; spaces separate the symbols of a {sides}"
+    hint = ""
+    if cased != character and vocabulary.known(cased).all():
+        hint = f"the model knows {cased!r}; "
     return (
-        f"{shown} at position {position} {what}; {f'the model knows {cased!r}; ' * known}leave it "
-        "out or pass `unknown='skip'`"
+        f"{shown} (U+{ord(character):04X} {unicodedata.name(character, 'no name')}) at position "
+        f"{position} is not in this model's vocabulary; {hint}leave it out or pass `unknown='skip'`"
     )

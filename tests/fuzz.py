@@ -433,7 +433,7 @@ sample --length 5 --run MODEL; sample --novelty --length 5 --run MODEL; import M
 attn --run MODEL -o y.html; heads --run MODEL -o h.html; eval TEXT --against MODEL;
 attn -o FILE.html; attn -o FILE.png; attn -o FILE.svg; attn -o FILE.json; attn -o FILE.csv;
 heads TEXT -o FILE.html; heads TEXT -o FILE.csv; heads TEXT -o FILE.json; live -o FILE.html;
-train TEXT NEW; train TEXT --dry-run NEW; train NAME NEW; train PAIRS NEW; export FILE2;
+train TEXT NEW; train TEXT --dry-run NEW; train NAME NEW; export FILE2;
 train corpus.txt NEW --init-from MODEL; train corpus.txt corpus.txt --separator=NAME NEW;
 runs FILE; runs --checkpoints FILE; runs --verify --checkpoints FILE; NAME; attn --NAME;
 attn NAME; next NAME; sample --prompt NAME; sample --stop NAME --length 9
@@ -447,10 +447,9 @@ def names(chance: random.Random, home: Path) -> Input:
     with contextlib.suppress(OSError):
         shutil.copy(home / "corpus.txt", home / f"{name}.txt")
         shutil.copy(step / MODEL, home / f"{name}.safetensors")
-        (home / f"{name}.tsv").write_text("a b\tc\nb\ta\n" * 30)
         shutil.copytree(home / "checkpoints", home / name)
     means = {"NAME": name, "TEXT": f"./{name}.txt", "MODEL": f"./{name}.safetensors"}
-    means |= {"PAIRS": f"./{name}.tsv", "FILE": f"./{name}"}
+    means["FILE"] = f"./{name}"
     line = []
     for part in chance.choice(NAMED.split(";")).split():
         for word, meant in means.items():

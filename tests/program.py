@@ -21,11 +21,6 @@ TINY = (
     "--warmup-steps 2 --eval-interval 4 --counting 0"
 ).split()
 
-TINY_PAIRS = (
-    "--n-layer 2 --encoder-layers 1 --n-head 2 --n-embd 16 --batch-size 4 --steps 8 "
-    "--warmup-steps 2 --eval-interval 4"
-).split()
-
 
 class Terminal(io.StringIO):
     """A stream that looks like a terminal."""
@@ -69,20 +64,6 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         at_home(folder, patch)
         answer = answer_of(patch, ("train", "corpus.txt", *TINY))
-    assert answer.code == 0, answer.err
-    return folder
-
-
-@pytest.fixture(scope="session")
-def pairs_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two files of pairs and one tiny run of the known name dates."""
-    folder = tmp_path_factory.mktemp("pairs-home")
-    for name in ("dev.tsv", "words.tsv"):
-        pairs = "".join(f"{n % 9 + 1} May 20{n:02}\t20{n:02}-05-0{n % 9 + 1}\n" for n in range(99))
-        (folder / name).write_text(pairs, encoding="utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        at_home(folder, patch)
-        answer = answer_of(patch, ("train", "dates", *TINY_PAIRS))
     assert answer.code == 0, answer.err
     return folder
 

@@ -1,4 +1,4 @@
-"""Readers, and model files of decoder-only models, with random weights, for any options."""
+"""Readers and model files with random weights, for any options."""
 
 from __future__ import annotations
 

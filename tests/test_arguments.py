@@ -17,7 +17,7 @@ WRONG += ["x", b"x", [], {}, [None], [object()]]
 #: Arguments that have no default.
 RIGHT: dict[str, Any] = {
     **{"text": "the cat", "texts": ["the cat"], "prompt": "the"},
-    **{"ids": [0, 1], "sources": ["the"], "name": "weights", "layer": 0, "head": 0},
+    **{"ids": [0, 1], "name": "weights", "layer": 0, "head": 0},
     **{"config": gpt.SampleConfig(length=2), "settings": gpt.SampleConfig(length=2)},
     **{"length": 2, "path": "file.html", "vocab_size": 15},
 }

@@ -14,7 +14,7 @@ from unittest.mock import MagicMock
 
 import pytest
 import typer
-from program import TINY, TINY_PAIRS, Gptx, answer_of, at_home
+from program import TINY, Gptx, answer_of, at_home
 
 from gpt.commands import MOVED, ClickContext, make_program
 from gpt.interface import training as notebook
@@ -48,13 +48,12 @@ START = ("--init-from",)
             2,
             "--split: 'every:1' needs N of 2 or",
         ),
-        (["train", "corpus.txt", "--split", "source"], 3, "--split source is for pairs, lines of"),
         (["train", "corpus.txt", "--split", "nowhere.txt"], 3, "--split takes last, every:N or a"),
         (["train", "corpus.txt", "--separator", "\\q"], 2, "--separator: "),
         (
             ["train", "corpus.txt", "--split", "every:3", "--val-fraction", "0.2"],
             2,
-            "--val-fraction: only with --split last, source or group:1",
+            "--val-fraction: only with --split last",
         ),
         (["attn", "the", "--json", "--format", "csv"], 2, "--json and --format csv: give one"),
         (["train", "corpus.txt", "--min-lr", "1"], 2, "--min-lr: 1.0 is above --learning-rate"),
@@ -150,35 +149,18 @@ def unrolled(lines: list[str]) -> list[str]:
 SWEEPS = ROOT / "docs/sweeps.md"  # its commands need the runs that its first ones train
 PAGES = [path for path in sorted(ROOT.glob("docs/*.md")) if path.name != "README.md"]
 DOCUMENTS = [ROOT / "README.md", ROOT / "docs/README.md", *PAGES]
-#: In commands that need a table of inflection, or phonemes: test_pairs.py and test_symbols.py in
-#: tests/commands train on these.
-OF_TEXTS = ("inflection.tsv", "N;IN+ESS;SG", "phonemes.tsv", "csütörtök")
 COMMANDS = dict.fromkeys(
-    command
-    for document in DOCUMENTS
-    if document != SWEEPS
-    for command in commands_of(document)
-    if not any(each in command for each in OF_TEXTS)
+    command for document in DOCUMENTS if document != SWEEPS for command in commands_of(document)
 )
 
 
-#: What only commands with pairs of texts contain.
-OF_PAIRS = ("24 December 2026", ".tsv", "train dates")
-
-
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_in_readme_and_docs_work(
-    gptx: Gptx, pairs_home: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_commands_in_readme_and_docs_work(gptx: Gptx, command: str) -> None:
     arguments = shlex.split(command)[1:]
-    tiny = TINY
-    if any(each in command for each in OF_PAIRS):
-        at_home(pairs_home, monkeypatch)
-        tiny = TINY_PAIRS
     if arguments[0] == "import":  # the newest run stays the one that the other commands read
         arguments += ["--checkpoints", "imported"]
     if arguments[0] == "train":  # a small model, and only up to the card
-        small = [] if "--resume" in arguments else tiny
+        small = [] if "--resume" in arguments else TINY
         if "--minutes" in arguments:
             small = [*TINY[: TINY.index("--steps")], *TINY[TINY.index("--steps") + 2 :]]
         arguments += [*small, *(["--dry-run"] if "--dry-run" not in arguments else [])]
@@ -303,7 +285,7 @@ def test_a_page_says_for_whom_it_is_and_is_in_the_index(page: Path) -> None:
 
 def test_words_of_errors_in_the_docs_are_those_of_gptx() -> None:
     """But for those of the shell, the system and the parser of options."""
-    others = {"command not found: gptx", "No space left", "No such option", "TAB"}
+    others = {"command not found: gptx", "No space left", "No such option"}
     texts = {
         node.value
         for path in ROOT.glob("gpt/**/*.py")

@@ -125,7 +125,6 @@ def test_separator_accepts_escapes(given: str, meant: str) -> None:
     ("given", "every", "validation"),
     [
         ("last", 0, None),
-        ("source", 0, None),
         ("every:20", 20, None),
         ("every 7", 7, None),
         ("every3", 3, None),

@@ -33,7 +33,6 @@ from variants import (
 
 from gpt.config import ModelConfig
 from gpt.config.model import Activation, Attention, Norm, Position
-from gpt.heads.attention_map import stages_of
 from gpt.model import GPT
 from gpt.model.attention import ATTENTION
 from gpt.model.device import DeviceGPT
@@ -53,11 +52,8 @@ Array = npt.NDArray[np.floating[Any]]
 #: Largest error of a number, as a share of the largest. VARIANTS have up to 1e-14 and 1.2e-5;
 #: some of all combinations have sharper attention, which enlarges rounding.
 BOUNDS = {torch.float64: 1e-11, torch.float32: 1e-3 if ALL else 1e-4}
-IDS, SOURCE = (
-    torch.randint(11, (3, n), generator=torch.Generator().manual_seed(n)) for n in (9, 7)
-)
-SEEN = torch.arange(7) < torch.tensor([7, 4, 2])[:, None]
-T = IDS.shape[1]
+T = 9
+IDS = torch.randint(11, (3, T), generator=torch.Generator().manual_seed(9))
 each_variant = pytest.mark.parametrize("config", VARIANTS, ids=name_of)
 
 
@@ -78,10 +74,9 @@ def models_of(config: ModelConfig, dtype: torch.dtype) -> tuple[GPT, GPT, Reader
 
 
 @torch.no_grad()
-def logits_of(model: GPT, ids: Tensor = IDS, source: Tensor = SOURCE, seen: Tensor = SEEN) -> Array:
-    """(B, T, vocab_size) logits; of a model with an encoder, after reading the sources."""
-    read = {"source": source, "seen": seen} if model.encoder else {}
-    logits: Array = model(ids, **read).numpy()
+def logits_of(model: GPT, ids: Tensor = IDS) -> Array:
+    """(B, T, vocab_size) logits."""
+    logits: Array = model(ids).numpy()
     return logits
 
 
@@ -94,19 +89,18 @@ def exact(config: ModelConfig) -> Array:
 @torch.no_grad()
 def continued(model: GPT, begin: int, dtype: torch.dtype) -> Array:
     """The logits after `begin` characters and more, one by one, with torch's cache."""
-    more = {"memory": model.encode(SOURCE, SEEN), "seen": SEEN} if model.encoder else {}
     with default_type(dtype):
         cache, found = Cache(model.config, len(IDS), torch.device("cpu")), []
     for start, stop in [(0, begin), *((at, at + 1) for at in range(begin, T))]:
         cache.at = slice(start, stop)
-        found.append(model.lm_head(model.stream(IDS[:, cache.at], cache, **more))[:, 0])
+        found.append(model(IDS[:, cache.at], cache)[:, 0])
     return torch.stack(found, 1).numpy()
 
 
-def decoded(decoder: CachedDecoder, begin: int, *memory: Any) -> Array:
+def decoded(decoder: CachedDecoder, begin: int) -> Array:
     """The same with numpy's decoder."""
     ids = IDS.numpy()
-    logits = [decoder.start(ids[:, :begin], *memory)]
+    logits = [decoder.start(ids[:, :begin])]
     return np.stack([*logits, *(decoder.step(ids[:, at]) for at in range(begin, T))], 1)
 
 
@@ -120,12 +114,11 @@ def forms_of(config: ModelConfig, dtype: torch.dtype) -> Iterator[tuple[str, Arr
     heads, fused, reader = models_of(config, dtype)
     yield "heads", logits_of(heads)
     yield "fused", logits_of(fused)
-    memory = [reader.encode(SOURCE.numpy(), SEEN.numpy())] if reader.encoder else []
-    yield "reader", reader.logits(reader.forward(IDS.numpy(), *memory))
+    yield "reader", reader.logits(reader.forward(IDS.numpy()))
     decoder = CachedDecoder(reader)
     for begin in (5, 1):
         yield f"cache from {begin} on", continued(fused, begin, dtype)
-        yield f"decoder from {begin} on", decoded(decoder, begin, *memory)
+        yield f"decoder from {begin} on", decoded(decoder, begin)
 
 
 @pytest.mark.parametrize("dtype", BOUNDS, ids=str)
@@ -152,16 +145,14 @@ def test_javascript_computes_the_logits_of_torch_in_float64(
     config: ModelConfig, script: JavaScript
 ) -> None:
     tensors = {name: each.numpy() for name, each in random_weights(config).items()}
-    source = SOURCE[0].tolist() if config.encoder else None  # without padding, as the page reads it
-    found = script("logits", config_record(config), tensors, source, IDS[0].tolist())
+    found = script("logits", config_record(config), tensors, IDS[0].tolist())
     expected = exact(config)[0]
     assert apart(found.reshape(expected.shape), expected) < BOUNDS[torch.float32]
 
 
 def gradients_of(model: GPT) -> dict[str, Tensor]:
     """The gradients of a loss, in the checkpoint's layout."""
-    read = {"source": SOURCE, "seen": SEEN} if model.encoder else {}
-    F.cross_entropy(model(IDS[:, :-1], **read).flatten(0, 1), IDS[:, 1:].flatten()).backward()
+    F.cross_entropy(model(IDS[:, :-1]).flatten(0, 1), IDS[:, 1:].flatten()).backward()
     for parameter in model.parameters():
         assert parameter.grad is not None
         parameter.data = parameter.grad
@@ -190,21 +181,15 @@ def test_both_attentions_store_the_same_parameters(config: ModelConfig) -> None:
 
 
 @each_variant
-def test_a_character_changes_no_earlier_logit_and_padding_none(config: ModelConfig) -> None:
-    model = models_of(config, torch.float64)[0]
-    ids, source = IDS.clone(), SOURCE.clone()
+def test_a_character_changes_no_earlier_logit(config: ModelConfig) -> None:
+    model, ids = models_of(config, torch.float64)[0], IDS.clone()
     ids[:, 5] = (ids[:, 5] + 1) % 11
     same = logits_of(model, ids) == exact(config)
     assert same[:, :5].all()
     assert not same[:, 5:].all(axis=-1).any()
-    if config.encoder:
-        source[~SEEN] = (source[~SEEN] + 3) % 11
-        assert np.array_equal(logits_of(model, source=source), exact(config))
-        alone = logits_of(model, IDS[2:], SOURCE[2:, :2], SEEN[2:, :2])
-        assert apart(alone, exact(config)[2:]) < BOUNDS[torch.float64]
 
 
-@pytest.mark.parametrize("config", [it for it in VARIANTS if not it.encoder], ids=name_of)
+@each_variant
 def test_torchs_readable_heads_have_the_stages_of_the_reader(config: ModelConfig) -> None:
     _, fused, reader = models_of(config, torch.float32)
     device, x = DeviceGPT(fused, "cpu"), reader.embed(IDS.numpy())
@@ -220,12 +205,9 @@ def test_torchs_readable_heads_have_the_stages_of_the_reader(config: ModelConfig
 
 @each_variant
 def test_float64_finds_every_stage_of_the_reader_again(config: ModelConfig) -> None:
-    ids, source = IDS[1].numpy(), SOURCE[1, :4].numpy() if config.encoder else None
-    reader = models_of(config, torch.float32)[2]
-    stages = stages_of(reader, ids, source)
-    checks = [*check_stages(reader, ids, stages, source)]
+    ids, reader = IDS[1].numpy(), models_of(config, torch.float32)[2]
+    checks = [*check_stages(reader, ids, reader.stages(ids))]
     assert {"resid_pre", "weights", "resid_post", "logits"} < {check.name for check in checks}
-    assert ("memory" in {check.name for check in checks}) == bool(config.encoder)
     assert [check for check in checks if not check.passed or check.group != IN_FLOAT64] == []
 
 

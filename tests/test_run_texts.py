@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import csv
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from conftest import TEXT, corpus_of, manifest_of
-from encoded import encoded_file
 from program import Gptx
 
 import gpt
@@ -23,23 +20,24 @@ from gpt.interface.trained import TrainedGPT
 from gpt.storage.runs import new_run
 from gpt.training.events import Stepped
 from gpt.training.trainer import Trainer
+from gpt.vocabulary import Ids
 
 NOTE = 'no text given; from the validation split: "'
 
 
-def read_in_training(trainer: Trainer) -> list[dict[str, Any]]:
-    """What the model gets in each step of a training, its micro-batches in order."""
-    steps: list[dict[str, Any]] = []
-    parts: list[dict[str, Any]] = []
+def read_in_training(trainer: Trainer) -> list[Ids]:
+    """The ids that the model gets in each step of a training, its micro-batches in order."""
+    steps, parts = list[Ids](), list[Ids]()
 
-    def record(module: Any, _: Any, given: dict[str, Any]) -> None:
+    def record(module: Any, given: Any) -> None:
         if module.training:
-            parts.append({name: each.numpy().copy() for name, each in given.items()})
+            (ids,) = given
+            parts.append(ids.numpy().copy())
 
-    trainer.model.register_forward_pre_hook(record, with_kwargs=True)
+    trainer.model.register_forward_pre_hook(record)
     for event in trainer.events():
         if isinstance(event, Stepped):
-            steps.append({n: np.concatenate([part[n] for part in parts]) for n in parts[0]})
+            steps.append(np.concatenate(parts))
             parts.clear()
     return steps
 
@@ -54,46 +52,12 @@ def test_a_batch_is_what_the_training_read_in_its_step(tmp_path: Path, order: st
     assert len(steps) == 5
     for number, given in enumerate(steps, start=1):
         ids = run.batch(number, data=tmp_path / "data")
-        assert isinstance(ids, np.ndarray)
         assert (ids.shape, ids.dtype) == ((4, 17), np.int64)
-        np.testing.assert_array_equal(ids[:, :-1], given["ids"])
+        np.testing.assert_array_equal(ids[:, :-1], given)
         text = run.text(data=tmp_path / "data")
         assert all(run.vocabulary.decode(row) in text for row in ids)
     assert run.text(data=tmp_path / "data") + run.text("val", data=tmp_path / "data") == TEXT
     assert run.heads(run.text("val", data=tmp_path / "data")).windows > 1
-
-
-def test_a_batch_of_pairs_has_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = "".join(f"{n * n}\t{n}\n" for n in range(40))
-    kept: list[Trainer] = []
-    init = Trainer.__init__
-
-    def remember(self: Trainer, *given: Any, **more: Any) -> None:
-        init(self, *given, **more)
-        kept.append(self)
-
-    monkeypatch.setattr(Trainer, "__init__", remember)
-    shape = {"encoder_layers": 1, "n_layer": 1, "n_head": 1, "n_embd": 8, "batch_size": 6}
-    events = gpt.train_events(text=text, steps=3, **shape)
-    given: list[dict[str, Any]] = []
-
-    def record(module: Any, _: Any, found: dict[str, Any]) -> None:
-        if module.training:
-            given.append(found)
-
-    for _ in events:
-        if kept and not kept[0].model._forward_pre_hooks:
-            kept[0].model.register_forward_pre_hook(record, with_kwargs=True)
-    run = gpt.load("checkpoints", step="last")
-    assert len(given) == 3
-    for step, found in enumerate(given, start=1):
-        batch = run.batch(step)
-        assert not isinstance(batch, np.ndarray)
-        for name, mine in (("ids", batch.inputs), ("source", batch.source), ("seen", batch.seen)):
-            assert torch.equal(torch.from_numpy(mine), found[name])
-    lines = run.text().splitlines() + run.text("val").splitlines()
-    assert sorted(lines) == sorted(text.splitlines())
 
 
 def test_a_text_or_batch_that_is_not_there_is_one_clear_line(tiny: Any, tmp_path: Path) -> None:
@@ -161,16 +125,3 @@ def test_heads_log_which_text_they_measure_if_the_run_has_none(
 ) -> None:
     assert "first" in TrainedGPT(tiny.model()).heads(windows=1).text
     assert "stored in the model file" in caplog.text
-
-
-def test_a_model_with_an_encoder_shows_its_first_pair(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    run = gpt.load(encoded_file(tmp_path / "pairs.safetensors"))
-    pair = run.example()
-    source, target = pair.split("\t")
-    seen = run.attn()
-    assert (seen.columns, seen.text) == (source, f"\t{target}")
-    np.testing.assert_array_equal(run.next().expected, run.next(pair).expected)
-    assert caplog.messages == [f'{NOTE}{pair}"'] * 2

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import train_tiny
-from encoded import encoded_file
-from program import TINY_PAIRS, Gptx, at_home
+from program import Gptx
 from ranked import on_ranks
 
 import gpt
@@ -49,8 +48,7 @@ def child_of(parent: Any, folder: Path, text: str = HUNGARIAN, **options: Any) -
         {"position": "learned"},
         {"activation": "swiglu"},
         {"feed_forward": False, "position": "none", "norm": "layer"},
-        {"encoder_layers": 1, "position": "sinusoidal", "scaled_embedding": True},
-        {"encoder_layers": 1, "shared_embedding": True, "tied": True, "attention": "heads"},
+        {"position": "sinusoidal", "attention": "heads"},
     ],
     ids=str,
 )
@@ -66,9 +64,8 @@ def test_known_characters_keep_their_logits_and_new_ones_get_little_probability(
         parameter.data += 0.5 * torch.randn(parameter.shape, generator=generator)
     start_from(new, {name: each.numpy() for name, each in old.stored_parameters().items()})
     ids = torch.randint(11, (5, 8), generator=generator)
-    more = {"source": ids.flip(1)} if "encoder_layers" in options else {}
     with torch.no_grad():
-        before, after = old(ids, **more), new(ids, **more)
+        before, after = old(ids), new(ids)
     assert (after[..., :11] - before).abs().max() <= 1e-6
     # By Jensen's inequality, a new character gets at most the mean probability of the known ones.
     shares = after.softmax(-1)[..., 11:] / after.softmax(-1)[..., :11].sum(-1, keepdim=True)
@@ -180,49 +177,21 @@ def test_known_corpus_with_options_of_its_own_keeps_the_parents_layout(
     assert (record["n_embd"], record["block_size"], record["steps"]) == (16, 16, 800)
 
 
-def test_models_that_cannot_be_a_parent_are_refused(
-    tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoder = encoded_file(tmp_path / "pairs.safetensors")
+def test_models_that_cannot_be_a_parent_are_refused(tiny: Checkpoint, tmp_path: Path) -> None:
     damaged = bytearray((tiny.path / MODEL).read_bytes())
     damaged[len(damaged) // 2] ^= 1
     (tmp_path / "damaged.safetensors").write_bytes(damaged)
-    (tmp_path / "x.tsv").write_text("a\tb\n" * 99)
     for parent, says in (
         (tmp_path / "damaged.safetensors", "^damaged: "),
-        (encoder, r"^pairs\.safetensors has an encoder and learns pairs"),
         (tmp_path / "nothing", "^there is no run, folder or file "),
     ):
         with pytest.raises(CheckpointError, match=says) as caught:
             child_of(parent, tmp_path)
         assert caught.value.exit_code == 4
-    with pytest.raises(CheckpointError, match=r"^tiny has no encoder, so it cannot learn pairs"):
-        gpt.train(tmp_path / "x.tsv", init_from=tiny.path, checkpoints=tmp_path / "children")
     assert not (tmp_path / "children").exists()
     with pytest.raises(TextError, match=r"too short: tiny, whose .* reads 16 .* has 10; use more"):
         child_of(tiny.path, tmp_path, "the cat sat" * 9)
     assert not (tmp_path / "children").exists()
-
-
-def test_pairs_continue_from_pairs_with_new_characters(
-    gptx: Gptx, pairs_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_home(pairs_home, monkeypatch)
-    lines = "".join(f"ж{n % 9}\t🚀{n % 7}\n" for n in range(99))
-    (pairs_home / "new.tsv").write_text(lines, encoding="utf-8")
-    done = gptx("train", "new.tsv", "--init-from", "dates-1", "--steps", "4", "--batch-size", "4")
-    assert done.code == 0, done.err
-    assert "dates-1 step 8; 2 new characters: 'ж' '🚀'" in " ".join(done.err.split())
-    (pairs_home / "long.tsv").write_text(lines + "ж" * 200 + "\tb\n", encoding="utf-8")
-    refused = gptx("train", "long.tsv", "--init-from", "dates-1")
-    assert (refused.code, refused.err.count("\n")) == (3, 1)
-    assert "line 100 of long.tsv: its source is 200 long, the context" in refused.err
-    assert "shorten long lines" in refused.err
-    layers = TINY_PAIRS[TINY_PAIRS.index("--encoder-layers") + 1]
-    text = gptx(
-        "train", "long.tsv", "--init-from", "dates-1", "--encoder-layers", str(int(layers) + 1)
-    )
-    assert (text.code, "--encoder-layers: dates-1, whose weights" in text.err) == (2, True)
 
 
 def test_card_and_runs_name_the_parent_and_new_characters(gptx: Gptx, home: Path) -> None:

@@ -21,7 +21,7 @@ def generate(run: gpt.TrainedGPT) -> None:
     run.sample("a", only="gtp")  # type: ignore[call-overload]
     run.next("a", length=3)  # type: ignore[call-arg]
     assert_type(run.eval("a text", chars=True), Evaluation)
-    run.eval(against=gpt.runs()["name"], beam=2)
+    run.eval(against=gpt.runs()["name"], baseline=True)
     run.eval("a text", agianst=run)  # type: ignore[call-arg]
 
 
@@ -58,7 +58,7 @@ def point(run: gpt.TrainedGPT) -> None:
     assert_type(acts["resid_mid", 0, None, 2].ndim, int)
     run.logits("a b", patch={("context", 0, 1): 0} | {("q", 0): acts["q", 0]})
     seen["weight", 0]  # type: ignore[index]
-    assert_type(acts["encoder_q", 0, 1, 2:4, 0].ndim, int)
+    assert_type(acts["q", 0, 1, 2:4, 0].ndim, int)
     assert_type(run.weights["W_Q", 0, 1].ndim, int)
     acts["residual"]  # type: ignore[index]
     run.activations("a b", ["q", "residual"])  # type: ignore[list-item]

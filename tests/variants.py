@@ -17,7 +17,7 @@ import torch
 from gpt.config import ModelConfig
 from gpt.config.fields import only_fields
 from gpt.config.model import Activation, Attention, Norm, Position
-from gpt.config.presets import PAIRS, PRESETS
+from gpt.config.presets import PRESETS
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
 
@@ -26,13 +26,10 @@ SWITCHES: dict[str, tuple[Any, ...]] = {
     "activation": get_args(Activation),
     "position": get_args(Position),
     "feed_forward": (True, False),
-    "encoder_layers": (0, 1, 2),
     "norm": get_args(Norm),
-    "post_norm": (False, True),
     "bias": (False, True),
     "qkv_bias": (False, True),
     "tied": (False, True),
-    "scaled_embedding": (False, True),
     "n_head": (2, 1),
 }
 SHAPE: dict[str, Any] = {"vocab_size": 11, "block_size": 12, "n_layer": 2, "n_embd": 8}
@@ -73,17 +70,15 @@ def covering_rows() -> Iterator[Row]:
 
 
 def preset_rows() -> Iterator[Row]:
-    """The values of the models that presets train, on texts and on pairs."""
-    for name, devices in PRESETS.items():
-        for changed in (devices["cpu"], {**devices["cpu"], **PAIRS[name]}):
-            config = ModelConfig(vocab_size=2, **only_fields(ModelConfig, changed))
-            row = {name: getattr(config, name) for name in SWITCHES}
-            yield {**row, "encoder_layers": min(2, config.encoder_layers), "n_head": 2}
+    """The values of the models that presets train."""
+    for devices in PRESETS.values():
+        config = ModelConfig(vocab_size=2, **only_fields(ModelConfig, devices["cpu"]))
+        yield {**{name: getattr(config, name) for name in SWITCHES}, "n_head": 2}
 
 
 def config_of(row: Row) -> ModelConfig:
-    """A small model with a row's values; the two layers of an encoder share the embedding."""
-    return ModelConfig(**SHAPE, **row, shared_embedding=row["encoder_layers"] == 2)
+    """A small model with a row's values."""
+    return ModelConfig(**SHAPE, **row)
 
 
 def variants() -> list[ModelConfig]:

@@ -38,10 +38,7 @@ BYTES_PER_NUMBER |= dict.fromkeys(("svg", "png", "pdf"), 130)
 
 
 class Attn(shared.DrawingCommand):
-    """Show what attention heads do with a text: every stage, every number checked.
-
-    With an encoder, also which pieces of the source belong to which pieces of the target.
-    """
+    """Show what attention heads do with a text: every stage, every number checked."""
 
     text: Annotated[
         str | None,
@@ -78,9 +75,6 @@ class Attn(shared.DrawingCommand):
         bool, typer.Option("--open", help="Write the HTML page and open it in the browser.")
     ] = False
     given: Annotated[dict[str, Any], options_of(AttnConfig)]
-    target: Annotated[
-        str | None, "The target, for a model with an encoder.", "the model writes it"
-    ] = None
     device: OnDevice = "auto"
 
     def execute(self) -> None:
@@ -99,14 +93,10 @@ class Attn(shared.DrawingCommand):
                 "compare any number"
             )
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
-        self._check_models()
-        truncate = self.given.get("truncate", False)
-        text = self._pair(self.text_for(self.sides[0], given, truncate))
+        text = self.text_for(self.sides[0], given, self.given.get("truncate", False))
         if "rollout" in (self.view, self.head):
-            config = self.sides[0].config
-            of_encoder = self.given.get("attention") == "encoder"
-            layers = config.encoder_layers if of_encoder else config.n_layer
-            self.head, self.layer = "rollout", self.layer or str(layers - 1)
+            last = str(self.sides[0].config.n_layer - 1)
+            self.head, self.layer = "rollout", self.layer or last
         default = "all" if "all" in (self.layer, self.head) or self.view == "heads" else "0"
         chosen = (self.layer or default, self.head or default, self.stage, self.query, self.key)
         selections = []
@@ -154,41 +144,6 @@ class Attn(shared.DrawingCommand):
                 replace(each, layers=place[:1], heads=place[1:], why=why) for each in selections
             ]
         return start, {n: measured}
-
-    def _check_models(self) -> None:
-        """Raises ConfigError for options that the models do not have."""
-        encoded = self.sides[0].has_encoder
-        other = self.given.get("attention", "cross") != "cross"
-        refuse_if(
-            (
-                any(each.has_encoder != encoded for each in self.sides),
-                "--diff: only one of the models has an encoder; compare two that have one, or two "
-                "that have none",
-            ),
-            (
-                self.target is not None and not encoded,
-                "--target: this model has no encoder; give the whole text as TEXT",
-            ),
-            (
-                self.view == "lens" and encoded and other,
-                "--view lens: shows what the decoder predicts at each depth; leave out --attention",
-            ),
-        )
-
-    def _pair(self, text: str) -> str:
-        """For a model with an encoder: "source TAB target", the same for all checkpoints."""
-        model = self.sides[-1 if self.several_steps else 0]  # of several steps, the last one
-        if not model.has_encoder:
-            return text
-        if self.target is not None:
-            of_example = self.text is None and self.file is None
-            text = text.partition("\t")[0] if of_example else text.removesuffix("\n")
-            refuse_if(("\t" in text, "--target: the text has a TAB and a target; give one of them"))
-            text = model.readable_text(f"{text}\t{self.target}", self.unknown, console.say)
-        from gpt.reading.targets import split_pair
-
-        source, read = split_pair(model.reader, model.vocabulary, text, self.unknown)
-        return model.vocabulary.decode([*source, *read])
 
     def _check_options(self, form: Form) -> None:
         """Raises ConfigError for options that contradict each other; notes unused ones."""
@@ -310,12 +265,7 @@ class Attn(shared.DrawingCommand):
         drawing = "auto" if self.view == "rollout" else self.view
         if len(selections) > 1:
             return compare(selections, drawing, page)
-        aligned, lines = selections[0].attention.alignment, render(selections[0], drawing, page)
-        if aligned:
-            from gpt.view.terminal.blocks import lines_of
-
-            lines += [Text(), *lines_of(aligned.blocks(), page)]
-        return lines
+        return render(selections[0], drawing, page)
 
     def _records(self, selections: Sequence[Selection]) -> list[dict[str, Any]]:
         """The JSON of each checkpoint."""
@@ -336,14 +286,10 @@ class Attn(shared.DrawingCommand):
         """Writes the HTML page. Raises TextError if the checkpoints read different texts."""
         from gpt.view.page.page import build_page, make_subject
 
-        maps = [each.attention for each in selections]
-        if len({(each.text, each.columns) for each in maps}) > 1:
-            help = (
-                "give --target" if maps[0].source else "shorten it, leave out what one cannot read"
-            )
+        if len({each.attention.text for each in selections}) > 1:
             raise TextError(
                 "--format: html compares two checkpoints on one text, and these read different "
-                f"ones; {help}, or take another format"
+                "ones; shorten it, leave out what one cannot read, or take another format"
             )
         subjects = [
             make_subject(each.attention, each.name, measured.get(n), side.origin)

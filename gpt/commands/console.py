@@ -289,19 +289,6 @@ def read_text(path: str, most: float = math.inf) -> str:
     return "".join(pieces)
 
 
-def read_lines(path: str, most: int) -> Iterator[list[str]]:
-    """The lines of a file, or of standard input for "-", as soon as they can be read: at most
-    `most` at a time, without their newlines. Raises TextError like `read_text`.
-    """
-    held = ""
-    for piece in _pieces(path):
-        *lines, held = (held + piece).split("\n")
-        for first in range(0, len(lines), most):
-            yield lines[first : first + most]
-    if held:
-        yield [held]
-
-
 def _pieces(path: str) -> Iterator[str]:
     """A text in pieces, each as soon as it can be read. Raises TextError."""
     from gpt.corpus import encodings

@@ -14,7 +14,6 @@ import typer
 from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.config import EvalConfig
-from gpt.config.fields import Range
 from gpt.config.train import Data, OnDevice
 from gpt.words import printable
 
@@ -27,11 +26,7 @@ class Eval(shared.DrawingCommand):
     """Measure how well a model predicts a text: nats and bits per character, perplexity.
 
     Reads the text as training does, in windows one after the other; with --chars, each character
-    has at least half a window of context. For pairs, lines SOURCE, TAB, TARGET: nats per target
-    character; how many sources get one of the targets listed for them (exact; the others are the
-    word error rate); the character error rate, that is the edit distances to the nearest listed
-    target divided by the lengths of these targets; 95 % intervals of both rates; and the most
-    common confusions.
+    has at least half a window of context.
     """
 
     files: Annotated[
@@ -41,9 +36,6 @@ class Eval(shared.DrawingCommand):
         ),
     ] = None
     given: Annotated[dict[str, Any], options_of(EvalConfig)]
-    worst: Annotated[
-        int | None, "How many of the worst characters (--chars) or pairs to list.", "10", Range(0)
-    ] = None
     against: Annotated[
         str | None,
         "Run, RUN:STEP or model file to compare with on this text. Two runs are two models; to "
@@ -59,21 +51,15 @@ class Eval(shared.DrawingCommand):
         characters = sum(sizes) if sizes else MOST_SCORED
         run = self.on_device(self.opened, characters)
         other = self._other and self.on_device(self._other, characters)
-        options, has_encoder = EvalConfig(**self.given), run.has_encoder
-        lists = options.chars or options.pairs or has_encoder
-        shared.refuse_if(
-            (self.worst is not None and not lists, "--worst: only with --chars, or for pairs"),
-            (options.pairs and not self.files and not has_encoder, "--pairs: give a FILE of pairs"),
-        )
+        options = EvalConfig(**self.given)
         scorer = Scorer(run, other, options, self.unknown, self.data, console.say)
         failed = list[int]()
-        listed = {} if self.worst is None else {"most": self.worst}
         for number, found in enumerate(self._evaluations(scorer, failed)):
             if self.as_json:
-                self.write_record(found.records(**listed), run.origin)
+                self.write_record(found.records(), run.origin)
             else:
                 console.write("\n" * (number > 0))
-                self.write_blocks(found.blocks(**listed))
+                self.write_blocks(found.blocks())
         if failed:
             raise typer.Exit(failed[0])
 

@@ -110,16 +110,10 @@ class Heads(shared.DrawingCommand):
         from gpt.view.page.page import build_page, make_subject
 
         model, known = self.opened, self.opened.vocabulary
-        most = None if model.has_encoder else min(PAGE_TEXT, model.config.block_size)
-        begin = measured[:most]
+        begin = measured[: min(PAGE_TEXT, model.config.block_size)]
         text = begin if isinstance(begin, str) else known.decode(begin)
-        if model.has_encoder:
-            from gpt.reading.targets import first_pair
-
-            text = first_pair(known, text, model.config.block_size)
         measures = sorted(found.measures, key=lambda each: each.name != "ablation")  # chosen first
-        shown = model.attn(text, attention=self.asked.attention)
-        subjects = [make_subject(shown, model.title, measures, model.origin)]
+        subjects = [make_subject(model.attn(text), model.title, measures, model.origin)]
         by_rank = self.sort is not None or self.asked.ablate is not None
         start = StartHead(*found.ranking(self.sort)[0]) if by_rank else choose_head(measures)
         about = f"{found.measured} · {found.rule}"

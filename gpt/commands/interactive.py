@@ -1,18 +1,18 @@
 """`gptx sample -i`: the user and the model write a text in turns.
 
 A typed line is added to the text, and the model continues it; a line that begins with / is a
-command. For a model with an encoder, a typed line is a source, and the model writes its target.
+command.
 """
 
 from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpt.blocks import Facts
 from gpt.characters import words_meet
@@ -49,11 +49,6 @@ HELP = {
     "/help": "shows this",
     "/quit": "ends; so does Ctrl-D",
 }
-#: The commands of HELP that work with an encoder, too.
-OF_TARGETS = (
-    *("/undo", "/new", "/show", "/save [FILE]", "/unknown [HOW]"),
-    *("/length 100", "/help", "/quit"),
-)
 LONGEST_TURN = 10_000_000  # characters to keep in memory, and to show at once
 TOO_LONG = f"at most {LONGEST_TURN:,} characters a turn"
 
@@ -83,7 +78,6 @@ class Session:
     asked: Path | None = None  # a file that /save replaces if it is asked once more
     line: str = ""  # the line typed last
     versions: list[tuple[str, str | None]] = field(default_factory=list)  # of which 1, 2 … take one
-    help: ClassVar[Mapping[str, str]] = HELP
 
     def __post_init__(self) -> None:
         refuse_if((self.settings.length > LONGEST_TURN, f"--length: {TOO_LONG} with -i"))
@@ -103,10 +97,10 @@ class Session:
                 raise ConfigError(f"/{name.strip()}: {reason}") from None
         else:
             self.line = line[line.startswith("//") :]
-            self.turn(self.line)
+            self._turn(self.line)
         return line.strip() != "/quit"
 
-    def turn(self, typed: str) -> None:
+    def _turn(self, typed: str) -> None:
         """Adds a typed line; the model continues the text, which is shown while it is written."""
         opened = typed[-1:] == "+" and typed[-2:-1].isalnum()
         typed = typed[:-1] if opened else typed
@@ -171,8 +165,8 @@ class Session:
         self.versions *= count > 1
 
     def _command(self, name: str, raw: str, value: str) -> None:
-        bare = f"/{name}" in self.help
-        known = bare or any(key.startswith(f"/{name} [") for key in self.help)
+        bare = f"/{name}" in HELP
+        known = bare or any(key.startswith(f"/{name} [") for key in HELP)
         refuse_if((bare and bool(value), "takes no value"))
         match name if known else None:
             case "again" | "three":
@@ -189,7 +183,7 @@ class Session:
             case "save":
                 self._save(value)
             case "help":
-                console.print_blocks([Facts(self.help)])
+                console.print_blocks([Facts(HELP)])
             case "unknown":
                 chosen: Any = value or self.unknown
                 self.model.vocabulary.encode("", chosen)  # raises an error for another word
@@ -226,14 +220,10 @@ class Session:
             read: Any = None if value == "none" else value
             with suppress(ValueError, SyntaxError):
                 read = ast.literal_eval(value)
-            settings = self.with_setting(SETTINGS[name], read)
+            settings = replace(self.settings, **{SETTINGS[name]: read})
             refuse_if((settings.length > LONGEST_TURN, TOO_LONG))
             self.settings = settings
             self.drawn *= name != "seed"  # the next turn uses this seed
-
-    def with_setting(self, name: str, value: Any) -> SampleConfig:
-        """The settings with one value changed. Raises ConfigError."""
-        return replace(self.settings, **{name: value})
 
     def settings_text(self) -> str:
         """The settings that have a value, in one line."""
@@ -251,7 +241,7 @@ def run_session(talk: Session, title: str) -> None:
     keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
     session: PromptSession[str] = PromptSession(key_bindings=keys)
     console.say(f"{title} · {talk.settings_text()}")
-    console.say(f"{': '.join(next(iter(talk.help.items())))} · /help · Ctrl-D ends")
+    console.say(f"{': '.join(next(iter(HELP.items())))} · /help · Ctrl-D ends")
     if talk.text:
         console.stream(talk.text, wraps=True)
     going = True
@@ -269,36 +259,3 @@ def run_session(talk: Session, title: str) -> None:
             kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
             said = explain_error(error)[1].replace("pass --unknown", "type /unknown")
             console.say_error(said + kept)
-
-
-@dataclass
-class TargetSession(Session):
-    """The session for a model with an encoder: typed sources become a text of pairs."""
-
-    beam: int | None = None
-    help: ClassVar[Mapping[str, str]] = {
-        "source, Enter": "writes its target; // begins with /",
-        "Enter": "writes a target of the last source; with a temperature, another one",
-        **{key: HELP[key] for key in OF_TARGETS},
-    }
-
-    def turn(self, typed: str) -> None:
-        """Writes the target of a source; for an empty line, another target of the last source."""
-        from gpt.reading.targets import write_targets
-
-        refuse_if((not typed and not self.text, "type a source"))
-        source = typed or self.text.removesuffix("\n").split("\n")[-1].split("\t")[0]
-        model, chosen = self.model, ([source], self._next_settings(), self.beam)
-        found = write_targets(model.reader, model.vocabulary, *chosen, unknown=self.unknown)
-        ((best, *_),) = found
-        target = model.vocabulary.decode(best.ids, "target")
-        self.turns.append(Turn(self.text))
-        self.text += f"{source}\t{target}\n"
-        console.stream(target)
-
-    def with_setting(self, name: str, value: Any) -> SampleConfig:
-        """The settings with one value changed. Raises ConfigError."""
-        from gpt.reading.targets import target_settings
-
-        options: dict[str, Any] = {**vars(self.settings), name: value}
-        return target_settings(self.model.config, self.beam, **options)

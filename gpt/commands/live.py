@@ -24,10 +24,7 @@ class Live(shared.ModelCommand):
 
     text: Annotated[
         str | None,
-        typer.Argument(
-            help="Text to begin with; for pairs a source, or source TAB target; - reads stdin.",
-            show_default="from validation",
-        ),
+        typer.Argument(help="Text to begin with; - reads stdin.", show_default="from validation"),
     ] = None
     file: shared.TextFile = None
     step: Annotated[

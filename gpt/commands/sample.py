@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +14,9 @@ import typer
 from gpt.commands import console, shared
 from gpt.commands.options import options_of
 from gpt.config import SampleConfig
-from gpt.config.fields import Range, error_with_flags
+from gpt.config.fields import Range
 from gpt.config.train import Data, OnDevice
-from gpt.errors import ConfigError, GptxError, OutOfMemory
+from gpt.errors import GptxError, OutOfMemory
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
@@ -24,20 +24,12 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 FORMS = ("text", "html")
-AT_ONCE = 1024  # sources to read before their targets are written
 DIVIDER = "\n---\n"  # stands between two samples
 REPEATED = 0.5  # seconds between two checks of a pipe to which nothing is written yet
 
 
 class Sample(shared.Writing, shared.ModelCommand):
-    """Continue a prompt, character by character.
-
-    A model with an encoder reads a source from each line of the prompt and writes its target in a
-    line: the likeliest one, character by character, unless --temperature or --beam is given. If
-    sources come from a file or stdin, a line has the source, a TAB, the target, a TAB and the
-    natural logarithm of the target's probability; a source that cannot be read is reported and left
-    out, and the exit code is 3.
-    """
+    """Continue a prompt, character by character."""
 
     text: Annotated[
         str | None, typer.Argument(help="The prompt; - reads stdin.", show_default=False)
@@ -50,9 +42,6 @@ class Sample(shared.Writing, shared.ModelCommand):
     interactive: Annotated[
         bool, typer.Option("-i", "--interactive", help="Write in turns with the model.")
     ] = False
-    beam: Annotated[
-        int | None, "With an encoder: width of the beam search; -n of its best targets.", Range(1)
-    ] = None
     novelty: Annotated[bool, "Report the longest part copied from the corpus."] = False
     sources: Annotated[
         bool, "Mark the passages that stand in the training text, and say where."
@@ -83,10 +72,6 @@ class Sample(shared.Writing, shared.ModelCommand):
                 (not has_terminal, "-i: needs a terminal; without one, give the text as --prompt"),
             )
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
-        if self.opened.stored.config.encoder_layers:
-            self._sample_targets(given)
-            return
-        shared.refuse_if((self.beam is not None, "--beam: only for a model with an encoder"))
         prompt = shared.one_text(given) or ""
         if self.opened.recorded is None:
             self._copied()  # raises an error for --novelty and --sources: the corpus is unknown
@@ -217,83 +202,3 @@ class Sample(shared.Writing, shared.ModelCommand):
             self.write_text(f"{head}{html_card(blocks)}</html>\n")
         else:
             self.write_blocks(blocks)
-
-    def _sample_targets(self, given: Mapping[str, str | Path | None]) -> None:
-        """Samples from a model with an encoder: writes a line for each target."""
-        shared.refuse_if(
-            (self.novelty, "--novelty: not for a model with an encoder"),
-            (self.sources, "--sources: not for a model with an encoder"),
-            (bool(self.stop), "--stop: a target ends by itself; leave the option out"),
-        )
-        from gpt.reading.targets import target_settings
-
-        model = self.opened
-        settings = target_settings(model.config, self.beam, **self.drawing)
-        if self.interactive:
-            typed = any(value is not None for value in given.values())
-            shared.refuse_if((typed, "-i: type the sources; leave the text out"))
-            from gpt.commands.interactive import TargetSession, run_session
-
-            asking = TargetSession(model, settings, unknown=self.unknown, beam=self.beam)
-            run_session(asking, self.opened.title)
-            return
-        source = shared.one_source(given)
-        if source is None:
-            raise ConfigError(
-                "no source: give one, or - to read one from each line of standard input"
-            )
-        failed = list[int]()
-
-        def report(error: GptxError) -> None:
-            console.say_error(error_with_flags(error))
-            failed.append(error.exit_code)
-
-        if isinstance(source, Path) or source == "-":
-            number = 1
-            for lines in console.read_lines(str(source), AT_ONCE):
-                self._write_targets(lines, settings, number, report)
-                number += len(lines)
-        else:
-            self._write_targets(source.removesuffix("\n").split("\n"), settings)
-        if failed:
-            raise typer.Exit(failed[0])
-
-    def _write_targets(
-        self,
-        lines: list[str],
-        settings: SampleConfig,
-        number: int = 1,
-        report: Callable[[GptxError], object] | None = None,
-    ) -> None:
-        """Writes the targets of these lines. number: the number of the first line. report: receives
-        the errors of lines, of which there may be many; each target is then written with its source
-        and log-probability. None: raises the first error, a TextError, and targets are written
-        alone.
-        """
-        from gpt.corpus.pair_lines import RETURN
-        from gpt.corpus.tables import source_of_columns
-        from gpt.reading.targets import write_targets
-
-        model, typed = self.opened, [line.removesuffix(RETURN) for line in lines]
-        vocabulary, sources = model.vocabulary, typed
-        if self.unknown == "skip":  # a note says what is left out of a line
-            sources = [
-                model.readable_text(source_of_columns(line), "skip", console.say, f"line {n}")
-                for n, line in enumerate(typed, number)
-            ]
-        chosen = sources, settings, self.beam, number, "line", report, self.unknown
-        found = write_targets(model.reader, vocabulary, *chosen)
-        used = {name: value for name, value in vars(settings).items() if name not in ("n", "only")}
-        made_by = {**used, "beam": self.beam, **self.opened.origin}
-        text = ""
-        for source, targets in zip(typed, found, strict=True):
-            for sample, each in enumerate(targets):
-                target, log = vocabulary.decode(each.ids, "target"), each.log_probability
-                if self.as_json:
-                    record = {"schema": SCHEMA, "sample": sample, "source": source}
-                    record |= {"target": target, "nats": each.nats, "log_probability": log}
-                    record |= {"ended": "end" if each.ended else "length", **made_by}
-                    console.write_json(record)
-                else:
-                    text += f"{source}\t{target}\t{log:.4f}\n" if report else f"{target}\n"
-        console.write(text)

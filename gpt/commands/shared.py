@@ -174,6 +174,7 @@ class ModelCommand(CheckpointCommand):
     """
 
     device: Device = "auto"
+    _explained = False  # whether a line says why "auto" does not use a GPU
     unknown: Annotated[
         Unknown,
         "Characters that the model does not know. fold: read a known one that means the same, such "
@@ -182,23 +183,19 @@ class ModelCommand(CheckpointCommand):
 
     def on_device(self, saved: TrainedGPT, characters: int) -> TrainedGPT:
         """The checkpoint on the device of --device, to read or write this many characters. If there
-        is a GPU, prints why "auto" does not use it, once for each reason.
+        is a GPU, prints once why "auto" does not use it.
 
         Raises ConfigError for a device that does not exist or cannot compute the model.
         """
-        config, device, why = saved.stored.config, str(self.device), ""
-        if config.encoder_layers:
-            named = device not in ("auto", "cpu")
-            refuse_if((named, "--device: a model with an encoder is computed on the CPU"))
-            why = "numpy computes models with an encoder"
-        elif config.parameters() * characters < TORCH_PAYS:
+        if self.device != "auto":
+            return saved.on(self.device)
+        if saved.stored.config.parameters() * characters >= TORCH_PAYS:
+            return saved.on(self._automatic)
+        if lists_gpu() and not self._explained:
             why = "numpy is done before torch would be imported; --device cuda uses the GPU"
-        if device == "auto":
-            device = "cpu" if why else self._automatic
-            if why and why not in self._said and lists_gpu():
-                console.say(f"device: cpu ({why})")
-                self._said.add(why)
-        return saved.on(device)
+            console.say(f"device: cpu ({why})")
+            self._explained = True
+        return saved.on("cpu")
 
     @cached_property
     def _automatic(self) -> str:
@@ -209,10 +206,6 @@ class ModelCommand(CheckpointCommand):
         if device != "cpu":
             console.say(f"device: {device} (--device cpu computes with numpy)")
         return device
-
-    @cached_property
-    def _said(self) -> set[str]:
-        return set()
 
     def text_for(self, model: TrainedGPT, text: str | None, truncate: bool = False) -> str:
         """The text as the model reads it. If there is no text, the validation split's first line,
@@ -234,10 +227,7 @@ class ModelCommand(CheckpointCommand):
         """A file's text, or the validation split's ids; and the text's name. Raises TextError."""
         if file is None:
             return model.default_text(data, note)
-        text, label = console.read_text(file), text_label(file)
-        if model.has_encoder:
-            return model.readable_text(text, self.unknown, console.say), label
-        return self.known_text(model, text), label
+        return self.known_text(model, console.read_text(file)), text_label(file)
 
 
 class DrawingCommand(Drawing, ModelCommand):
@@ -289,17 +279,15 @@ def require_passed(failed: Iterable[str]) -> None:
         raise NumericsError(f"a check failed: {names}; do not trust these numbers")
 
 
-def one_source(given: Mapping[str, str | Path | None]) -> str | Path | None:
-    """The value of the only option that has one. given: option -> its value. Raises ConfigError."""
+def one_text(given: Mapping[str, str | Path | None]) -> str | None:
+    """The text of the only option that has a value, read from a file or stdin if needed.
+
+    given: option -> its value. Raises ConfigError, TextError.
+    """
     sources = {name: value for name, value in given.items() if value is not None}
     if len(sources) > 1:
         raise ConfigError(f"{' and '.join(sources)}: give the text once")
-    return next(iter(sources.values()), None)
-
-
-def one_text(given: Mapping[str, str | Path | None]) -> str | None:
-    """The text of `one_source`, read from a file or stdin if needed. Raises TextError, too."""
-    source = one_source(given)
+    source = next(iter(sources.values()), None)
     if isinstance(source, Path) or source == "-":
         return console.read_text(str(source))
     return source

@@ -16,7 +16,6 @@ from gpt.commands.options import Command, options_of
 from gpt.commands.progress import progress_bar, run_training, show_card
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import with_flags
-from gpt.config.train import SHARE_SPLITS
 from gpt.devices import let_threads_sleep
 from gpt.errors import ConfigError, GptxError, OutOfMemory, StorageError
 from gpt.storage.config_file import RECORDED
@@ -37,11 +36,10 @@ class Train(Command):
     corpus: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Text files, folders, - for standard input; files *.tsv: pairs, lines of SOURCE "
-            "TAB TARGET; or a known name: shakespeare (downloaded once), or with options of its "
-            "own: dates (generated pairs) and repeats (generated; trains induction heads in a "
-            "minute). "
-            "Without CORPUS: the Python language reference that comes with Python.",
+            help="Text files, folders, - for standard input; or a known name: shakespeare "
+            "(downloaded once), or repeats (generated, with options of its own; trains induction "
+            "heads in a minute). Without CORPUS: the Python language reference that comes with "
+            "Python.",
             show_default=False,
         ),
     ] = None
@@ -98,9 +96,9 @@ class Train(Command):
             ),
             (
                 "val_fraction" in typed
-                and self.given.get("split", "last") not in SHARE_SPLITS
+                and self.given.get("split", "last") != "last"
                 and not self.resume,
-                "--val-fraction: only with --split last, source or group:1",
+                "--val-fraction: only with --split last",
             ),
             (
                 self.shard and ranks.world_size() == 1,

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpt.config.model import AnyStage, DrawnStage, ModelConfig, Stage
+from gpt.config.model import DrawnStage, ModelConfig, Stage
 from gpt.config.questions import (
     Ablation,
-    AttentionKind,
     AttnConfig,
     EvalConfig,
     HeadsConfig,
@@ -23,12 +22,10 @@ from gpt.config.questions import (
     WhyConfig,
 )
 from gpt.config.sample import SampleConfig
-from gpt.config.train import RunConfig, Side, TrainConfig
+from gpt.config.train import RunConfig, TrainConfig
 
 __all__ = [
     "Ablation",
-    "AnyStage",
-    "AttentionKind",
     "AttnConfig",
     "Drawing",
     "DrawnStage",
@@ -40,7 +37,6 @@ __all__ = [
     "RunConfig",
     "SampleConfig",
     "Scale",
-    "Side",
     "Stage",
     "TrainConfig",
     "Unknown",

@@ -5,7 +5,7 @@ that it computes (docs/heads.md explains each).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 from gpt.config.fields import Checked, Range, require
@@ -24,19 +24,6 @@ FinalStage = Literal["final_norm", "logits"]
 _Later = Literal["concat", "proj", "resid_mid", "ffn_hidden", "ffn_out", "resid_post"]
 #: Every stage, in the order of computation.
 Stage = Literal["resid_pre", HeadStage, _Later, FinalStage]
-#: Stages of a decoder's cross-attention; stages of an encoder, whose final_norm it reads.
-CrossStage = Literal[
-    "cross_q", "cross_k", "cross_v", "cross_scores", "cross_scaled", "cross_masked",
-    "cross_weights", "cross_context", "cross_head_output", "cross_concat", "cross_proj",
-    "cross_resid_mid",
-]  # fmt: skip
-EncoderStage = Literal[
-    "encoder_resid_pre", "encoder_q", "encoder_k", "encoder_v", "encoder_scores",
-    "encoder_scaled", "encoder_masked", "encoder_weights", "encoder_context",
-    "encoder_head_output", "encoder_concat", "encoder_proj", "encoder_resid_mid",
-    "encoder_ffn_hidden", "encoder_ffn_out", "encoder_resid_post", "encoder_final_norm",
-]  # fmt: skip
-AnyStage = Stage | CrossStage | EncoderStage
 #: Stages that `gptx attn`, its page and figures draw.
 DrawnStage = Literal[SquareStage, "context", "concat", "proj", "resid_mid"]
 #: The circuits of a head, each a table of characters.
@@ -94,18 +81,6 @@ class ModelConfig(Checked):
         "Length of the longest n-grams whose counts help the GPT predict; 0 = GPT alone.",
         Range(0, 16),
     ] = 0
-    encoder_layers: Annotated[
-        int,
-        "Encoder blocks, for pairs of a source and a target; 0 = a decoder-only GPT.",
-        Range(0, MOST_LAYERS),
-    ] = 0
-    shared_embedding: Annotated[bool, "Encoder and decoder use one token embedding."] = False
-    scaled_embedding: Annotated[
-        bool, "Multiply token embeddings by √n_embd (Vaswani et al. 2017)."
-    ] = False
-    post_norm: Annotated[
-        bool, "Normalise after each sublayer, not before it (Vaswani et al. 2017)."
-    ] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,26 +88,8 @@ class ModelConfig(Checked):
         require(fits, "n_embd", f"{self.n_embd} does not divide into `n_head={self.n_head}` heads")
         turns = self.position == "rotary" or not self.previous_heads
         require(turns, "previous_heads", f"needs rotary positions, not {self.position}")
-        encodes = self.encoder_layers > 0
-        require(not (encodes and self.counting), "counting", "does not work with `encoder_layers`")
-        shares = encodes or not self.shared_embedding
-        require(shares, "shared_embedding", "needs an encoder: `encoder_layers`")
         halves = self.position != "rotary" or self.head_size % 2 == 0
         require(halves, "position", f"rotary needs an even head size, not {self.head_size}")
-
-    @property
-    def encoder(self) -> ModelConfig | None:
-        """The encoder as a model of its own, without output weights; None if there is none."""
-        if not self.encoder_layers:
-            return None
-        return replace(
-            self,
-            n_layer=self.encoder_layers,
-            encoder_layers=0,
-            tied=True,
-            shared_embedding=False,
-            previous_heads=0,
-        )
 
     @property
     def head_size(self) -> int:
@@ -177,22 +134,16 @@ class ModelConfig(Checked):
         """Name -> shape of every stored parameter: the checkpoint's layout, in its order.
 
         Queries, keys and values of all heads are packed in one `qkv` matrix for both forms of
-        attention; tied output weights are stored once, as the embedding. The encoder's names begin
-        with "encoder."; a decoder block that has an encoder has `cross` attention to its output.
+        attention; tied output weights are stored once, as the embedding.
         """
-        shapes: dict[str, tuple[int, ...]] = {}
-        if encoder := self.encoder:
-            own = {f"encoder.{name}": shape for name, shape in encoder.shapes().items()}
-            if self.shared_embedding:
-                del own["encoder.token_embedding.weight"]
-            shapes |= own
-        shapes["token_embedding.weight"] = (self.vocab_size, self.n_embd)
+        shapes: dict[str, tuple[int, ...]] = {
+            "token_embedding.weight": (self.vocab_size, self.n_embd)
+        }
         if self.position == "learned":
             shapes["position.weight"] = (self.block_size, self.n_embd)
         for layer in range(self.n_layer):
             shapes |= self._block_shapes(f"blocks.{layer}.")
-        if not self.post_norm:
-            shapes |= self._norm_shapes("norm")
+        shapes |= self._norm_shapes("norm")
         if not self.tied:
             shapes["lm_head.weight"] = (self.vocab_size, self.n_embd)
         return shapes
@@ -200,20 +151,13 @@ class ModelConfig(Checked):
     def _block_shapes(self, block: str) -> dict[str, tuple[int, ...]]:
         embd = self.n_embd
         shapes = self._norm_shapes(block + "norm1")
-        shapes |= self._attention_shapes(block + "attention.")
-        if self.encoder_layers:
-            shapes |= self._norm_shapes(block + "cross_norm")
-            shapes |= self._attention_shapes(block + "cross.")
+        shapes |= _with_bias(self.qkv_bias, block + "attention.qkv", 3 * embd, embd)
+        shapes |= _with_bias(self.bias, block + "attention.proj", embd, embd)
         if not self.feed_forward:
             return shapes
         shapes |= self._norm_shapes(block + "norm2")
-        up, down = block + "feed_forward.up", block + "feed_forward.down"
-        shapes |= _with_bias(self.bias, up, self.ffn_up, embd)
-        return shapes | _with_bias(self.bias, down, embd, self.ffn_hidden)
-
-    def _attention_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
-        shapes = _with_bias(self.qkv_bias, name + "qkv", 3 * self.n_embd, self.n_embd)
-        return shapes | _with_bias(self.bias, name + "proj", self.n_embd, self.n_embd)
+        shapes |= _with_bias(self.bias, block + "feed_forward.up", self.ffn_up, embd)
+        return shapes | _with_bias(self.bias, block + "feed_forward.down", embd, self.ffn_hidden)
 
     def _norm_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
         return {} if self.norm == "rms" else _with_bias(self.bias, name, self.n_embd)
@@ -223,21 +167,18 @@ class ModelConfig(Checked):
         """Floating-point operations of a training step for one character.
 
         Counts six for each number of a matrix (Kaplan et al. 2020), and the two products of causal
-        attention; not lookups, norms and the optimizer. With an encoder: for one character of the
-        target and one of the source.
+        attention; not lookups, norms and the optimizer.
         """
-        sublayers = 4 * self.n_embd * (1 + (self.encoder_layers > 0))
-        rows = self.n_layer * (sublayers + self.ffn_up + self.ffn_hidden) + self.vocab_size
-        rows += self.encoder_layers * (4 * self.n_embd + self.ffn_up + self.ffn_hidden)
-        layers = self.n_layer + self.encoder_layers
-        return 6 * rows * self.n_embd + 6 * layers * self.n_embd * self.block_size
+        layer = 4 * self.n_embd + self.ffn_up + self.ffn_hidden
+        rows = self.n_layer * layer + self.vocab_size
+        return 6 * rows * self.n_embd + 6 * self.n_layer * self.n_embd * self.block_size
 
     def parameters(self, positions: bool = True) -> int:
         """Number of parameters; `positions=False`: without position embeddings, as in nanoGPT."""
         return sum(
             math.prod(shape)
             for name, shape in self.shapes().items()
-            if positions or not name.endswith("position.weight")
+            if positions or name != "position.weight"
         )
 
 

@@ -65,47 +65,6 @@ _BEST_GPU: dict[str, Any] = {
     "warmup_steps": 100,
 }
 
-#: An encoder–decoder for pairs; overrides values of the preset. Chosen by measurements, too.
-_PAIRS: dict[str, Any] = {
-    "encoder_layers": 2,
-    "n_layer": 2,
-    "n_head": 4,
-    "n_embd": 128,
-    "previous_heads": 0,
-    "counting": 0,
-    "batch_size": 64,
-    "learning_rate": 1e-3,
-    "matrix_lr": 0.0,
-    "embedding_lr": 0.0,
-    "warmup_steps": 100,
-    "dropout": 0.0,
-    "split": "source",
-    "val_fraction": 0.05,
-}
-#: For the lowest loss measured so far, on a single text: deeper, and many epochs.
-_BEST_PAIRS: dict[str, Any] = {
-    **_PAIRS,
-    "encoder_layers": 3,
-    "n_layer": 3,
-    "dropout": 0.1,
-    "weight_decay": 0.1,
-    "average": 0.0,
-    "steps": 30_000,
-}
-#: The encoder–decoder of Vaswani et al. 2017, with the preset's size.
-_CLASSIC_PAIRS: dict[str, Any] = {
-    **_PAIRS,
-    "post_norm": True,
-    "position": "sinusoidal",
-    "scaled_embedding": True,
-    "activation": "relu",
-    "bias": True,
-    "norm": "layer",
-    "shared_embedding": True,
-    "dropout": 0.1,
-}
-PAIRS = {"default": _PAIRS, "best": _BEST_PAIRS, "classic": _CLASSIC_PAIRS}
-
 #: Preset -> kind of device -> options that differ from the dataclasses' defaults.
 PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "default": {"cpu": _DEFAULT, "cuda": {**_DEFAULT, **_GPU_SHAPE}},
@@ -128,16 +87,10 @@ SHOWN = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}
 MINUTES = {"default": 2.0}
 
 
-def preset(name: str, device: str, pairs: bool = False) -> dict[str, Any]:
-    """Field -> value in a preset for a device ("cpu", "cuda", "mps"). pairs: whether the model is
-    an encoder–decoder. Raises ConfigError.
-    """
+def preset(name: str, device: str) -> dict[str, Any]:
+    """Field -> value in a preset for a device ("cpu", "cuda", "mps"). Raises ConfigError."""
     require(name in PRESETS, "preset", f"{name!r} is not one of {', '.join(PRESETS)}")
-    values = dict(PRESETS[name]["cpu" if device == "cpu" else "cuda"])
-    if not pairs:
-        return values
-    values.pop("block_size", None)  # the longest line sets it
-    return values | PAIRS[name]
+    return dict(PRESETS[name]["cpu" if device == "cpu" else "cuda"])
 
 
 def override(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

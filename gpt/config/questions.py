@@ -10,8 +10,6 @@ from typing import Annotated, Literal
 
 from gpt.config.fields import Checked, Range, require
 
-#: Kinds of attention; a model without an encoder has only the decoder's self-attention.
-AttentionKind = Literal["encoder", "decoder", "cross"]
 Ablation = Literal["mean", "zero", "resample"]
 #: What to do with characters that a model does not know. fold: replace those that mean the same as
 #: known ones (vocabulary.fold), fail for others; skip: as fold, but leave the others out; error:
@@ -22,13 +20,8 @@ WeightPrecision = Literal["auto", "float32", "float16"]
 
 @dataclass(frozen=True, kw_only=True)
 class AttnConfig(Checked):
-    """Which attention to show of a text."""
+    """Which part of a text the attention is shown of."""
 
-    attention: Annotated[
-        AttentionKind | None,
-        "Which attention, in a model with an encoder; cross: from target to source.",
-        "cross",
-    ] = None
     truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
 
 
@@ -36,10 +29,7 @@ class AttnConfig(Checked):
 class HeadsConfig(Checked):
     """How heads are measured."""
 
-    windows: Annotated[int, "Most windows of text, or pairs, to measure on.", Range(1)] = 32
-    attention: Annotated[
-        AttentionKind | None, "Whose heads to measure, in a model with an encoder.", "cross"
-    ] = None
+    windows: Annotated[int, "Most windows of text to measure on.", Range(1)] = 32
     ablate: Annotated[
         Ablation | None,
         "How much the loss rises if a head's output becomes its mean, 0, or another window's.",
@@ -75,7 +65,7 @@ class WhyConfig(Checked):
 class NeuronsConfig(Checked):
     """How the units of feed-forward layers are measured."""
 
-    windows: Annotated[int, "Most windows of text, or pairs, to measure on.", Range(1)] = 32
+    windows: Annotated[int, "Most windows of text to measure on.", Range(1)] = 32
     ablate: Annotated[
         Ablation | None,
         "How much the loss rises if a shown unit's value becomes its mean, 0, or that of another "
@@ -89,8 +79,7 @@ class NeuronsConfig(Checked):
     top: Annotated[int, "How many units to show.", Range(1)] = 12
     unit: Annotated[
         str | None,
-        "One unit, as L1N37: layer 1, unit 37; its strongest passages, the logits that it changes "
-        "(not with `post_norm`).",
+        "One unit, as L1N37: layer 1, unit 37; its strongest passages, the logits that it changes.",
     ] = None
     on: Annotated[str | None, "A text, at most as long as the context, to colour by `unit`."] = None
 
@@ -108,12 +97,6 @@ class EvalConfig(Checked):
     chars: Annotated[
         bool, "Colour each character by its surprisal, with half a window of context or more."
     ] = False
-    pairs: Annotated[
-        bool, "The text has pairs, for a decoder-only model; one with an encoder needs no option."
-    ] = False
-    beam: Annotated[
-        int | None, "For pairs: write targets by a beam search of this width.", Range(1)
-    ] = None
     baseline: Annotated[bool, "Also compare a text with n-gram counts of the training text."] = (
         False
     )
@@ -130,5 +113,5 @@ class LiveConfig(Checked):
     tour: Annotated[
         Path | None,
         "A file with the captioned stops of a guided tour of the page; none: no tour.",
-        "built-in for repeats and dates",
+        "built-in for repeats",
     ] = None

@@ -152,9 +152,9 @@ def _passed(plans: Sequence[StepPlan], step: int, since: int, count: int) -> int
     return min(passed, count - (step < plans[-1].steps))
 
 
-def step_characters(model: ModelConfig, train: TrainConfig, mean_length: float = 0.0) -> int:
-    """How many characters a step learns to predict; for pairs, from their targets' mean length."""
-    return max(1, round(train.batch_size * (mean_length or model.block_size)))
+def step_characters(model: ModelConfig, train: TrainConfig) -> int:
+    """How many characters a step learns to predict."""
+    return train.batch_size * model.block_size
 
 
 def characters_read(total: int, block: int, most: int) -> int:

@@ -23,15 +23,14 @@ _LAYERS = re.compile(r"layers:([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
 @cache
 def frozen_names(text: str) -> tuple[str, ...]:
-    """ "embeddings,layers:0-1" -> the beginnings of the names of the frozen parameters: the
-    embeddings of both sides, the GPT's blocks; never an encoder's blocks.
+    """ "embeddings,layers:0-1" -> the beginnings of the names of the frozen parameters.
 
     Raises ConfigError.
     """
     names: list[str] = []
     for word in text.split(",") if text else ():
         if word.strip() == "embeddings":
-            names += [side + name for side in ("", "encoder.") for name in EMBEDDINGS]
+            names += EMBEDDINGS
             continue
         found = _LAYERS.fullmatch(word.strip())
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
@@ -58,11 +57,7 @@ Precision = Literal["float32", "bfloat16"]
 WindowOrder = Literal["random", "epochs"]
 Tracker = Literal["tensorboard"]
 Preset = Literal["default", "best", "classic"]
-Side = Literal["source", "target"]  # the two texts of a pair
-SymbolSplit = Literal["chars", "space"]
 
-#: Values of `split` that hold out a share of the text, `val_fraction`.
-SHARE_SPLITS = ("last", "source", "group:1")
 #: Options that may change when a run is resumed, because earlier steps do not depend on them.
 CHANGEABLE = ("steps", "eval_interval", "patience", "keep_all", "micro_batch_size")
 MOST_MINUTES = 10**8  # two centuries
@@ -169,27 +164,12 @@ class TrainConfig(Checked):
     ] = "\\n"
     split: Annotated[
         str,
-        "Validation text: last, every:N (texts, or blocks of a single text), or a file. For pairs: "
-        "the last lines, every Nth line, a file, source (all lines of some sources), or group:1 "
-        "(all lines of some lemmas, the first column of a table).",
+        "Validation text: last, every:N (texts, or blocks of a single text), or a file.",
     ] = "last"
     val_fraction: Annotated[
-        float,
-        "Share held out: of the text (`split='last'`), of the sources (`split='source'`), of the "
-        "lemmas (`split='group:1'`).",
-        Range(above=0, below=1),
+        float, "Share of the text held out by `split='last'`.", Range(above=0, below=1)
     ] = 0.1
-    source_symbols: Annotated[
-        SymbolSplit, "For pairs: the same as `target_symbols`, for the symbols of a source."
-    ] = "chars"
-    target_symbols: Annotated[
-        SymbolSplit,
-        "For pairs: chars: each character of a target is a symbol; space: what spaces separate is "
-        "one symbol, such as each phoneme of “dʒ ɒ bː”.",
-    ] = "chars"
-    min_count: Annotated[
-        int, "Characters and symbols that occur less often become �; 0 = none.", Range(0)
-    ] = 0
+    min_count: Annotated[int, "Characters that occur less often become �; 0 = none.", Range(0)] = 0
     eval_interval: Annotated[int, "Steps between evaluations; 0 = use `evaluations`.", Range(0)] = 0
     evaluations: Annotated[int, "Evaluations in a run, evenly distributed.", Range(1)] = 10
     eval_chars: Annotated[
@@ -240,15 +220,9 @@ class TrainConfig(Checked):
         return max(1, int(found[1])) if found else 0
 
     @property
-    def spaced(self) -> tuple[Side, ...]:
-        """The sides of pairs in which spaces separate the symbols."""
-        sides: tuple[Side, ...] = ("source", "target")
-        return tuple(side for side in sides if getattr(self, f"{side}_symbols") == "space")
-
-    @property
     def validation(self) -> str | None:
         """The file whose text validates, or None."""
-        return None if self.split in SHARE_SPLITS or self.every else self.split
+        return None if self.split == "last" or self.every else self.split
 
     @property
     def step_plans(self) -> tuple[StepPlan, ...]:

@@ -25,12 +25,10 @@ class ShapingOptions(TypedDict, total=False):
     only: Literal["gpt", "counting"] | None
 
 class AttnOptions(TypedDict, total=False):
-    attention: Literal["encoder", "decoder", "cross"] | None
     truncate: bool
 
 class HeadsOptions(TypedDict, total=False):
     windows: int
-    attention: Literal["encoder", "decoder", "cross"] | None
     ablate: Literal["mean", "zero", "resample"] | None
     paths: bool
 
@@ -51,8 +49,6 @@ class NeuronsOptions(TypedDict, total=False):
 
 class EvalOptions(TypedDict, total=False):
     chars: bool
-    pairs: bool
-    beam: int | None
     baseline: bool
 
 class LiveOptions(TypedDict, total=False):
@@ -85,10 +81,6 @@ class TrainOptions(TypedDict, total=False):
     attention: Literal["fused", "heads"]
     previous_heads: int
     counting: int
-    encoder_layers: int
-    shared_embedding: bool
-    scaled_embedding: bool
-    post_norm: bool
     steps: int
     step_plan: str
     batch_size: int
@@ -111,8 +103,6 @@ class TrainOptions(TypedDict, total=False):
     separator: str
     split: str
     val_fraction: float
-    source_symbols: Literal["chars", "space"]
-    target_symbols: Literal["chars", "space"]
     min_count: int
     eval_interval: int
     evaluations: int

@@ -20,12 +20,11 @@ from pathlib import Path
 import numpy as np
 from blake3 import blake3
 
-from gpt.config import Side
 from gpt.errors import CheckpointError
 from gpt.storage import files
 from gpt.storage.json_values import add_checksum, has_valid_checksum, parse_value, read_json_object
 from gpt.storage.manifest import CorpusId
-from gpt.vocabulary import Ids, Symbols, Vocabulary
+from gpt.vocabulary import Ids, Vocabulary
 
 FEW = 2**23  # bytes of a file whose pages stay in memory
 LARGEST_RECORD = 2**24  # bytes, enough for a text with every character of Unicode
@@ -37,24 +36,23 @@ DIGEST = re.compile(r"[0-9a-f]{64}")
 class Record:
     """What the record says about an encoded text.
 
-    identity: the text, without names of sources. characters, spaced: the vocabulary. block: see
+    identity: the text, without names of sources. characters: the vocabulary. block: see
     Corpus. parts: size in bytes and checksum of each part of the ids.
     """
 
     identity: CorpusId
-    characters: Symbols
+    characters: str
     block: int
-    spaced: tuple[Side, ...] = ()
     parts: tuple[tuple[int, str], ...] = ()
 
     @property
     def vocabulary(self) -> Vocabulary:
-        return Vocabulary(self.characters, self.spaced)
+        return Vocabulary(self.characters)
 
 
 def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
     """The file with a text's ids in this vocabulary."""
-    decides = repr((replace(identity, sources=()), vocabulary.characters, *vocabulary.spaced))
+    decides = repr((replace(identity, sources=()), vocabulary.characters))
     return data / f"{identity.digest[:16]}-{hashlib.sha256(decides.encode()).hexdigest()[:8]}.ids"
 
 

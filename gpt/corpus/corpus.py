@@ -10,6 +10,7 @@ is still the same. The memory needed does not grow with the text.
 from __future__ import annotations
 
 import os
+import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -26,9 +27,7 @@ from gpt.config import TrainConfig
 from gpt.corpus import cache
 from gpt.corpus.encodings import NotUtf8Error, note_on_lines
 from gpt.corpus.sources import Source, discard_spooled, find_sources
-from gpt.corpus.split import SHORTEST_IN_CONTEXTS, SplitOrder, choose_split, options_to_read
-from gpt.corpus.symbols import SymbolCodes
-from gpt.corpus.tables import table_as_pairs
+from gpt.corpus.split import SHORTEST_IN_CONTEXTS, SplitOrder, choose_split
 from gpt.corpus.text import (
     Piece,
     Progress,
@@ -42,10 +41,9 @@ from gpt.corpus.text import (
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
-from gpt.vocabulary import REPLACEMENT, Ids, Symbols, Vocabulary, sorted_symbols
+from gpt.vocabulary import REPLACEMENT, Ids, Vocabulary
 
 COUNTED_AT_ONCE = 2**18  # ids
-NEARLY_ALL = 0.95  # share of lines; above it, a text looks like pairs
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,7 @@ def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
 class CharacterIds:
     """A vocabulary, and the characters that REPLACEMENT stands for.
 
-    table: code -> id, of the vocabulary's dtype. folded: replaced character -> its count.
+    table: code point -> id, of the vocabulary's dtype. folded: replaced character -> its count.
     """
 
     vocabulary: Vocabulary
@@ -133,33 +131,29 @@ def build_vocabulary(
     known: Vocabulary | None = None,
     min_count: int = 0,
     grows: bool = False,
-    codes: SymbolCodes | None = None,
 ) -> CharacterIds:
     """The sorted characters of the text; REPLACEMENT for those with fewer than `min_count`.
 
-    counts (2, codes): occurrences in the training text, and in the validation text. codes: the
-    codes of the text's symbols; None: code points. If rare characters are replaced, so are those
-    that occur only in the validation text, as the model cannot learn them. A known vocabulary is
-    used if it has every remaining character; if it has REPLACEMENT, the characters that it lacks
-    are replaced. grows: instead, new characters are added at its end, and only new ones are
-    replaced.
+    counts (2, code points): occurrences in the training text, and in the validation text. If rare
+    characters are replaced, so are those that occur only in the validation text, as the model
+    cannot learn them. A known vocabulary is used if it has every remaining character; if it has
+    REPLACEMENT, the characters that it lacks are replaced. grows: instead, new characters are added
+    at its end, and only new ones are replaced.
 
     Raises TextError if a character is only in the validation text, or if the text contains
     REPLACEMENT itself.
     """
     points = np.flatnonzero(counts.sum(axis=0))
     times = counts[:, points].sum(axis=0)
-    symbol = chr if codes is None else codes.symbol
-    characters: Symbols = (*map(symbol, points.tolist()),)
+    characters = "".join(map(chr, points.tolist()))
     rare = (counts[0, points] == 0) | ((times < min_count) & (min_count > 1))
     folds = rare if known is None else np.array([known.id_of(each) < 0 for each in characters])
     if known is None or grows:
         folds = folds & rare
         if folds.any() and min_count <= 1:
             missing = characters[int(np.argmax(folds))]
-            point = f" (U+{ord(missing):04X})" if len(missing) == 1 else ""
             raise TextError(
-                f"{missing!r}{point} is only in the text that validates, so "
+                f"{missing!r} (U+{ord(missing):04X}) is only in the text that validates, so "
                 "training cannot teach it; leave it out there, or fold such characters: "
                 "`min_count=2`"
             )
@@ -172,12 +166,11 @@ def build_vocabulary(
             f"{REPLACEMENT!r} (U+{ord(REPLACEMENT):04X}) stands for rare characters, but the text "
             f"has it itself ({count:,} ×); replace it in the text"
         )
-    shown = [REPLACEMENT if each in folded else each for each in characters]
+    shown = "".join(REPLACEMENT if each in folded else each for each in characters)
     if known is not None and (grows or not known.unknown(shown)):
         vocabulary = known.grown(shown)
     else:
-        spaced = () if codes is None else codes.spaced
-        vocabulary = Vocabulary(sorted_symbols(shown, spaced), spaced)
+        vocabulary = Vocabulary.from_text(shown)
     table = np.zeros(int(points[-1]) + 1, vocabulary.dtype)
     table[points] = [vocabulary.id_of(each) for each in shown]
     return CharacterIds(vocabulary, table, folded)
@@ -190,7 +183,6 @@ def write_ids(
     division: SplitOrder,
     path: Path,
     progress: Progress,
-    codes: SymbolCodes | None = None,
 ) -> tuple[tuple[int, str], ...]:
     """Writes all ids of the text with this digest, the training split first; or leaves no file.
 
@@ -201,7 +193,7 @@ def write_ids(
     begins, sizes = (0, (division.boundary or 0) * table.itemsize), [0, 0]
     checksums = blake3(), blake3()
     with files.replace_in_pieces(path) as write:
-        for _, data, points in read_pieces(pieces, progress, codes=codes):
+        for _, data, points in read_pieces(pieces, progress):
             hashed.update(data)
             # Only a changed text has characters outside the table; `clip` is faster than a check.
             ids = np.take(table, points, mode="clip")
@@ -239,7 +231,6 @@ def encode_corpus(
     Raises TextError (unreadable, empty, no text, in an unknown encoding) and StorageError.
     """
     config, every = config or TrainConfig(), [*sources, *validation]
-    codes = SymbolCodes(config.spaced) if config.spaced else None
     names = tuple(source.name for source in sources)
     notes: list[str] = []
 
@@ -249,11 +240,8 @@ def encode_corpus(
         if not pieces:
             piped = "; pipe the text to standard input" * ("-" in names)
             raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
-        parts = pieces, len(every), len(sources), lambda it: progress(it / 2), codes
-        found = measure_text(*parts)
-        if not found.starts[-1]:  # the text has only spaces between symbols, and no symbol
-            raise TextError(f"corpus is empty: {', '.join(names)}")
-        return pieces, found
+        first_half: Progress = lambda it: progress(it / 2)  # noqa: E731
+        return pieces, measure_text(pieces, len(every), len(sources), first_half)
 
     try:
         pieces, text = measure(checks_utf8=False)
@@ -262,7 +250,7 @@ def encode_corpus(
     if text.returns.total():
         of = [every[number].name for number, count in text.returns.items() if count]
         notes.append(note_on_lines(text.returns.total(), of))
-    made = build_vocabulary(text.counts, known, config.min_count, grows, codes)
+    made = build_vocabulary(text.counts, known, config.min_count, grows)
     division = choose_split(text.starts, len(sources), config.every)
     identity = CorpusId(
         text.digest,
@@ -270,18 +258,18 @@ def encode_corpus(
         (),
         division.boundary,
         division.order,
-        sorted_symbols(made.folded, config.spaced),
+        "".join(made.folded),
         sum(made.folded.values()),
     )
     vocabulary = made.vocabulary
-    record = cache.Record(identity, vocabulary.characters, division.block, vocabulary.spaced)
+    record = cache.Record(identity, vocabulary.characters, division.block)
     path = cache.ids_path(data, identity, vocabulary)
     there, stored = os.path.lexists(path), cache.read_encoding(path)
     damaged = there and stored is None
     if stored is None or replace(stored[1], parts=()) != record:
         with files.storage_errors(f"write {data}"), files.writing_folder(data):
-            done: Progress = lambda it: progress(0.5 + it / 2)  # noqa: E731
-            parts = write_ids(pieces, text.digest, made.table, division, path, done, codes)
+            second_half: Progress = lambda it: progress(0.5 + it / 2)  # noqa: E731
+            parts = write_ids(pieces, text.digest, made.table, division, path, second_half)
             cache.write_record(path, replace(record, parts=parts))
         stored = cache.read_encoding(path)
         if stored is None:
@@ -291,7 +279,7 @@ def encode_corpus(
         notes.append("the corpus has one distinct character: there is nothing to predict")
     if damaged:
         notes.append(f"{path} was damaged and has been made again")
-    return replace(_corpus(*stored, names), vocabulary=vocabulary, notes=tuple(notes))
+    return replace(_corpus(*stored, names), notes=tuple(notes))
 
 
 def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
@@ -300,11 +288,8 @@ def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Cor
     if found is None:
         return None
     corpus = _corpus(*found, identity.sources)
-    same = (
-        corpus.vocabulary == replace(vocabulary, unread=(), unwritten=())
-        and corpus.identity == identity
-    )
-    return replace(corpus, vocabulary=vocabulary) if same else None
+    same = corpus.vocabulary == vocabulary and corpus.identity == identity
+    return corpus if same else None
 
 
 def _corpus(ids: Ids, record: cache.Record, names: tuple[str, ...]) -> Corpus:
@@ -319,39 +304,27 @@ def read_corpus(
     known: Vocabulary | None = None,
     config: TrainConfig | None = None,
     progress: Progress = no_progress,
-    pairs: bool = False,
     grows: bool = False,
 ) -> Corpus:
-    """Finds and encodes the texts and, if `config` names one, the validation text.
-
-    pairs: the text is for `find_pairs`; a table of inflection becomes pairs. Raises TextError,
-    StorageError.
+    """Finds and encodes the texts and, if `config` names one, the validation text. Raises
+    TextError, StorageError.
     """
     config = config or TrainConfig()
-    split, config = config.split, options_to_read(config, pairs)
     files.sweep(data)
     sources = find_sources(names, data, stdin)
     validation: list[Source] = []
-    made: list[Source] = []  # copies in which tables are written as pairs
-    notes: list[str] = []
     try:
         if config.validation is not None:
             try:
                 validation = find_sources([config.validation], data, stdin)
             except TextError as error:
-                kinds = "last, every:N or a file" + ", of pairs also source or group:1" * pairs
-                raise TextError(f"`split` takes {kinds}; {error}") from None
-        texts = [*sources, *validation]
-        if pairs:
-            made = texts = [table_as_pairs(source, split, data, notes) for source in texts]
-        train, val = texts[: len(sources)], texts[len(sources) :]
-        corpus = encode_corpus(train, data, known, config, val, progress, grows)
+                raise TextError(f"`split` takes last, every:N or a file; {error}") from None
+        corpus = encode_corpus(sources, data, known, config, validation, progress, grows)
         of_folders = (source.note for source in [*sources, *validation] if source.note)
-        of_lines = () if pairs else _line_notes(corpus)
-        notes += [*corpus.notes, *of_folders, *_twice(sources, validation), *of_lines]
-        return replace(corpus, notes=tuple(notes))
+        notes = (*corpus.notes, *of_folders, *_twice(sources, validation))
+        return replace(corpus, notes=notes)
     finally:
-        discard_spooled([*sources, *validation, *made])
+        discard_spooled([*sources, *validation])
 
 
 def _twice(sources: Sequence[Source], validation: Sequence[Source]) -> Iterator[str]:
@@ -366,27 +339,6 @@ def _twice(sources: Sequence[Source], validation: Sequence[Source]) -> Iterator[
             yield f"{source.name} is used in both splits: the loss says nothing about new texts"
 
 
-def _line_notes(corpus: Corpus) -> Iterator[str]:
-    """A note for the user on a text whose lines are pairs."""
-    ids, counts = corpus.ids, corpus.counts
-    tab, newline = map(corpus.vocabulary.id_of, "\t\n")
-    if min(tab, newline) < 0 or counts[tab] < max(2, NEARLY_ALL * counts[newline]):
-        return
-    columns = np.zeros(3, np.int64)  # number of lines without a TAB, with one, with two
-    held = np.array([newline])
-    for first in range(0, len(ids), COUNTED_AT_ONCE):
-        part = ids[first : first + COUNTED_AT_ONCE]
-        signs = np.concatenate((held, part[(part == tab) | (part == newline)]))
-        ends = np.flatnonzero(signs == newline)
-        columns += np.bincount(np.minimum(np.diff(ends) - 1, 3), minlength=4)[:3]
-        held = signs[ends[-1] :]
-    for tabs, what in ((1, "one TAB"), (2, "two TABs, as a table of lemma, form and features")):
-        if columns[tabs] >= NEARLY_ALL * counts[newline]:
-            lines = "each line" if columns[tabs] == counts[newline] else "nearly each line"
-            advice = "SOURCE TAB TARGET, rename the file to *.tsv, or use `encoder_layers=2`"
-            yield f"{lines} has {what}; to train on pairs, {advice}"
-
-
 def find_corpus(
     manifest: Manifest,
     names: Sequence[str],
@@ -394,12 +346,11 @@ def find_corpus(
     stdin: BinaryIO,
     progress: Progress = no_progress,
     remedy: str = "",
-    pairs: bool = False,
 ) -> Corpus:
     """The text that a run was trained on: its encoding in `data`, or its sources read again.
 
-    remedy: the end of the error for a changed text. pairs: the text is for `pairs_of`. Raises
-    TextError if the text has changed or cannot be found.
+    remedy: the end of the error for a changed text. Raises TextError if the text has changed or
+    cannot be found.
     """
     identity, known, config = manifest.corpus, manifest.vocabulary, manifest.train
     if not names:
@@ -409,13 +360,42 @@ def find_corpus(
         if "-" in identity.sources:
             raise TextError(f"the corpus came through a pipe and is no longer in {data}")
     names = names or identity.sources
-    corpus = read_corpus(names, data, stdin, known, config, progress, pairs)
+    corpus = read_corpus(names, data, stdin, known, config, progress)
     if corpus.identity.digest != identity.digest:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "
             f"was trained on{remedy}"
         )
     return corpus
+
+
+def splits_of_run(
+    name: str,
+    manifest: Manifest | None,
+    data: Path,
+    purpose: str = "",
+    restore: str = "; restore it",
+    no_run: str = "",
+) -> tuple[Ids, Ids]:
+    """The ids that this run was trained on, and those that validated. manifest: None for a model
+    file without its run.
+
+    Raises TextError if there is no run, or its text is missing or has changed. If a purpose is
+    given, the error begins with it and ends with advice: `no_run` if there is no run or no text.
+    """
+    advice = no_run
+    try:
+        if manifest is None:
+            raise TextError(f"{name} is a model file without its run, so its corpus is unknown")
+        if not manifest.corpus.digest:
+            raise TextError(f"{name} was imported without its text (gptx import … --corpus FILE)")
+        advice = restore
+        corpus = find_corpus(manifest, (), data, sys.stdin.buffer)
+        return corpus.split(manifest.train.val_fraction, manifest.model.block_size)
+    except TextError as error:
+        if not purpose:
+            raise
+        raise TextError(f"{purpose} needs the corpus: {error}{advice}") from None
 
 
 def _rewritten(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Iterator[str]:

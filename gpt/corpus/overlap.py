@@ -17,7 +17,6 @@ from blake3 import blake3
 
 from gpt.corpus import cache
 from gpt.corpus.corpus import reopen_corpus
-from gpt.corpus.halves import all_ids, split_corpus
 from gpt.storage.manifest import Manifest, TrainedText
 from gpt.vocabulary import Ids, Vocabulary
 
@@ -52,8 +51,7 @@ def learned_texts(manifest: Manifest, data: Path) -> Learned:
     vocabulary = manifest.vocabulary
     corpus = reopen_corpus(manifest.corpus, data, vocabulary)
     if corpus is not None:
-        pairs = manifest.model.encoder_layers > 0
-        learned.append((vocabulary, all_ids(split_corpus(corpus, manifest.train, pairs)[0])))
+        learned.append((vocabulary, corpus.parts(manifest.train.val_fraction)[0]))
     return learned
 
 

@@ -17,7 +17,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gpt.corpus import dates, repeats
+from gpt.corpus import repeats
 from gpt.corpus.encodings import HEAD, TAIL, ZIP, check_start, require_text
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
@@ -59,12 +59,9 @@ KNOWN: dict[str, Download | Callable[[], bytes]] = {
         "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     ),
     "repeats": repeats.repeats,
-    "dates": dates.dates,
 }
 #: Known name -> training options that override the default preset.
-RECIPES: dict[str, Mapping[str, Any]] = {"repeats": repeats.RECIPE, "dates": dates.RECIPE}
-PAIRS = ("dates",)  # known names whose texts are pairs
-PAIRS_SUFFIX = ".tsv"
+RECIPES: dict[str, Mapping[str, Any]] = {"repeats": repeats.RECIPE}
 
 
 @dataclass(frozen=True)
@@ -139,24 +136,6 @@ def known_recipe(corpus: Sequence[str]) -> Mapping[str, Any]:
     if len(corpus) != 1 or os.path.exists(corpus[0]):
         return {}
     return RECIPES.get(corpus[0], {})
-
-
-def is_pairs(corpus: Sequence[str]) -> bool:
-    """Whether the names say that the texts are pairs: files *.tsv, or a known name of pairs.
-
-    Raises TextError if only some are pairs.
-    """
-    pairs = [
-        name.lower().endswith(PAIRS_SUFFIX) or (name in PAIRS and not os.path.exists(name))
-        for name in corpus
-    ]
-    if any(pairs) and not all(pairs):
-        pair, other = corpus[pairs.index(True)], corpus[pairs.index(False)]
-        raise TextError(
-            f"{printable(pair)} has pairs, {printable(other)} is a text; give only pairs (files "
-            f"*{PAIRS_SUFFIX}, lines of SOURCE, TAB, TARGET), or only texts"
-        )
-    return any(pairs)
 
 
 def corpus_name(corpus: Sequence[str]) -> str:
@@ -247,35 +226,27 @@ def read_head(file: BinaryIO) -> bytes:
 
 
 def _spool(pipe: BinaryIO, data: Path) -> Source:
-    """Copies a pipe to a file, since a corpus is read twice. What is not a text is refused at once,
-    as it may never end. Raises StorageError, TextError.
-    """
-    with temporary_copy(data) as copy:
-        while part := pipe.read(2**20):
-            if not copy.tell():
-                check_start(part, "-")
-            copy.write(part)
-    return Source(Path("-"), "-", copy)
-
-
-@contextmanager
-def temporary_copy(data: Path) -> Iterator[BinaryIO]:
-    """A file in `data` to write in the block. The system deletes it when it is closed, even if this
-    process is killed; an error in the block closes it. Raises StorageError.
+    """Copies a pipe to a file, since a corpus is read twice. The system deletes the file when it is
+    closed, even if this process is killed. What is not a text is refused at once, as it may never
+    end. Raises StorageError, TextError.
     """
     with files.storage_errors(f"write {data}"):
         data.mkdir(parents=True, exist_ok=True)
         copy = tempfile.TemporaryFile(dir=data)  # noqa: SIM115
         try:
-            yield copy
+            while part := pipe.read(2**20):
+                if not copy.tell():
+                    check_start(part, "-")
+                copy.write(part)
             copy.flush()
         except BaseException:
             copy.close()
             raise
+    return Source(Path("-"), "-", copy)
 
 
 def discard_spooled(sources: Sequence[Source]) -> None:
-    """Deletes the copies that `temporary_copy` made; call it after the text is encoded."""
+    """Deletes the copies of pipes; call it after the text is encoded."""
     for source in sources:
         if source.spooled:
             source.spooled.close()

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, pairwise
 
-from gpt.config import TrainConfig
 from gpt.errors import TextError
 
 LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows cross a border
@@ -33,28 +32,6 @@ class SplitOrder:
     block: int = 0
     borders: tuple[int, ...] = ()
     order: str = ""
-
-
-def options_to_read(config: TrainConfig, pairs: bool) -> TrainConfig:
-    """The options to read a text or, with `pairs`, a text of pairs. Pairs are split by lines, so no
-    characters are moved. Raises TextError if an option is only for the other kind.
-    """
-    if not pairs and config.split in ("source", "group:1"):
-        raise TextError(
-            f"`split='{config.split}'` is for pairs, lines of SOURCE, TAB, TARGET; use "
-            "`split='last'`, every:N or a file"
-        )
-    if pairs and not config.text_separator.endswith("\n"):
-        raise TextError(
-            f"`separator={config.separator!r}`: texts of pairs are joined by a newline; leave this "
-            "option out"
-        )
-    if config.spaced and not pairs:
-        raise TextError(
-            f"`{config.spaced[0]}_symbols` is for pairs, lines of SOURCE, TAB, TARGET: rename "
-            "the file to *.tsv, use `encoder_layers=2`, or leave it out"
-        )
-    return replace(config, split="last") if pairs and config.validation is None else config
 
 
 def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder:

@@ -24,14 +24,13 @@ from blake3 import blake3
 from gpt.corpus import encodings
 from gpt.corpus.encodings import HEAD, NAMES, UTF_8, WINDOWS, decode, unix_lines
 from gpt.corpus.sources import Source, open_source, read_head
-from gpt.corpus.symbols import FIRST_CODE, MOST, SymbolCodes
 from gpt.errors import TextError
 from gpt.vocabulary import code_points
 
+CODE_POINTS = 0x110000  # of Unicode
 CHUNK = 2**18  # bytes read at a time, at least 4; arrays of this length fit in a processor's cache
 
-#: A chunk: the number of its source, its UTF-8 bytes, and its (characters,) code points; or the
-#: codes of the symbols in the lines that end in it.
+#: A chunk: the number of its source, its UTF-8 bytes, and its (characters,) code points.
 Chunk = tuple[int, bytes, npt.NDArray[np.unsignedinteger[Any]]]
 Progress = Callable[[float], object]  # called with the share that is done
 
@@ -61,7 +60,7 @@ class TextMeasures:
     """The result of the first reading of a text.
 
     digest: the text's digest. starts (sources + 1,): the position of each source's first character,
-    then the number of characters. counts (2, codes): how often each character occurs in the
+    then the number of characters. counts (2, CODE_POINTS): how often each character occurs in the
     training sources, and in the validation sources. returns: number of a source -> its carriage
     returns, which become LF.
     """
@@ -135,15 +134,14 @@ def read_pieces(
     pieces: Sequence[Piece],
     progress: Progress = no_progress,
     returns: Counter[int] | None = None,
-    codes: SymbolCodes | None = None,
 ) -> Iterator[Chunk]:
     """The text in chunks of whole characters, unchanged except for its line ends. returns: counts
-    the carriage returns of each source. codes: numbers the symbols of pairs; None: code points.
-    Raises TextError, or NotUtf8Error, which is one, for a text that counts as UTF-8 but is not.
+    the carriage returns of each source. Raises TextError, or NotUtf8Error, which is one, for a text
+    that counts as UTF-8 but is not.
     """
     done, size = 0, sum(piece.stop - piece.start for piece in pieces)
     for piece in pieces:
-        at, name, codec, held = piece.start, piece.source.name, piece.codec, ""
+        at, name, codec = piece.start, piece.source.name, piece.codec
         with BytesIO(piece.data) if piece.data else open_source(piece.source) as file:
             while at < piece.stop:
                 file.seek(at)
@@ -164,10 +162,6 @@ def read_pieces(
                         returns[piece.number] += ends
                     data = text.encode() if ends or codec != UTF_8 else data[:used]
                     points = code_points(text)
-                if codes is not None:  # symbols have several characters: number whole lines
-                    text = held + data.decode()
-                    end = len(text) if at + used == piece.stop else text.rfind("\n") + 1
-                    points, held = codes.of(text[:end]), text[end:]
                 yield piece.number, data, points
                 at += used
                 done += used
@@ -179,12 +173,11 @@ def measure_text(
     sources: int = 1,
     training: int = 1,
     progress: Progress = no_progress,
-    codes: SymbolCodes | None = None,
 ) -> TextMeasures:
     """Measures the text; the first `training` sources are for training. Raises TextError."""
     digest, lengths, returns = blake3(), [0] * sources, Counter[int]()
-    counts = np.zeros((2, FIRST_CODE + MOST), np.int64)  # only pages that are written take memory
-    for number, data, points in read_pieces(pieces, progress, returns, codes):
+    counts = np.zeros((2, CODE_POINTS), np.int64)  # only pages that are written take memory
+    for number, data, points in read_pieces(pieces, progress, returns):
         digest.update(data)
         lengths[number] += len(points)
         times = np.bincount(points)

@@ -1,33 +1,29 @@
 """The effect of a head: how much the loss rises without its output (Michel et al. 2019), and its
 Shapley value, the mean of that rise over all orders in which the heads can be removed.
 
-The head's output is replaced, and its layer and the later ones are computed again; for a head of an
-encoder, the decoder as well.
-Tensor names: N texts, T time, S characters of a source, C n_embd, H heads, D head_size.
+The head's output is replaced, and its layer and the later ones are computed again.
+Tensor names: N texts, T time, C n_embd, H heads, D head_size.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from operator import call
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gpt.blocks import format_number
-from gpt.config import Ablation, AttentionKind, ModelConfig
+from gpt.config import Ablation, ModelConfig
 from gpt.config.fields import require
 from gpt.devices import cores
-from gpt.errors import ConfigError, TextError
+from gpt.errors import TextError
 from gpt.heads.measures import Measure, standard_errors
 from gpt.reading.decode import map_on_cores
-from gpt.reading.gpt import CROSS, Memory, Reader
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.pairs import pad_rows
 from gpt.reading.score import surprisals, windows_at_once
 from gpt.vocabulary import Ids
 
@@ -37,7 +33,6 @@ REPLACED_BY = {
     "zero": "0",
     "resample": "that of another window, drawn at random",
 }
-Mask = npt.NDArray[np.bool_]
 Done = Callable[[float], object]  # called with the share of the work that is done
 MOST_SHAPLEY = 12  # most heads for a Shapley value: all 2¹² subsets are removed
 SHAPLEY_WORK = 1.5e11  # multiplications; sets the number of texts, at most SHAPLEY_TEXTS
@@ -46,38 +41,22 @@ SHAPLEY_TEXTS = 16
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts on which a loss is measured: (N, T) ids, and targets, the ids that follow them.
-
-    sources: (N, S) ids, for a model with an encoder. read, seen: False for padding in `ids` and
-    `sources`.
-    """
+    """Texts on which a loss is measured: (N, T) ids, and targets, the ids that follow them."""
 
     ids: Ids
     targets: Ids
-    read: Mask
-    sources: Ids | None = None
-    seen: Mask | None = None
 
     @classmethod
     def of_windows(cls, windows: Ids) -> Texts:
         """From windows of a text, (N, T + 1) ids."""
-        return cls(windows[:, :-1], windows[:, 1:], np.ones_like(windows[:, 1:], np.bool_))
-
-    @classmethod
-    def of_pairs(cls, pairs: Sequence[tuple[Ids, Ids]], last: int) -> Texts:
-        """From sources and what the decoder reads for each. last: the id after a target."""
-        sources, seen = pad_rows([source for source, _ in pairs])
-        ids, read = pad_rows([read for _, read in pairs])
-        targets, _ = pad_rows([np.append(read[1:], last) for _, read in pairs])
-        return cls(ids, targets, read, sources, seen)
+        return cls(windows[:, :-1], windows[:, 1:])
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def part(self, texts: slice) -> Texts:
         """Some of the texts; `texts` selects them."""
-        arrays = {name: each[texts] for name, each in vars(self).items() if each is not None}
-        return replace(self, **arrays)
+        return Texts(self.ids[texts], self.targets[texts])
 
     def parts(self, config: ModelConfig) -> list[Texts]:
         """The texts in parts: one for each core, or more if memory requires it."""
@@ -91,21 +70,16 @@ def share_between(done: Done, begin: float, end: float = 1.0) -> Done:
 
 
 def measure_effects(
-    reader: Reader,
-    texts: Texts,
-    how: Ablation,
-    kind: AttentionKind = "decoder",
-    done: Done = lambda share: None,
+    reader: Reader, texts: Texts, how: Ablation, done: Done = lambda share: None
 ) -> list[Measure]:
     """How much the loss rises without each head, and its Shapley value unless there are too many
     heads; see `ablate` and `shapley`.
     """
-    config = (kind == "encoder" and reader.config.encoder) or reader.config
-    n = config.n_layer * config.n_head
+    n = reader.config.n_layer * reader.config.n_head
     work = n + 2**n / 4 * (n <= MOST_SHAPLEY)  # in forward passes that the ablation of a head takes
-    found = [ablate(reader, texts, how, kind, share_between(done, 0, n / work))]
+    found = [ablate(reader, texts, how, share_between(done, 0, n / work))]
     if n <= MOST_SHAPLEY:
-        found.append(shapley(reader, texts, how, kind, share_between(done, n / work)))
+        found.append(shapley(reader, texts, how, share_between(done, n / work)))
     return found
 
 
@@ -113,20 +87,18 @@ def ablate(
     reader: Reader,
     texts: Texts,
     how: Ablation,
-    kind: AttentionKind = "decoder",
     done: Done = lambda share: None,
     seed: int = 0,
 ) -> Measure:
-    """How much the loss rises without each head of a kind of attention, in nats per character, with
-    paired standard errors over texts.
+    """How much the loss rises without each head, in nats per character, with paired standard errors
+    over texts.
 
     how: the replacement of the head's output. mean: its mean over all characters of all texts.
     resample: its output in another window at the same position (Chan et al. 2022); the seed chooses
-    the window, the same for all heads. Raises TextError for resampling with a single window,
-    ConfigError for resampling pairs, as their lengths differ.
+    the window, the same for all heads. Raises TextError for resampling with a single window.
     """
-    parts = replacement_parts(reader, texts, how, kind, seed)
-    layers, heads = len(parts[0].replaced), parts[0].replaced[0].shape[-3]
+    parts = replacement_parts(reader, texts, how, seed)
+    layers, heads = reader.config.n_layer, reader.config.n_head
     rises = np.zeros((len(texts), layers, heads))
     for layer, head in np.ndindex(layers, heads):
         works = [partial(part.rise, layer, head) for part in parts]
@@ -140,11 +112,7 @@ def ablate(
 
 
 def shapley(
-    reader: Reader,
-    texts: Texts,
-    how: Ablation,
-    kind: AttentionKind = "decoder",
-    done: Done = lambda share: None,
+    reader: Reader, texts: Texts, how: Ablation, done: Done = lambda share: None
 ) -> Measure:
     """Each head's Shapley value (Shapley 1953): how much the loss rises when the head is removed,
     averaged over all orders in which the n heads can be removed one after the other.
@@ -154,14 +122,14 @@ def shapley(
     least two. For units, errors and arguments see `ablate`. Raises ConfigError for more than
     MOST_SHAPLEY heads.
     """
-    config = (kind == "encoder" and reader.config.encoder) or reader.config
+    config = reader.config
     n = config.n_layer * config.n_head
     require(n <= MOST_SHAPLEY, "shapley", f"2^{n} subsets of {n} heads are too many")
     layer = config.parameters() / config.n_layer * texts.ids.shape[1]
     most = min(SHAPLEY_TEXTS, max(2, int(SHAPLEY_WORK / (2**n * layer))))
-    means = mean_contexts(reader, texts, kind) if how == "mean" else None  # as in `ablate`
+    means = mean_contexts(reader, texts) if how == "mean" else None  # as in `ablate`
     texts = texts.part(slice(0, None, math.ceil(len(texts) / most)))
-    parts, first = replacement_parts(reader, texts, how, kind, means=means), 2**config.n_head
+    parts, first = replacement_parts(reader, texts, how, means=means), 2**config.n_head
     losses = np.empty((first, 2**n // first, len(texts)))
     for subset in range(first):  # subset of layer 0
         works = [partial(part.losses_without, subset) for part in parts]
@@ -193,13 +161,11 @@ def shapley_values(worth: Array) -> Array:
     return np.stack(found)
 
 
-def other_windows(N: int, seed: int, pairs: bool = False) -> Ids:
+def other_windows(N: int, seed: int) -> Ids:
     """(N,) another window for each window, in a random order in which each occurs once.
 
-    Raises TextError if N is 1, ConfigError for pairs.
+    Raises TextError if N is 1.
     """
-    if pairs:
-        raise ConfigError("ablation of pairs: mean or zero; resample needs texts of one length")
     if N < 2:
         raise TextError("resample needs two windows; give a longer text or more `windows`")
     order = np.random.default_rng(seed).permutation(N)
@@ -212,17 +178,14 @@ def replacement_parts(
     reader: Reader,
     texts: Texts,
     how: Ablation,
-    kind: AttentionKind = "decoder",
     seed: int = 0,
     means: Array | None = None,
 ) -> list[_Part]:
     """All texts in parts; each part knows what replaces the output of each head; see `ablate`.
     means: (L, H, D) from `mean_contexts`; None: the means over these texts.
     """
-    others = None
-    if how == "resample":
-        others = other_windows(len(texts), seed, texts.sources is not None)
-    parts = _parts(reader, texts, kind, others is not None)
+    others = other_windows(len(texts), seed) if how == "resample" else None
+    parts = _parts(reader, texts, others is not None)
     means = (_mean(parts) if means is None else means)[:, :, None]  # (L, H, 1, D)
     ends = np.cumsum([len(part.texts) for part in parts])[:-1]
     for layer, mean in enumerate(means):
@@ -244,61 +207,51 @@ def keep_unchanged(name: str, layer: int, stage: Array) -> Array:
 def text_losses(reader: Reader, texts: Texts, x: Array) -> Array:
     """(B, T, C) output of the last layer -> (B,) mean nats of each text's targets."""
     nats = surprisals(reader.logits(reader.final_norm(x)), texts.targets).astype(np.float64)
-    return (nats * texts.read).sum(axis=-1) / texts.read.sum(axis=-1)  # type: ignore[no-any-return]
+    return nats.mean(axis=-1)  # type: ignore[no-any-return]
 
 
-def mean_contexts(reader: Reader, texts: Texts, kind: AttentionKind = "decoder") -> Array:
-    """(L, H, D) mean output of each head of a kind, which replaces the output for "mean"."""
-    return _mean(_parts(reader, texts, kind, False))
+def mean_contexts(reader: Reader, texts: Texts) -> Array:
+    """(L, H, D) mean output of each head, which replaces the output for "mean"."""
+    return _mean(_parts(reader, texts, False))
 
 
 def _mean(parts: Sequence[_Part]) -> Array:
     """(L, H, D) mean output of each head over all characters of all texts."""
-    characters = sum(int(part.rows.sum()) for part in parts)
+    characters = sum(part.texts.ids.size for part in parts)
     mean: Array = np.sum([part.sums for part in parts], axis=0) / characters
     return mean
 
 
-def _parts(reader: Reader, texts: Texts, kind: AttentionKind, needed: bool) -> list[_Part]:
+def _parts(reader: Reader, texts: Texts, needed: bool) -> list[_Part]:
     """All texts in parts. needed: see _Part."""
-    return [_Part(reader, part, kind, needed) for part in texts.parts(reader.config)]
+    return [_Part(reader, part, needed) for part in texts.parts(reader.config)]
 
 
 class _Part:
-    """Some texts computed by the whole model: the input of each layer that has this kind of
-    attention, and the losses.
+    """Some texts computed by the whole model: the input of each layer, and the losses.
 
-    rows: (B, T), or (B, S) for the encoder, False for padding. sums: for each layer, (H, D) the
-    heads' outputs added over all rows. contexts: (B, H, T, D) their outputs, if needed. replaced:
-    what replaces them in each layer, an array that broadcasts to their shape.
+    sums: for each layer, (H, D) the heads' outputs added over all characters. contexts: (B, H, T,
+    D) their outputs, if needed. replaced: what replaces them in each layer, an array that
+    broadcasts to their shape.
     """
 
-    def __init__(self, reader: Reader, texts: Texts, kind: AttentionKind, needed: bool) -> None:
+    def __init__(self, reader: Reader, texts: Texts, needed: bool) -> None:
         self.reader, self.texts = reader, texts
-        self._stack, self.rows, ids = reader, texts.read, texts.ids
-        self._context = CROSS + "context" if kind == "cross" else "context"
-        self._more: dict[str, Any] = {}
-        if texts.sources is not None and texts.seen is not None:
-            if kind == "encoder" and reader.encoder:
-                self._stack, self.rows, ids = reader.encoder, texts.seen, texts.sources
-                self._more = {"allowed": texts.seen[:, None]}
-            else:
-                self._more = {"memory": reader.encode(texts.sources, texts.seen)}
         self.sums, self.contexts, self._streams = list[Array](), list[Array](), list[Array]()
         self.replaced = list[Array]()
-        x = self._stack.embed(ids)
-        for layer in range(self._stack.config.n_layer):
+        x = reader.embed(texts.ids)
+        for layer in range(reader.config.n_layer):
             self._streams.append(x)
-            stages = self._stack.block(x, layer, keep_unchanged, **self._more)
-            x, context = stages["resid_post"], stages[self._context]
-            self.sums.append(np.einsum("bhtd,bt->hd", context, self.rows, dtype=np.float64))
+            stages = reader.block(x, layer, keep_unchanged)
+            x, context = stages["resid_post"], stages["context"]
+            self.sums.append(context.sum(axis=(0, 2), dtype=np.float64))
             if needed:
                 self.contexts.append(context)
         self._losses = self._loss(x)
 
     def rise(self, layer: int, head: int) -> Array:
         """(B,) how much each text's loss rises, in nats per character, without a head."""
-        later = range(layer, self._stack.config.n_layer)
+        later = range(layer, self.reader.config.n_layer)
         x = self._without(self._streams[layer], layer, 1 << head, later)
         return self._loss(x) - self._losses
 
@@ -306,7 +259,7 @@ class _Part:
         """(M, B) losses without a subset of layer 0's heads and each of the M subsets of all later
         layers' heads. The bits of a subset's number stand for heads.
         """
-        depth, heads = self._stack.config.n_layer, self._stack.config.n_head
+        depth, heads = self.reader.config.n_layer, self.reader.config.n_head
         found = np.empty((2 ** (heads * (depth - 1)), len(self.texts)))
 
         def go_on(x: Array, layer: int, number: int) -> None:
@@ -322,19 +275,15 @@ class _Part:
 
     def _without(self, x: Array, layer: int, subset: int, layers: range) -> Array:
         """The input of these layers -> their output without a subset of the heads of `layer`."""
-        heads = [head for head in range(self._stack.config.n_head) if subset >> head & 1]
+        heads = [head for head in range(self.reader.config.n_head) if subset >> head & 1]
 
         def hook(name: str, at: int, stage: Array) -> Array:
-            if (name, at) == (self._context, layer):
+            if (name, at) == ("context", layer):
                 stage[:, heads] = self.replaced[layer][..., heads, :, :]
             return stage
 
-        return self._stack.blocks(x, layers, hook, **self._more)
+        return self.reader.blocks(x, layers, hook)
 
     def _loss(self, x: Array) -> Array:
-        """(B, …, C) output of the last layer -> (B,) mean nats of each text's targets."""
-        reader, texts = self.reader, self.texts
-        if self._stack is not reader:
-            memory = Memory(self._stack.final_norm(x), self._more["allowed"])
-            x = reader.blocks(reader.embed(texts.ids), range(reader.config.n_layer), memory=memory)
-        return text_losses(reader, texts, x)
+        """(B, T, C) output of the last layer -> (B,) mean nats of each text's targets."""
+        return text_losses(self.reader, self.texts, x)

@@ -1,12 +1,10 @@
 """Every stage that a model computes for many texts, as named arrays; stages can be replaced.
 
 A forward pass takes some texts at a time, and only requested stages are kept. Texts of different
-lengths are padded on the right: in a causal model no earlier position reads that, and neither an
-encoder nor cross-attention reads padding.
+lengths are padded on the right, which no earlier position reads.
 If a stage is replaced, everything after it is computed from its new values: activation patching
 (Vig et al. 2020, Meng et al. 2022).
-Tensor names: N texts, L kept layers, T time, S characters of a source, C n_embd, H heads, D
-head_size.
+Tensor names: N texts, L kept layers, T time, C n_embd, H heads, D head_size.
 """
 
 from __future__ import annotations
@@ -14,35 +12,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, SupportsIndex, TypeAlias, get_args
+from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.blocks import Block, Title, shapes_table
 from gpt.checks import Result, check_number
-from gpt.config import AnyStage, ModelConfig, Unknown
-from gpt.config.model import (
-    FINAL_STAGES,
-    HEAD_STAGES,
-    NO_FEED_FORWARD,
-    SQUARE,
-    STAGES,
-    CrossStage,
-    EncoderStage,
-)
+from gpt.config import ModelConfig, Stage, Unknown
+from gpt.config.model import FINAL_STAGES, HEAD_STAGES, NO_FEED_FORWARD, SQUARE, STAGES
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
-from gpt.heads.places import Key, ParsedKey, bare_stage, parse_key, stage_of
-from gpt.reading import pairs
-from gpt.reading.gpt import CROSS, ENCODER, MATRICES, Hook, Memory, Reader
+from gpt.heads.places import Key, ParsedKey, parse_key
+from gpt.reading.gpt import MATRICES, Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 
-#: What `TrainedGPT.activations` accepts: a text, several texts, or (N, T) or (T,) ids. For a model
-#: with an encoder, a text is "source TAB target", or a source, whose target the model writes.
+#: What `TrainedGPT.activations` accepts: a text, several texts, or (N, T) or (T,) ids.
 Texts = str | Sequence[str] | Ids
 #: What replaces a stage: an array or number that broadcasts to its shape, or a function that gets
 #: the stage's array and returns one of the same shape. Arguments are Mapping[Any, Patch], because
@@ -50,34 +38,18 @@ Texts = str | Sequence[str] | Ids
 Patch: TypeAlias = Callable[[Array], npt.ArrayLike] | npt.ArrayLike
 
 
-def stage_shapes(config: ModelConfig, T: int, S: int = 0) -> dict[AnyStage, tuple[int, ...]]:
+def stage_shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
     """Name -> shape of every stage of one text of T characters, in the order of computation;
-    without feed-forward layers, their stages are missing. S: the source's length, for a model with
-    an encoder.
+    without feed-forward layers, their stages are missing.
     """
-    found = dict[Any, tuple[int, ...]]()
-    if config.encoder:
-        own = (name for name in get_args(EncoderStage) if bare_stage(name) in config.stages)
-        found = {name: _shape(config, bare_stage(name), S, S) for name in own}
-    for name in config.stages:
-        found[name] = _shape(config, name, T, T)
-        if config.encoder and name == "resid_mid":
-            found |= {name: _shape(config, bare_stage(name), T, S) for name in get_args(CrossStage)}
-    return found
-
-
-def _shape(config: ModelConfig, name: str, T: int, S: int) -> tuple[int, ...]:
-    """The shape of a stage with T queries and S keys."""
     columns = {"ffn_hidden": config.ffn_hidden, "logits": config.vocab_size}
     columns |= dict.fromkeys(("q", "k", "v", "context"), config.head_size)
-    columns |= dict.fromkeys(SQUARE, S)
-    heads = (config.n_head,) * (name in HEAD_STAGES)
-    return *heads, S if name in ("k", "v") else T, columns.get(name, config.n_embd)
-
-
-def _reads_source(name: str) -> bool:
-    """Whether the rows of a stage stand for the source's characters."""
-    return name.startswith(ENCODER) or name in ("cross_k", "cross_v")
+    columns |= dict.fromkeys(SQUARE, T)
+    found = dict[Stage, tuple[int, ...]]()
+    for name in config.stages:
+        shape = T, columns.get(name, config.n_embd)
+        found[name] = (config.n_head, *shape) if name in HEAD_STAGES else shape
+    return found
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -91,22 +63,15 @@ class Activations(Result):
     characters of each text; in a text shorter than T, the numbers after its end are 0. `mask`
     selects the real characters: `acts["resid_mid", 0][acts.mask]` is (characters, C).
 
-    For a model with an encoder, ids are what the decoder reads: TAB, the target. The names of
-    stages of cross-attention begin with "cross_", those of the encoder with "encoder_", whose kept
-    layers are encoder_layers. source: (N, S) ids and source_lengths: (N,); source_mask is (N, S).
-
     acts[…] raises ValueError for a stage that was not kept, IndexError for a layer that was not
     kept and, if texts differ in length, for a position that counts from the end.
     `np.savez("activations.npz", **acts.to_numpy())` saves the arrays.
     """
 
-    arrays: Mapping[AnyStage, Array]
+    arrays: Mapping[Stage, Array]
     layers: tuple[int, ...]
     ids: Ids
     lengths: npt.NDArray[np.int64]
-    encoder_layers: tuple[int, ...] = ()
-    source: Ids | None = None
-    source_lengths: npt.NDArray[np.int64] | None = None
 
     def to_numpy(self) -> dict[str, Array]:
         """Name -> array."""
@@ -117,25 +82,22 @@ class Activations(Result):
 
     def __getitem__(self, key: Key) -> Array:
         shapes = {name: array.shape for name, array in self.arrays.items()}
-        name = stage_of(key)
-        layers = self.encoder_layers if name.startswith(ENCODER) else self.layers
-        whole = self.source_mask if _reads_source(name) else self.mask
-        place = parse_key(key, shapes, layers, bool(np.all(whole)), len(self.ids))
+        place = parse_key(key, shapes, self.layers, bool(self.mask.all()), len(self.ids))
         array = self.arrays[place.stage]
         if place.layer is not None:
-            array = array[:, layers.index(place.layer)]
+            array = array[:, self.layers.index(place.layer)]
         part = place.part(array)
         return part if place.text is None else part[place.text]
 
-    def __iter__(self) -> Iterator[AnyStage]:
+    def __iter__(self) -> Iterator[Stage]:
         return iter(self.arrays)
 
-    def keys(self) -> Iterable[AnyStage]:
+    def keys(self) -> Iterable[Stage]:
         """The names, so that `dict(acts)` and `**acts` give name -> array."""
         return self.arrays.keys()
 
     @property
-    def names(self) -> tuple[AnyStage, ...]:
+    def names(self) -> tuple[Stage, ...]:
         """The kept stages, in the order of computation."""
         return tuple(self.arrays)
 
@@ -143,13 +105,6 @@ class Activations(Result):
     def mask(self) -> npt.NDArray[np.bool_]:
         """(N, T), True where a text has a character, False after its end."""
         return np.arange(self.ids.shape[1]) < self.lengths[:, None]
-
-    @property
-    def source_mask(self) -> npt.NDArray[np.bool_] | None:
-        """(N, S), True where a source has a character; None without an encoder."""
-        if self.source is None or self.source_lengths is None:
-            return None
-        return np.arange(self.source.shape[1]) < self.source_lengths[:, None]
 
     @property
     def nbytes(self) -> int:
@@ -160,9 +115,6 @@ class Activations(Result):
     def _facts(self) -> list[str]:
         (N, T), layers = self.ids.shape, f"layers {', '.join(map(str, self.layers))}"
         texts, size = f"{counted(N, 'text')} of {T} characters", f"{self.nbytes / 2**20:,.1f} MB"
-        if self.source is not None:
-            texts += f" and sources of {self.source.shape[1]}"
-            layers += f" and {', '.join(map(str, self.encoder_layers))} of the encoder"
         return [texts, layers, size]
 
     def blocks(self) -> list[Block]:
@@ -182,36 +134,32 @@ class ActivationPlan:
     ids: (N, T), N ≥ 1 and 1 ≤ T ≤ block_size. lengths: (N,), None: T for each. names: None keeps
     every stage except head_output. layers: None keeps all. patch: key -> what replaces the stage,
     in the shape that activations have at this key; a function gets one layer. Keys with fewer parts
-    apply first. sources: (N, S) ids and (N,) lengths, for a model with an encoder. Raises what
-    `parse_key` raises; ValueError for an unknown name, for head_output in patch and for an array
-    that does not broadcast; IndexError for a layer outside the model; TypeError for values that are
-    not numbers.
+    apply first. Raises what `parse_key` raises; ValueError for an unknown name, for head_output in
+    patch and for an array that does not broadcast; IndexError for a layer outside the model;
+    TypeError for values that are not numbers.
     """
 
     def __init__(
         self,
         reader: Reader,
         ids: Ids,
-        names: AnyStage | Iterable[AnyStage] | None = None,
+        names: Stage | Iterable[Stage] | None = None,
         layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
         *,
         patch: Mapping[Any, Patch] | None = None,
         lengths: npt.NDArray[np.int64] | None = None,
-        sources: tuple[Ids, npt.NDArray[np.int64]] | None = None,
     ) -> None:
         config, (N, T) = reader.config, ids.shape
-        self.reader, self.ids, self.sources = reader, ids, sources
+        self.reader, self.ids = reader, ids
         self.lengths = np.full(N, T) if lengths is None else lengths
         #: Name -> shape of every stage of one text.
-        self._known = known = stage_shapes(config, T, sources[0].shape[1] if sources else 0)
-        chosen = _chosen_names(names, tuple(known), config)
-        every = {name.startswith(ENCODER) for name in chosen}
-        self.encoder_layers = _chosen_layers(layers, config.encoder_layers) if True in every else ()
-        self.layers = () if every == {True} else _chosen_layers(layers, config.n_layer)
+        self._known = known = stage_shapes(config, T)
+        self.layers = _chosen_layers(layers, config.n_layer)
+        L = len(self.layers)
         #: Name -> shape of every kept stage of one text.
         self._shapes = {
-            n: (*[len(self._layers(n))] * (bare_stage(n) not in FINAL_STAGES), *known[n])
-            for n in chosen
+            name: known[name] if name in FINAL_STAGES else (L, *known[name])
+            for name in _chosen_names(names, config)
         }
         if not isinstance(patch or {}, Mapping):
             raise TypeError(f"patch: expected a dictionary, not {type(patch).__name__}")
@@ -231,34 +179,28 @@ class ActivationPlan:
             part = places[start : start + at_once]
             rooms = {name: array[start : start + len(part)] for name, array in arrays.items()}
             self._compute(slice(part.start, part.stop), rooms)
-        source, read = self.sources or (self.ids, self.lengths)  # what attention reads
-        lengths, read = self.lengths[texts], read[texts]
-        shorter = (lengths < self.ids.shape[1]) | (read < source.shape[1])
-        for number in np.flatnonzero(shorter):  # clears what stages have after a text's end
+        lengths = self.lengths[texts]
+        for number in np.flatnonzero(lengths < self.ids.shape[1]):  # clears what follows a text
             for name, array in arrays.items():
-                rows = read if _reads_source(name) else lengths
-                columns = read if name.startswith((CROSS, ENCODER)) else lengths
-                array[number, ..., rows[number] :, :] = 0
-                if bare_stage(name) in ("scores", "scaled"):
-                    array[number, ..., columns[number] :] = 0
-        of_text = self.layers, self.ids[texts], lengths, self.encoder_layers
-        return Activations(arrays, *of_text, *((source[texts], read) if self.sources else ()))
+                array[number, ..., lengths[number] :, :] = 0
+                if name in ("scores", "scaled"):
+                    array[number, ..., lengths[number] :] = 0
+        return Activations(arrays, self.layers, self.ids[texts], lengths)
 
     def _change(self, key: Key, value: Any) -> _Change:
         """Checks a replacement."""
-        N, name, config = len(self.ids), stage_of(key), self.reader.config
-        depth = config.encoder_layers if name.startswith(ENCODER) else config.n_layer
-        lengths = self.sources[1] if self.sources and _reads_source(name) else self.lengths
-        _require_computed(config, (name,))
-        place = parse_key(key, self._known, range(depth), len(set(lengths)) == 1, N)
-        if bare_stage(place.stage) == "head_output" or place.head == "mean":
+        N, depth = len(self.ids), self.reader.config.n_layer
+        _require_computed(self.reader.config, [key[0] if isinstance(key, tuple) and key else key])
+        one_length = len(set(self.lengths)) == 1
+        place = parse_key(key, self._known, range(depth), one_length, N)
+        if place.stage == "head_output" or place.head == "mean":
             raise ValueError(
                 f"patch {key!r}: head_output and the mean of heads can only be read; "
                 "patch ('context', layer, head), or the sum of all heads, ('proj', layer)"
             )
         texts = range(N)[slice(None) if place.text is None else place.text]
         if not callable(value):
-            layered = place.layer is None and bare_stage(place.stage) not in FINAL_STAGES
+            layered = place.layer is None and place.stage not in FINAL_STAGES
             whole = 1, *[depth] * layered, *self._known[place.stage]
             each = place.part(np.broadcast_to(0.0, whole))[0].shape
             shape = each if isinstance(texts, int) else (len(texts), *each)
@@ -272,15 +214,15 @@ class ActivationPlan:
         texts = range(texts, texts + 1) if isinstance(texts, int) else texts
         return _Change(key, place, value, texts)
 
-    def _compute(self, texts: slice, arrays: Mapping[AnyStage, Array]) -> None:
+    def _compute(self, texts: slice, arrays: Mapping[Stage, Array]) -> None:
         """Computes these texts, and writes their stages into the arrays."""
         reader, config = self.reader, self.reader.config
 
         def room(name: Any, layer: int) -> Array | None:
-            array, kept = arrays.get(name), self._layers(name)
-            if array is None or bare_stage(name) in FINAL_STAGES:
+            array = arrays.get(name)
+            if array is None or name in FINAL_STAGES:
                 return array
-            return array[:, kept.index(layer)] if layer in kept else None
+            return array[:, self.layers.index(layer)] if layer in self.layers else None
 
         def keep(name: str, layer: int, stage: Array) -> Array:
             for change in self._changes:
@@ -288,40 +230,24 @@ class ActivationPlan:
                     change.apply(stage, layer, texts)
             if (kept := room(name, layer)) is not None:
                 kept[...] = stage
-            added = name.removesuffix("context") + "head_output"
-            if bare_stage(name) == "context" and (kept := room(added, layer)) is not None:
-                of = "encoder." * name.startswith(ENCODER) + f"blocks.{layer}."
-                of += "cross" if name.startswith(CROSS) else "attention"
-                weight, _ = reader.linear(f"{of}.proj")  # (C, C)
+            if name == "context" and (kept := room("head_output", layer)) is not None:
+                weight, _ = reader.linear(f"blocks.{layer}.attention.proj")  # (C, C)
                 by_head = weight.T.reshape(config.n_head, config.head_size, -1)  # (H, D, C)
                 np.matmul(stage, by_head, out=kept)
             return stage
 
-        own = [name for name in arrays if not name.startswith(ENCODER)]
-        to_the_end = not set(FINAL_STAGES).isdisjoint(own)
+        to_the_end = not set(FINAL_STAGES).isdisjoint(arrays)
         depth = config.n_layer if to_the_end else max(self.layers, default=-1) + 1
-        more = {"memory": self._encode(texts, keep)} if self.sources else {}
-        stream = reader.blocks(reader.embed(self.ids[texts]), range(depth), keep, **more)
+        stream = reader.blocks(reader.embed(self.ids[texts]), range(depth), keep)
         if to_the_end:
             reader.logits(reader.final_norm(stream, keep), keep)
-
-    def _encode(self, texts: slice, keep: Hook) -> Memory:
-        """What cross-attention reads of these texts, in a model with an encoder."""
-        source, lengths = (each[texts] for each in self.sources or ())
-        seen = np.arange(source.shape[1]) < lengths[:, None]
-        return self.reader.encode(source, seen, lambda name, *more: keep(ENCODER + name, *more))
-
-    def _layers(self, name: str) -> tuple[int, ...]:
-        """The kept layers of a stage."""
-        return self.encoder_layers if name.startswith(ENCODER) else self.layers
 
     def _require_memory(self, N: int, at_once: int) -> None:
         """Raises OutOfMemory if the arrays of N texts and a forward pass do not fit."""
         config, T = self.reader.config, self.ids.shape[1]
-        rows = T + (self.sources[0].shape[1] if self.sources else 0)
         kept = sum(map(math.prod, self._shapes.values()))
         widest = 8 * config.n_embd + 2 * config.ffn_up + config.vocab_size
-        computed = rows * (MATRICES * config.n_head * rows + widest)
+        computed = T * (MATRICES * config.n_head * T + widest)
         need = (N * kept + at_once * computed) * self.reader.dtype.itemsize
         has = available_memory()
         if has is not None and need > has:
@@ -347,40 +273,14 @@ def plan_activations(
     reader: Reader,
     vocabulary: Vocabulary,
     texts: Texts,
-    names: AnyStage | Iterable[AnyStage] | None,
+    names: Stage | Iterable[Stage] | None,
     layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
     patch: Mapping[Any, Patch] | None = None,
     unknown: Unknown = "error",
 ) -> ActivationPlan:
-    """The plan for these texts. Raises what `pad_texts` (with an encoder `split_pair`) and
-    ActivationPlan raise.
-    """
-    if not reader.encoder:
-        ids, lengths = pad_texts(texts, vocabulary, reader.config, unknown)
-        return ActivationPlan(reader, ids, names, layers, patch=patch, lengths=lengths)
-    from gpt.reading.targets import split_pair
-
-    found = []
-    for number, text in enumerate(_listed(texts)):
-        try:
-            given = text if isinstance(text, str) else vocabulary.decode(text)
-            found.append(split_pair(reader, vocabulary, given, unknown))
-        except TextError as error:
-            raise TextError(f"text {number}: {error}") from None
-    sides = (pairs.pad_rows(side) for side in zip(*found, strict=True))
-    sources, (ids, lengths) = (
-        (ids.astype(vocabulary.dtype), seen.sum(axis=1)) for ids, seen in sides
-    )
-    return ActivationPlan(reader, ids, names, layers, patch=patch, lengths=lengths, sources=sources)
-
-
-def _listed(texts: Texts) -> Sequence[str | Ids]:
-    """The texts as a list. Raises ValueError if it is empty."""
-    one = isinstance(texts, str) or (isinstance(texts, np.ndarray) and texts.ndim <= 1)
-    found: Sequence[Any] = [texts] if one else [*texts]
-    if not found:
-        raise ValueError("texts: there is none; give at least one")
-    return found
+    """The plan for these texts. Raises what `pad_texts` and ActivationPlan raise."""
+    ids, lengths = pad_texts(texts, vocabulary, reader.config, unknown)
+    return ActivationPlan(reader, ids, names, layers, patch=patch, lengths=lengths)
 
 
 def pad_texts(
@@ -388,12 +288,17 @@ def pad_texts(
 ) -> tuple[Ids, npt.NDArray[np.int64]]:
     """Texts or ids -> (N, T) ids, padded on the right with id 0, and the (N,) lengths.
 
-    Raises TextError for empty and too long texts and for unknown characters, ValueError for ids of
-    another shape or outside the vocabulary, TypeError for what is neither text nor ids.
+    Raises TextError for empty and too long texts and for unknown characters, ValueError for no
+    texts and for ids of another shape or outside the vocabulary, TypeError for what is neither text
+    nor ids.
     """
+    is_one = isinstance(texts, str) or (isinstance(texts, np.ndarray) and texts.ndim <= 1)
+    every: Sequence[Any] = [texts] if is_one else [*texts]
+    if not every:
+        raise ValueError("texts: there is none; give at least one")
     rows = [
         vocabulary.encode(text, unknown) if isinstance(text, str) else np.asarray(text)
-        for text in _listed(texts)
+        for text in every
     ]
     for number, row in enumerate(rows):
         if row.ndim != 1 or row.dtype.kind not in "iu":
@@ -404,30 +309,30 @@ def pad_texts(
                 f"text {number} has {len(row):,} characters; the model reads 1 to "
                 f"{config.block_size:,} at once, so cut it into windows"
             )
-    ids, known = pairs.pad_rows(rows)
+    lengths = np.array([len(row) for row in rows])
+    known = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.zeros(known.shape, np.int64)
+    ids[known] = np.concatenate(rows)
     if ids.min() < 0 or ids.max() >= len(vocabulary):
         raise ValueError(f"ids: {ids.min()} … {ids.max()} are not in 0 … {len(vocabulary) - 1}")
-    return ids.astype(vocabulary.dtype), known.sum(axis=1)
+    return ids.astype(vocabulary.dtype), lengths
 
 
-def _chosen_names(
-    names: AnyStage | Iterable[AnyStage] | None, known: tuple[AnyStage, ...], config: ModelConfig
-) -> tuple[AnyStage, ...]:
+def _chosen_names(names: Stage | Iterable[Stage] | None, config: ModelConfig) -> list[Stage]:
     """These names, checked, in the order of computation."""
     if names is None:
-        return tuple(name for name in known if bare_stage(name) != "head_output")
+        return [name for name in config.stages if name != "head_output"]
     asked = {names} if isinstance(names, str) else set(names)
     _require_computed(config, asked)
-    if unknown := asked - set(known):
-        raise ValueError(f"names: {min(unknown)!r} is not one of {', '.join(known)}")
-    return tuple(name for name in known if name in asked)
+    if unknown := asked - set(config.stages):
+        raise ValueError(f"names: {min(unknown)!r} is not one of {', '.join(config.stages)}")
+    return [name for name in config.stages if name in asked]
 
 
 def _require_computed(config: ModelConfig, names: Collection[Any]) -> None:
     """Raises ValueError for a stage that only feed-forward layers have, if there are none."""
-    asked = {bare_stage(name) for name in names if isinstance(name, str)}
     for name in STAGES:
-        if name in asked and name not in config.stages:
+        if name in names and name not in config.stages:
             raise ValueError(f"{name!r}: {NO_FEED_FORWARD}")
 
 

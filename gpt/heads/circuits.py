@@ -72,11 +72,6 @@ class Circuit(TableResult):
     def __getitem__(self, key: Any) -> Array:
         return self.values
 
-    @property
-    def columns(self) -> str:
-        """The characters of the columns, the same as those of the rows."""
-        return self.text
-
     def blocks(self) -> list[Block]:
         """The table of the first characters, shaded, and how it was computed."""
         text, values, (row, column) = self.text[:SHOWN], self.values, SIDES[self.kind]
@@ -121,8 +116,8 @@ def circuit(
 
     def at(place: int) -> list[Array]:
         """(V, D) q, k and v of each character at a position."""
-        x = exact.before(exact.embed(ids[:, None], place), norm)
-        q, k, v = exact.heads(x, layer, "attention")
+        x = exact.norm(exact.embed(ids[:, None], place), norm)
+        q, k, v = exact.heads(x, layer)
         q, k = exact.position.rotate(q, k, slice(place, place + 1))
         return [each[:, head, 0] for each in (q, k, v)]
 
@@ -130,7 +125,7 @@ def circuit(
     texts = np.random.default_rng(0).integers(len(ids), size=(count, query + 1))
     only = np.eye(query + 1, dtype=np.bool_)
     only[query] = np.arange(query + 1) == key  # the query attends to this key only
-    found = exact.attend(exact.before(exact.embed(ids[texts]), norm), layer, allowed=only)
+    found = exact.attend(exact.norm(exact.embed(ids[texts]), norm), layer, allowed=only)
     (q, *_), (_, k, v) = at(query), at(key)
     if of == "qk":
         title, name = f"distance {distance}", "scaled scores in texts"
@@ -142,7 +137,7 @@ def circuit(
         title, name = "to the logits", "what the head adds in texts"
         weight, _ = exact.linear(f"blocks.{layer}.attention.proj")
         columns = np.split(weight, config.n_head, axis=1)[head]  # (C, D)
-        out = columns.T @ _to_logits(exact, layer, ids, measured).T
+        out = columns.T @ _to_logits(exact, ids, measured).T
         values, reach = v @ out, _length(v) * _length(out.T)
         shown, expected = found["context"][:, head, query] @ out, values[texts[:, key]]
         note = f"norms after the head: scales as on average over {len(measured)} characters"
@@ -155,19 +150,15 @@ def circuit(
     return Circuit(of, layer, head, distance, *about, (Check(f"table = {name}", *apart),))
 
 
-def _to_logits(exact: Reader, layer: int, ids: Ids, measured: Ids) -> Array:
-    """(V, C): the factors by which a head's output gives its part of each logit. The norms after
-    the head are held at their values at each of the (T,) `measured` ids; the factors are the means
-    over these ids.
+def _to_logits(exact: Reader, ids: Ids, measured: Ids) -> Array:
+    """(V, C): the factors by which a head's output gives its part of each logit. The last norm is
+    held at its values at each of the (T,) `measured` ids; the factors are the means over these ids.
     """
-    config, stages, found = exact.config, exact.stages(measured), []
-    size = len(ids) * len(measured) * config.n_embd
+    last, found = exact.stages(measured)[-1].resid_post, []
+    size = len(ids) * len(measured) * exact.config.n_embd
     for some in np.array_split(ids, -(-size // AT_ONCE)):
         back = BackwardPass(exact, np.tile(some, (len(measured), 1)))
-        if not config.post_norm:
-            back.through("norm", stages[-1].resid_post)
-        for later in reversed(range(layer, config.n_layer)) if config.post_norm else ():
-            back.layer(later, [stages[later]])
+        back.through("norm", last)
         found.append(back.vectors.mean(axis=0))
     return np.concatenate(found)
 

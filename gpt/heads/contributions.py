@@ -29,14 +29,12 @@ Numbers = npt.NDArray[np.integer[Any]]
 class Part(NamedTuple):
     """embedding: of the token and its position; head: its output, including the biases of its
     values, through its columns of the projection; bias: the projection's or, without a layer, the
-    shifts of norms; ffn: the feed-forward layer; ffn_bias: the bias of its output. attention: in a
-    model with an encoder, the kind that the head or bias belongs to, "decoder" or "cross".
+    shifts of norms; ffn: the feed-forward layer; ffn_bias: the bias of its output.
     """
 
     kind: Literal["embedding", "head", "bias", "ffn", "ffn_bias"]
     layer: int | None = None
     head: int | None = None
-    attention: str | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,30 +43,24 @@ class Contributions(Result):
     logits. check: whether they sum to the logits. sources: what each part of the kinds "head" and
     "ffn" consists of at the last position: (K, S) what each character that the head attends to
     adds, or (K, U) what each unit adds. scale: the number by which the last norm divides the last
-    position; None with post_norm, which has no such norm.
+    position.
     """
 
     parts: tuple[Part, ...]
     values: Array
     logits: Array
     check: Check
-    sources: tuple[Array, ...] = ()
-    scale: float | None = None
+    sources: tuple[Array, ...]
+    scale: float
 
 
-def contributions(
-    reader: Reader, layers: Sequence[Sequence[Stages]], ids: Numbers
-) -> Contributions:
-    """What the parts add to the logits of (T, K) ids, in float64.
-
-    layers: the stages of each layer: those of its attention and, if it has one, of cross-attention.
-    """
-    back, last = BackwardPass(reader.in_float64(), ids), layers[-1][-1].resid_post
-    if not reader.config.post_norm:
-        back.through("norm", last.astype(np.float64))
+def contributions(reader: Reader, layers: Sequence[Stages], ids: Numbers) -> Contributions:
+    """What the parts add to the logits of (T, K) ids, in float64. layers: the stages of each."""
+    back, last = BackwardPass(reader.in_float64(), ids), layers[-1].resid_post
+    scale = back.through("norm", last.astype(np.float64))
     for layer in reversed(range(len(layers))):
         back.layer(layer, layers[layer])
-    back.add(Part("embedding"), layers[0][0].resid_pre)
+    back.add(Part("embedding"), layers[0].resid_pre)
     found = back.found[::-1]
     if "blocks.0.norm1.bias" in reader.tensors:
         found.append((Part("bias"), back.shifts))
@@ -77,7 +69,7 @@ def contributions(
     rows = (each[..., None] for each in (logits, sum(values), back.reach))
     check = Check("parts sum to the logits", *worst_row(*rows))
     sources = tuple(back.sources[part] for part in parts if part in back.sources)
-    return Contributions(parts, np.stack(values, axis=-1), logits, check, sources, back.scale)
+    return Contributions(parts, np.stack(values, axis=-1), logits, check, sources, scale)
 
 
 class BackwardPass:
@@ -87,7 +79,6 @@ class BackwardPass:
         self.exact, self.vectors = exact, exact.tensors[f"{exact.output}.weight"][ids]
         self.found = list[tuple[Part, Array]]()  # from the last part to the first
         self.shifts, self.reach = np.zeros((2, *ids.shape))
-        self.scale: float | None = None
         self.sources = dict[Part, Array]()
 
     def add(self, part: Part, x: Array) -> None:
@@ -96,39 +87,34 @@ class BackwardPass:
         lengths = [np.linalg.norm(each, axis=-1) for each in (x[:, None], self.vectors)]
         self.reach += lengths[0] * lengths[1]
 
-    def through(self, norm: str, x: Array) -> None:
-        """Passes the vectors through the frozen norm of x, (T, C)."""
+    def through(self, norm: str, x: Array) -> float:
+        """Passes the vectors through the frozen norm of x, (T, C). Returns the number by which the
+        norm divides the last position.
+        """
         gain, shift = (self.exact.tensors.get(f"{norm}.{name}") for name in ("weight", "bias"))
         self.shifts += 0 if shift is None else self.vectors @ shift
         scale = 1 / np.sqrt((self.exact.centred(x) ** 2).mean(axis=-1) + EPSILON)  # (T,)
-        if norm == "norm":
-            self.scale = float(1 / scale[-1])
         scaled = self.vectors * scale[:, None, None]
         self.vectors = self.exact.centred(scaled if gain is None else scaled * gain)
+        return float(1 / scale[-1])
 
-    def layer(self, layer: int, attentions: Sequence[Stages]) -> None:
+    def layer(self, layer: int, stages: Stages) -> None:
+        """Adds the parts of a layer."""
         exact, block = self.exact, f"blocks.{layer}."
-        resid_mid = attentions[-1].resid_mid.astype(np.float64)
         if exact.config.feed_forward:
+            resid_mid = stages.resid_mid.astype(np.float64)
             _, hidden, out = exact.feed_forward(resid_mid, layer)
-            if exact.config.post_norm:
-                self.through(f"{block}norm2", resid_mid + out)
             down, bias = exact.linear(f"{block}feed_forward.down")
             if bias is not None:
                 self.add(Part("ffn_bias", layer), bias[None])
             self.add(Part("ffn", layer), out if bias is None else out - bias)
             self.sources[Part("ffn", layer)] = hidden[-1] * (self.vectors[-1] @ down)
-        kinds = [("attention", "norm1", "decoder"), ("cross", "cross_norm", "cross")]
-        for stages, (name, norm, kind) in reversed([*zip(attentions, kinds, strict=False)]):
-            if exact.config.post_norm:
-                self.through(block + norm, stages.resid_pre.astype(np.float64) + stages.proj)
-            of = kind if len(attentions) > 1 else None
-            weight, bias = exact.linear(f"{block}{name}.proj")
-            if bias is not None:
-                self.add(Part("bias", layer, None, of), bias[None])
-            columns = np.split(weight, len(stages.context), axis=1)  # (C, D) of each head
-            for head in reversed(range(len(columns))):
-                part = Part("head", layer, head, of)
-                self.add(part, stages.context[head] @ columns[head].T)
-                written = self.vectors[-1] @ columns[head] @ stages.v[head].T  # (K, S)
-                self.sources[part] = stages.weights[head, -1] * written
+        weight, bias = exact.linear(f"{block}attention.proj")
+        if bias is not None:
+            self.add(Part("bias", layer), bias[None])
+        columns = np.split(weight, len(stages.context), axis=1)  # (C, D) of each head
+        for head in reversed(range(len(columns))):
+            part = Part("head", layer, head)
+            self.add(part, stages.context[head] @ columns[head].T)
+            written = self.vectors[-1] @ columns[head] @ stages.v[head].T  # (K, T)
+            self.sources[part] = stages.weights[head, -1] * written

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 #: name -> (title, explanation). Each single character is a feature, too: `character`.
 FEATURES = {
@@ -27,18 +27,17 @@ QUOTES = {
 MARKS = {*QUOTES, *"".join(QUOTES.values())}
 
 
-def features(characters: Sequence[str], begins: bool = False) -> dict[str, list[float]]:
-    """T + 1 characters or symbols -> the features of the first T of them: name -> (T,)
-    values.
+def features(characters: str) -> dict[str, list[float]]:
+    """T + 1 characters -> the features of the first T of them: name -> (T,) values.
 
-    A value says what is known after a character was read; `capital` looks at the next one. begins:
-    whether a line begins with the first character; otherwise its place in the line is unknown, NaN.
+    A value says what is known after a character was read; `capital` looks at the next one. The
+    place in the first line is unknown, NaN, as is whether it begins with the first character.
     """
     found = {
         "quotes": _in_quotes(characters),
         "brackets": _in_brackets(characters),
-        "line": _since(map("\n".__ne__, characters), 0 if begins else math.nan),
-        "newline": [1 if begins else math.nan, *map("\n".__eq__, characters)],
+        "line": _since(map("\n".__ne__, characters), math.nan),
+        "newline": [math.nan, *map("\n".__eq__, characters)],
         "capital": (each.isupper() for each in characters[1:]),
         "word": _since(map(_in_word, characters), 0),
     }
@@ -58,18 +57,18 @@ def _since(goes_on: Iterable[bool], count: float) -> Iterator[float]:
 
 def _in_word(character: str) -> bool:
     """Whether the character is a letter or a digit, or a mark on one."""
-    return character[0].isalnum() or unicodedata.category(character[0])[0] == "M"
+    return character.isalnum() or unicodedata.category(character)[0] == "M"
 
 
-def _in_brackets(characters: Iterable[str]) -> Iterator[bool]:
+def _in_brackets(characters: str) -> Iterator[bool]:
     depth = 0
     for each in characters:
-        kind = "" if each in MARKS else unicodedata.category(each[0])
+        kind = "" if each in MARKS else unicodedata.category(each)
         depth = depth + 1 if kind == "Ps" else max(0, depth - (kind == "Pe"))
         yield depth > 0
 
 
-def _in_quotes(characters: Sequence[str]) -> Iterator[bool]:
+def _in_quotes(characters: str) -> Iterator[bool]:
     """Marks that only open start a quotation anywhere, other marks at the start of a word only. The
     first mark that closes it ends it; an apostrophe's quotation also ends with the line.
     """

@@ -8,7 +8,7 @@ measures.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -376,19 +376,14 @@ def _shares(reader: Reader, layer: int, stages: Stages) -> Array:
     return written / np.where(total > 0, total, 1.0)  # type: ignore[no-any-return]
 
 
-def average_measure(
-    name: str,
-    taken: list[Array],
-    shape: tuple[int, int],
-    titles: Mapping[str, tuple[str, str]] = TITLES,
-) -> Measure:
+def average_measure(name: str, taken: list[Array], shape: tuple[int, int]) -> Measure:
     """(L·H + 1,) for each text, the last value a uniform head's -> the measure of their means."""
     values = np.stack(taken)
     values = values[~np.isnan(values).any(axis=1)]
     count = len(values)
     means = values.mean(axis=0) if count else np.full(values.shape[1], np.nan)
     errors = standard_errors(values)[:-1].reshape(shape)
-    return Measure(name, *titles[name], means[:-1].reshape(shape), errors, float(means[-1]), count)
+    return Measure(name, *TITLES[name], means[:-1].reshape(shape), errors, float(means[-1]), count)
 
 
 def standard_errors(values: Array) -> Array:
@@ -404,16 +399,10 @@ STRONG, CERTAIN = 0.3, 3.0
 #: The measures that can name a head, the most specific first. `back` gives the names "previous", "2
 #: back", "3 back" …
 KINDS = ("induction", "duplicate", "back", "sink")
-#: Measures that only models with an encoder have (pair_measures.py).
-PAIR_KINDS = ("left", "itself", "right", "copy", "monotone")
-_ALL = (*KINDS, *PAIR_KINDS)
 #: The rule by which `name_heads` names heads, as text.
-RULE_OF_ALL = (
-    f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
-    f"{CERTAIN:g} standard errors above uniform"
-)
 RULE = (
-    f"{RULE_OF_ALL}; induction in text counts from the mean weight at "
+    f"a head gets a name if its measure is at least {STRONG:g} of the way from uniform to 1, and "
+    f"{CERTAIN:g} standard errors above uniform; induction in text counts from the mean weight at "
     "the same distances if that is above uniform; synthetic induction must pass in two periods"
 )
 
@@ -436,7 +425,7 @@ def name_heads(measures: Sequence[Measure]) -> list[list[str]]:
 
 def naming_measure(kind: str, measures: Sequence[Measure]) -> Measure:
     """The measure that gives this name to heads."""
-    name = kind if kind in _ALL else "back"
+    name = kind if kind in KINDS else "back"
     return next(measure for measure in measures if measure.name == name)
 
 
@@ -489,14 +478,14 @@ def choose_head(
 
 
 def _strengths(measures: Sequence[Measure]) -> dict[str, Array]:
-    """Kind -> (L, H) share of the way from uniform to 1, in the order of _ALL.
+    """Kind -> (L, H) share of the way from uniform to 1, in the order of KINDS.
 
     A head that attends at a fixed distance gets a high induction measure in a text that repeats at
     that distance. So its share in text is measured from `induction_distance`, if that is higher
     than uniform, and its synthetic share is that of the second best period.
     """
     known = {measure.name: measure for measure in measures}
-    found = {name: _strength(known[name], known[name].uniform) for name in _ALL if name in known}
+    found = {name: _strength(known[name], known[name].uniform) for name in KINDS if name in known}
     if "induction_distance" in known and "induction" in known:
         measure = known["induction"]
         least = np.fmax(measure.uniform, known["induction_distance"].values)
@@ -504,7 +493,7 @@ def _strengths(measures: Sequence[Measure]) -> dict[str, Array]:
     if "induction_synthetic" in known and len(parts := known["induction_synthetic"].parts) > 1:
         second = np.sort([_strength(part, part.uniform) for part in parts], axis=0)[-2]
         found["induction"] = np.maximum(found.get("induction", second), second)
-    return {name: found[name] for name in _ALL if name in found}
+    return {name: found[name] for name in KINDS if name in found}
 
 
 def _strength(measure: Measure, least: float | Array) -> Array:

@@ -33,9 +33,9 @@ from gpt.blocks import (
 )
 from gpt.characters import quoted
 from gpt.checks import Result, TableResult
-from gpt.config import Ablation, AttentionKind, ModelConfig, NeuronsConfig
+from gpt.config import Ablation, ModelConfig, NeuronsConfig
 from gpt.devices import require_memory
-from gpt.errors import ConfigError
+from gpt.errors import ConfigError, TextError
 from gpt.heads.ablation import (
     REPLACED_BY,
     Done,
@@ -51,9 +51,9 @@ from gpt.heads.measures import CERTAIN, Measure, standard_errors
 from gpt.heads.places import head_name
 from gpt.heads.survey import ADVICE, Survey, sorted_heads
 from gpt.reading.decode import map_on_cores
-from gpt.reading.gpt import CROSS, Reader
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.vocabulary import Symbols, Vocabulary
+from gpt.vocabulary import Vocabulary
 from gpt.words import counted
 
 RANDOM = 64  # random directions of each layer
@@ -81,8 +81,7 @@ RULE = (
 
 @dataclass(frozen=True, repr=False)
 class Neurons(Survey):
-    """The measures of all units of the feed-forward layers; in a model with an encoder, the
-    decoder's.
+    """The measures of all units of the feed-forward layers.
 
     sort: the order of tables; top: how many units they show. Only these have their effect measured.
     """
@@ -170,7 +169,7 @@ class Neurons(Survey):
 def neurons(
     reader: Reader,
     texts: Texts,
-    characters: Sequence[str],
+    characters: str,
     asked: NeuronsConfig,
     text: str = "a text",
     done: Done = lambda share: None,
@@ -195,8 +194,7 @@ def neurons(
         for n, name in enumerate(TITLES)
     ]
     measures[-1] = replace(measures[-1], offsets=np.array([*characters], object)[ids])
-    kind: AttentionKind | None = None if texts.sources is None else "decoder"
-    found = Neurons(tuple(measures), N, T, text, kind, sort=asked.sort, top=asked.top)
+    found = Neurons(tuple(measures), N, T, text, sort=asked.sort, top=asked.top)
     by_effect = asked.ablate and asked.sort == "ablation"
     order = (replace(found, sort=None) if by_effect else found).ranking()
     if asked.ablate:
@@ -206,13 +204,12 @@ def neurons(
     return found
 
 
-def _features_of(texts: Texts, characters: Sequence[str]) -> Array:
-    """(N, T, K) the values of FEATURES; NaN for padding."""
-    found = np.full((*texts.ids.shape, len(FEATURES)), np.nan)
-    for n, read in enumerate(texts.read):
-        row = [characters[each] for each in (*texts.ids[n, read], texts.targets[n, read][-1])]
-        values = features(row, begins=texts.sources is not None)
-        found[n, read] = np.transpose([*values.values()])
+def _features_of(texts: Texts, characters: str) -> Array:
+    """(N, T, K) the values of FEATURES."""
+    found = np.empty((*texts.ids.shape, len(FEATURES)))
+    for n, (ids, targets) in enumerate(zip(texts.ids, texts.targets, strict=True)):
+        values = features("".join(characters[each] for each in (*ids, targets[-1])))
+        found[n] = np.transpose([*values.values()])
     return found
 
 
@@ -226,11 +223,11 @@ def _of_layer(
     K, U = follows.shape[-1], hidden.shape[-1]
     mixed = np.random.default_rng(seed).standard_normal((U, RANDOM))
     x = np.concatenate([hidden, hidden @ (mixed / np.linalg.norm(mixed, axis=0))], axis=-1)
-    each_text = [np.unique(ids[read]) for ids, read in zip(texts.ids, texts.read, strict=True)]
+    each_text = [np.unique(ids) for ids in texts.ids]
     seen, counts = np.unique(np.concatenate(each_text), return_counts=True)
     often, found = seen[counts >= min(FEWEST, counts.max())], [correlations(follows, x)]
     for ids in np.array_split(often, math.ceil(len(often) / AT_ONCE)):
-        ones = np.where(texts.read[..., None], texts.ids[..., None] == ids, np.nan)
+        ones = (texts.ids[..., None] == ids).astype(np.float64)
         found.append(correlations(ones, x))
     values, errors = (np.concatenate(each) for each in zip(*found, strict=True))
     random = np.fmax.reduce(np.abs(values[:, U:]), axis=1)
@@ -277,16 +274,13 @@ class ForwardPass:
 
     def __init__(self, reader: Reader, texts: Texts) -> None:
         self.reader, self.texts, self.stages = reader, texts, dict[tuple[str, int], Array]()
-        self._memory: dict[str, Any] = {}
-        if texts.sources is not None:
-            self._memory["memory"] = reader.encode(texts.sources, texts.seen)
         layers = range(reader.config.n_layer)
-        self.last = reader.blocks(reader.embed(texts.ids), layers, self._keep, **self._memory)
+        self.last = reader.blocks(reader.embed(texts.ids), layers, self._keep)
         self.losses = text_losses(reader, texts, self.last)
 
     def _keep(self, name: str, layer: int, stage: Array) -> Array:
-        if (own := name.removeprefix(CROSS)) in ("ffn_hidden", "resid_mid", "ffn_out"):
-            self.stages[own, layer] = stage
+        if name in ("ffn_hidden", "resid_mid", "ffn_out"):
+            self.stages[name, layer] = stage
         return stage
 
     def rise(self, layer: int, unit: int, new: Array) -> Array:
@@ -296,10 +290,9 @@ class ForwardPass:
         reader, units = self.reader, self.stages["ffn_hidden", layer]
         weight, _ = reader.linear(f"blocks.{layer}.feed_forward.down")  # (C, U)
         moved = (new - units[..., unit]).astype(reader.dtype)[..., None] * weight[:, unit]
-        out, block = self.stages["ffn_out", layer] + moved, f"blocks.{layer}.norm2"
-        x = reader.add(self.stages["resid_mid", layer], out, block)
+        x = self.stages["resid_mid", layer] + (self.stages["ffn_out", layer] + moved)
         later = range(layer + 1, reader.config.n_layer)
-        last = reader.blocks(x, later, keep_unchanged, **self._memory)
+        last = reader.blocks(x, later, keep_unchanged)
         return text_losses(reader, self.texts, last) - self.losses
 
 
@@ -325,16 +318,14 @@ def ablate_units(
     with paired standard errors over texts; NaN for other units. how: as for heads
     (gpt/heads/ablation.py).
 
-    Raises TextError for resampling with a single text, ConfigError for resampling pairs.
+    Raises TextError for resampling with a single text.
     """
-    read, config = np.concatenate([each.texts.read for each in passed]), passed[0].reader.config
-    others = None
-    if how == "resample":
-        others = other_windows(len(read), 0, config.encoder_layers > 0)
-    rises = np.full((len(read), config.n_layer, config.ffn_hidden), np.nan)
+    N, config = sum(len(each.texts) for each in passed), passed[0].reader.config
+    others = other_windows(N, 0) if how == "resample" else None
+    rises = np.full((N, config.n_layer, config.ffn_hidden), np.nan)
     for n, (layer, unit) in enumerate(units):
         values = unit_values(passed, layer, unit)
-        mean = values[read].mean(dtype=np.float64) if how == "mean" else 0.0
+        mean = values.mean(dtype=np.float64) if how == "mean" else 0.0
         new = np.full(values.shape, mean) if others is None else values[others]
         ends = np.cumsum([len(each.losses) for each in passed])[:-1]
         parts = zip(passed, np.split(new, ends), strict=True)
@@ -344,7 +335,7 @@ def ablate_units(
     explained = f"rise of the loss without the unit (its value: {REPLACED_BY[how]}), nats/char"
     values, errors = rises.mean(axis=0), standard_errors(rises)
     unknown = np.full_like(values, np.nan)
-    return Measure("ablation", "Δloss", explained, values, errors, unknown, len(read))
+    return Measure("ablation", "Δloss", explained, values, errors, unknown, N)
 
 
 @dataclass(frozen=True, repr=False)
@@ -353,7 +344,7 @@ class ColouredText(Result):
     strongest colour; values with the other sign have no colour.
     """
 
-    text: Symbols
+    text: str
     values: Array
     full: float
 
@@ -372,16 +363,16 @@ class Neuron(TableResult):
     passages with values below 0 come last.
 
     logits: (V,) what the unit adds directly to each logit where it is strongest, with the mean and
-    scale of the last norm held; None with post_norm. labels: id -> label of the character. text:
-    coloured by the unit, if a text was given.
+    scale of the last norm held. characters: of the vocabulary, id -> character. text: coloured by
+    the unit, if a text was given.
     """
 
     layer: int
     unit: int
     survey: Neurons
     passages: tuple[ColouredText, ...]
-    logits: Array | None
-    labels: tuple[str, ...]
+    logits: Array
+    characters: str
     text: ColouredText | None = None
 
     @property
@@ -422,11 +413,9 @@ class Neuron(TableResult):
 
     def _changes(self) -> list[Block]:
         """The characters whose logits the unit raises and lowers most."""
-        if self.logits is None:
-            return [Note("the logits that a unit changes are shown of models without post_norm")]
         order, rows = np.argsort(-self.logits, kind="stable"), list[list[Cell]]()
         for pair in zip(order[:LOGITS], order[::-1][:LOGITS], strict=True):
-            each = ((quoted(self.labels[id]), f"{self.logits[id]:+.2f}") for id in pair)
+            each = ((quoted(self.characters[id]), f"{self.logits[id]:+.2f}") for id in pair)
             rows.append([Cell(text) for texts in each for text in texts])
         columns = [Column(title, left=bool(title)) for title in ("raises", "", "lowers", "")]
         about = "the logits that it changes most at its strongest place, the last norm held"
@@ -437,12 +426,11 @@ class Neuron(TableResult):
         facts = {"unit": self.place, "name": self.name, **self.survey.facts}
         columns, at = self.survey.columns(), self.layer * len(self.survey.names[0]) + self.unit
         facts["values"] = {name: values.tolist()[at] for name, values in columns.items()}
-        if self.logits is not None:
-            facts["logits"] = dict(zip(self.labels, self.logits.tolist(), strict=True))
+        facts["logits"] = dict(zip(self.characters, self.logits.tolist(), strict=True))
         if self.text:
             facts["on"] = {"text": [*self.text.text], "values": self.text.values.tolist()}
         passages: dict[str, list[Any]] = {
-            "passage": ["".join(each.text) for each in self.passages],
+            "passage": [each.text for each in self.passages],
             "values": [each.values.tolist() for each in self.passages],
         }
         return Records(passages, facts)
@@ -456,6 +444,15 @@ def parse_unit(unit: str, config: ModelConfig) -> tuple[int, int]:
         last = f"L{config.n_layer - 1}N{config.ffn_hidden - 1}"
         raise ConfigError("unit", f"{unit!r} is not one of L0N0 … {last}")
     return at
+
+
+def text_to_colour(vocabulary: Vocabulary, text: str, longest: int) -> Texts:
+    """A text of at most `longest` characters. Raises TextError."""
+    if not 1 <= len(text) <= longest:
+        found = f"`on` has {len(text):,} characters"
+        raise TextError(f"{found}; the model reads 1 to {longest:,} at once")
+    ids = vocabulary.encode(text)[None]
+    return Texts(ids, ids)
 
 
 def neuron(
@@ -472,17 +469,17 @@ def neuron(
     Raises what `neurons` raises.
     """
     survey = neurons(reader, texts, vocabulary.characters, asked, name, done, [at])
-    values = np.where(texts.read, unit_values(run_forwards(reader, texts), *at), 0)
+    values = unit_values(run_forwards(reader, texts), *at)
     places, passages = [*_peaks(values, 1), *_peaks(values, -1)], list[ColouredText]()
     for n, t, full in places:
-        part = slice(max(0, t - BEFORE), min(t + 1 + AFTER, int(texts.read[n].sum())))
-        passages.append(ColouredText(vocabulary.symbols(texts.ids[n, part]), values[n, part], full))
+        part = slice(max(0, t - BEFORE), t + 1 + AFTER)
+        passages.append(ColouredText(vocabulary.decode(texts.ids[n, part]), values[n, part], full))
     n, t, full = max(places, key=lambda place: abs(place[2]), default=(0, 0, 0.0))
     logits, text = _added(reader, texts.part(slice(n, n + 1)), at, t), None
     if on is not None:
-        shown = unit_values(run_forwards(reader, on), *at)[on.read]
-        text = ColouredText(vocabulary.symbols(on.ids[on.read]), shown, full)
-    return Neuron(*at, survey, tuple(passages), logits, (*vocabulary.characters,), text)
+        (shown,) = unit_values(run_forwards(reader, on), *at)
+        text = ColouredText(vocabulary.decode(on.ids[0]), shown, full)
+    return Neuron(*at, survey, tuple(passages), logits, vocabulary.characters, text)
 
 
 def _peaks(values: Array, sign: int) -> list[tuple[int, int, float]]:
@@ -498,12 +495,10 @@ def _peaks(values: Array, sign: int) -> list[tuple[int, int, float]]:
     return found
 
 
-def _added(reader: Reader, text: Texts, at: tuple[int, int], place: int) -> Array | None:
+def _added(reader: Reader, text: Texts, at: tuple[int, int], place: int) -> Array:
     """(V,) what a unit adds to the logits after one place of a text, in float64, with the mean and
-    scale of the last norm held (contributions.py); None with post_norm.
+    scale of the last norm held (contributions.py).
     """
-    if reader.config.post_norm:
-        return None
     exact, (layer, unit) = reader.in_float64(), at
     passed = ForwardPass(exact, text)
     back = BackwardPass(exact, np.arange(reader.config.vocab_size)[None])

@@ -24,10 +24,10 @@ from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
 from gpt.counting.tables import Numbers
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Memory, Reader
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.sampler import probabilities, start_character, window_start
-from gpt.vocabulary import FIRST, Ids, Symbols, Vocabulary, join_symbols
+from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 
 END = 40  # characters from the end of a text that a title quotes
@@ -55,8 +55,8 @@ class Experts(TableResult):
     totals: npt.NDArray[np.float64]
     kinds: npt.NDArray[np.integer[Any]]
     pairs: npt.NDArray[np.bool_]
-    text: Symbols = ""
-    characters: Symbols = ""
+    text: str = ""
+    characters: str = ""
 
     def __repr__(self) -> str:
         gpt, counting = np.atleast_2d(self.weights).mean(axis=0)
@@ -147,8 +147,8 @@ class NextCharacter(TableResult):
     removed: npt.NDArray[np.int64]
     experts: Experts | None = None
     config: SampleConfig = field(default_factory=SampleConfig)
-    characters: Symbols = ""
-    text: Symbols = ""
+    characters: str = ""
+    text: str = ""
 
     def __repr__(self) -> str:
         best = int(self.expected.argmax())
@@ -244,9 +244,9 @@ class NextCharacter(TableResult):
         return Records(columns, facts)
 
 
-def quoted_end(text: Symbols) -> list[str]:
+def quoted_end(text: str) -> list[str]:
     """ "after “…the end of the text”", if the text is known."""
-    end = join_symbols(text[-END:], lambda each: label(each) if each in "\n\t\r" else each)
+    end = "".join(label(each) if each in "\n\t\r" else each for each in text[-END:])
     return [f"after “{'…' * (len(text) > END)}{end}”"] * bool(text)
 
 
@@ -256,17 +256,14 @@ def next_character(
     config: SampleConfig,
     mixture: Mixture | None = None,
     vocabulary: Vocabulary | None = None,
-    memory: Memory | None = None,
 ) -> NextCharacter:
     """(n,) ids, n ≥ 1 -> the next character, in the window of `sample` (sampler.window_start).
 
-    vocabulary: gives the result its characters. memory: what cross-attention reads, in a model with
-    an encoder.
-
-    Raises ConfigError if `config.only` asks for a counting expert and the model has none.
+    vocabulary: gives the result its characters. Raises ConfigError if `config.only` asks for a
+    counting expert and the model has none.
     """
     seen = ids[window_start(len(ids), reader.config.block_size) :]
-    logits = reader.logits(reader.forward(seen[None], memory)[:, -1])  # (1, V)
+    logits = reader.logits(reader.forward(seen[None])[:, -1])  # (1, V)
     counting = counting_streams(mixture, ids, replace(config, n=1))
     experts = None
     if mixture is not None and counting is not None:
@@ -280,10 +277,10 @@ def next_character(
         filtered = probabilities(logits, replace(config, **unset))[0]
         removed[(filtered == 0) & (removed < 0)] = place
     expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
-    known: tuple[Symbols, Symbols] = "", ""
+    found = NextCharacter(expected, filtered, removed, experts, config)
     if vocabulary:
-        known = vocabulary.characters, vocabulary.written(ids, "target")
-    return NextCharacter(expected, filtered, removed, experts, config, *known)
+        return replace(found, characters=vocabulary.characters, text=vocabulary.decode(ids))
+    return found
 
 
 def next_of_text(
@@ -294,18 +291,16 @@ def next_of_text(
     mixture: Mixture | None = None,
 ) -> NextCharacter:
     """The next character of a text; see TrainedGPT.next, which raises the same errors."""
-    source, ids = ids_to_continue(reader, vocabulary, text)
-    memory = None if source is None else reader.encode(source[None])
-    return next_character(reader, ids, config, mixture, vocabulary, memory)
+    ids = ids_to_continue(vocabulary, text)
+    return next_character(reader, ids, config, mixture, vocabulary)
 
 
-def ids_to_continue(reader: Reader, vocabulary: Vocabulary, text: str) -> tuple[Ids | None, Ids]:
-    """Ids of the source (None without an encoder) and of the text to continue. Raises TextError."""
-    if reader.encoder:
-        from gpt.reading.targets import split_pair
+def ids_to_continue(vocabulary: Vocabulary, text: str) -> Ids:
+    """The ids of the text; for an empty one, of the character that `sample` begins after.
 
-        return split_pair(reader, vocabulary, text if FIRST in text else text + FIRST)
-    return None, vocabulary.encode(text or start_character(vocabulary))
+    Raises TextError.
+    """
+    return vocabulary.encode(text or start_character(vocabulary))
 
 
 def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Experts:
@@ -339,8 +334,8 @@ class Lens(TableResult):
 
     ids: npt.NDArray[np.int64]
     probabilities: Array
-    text: Symbols = ""
-    characters: Symbols = ""
+    text: str = ""
+    characters: str = ""
 
     def __repr__(self) -> str:
         depths, places, _ = self.ids.shape
@@ -390,13 +385,7 @@ class Lens(TableResult):
 
 
 def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
-    """Applies unembed(norm(stream)) at every depth; the `most` likeliest characters of each.
-
-    Raises ValueError for a map of an encoder, and of a decoder's own attention if there is an
-    encoder: these lack the outputs of layers, which the map of cross-attention has.
-    """
-    if attention.source and attention.kind != "cross":
-        raise ValueError(f"kind: the logit lens needs 'cross', not {attention.kind!r}")
+    """Applies unembed(norm(stream)) at every depth; the `most` likeliest characters of each."""
     start = reader.embed(attention.ids[None])[0]
     streams = np.stack([start, *(layer.resid_post for layer in attention.layers)])  # (S, T, C)
     chances = softmax(reader.logits(reader.final_norm(streams)))  # (S, T, vocab_size)
@@ -405,19 +394,19 @@ def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
     return Lens(ids, probabilities, attention.text, attention.characters)
 
 
-def character_name(characters: Symbols, token: int) -> str:
+def character_name(characters: str, token: int) -> str:
     """The label of a character; its id if the vocabulary is not known."""
     return label(characters[token]) if characters else f"id {token}"
 
 
-def character_columns(characters: Symbols, ids: npt.NDArray[Any]) -> dict[str, Any]:
+def character_columns(characters: str, ids: npt.NDArray[Any]) -> dict[str, Any]:
     """Ids, and their characters if the vocabulary is known, as columns."""
     names = {"character": [characters[token] for token in ids]} if characters else {}
     return {**names, "id": ids}
 
 
 def guess_cell(
-    ids: npt.NDArray[Any], chances: npt.NDArray[Any], characters: Symbols, next_one: Symbols
+    ids: npt.NDArray[Any], chances: npt.NDArray[Any], characters: str, next_one: str
 ) -> Cell:
     """The likeliest next character and its probability, the next ones as a hint; shaded if the text
     continues with it. ids, chances: (K,), likeliest first.
@@ -431,7 +420,7 @@ def guess_cell(
     return Cell(names[0], float(chances[0]) if right else None, tone, hint="  ".join(names))
 
 
-def _after(text: Symbols, place: int) -> Cell:
+def _after(text: str, place: int) -> Cell:
     """The position, and its character if the text is known."""
     return Cell(f"{place} {label(text[place])}" if text else str(place))
 

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, SupportsIndex, TypeAlias
 
 from gpt.checks import check_number
-from gpt.config.model import FINAL_STAGES, HEAD_STAGES, AnyStage
-from gpt.reading.gpt import CROSS, ENCODER
+from gpt.config.model import FINAL_STAGES, HEAD_STAGES, Stage
 from gpt.reading.layers import Array
 
 #: A stage, or (stage, layer, head, position, text), where trailing parts may be left out. None
@@ -22,25 +21,14 @@ from gpt.reading.layers import Array
 #: ("resid_mid", 1, None, 5), ("logits", None, None, 5). "mean" is the mean of the heads, which can
 #: only be read.
 Key: TypeAlias = (
-    AnyStage | tuple[AnyStage, *tuple[SupportsIndex | slice | range | Literal["mean"] | None, ...]]
+    Stage | tuple[Stage, *tuple[SupportsIndex | slice | range | Literal["mean"] | None, ...]]
 )
-
-
-def bare_stage(stage: str) -> str:
-    """The name of a stage without a leading CROSS or ENCODER."""
-    return stage.removeprefix(CROSS).removeprefix(ENCODER)
-
-
-def stage_of(key: object) -> str:
-    """The stage that a key begins with; "" if it is not a text."""
-    name = key[0] if isinstance(key, tuple) and key else key
-    return name if isinstance(name, str) else ""
 
 
 class ParsedKey(NamedTuple):
     """A checked key. None means all."""
 
-    stage: AnyStage
+    stage: Stage
     layer: int | None
     head: int | Literal["mean"] | None
     position: int | slice | None
@@ -78,8 +66,8 @@ def parse_key(
     if len(entries) > 4 + (texts is not None):
         also = ", text" if texts is not None else ""
         raise ValueError(f"{key!r}: expected at most (stage, layer, head, position{also})")
-    final = bare_stage(name) in FINAL_STAGES
-    if (head is not None and bare_stage(name) not in HEAD_STAGES) or (layer is not None and final):
+    final = name in FINAL_STAGES
+    if (head is not None and name not in HEAD_STAGES) or (layer is not None and final):
         lacks, at = ("layers", None) if final else ("heads", "layer")
         raise ValueError(f"{key!r}: {name} has no {lacks}; use ({name!r}, {at}, None, position)")
     if isinstance(head, str) and head != "mean":

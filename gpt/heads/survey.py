@@ -7,8 +7,8 @@ measure from one step to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from gpt import showing
 from gpt.blocks import Block, Cell, Column, Fold, Note, Records, Table, Title
 from gpt.checks import TableResult
-from gpt.config import Ablation, AttentionKind
+from gpt.config import Ablation, HeadsConfig
 from gpt.devices import cores, require_memory
 from gpt.errors import ConfigError, TextError
 from gpt.heads.ablation import (
@@ -32,11 +32,10 @@ from gpt.heads.ablation import (
     share_between,
     text_losses,
 )
-from gpt.heads.attention_map import KIND_TITLES, AttentionMap
+from gpt.heads.attention_map import AttentionMap
 from gpt.heads.measures import (
     EFFECTS,
     RULE,
-    RULE_OF_ALL,
     Measure,
     head_columns,
     induction,
@@ -49,7 +48,10 @@ from gpt.heads.paths import PathPatching, Paths, path_effects
 from gpt.heads.places import head_name
 from gpt.reading.gpt import MATRICES, Reader
 from gpt.reading.layers import Array
-from gpt.vocabulary import Ids
+from gpt.reading.proof import OpenDevice, open_proven
+from gpt.storage.model_file import StoredModel
+from gpt.storage.runs import Steps, run_of, step_numbers
+from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted, first_few, layers_and_heads
 
 #: Measures that are shown without --all.
@@ -76,19 +78,17 @@ class Survey(TableResult):
     """The measures of all heads, on `windows` windows of `characters` characters each.
 
     text: the name of the text. For the same text and windows, the command and Python give equal
-    surveys. kind: in a model with an encoder, the attention that the heads belong to; windows are
-    then pairs with at most `characters` characters on each side. paths: the effects of heads along
-    paths, if they were asked for.
+    surveys. paths: the effects of heads along paths, if they were asked for.
     """
 
     measures: tuple[Measure, ...]
     windows: int
     characters: int
     text: str = "a text"
-    kind: AttentionKind | None = None
     paths: Paths | None = None
 
     what, letter, even, caveat, top = "head", "H", "uniform", CAVEAT, None
+    rule, title = RULE, "heads"
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
         """Measure -> (L, H) values."""
@@ -98,21 +98,10 @@ class Survey(TableResult):
         layers, heads = self.measures[0].values.shape
         names = [name for row in name_heads(self.measures) for name in row if name]
         named = ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
-        whose = f" of {KIND_TITLES[self.kind]}" if self.kind else ""
         return (
-            f"<Survey of {layers_and_heads(layers, heads)}{whose} on {self.measured}: "
+            f"<Survey of {layers_and_heads(layers, heads)} on {self.measured}: "
             f"{named or 'no head of a named kind'}>"
         )
-
-    @property
-    def title(self) -> str:
-        """The model, and the kind of attention that the heads belong to."""
-        return f"heads of {KIND_TITLES[self.kind]}" if self.kind else "heads"
-
-    @property
-    def rule(self) -> str:
-        """The rule by which heads are named, as text."""
-        return RULE_OF_ALL if self.kind in ("cross", "encoder") else RULE
 
     @property
     def names(self) -> list[list[str]]:
@@ -122,15 +111,12 @@ class Survey(TableResult):
     @property
     def measured(self) -> str:
         """Which text was measured, and how much of it."""
-        if self.kind:
-            return f"{counted(self.windows, 'pair')} of {self.text}"
         return f"{counted(self.windows, 'window')} of {self.characters} characters of {self.text}"
 
     def shown(self, every: bool = False) -> list[Measure]:
         """The measures that tables and figures show: all with `every`, otherwise those in
-        DEFAULT_MEASURES. Cross-attention and an encoder have few measures, so all are shown.
+        DEFAULT_MEASURES.
         """
-        every = every or self.kind in ("cross", "encoder")
         return [measure for measure in self.measures if every or measure.name in DEFAULT_MEASURES]
 
     def ranking(self, sort: str | None = None) -> list[tuple[int, int]]:
@@ -183,7 +169,7 @@ class Survey(TableResult):
         remarks = [self.rule, self.caveat + hint * ("ablation" not in measured)]
         if "ablation" in measured and "shapley" not in measured:
             remarks.append(f"Shapley values need at most {MOST_SHAPLEY} heads")
-        if not self.kind and not any("induction" in row for row in self.names):
+        if not any("induction" in row for row in self.names):
             remarks.insert(1, NO_INDUCTION)
         return remarks
 
@@ -208,7 +194,6 @@ class Survey(TableResult):
         every = [each for measure in self.measures for each in measure.every]
         about = {each.name: {"title": each.title, "explained": each.explained} for each in every}
         return {
-            **({"attention": self.kind} if self.kind else {}),
             "text": self.text,
             "windows": self.windows,
             "characters": self.characters,
@@ -261,6 +246,21 @@ def survey(
         texts = Texts.of_windows(windows)
         measures += measure_effects(reader, texts, ablation, done=share_between(done, 2 / work))
     return Survey(tuple(measures), len(windows), windows.shape[1] - 1, text)
+
+
+def survey_with_paths(
+    reader: Reader, vocabulary: Vocabulary, ids: Ids, asked: HeadsConfig, name: str, done: Done
+) -> Survey:
+    """The survey of a text and, if they are asked for, the effects of heads along paths.
+
+    Raises TextError.
+    """
+    words = np.array([n for n, each in enumerate(vocabulary.characters) if each.isalnum()], int)
+    if not (asked.paths and asked.ablate):
+        return survey(reader, ids, asked.windows, asked.ablate, done, name, words)
+    first, second = share_between(done, 0, 0.5), share_between(done, 0.5)
+    found = survey(reader, ids, asked.windows, asked.ablate, first, name, words)
+    return replace(found, paths=loss_paths(reader, ids, asked.windows, asked.ablate, second))
 
 
 def loss_paths(reader: Reader, ids: Ids, most: int, how: Ablation, done: Done) -> Paths:
@@ -489,3 +489,22 @@ def development(steps: Sequence[int], surveys: Iterable[Survey]) -> Development:
         kinds=np.array([one.names for one in every]),
         surveys=every,
     )
+
+
+def survey_steps(
+    stored: StoredModel,
+    open_device: OpenDevice | None,
+    steps: Steps,
+    measured: Callable[[Reader, Done], Survey],
+    done: Done,
+) -> Development:
+    """Measures steps of a run, one model at a time. Raises CheckpointError, ConfigError."""
+    run = run_of(stored)
+    numbers = step_numbers(run, steps)
+
+    def surveys() -> Iterator[Survey]:
+        for n, number in enumerate(numbers):
+            reader, _ = open_proven(run.model(number), open_device)
+            yield measured(reader, share_between(done, n / len(numbers), (n + 1) / len(numbers)))
+
+    return development(numbers, surveys())

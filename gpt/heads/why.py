@@ -33,7 +33,7 @@ from gpt.config.fields import require
 from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
 from gpt.heads.ablation import Done, Texts, mean_contexts
-from gpt.heads.attention_map import require_decoder_only, require_fits
+from gpt.heads.attention_map import require_fits
 from gpt.heads.contributions import Part, contributions
 from gpt.heads.next_character import ids_to_continue, next_character, quoted_end
 from gpt.heads.paths import PathPatching, Paths, path_effects
@@ -41,7 +41,7 @@ from gpt.heads.places import head_name
 from gpt.heads.survey import spread_windows
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.vocabulary import Ids, Symbols, Vocabulary
+from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 
 MOST_SOURCES = 3  # characters to name in a row of the table
@@ -58,26 +58,24 @@ class Why(TableResult):
     parts: in the order of computation. values: (P,), computed in float64; they sum to `logit`.
     sources: for each part of the kinds "head" and "ffn", (S,) what each character that the head
     attends to adds, or (U,) what each unit adds; they sum to the part. scale: the number by which
-    the last norm divides, which is held; None with post_norm. characters: the K = 1 or 2 characters
+    the last norm divides, which is held. characters: the K = 1 or 2 characters
     that are compared. probabilities: (K,), as the model predicts them. counting: (K,) natural
     logarithms of counting's probabilities, and weights: (2,), the powers of the GPT's and of
     counting's probabilities; None without counting. same: minus the logarithm of the sum over all
-    characters. text: what the model has read; source: its source, for a model with an encoder.
-    checks: whether the sums are right. paths: the effects of heads along paths, if they were asked
-    for.
+    characters. text: what the model has read. checks: whether the sums are right. paths: the
+    effects of heads along paths, if they were asked for.
     """
 
     parts: tuple[Part, ...]
     values: Array
     sources: tuple[Array, ...]
     logit: float
-    scale: float | None
+    scale: float
     characters: tuple[str, ...]
     probabilities: Array
     same: float
     checks: tuple[Check, ...]
-    text: Symbols
-    source: Symbols = ""
+    text: str
     weights: Array | None = None
     counting: Array | None = None
     paths: Paths | None = None
@@ -102,9 +100,6 @@ class Why(TableResult):
         logit = Cell(f"{self._logits} = {format_number(self.logit, 4)}", tone="dim")
         rows.append([Cell("sum", tone="strong"), Cell(signed_number(self.values.sum())), logit])
         columns = [Column("part", left=True), Column("adds"), Column("from", left=True)]
-        held = "norms keep their scales"
-        if self.scale:
-            held = f"the last norm divides by {self.scale:.4f}"
         each = zip(self.characters, self.probabilities.tolist(), strict=True)
         chances = [f"{quoted(character)} {format_number(chance, 3)}" for character, chance in each]
         return [
@@ -112,12 +107,13 @@ class Why(TableResult):
             Table(columns, rows),
             *self._mixed(),
             Note(
-                f"from: the positions that a head reads, the units of a layer (N) · {held}, as for "
-                "this text; without a part, that and all later parts may change, too: see --paths"
+                "from: the positions that a head reads, the units of a layer (N) · the last norm "
+                f"divides by {self.scale:.4f}, as for this text; without a part, that and all "
+                "later parts may change, too: see --paths"
             ),
             *(self.paths.blocks(most) if self.paths else []),
             Checks(self.checks),
-            Legend([*self.text, *self.source, *self.characters]),
+            Legend([*self.text, *self.characters]),
         ]
 
     def _row(self, number: int) -> list[Cell]:
@@ -127,7 +123,7 @@ class Why(TableResult):
         cells = [Cell(part_name(part)), Cell(signed_number(value), share)]
         if part.kind not in SUMS:
             return [*cells, Cell("")]
-        text, head = self._read(part), part.kind == "head"
+        text, head = self.text, part.kind == "head"
         values = self.sources[sum(each.kind in SUMS for each in self.parts[:number])]
         order = np.argsort(-np.abs(values), kind="stable").tolist()
         names = {at: f"{at} {quoted(text[at])}" if head else f"N{at}" for at in order}
@@ -136,10 +132,6 @@ class Why(TableResult):
         if rest := order[MOST_SOURCES:]:
             largest.append(f"rest {signed_number(values[rest].sum())}")
         return [*cells, Cell(" · ".join(largest), hint="  ".join(named[:24]))]
-
-    def _read(self, part: Part) -> Symbols:
-        """The characters that a head can attend to."""
-        return self.source if part.attention == "cross" else self.text
 
     def _mixed(self) -> list[Block]:
         """How the logit and counting give the logarithm of a probability, or of a ratio of two."""
@@ -172,7 +164,7 @@ class Why(TableResult):
             rows: list[tuple[Any, ...]] = [(None, None, value)]
             found = next(sums).tolist() if part.kind in SUMS else []
             if part.kind == "head":
-                rows = [*zip(range(len(found)), self._read(part), found, strict=True)]
+                rows = [*zip(range(len(found)), self.text, found, strict=True)]
             for row in rows:
                 for name, each in zip(columns, (*part, *row), strict=True):
                     columns[name].append(each)
@@ -202,21 +194,15 @@ def why(
     """What each part adds to the next character's logit; see TrainedGPT.why, which raises the same
     errors. usual: returns the text over which heads have their mean outputs, and its name.
     """
-    if reader.encoder:
-        require(not config.truncate, "truncate", "a source is read as a whole; shorten the text")
-    source, ids = ids_to_continue(reader, vocabulary, text)
-    if source is None:
-        ids = ids[-reader.config.block_size :] if config.truncate else ids
-        require_fits(reader.config, len(ids))
-    exact, memory, known = reader.in_float64(), None, None
-    if source is not None:
-        memory, known = (each.encode(source[None]) for each in (exact, reader))
-    expected = next_character(reader, ids, SampleConfig(), mixture, vocabulary, known)
+    ids = ids_to_continue(vocabulary, text)
+    ids = ids[-reader.config.block_size :] if config.truncate else ids
+    require_fits(reader.config, len(ids))
+    expected = next_character(reader, ids, SampleConfig(), mixture, vocabulary)
     asked = _asked(vocabulary, config, int(expected.expected.argmax()))
-    stages = exact.sublayers(ids, memory=memory)
-    layers = [*zip(*stages.values(), strict=True)]
+    exact = reader.in_float64()
+    layers = exact.stages(ids)
     found = contributions(exact, layers, np.tile(asked, (len(ids), 1)))
-    scores = exact.logits(exact.final_norm(layers[-1][-1].resid_post))[-1]  # (V,)
+    scores = exact.logits(exact.final_norm(layers[-1].resid_post))[-1]  # (V,)
     weights, counting = None, None
     if (experts := expected.experts) is not None:
         logs, weights = np.log(experts.counting), experts.weights
@@ -244,7 +230,6 @@ def why(
         same,
         checks,
         expected.text,
-        "" if source is None else vocabulary.written(source, "source"),
         weights,
         counting,
         _paths(exact, ids, asked, config, usual, done) if config.paths else None,
@@ -260,7 +245,6 @@ def _paths(
     done: Done,
 ) -> Paths:
     """The effects of paths on the logit after the last character, or on the difference of two."""
-    require_decoder_only(exact.config, "paths")
     H, D = exact.config.n_head, exact.config.head_size
     means: Array = np.zeros((exact.config.n_layer, H, D))
     name = "0"
@@ -279,14 +263,14 @@ def _paths(
 def _asked(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[int]:
     """The ids of the one or two characters. Raises ConfigError, TextError."""
     asked = []
-    for name, symbol in (("char", config.char), ("against", config.against)):
-        if symbol is None:
+    for name, character in (("char", config.char), ("against", config.against)):
+        if character is None:
             asked += [likeliest] * (name == "char")
             continue
-        token = vocabulary.id_of(vocabulary.read(symbol, "fold").text)
-        require(token >= 0 or len(symbol) == 1, name, f"{symbol!r} is not one character")
+        token = vocabulary.id_of(vocabulary.read(character, "fold").text)
+        require(token >= 0 or len(character) == 1, name, f"{character!r} is not one character")
         if token < 0:
-            raise TextError(f"`{name}`: the model does not know {symbol!r}")
+            raise TextError(f"`{name}`: the model does not know {character!r}")
         asked.append(token)
     require(len({*asked}) == len(asked), "against", "this is `char` itself; name another one")
     return asked
@@ -299,14 +283,13 @@ def _difference(values: Array) -> Array:
 
 
 def part_name(part: Part) -> str:
-    """ "L1H2", "L0 feed-forward", "embedding"; with an encoder also "L1H2 cross"."""
+    """ "L1H2", "L0 feed-forward", "embedding"."""
     if part.kind == "head":
-        return f"{head_name(part.layer or 0, part.head or 0)} {part.attention or ''}".strip()
+        return head_name(part.layer or 0, part.head or 0)
     if part.kind == "bias":
-        name = "biases of norms" if part.layer is None else f"{part.attention or ''} bias"
-    else:
-        name = KINDS[part.kind]
-    return name if part.layer is None else f"L{part.layer} {name.strip()}"
+        return "biases of norms" if part.layer is None else f"L{part.layer} bias"
+    name = KINDS[part.kind]
+    return name if part.layer is None else f"L{part.layer} {name}"
 
 
 def signed_number(value: float) -> str:

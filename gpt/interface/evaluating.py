@@ -17,27 +17,22 @@ from gpt.blocks import Block, Facts, Records, Title
 from gpt.checks import TableResult, require_texts
 from gpt.config import EvalConfig, ModelConfig, Unknown
 from gpt.config.fields import require
-from gpt.corpus.halves import splits_of_run
+from gpt.corpus.corpus import splits_of_run
 from gpt.corpus.overlap import Learned, is_whole_text, share_learned
-from gpt.corpus.tables import pairs_of_table
 from gpt.counting.baseline import count_baseline
 from gpt.counting.mixture import Mixture
 from gpt.counting.tables import MOST_CHARACTERS
-from gpt.errors import TextError
 from gpt.reading import novelty as copies
 from gpt.reading.gpt import Reader
 from gpt.reading.paired import Paired, compare_paired
-from gpt.reading.pairs import PairScores
-from gpt.reading.score import WORST, Score, Surprisals, character_surprisals, score
-from gpt.reading.targets import score_pairs
+from gpt.reading.score import Score, Surprisals, character_surprisals, score
 from gpt.storage.losses import comparison, comparison_record
 from gpt.storage.manifest import Baseline, Manifest, exposure_to_split
-from gpt.vocabulary import FIRST, LAST, Ids, Reading, Vocabulary, known_text, log_note
+from gpt.vocabulary import Ids, Reading, Vocabulary, known_text, log_note
 
 Found = TypeVar("Found")
 MOST_SHOWN = 10_000  # characters of the validation split with surprisals
 MOST_SCORED = 1_000_000  # characters to score in a longer split
-MOST_PAIRS = 10_000  # lines to score in a longer split of pairs
 
 
 class Model(Protocol):
@@ -64,29 +59,25 @@ class Model(Protocol):
 class Evaluation(TableResult):
     """How well a model predicts the text named `name`.
 
-    score: the loss; its nats, bits and perplexity are attributes of this result, too. pairs: for
-    pairs, also what the model writes. paired: the losses of this model and another one, and the
-    interval of their difference; for pairs, what both write. surprisals: the surprisal of each
-    character, with `chars`. facts: what programs get to know about the text and the models. every:
-    whether the caller asked for each pair. counting: the comparison with counts of n-grams, as
-    text.
+    score: the loss; its nats, bits and perplexity are attributes of this result, too. paired: the
+    losses of this model and another one, and the interval of their difference. surprisals: the
+    surprisal of each character, with `chars`. facts: what programs get to know about the text and
+    the models. counting: the comparison with counts of n-grams, as text.
     """
 
     name: str
     score: Score
     facts: Mapping[str, Any]
-    pairs: PairScores | None = None
     paired: Paired | None = None
     surprisals: Surprisals | None = None
-    every: bool = False
     counting: str = ""
 
     def __repr__(self) -> str:
-        return f"<Evaluation of {self.name}: {self.paired or self.pairs or self.score!r}>"
+        return f"<Evaluation of {self.name}: {self.paired or self.score!r}>"
 
     @property
     def nats(self) -> float:
-        """Nats per character; for pairs, nats per character of the targets."""
+        """Nats per character."""
         return self.score.nats
 
     @property
@@ -99,15 +90,12 @@ class Evaluation(TableResult):
         """The number of equally likely characters with the same loss."""
         return self.score.perplexity
 
-    def blocks(self, most: int = WORST) -> list[Block]:
-        """The text or its pairs, the `most` worst of them, and the loss with its comparisons."""
+    def blocks(self) -> list[Block]:
+        """The text with the characters that surprise most, and the loss with its comparisons."""
         more = {"in context": self._in_context, "to beat": self.counting}
-        if self.pairs is not None:
-            found = self.pairs.blocks(most, self.every)
-        else:
-            found = (self.paired or self.score).blocks()
+        found = (self.paired or self.score).blocks()
         if self.surprisals is not None:
-            found[1:1] = self.surprisals.blocks(most)[1:]
+            found[1:1] = self.surprisals.blocks()[1:]
         return [_extended(block, self.name, more) for block in found]
 
     @property
@@ -117,15 +105,9 @@ class Evaluation(TableResult):
             return ""
         return f"{self.surprisals.score.loss} (half a window of context or more)"
 
-    def records(self, most: int = WORST) -> Records:
-        """A row for each character or pair, if the caller asked for all; else for the `most` worst
-        pairs.
-        """
-        found = Records()
-        if self.surprisals is not None:
-            found = self.surprisals.records()
-        elif self.pairs is not None:
-            found = self.pairs.records(None if self.every else most, self.every)
+    def records(self) -> Records:
+        """A row for each character, with `chars`."""
+        found = Records() if self.surprisals is None else self.surprisals.records()
         return replace(found, facts=self.facts)
 
 
@@ -159,34 +141,11 @@ class Scorer:
         for name in ("chars", "baseline"):
             alone = self.against is None or not getattr(self.options, name)
             require(alone, "", f"`{name}` and `against`: give one of them")
-        require(self.options.beam is None or self.of_pairs, "beam", "only for pairs; see `pairs`")
-        require(not (self.options.baseline and self.of_pairs), "baseline", "not for pairs")
-        if self.against is not None:
-            self._require_comparable(self.against)
         _ = self._counted  # raises errors before the first text
-
-    def _require_comparable(self, other: Model) -> None:
-        """Raises ConfigError if the other model cannot read the texts."""
-        has_encoder = other.config.encoder_layers > 0
-        mixed = f"{other.name} has an encoder and reads pairs, {self.run.name} has none"
-        advice = "compare them on pairs, with `pairs`"
-        require(self.of_pairs or not has_encoder, "against", f"{mixed}; {advice}")
-        spaced = ["target" in each.vocabulary.spaced for each in (self.run, other)]
-        units = f"of {self.run.name} and {other.name}, one writes characters, the other symbols"
-        require(len({*spaced}) == 1, "against", f"{units}: their losses have different units")
-        knows = has_encoder or not other.vocabulary.unknown(FIRST + LAST)
-        unknown = f"{other.name} was not trained on pairs: it does not know TAB and NEWLINE"
-        advice = "compare it on a text"
-        require(knows or not self.of_pairs, "against", f"{unknown}; {advice}")
 
     def _splits(self, purpose: str, *advice: str) -> tuple[Ids, Ids]:
         """The texts that the run was trained and validated on. Raises TextError."""
         return splits_of_run(self.run.name, self.run.recorded, self.data, purpose, *advice)
-
-    @property
-    def of_pairs(self) -> bool:
-        """Whether the texts consist of pairs."""
-        return self.options.pairs or self.run.config.encoder_layers > 0
 
     @cached_property
     def _counted(self) -> Ids | None:
@@ -203,19 +162,19 @@ class Scorer:
         """Evaluates a text. name: its name for the user; file: its name for programs. Raises
         TextError.
         """
-        text = pairs_of_table(text) if self.of_pairs else text
         found = self._known(self.run, text, name)
         facts = {"file": file, "split": None, **changes_record(found)}
         return self._evaluated(found.text, name, facts | self._learned(text, name), found.places)
 
     def split(self) -> Evaluation:
-        """Evaluates the validation split. If it is long, evaluates its first characters or pairs
-        only. Raises TextError.
+        """Evaluates the validation split; of a long one, only its first characters.
+
+        Raises TextError.
         """
         manifest, other = self.run.recorded, self.against
         advice = ("; restore it, or give a text", "; give a text")
         _, ids = self._splits("the validation split", *advice)
-        what, name = "characters", "validation split" + (f" of {self.run.name}" if other else "")
+        name = "validation split" + (f" of {self.run.name}" if other else "")
         facts: dict[str, Any] = {"file": None, "split": "validation"}
         if other is not None:
             why = manifest and exposure_to_split(other.name, other.recorded, manifest)
@@ -224,35 +183,27 @@ class Scorer:
                 self.note(f"warning: {why}")
         chars, count = self.options.chars, len(ids)
         most, context = MOST_SHOWN if chars else MOST_SCORED, not chars
-        if self.of_pairs:
-            ends = (ids == self.run.vocabulary.encode(LAST)[0]).nonzero()[0]
-            what, most, count, context = "pairs", MOST_PAIRS, len(ends), False
         if count > most + context:  # the first character is context only
-            ids = ids[: ends[most - 1] + 1] if self.of_pairs else ids[: most + context]
-            if self.of_pairs or not chars:
+            ids = ids[: most + context]
+            if not chars:
                 trained = ""
                 if manifest and manifest.best_step == manifest.step:
                     nats, read, of = manifest.shown_loss
                     trained = f"; training measured {nats:.4f} nats on {read:,} of {of:,}"
                 self.note(
-                    f"note: scoring only the first {most:,} of {count:,} {what} of the {name}; to "
-                    f"score all, give them as a file{trained}"
+                    f"note: scoring only the first {most:,} of {count:,} characters of the {name}; "
+                    f"to score all, give them as a file{trained}"
                 )
-            name = f"the first {most:,} {what} of the {name}"
+            name = f"the first {most:,} characters of the {name}"
         text = self.run.vocabulary.decode(ids)
         return self._evaluated(text, name, facts, baseline=manifest.baseline if manifest else None)
 
     def _known(self, saved: Model, text: str, name: str) -> Reading:
         """The text as a model reads it; a note says what the model reads in place of unknown
-        characters. Raises TextError for an unknown character; for pairs a later error does, which
-        names the line.
+        characters. Raises TextError for an unknown character.
         """
         found = saved.vocabulary.read(text, self.unknown)
-        if not self.of_pairs:
-            return known_text(saved.vocabulary, found, self.note, name)
-        for line in found.notes(name):
-            self.note(line)
-        return found
+        return known_text(saved.vocabulary, found, self.note, name)
 
     def _learned(self, text: str, name: str) -> dict[str, Any]:
         """How much of a text the model has learned, from 0 to 1 (learned), and whether that is half
@@ -292,53 +243,34 @@ class Scorer:
     ) -> Evaluation:
         """places: each character's position in its file. baseline: counting's loss on the text."""
         facts, model = {"scored": name, **facts}, self.run
-        if self.of_pairs:
-            facts["beam"] = self.options.beam or 1
         if self.against is not None:
             return self._compared(self.against, text, name, {"may_have_seen": None, **facts})
-        scores = surprisals = None
-        if self.of_pairs:
-            scores = score_pairs(model.reader, model.vocabulary, text, facts["beam"])
-            found = scores.score
-            facts |= scores.numbers
-        else:
-            ids = model.vocabulary.encode(text)
-            found = score(model.reader, ids, model.mixture)
-            facts |= found.numbers
-            if self.options.chars:
-                given = model.mixture, model.vocabulary
-                each = character_surprisals(model.reader, ids, *given, overlapping=True)
-                surprisals = replace(each, places=places)
-                facts["in_context"] = surprisals.score.numbers
-            same = baseline is not None and baseline.scored == found.characters
-            if not same and self._counted is not None and not facts.get("trained_on"):
-                baseline = count_baseline(self._counted, ids, len(model.vocabulary))
+        ids, surprisals = model.vocabulary.encode(text), None
+        found = score(model.reader, ids, model.mixture)
+        facts |= found.numbers
+        if self.options.chars:
+            given = model.mixture, model.vocabulary
+            each = character_surprisals(model.reader, ids, *given, overlapping=True)
+            surprisals = replace(each, places=places)
+            facts["in_context"] = surprisals.score.numbers
+        same = baseline is not None and baseline.scored == found.characters
+        if not same and self._counted is not None and not facts.get("trained_on"):
+            baseline = count_baseline(self._counted, ids, len(model.vocabulary))
         facts["counting"] = comparison_record(found.nats, found.characters, baseline)
         beside = found.nats, found.characters, baseline, self.run.recorded
         counting = comparison(*beside) if baseline else ""
-        every = self.options.chars
-        return Evaluation(name, found, facts, scores, None, surprisals, every, counting)
+        return Evaluation(name, found, facts, surprisals=surprisals, counting=counting)
 
     def _compared(self, other: Model, text: str, name: str, facts: dict[str, Any]) -> Evaluation:
         """How another model predicts a text, compared with this one."""
-        label = f"{name} for {other.name}"
-        if self.of_pairs:
-            mine = score_pairs(self.run.reader, self.run.vocabulary, text, facts["beam"])
-            try:
-                others = score_pairs(other.reader, other.vocabulary, text, facts["beam"])
-            except TextError as error:
-                raise TextError(f"{label}: {error}") from None
-            found = replace(compare_paired(mine.nats, others.nats), pairs=(mine, others))
-            facts, its = facts | mine.numbers, others.numbers
-        else:
-            known = self._known(other, text, label)
-            nats = []
-            for each in (self.run, other):
-                ids = each.vocabulary.encode(known.text)
-                nats.append(character_surprisals(each.reader, ids, each.mixture).nats)
-            found, its = compare_paired(nats[0], nats[1]), changes_record(known)
+        known = self._known(other, text, f"{name} for {other.name}")
+        nats = []
+        for each in (self.run, other):
+            ids = each.vocabulary.encode(known.text)
+            nats.append(character_surprisals(each.reader, ids, each.mixture).nats)
+        found = compare_paired(nats[0], nats[1])
         found = replace(found, names=(self.run.title, other.title))
-        facts |= {**found.numbers, "against": {**other.origin, **its}}
+        facts |= {**found.numbers, "against": {**other.origin, **changes_record(known)}}
         return Evaluation(name, Score(found.first, found.characters), facts, paired=found)
 
 
@@ -351,9 +283,8 @@ def _part_of(name: str, share: float) -> str:
 
 def changes_record(found: Reading) -> dict[str, Any]:
     """For programs: which characters a model replaces, how many it leaves out, and which."""
-    which = sorted({*found.left_out})
-    joint = " " * any(len(each) > 1 for each in which)  # between symbols
-    left_out = {"characters": len(found.left_out), "which": joint.join(which)}
+    which = "".join(sorted({*found.left_out}))
+    left_out = {"characters": len(found.left_out), "which": which}
     return {"left_out": left_out, "folded": [list(pair) for pair in found.folded]}
 
 

@@ -21,9 +21,7 @@ from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import field_help, only_fields, require
 from gpt.config.train import Preset, Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
-from gpt.corpus.halves import counted_ids, scored_ids, split_corpus
-from gpt.corpus.pairs import learn_sides
-from gpt.corpus.sources import corpus_name, is_pairs, known_recipe
+from gpt.corpus.sources import corpus_name, known_recipe
 from gpt.corpus.text import Progress, no_progress
 from gpt.counting.ahead import CountedAhead
 from gpt.counting.tables import release_memory
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     from gpt.training.trainer import Trainer
 
 #: Options for reading a text.
-READING = ("separator", "split", "min_count", "source_symbols", "target_symbols")
+READING = ("separator", "split", "min_count")
 SPLITTING = ("split", "val_fraction")
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 ANOTHER_TEXT = (
@@ -81,19 +79,17 @@ class NewRunOptions:
     model that it starts with.
 
     given: options of ModelConfig and TrainConfig. recipe: the ones among them that a known corpus
-    has set. pairs: whether the texts are read as pairs.
+    has set.
     """
 
     preset: Preset
     given: Mapping[str, Any]
     recipe: Mapping[str, Any]
-    pairs: bool
 
     @property
     def reading(self) -> TrainConfig:
         """The options for reading the text."""
-        known = {**(presets.PAIRS[self.preset] if self.pairs else {}), **self.given}
-        return TrainConfig(**{name: known[name] for name in READING if name in known})
+        return TrainConfig(**{name: self.given[name] for name in READING if name in self.given})
 
 
 def choose_options(
@@ -103,19 +99,16 @@ def choose_options(
     warm: WarmStart | None = None,
 ) -> NewRunOptions:
     """Chooses the options of a new run. names: the names of its texts. A known corpus sets its own
-    options, but only its split if a preset is given. Raises ConfigError, and CheckpointError if the
-    corpus and the model to start with do not fit together.
+    options, but only its split if a preset is given. Raises ConfigError.
     """
     recipe = {**known_recipe(names)}
     if options.preset:
         recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
     if options.minutes is not None:
         recipe.pop("steps", None)
-    given = warm.options(given, names) if warm else given
+    given = warm.options(given) if warm else given
     recipe = {name: value for name, value in recipe.items() if name not in given}
-    layers = given.get("encoder_layers")
-    pairs = is_pairs(names) if layers is None else layers > 0
-    return NewRunOptions(options.preset or "default", {**given, **recipe}, recipe, pairs)
+    return NewRunOptions(options.preset or "default", {**given, **recipe}, recipe)
 
 
 @dataclass(frozen=True)
@@ -163,11 +156,8 @@ def begin_run(
     device = resolve_device(options.device)
     start = warm.stored if warm else None
     known = start.vocabulary if start else None
-    read = partial(read_corpus, known=known, grows=start is not None)
-    read = partial(read, config=choices.reading, pairs=choices.pairs)
+    read = partial(read_corpus, known=known, grows=start is not None, config=choices.reading)
     corpus = _read(options, texts, working, read)
-    if choices.pairs:
-        corpus = learn_sides(corpus, known)
     ahead = _count_ahead(corpus, choices, device, warm)  # torch is imported at the same time
     from gpt.training.plan import Machine, make_plan
 
@@ -175,7 +165,7 @@ def begin_run(
     machine = Machine.measured(options.device)
     parent = warm.parent(corpus) if warm else None
     asked = choices.given, choices.preset, machine, options.minutes
-    plan = make_plan(corpus, *asked, baseline, choices.pairs, parent)
+    plan = make_plan(corpus, *asked, baseline, parent)
     warnings = [*_differences(plan, recorded)]
     if warm and parent:
         warnings = [*warm.warnings(parent, corpus, plan.manifest.train), *warnings]
@@ -244,9 +234,8 @@ def resume_run(
         same = options.preset in (None, manifest.preset)
         advice = f"this run has {manifest.preset}; leave the option out, or train a new run"
         require(same, "preset", advice)
-        pairs = manifest.model.encoder_layers > 0
         remedy = f" ({run.name}; choose another with `run`){ANOTHER_TEXT}"
-        find = partial(find_corpus, manifest, remedy=remedy, pairs=pairs)
+        find = partial(find_corpus, manifest, remedy=remedy)
         corpus = _read(options, texts, working, find)
         from gpt.training.plan import Machine, resume_plan
 
@@ -299,14 +288,14 @@ def _count_ahead(
     corpus: Corpus, choices: NewRunOptions, device: str, warm: WarmStart | None
 ) -> CountedAhead:
     """Starts counting. Raises ConfigError, TextError."""
-    size, pairs = len(corpus.vocabulary), choices.pairs
-    values = presets.override(presets.preset(choices.preset, device, pairs), choices.given)
+    size = len(corpus.vocabulary)
+    values = presets.override(presets.preset(choices.preset, device), choices.given)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train = TrainConfig(**only_fields(TrainConfig, values))
-    train_half, val_half = split_corpus(corpus, train, pairs)
+    train_ids, val_ids = corpus.split(train.val_fraction, 1)
     if warm:
-        warm.check_context(corpus, train, train_half)
-    return CountedAhead(counted_ids(train_half), scored_ids(val_half), size, model.counting)
+        warm.check_context(corpus, train)
+    return CountedAhead(train_ids, val_ids, size, model.counting)
 
 
 def _trainer(
@@ -345,14 +334,10 @@ def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:
     saved. The counts of the training serve the model, too, as a second copy would need memory.
     """
     from gpt.interface.trained import TrainedGPT
-    from gpt.reading.targets import example_targets
 
     model, step = TrainedGPT(checkpoint.model()), checkpoint.manifest.step
     model.mixture = trainer.counting.mixture(trainer.kept, trainer.device, step)
     release_memory()  # frees what the check took
-    if model.has_encoder:
-        text = example_targets(model.reader, model.vocabulary, model.stored.excerpt)
-    else:
-        text = model.sample(length=SAMPLE_LENGTH)
+    text = model.sample(length=SAMPLE_LENGTH)
     trainer.run.append("samples", {"step": step, "text": text})
     return Sampled(step, text)

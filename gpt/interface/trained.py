@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, overload
 from gpt import showing
 from gpt.checks import Check, Displayable, check_number, checks_arguments
 from gpt.config import (
-    AnyStage,
     AttnConfig,
     EvalConfig,
     HeadsConfig,
     LiveConfig,
     NeuronsConfig,
     SampleConfig,
+    Stage,
     TrainConfig,
     Unknown,
     WhyConfig,
@@ -52,9 +52,7 @@ if TYPE_CHECKING:
         ShapingOptions,
         WhyOptions,
     )
-    from gpt.corpus.halves import Half
     from gpt.corpus.overlap import Learned
-    from gpt.corpus.pair_batches import Batch
     from gpt.counting.mixture import Mixture
     from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
@@ -76,7 +74,7 @@ if TYPE_CHECKING:
 
 #: What `dir` and completion show of a model.
 PUBLIC = (
-    *("activation_batches", "activations", "answers", "at", "attn", "batch", "circuit", "config"),
+    *("activation_batches", "activations", "at", "attn", "batch", "circuit", "config"),
     *("curve", "eval", "experts", "heads", "lens", "live", "logits", "manifest"),
     *("neurons", "next", "novelty", "path", "sample", "sources", "steps", "text", "torch"),
     *("training", "training_curve", "vocabulary", "weights", "why"),
@@ -109,7 +107,7 @@ class TrainedGPT(Displayable):
         self.name, self.device = name or stored.name, device
         self._open_device = open_device
         self._learned: dict[Path, Learned] = {}
-        self._halves: dict[Path, tuple[Half, Half]] = {}
+        self._splits: dict[Path, tuple[Ids, Ids]] = {}
 
     def on(self, device: str) -> TrainedGPT:
         """The same model on "cpu", which uses numpy, or on a device, with numpy if that fails.
@@ -298,25 +296,12 @@ class TrainedGPT(Displayable):
         """Continues the prompt; returns the whole text, or for n > 1 a list of n texts, as `gptx
         sample -n` does.
 
-        For a model with an encoder: writes the target of a source and returns it without the
-        source. The temperature is 0 unless it is given, and the length that of the context.
-
         The text ends before the first of the texts in `stop`. unknown: "fold" reads characters that
         the model does not know as known ones with the same meaning, "skip" also leaves out the
         others, "error" does neither; notes are logged. Raises TextError for a character that is
         still unknown, ConfigError for an option out of range, TypeError for an unknown option,
         OutOfMemory for texts that do not fit this machine's memory.
         """
-        if self.has_encoder:
-            require(not stop, "stop", "a target ends by itself; leave `stop` out")
-            from gpt.corpus.tables import source_of_columns
-            from gpt.reading.targets import target_settings, write_targets
-
-            settings = target_settings(self.config, n=n, **options)
-            known = self.known_text(source_of_columns(prompt), unknown)
-            (written,) = write_targets(self.reader, self.vocabulary, [known], settings)
-            targets = [self.vocabulary.decode(each.ids, "target") for each in written]
-            return targets if n > 1 else targets[0]
         from gpt.reading.sampler import GrowingTexts, Sample
 
         prompt = self.known_text(prompt, unknown)
@@ -337,37 +322,16 @@ class TrainedGPT(Displayable):
     ) -> Samples:
         """The new text of each of config.n samples, step by step; see sampler.Samples.
 
-        Raises TextError; OutOfMemory for more samples than fit this machine's memory; ConfigError
-        for a model with an encoder; for `stop`, TypeError if it is one text and ValueError if one
-        of its texts is empty.
+        Raises TextError; OutOfMemory for more samples than fit this machine's memory; for `stop`,
+        TypeError if it is one text and ValueError if one of its texts is empty.
         """
         from gpt.reading.decode import require_memory
         from gpt.reading.sampler import Samples
 
-        if self.has_encoder:
-            raise ConfigError("a model with an encoder writes whole targets; use sample or answers")
         known = self.known_text(prompt, unknown)
         require_memory(self.config, config.n, len(prompt) + config.length)
         samples = (self.decoders.lend_decoder(), self.vocabulary, known, config, stop, past)
         return Samples(*samples, self.mixture)
-
-    @property
-    def has_encoder(self) -> bool:
-        """Whether the model reads a source and writes a target."""
-        return self.config.encoder_layers > 0
-
-    def answers(
-        self, sources: Sequence[str], *, beam: int = 1, unknown: Unknown = "fold"
-    ) -> list[str]:
-        """The likeliest target of each source: the best one of a beam search; a beam of 1 is
-        greedy.
-
-        Raises TextError with the number of a source that is empty, has a TAB or an unknown
-        character or does not fit the context, ConfigError for a beam that is less than 1.
-        """
-        from gpt.reading.targets import best_targets
-
-        return best_targets(self.reader, self.vocabulary, sources, beam, unknown)
 
     @takes_options()
     def attn(
@@ -376,17 +340,15 @@ class TrainedGPT(Displayable):
         """Computes every stage of every head for the text; None: the `example`, which a note
         quotes.
 
-        For a model with an encoder, the text is "source TAB target", or a source, whose target the
-        model writes. Raises TextError for an empty or too long text and for unknown characters,
-        ConfigError for a kind of attention that the model does not have and for `truncate` with an
-        encoder.
+        Raises TextError for an empty or too long text and for unknown characters.
         """
         from gpt.heads.attention_map import inspect_text
 
         asked = AttnConfig(**options)
         text = self.known_text(self.given(text), unknown, asked.truncate)
-        chosen = text, asked.attention, asked.truncate, self.proof, self
-        return inspect_text(self.reader, self.vocabulary, *chosen)
+        return inspect_text(
+            self.reader, self.vocabulary, text, asked.truncate, self.proof, model=self
+        )
 
     @takes_options()
     def next(
@@ -398,9 +360,6 @@ class TrainedGPT(Displayable):
     ) -> NextCharacter:
         """The distribution of the next character, before and after temperature and filters. text:
         None: the `example`, which a note quotes.
-
-        For a model with an encoder: the target's next character. The text is "source TAB target so
-        far"; without a TAB, the target's first character is next.
 
         Raises TextError for a character that the model does not know, ConfigError for an option out
         of range, TypeError for an unknown option.
@@ -424,9 +383,8 @@ class TrainedGPT(Displayable):
         With `paths`, also the effects of heads along single paths; done: is called with the share
         of these that is done.
 
-        For a model with an encoder: text as in `next`. Raises TextError for a text that is longer
-        than the context and for a character that the model does not know, ConfigError if `char` or
-        `against` is not one character, and for `truncate` and `paths` with an encoder.
+        Raises TextError for a text that is longer than the context and for a character that the
+        model does not know, ConfigError if `char` or `against` is not one character.
         """
         from gpt.heads.why import why
 
@@ -443,14 +401,9 @@ class TrainedGPT(Displayable):
 
         Raises TextError, like `attn`.
         """
-        found = self._map(text, unknown)
-        if found.source:
-            from gpt.heads.pair_measures import measure_pairs
-
-            return measure_pairs(self.reader, [found])
         from gpt.heads.measures import measure_heads
 
-        return measure_heads(self.reader, [found])
+        return measure_heads(self.reader, [self._map(text, unknown)])
 
     def circuit(
         self,
@@ -464,13 +417,11 @@ class TrainedGPT(Displayable):
         """Which character a head looks for ("qk") `distance` characters back, or which one it then
         writes ("ov"): a table of the V characters in `chars`; None: of all that the model knows.
 
-        Raises ConfigError for a layer, head or distance that does not exist and for a model with an
-        encoder, TextError for no character and for unknown ones.
+        Raises ConfigError for a layer, head or distance that does not exist, TextError for no
+        character and for unknown ones.
         """
-        from gpt.heads.attention_map import require_decoder_only
         from gpt.heads.circuits import circuit
 
-        require_decoder_only(self.config, "circuits")
         text = "".join(dict.fromkeys(self.vocabulary.characters if chars is None else chars))
         if not text:
             raise TextError("`chars`: give at least one character")
@@ -482,11 +433,9 @@ class TrainedGPT(Displayable):
         self, text: AttentionMap | str | None = None, most: int = 8, *, unknown: Unknown = "fold"
     ) -> Lens:
         """The `most` likeliest next characters at every depth and position of a text or of an
-        attention map's text; None: of the `example`. For a model with an encoder, those of the
-        target.
+        attention map's text; None: of the `example`.
 
-        Raises ValueError if `most` is less than 1 and, for a model with an encoder, for a map of
-        its encoder's or decoder's own attention; TextError like `attn`.
+        Raises ValueError if `most` is less than 1, TextError like `attn`.
         """
         from gpt.heads.next_character import logit_lens
 
@@ -509,14 +458,6 @@ class TrainedGPT(Displayable):
             return None
         return all_experts(self.reader, self._map(text, unknown), self.mixture)
 
-    def reading(self, text: str, unknown: Unknown = "fold") -> Reading:
-        """The text as the model can read it; a table becomes pairs. See Vocabulary.read."""
-        if self.has_encoder:
-            from gpt.corpus.tables import pairs_of_table
-
-            text = pairs_of_table(text)
-        return self.vocabulary.read(text, unknown)
-
     def known_text(
         self,
         text: str,
@@ -528,8 +469,8 @@ class TrainedGPT(Displayable):
         """The text as the model reads it. truncate: keep only the end first, as what is cut off may
         be unknown. note, name: see `gpt.vocabulary.known_text`. Raises TextError.
         """
-        reading = self.reading(text, unknown)
-        if truncate and not self.has_encoder:
+        reading = self.vocabulary.read(text, unknown)
+        if truncate:
             reading = Reading(reading.text[-self.config.block_size :], reading.folded)
         return known_text(self.vocabulary, reading, note, name).text
 
@@ -541,7 +482,7 @@ class TrainedGPT(Displayable):
         name: str = "",
     ) -> str:
         """Like `known_text`, but unknown characters may stay: a later error names their place."""
-        reading = self.reading(text, unknown)
+        reading = self.vocabulary.read(text, unknown)
         for line in reading.notes(name):
             note(line)
         return reading.text
@@ -563,14 +504,8 @@ class TrainedGPT(Displayable):
         return text
 
     def example(self, length: int = 12) -> str:
-        """An example text: the first long line of the validation split, cut between words; for a
-        model with an encoder, its first pair, "source TAB target".
-        """
-        if not self.has_encoder:
-            return self.stored.example(length)
-        from gpt.reading.targets import first_pair
-
-        return first_pair(self.vocabulary, self.stored.excerpt_lines, self.config.block_size)
+        """An example text: the first long line of the validation split, cut between words."""
+        return self.stored.example(length)
 
     @overload
     def heads(
@@ -609,37 +544,36 @@ class TrainedGPT(Displayable):
     ) -> Survey | Development:
         """Every head's measures on a text; `gptx heads` gives the same for the same text.
 
-        Without a text, `default_text` is used. For a model with an encoder, a text is lines "source
-        TAB target". steps: measure the same text at two or more steps of this model's run, "all" or
-        a list of numbers, "best" and "last"; opens one model at a time. name: the text's name in
-        the result. done: is called with the share of the work that is done. Raises TextError for a
-        text that is too short or has unknown characters, ValueError for other arguments,
-        ConfigError for a kind that the model does not have and for resampling of pairs,
-        CheckpointError for a step that the run does not keep and for steps of a model file outside
-        a run.
+        Without a text, `default_text` is used. steps: measure the same text at two or more steps of
+        this model's run, "all" or a list of numbers, "best" and "last"; opens one model at a time.
+        name: the text's name in the result. done: is called with the share of the work that is
+        done. Raises TextError for a text that is too short or has unknown characters, ValueError
+        for other arguments, CheckpointError for a step that the run does not keep and for steps of
+        a model file outside a run.
         """
-        from gpt.heads.measuring import make_surveyor, survey_steps
+        from gpt.heads.survey import survey_steps, survey_with_paths
 
-        text, name = self._measured(text, name, unknown)
+        ids, name = self._measured(text, name, unknown)
         asked = HeadsConfig(**options)
         require(not asked.paths or steps is None, "paths", "of one step, not of several")
-        measured = make_surveyor(self.reader, self.vocabulary, text, asked, name)
+
+        def measured(reader: Reader, done: Callable[[float], object]) -> Survey:
+            return survey_with_paths(reader, self.vocabulary, ids, asked, name, done)
+
         if steps is None:
             return measured(self.reader, done)
         return survey_steps(self.stored, self._open_device, steps, measured, done)
 
-    def _measured(
-        self, text: str | Ids | None, name: str, unknown: Unknown
-    ) -> tuple[str | Ids, str]:
-        """The text to measure on, and its name."""
+    def _measured(self, text: str | Ids | None, name: str, unknown: Unknown) -> tuple[Ids, str]:
+        """The ids of the text to measure on, and its name."""
         if text is None:
             text, found = self.default_text(note=log_note)
             name = name or found
         if isinstance(text, str):
-            text = self.readable_text(text, unknown)
+            ids = self.vocabulary.encode(self.readable_text(text, unknown))
         else:
-            text = self.vocabulary.row_of(text, "text")
-        return text, name or f"a text of {len(text):,} characters"
+            ids = self.vocabulary.row_of(text, "text")
+        return ids, name or f"a text of {len(ids):,} characters"
 
     @takes_options()
     def neurons(
@@ -653,46 +587,44 @@ class TrainedGPT(Displayable):
         **options: Unpack[NeuronsOptions],
     ) -> Neurons | Development | Neuron:
         """What every unit of the feed-forward layers follows on a text; `gptx neurons` gives the
-        same for the same text. In a model with an encoder, the decoder's units. text, steps, name,
-        unknown, done: see `heads`.
+        same for the same text. text, steps, name, unknown, done: see `heads`.
 
         With `unit`, only that unit: where it is strongest, which logits it changes. Raises what
         `heads` raises, and ConfigError for an unknown unit and for contradicting options.
         """
-        from gpt.heads.measuring import one_text, survey_steps, texts_of
-        from gpt.heads.neurons import neuron, neurons, parse_unit
+        from gpt.heads.ablation import Texts
+        from gpt.heads.neurons import neuron, neurons, parse_unit, text_to_colour
+        from gpt.heads.survey import spread_windows, survey_steps
 
         if not self.config.feed_forward:
             raise ConfigError(NO_FEED_FORWARD)
         asked, reader, known = NeuronsConfig(**options), self.reader, self.vocabulary
+        longest = self.config.block_size
         for each in ("unit", "ablate"):
             several = steps is not None and getattr(asked, each) is not None
             require(not several, each, "measures one step, not several")
-        text, name = self._measured(text, name, unknown)
+        ids, name = self._measured(text, name, unknown)
         at = asked.unit and parse_unit(asked.unit, self.config)
-        texts = texts_of(reader, known, text, asked.windows)
+        texts = Texts.of_windows(spread_windows(ids, longest, asked.windows))
         if at:
-            on = None if asked.on is None else one_text(reader, known, asked.on)
+            on = None if asked.on is None else text_to_colour(known, asked.on, longest)
             return neuron(reader, known, texts, asked, at, on, name, done)
-        measured = partial(
-            neurons, texts=texts, characters=known.characters, asked=asked, text=name
-        )
+
+        def measured(reader: Reader, done: Callable[[float], object]) -> Neurons:
+            return neurons(reader, texts, known.characters, asked, name, done)
+
         if steps is None:
-            return measured(reader, done=done)
-        every = self.stored, self._open_device, steps
-        return survey_steps(*every, lambda reader, done: measured(reader, done=done), done)
+            return measured(reader, done)
+        return survey_steps(self.stored, self._open_device, steps, measured, done)
 
     def default_text(
         self, data: Path = Path("data"), note: Callable[[str], object] = lambda line: None
     ) -> tuple[Ids, str]:
-        """The validation split, and its name. The result is only the start of the split, which the
-        model file contains, in two cases: for a model with an encoder, and if the run or its corpus
-        is missing; then `note` receives a line.
+        """The validation split, and its name. If the run or its corpus is missing, the start of the
+        split, which the model file contains; then `note` receives a line.
         """
-        from gpt.corpus.halves import splits_of_run
+        from gpt.corpus.corpus import splits_of_run
 
-        if self.has_encoder:
-            return self.vocabulary.encode(self.stored.excerpt_lines), self.excerpt_name
         try:
             return splits_of_run(self.name, self.recorded, data)[1], "the validation split"
         except TextError as error:
@@ -702,40 +634,43 @@ class TrainedGPT(Displayable):
             return self.vocabulary.encode(self.stored.excerpt), self.excerpt_name
 
     def text(self, split: Literal["train", "val"] = "train", *, data: str | Path = "data") -> str:
-        """The text that the run was trained on, or validated on, as the model reads it; for a model
-        with an encoder, lines of pairs. data: the folder of the encoded corpora.
+        """The text that the run was trained on, or validated on, as the model reads it. data: the
+        folder of the encoded corpora.
 
         Raises TextError if there is no run or no text of it, ConfigError for another split.
         """
-        from gpt.corpus.halves import all_ids
-
         require(split in ("train", "val"), "split", f"{split!r} is not train or val")
-        return self.vocabulary.decode(all_ids(self._half(split, Path(data))))
+        train, val = self._split(Path(data))
+        return self.vocabulary.decode(train if split == "train" else val)
 
-    def batch(self, step: SupportsIndex, *, data: str | Path = "data") -> Ids | Batch:
+    def batch(self, step: SupportsIndex, *, data: str | Path = "data") -> Ids:
         """What the training read in a step, counted from 1 as in events and curves: (B, T + 1) ids,
         whose columns [:, :-1] are the inputs and [:, 1:] the targets.
 
-        For a model with an encoder: a Batch of padded pairs, with source and seen (B, S), inputs
-        and targets (B, T). Ranks and micro-batches read its rows in order. With counting, the loss
-        leaves out the characters that its gate is fitted to. data: see `text`. Raises TextError
-        without a run or its text, IndexError for a step below 1, ConfigError for an imported run.
+        Ranks and micro-batches read its rows in order. With counting, the loss leaves out the
+        characters that its gate is fitted to. data: see `text`. Raises TextError without a run or
+        its text, IndexError for a step below 1, ConfigError for an imported run.
         """
+        import numpy as np
+
         from gpt.config.train import MOST_STEPS
-        from gpt.corpus.halves import training_batch
+        from gpt.corpus.batches import batch
 
         number = check_number("step", step, MOST_STEPS + 1, 1)
-        half = self._half("train", Path(data))
+        ids, _ = self._split(Path(data))
         require(not self.manifest.imported, "batch", "gptx did not train this imported run")
-        return training_batch(half, self.training, number - 1, self.config.block_size)
+        train, block_size = self.training, self.config.block_size
+        order = train.seed, number - 1, train.batch_size, block_size, train.window_order
+        inputs, targets = batch(ids, *order)
+        return np.concatenate((inputs, targets[:, -1:]), axis=1)
 
-    def _half(self, split: Literal["train", "val"], data: Path) -> Half:
-        """A split of the run's text; the text is opened once."""
-        if data not in self._halves:
-            from gpt.corpus.halves import halves_of_run
+    def _split(self, data: Path) -> tuple[Ids, Ids]:
+        """The texts that the run was trained and validated on; each is opened once."""
+        if data not in self._splits:
+            from gpt.corpus.corpus import splits_of_run
 
-            self._halves[data] = halves_of_run(self.name, self.recorded, data)
-        return self._halves[data][split == "val"]
+            self._splits[data] = splits_of_run(self.name, self.recorded, data)
+        return self._splits[data]
 
     @property
     def wrote_excerpt(self) -> bool:
@@ -754,7 +689,7 @@ class TrainedGPT(Displayable):
     def activations(
         self,
         texts: Texts | None = None,
-        names: AnyStage | Iterable[AnyStage] | None = None,
+        names: Stage | Iterable[Stage] | None = None,
         layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
         *,
         patch: Mapping[Any, Patch] | None = None,
@@ -764,9 +699,7 @@ class TrainedGPT(Displayable):
 
         texts: texts, or (N, T) ids, of 1 to block_size characters each; None: the `example`, as in
         `attn`. names: names of stages (docs/heads.md); None: all but head_output. layers: None:
-        all. With an encoder, a text is "source TAB target", or a source, whose target the model
-        writes; the names of stages of cross-attention begin with "cross_", those of the encoder
-        with "encoder_".
+        all.
 
         patch replaces stages; everything after them is computed from the new values. Its keys are
         those of acts[key], (stage, layer, head, position, text), where parts that are left out mean
@@ -792,7 +725,7 @@ class TrainedGPT(Displayable):
     def activation_batches(
         self,
         texts: Texts | None = None,
-        names: AnyStage | Iterable[AnyStage] | None = None,
+        names: Stage | Iterable[Stage] | None = None,
         layers: SupportsIndex | Iterable[SupportsIndex] | None = None,
         *,
         batch: int | None = None,
@@ -868,8 +801,8 @@ class TrainedGPT(Displayable):
 
         against: also compare with another model, a run of `gpt.runs()`, or a path that `load`
         opens. unknown: what to do with characters that a model does not know, as in `sample`. data:
-        the folder of the encoded corpora. A text of pairs has lines "source TAB target". Raises
-        TextError, CheckpointError, and ConfigError for options that exclude each other.
+        the folder of the encoded corpora. Raises TextError, CheckpointError, and ConfigError for
+        options that exclude each other.
         """
         from gpt.interface.evaluating import Scorer
 
@@ -911,14 +844,12 @@ class TrainedGPT(Displayable):
     ) -> list[Sources]:
         """The longest passages, of `sources_from` or more characters, that each text, such as a
         sample, shares with the training text, and where they are there. Raises what `novelty`
-        raises, and ConfigError for a model with an encoder.
+        raises.
         """
         from gpt.interface.evaluating import find_copies
         from gpt.reading.novelty import sources
 
         require(sources_from >= 1, "sources_from", f"{sources_from} is less than 1")
-        why = "not for a model with an encoder; run.novelty finds each target's longest copy"
-        require(not self.has_encoder, "sources", why)
         chosen = Path(data), note or log_note, sources
         return find_copies(self, texts, *chosen, least=sources_from)
 
@@ -950,12 +881,11 @@ class TrainedGPT(Displayable):
     ) -> Path:
         """Writes the model into one HTML file: type in the page, and every head follows.
 
-        text: the text to begin with; None: the first line of the validation split. With an encoder:
-        a source, whose target the model writes, or "source TAB target". steps: several steps of
-        this model's run for a slider, "all" or a list of numbers, "best" and "last". What does not
-        fit into `limit` is left out, and the page says so. Raises ConfigError if the model does not
-        fit, TextError for a text with unknown characters and for a pair that the model cannot read,
-        CheckpointError for a step that the run does not keep, StorageError.
+        text: the text to begin with; None: the first line of the validation split. steps: several
+        steps of this model's run for a slider, "all" or a list of numbers, "best" and "last". What
+        does not fit into `limit` is left out, and the page says so. Raises ConfigError if the model
+        does not fit, TextError for a text with unknown characters, CheckpointError for a step that
+        the run does not keep, StorageError.
         """
         config = LiveConfig(**only_fields(LiveConfig, options))
         found: Path = showing.renderer().save_live(self, path, text, steps, config)
@@ -970,8 +900,7 @@ def load(
 
     step: "best", "last" or a number, if a run is opened. device: "cpu" uses numpy; "cuda" and "mps"
     compute logits and stages with torch if it reproduces the probe; "auto" uses CUDA if there is
-    any. Replaced activations, and models with an encoder, are always computed on the CPU. Raises
-    CheckpointError, ConfigError.
+    any. Replaced activations are always computed on the CPU. Raises CheckpointError, ConfigError.
     """
     return read_checkpoint(path, step).on(device).prove()
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, Unpack
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import only_fields, require
 from gpt.config.keywords import Unquoted, takes_options
-from gpt.config.train import CHANGEABLE, SHARE_SPLITS
+from gpt.config.train import CHANGEABLE
 from gpt.devices import let_threads_sleep
 from gpt.errors import ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
@@ -51,9 +51,8 @@ def _begin(
     let_threads_sleep()
     run = RunConfig(**{**only_fields(RunConfig, options), "init_from": _place(options)})
     given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
-    by_share = options.get("split", "last") in SHARE_SPLITS
-    shares = by_share or "val_fraction" not in given
-    require(shares, "val_fraction", "only with `split='last'`, source or group:1")
+    is_last = options.get("split", "last") == "last"
+    require(is_last or "val_fraction" not in given, "val_fraction", "only with `split='last'`")
     if text is None:
         return begin_run(run, given, Texts(corpus_names(corpus)), _working(screen))
     require(corpus is None, "text", "give either `corpus` or `text`")
@@ -122,13 +121,12 @@ def train(
 ) -> TrainedGPT:
     """Trains a new run and returns it, opened at its best step.
 
-    corpus: a file, a folder, a known name or a list of these; a file *.tsv has pairs, lines of
-    source TAB target. Known names are "shakespeare", which is downloaded, "repeats", which sets its
-    own options, and "dates", which has pairs. text: the text itself, in place of a corpus. Without
-    both, gptx trains on the Python language reference. progress: shows a bar in a terminal or
-    notebook. Ctrl-C or a notebook's stop button ends the training early: the run is saved and
-    returned; `gpt.resume` continues it. A second Ctrl-C, a second or more later, ends it at once,
-    with what was last saved.
+    corpus: a file, a folder, a known name or a list of these. Known names are "shakespeare", which
+    is downloaded, and "repeats", which sets its own options. text: the text itself, in place of a
+    corpus. Without both, gptx trains on the Python language reference. progress: shows a bar in a
+    terminal or notebook. Ctrl-C or a notebook's stop button ends the training early: the run is
+    saved and returned; `gpt.resume` continues it. A second Ctrl-C, a second or more later, ends it
+    at once, with what was last saved.
 
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """

@@ -9,20 +9,16 @@ function of a model. The vocabulary grows (gpt/corpus/corpus.py), and new charac
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from gpt.config import ModelConfig, Side, TrainConfig
+from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help, require
 from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.corpus.corpus import Corpus
-from gpt.corpus.halves import Half
-from gpt.corpus.pair_batches import PairLines
-from gpt.corpus.pairs import check_window
-from gpt.corpus.sources import is_pairs
 from gpt.errors import CheckpointError, ConfigError, TextError
 from gpt.interface.trained import TrainedGPT, find_model, read_checkpoint
 from gpt.storage.manifest import Parent, TrainedText
@@ -51,38 +47,20 @@ class WarmStart:
         source = self.stored.source
         return str(source.parent if self.saved.checkpoint else source)
 
-    @property
-    def is_of_pairs(self) -> bool:
-        return self.stored.config.encoder_layers > 0
-
     @cached_property
     def layout(self) -> dict[str, Any]:
         """The options that the new model takes from its parent."""
         options = field_help(ModelConfig).keys() - {*MAY_DIFFER_FROM_PARENT}
-        found = {name: each for name, each in vars(self.stored.config).items() if name in options}
-        if self.is_of_pairs:
-            for side in get_args(Side):
-                by_space = side in self.stored.vocabulary.spaced
-                found[f"{side}_symbols"] = "space" if by_space else "chars"
-        return found
+        return {name: each for name, each in vars(self.stored.config).items() if name in options}
 
-    def options(self, given: Mapping[str, Any], corpus: Sequence[str]) -> dict[str, Any]:
+    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The given options and the layout. Raises ConfigError for an option that conflicts with
-        the layout, CheckpointError if only one of corpus and parent has pairs.
+        the layout.
         """
         for name, value in given.items():
             its = self.layout.get(name, value)
             has = f"{self.name}, whose weights this run starts with, has {its}"
             require(its == value, name, f"{has}, not {value}; leave the option out")
-        pairs = is_pairs(corpus)
-        if "encoder_layers" not in given and pairs != self.is_of_pairs:
-            raise CheckpointError(
-                f"{self.name} has no encoder, so it cannot learn pairs; leave out `init_from`, or "
-                "give `encoder_layers=0` to train on the lines as plain text"
-                if pairs
-                else f"{self.name} has an encoder and learns pairs, lines of SOURCE, TAB, TARGET, "
-                "in files *.tsv; leave out `init_from` to train on a plain text"
-            )
         return {**given, **self.layout}
 
     def parent(self, corpus: Corpus) -> Parent:
@@ -92,17 +70,15 @@ class WarmStart:
         added = corpus.vocabulary.characters[len(stored.vocabulary) :]
         return Parent(self.name, stored.step, stored.digest, added, texts)
 
-    def check_context(self, corpus: Corpus, train: TrainConfig, half: Half) -> None:
-        """Raises TextError if the corpus does not fit the parent's context. half: to train on."""
+    def check_context(self, corpus: Corpus, train: TrainConfig) -> None:
+        """Raises TextError if the corpus is too short for the parent's context."""
         block_size = self.stored.config.block_size
-        keeps = f"{self.name}, whose weights this run starts with, reads {block_size} characters"
-        if isinstance(half, PairLines):
-            check_window(half.pairs, block_size, f"{keeps}: shorten long lines")
-        elif corpus.longest_context(train.val_fraction) < block_size:
+        if corpus.longest_context(train.val_fraction) < block_size:
             shorter = min(map(len, corpus.parts(train.val_fraction)))
             raise TextError(
-                f"the text is too short: {keeps} at once, and the smaller split has {shorter}; use "
-                "more text, or another `val_fraction`"
+                f"the text is too short: {self.name}, whose weights this run starts with, reads "
+                f"{block_size} characters at once, and the smaller split has {shorter}; use more "
+                "text, or another `val_fraction`"
             )
 
     def warnings(self, parent: Parent, corpus: Corpus, train: TrainConfig) -> Iterator[str]:

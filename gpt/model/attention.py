@@ -3,11 +3,7 @@
 Both compute softmax(q·kᵀ / √head_size, masked above the diagonal) · v for every head, concatenate
 and project (Vaswani et al. 2017). Both save and load the same packed checkpoint layout: `qkv` holds
 the rows of all heads' queries, then keys, then values.
-Arguments give other kinds of attention. memory: (B, S, C), the source of keys and values in place
-of x; it has no positions. allowed: (T, S), or one for each text, (B, T or 1, S): True where a query
-may attend to a key; None: each query attends to its own and earlier positions, or to all of a
-memory.
-Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys.
+Tensor names: B batch, T time, C n_embd, H heads, D head_size, S keys so far.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Head(nn.Module):
-    """One head of self-attention: (B, T, C) -> (B, T, D)."""
+    """One head: (B, T, C) -> (B, T, D)."""
 
     tril: Tensor
 
@@ -46,27 +42,17 @@ class Head(nn.Module):
         self.register_buffer("tril", lower, persistent=False)
         self.dropout = nn.Dropout(config.attention_dropout)
 
-    def forward(
-        self,
-        x: Tensor,
-        rotate: Rotate,
-        memory: Tensor | None = None,
-        allowed: Tensor | None = None,
-        keep: Keep | None = None,
-    ) -> Tensor:
-        T, seen = x.shape[1], x if memory is None else memory
-        queries, keys, values = self.query(x), self.key(seen), self.value(seen)  # (B, T or S, D)
-        if memory is None:
-            queries, keys = rotate(queries, keys)
-            allowed = self.tril[:T, :T] if allowed is None else allowed
-        products = queries @ keys.transpose(-2, -1)  # (B, T, S)
-        scores = scaled = products * self.head_size**-0.5
-        if allowed is not None:
-            scores = scores.masked_fill(~allowed, float("-inf"))
-        weights = self.dropout(F.softmax(scores, dim=-1))  # (B, T, S)
+    def forward(self, x: Tensor, rotate: Rotate, keep: Keep | None = None) -> Tensor:
+        T = x.shape[1]
+        queries, keys, values = self.query(x), self.key(x), self.value(x)  # (B, T, D)
+        queries, keys = rotate(queries, keys)
+        scores = queries @ keys.transpose(-2, -1)  # (B, T, T)
+        scaled = scores * self.head_size**-0.5
+        masked = scaled.masked_fill(~self.tril[:T, :T], float("-inf"))
+        weights = self.dropout(F.softmax(masked, dim=-1))  # (B, T, T)
         context = weights @ values  # (B, T, D)
         if keep is not None:
-            keep(q=queries, k=keys, v=values, scores=products, scaled=scaled, masked=scores)
+            keep(q=queries, k=keys, v=values, scores=scores, scaled=scaled, masked=masked)
             keep(weights=weights, context=context)
         return context  # type: ignore[no-any-return]
 
@@ -82,9 +68,9 @@ class MultiHeadAttention(nn.Module):
         self.register_state_dict_post_hook(_pack)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_split)  # type: ignore[no-untyped-call]
 
-    def forward(self, x: Tensor, rotate: Rotate, keep: Keep | None = None, **more: Any) -> Tensor:
-        """(B, T, C) -> (B, T, C). more: `memory` and `allowed`."""
-        contexts = [head(x, rotate, keep=keep, **more) for head in self.heads]
+    def forward(self, x: Tensor, rotate: Rotate, keep: Keep | None = None) -> Tensor:
+        """(B, T, C) -> (B, T, C)"""
+        contexts = [head(x, rotate, keep) for head in self.heads]
         concat = torch.cat(contexts, dim=-1)  # (B, T, C)
         proj = self.proj(concat)
         if keep is not None:
@@ -107,42 +93,35 @@ class FusedAttention(nn.Module):
         self,
         x: Tensor,
         rotate: Rotate,
-        memory: Tensor | None = None,
         allowed: Tensor | None = None,
         store: Store | None = None,
     ) -> Tensor:
-        """(B, T, C) -> (B, T, C). store: caches new keys and values; it needs `allowed`."""
+        """(B, T, C) -> (B, T, C). With a cache, store: caches new keys and values; allowed: (T, S),
+        True where a new query may attend to a key.
+        """
         B, T, C = x.shape
-        parts = self._project(x, memory)
+        parts = self.qkv(x).chunk(3, dim=-1)  # (B, T, C)
         if x.device.type == "cpu" and parts[0].dtype == torch.bfloat16:
             # On a CPU, attention in bfloat16 takes several times as long.
             parts = tuple(part.float() for part in parts)
         queries, keys, values = (
-            part.view(B, -1, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T or S, D)
+            part.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)  # (B, H, T, D)
             for part in parts
         )
-        if memory is None:
-            queries, keys = rotate(queries, keys)
+        queries, keys = rotate(queries, keys)
         if store is not None:
             keys, values = store(keys, values)  # (B, H, S, D)
         dropout = self.attention_dropout if self.training else 0.0
-        causal = allowed is None and memory is None
-        if allowed is not None and allowed.ndim == 3:
-            allowed = allowed[:, None]  # (B, 1, T or 1, S)
         with torch.autocast("cpu", enabled=False):
             x = F.scaled_dot_product_attention(
-                queries, keys, values, attn_mask=allowed, dropout_p=dropout, is_causal=causal
+                queries,
+                keys,
+                values,
+                attn_mask=allowed,
+                dropout_p=dropout,
+                is_causal=allowed is None,
             )
         return self.dropout(self.proj(x.transpose(1, 2).reshape(B, T, C)))  # type: ignore[no-any-return]
-
-    def _project(self, x: Tensor, memory: Tensor | None) -> tuple[Tensor, ...]:
-        """Queries of x, and keys and values of x or the memory: (B, T, C), (B, T or S, C)."""
-        if memory is None:
-            return self.qkv(x).chunk(3, dim=-1)  # type: ignore[no-any-return]
-        weights, bias = self.qkv.weight.chunk(3), self.qkv.bias
-        biases = [None] * 3 if bias is None else bias.chunk(3)
-        read = (x, memory, memory)
-        return tuple(F.linear(*each) for each in zip(read, weights, biases, strict=True))
 
 
 ATTENTION: dict[str, type[nn.Module]] = {"fused": FusedAttention, "heads": MultiHeadAttention}

@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float32]
 
 
 class DeviceGPT:
-    """A GPT without an encoder, on a device. It decodes B streams at once; `start` fixes B."""
+    """A GPT on a device. It decodes B streams at once; `start` fixes B."""
 
     def __init__(self, model: GPT, device: str) -> None:
         self.config, self._model, self._device = model.config, model, torch.device(device)

@@ -20,7 +20,7 @@ from gpt.model.positions import Rotary
 STD = 0.02
 COMMON = 0.5  # length of the vector that all embeddings share, relative to their random part
 PEAK = 8.0  # score before the softmax of the character on which a head starts
-_BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # row = character
+_BY_CHARACTER = ("token_embedding.weight", "lm_head.weight")  # a row for each character
 SLOWEST = 0.1  # radians per character; slower pairs cannot distinguish neighbours
 
 
@@ -28,8 +28,8 @@ def initialise(model: GPT, seed: int) -> None:
     """Initialises as GPT-2 does: N(0, 0.02), residual projections divided by √(2·n_layer) (Radford
     2019), or by √n_layer if there are no feed-forward layers.
 
-    `previous_heads` make heads start on the previous characters. Scaled embeddings start as N(0,
-    1/√n_embd). Both forms of attention start with the same numbers.
+    `previous_heads` make heads start on the previous characters. Both forms of attention start with
+    the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)
     residual_std = STD / math.sqrt((1 + model.config.feed_forward) * model.config.n_layer)
@@ -41,8 +41,6 @@ def initialise(model: GPT, seed: int) -> None:
             stored[name] = torch.ones(shape)
         else:
             std = residual_std if name.endswith(("proj.weight", "down.weight")) else STD
-            if model.config.scaled_embedding and name.endswith("token_embedding.weight"):
-                std = model.config.n_embd**-0.5  # the numbers are near 1 after scaling
             stored[name] = torch.randn(shape, generator=generator) * std
     if model.config.previous_heads:
         _start_on_previous(model.config, stored, generator)
@@ -59,7 +57,7 @@ def start_from(model: GPT, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
     shapes, stored = model.config.shapes(), dict[str, Tensor]()
     for name, array in tensors.items():
         known = torch.tensor(array)
-        added = shapes[name][0] - len(known) if name.endswith(_BY_CHARACTER) else 0
+        added = shapes[name][0] - len(known) if name in _BY_CHARACTER else 0
         mean = known.mean(dim=0, keepdim=True) if added else known[:0]
         stored[name] = torch.cat((known, mean.expand(added, *known.shape[1:])))
     model.load_parameters(stored)

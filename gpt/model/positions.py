@@ -2,13 +2,11 @@
 
 All kinds have `embed`, which may add to the embeddings, and `rotate`, which may rotate queries and
 keys; each kind overrides at most one of the two (gpt/reading/positions.py has the same in numpy).
-at: the positions of the argument, a slice or (T,).
+at: the positions of the argument.
 Tensor names: B batch, T time, C n_embd, D head_size.
 """
 
 from __future__ import annotations
-
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +14,6 @@ from torch import Tensor, nn
 from gpt.config import ModelConfig
 
 ROTARY_BASE = 10_000.0
-Places: TypeAlias = "slice | Tensor"
 
 
 class Position(nn.Module):
@@ -34,11 +31,11 @@ class Position(nn.Module):
         """Buffer name -> constants that this kind of positions needs, in float64."""
         return {}
 
-    def embed(self, x: Tensor, at: Places) -> Tensor:
+    def embed(self, x: Tensor, at: slice) -> Tensor:
         """(B, T, C) -> (B, T, C)"""
         return x
 
-    def rotate(self, queries: Tensor, keys: Tensor, at: Places) -> tuple[Tensor, Tensor]:
+    def rotate(self, queries: Tensor, keys: Tensor, at: slice) -> tuple[Tensor, Tensor]:
         """Two (..., T, D) -> two (..., T, D)"""
         return queries, keys
 
@@ -50,7 +47,7 @@ class Learned(Position):
         super().__init__(config)
         self.weight = nn.Parameter(torch.zeros(config.block_size, config.n_embd))
 
-    def embed(self, x: Tensor, at: Places) -> Tensor:
+    def embed(self, x: Tensor, at: slice) -> Tensor:
         return x + self.weight[at]
 
 
@@ -70,7 +67,7 @@ class Sinusoidal(Position):
         table = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)  # (T, C)
         return {"table": table[:, : config.n_embd]}
 
-    def embed(self, x: Tensor, at: Places) -> Tensor:
+    def embed(self, x: Tensor, at: slice) -> Tensor:
         return x + self.table[at]
 
 
@@ -95,7 +92,7 @@ class Rotary(Position):
         angles = torch.outer(times, Rotary.speeds(config))  # (T, D/2)
         return {"turns": torch.stack((angles.cos(), angles.sin()), dim=-1)}  # (T, D/2, 2)
 
-    def rotate(self, queries: Tensor, keys: Tensor, at: Places) -> tuple[Tensor, Tensor]:
+    def rotate(self, queries: Tensor, keys: Tensor, at: slice) -> tuple[Tensor, Tensor]:
         turns = torch.view_as_complex(self.turns[at])  # (T, D/2)
         return self._turn(queries, turns), self._turn(keys, turns)
 

@@ -1,14 +1,13 @@
 """Decodes the next characters of B streams. Does what the reader's forward pass (gpt.py) does, for
 the positions after those whose keys and values are cached.
 
-The weights and biases of the layer norms before a sublayer, and their centring, are folded into the
-matrices before and after them (after Elhage et al. 2021). Rotary positions multiply complex
-numbers. Tests compare the decoder with the reader, which every checkpoint's probe checks.
+The weights and biases of the layer norms, and their centring, are folded into the matrices before
+and after them (after Elhage et al. 2021). Rotary positions multiply complex numbers. Tests compare
+the decoder with the reader, which every checkpoint's probe checks.
 Cores do not synchronise after every product: each core takes whole texts, or a share of the streams
 from start to end. Every product uses one BLAS thread, because several threads lose much time while
 another program uses a core (devices.limit_blas_threads).
-Tensor names: B streams, T new characters, C n_embd, H heads, D head_size, S positions so far, or
-characters of the source.
+Tensor names: B streams, T new characters, C n_embd, H heads, D head_size, S positions so far.
 """
 
 from __future__ import annotations
@@ -16,16 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from gpt.config import ModelConfig
 from gpt.devices import available_memory, cores
 from gpt.errors import OutOfMemory
-from gpt.reading.gpt import Memory, Reader
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import ACTIVATIONS, EPSILON, Array
 from gpt.vocabulary import Ids
 
@@ -40,7 +38,7 @@ STREAM = 10_000  # bytes of Python objects for a sample: random numbers, text
 
 
 class CachedDecoder:
-    """Decodes B streams at once, one character a step. `start` sets B, `keep` changes it."""
+    """Decodes B streams at once, one character a step. `start` sets B."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -53,17 +51,12 @@ class CachedDecoder:
         other._weights = self._weights
         return other
 
-    def start(self, ids: Ids, memory: Memory | None = None) -> Array:
-        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character.
-
-        memory: for a model with an encoder, the encoder's output for each text's source.
-        """
+    def start(self, ids: Ids) -> Array:
+        """Starts new texts: (B, n) ids -> (B, vocab_size) logits of the next character."""
         count, T = ids.shape
-        if count != len(self._streams.padding) or self._streams.room < T:
+        if count != self._streams.count or self._streams.room < T:
             self._streams = _Streams(self._reader, count, T)
         self._streams.length = 0
-        if memory is not None:
-            self._streams.read_source(self._reader, memory)
         at_once = max(1, ROWS // T)  # streams whose activations fit the cache
         groups = [slice(first, first + at_once) for first in range(0, count, at_once)]
         logits = np.concatenate([self._read(ids[group], group) for group in groups])
@@ -73,14 +66,10 @@ class CachedDecoder:
     def step(self, ids: Ids) -> Array:
         """Adds one id to each stream: (B,) ids -> (B, vocab_size) logits of the next character."""
         if self._streams.length == self._streams.room:
-            self._move(np.arange(len(ids)), 2 * self._streams.room)
+            self._streams = self._streams.enlarged(self._reader)
         logits = self._read(ids[:, None], slice(None))
         self._streams.length += 1
         return logits
-
-    def keep(self, streams: npt.NDArray[np.intp]) -> None:
-        """Continues with these of the B streams; a stream may be given several times."""
-        self._move(streams, self._streams.room)
 
     def _read(self, ids: Ids, group: slice) -> Array:
         """(b, T) next characters of a group of streams -> (b, vocab_size) logits of the character
@@ -90,44 +79,26 @@ class CachedDecoder:
         """
         weights, streams, config, (b, T) = self._weights, self._streams, self.config, ids.shape
         at = slice(streams.length, streams.length + T)
-        x = self._reader.embed(ids, at.start).reshape(b * T, -1)
-        x = x if config.post_norm else self._reader.centred(x)
+        x = self._reader.centred(self._reader.embed(ids, at.start).reshape(b * T, -1))
         mask = None  # (T, S), added to scores
         if T > 1:
             mask = np.triu(np.full((T, at.stop), -np.inf, x.dtype), k=at.start + 1)
-        for layer, (attention, cross, feed_forward) in enumerate(weights.layers):
-            packed = self._turn(attention.reads(self._before(x)), at)
+        for layer, (attention, feed_forward) in enumerate(weights.layers):
+            packed = self._turn(attention.reads(_normed(x)), at)
             queries, keys, values = self._heads(packed, b)  # (b, H, T, D)
             past = streams.cache[:, layer, group, :, : at.stop]
             past[0, :, :, at], past[1, :, :, at] = keys, values
             if layer == config.n_layer - 1 and T > 1:
                 x, queries = x.reshape(b, T, -1)[:, -1], queries[:, :, -1:]
                 mask = None
-            x = self._after(x, attention, _attend(queries, past, mask))
-            if cross:
-                (queries,) = self._heads(cross.reads(self._before(x)), b)
-                source = streams.source[:, layer, group]
-                x = self._after(x, cross, _attend(queries, source, streams.padding[group]))
+            x = x + attention.writes(_attend(queries, past, mask))
             if feed_forward:
-                hidden = weights.activation(feed_forward.reads(self._before(x)))
-                x = self._after(x, feed_forward, hidden)
-        return weights.output(self._before(x))
-
-    def _before(self, x: Array) -> Array:
-        """(n, C) stream -> (n, C) input of the next sublayer."""
-        return x if self.config.post_norm else _normed(x)
-
-    def _after(self, x: Array, sublayer: _Sublayer, result: Array) -> Array:
-        """(n, C) stream and the (n, columns) result of a sublayer -> (n, C) the stream after it."""
-        x = x + sublayer.writes(result)
-        if not self.config.post_norm:
-            return x
-        return _normed(self._reader.centred(x)) * sublayer.gain + sublayer.shift
+                x = x + feed_forward.writes(weights.activation(feed_forward.reads(_normed(x))))
+        return weights.output(_normed(x))
 
     def _heads(self, packed: Array, b: int) -> Array:
-        """(b·T, nC) -> n arrays of (b, H, T, D), for example queries, keys and values."""
-        C, heads = self.config.n_embd, self.config.n_head
-        by_head = packed.reshape(b, -1, packed.shape[1] // C, heads, C // heads)
+        """(b·T, 3C) -> queries, keys and values, each (b, H, T, D)."""
+        by_head = packed.reshape(b, -1, 3, self.config.n_head, self.config.head_size)
         return by_head.transpose(2, 0, 3, 1, 4)
 
     def _turn(self, packed: Array, at: slice) -> Array:
@@ -136,14 +107,6 @@ class CachedDecoder:
         turned = packed.reshape(-1, at.stop - at.start, packed.shape[1]).view(turns.dtype)
         turned[..., : turns.shape[-1]] *= turns[at]
         return packed
-
-    def _move(self, kept: npt.NDArray[np.intp], room: int) -> None:
-        """Copies these streams into arrays with room for `room` positions."""
-        old, length = self._streams, self._streams.length
-        new = self._streams = _Streams(self._reader, len(kept), room)
-        new.length = length
-        new.cache[..., :length, :] = old.cache[:, :, kept, :, :length]
-        new.source, new.padding = old.source[:, :, kept], old.padding[kept]
 
     @cached_property
     def _weights(self) -> _Weights:
@@ -167,41 +130,34 @@ class _Linear:
 
 @dataclass(frozen=True)
 class _Sublayer:
-    """What a sublayer reads from the stream and writes to it. gain, shift: (C,) of the norm after
-    it, for streams of length 1.
-    """
+    """What a sublayer reads from the stream and writes to it."""
 
     reads: _Linear
     writes: _Linear
-    gain: Array
-    shift: Array
 
 
 class _Weights:
-    """The reader's weights; the weights of its norms are folded in, unless the model has
-    post_norm.
+    """The reader's weights; the weights of its norms are folded in.
 
-    layers: attention, cross-attention and feed-forward of each layer, None where one is missing.
+    layers: attention and feed-forward of each layer; None if it has no feed-forward.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader, config = reader, reader.config
         self.activation = ACTIVATIONS[config.activation]
-
-        self.layers = list[tuple[_Sublayer, _Sublayer | None, _Sublayer | None]]()
-        for layer in range(config.n_layer):
-            fold = partial(self._sublayer, f"blocks.{layer}.")
-            attention = fold("attention.qkv", "attention.proj", "norm1")
-            cross = fold("cross.qkv", "cross.proj", "cross_norm") if reader.encoder else None
-            up_down = "feed_forward.up", "feed_forward.down"
-            feed_forward = fold(*up_down, "norm2") if config.feed_forward else None
-            self.layers.append((attention, cross, feed_forward))
+        self.layers = list[tuple[_Sublayer, _Sublayer | None]]()
+        for block in (f"blocks.{layer}." for layer in range(config.n_layer)):
+            attention = self._sublayer(block, "attention.qkv", "attention.proj", "norm1")
+            feed_forward = None
+            if config.feed_forward:
+                feed_forward = self._sublayer(
+                    block, "feed_forward.up", "feed_forward.down", "norm2"
+                )
+            self.layers.append((attention, feed_forward))
         self.output = self._reads(reader.output, "norm")
 
     def _sublayer(self, block: str, reads: str, writes: str, norm: str) -> _Sublayer:
-        gain, shift = self._norm(block + norm)
-        reading = self._reads(block + reads, block + norm)
-        return _Sublayer(reading, self._writes(block + writes), gain, shift)
+        return _Sublayer(self._reads(block + reads, block + norm), self._writes(block + writes))
 
     def _norm(self, name: str) -> tuple[Array, Array]:
         """A norm's weight and bias for streams of length 1, (C,) or one number each."""
@@ -213,16 +169,11 @@ class _Weights:
     def _reads(self, name: str, norm: str) -> _Linear:
         """W(n·w + b) = (W∘w)n + Wb, where n is the stream, centred and of length 1."""
         weight, bias = self._reader.linear(name)
-        if ".cross." in name:  # the reader computes the source's keys and values
-            C = weight.shape[1]
-            weight, bias = weight[:C], None if bias is None else bias[:C]
-        if not self._reader.config.post_norm:
-            gain, shift = self._norm(norm)
-            if shift.any():
-                shift = weight @ shift
-                bias = shift if bias is None else bias + shift
-            weight = weight * gain
-        return _Linear(np.ascontiguousarray(weight.T), bias)
+        gain, shift = self._norm(norm)
+        if shift.any():
+            shift = weight @ shift
+            bias = shift if bias is None else bias + shift
+        return _Linear(np.ascontiguousarray((weight * gain).T), bias)
 
     def _writes(self, name: str) -> _Linear:
         """Output weights minus their mean over the coordinates, which every norm removes anyway."""
@@ -236,31 +187,25 @@ class _Weights:
 class _Streams:
     """The state of B streams.
 
-    room: positions for which memory is allocated, at most block_size. length: positions so far.
-    cache: (2, layers, B, H, room, D) keys and values of each layer. source: (2, layers, B, H, S, D)
-    keys, scaled by 1/√D, and values of the encoder's output. padding: (B, 1, 1, S), −inf for
-    padding.
+    count: B. room: positions for which memory is allocated, at most block_size. length: positions
+    so far. cache: (2, layers, B, H, room, D) keys and values of each layer.
     """
 
     def __init__(self, reader: Reader, count: int, positions: int) -> None:
-        config = reader.config
+        config, self.count = reader.config, count
         self.room, self.length = min(max(FIRST_ROOM, positions), config.block_size), 0
         shape = (2, config.n_layer, count, config.n_head, self.room, config.head_size)
         self.cache = np.empty(shape, reader.dtype)
-        self.source, self.padding = self.cache[..., :0, :], np.zeros((count, 1, 1, 0), reader.dtype)
 
-    def read_source(self, reader: Reader, memory: Memory) -> None:
-        """Computes the keys and values that cross-attention reads from each stream's source."""
-        layers, (B, S, _) = range(reader.config.n_layer), memory.states.shape
-        both = [reader.heads(memory.states, layer, "cross", "kv") for layer in layers]
-        self.source = np.stack(both, axis=1)
-        self.source[0] *= reader.dtype.type(reader.config.head_size**-0.5)
-        self.padding = np.zeros((B, 1, 1, S), reader.dtype)
-        if memory.allowed is not None:
-            self.padding[~memory.allowed[:, None]] = -np.inf
+    def enlarged(self, reader: Reader) -> _Streams:
+        """The same streams with room for twice as many positions."""
+        new = _Streams(reader, self.count, 2 * self.room)
+        new.length = self.length
+        new.cache[..., : self.length, :] = self.cache[..., : self.length, :]
+        return new
 
 
-def require_memory(config: ModelConfig, n: int, characters: int, option: str = "-n") -> None:
+def require_memory(config: ModelConfig, n: int, characters: int) -> None:
     """Raises OutOfMemory if n streams of so many characters need more memory than the machine has.
 
     Linux grants memory that it does not have, and kills the process that uses it. This is also
@@ -272,7 +217,7 @@ def require_memory(config: ModelConfig, n: int, characters: int, option: str = "
     if has is not None and n * each > has:
         raise OutOfMemory(
             f"out of memory: {n:,} samples at once need {n * each / 2**30:,.1f} GB, "
-            f"{has / 2**30:,.1f} GB are free; try {option} {max(1, has // (2 * each))}"
+            f"{has / 2**30:,.1f} GB are free; try -n {max(1, has // (2 * each))}"
         )
 
 
@@ -283,12 +228,12 @@ def _normed(x: Array) -> Array:
     return normed
 
 
-def _attend(queries: Array, memory: Array, mask: Array | None) -> Array:
+def _attend(queries: Array, past: Array, mask: Array | None) -> Array:
     """(b, H, T, D) queries, (2, b, H, S, D) keys and values -> (b·T, C), the contexts of the heads
     side by side. mask: is added to the (b, H, T, S) scores; −inf where a query may not attend to a
     key.
     """
-    keys, values = memory
+    keys, values = past
     scores: Array = queries @ keys.swapaxes(2, 3)
     if mask is not None:
         scores += mask

@@ -14,10 +14,9 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from gpt.devices import report_failure
-from gpt.reading.gpt import Hook, Memory, Reader, no_hook
+from gpt.reading.gpt import Hook, Reader, no_hook
 from gpt.reading.layers import Array
 from gpt.reading.sampler import Decoder
 from gpt.vocabulary import Ids
@@ -26,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class Device(Decoder, Protocol):
-    """A decoder and forward pass of a model without an encoder (model.device.DeviceGPT)."""
+    """A model's decoder and forward pass (model.device.DeviceGPT)."""
 
     def forward(self, ids: Ids) -> Array:
         """(B, T) ids -> (B, T, C), like Reader.forward."""
@@ -79,9 +78,8 @@ class DeviceWithFallback:
 
 
 class FallbackReader(Reader):
-    """A reader whose forward pass a device computes until it fails; then numpy does.
-
-    If there is a hook, a memory or a mask of one's own, numpy computes from the start.
+    """A reader whose forward pass a device computes until it fails; then numpy does, and always if
+    there is a hook.
     """
 
     def __init__(self, numpys: Reader, device: DeviceWithFallback) -> None:
@@ -92,31 +90,16 @@ class FallbackReader(Reader):
     def in_float64(self) -> Reader:
         return self._numpys.in_float64()
 
-    def forward(
-        self,
-        ids: Ids,
-        memory: Memory | None = None,
-        allowed: npt.NDArray[np.bool_] | None = None,
-    ) -> Array:
-        if memory is not None or allowed is not None:
-            return self._numpys.forward(ids, memory, allowed)
-
+    def forward(self, ids: Ids) -> Array:
         def work(device: Device) -> Array:
             self._prove("forward", device.forward)
             return device.forward(ids)
 
         return self.device.compute(work, lambda: self._numpys.forward(ids))
 
-    def block(
-        self,
-        x: Array,
-        layer: int,
-        hook: Hook = no_hook,
-        memory: Memory | None = None,
-        allowed: npt.NDArray[np.bool_] | None = None,
-    ) -> dict[str, Array]:
-        if hook is not no_hook or memory is not None or allowed is not None:
-            return self._numpys.block(x, layer, hook, memory, allowed)
+    def block(self, x: Array, layer: int, hook: Hook = no_hook) -> dict[str, Array]:
+        if hook is not no_hook:
+            return self._numpys.block(x, layer, hook)
 
         def work(device: Device) -> dict[str, Array]:
             def forward(ids: Ids) -> Array:

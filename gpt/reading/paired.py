@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +19,6 @@ from gpt.blocks import Block, Cell, Column, Facts, Note, Paragraph, Records, Tab
 from gpt.checks import TableResult
 from gpt.reading.layers import Array
 from gpt.words import bits, counted
-
-if TYPE_CHECKING:
-    from gpt.reading.pairs import PairScores
 
 WAVES = 64  # number of the slowest cosine waves; each half wave has at least PERIOD characters
 PERIOD = 10
@@ -38,7 +35,7 @@ class Paired(TableResult):
     error: standard error of the difference; freedom: the number of cosine waves that it is
     estimated from. Both hold for these two models on text of this kind; models of the same recipes
     with other seeds differ more. They are NaN and 0 if the text is too short. names: of both
-    models. pairs: for a text of pairs, the scores of both.
+    models.
     """
 
     first: float
@@ -47,7 +44,6 @@ class Paired(TableResult):
     freedom: int
     characters: int
     names: tuple[str, str] = ("first", "second")
-    pairs: tuple[PairScores, ...] = ()
 
     def __repr__(self) -> str:
         interval = "too short for an interval"
@@ -93,21 +89,20 @@ class Paired(TableResult):
             [Cell(name), Cell(f"{nats:.4f}"), Cell(f"{bits(nats):.3f}")]
             for name, nats in zip(self.names, (self.first, self.second), strict=True)
         ]
-        unit = self.pairs[0].unit if self.pairs else "character"
-        titles = ["model", f"nats a {unit}", f"bits a {unit}"]
-        if self.pairs:
-            titles += ["exact", f"{unit} error rate"]
-            for row, each in zip(rows, self.pairs, strict=True):
-                row += [Cell(f"{100 * share:.2f} %") for share in (each.exact, each.error_rate)]
-        difference = f"{_signed(self.difference)} nats a {unit}"
+        columns = [
+            Column("model", left=True),
+            Column("nats a character"),
+            Column("bits a character"),
+        ]
+        difference = f"{_signed(self.difference)} nats a character"
         if self.interval is None:
             difference += "; the text is too short for an interval"
         else:
             difference += ", 95 % interval {} to {}".format(*map(_signed, self.interval))
         remark = "this compares two models; to compare recipes, train several seeds of each"
         return [
-            Title("two models", [counted(self.characters, unit)]),
-            Table([Column(title, left=title == "model") for title in titles], rows),
+            Title("two models", [counted(self.characters, "character")]),
+            Table(columns, rows),
             Facts({"difference": difference}),
             Paragraph(self.verdict, "strong"),
             Note(remark),

@@ -14,7 +14,7 @@ Errors grow from layer to layer, and with sharp attention a small error can sele
 the size of scores and logits gives no bound for a whole forward pass (benchmarks/LOG.md). But a
 float32 forward pass equals an exact one whose weights are off by a few rounding errors. So the
 allowed difference is how much the logits change when every weight changes by that much.
-Tensor names: T time, S keys, C n_embd, H heads, D head_size.
+Tensor names: T time, C n_embd, H heads, D head_size.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from gpt.checks import Check
-from gpt.config import AttentionKind, ModelConfig
+from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
-from gpt.reading.gpt import CROSS, Memory, Reader, Stages
+from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import ACTIVATIONS, EPSILON, Array
 from gpt.storage.model_file import Probe, StoredModel, Tensors
 from gpt.vocabulary import Ids
@@ -75,31 +75,24 @@ def stream_reach(exact: Reader, ids: Ids) -> Array:
     return _largest(np.sum(np.abs(stream_summands(exact, ids)), axis=0))
 
 
-def stage_reaches(
-    exact: Reader, layer: int, found: Stages, memory: Array | None = None
-) -> dict[str, Array | float]:
+def stage_reaches(exact: Reader, layer: int, found: Stages) -> dict[str, Array | float]:
     """Stage -> its reach, if each stage is computed from the stages in `found`.
 
-    exact: the model in float64. memory: (S, C) in float64, for stages of cross-attention. With an
-    encoder, a decoder's self-attention has no resid_post of its own.
+    exact: the model in float64.
     """
     config, block = exact.config, f"blocks.{layer}."
-    names = ("attention", "norm1") if memory is None else ("cross", "cross_norm")
-    sublayer, norm = (block + name for name in names)
     entered, proj, v = (each.astype(np.float64) for each in (found.resid_pre, found.proj, found.v))
-    x, spread = exact.before(entered, norm), before_reach(exact, entered, norm)
-    own = read = _linear(exact, x, spread, f"{sublayer}.qkv")
-    if memory is not None:
-        read = _linear(exact, memory, 0.0, f"{sublayer}.qkv")
-    summed: Array = _largest(entered) + _largest(proj)
-    if config.post_norm:
-        summed = _normalised(exact, entered + proj, summed, norm)
+    normed, spread = exact.norm(entered, f"{block}norm1"), _norm(exact, entered, f"{block}norm1")
+    packed = _linear(exact, normed, spread, f"{block}attention.qkv")
     lengths = _length(found.q) * _length(found.k).max(axis=1, keepdims=True)  # (H, T, 1)
     largest = lengths / config.head_size**0.5
-    reach: dict[str, Array | float] = {
-        "q": own,
-        "k": read,
-        "v": read,
+    resid_post: Array | float = 0.0  # the same numbers
+    if config.feed_forward:
+        resid_post = _feed_forward(exact, block, found.resid_mid.astype(np.float64))
+    return {
+        "q": packed,
+        "k": packed,
+        "v": packed,
         "scores": lengths,
         "scaled": largest,
         "masked": largest,
@@ -107,39 +100,27 @@ def stage_reaches(
         "weights": np.maximum(1 / 2, largest / 16),
         "context": np.abs(v).max(axis=(1, 2), keepdims=True),
         "concat": 0.0,  # the same numbers in another order
-        "proj": _linear(exact, found.concat.astype(np.float64), 0.0, f"{sublayer}.proj"),
-        "resid_mid": summed,
+        "proj": _linear(exact, found.concat.astype(np.float64), 0.0, f"{block}attention.proj"),
+        "resid_mid": _largest(entered) + _largest(proj),
+        "resid_post": resid_post,
     }
-    if memory is not None or not config.encoder_layers:
-        reach["resid_post"] = 0.0  # the same numbers
-        if config.feed_forward:
-            reach["resid_post"] = _feed_forward(exact, block, found.resid_mid.astype(np.float64))
-    return reach
-
-
-def before_reach(exact: Reader, x: Array, norm: str) -> Array:
-    """(T, C) stream -> (T, 1) reach of the input of the sublayer that has this norm."""
-    return _length(x) if exact.config.post_norm else _norm(exact, x, norm)
 
 
 def logits_reach(exact: Reader, resid_post: Array) -> Array:
     """(T, C) resid_post of the last layer -> (T, 1) reach of the logits."""
     weight, _ = exact.linear(exact.output)
-    return before_reach(exact, resid_post, "norm") * float(_length(weight).max())
+    return _norm(exact, resid_post, "norm") * float(_length(weight).max())
 
 
 def _feed_forward(exact: Reader, block: str, resid_mid: Array) -> Array:
     """(T, C) resid_mid -> (T, 1) reach of resid_post."""
     up, down, norm = f"{block}feed_forward.up", f"{block}feed_forward.down", f"{block}norm2"
-    normed = exact.before(resid_mid, norm)
-    spread = _linear(exact, normed, before_reach(exact, resid_mid, norm), up)
+    normed = exact.norm(resid_mid, norm)
+    spread = _linear(exact, normed, _norm(exact, resid_mid, norm), up)
     wide = exact.apply(normed, up)
     active = ACTIVATIONS[exact.config.activation](wide.copy())
     spread = _length(active) + _slope(exact.config.activation, wide) * spread
-    reach = _largest(resid_mid) + _linear(exact, active, spread, down)
-    if not exact.config.post_norm:
-        return reach
-    return _normalised(exact, resid_mid + exact.apply(active, down), reach, norm)
+    return _largest(resid_mid) + _linear(exact, active, spread, down)
 
 
 def _slope(activation: str, wide: Array) -> Array | float:
@@ -158,12 +139,6 @@ def _linear(exact: Reader, x: Array, spread: Array | float, name: str) -> Array:
     weight, bias = exact.linear(name)
     reach: Array = np.maximum(spread, _length(x)) * _length(weight).max()
     return reach if bias is None else reach + np.abs(bias).max()
-
-
-def _normalised(exact: Reader, x: Array, reach: Array, norm: str) -> Array:
-    """(T, C) and their reach -> (T, 1) reach of the normalised rows."""
-    gain = float(np.abs(exact.tensors.get(f"{norm}.weight", np.ones(1))).max())
-    return _norm(exact, x, norm) + reach * gain / _root_mean_square(exact.centred(x))
 
 
 def _norm(exact: Reader, x: Array, norm: str) -> Array:
@@ -218,8 +193,8 @@ def prove_tensors(config: ModelConfig, tensors: Tensors, probe: Probe) -> Check:
 
 
 def open_proven(stored: StoredModel, open_device: OpenDevice | None = None) -> tuple[Reader, Check]:
-    """The reader of a model file, and its proof. On a device, which must compute the same logits of
-    the probe, unless the model has an encoder. Raises CheckpointError if the probe fails.
+    """The reader of a model file, and its proof. open_device: for a reader on a device, which must
+    compute the same logits of the probe. Raises CheckpointError if the probe fails.
     """
     reader = Reader(stored.config, stored.tensors)
     proof = prove(reader, stored.probe)
@@ -228,7 +203,7 @@ def open_proven(stored: StoredModel, open_device: OpenDevice | None = None) -> t
             f"damaged: {stored.source} computes other logits than torch did at saving "
             f"(difference {proof.error:.1e}; rounding allows {proof.bound:.1e})"
         )
-    if open_device is None or reader.encoder:
+    if open_device is None:
         return reader, proof
     from gpt.reading.fallback import DeviceWithFallback, FallbackReader
 
@@ -246,19 +221,15 @@ def prove(reader: Reader, probe: Probe) -> Check:
     weights are those that were saved.
     """
     with np.errstate(all="ignore"):  # if a value overflows, the comparison fails
-        source = probe.source if reader.encoder else None
-        found = probe.of(compute_logits(reader, probe.ids, source))
+        found = probe.of(compute_logits(reader, probe.ids))
         error, bound = _apart(found, probe.logits), _least(reader, probe.logits)
         if not error <= bound:
-            decided = compute_logits(reader.in_float64(), probe.ids, source)
+            decided = compute_logits(reader.in_float64(), probe.ids)
             apart = _apart(probe.of(decided), probe.logits)
             if not apart <= bound:
                 return Check(PROBE, apart, bound)
-        return Check(
-            PROBE,
-            error,
-            allowed_difference(reader, probe.ids, probe.logits, error, probe.of, source),
-        )
+        bound = allowed_difference(reader, probe.ids, probe.logits, error, probe.of)
+        return Check(PROBE, error, bound)
 
 
 def allowed_difference(
@@ -267,31 +238,29 @@ def allowed_difference(
     logits: Array,
     error: float,
     of: Callable[[Iterable[Array]], Array] = lambda rows: np.stack([*rows]),
-    source: Ids | None = None,
 ) -> float:
     """The largest allowed difference between the reader's logits for (R, L) ids and exact
     ones.
 
     At least WHOLE · UNITS times the largest logit; if the error is larger, the largest change that
     randomly changed weights cause. of: gets the logits, R rows of (L, vocab_size), and returns
-    those to compare. source: (R, S) ids, for a model with an encoder.
+    those to compare.
     """
     bound, random = _least(reader, logits), np.random.default_rng(1)
     if error <= bound:
         return bound
-    steady = of(compute_logits(reader, ids, source))
+    steady = of(compute_logits(reader, ids))
     for _ in range(NUDGES):
         moved = Reader(reader.config, _nudged(reader, random))
-        bound = max(bound, _apart(of(compute_logits(moved, ids, source)), steady))
+        bound = max(bound, _apart(of(compute_logits(moved, ids)), steady))
         if error <= bound:
             break
     return bound
 
 
-def compute_logits(reader: Reader, ids: Ids, source: Ids | None) -> Iterator[Array]:
-    """(R, L) ids, and (R, S) of the source or None -> R rows of (L, vocab_size) logits."""
-    memory = None if source is None else reader.encode(source)
-    return map(reader.logits, reader.forward(ids, memory))
+def compute_logits(reader: Reader, ids: Ids) -> Iterator[Array]:
+    """(R, L) ids -> R rows of (L, vocab_size) logits."""
+    return map(reader.logits, reader.forward(ids))
 
 
 def _least(reader: Reader, logits: Array) -> float:
@@ -311,67 +280,25 @@ def _nudged(reader: Reader, random: np.random.Generator) -> Tensors:
     }
 
 
-def check_stages(
-    reader: Reader,
-    ids: Ids,
-    stages: Mapping[AttentionKind, Sequence[Stages]],
-    source: Ids | None = None,
-) -> Iterator[Check]:
-    """Checks every stage in float64 from the stage before it, and the logits from the ids.
-
-    ids: (T,) of the decoder. stages: those of each layer, by the kind of attention. source: (S,)
-    ids, for a model with an encoder.
-    """
+def check_stages(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> Iterator[Check]:
+    """Checks every stage in float64 from the stage before it, and the logits from the (T,) ids."""
     exact = reader.in_float64()
     results = {check: list[Held]() for check in CHECKS.values()}
-    read, memory = None, None
-    if source is not None and exact.encoder is not None:
-        read = source[None]
-        last = _again(exact.encoder, source, results, stages["encoder"])
-        found, expected = reader.encode(read).states[0], exact.encoder.final_norm(last)
-        results["memory"] = [worst_row(found, expected, before_reach(exact.encoder, last, "norm"))]
-        memory = found.astype(np.float64)
-    last = _again(exact, ids, results, stages["decoder"], stages.get("cross", ()), memory)
+    x: Array = exact.embed(ids[None])[0]
+    for layer, stages in enumerate(layers):
+        entering: Array | float = 0.0 if layer else stream_reach(exact, ids)
+        reach = {"resid_pre": entering, **stage_reaches(exact, layer, stages)}
+        hold = partial(_hold, results, vars(stages), reach)
+        x = recompute_layer(exact, layer, x, vars(stages), hold)
     for name, errors in results.items():
         yield Check(name, *worst_error(errors), IN_FLOAT64)
-    resid_post = stages["cross" if exact.encoder else "decoder"][-1].resid_post
+    resid_post = layers[-1].resid_post
     logits = reader.logits(reader.final_norm(resid_post[None]))[0]  # (T, vocab_size)
-    expected = exact.logits(exact.final_norm(last))
-    yield Check("logits", *worst_row(logits, expected, logits_reach(exact, last)), IN_FLOAT64)
-    error = _apart(logits, next(compute_logits(exact, ids[None], read)))
-    bound = allowed_difference(reader, ids[None], logits[None], error, source=read)
+    expected = exact.logits(exact.final_norm(x))
+    yield Check("logits", *worst_row(logits, expected, logits_reach(exact, x)), IN_FLOAT64)
+    error = _apart(logits, next(compute_logits(exact, ids[None])))
+    bound = allowed_difference(reader, ids[None], logits[None], error)
     yield Check("logits end to end", error, bound, IN_FLOAT64)
-
-
-def _again(
-    exact: Reader,
-    ids: Ids,
-    results: Mapping[str, list[Held]],
-    layers: Sequence[Stages],
-    crossed: Sequence[Stages] = (),
-    memory: Array | None = None,
-) -> Array:
-    """Adds the errors of every stage to the results. Returns the last layer's resid_post, (T, C) in
-    float64, computed from the stages before it in `layers`.
-
-    crossed: the stages of cross-attention. memory: (S, C) what it reads.
-    """
-    x: Array = exact.embed(ids[None])[0]
-    entering = stream_reach(exact, ids)
-    for layer, stages in enumerate(layers):
-        found = dict(vars(stages))
-        reach = {"resid_pre": 0.0 if layer else entering, **stage_reaches(exact, layer, stages)}
-        if crossed:
-            cross = crossed[layer]
-            results["resid_post"].append(worst_row(stages.resid_post, stages.resid_mid, 0.0))
-            results["resid_pre"].append(worst_row(cross.resid_pre, stages.resid_post, 0.0))
-            found |= {CROSS + name: stage for name, stage in vars(cross).items()}
-            later = stage_reaches(exact, layer, cross, memory)
-            found["resid_post"], reach["resid_post"] = cross.resid_post, later["resid_post"]
-            reach |= {CROSS + name: each for name, each in later.items()}
-        see = partial(_hold, results, found, reach)
-        x = recompute_layer(exact, layer, x, found, see, memory)
-    return x
 
 
 def _hold(
@@ -383,7 +310,7 @@ def _hold(
 ) -> None:
     """Adds the error of one stage in `found` to the results."""
     if name in found:
-        results[CHECKS[name.removeprefix(CROSS)]].append(worst_row(found[name], stage, reach[name]))
+        results[CHECKS[name]].append(worst_row(found[name], stage, reach[name]))
 
 
 def recompute_layer(
@@ -392,22 +319,20 @@ def recompute_layer(
     x: Array,
     found: Mapping[str, Array],
     see: Callable[[str, Array], object],
-    memory: Array | None = None,
 ) -> Array:
     """Computes one layer in float64; each stage is computed from the stage before it in `found`, if
     it is there.
 
     x: (T, C), the layer's input. see: a hook that gets each stage by its name before the one in
-    `found` replaces it. memory: (S, C). Returns resid_post, (T, C).
+    `found` replaces it. Returns resid_post, (T, C).
     """
 
     def hook(name: str, layer: int, stage: Array) -> Array:
         see(name, stage[0])
         # The scores up to the weights are all computed from q and k.
-        if name not in found or name.removeprefix(CROSS) in ("scores", "scaled", "masked"):
+        if name not in found or name in ("scores", "scaled", "masked"):
             return stage
         return found[name][None].astype(np.float64)
 
-    read = None if memory is None else Memory(memory[None])
-    resid_post: Array = exact.block(x[None], layer, hook, memory=read)["resid_post"][0]
+    resid_post: Array = exact.block(x[None], layer, hook)["resid_post"][0]
     return resid_post

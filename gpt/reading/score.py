@@ -37,11 +37,11 @@ from gpt.errors import TextError
 from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.vocabulary import Ids, Symbols, Vocabulary
+from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import bits, counted
 
 NUMBERS_AT_ONCE = 2**20  # logits or attention weights computed together, which fit a CPU's cache
-WORST = 10  # surprisals, or pairs, to list
+WORST = 10  # surprisals to list
 BEFORE, AFTER = 20, 8  # characters of context to show beside a surprisal
 LONGEST_HINTED = 1_500  # in a text up to this length, the mouse shows each character's surprisal
 
@@ -116,7 +116,7 @@ class Surprisals(TableResult):
     likeliest: npt.NDArray[np.int64]
     chances: Array
     text: str = ""
-    characters: Symbols = ""
+    characters: str = ""
     places: npt.NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:

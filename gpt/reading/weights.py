@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, SupportsIndex, TypeAlias
 
@@ -16,25 +16,21 @@ import numpy as np
 from gpt.blocks import Block, Title, shapes_table
 from gpt.checks import Result, check_number, read_only
 from gpt.config import ModelConfig
-from gpt.config.fields import require
 from gpt.config.model import GATED
-from gpt.reading.gpt import CROSS, ENCODER, Reader
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.words import layers_and_heads
 
 #: A name, or (name, layer, head), where trailing parts may be left out. None means all.
 Key: TypeAlias = str | tuple[str, *tuple[SupportsIndex | None, ...]]
 
-_STORED = re.compile(r"(encoder\.)?(?:blocks\.\d+\.)?(?:(\w+)\.)?(\w+)\.(weight|bias)")
-_OF_HEADS = re.compile(r".*(W_[QKVO]|b_[QKV])")
-_WHOLE = re.compile(rf"({ENCODER})?([Wb]_(E|U|pos)|ln_final_[wb])")  # outside layers
+_OF_HEADS = re.compile(r"W_[QKVO]|b_[QKV]")
+_WHOLE = re.compile(r"[Wb]_(E|U|pos)|ln_final_[wb]")  # outside layers
 #: A module that is a table -> its name; a module that is a norm -> the start of its weights' names.
 _TABLES = {"token_embedding": "W_E", "position": "W_pos"}
-_NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2", "cross_norm": "cross_ln"}
-#: A module that reads the stream -> itself and its norm, after their sublayer; modules that write
-#: to it.
-_READS = {"qkv": ("attention.qkv", "norm1"), "up": ("feed_forward.up", "norm2")}
-_READS |= {"lm_head": ("lm_head", "norm")}
+_NORMS = {"norm": "ln_final", "norm1": "ln1", "norm2": "ln2"}
+#: A module that reads the stream, with its sublayer -> its norm; modules that write to the stream.
+_READS = {"attention.qkv": "norm1", "feed_forward.up": "norm2", "lm_head": "norm"}
 _WRITES = (*_TABLES, "proj", "down")
 
 
@@ -46,10 +42,8 @@ class Weights(Result):
     W_E (V, C), W_pos (S, C), W_U (C, V). For each layer: W_Q, W_K, W_V (H, C, D), W_O (H, D, C),
     W_in (C, F), W_out (F, C), with swiglu also W_gate (C, F). Biases: b_Q, b_K, b_V (H, D), b_O
     (C,), b_in, b_gate (F,), b_out (C,). Gains and shifts of layer norms (C,): ln1_w, ln1_b, ln2_w,
-    ln2_b, and outside layers ln_final_w, ln_final_b. In a model with an encoder, the names of
-    cross-attention begin with "cross_" (cross_W_Q, cross_ln_w), those of the encoder with
-    "encoder_". What a model does not have is missing: rotary positions have no W_pos, an RMS norm
-    has no gain. A scaled embedding adds √C·W_E to the stream.
+    ln2_b, and outside layers ln_final_w, ln_final_b. What a model does not have is missing: rotary
+    positions have no W_pos, an RMS norm has no gain.
 
     Arrays are read-only; the arrays of one layer are views of the model's tensors. weights[…]
     raises ValueError for an unknown name, and for a layer or head if the weight has none;
@@ -62,31 +56,24 @@ class Weights(Result):
     @classmethod
     def of(cls, reader: Reader) -> Weights:
         """A reader's weights; a table that is used twice has both names."""
-        config, table = reader.config, reader.tensors["token_embedding.weight"]
-        tensors: dict[str, Array] = {}
-        if config.shared_embedding:
-            tensors["encoder.token_embedding.weight"] = table
-        tensors |= {name: reader.tensors[name] for name in config.shapes()}
+        config = reader.config
+        tensors = {name: reader.tensors[name] for name in config.shapes()}
         if config.position == "sinusoidal":
             empty = np.zeros((1, config.block_size, config.n_embd), reader.dtype)
             added = reader.position.embed(empty, slice(0, config.block_size))[0]
-            sides = ("", "encoder.") if config.encoder else ("",)
-            tensors |= {f"{side}position.weight": added for side in sides}
-        return cls(config, {**tensors, "lm_head.weight": tensors.get("lm_head.weight", table)})
+            tensors["position.weight"] = added
+        tensors["lm_head.weight"] = reader.tensors[f"{reader.output}.weight"]
+        return cls(config, tensors)
 
     def folded(self) -> Weights:
         """The same model, but each norm is x / √(mean(x²) + 1e-5), without gain and shift.
 
-        A norm's gain is multiplied into the matrices that read it, its shift becomes a bias (b_U is
-        new), and W_E has the factor of a scaled embedding. For LayerNorm, matrices that write to
-        the stream are centred, so that its mean is 0 and no norm has to subtract it; matrices that
-        read it are centred, too, like TransformerLens's fold_ln and center_writing_weights. W_U is
-        not centred over characters, so logits do not change. Computed in float64, rounded once.
-
-        Raises ConfigError for a model that normalises after its sublayers (`post_norm`).
+        A norm's gain is multiplied into the matrices that read it, and its shift becomes a bias
+        (b_U is new). For LayerNorm, matrices that write to the stream are centred, so that its mean
+        is 0 and no norm has to subtract it; matrices that read it are centred, too, like
+        TransformerLens's fold_ln and center_writing_weights. W_U is not centred over characters, so
+        logits do not change. Computed in float64, rounded once.
         """
-        reason = "its norms change the stream itself: there is nothing to fold them into"
-        require(not self.config.post_norm, "post_norm", reason)
         found = dict[str, Array]()
         for name, stored in self.tensors.items():
             place, _, kind = name.rpartition(".")
@@ -94,21 +81,20 @@ class Weights(Result):
             if kind == "bias" or module in _NORMS:
                 continue
             weight, bias = self._exact(name), self._exact(f"{place}.bias", len(stored))
-            if module == "token_embedding" and self.config.scaled_embedding:
-                weight *= self.config.n_embd**0.5
+            shift = ""  # the name of the norm's bias, if the module reads a norm
             if module in _WRITES:
                 axis = -1 if module in _TABLES else 0
                 weight, bias = self._centred(weight, axis), self._centred(bias, 0)
-            norms = [] if module in _WRITES else self._reads(place, module)
-            for norm, rows in norms:
-                bias[rows] += weight[rows] @ self._exact(f"{norm}.bias", self.config.n_embd)
+            else:
+                norm = _norm_before(place)
+                shift = f"{norm}.bias"
+                bias += weight @ self._exact(shift, self.config.n_embd)
                 gain = self._exact(f"{norm}.weight", self.config.n_embd, 1)
-                weight[rows] = self._centred(weight[rows] * gain, 1)
+                weight = self._centred(weight * gain, 1)
             found[name] = weight.astype(stored.dtype)
-            places = place, *(norm for norm, _ in norms)
-            if any(f"{each}.bias" in self.tensors for each in places):
+            if {f"{place}.bias", shift} & self.tensors.keys():
                 found[f"{place}.bias"] = bias.astype(stored.dtype)
-        return Weights(replace(self.config, scaled_embedding=False), found)
+        return Weights(self.config, found)
 
     def _exact(self, name: str, size: int = 0, missing: float = 0) -> Array:
         """A tensor in float64; if the model does not have it, `size` times the value `missing`."""
@@ -117,14 +103,6 @@ class Weights(Result):
     def _centred(self, x: Array, axis: int) -> Array:
         """x minus its mean along an axis, if the model's norms subtract it."""
         return x - x.mean(axis, keepdims=True) if self.config.norm == "layer" else x
-
-    def _reads(self, place: str, module: str) -> list[tuple[str, slice]]:
-        """The norms whose outputs a module reads, and the rows of the module that read each."""
-        block, _, cross = place.partition("cross.")
-        if cross:  # keys and values read the encoder's output
-            C = self.config.n_embd
-            return [(f"{block}cross_norm", slice(0, C)), ("encoder.norm", slice(C, 3 * C))]
-        return [(place.replace(*_READS[module]), slice(None))]
 
     @cached_property
     def _views(self) -> dict[str, list[Array]]:
@@ -189,25 +167,29 @@ class Weights(Result):
         return f"<Weights of {layers_and_heads(self.config.n_layer, self.config.n_head)}: {each}>"
 
 
+def _norm_before(place: str) -> str:
+    """The norm whose output a module reads: "blocks.1.attention.qkv" -> "blocks.1.norm1"."""
+    module = next(module for module in _READS if place.endswith(module))
+    return place.removesuffix(module) + _READS[module]
+
+
 def _named(stored: str, tensor: Array, config: ModelConfig) -> Iterator[tuple[str, Array]]:
     """The names and views of the weights that a stored tensor contains."""
-    found = _STORED.fullmatch(stored)
-    assert found
-    encoder, sublayer, module, kind = found.groups()
-    prefix = ENCODER * bool(encoder) + CROSS * (sublayer == "cross")
+    place, _, kind = stored.rpartition(".")
+    module = place.rpartition(".")[2]
     letter, H, D = ("W_" if kind == "weight" else "b_"), config.n_head, config.head_size
     if module in _TABLES:
-        yield prefix + _TABLES[module], tensor
+        yield _TABLES[module], tensor
     elif module in _NORMS:
-        yield f"{prefix}{_NORMS[module]}_{kind[0]}", tensor
+        yield f"{_NORMS[module]}_{kind[0]}", tensor
     elif module == "qkv":
         packed = tensor.reshape(3, H, D, *tensor.shape[1:])
         for name, part in zip("QKV", packed, strict=True):
-            yield prefix + letter + name, part.swapaxes(1, 2) if kind == "weight" else part
+            yield letter + name, part.swapaxes(1, 2) if kind == "weight" else part
     elif module == "proj":
-        yield f"{prefix}{letter}O", tensor.T.reshape(H, D, -1) if kind == "weight" else tensor
+        yield f"{letter}O", tensor.T.reshape(H, D, -1) if kind == "weight" else tensor
     elif module == "up" and config.activation in GATED:
         for name, half in zip(("gate", "in"), np.split(tensor, 2), strict=True):
-            yield prefix + letter + name, half.T
+            yield letter + name, half.T
     else:
-        yield prefix + letter + {"up": "in", "down": "out", "lm_head": "U"}[module], tensor.T
+        yield letter + {"up": "in", "down": "out", "lm_head": "U"}[module], tensor.T

@@ -31,7 +31,6 @@ from gpt.blocks import (
 )
 from gpt.characters import cut
 from gpt.checks import TableResult
-from gpt.config.train import SHARE_SPLITS
 from gpt.storage.curves import curve_line, highest_late_value
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import Overview, overview_of
@@ -63,7 +62,7 @@ def recipe_of(manifest: Manifest) -> dict[str, Any]:
 def validation_of(manifest: Manifest) -> tuple[Any, ...]:
     """What determines the validation text: losses are comparable only if all of it is equal."""
     corpus, train = manifest.corpus, manifest.train
-    share = (train.split, train.val_fraction) if train.split in SHARE_SPLITS else (train.every,)
+    share = (train.split, train.val_fraction) if train.split == "last" else (train.every,)
     text = (corpus.digest, corpus.boundary, corpus.order, corpus.folded)
     return *text, *share, manifest.val_characters
 

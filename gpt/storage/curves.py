@@ -125,8 +125,7 @@ def outlook_of(manifest: Manifest, curve: Curve) -> str:
     if 0 < most <= step:
         read = step * manifest.step_characters
         times = read / max(1, manifest.corpus.characters - manifest.val_characters)
-        often = f"{times:.0f} times" if not manifest.mean_length else "as often as it helps"
-        return limit.format(f"it has been read {often}")
+        return limit.format(f"it has been read {times:.0f} times")
     gain = estimate_gain(manifest, curve)
     if gain is None:
         return ""

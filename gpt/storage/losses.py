@@ -39,8 +39,6 @@ def comparison(
         return f"{line}; {counted(characters, 'character')} are too few to compare the model"
     if not first or characters != baseline.scored:
         line += f" on {baseline.scored:,} characters, not those of the model ({characters:,})"
-        if manifest and manifest.model.encoder_layers:
-            return line
         return f"{line}; gptx eval --baseline compares both on the same ones"
     line += f"; this model is {better_or_worse(nats, baseline)}"
     return f"{line}: {loss_advice(nats, manifest)}" if nats > baseline.nats else line

@@ -19,7 +19,7 @@ from gpt.storage.json_values import (
     parsing,
     read_json_object,
 )
-from gpt.vocabulary import Symbols, Vocabulary
+from gpt.vocabulary import Vocabulary
 
 LONGEST_NAME = 2**14  # characters in a text's name: a path of 4,096 bytes, each written as \xff
 
@@ -38,7 +38,7 @@ class CorpusId:
     sources: tuple[str, ...]
     boundary: int | None = None
     order: str = ""
-    folded: Symbols = ""
+    folded: str = ""
     folded_count: int = 0
 
 
@@ -109,7 +109,7 @@ class Parent:
     run: str
     step: int
     digest: str
-    added: Symbols = ""
+    added: str = ""
     texts: tuple[TrainedText, ...] = ()
 
     @property
@@ -156,7 +156,6 @@ class Manifest:
     whole_loss: float | None = None
     gpt_loss: float | None = None
     baseline: Baseline | None = None  # None: the model was imported
-    mean_length: float = 0.0  # for pairs: target characters of a line; 0: windows of block_size
     imported: str = ""  # where an imported model comes from; "" if gptx trained it
     parent: Parent | None = None  # None: the run started from random weights
 
@@ -177,8 +176,8 @@ class Manifest:
 
     @property
     def step_characters(self) -> int:
-        """The number of characters that a step learns to predict; for pairs, its mean."""
-        return step_characters(self.model, self.train, self.mean_length)
+        """The number of characters that a step learns to predict."""
+        return step_characters(self.model, self.train)
 
     @property
     def part(self) -> tuple[int, int]:
@@ -228,8 +227,6 @@ class Manifest:
         if not has_valid_checksum(data):
             raise CheckpointError(f"damaged: {source} has changed since it was written")
         del values["digest"], values["schema"]
-        if "characters" in values:  # a format of before symbols could have several characters
-            values["vocabulary"] = {"characters": values.pop("characters")}
         with parsing(source):
             manifest: Manifest = parse_value(cls, values, "manifest")
             manifest.check()

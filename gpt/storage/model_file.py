@@ -31,6 +31,7 @@ from gpt.words import printable, short_repr
 HEADER_LIMIT = 10 * 2**20  # bytes
 MOST_TENSORS = 25_000  # more than MOST_LAYERS with their moments have
 LARGEST_MODEL = 2**36  # bytes
+EXCERPT_LENGTH = 1000  # characters of the validation split that a model file contains
 
 Tensors = dict[str, npt.NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -59,11 +60,6 @@ class Probe(Result):
 
     ids: npt.NDArray[np.int32]
     logits: npt.NDArray[np.float32]
-
-    @property
-    def source(self) -> npt.NDArray[np.int32]:
-        """(R, L) the text that an encoder reads: each row in reverse order."""
-        return np.ascontiguousarray(self.ids[:, ::-1])
 
     def of(self, rows: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """R rows of (L, vocab_size) logits -> (P, K), those that the probe stores."""
@@ -271,8 +267,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     data, header, about = read_sealed(path, recorded)
     with parsing(path):
         config = parse_value(ModelConfig, about["config"], "config")
-        known = about.get("vocabulary") or {"characters": about["characters"]}  # as before symbols
-        vocabulary = parse_value(Vocabulary, known, "vocabulary")
+        vocabulary = parse_value(Vocabulary, about["vocabulary"], "vocabulary")
         if len(vocabulary) != config.vocab_size:
             raise ValueError("vocabulary and embedding differ in size")
         (rows, length), (_, kept) = (header[f"probe.{it}"]["shape"] for it in ("ids", "logits"))

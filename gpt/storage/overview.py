@@ -315,12 +315,7 @@ def model_facts(config: ModelConfig) -> str:
     parts += ["biases of q, k, v"] * config.qkv_bias + ["tied"] * config.tied
     parts += [f"counts of n-grams up to {config.counting}"] * (config.counting > 0)
     parts += [f"dropout {config.dropout:g}", f"{config.attention} attention"]
-    if config.encoder_layers:
-        parts.insert(0, "post-norm" if config.post_norm else "pre-norm")
-        parts += ["one embedding for both sides"] * config.shared_embedding
     shape = layers_and_heads(config.n_layer, config.n_head)
-    if config.encoder_layers:
-        shape = f"{counted(config.encoder_layers, 'encoder layer')} + {shape}"
     return (
         f"{millions(config.parameters())} parameters: {shape} × {config.head_size}, "
         f"context {config.block_size}; {', '.join(parts)}"

@@ -36,9 +36,6 @@ NATS = (
     "mean of −ln of the probability that the model gives the correct next character; 0 is "
     "perfect; bits = nats / ln 2"
 )
-#: `split` of pairs -> how the pairs to validate on are chosen.
-PAIRS = {"source": "by a hash of the source", "last": "the last lines"}
-PAIRS["group:1"] = "by a hash of the lemma"
 
 
 def plan_card(plan: Plan, recipe: Mapping[str, Any]) -> list[Block]:
@@ -120,13 +117,11 @@ def end_card(
 
 def _prompt(run: Run) -> str:
     """An option of `sample`, " --prompt the", whose characters the model knows: the first word of
-    the last sample or, for pairs, its first source. Empty if the sample has none.
+    the last sample. Empty if the sample has none.
     """
-    text = samples[-1]["text"] if (samples := run.records("samples")) else ""
-    source, tab, _ = text.partition("\t")
-    word = re.search(r"\w{2,12}", text)
-    prompt = source if tab else word[0] if word else ""
-    return f" --prompt {shlex.quote(prompt)}" if prompt and prompt.isprintable() else ""
+    samples = run.records("samples")
+    word = re.search(r"\w{2,12}", samples[-1]["text"]) if samples else None
+    return f" --prompt {shlex.quote(word[0])}" if word else ""
 
 
 def _unlike_planned(manifest: Manifest) -> str:
@@ -149,14 +144,6 @@ def _split(plan: Plan) -> str:
     read_last = characters_read(
         manifest.val_characters, manifest.model.block_size, train.eval_chars
     )
-    few = note_on_few(read_last)
-    if plan.pairs:
-        how = f"every {ordinal(train.every)} line" if train.every else train.split
-        return (
-            f"{counted(plan.pairs[0], 'pair')} to train on "
-            f"({plan.train_characters:,} characters of targets), {plan.pairs[1]:,} to validate "
-            f"({characters - 1:,}): {PAIRS.get(train.split, how)}{few}"
-        )
     facts = f"{plan.train_characters:,} to train on, {characters:,} to validate"
     if train.every:
         block = plan.corpus.block
@@ -168,7 +155,7 @@ def _split(plan: Plan) -> str:
         facts += f"; evaluations read {read:,} of them, evenly distributed"
         whole = "all" if read_last == characters - 1 else f"{read_last:,}"
         facts += f"; the last one reads {whole}" if read_last > read else " (--eval-chars)"
-    return facts + few
+    return facts + note_on_few(read_last)
 
 
 def _recipe(recipe: Mapping[str, Any]) -> str:
@@ -233,9 +220,8 @@ def _to_beat(plan: Plan) -> str:
     """Losses of counting n-grams, the best order first, and of a uniform model."""
     baseline = plan.baseline
     losses = " ".join(f"{loss:.3f}" for loss in baseline.losses)
-    of = " of the targets, without the sources" if plan.pairs is not None else ""
     facts = (
-        f"{baseline.nats:.4f} nats/char by counting {baseline.order}-grams{of} · orders 1 to "
+        f"{baseline.nats:.4f} nats/char by counting {baseline.order}-grams · orders 1 to "
         f"{len(baseline.losses)}: {losses} · uniform {plan.uniform:.3f}"
     )
     if plan.is_baseline_complete:

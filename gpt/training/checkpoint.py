@@ -88,33 +88,27 @@ def probe_of(model: GPT, text: Ids) -> Probe:
     ids = np.concatenate((start, every)).reshape(rows, length)
     kept = min(config.vocab_size, max(1, PROBE_NUMBERS // ids.size))
     probe = Probe(ids, np.zeros((ids.size, kept), np.float32))
-    logits = exact_logits(model, ids, probe.source if config.encoder_layers else None)
+    logits = exact_logits(model, ids)
     return replace(probe, logits=pick_probe_logits(logits, kept).astype(np.float32))
 
 
 @torch.no_grad()
 def exact_logits(
-    model: GPT, ids: Ids, source: Ids | None = None
+    model: GPT, ids: Ids
 ) -> Iterator[np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
-    """(R, L) ids -> R rows of (L, vocab_size) logits in float64, on the CPU and without dropout.
-
-    source: (R, S) ids, for a model with an encoder.
-    """
-    given = {"ids": ids} if source is None else {"ids": ids, "source": source}
+    """(R, L) ids -> R rows of (L, vocab_size) logits in float64, on the CPU and without dropout."""
     state: dict[str, torch.Tensor] = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         moved = tensor.detach().cpu()
         state[name] = moved.double() if moved.is_floating_point() else moved
-    for prefix, part in (("", model), ("encoder.", model.encoder)):
-        tables = part.position.tables(part.config).items() if part else ()
-        state |= {f"{prefix}position.{name}": table for name, table in tables}
+    for name, table in model.position.tables(model.config).items():
+        state[f"position.{name}"] = table
     rows = max(1, PROBE_AT_ONCE // (ids.shape[1] * model.config.vocab_size))
     was_training = model.training
     model.eval()
     for first in range(0, len(ids), rows):
-        some = slice(first, first + rows)
-        read = {n: torch.from_numpy(each[some].astype(np.int64)) for n, each in given.items()}
-        yield from functional_call(model, state, (), read).numpy()
+        some = torch.from_numpy(ids[first : first + rows].astype(np.int64))
+        yield from functional_call(model, state, (some,)).numpy()
     model.train(was_training)
 
 

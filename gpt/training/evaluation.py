@@ -1,4 +1,4 @@
-"""Validation loss with torch: on a split, on evenly spread windows of it, or on pairs."""
+"""Validation loss with torch: on a split, or on evenly spread windows of it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,17 @@ import torch.nn.functional as F
 
 from gpt.config import ModelConfig
 from gpt.config.schedule import characters_read
-from gpt.corpus.halves import Half, predicted_characters
-from gpt.corpus.pair_batches import IGNORED, PairLines, pad_pairs
-from gpt.corpus.pairs import Integers
 from gpt.counting.mixture import Mixture
 from gpt.model import GPT
 from gpt.training import ranks
-from gpt.training.step import pairs_on_device
 from gpt.vocabulary import Ids
 
 NUMBERS_AT_ONCE = {"cpu": 2**20}  # numbers in the widest layer; more would not fit a CPU's cache
 NUMBERS_ELSEWHERE = 2**23
-PAIRS_AT_ONCE = 2**21  # numbers in the widest layer
 SHOWN = 50  # progress reports of a long evaluation
 
-#: Windows as their starts and length; or the lines of pairs.
-Span: TypeAlias = tuple[Integers, int]
+#: Windows: their starts and their length.
+Span: TypeAlias = tuple[npt.NDArray[np.int64], int]
 
 
 def windows_together(config: ModelConfig, device: str) -> int:
@@ -46,46 +41,43 @@ class Losses:
 
 
 def evaluate(
-    model: GPT, half: Half, device: str, most: int = 0, mixture: Mixture | None = None
+    model: GPT, ids: Ids, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Losses:
     """The final result of `evaluate_with_progress`."""
-    *_, (_, losses) = evaluate_with_progress(model, half, device, most, mixture)
+    *_, (_, losses) = evaluate_with_progress(model, ids, device, most, mixture)
     return losses
 
 
 def evaluate_with_progress(
-    model: GPT, half: Half, device: str, most: int = 0, mixture: Mixture | None = None
+    model: GPT, ids: Ids, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Iterator[tuple[float, Losses]]:
-    """Computes the losses over ids, in windows of block_size that do not overlap, or over all
-    pairs. Yields progress (share done, losses so far), at the end the losses of everything.
+    """Computes the losses over ids, in windows of block_size that do not overlap. Yields progress
+    (share done, losses so far), at the end the losses of everything.
 
     The first id is context only; the last window may be shorter. most: how many characters to
-    predict, in evenly spread windows of the split; 0: all. For pairs, the characters of the targets
-    are predicted, each NEWLINE included. No dropout, float32. The ranks share the windows or pairs;
-    all get the result.
+    predict, in evenly spread windows of the split; 0: all. No dropout, float32. The ranks share the
+    windows; all get the result.
     With several ranks, the losses before the end are those of each rank's own part; all ranks yield
     equally often.
     """
-    gpt, together, done, spans = 0.0, 0.0, 0, _spans(model.config, half, device, most)
+    gpt, together, done, spans = 0.0, 0.0, 0, _spans(model.config, ids, device, most)
     rounds = -(-len(spans) // ranks.world_size())
     for turn in range(rounds):
         number = turn * ranks.world_size() + ranks.rank()
         # All ranks must call a sharded model: a rank that has no span left computes its last one
         # again.
         span = spans[min(number, len(spans) - 1)]
-        logits, came = predict_span(model, half, span, device)
-        losses = F.cross_entropy(logits, came, ignore_index=IGNORED, reduction="sum")
+        logits, came = predict_span(model, ids, span, device)
+        losses = F.cross_entropy(logits, came, reduction="sum")
         if number < len(spans):
-            gpt, done = gpt + float(losses), done + int((came != IGNORED).sum())
+            gpt, done = gpt + float(losses), done + len(came)
             if mixture is not None:
-                together += float(_losses_together(mixture, half, span, logits, came).sum())
+                together += float(_losses_together(mixture, ids, span, logits, came).sum())
         if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
             so_far = gpt / max(1, done)
             shown = Losses(so_far) if mixture is None else Losses(together / max(1, done), so_far)
             yield (turn + 1) / rounds, shown
-    read = predicted_characters(half)
-    if not isinstance(half, PairLines):
-        read = characters_read(read, model.config.block_size, most)
+    read = characters_read(len(ids) - 1, model.config.block_size, most)
     whole = Losses(ranks.sum_over_ranks(gpt) / read)
     if mixture is not None:
         whole = Losses(ranks.sum_over_ranks(together) / read, whole.nats)
@@ -110,50 +102,35 @@ def window_losses(
     return np.concatenate(found)
 
 
-def _spans(config: ModelConfig, half: Half, device: str, most: int) -> list[Span]:
-    """What is computed together. Pairs are sorted by length, the shortest first, so that lines of
-    similar lengths come together; their widest layer has at most PAIRS_AT_ONCE numbers.
-    """
-    if not isinstance(half, PairLines):
-        rows = windows_together(config, device)
-        return [
-            (starts[first : first + rows], length)
-            for starts, length in window_starts(len(half) - 1, config.block_size, most)
-            for first in range(0, len(starts), rows)
-        ]
-    sources, targets = half.pairs.source_lengths[half.lines], half.pairs.target_lengths[half.lines]
-    lengths = np.maximum(sources, targets)
-    ordered = half.lines[np.lexsort((sources, lengths))]
-    rows = max(1, PAIRS_AT_ONCE // (int(lengths.max()) * config.widest_layer))
-    return [(ordered[first : first + rows], 0) for first in range(0, len(ordered), rows)]
+def _spans(config: ModelConfig, ids: Ids, device: str, most: int) -> list[Span]:
+    """The windows that are computed together."""
+    rows = windows_together(config, device)
+    return [
+        (starts[first : first + rows], length)
+        for starts, length in window_starts(len(ids) - 1, config.block_size, most)
+        for first in range(0, len(starts), rows)
+    ]
 
 
 @torch.no_grad()
 def predict_span(
-    model: GPT, half: Half, span: Span, device: str
+    model: GPT, ids: Ids, span: Span, device: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(b · T, vocab_size) logits of b windows or pairs without dropout, and the ids that follow,
-    IGNORED for padding.
-    """
-    numbers, length = span
-    if isinstance(half, PairLines):
-        given, came = pairs_on_device(pad_pairs(half.pairs, numbers), device)
-    else:
-        rows = np.asarray(half[numbers[:, None] + np.arange(length + 1)]).astype(np.int64)
-        windows = torch.from_numpy(rows).to(device)
-        given, came = {"ids": windows[:, :-1]}, windows[:, 1:]
+    """(b · T, vocab_size) logits of b windows without dropout, and the ids that follow."""
+    starts, length = span
+    rows = np.asarray(ids[starts[:, None] + np.arange(length + 1)]).astype(np.int64)
+    windows = torch.from_numpy(rows).to(device)
     was_training = model.training
     model.eval()
-    logits = model(**given)  # (b, T, vocab_size)
+    logits = model(windows[:, :-1])  # (b, T, vocab_size)
     model.train(was_training)
-    return logits.flatten(0, 1), came.flatten()
+    return logits.flatten(0, 1), windows[:, 1:].flatten()
 
 
 def _losses_together(
-    mixture: Mixture, ids: Half, span: Span, logits: torch.Tensor, came: torch.Tensor
+    mixture: Mixture, ids: Ids, span: Span, logits: torch.Tensor, came: torch.Tensor
 ) -> npt.NDArray[np.float64]:
     """(b · T,) losses of the GPT and counting together, in nats. came: the ids that follow."""
-    assert not isinstance(ids, PairLines)  # models of pairs do not count
     histories = mixture.expert.trie.histories_at(ids, span[0] + 1, span[1])
     return mixture.losses(logits.cpu().numpy(), histories, came.cpu().numpy())
 

@@ -52,11 +52,7 @@ SHAPES = (
     (28_000_000, 28_000_000, _shape(6, 8, 256, 256, 16)),
 )
 MOST_EPOCHS = 25  # with more epochs, the model memorises the text
-#: Pairs are read up to MOST_PAIR_EPOCHS times, if this takes at most PAIR_STEPS steps. Dropout is
-#: then 0.1 for each EPOCHS_OF_A_TENTH epochs, at most PAIR_DROPOUT.
-PAIR_STEPS, MOST_PAIR_EPOCHS = 16_000, 150
-EPOCHS_OF_A_TENTH, PAIR_DROPOUT = 32, 0.3
-LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU and of pairs; a CPU makes more on 20,000 characters
+LEAST_STEPS = 250  # in MOST_EPOCHS on a GPU; a CPU makes more on 20,000 characters
 #: Most logits that a CPU computes at once in a step, unless one sequence has more: 8 MB, and as
 #: much for their probabilities and for their gradient.
 LOGITS = 2**21
@@ -108,22 +104,21 @@ class Recipe:
     train_characters: int
     val_characters: int
     longest_context: int
-    mean_length: float = 0.0
     why: tuple[str, ...] = ()
 
     @property
     def step_characters(self) -> int:
-        """How many characters a step learns to predict; for pairs, the mean over all steps."""
-        return step_characters(self.model, self.train, self.mean_length)
+        """How many characters a step learns to predict."""
+        return step_characters(self.model, self.train)
 
     @property
     def most_characters(self) -> int:
-        """Characters of most_epochs epochs."""
-        return most_epochs(self, self.train_characters) * self.train_characters
+        """Characters of MOST_EPOCHS epochs."""
+        return MOST_EPOCHS * self.train_characters
 
     @property
     def most_steps(self) -> int:
-        """The steps of most_epochs epochs, at least one; 0: no limit, as nothing is fitted."""
+        """The steps of MOST_EPOCHS epochs, at least one; 0: no limit, as nothing is fitted."""
         return max(1, self.most_characters // self.step_characters) if self.fitted else 0
 
     def changed(self, why: str = "", **values: Any) -> Recipe:
@@ -151,18 +146,6 @@ class Speed:
     seconds_per_character: float
     saving: float = 0.0
     fitting: float = 0.0
-
-
-def most_epochs(run: Recipe | Manifest, train_characters: int) -> int:
-    """How many epochs a training may have: MOST_EPOCHS, and more on few pairs. A run that exists
-    gets more than MOST_EPOCHS only as far as its dropout allows.
-    """
-    if not run.mean_length:
-        return MOST_EPOCHS
-    epochs = PAIR_STEPS * run.step_characters // train_characters
-    if not isinstance(run, Recipe) and run.model.dropout < PAIR_DROPOUT:
-        epochs = min(epochs, round(10 * run.model.dropout * EPOCHS_OF_A_TENTH))
-    return max(MOST_EPOCHS, min(epochs, MOST_PAIR_EPOCHS))
 
 
 def training_rate(device: str, core: float, threads: int, ranks: int = 1) -> float:
@@ -194,20 +177,16 @@ def weights(model: ModelConfig) -> int:
 
 
 def fit_precision(recipe: Recipe, low: bool) -> Recipe:
-    """Products in bfloat16 for a text, if the machine is a CPU on which they are fast (`low`)."""
-    if not (low and recipe.fitted) or recipe.mean_length:
+    """Products in bfloat16, if the machine is a CPU on which they are fast (`low`)."""
+    if not (low and recipe.fitted):
         return recipe
     return recipe.changed("products in bfloat16, fast on this CPU", precision="bfloat16")
 
 
 def fit_size(recipe: Recipe, device: str, flops: float = math.inf) -> Recipe:
-    """The shape and the context, or on a GPU the batch and the context, that suit the corpus; of
-    pairs, unless their steps are given, the batch.
-    """
+    """The shape and the context, or on a GPU the batch and the context, that suit the corpus."""
     if not recipe.fitted:
         return recipe
-    if recipe.mean_length:
-        return recipe if "steps" in recipe.given else fit_batch(recipe)
     recipe = fit_shape(recipe, flops) if device == "cpu" else recipe
     longest = recipe.longest_context
     if recipe.model.block_size > longest and "block_size" not in recipe.given:
@@ -246,12 +225,11 @@ def _size(model: ModelConfig) -> tuple[int, int]:
 
 def fit_batch(recipe: Recipe) -> Recipe:
     """Fewer sequences per step, if the batch would read a small corpus in a few steps."""
-    length = recipe.mean_length or recipe.model.block_size
-    most = max(1, int(MOST_EPOCHS * recipe.train_characters / (LEAST_STEPS * length)))
+    most = max(1, int(recipe.most_characters / (LEAST_STEPS * recipe.model.block_size)))
     if "batch_size" in recipe.given or recipe.train.batch_size <= most:
         return recipe
     why = f"{counted(most, 'sequence')} per step: with "
-    steps = max(1, int(MOST_EPOCHS * recipe.train_characters / recipe.step_characters))
+    steps = max(1, int(recipe.most_characters / recipe.step_characters))
     why += f"{recipe.train.batch_size}, {MOST_EPOCHS} epochs would be only {counted(steps, 'step')}"
     return recipe.changed(why, batch_size=most)
 
@@ -267,23 +245,17 @@ def fit_memory(recipe: Recipe, device: str) -> Recipe:
 
 
 def fit_to_corpus(recipe: Recipe) -> Recipe:
-    """Limits the steps to most_epochs; sets dropout and weight decay by the number of epochs and
-    the model's size. Pairs have those of their preset, but more dropout in more than MOST_EPOCHS.
+    """Limits the steps to MOST_EPOCHS epochs; sets dropout and weight decay by the number of epochs
+    and the model's size.
 
     A preset with dropout (as for a GPU) keeps its share of dropped activations and its decay.
     """
     if not recipe.fitted:
         return recipe
     if recipe.train.steps > recipe.most_steps and "steps" not in recipe.given:
-        most = most_epochs(recipe, recipe.train_characters)
-        why = f"no more than {most} epochs, or it would learn by heart"
+        why = f"no more than {MOST_EPOCHS} epochs, or it would learn by heart"
         recipe = recipe.changed(why, steps=recipe.most_steps)
     epochs = recipe.train.steps * recipe.step_characters / recipe.train_characters
-    if recipe.mean_length:
-        dropout = min(PAIR_DROPOUT, round(epochs / EPOCHS_OF_A_TENTH) / 10)
-        if epochs <= MOST_EPOCHS or recipe.model.dropout >= dropout or "dropout" in recipe.given:
-            return recipe
-        return recipe.changed(f"dropout {dropout:g}, for {epochs:.1f} epochs", dropout=dropout)
     pressure = epochs * weights(recipe.model) / recipe.train_characters
     if pressure >= PRESSURE and recipe.model.dropout and "dropout" not in recipe.given:
         return recipe
@@ -313,7 +285,7 @@ def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
     of two, so that slightly different speeds give the same part.
     """
     train = recipe.train
-    if "eval_chars" in recipe.given or recipe.mean_length:
+    if "eval_chars" in recipe.given:
         return recipe.changed(eval_part=0)
     trained = speed.seconds_per_step / recipe.step_characters  # seconds for one character
     cost = 2.0 ** math.ceil(math.log2(max(speed.seconds_per_character / trained, 1e-3)))
@@ -331,16 +303,12 @@ def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
 def fit_time(recipe: Recipe, speed: Speed, seconds: float) -> Recipe:
     """The number of steps, at least one, that fits the time with their evaluations and saves.
 
-    There are ten evaluations, or fewer if their saves, and of pairs the evaluations themselves,
-    would take more than SAVING_SHARE of the time.
-    The corpus's limit may end the run earlier. At least half of the time is for steps.
+    There are ten evaluations, or fewer if their saves would take more than SAVING_SHARE of the
+    time. The corpus's limit may end the run earlier. At least half of the time is for steps.
     """
     if not recipe.train.eval_interval:
         used = min(seconds, (recipe.most_steps or math.inf) * speed.seconds_per_step)
-        each = speed.saving + speed.fitting
-        if recipe.mean_length:  # evaluations of pairs read the whole split
-            each += speed.seconds_per_character * recipe.val_characters
-        most = SAVING_SHARE * used / max(each, 1e-9)
+        most = SAVING_SHARE * used / max(speed.saving + speed.fitting, 1e-9)
         recipe = recipe.changed(evaluations=max(1, min(10, int(most))))
     least = seconds / 2 / speed.seconds_per_step
     steps = 2 * least

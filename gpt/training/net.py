@@ -42,9 +42,9 @@ class Net:
             self._joined = _averaged(model)
         self._compute = compile_net(self._joined, config)
 
-    def __call__(self, **given: Tensor) -> Tensor:
-        """The model's logits for its arguments."""
-        return self._compute(**given)
+    def __call__(self, ids: Tensor) -> Tensor:
+        """(b, T) ids -> (b, T, vocab_size) logits."""
+        return self._compute(ids)
 
     def send(self, now: bool) -> None:
         """Sets whether the next forward and backward pass sends gradients to the other ranks."""
@@ -60,8 +60,7 @@ def _averaged(model: GPT) -> nn.Module:
     # DistributedDataParallel rebuilds its buckets after the first step, and they determine the
     # order of additions, so the first step of a resumed run would differ. So that first step is
     # made here, on zeros.
-    ids = torch.zeros((1, 1), dtype=torch.int64, device=parameter.device)
-    net(ids, **({"source": ids} if model.encoder else {})).sum().backward()
+    net(torch.zeros((1, 1), dtype=torch.int64, device=parameter.device)).sum().backward()
     net.zero_grad()
     return net
 
@@ -72,8 +71,7 @@ def shard_model(model: GPT) -> None:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(next(model.parameters()).device.type, (world_size(),))
-    encoder = model.encoder.blocks if model.encoder else ()
-    for part in (*encoder, *model.blocks, model):
+    for part in (*model.blocks, model):
         # reshards, so that the parameter objects stay the same
         fully_shard(part, mesh=mesh, reshard_after_forward=True)
 

@@ -46,7 +46,7 @@ class Optimizer:
             if not parameter.requires_grad or parameter in self._muon.state:
                 continue
             rate = config.learning_rate
-            if name.removeprefix("encoder.") in EMBEDDING_AND_OUTPUT:
+            if name in EMBEDDING_AND_OUTPUT:
                 rate = config.embedding_lr or rate
             decay = config.weight_decay if parameter.dim() >= 2 else 0.0
             groups.setdefault((rate, decay), []).append(parameter)

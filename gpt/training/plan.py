@@ -20,15 +20,6 @@ from gpt.config.presets import FITTED_PRESETS, MINUTES, override, preset
 from gpt.config.schedule import Budget, replan_steps
 from gpt.config.train import CHANGEABLE, trained_parameters
 from gpt.corpus.corpus import Corpus, character_counts
-from gpt.corpus.halves import (
-    all_ids,
-    counted_ids,
-    predicted_characters,
-    scored_ids,
-    split_corpus,
-    training_characters,
-)
-from gpt.corpus.pair_batches import PairLines
 from gpt.counting.baseline import count_baseline
 from gpt.devices import available_memory, check_device, core_rate, resolve_device
 from gpt.errors import ConfigError
@@ -37,6 +28,7 @@ from gpt.storage.run import Checkpoint
 from gpt.training import ranks
 from gpt.training.fit import (
     LOW_GAIN,
+    MOST_EPOCHS,
     Recipe,
     Speed,
     costs,
@@ -48,13 +40,11 @@ from gpt.training.fit import (
     fit_time,
     fit_to_corpus,
     last_seconds,
-    most_epochs,
     training_rate,
 )
 from gpt.training.precision import has_fast_bfloat16
 from gpt.training.step import check_memory, try_step
 from gpt.version import __version__
-from gpt.vocabulary import Symbols
 
 RARE = 10  # a character that occurs less often is hardly learned
 COUNTED = 16_000_000  # characters to count for the card, at most
@@ -72,9 +62,8 @@ class Plan:
     baseline: Baseline
     train_characters: int
     val_characters: int
-    rare: Symbols  # rare in the training split; in a very long text, rare in all of it
-    only_in_val: Symbols  # missing in the training split; empty for a very long text
-    pairs: tuple[int, int] | None = None  # number of lines to train on and to validate on
+    rare: str  # rare in the training split; in a very long text, rare in all of it
+    only_in_val: str  # missing in the training split; empty for a very long text
     warnings: tuple[str, ...] = ()
     why: tuple[str, ...] = ()  # reasons for the chosen defaults
     longer: str = ""  # how to train longer, if the user gave no time
@@ -88,7 +77,7 @@ class Plan:
 
     @property
     def step_characters(self) -> int:
-        """The number of characters that a step learns to predict; for pairs, its mean."""
+        """The number of characters that a step learns to predict."""
         return self.manifest.step_characters
 
     @property
@@ -189,7 +178,6 @@ def make_plan(
     machine: Machine,
     minutes: float | None = None,
     baseline: Baseline | None = None,
-    pairs: bool = False,
     parent: Parent | None = None,
 ) -> Plan:
     """Plans a new run: the preset's values, overridden by the given ones; `minutes` fits the run to
@@ -197,9 +185,8 @@ def make_plan(
 
     The preset default takes MINUTES unless steps are given. The presets default and best are also
     fitted to the corpus. A pure function of its arguments, so all ranks make the same plan.
-    baseline: counting's loss; None: count now. pairs: the corpus has pairs, and the model an
-    encoder. parent: the model whose weights the run starts with; `given` then has all options of
-    its layout.
+    baseline: counting's loss; None: count now. parent: the model whose weights the run starts with;
+    `given` then has all options of its layout.
 
     Raises ConfigError, TextError, OutOfMemory.
     """
@@ -210,27 +197,20 @@ def make_plan(
     if minutes is None and not fixed:
         minutes, longer = MINUTES.get(preset_name), "; to train longer: --minutes 15"
     device, rate = machine.device, machine.rate
-    values = override(preset(preset_name, device, pairs), given)
+    values = override(preset(preset_name, device), given)
     if minutes is not None and "eval_interval" not in given:
         values["eval_interval"] = 0
     train = TrainConfig(**only_fields(TrainConfig, values))
-    if pairs:
-        require(not train.eval_chars, "eval_chars", "evaluations of pairs read the whole split")
-    train_half, val_half = split_corpus(corpus, train, pairs)
-    longest, mean_length = 0 if pairs else corpus.longest_context(train.val_fraction), 0.0
-    if isinstance(train_half, PairLines):
-        values.setdefault("block_size", train_half.pairs.longest)
-        mean_length = train_half.characters / len(train_half)
+    train_ids, val_ids = corpus.split(train.val_fraction, block_size=1)
     kept = {"weight_decay"} if parent else set()  # more would undo the parent's learning
     recipe = Recipe(
         model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
         train=train,
         given=frozenset(given) | kept,
         fitted=preset_name in FITTED_PRESETS,
-        train_characters=training_characters(train_half),
-        val_characters=predicted_characters(val_half),
-        longest_context=longest,
-        mean_length=mean_length,
+        train_characters=len(train_ids),
+        val_characters=len(val_ids) - 1,
+        longest_context=corpus.longest_context(train.val_fraction),
     )
     recipe = fit_precision(recipe, machine.low)
     if machine.low and recipe.train.precision == "bfloat16":
@@ -257,7 +237,6 @@ def make_plan(
         budget=budget,
         val_characters=recipe.val_characters,
         baseline=baseline,
-        mean_length=recipe.mean_length,
         parent=parent,
     )
     trained_parameters(recipe.model, recipe.train.freeze)
@@ -305,15 +284,14 @@ def resume_plan(
         warnings.append(
             f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
         )
-    shape = stored.model
-    trains, val = split_corpus(corpus, train, shape.encoder_layers > 0, shape.block_size)
+    train_ids, val_ids = corpus.split(train.val_fraction, stored.model.block_size)
     budget = stored.budget if train.steps == stored.train.steps else None
-    manifest = replace(stored, train=train, val_characters=predicted_characters(val), budget=budget)
-    speed = estimate(manifest, machine.rate, training_characters(trains), machine.ranks)
+    manifest = replace(stored, train=train, val_characters=len(val_ids) - 1, budget=budget)
+    speed = estimate(manifest, machine.rate, len(train_ids), machine.ranks)
     if manifest.step:
         speed = replace(speed, seconds_per_step=manifest.seconds / manifest.step)
     if minutes is not None:
-        manifest = _prolonged(manifest, speed, 60 * minutes, training_characters(trains))
+        manifest = _prolonged(manifest, speed, 60 * minutes, len(train_ids))
     plan = complete_plan(corpus, manifest, machine, speed)
     return replace(plan, warnings=tuple(warnings))
 
@@ -324,7 +302,7 @@ def _prolonged(manifest: Manifest, speed: Speed, seconds: float, characters: int
     """
     step, most = manifest.step, 0
     if manifest.preset in FITTED_PRESETS:
-        most = most_epochs(manifest, characters) * characters // manifest.step_characters
+        most = MOST_EPOCHS * characters // manifest.step_characters
         epochs = step * manifest.step_characters / characters
         require(
             step < most,
@@ -350,15 +328,14 @@ def complete_plan(corpus: Corpus, manifest: Manifest, machine: Machine, speed: S
     model, train = manifest.model, manifest.train
     if machine.device == "cpu" and machine.memory is not None:
         check_memory(model, train, machine.memory, machine.ranks)
-    train_half, val_half = split_corpus(corpus, train, model.encoder_layers > 0, model.block_size)
+    train_ids, val_ids = corpus.split(train.val_fraction, model.block_size)
     if len(corpus.ids) <= COUNTED:
-        in_train = character_counts(all_ids(train_half), model.vocab_size)
-        in_val = character_counts(all_ids(val_half), model.vocab_size)
+        in_train = character_counts(train_ids, model.vocab_size)
+        in_val = character_counts(val_ids, model.vocab_size)
     else:
         in_train, in_val = corpus.counts, np.zeros(model.vocab_size, np.int64)
-    counted = counted_ids(train_half), scored_ids(val_half)
-    baseline = manifest.baseline or count_baseline(*counted, model.vocab_size)
-    symbols = corpus.vocabulary.symbols
+    baseline = manifest.baseline or count_baseline(train_ids, val_ids, model.vocab_size)
+    decode = corpus.vocabulary.decode
     return Plan(
         corpus=corpus,
         manifest=replace(manifest, baseline=baseline),
@@ -367,9 +344,8 @@ def complete_plan(corpus: Corpus, manifest: Manifest, machine: Machine, speed: S
         peak=machine.peak,
         speed=speed,
         baseline=baseline,
-        train_characters=training_characters(train_half),
-        val_characters=len(counted[1]),
-        pairs=(len(train_half), len(val_half)) if model.encoder_layers else None,
-        rare=symbols(np.flatnonzero((in_train > 0) & (in_train < RARE))),
-        only_in_val=symbols(np.flatnonzero((in_train == 0) & (in_val > 0))),
+        train_characters=len(train_ids),
+        val_characters=len(val_ids),
+        rare=decode(np.flatnonzero((in_train > 0) & (in_train < RARE))),
+        only_in_val=decode(np.flatnonzero((in_train == 0) & (in_val > 0))),
     )

@@ -1,4 +1,4 @@
-"""One optimizer step: reads its windows or pairs, checks the memory, and explains errors."""
+"""One optimizer step: reads its windows, checks the memory, and explains errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from torch import Tensor
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.corpus.batches import DROPOUT, batch, batch_starts, philox
-from gpt.corpus.halves import Half
-from gpt.corpus.pair_batches import IGNORED, Batch, PairLines, batch_lines, pad_pairs
 from gpt.counting.held_out import HeldOut
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
@@ -22,19 +20,22 @@ from gpt.training import ranks
 from gpt.training.net import Net, gather_tensor
 from gpt.training.optim import Optimizer
 from gpt.training.precision import precision_context
+from gpt.vocabulary import Ids
+
+IGNORED = -100  # the target of held-out text: torch's cross_entropy leaves it out
 
 
 def train_step(
     model: GPT,
     optimizer: Optimizer,
-    half: Half,
+    text: Ids,
     config: TrainConfig,
     step: int,
     held: HeldOut | None = None,
     net: Net | None = None,
 ) -> tuple[float, float]:
-    """Makes the next step, after `step` steps; returns its loss in nats and the norm of its
-    gradient.
+    """Makes the next step on a text, after `step` steps; returns its loss in nats and the norm of
+    its gradient.
 
     The loss ignores held-out characters. The norm is the one before clipping. net: computes the
     model; needed with several ranks.
@@ -53,13 +54,14 @@ def train_step(
     for number, part in enumerate(pieces, start=1):
         empty = part.stop == part.start
         rows = slice(0, 1) if empty else part  # every rank must compute; this row has weight 0
-        given, targets, share = batch_rows(half, config, step, block_size, rows, device, held)
-        share = 0.0 if empty else share
+        arrays = batch_rows(text, config, step, block_size, rows, held)
+        ids, targets = (torch.from_numpy(each).to(device) for each in arrays)
+        share = (part.stop - part.start) / config.batch_size
         net.send(now=number == len(pieces))
         with precision_context(config, device):
-            logits = net(**given)  # (b, T, vocab_size)
+            logits = net(ids)  # (b, T, vocab_size)
             loss = _mean_loss(logits, targets, held) * share
-        (loss * size).backward()  # type: ignore[no-untyped-call]
+        (loss * size).backward()
         value += loss.item()
     clipped = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
     value, norm = ranks.sum_over_ranks(value), gather_tensor(clipped).item()
@@ -69,43 +71,27 @@ def train_step(
 
 
 def batch_rows(
-    half: Half,
+    text: Ids,
     config: TrainConfig,
     step: int,
     block_size: int,
-    part: slice,
-    device: torch.device,
+    rows: slice,
     held: HeldOut | None = None,
-) -> tuple[dict[str, Tensor], Tensor, float]:
-    """The rows `part` of a step's batch: the model's arguments; (b, T) targets, IGNORED for padding
-    and held-out text; and the share of the whole batch's targets that these rows have.
-    """
-    if isinstance(half, PairLines):
-        lines = batch_lines(half, config.seed, step, config.batch_size)
-        given, targets = pairs_on_device(pad_pairs(half.pairs, lines[part]), device)
-        return given, targets, half.pairs.characters(lines[part]) / half.pairs.characters(lines)
+) -> tuple[Ids, Ids]:
+    """These rows of a step's batch: (b, T) inputs and (b, T) targets, IGNORED for held-out text."""
     order = config.seed, step, config.batch_size, block_size, config.window_order
-    inputs, came = batch(half, *order, part)
+    inputs, targets = batch(text, *order, rows)
     if held is not None:
-        places = batch_starts(len(half), *order)[part, None] + np.arange(1, block_size + 1)
-        came = np.where(held.contains(places), IGNORED, came)
-    ids, targets = (torch.from_numpy(each).to(device) for each in (inputs, came))
-    return {"ids": ids}, targets, (part.stop - part.start) / config.batch_size
-
-
-def pairs_on_device(batch: Batch, device: torch.device | str) -> tuple[dict[str, Tensor], Tensor]:
-    """The model's arguments for pairs, and (b, T) targets, IGNORED for padding."""
-    given = {"ids": batch.inputs, "source": batch.source, "seen": batch.seen}
-    tensors = {name: torch.from_numpy(each).to(device) for name, each in given.items()}
-    return tensors, torch.from_numpy(batch.targets).to(device)
+        places = batch_starts(len(text), *order)[rows, None] + np.arange(1, block_size + 1)
+        targets = np.where(held.contains(places), IGNORED, targets)
+    return inputs, targets
 
 
 def _mean_loss(logits: Tensor, targets: Tensor, held: HeldOut | None) -> Tensor:
     """(b, T, vocab_size) logits and (b, T) targets -> the mean loss.
 
-    IGNORED targets (padding or held-out text) do not count. With held-out text, the sum over the
-    others is divided by their expected number, so that a batch's loss does not depend on how it is
-    split into parts.
+    IGNORED targets do not count. With held-out text, the sum over the others is divided by their
+    expected number, so that a batch's loss does not depend on how it is split into parts.
     """
     if held is None:
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -18,14 +18,12 @@ from typing import Any
 from gpt.config import TrainConfig
 from gpt.config.schedule import is_due, learning_rate
 from gpt.corpus.corpus import Corpus
-from gpt.corpus.halves import counted_ids, excerpt_ids, split_corpus
-from gpt.corpus.pair_batches import PairLines
 from gpt.counting.ahead import CountedAhead
 from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise, start_from
 from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import StoredModel
+from gpt.storage.model_file import EXCERPT_LENGTH, StoredModel
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 from gpt.training import ranks
 from gpt.training.checkpoint import (
@@ -86,11 +84,9 @@ class Trainer:
     ) -> None:
         self.run, self.corpus, self.device, self.shard = run, corpus, device, shard
         options, shape = manifest.train, manifest.model
-        self.train, self.val = split_corpus(
-            corpus, options, shape.encoder_layers > 0, shape.block_size
-        )
+        self.train, self.val = corpus.split(options.val_fraction, shape.block_size)
         self.manifest, self.prove, self.records = manifest, prove, Records(run, ranks.is_first())
-        self.counting = Counting(counted_ids(self.train), shape, ahead)
+        self.counting = Counting(self.train, shape, ahead)
         self.model = GPT(shape) if checkpoint is None else load_gpt(checkpoint.model(), device)
         if start is not None:
             start_from(self.model, start.tensors)
@@ -278,8 +274,8 @@ class Trainer:
         earlier, part = now.best_step, self.config.eval_part or self.config.eval_chars
         if earlier in (None, now.step) or now.whole_loss is not None or read == of:
             return
-        if self._stopping() or isinstance(self.val, PairLines):
-            return  # evaluations of pairs read the whole split
+        if self._stopping():
+            return
         losses = []
         for step in (earlier, now.step):
             model = self._model_of(step)
@@ -300,8 +296,8 @@ class Trainer:
         """Evaluates the best step's weights on the whole split, if evaluations read a part."""
         best_step, budget = self.manifest.best_step, self.manifest.budget
         known = not self.config.eval_part or self.manifest.whole_loss is not None
-        if known or best_step is None or self._stopping() or isinstance(self.val, PairLines):
-            return  # evaluations of pairs read the whole split
+        if known or best_step is None or self._stopping():
+            return
         model, most = self._model_of(best_step), self.config.eval_chars
         mixture = self.counting.mixture(model, self.device, best_step)
         work = evaluate_with_progress(model, self.val, self.device, most, mixture)
@@ -355,7 +351,7 @@ class Trainer:
             return None
         model = gather(self.kept, self.device, self.shard)
         if ranks.is_first():
-            excerpt = vocabulary.decode(excerpt_ids(self.val))
+            excerpt = vocabulary.decode(self.val[:EXCERPT_LENGTH])
             stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove, mixture)
             release_memory()
         state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)

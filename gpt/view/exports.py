@@ -15,7 +15,7 @@ from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.view.records import csv_text, round_floats
 from gpt.view.selection import Panel, Selection
-from gpt.vocabulary import code_points, join_symbols
+from gpt.vocabulary import code_points
 
 SCHEMA = 1
 
@@ -29,17 +29,10 @@ FORMS |= {f".{form}": form for form in get_args(Form) if form != "text"}
 def selection_record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:
     """A selection for JSON; `values` is [panel][query][key or dimension], null where masked."""
     attention, panels = selection.attention, selection.panels()
-    of_pair: dict[str, Any] = {}
-    if attention.source is not None:
-        of_pair = {"attention": attention.kind, "columns": attention.columns}
-        of_pair |= {"column_ids": attention.column_ids.tolist()}
-        if attention.kind == "cross":
-            of_pair["alignment"] = attention.alignment and round_floats(attention.alignment.record)
     return {
         "schema": SCHEMA,
         **origin,
         "text": attention.text,
-        **of_pair,
         "ids": attention.ids.tolist(),
         "stage": selection.stage,
         "axes": ["panel", "query", "key" if selection.square else "dimension"],
@@ -84,9 +77,7 @@ def table_of(selections: Sequence[Selection]) -> tuple[list[str], Iterator[list[
 
 def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
     """All stages of all layers, as AttentionMap.to_numpy gives them, and the text with its code
-    points, codes (T,); for cross-attention also columns and column_codes (S,). A text with symbols
-    of several characters is an array of symbols, (T,), and its codes are those of the text with
-    spaces between the symbols. Nothing is pickled.
+    points, codes (T,). Nothing is pickled.
 
     With several maps, at most 26, the names begin with a_, b_ and so on. Raises ConfigError for
     more maps.
@@ -98,13 +89,8 @@ def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
     for prefix, attention in zip(prefixes, attentions, strict=False):
         # Programs need the code points, as numpy cuts characters with code 0 from the end of a
         # text.
-        texts = {"text": attention.text}
-        if attention.kind == "cross":
-            texts["columns"] = attention.columns
-        for name, text in texts.items():
-            arrays[prefix + name] = np.array(text)
-            codes = f"{prefix}{'codes' if name == 'text' else 'column_codes'}"
-            arrays[codes] = code_points(join_symbols(text))
+        arrays[prefix + "text"] = np.array(attention.text)
+        arrays[prefix + "codes"] = code_points(attention.text)
         arrays |= {prefix + name: each for name, each in attention.to_numpy().items()}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
@@ -116,6 +102,6 @@ def _rows(panel: Panel) -> Iterator[list[Any]]:
     for query, values, masked in zip(selection.queries, panel.values.tolist(), hidden, strict=True):
         for column, value, left_out in zip(panel.columns, values, masked, strict=True):
             if not left_out:
-                name = [selection.columns[column]] if selection.square else []
-                where = [panel.layer, panel.head, query, selection.rows[query], column, *name]
+                name = [selection.text[column]] if selection.square else []
+                where = [panel.layer, panel.head, query, selection.text[query], column, *name]
                 yield [*where, float(f"{value:.9g}")]

@@ -13,9 +13,8 @@ from gpt.config import DrawnStage
 from gpt.config.fields import require
 from gpt.config.model import HEAD_STAGES, SQUARE, CircuitName
 from gpt.errors import ConfigError
-from gpt.heads.attention_map import NO_ROLLOUT, AttentionMap
+from gpt.heads.attention_map import AttentionMap
 from gpt.reading.layers import Array
-from gpt.vocabulary import Symbols
 from gpt.words import counted
 
 HeadName = int | Literal["mean", "all", "rollout"]
@@ -47,25 +46,17 @@ class Selection:
     @property
     def of_characters(self) -> bool:
         """Whether this is a circuit, whose rows and columns are characters without positions."""
-        return self.attention.kind in get_args(CircuitName)
+        return self.stage in get_args(CircuitName)
 
     @property
-    def rows(self) -> Symbols:
-        """The text that `queries` are positions in: a character for each row."""
+    def text(self) -> str:
+        """The text that `queries` and `keys` are positions in."""
         return self.attention.text
 
     @property
-    def columns(self) -> Symbols:
-        """The text that `keys` are positions in, if columns are keys."""
-        return self.attention.columns
-
-    @property
-    def sizes(self) -> list[str]:
-        """["T=7"]: the number of characters; for cross-attention also the source's, "S=16"."""
-        if self.of_characters:
-            return [f"V={len(self.rows)}"]
-        crossed = [f"S={len(self.columns)}"] if self.attention.kind == "cross" else []
-        return [f"T={len(self.rows)}", *crossed]
+    def size(self) -> str:
+        """ "T=7": the number of characters."""
+        return f"{'V' if self.of_characters else 'T'}={len(self.text)}"
 
     @property
     def allowed(self) -> npt.NDArray[np.bool_]:
@@ -86,7 +77,7 @@ class Selection:
         ]
 
     def _matrix(self, layer: int, head: HeadName) -> Array:
-        """(T, S or columns) matrix of one head, or of the layer."""
+        """(T, T or columns) matrix of one head, or of the layer."""
         if head == "rollout":
             return self.attention.rollout(layer)
         return self.attention[self.stage, layer, None if head == "all" else head]
@@ -156,7 +147,6 @@ def select(
     """
     heads: tuple[HeadName, ...] = ("mean",) if head == "mean" else ("rollout",)
     if head == "rollout":
-        require(attention.kind != "cross", "head", NO_ROLLOUT)
         require(stage == "weights", "stage", f"rollout exists for weights only, not for {stage}")
     elif head != "mean":
         heads = _indices("head", head, attention.heads)
@@ -166,7 +156,7 @@ def select(
         heads=heads,
         stage=stage,
         queries=_range("query", query, len(attention.text)),
-        keys=_range("key", key, len(attention.columns)),
+        keys=_range("key", key, len(attention.text)),
         name=name,
     )
 

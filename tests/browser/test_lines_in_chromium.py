@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from browsing import address
-from encoded import encoded_file
 from pages import random_subject
 
-from gpt import load
 from gpt.heads.measures import StartHead
 from gpt.reading.layers import Array
-from gpt.view.page.page import Subject, make_subject
+from gpt.view.page.page import Subject
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -125,26 +122,3 @@ def test_a_long_text_has_at_most_500_lines_and_a_narrow_page_no_scroll(open_page
     assert least > 0.01
     assert len(values) == (weights >= least).sum() <= 500 < (weights >= least / 2).sum()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_lines_of_cross_attention_go_from_the_target_to_the_source(
-    open_page: Open, tmp_path: Path
-) -> None:
-    found = load(encoded_file(tmp_path / "p.safetensors")).attn("24 abc\t2-1", attention="cross")
-    page = open_page([make_subject(found)], hash="layer=0&head=1&view=head")
-    weights = found.layers[0].weights[1]
-    sides = [page.locator(f"#lines-{side} .character") for side in ("from", "to")]
-    assert [len(side.all_inner_texts()) for side in sides] == [*weights.shape]
-    assert [
-        page.locator(f"#lines-{side}").get_attribute("aria-label") for side in ("from", "to")
-    ] == [
-        "target",
-        "source",
-    ]
-    sides[1].nth(3).hover()
-    lines = page.evaluate("document.getElementById('lines').lines")
-    assert {(line["row"], line["column"]): line["value"] for line in lines} == {
-        (row, 3): weights[row, 3] for row in range(len(weights))
-    }
-    row = weights[:, 3].argmax()
-    assert page.locator("#readout").inner_text().startswith(f"target {row} ")

@@ -469,9 +469,8 @@ def test_the_map_has_pythons_parts_of_a_logit_and_every_stage_of_a_layer(
 ) -> None:
     run, page = alone, ready(open_file(file_alone), SHORT)
     attention = run.attn(SHORT)
-    layers = [[stages] for stages in attention.layers]
     every = np.tile(np.arange(len(run.vocabulary)), (len(SHORT), 1))
-    found = contributions(run.reader, layers, every)
+    found = contributions(run.reader, attention.layers, every)
     logits = run.logits(SHORT)[0]
     last, third = len(SHORT) - 1, page.locator("#next li:nth-child(3) .term")
     for position, id in ((last, int(logits[last].argmax())), (last, None), (4, None)):
@@ -514,7 +513,7 @@ def test_the_map_has_pythons_parts_of_a_logit_and_every_stage_of_a_layer(
     page.locator("#stream select").select_option("")
     settled(page)
     assert "✓ the parts of a logit sum to it" in page.locator("#checks").inner_text()
-    more = more_stages(run.reader, attention, 1)
+    more = more_stages(run.reader, attention.layers[1], 1)
     page.locator("#stream .layer").nth(1).click()
     for stage, values in {**more, "q": attention.layers[1].q[0]}.items():
         page.locator(f"#stages [data-stage={stage}]").click()
@@ -553,7 +552,7 @@ def test_without_feed_forward_layers_the_map_has_neither_their_parts_nor_their_s
     page = ready(open_file(file, hash="layer=1&stage=ffn_hidden"), SHORT)  # of another model's link
     settled(page)
     expect_stages(page, run, SHORT)
-    layers, last = [[stages] for stages in run.attn(SHORT).layers], len(SHORT) - 1
+    layers, last = run.attn(SHORT).layers, len(SHORT) - 1
     id = int(run.logits(SHORT)[0, last].argmax())
     found = contributions(run.reader, layers, np.full((len(SHORT), 1), id))
     shown = values_of(page.locator("#stream .part"))
@@ -563,7 +562,7 @@ def test_without_feed_forward_layers_the_map_has_neither_their_parts_nor_their_s
     page.locator("#stages [data-stage=resid_post]").click()
     settled(page)
     numbers = [float(line[-1]) for line in lines_of(saved(page))[1:]]
-    post = layers[int(parse_qs(address(page))["layer"][0])][0].resid_post
+    post = layers[int(parse_qs(address(page))["layer"][0])].resid_post
     np.testing.assert_allclose(numbers, post.ravel(), rtol=1e-4, atol=1e-4)
 
 

@@ -12,9 +12,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from browsing import address, expect_csv, lines_of, saved, wait_until
+from browsing import address, lines_of, saved, wait_until
 from conftest import train_tiny
-from encoded import encoded_file
 from pages import HOSTILE, random_subject
 
 from gpt import load
@@ -683,9 +682,7 @@ def test_the_map_of_a_fixed_text_has_the_parts_and_stages_that_fit(
     found = load(train_tiny(tmp_path).path).attn(TEXT)
     one = make_subject(found)
     page = open_page([one])
-    lens = one.lens
-    assert lens is not None
-    parts = contributions(found.model.reader, [[each] for each in found.layers], lens.ids[-1])
+    parts = contributions(found.model.reader, found.layers, one.lens.ids[-1])
     for position in (T - 1, 2):
         page.locator("#lens tbody tr").nth(0).locator("td").nth(position).click()
         page.locator("#next li:nth-child(2) .term").click()
@@ -695,7 +692,7 @@ def test_the_map_of_a_fixed_text_has_the_parts_and_stages_that_fit(
     page.locator("#stream .part", has_text="ff").nth(1).click()
     assert (chosen(page, "stages"), "layer=1" in address(page)) == ("feed-forward", True)
     values = [float(line[-1]) for line in lines_of(saved(page))[1:]]
-    stages = more_stages(found.model.reader, found, 1)
+    stages = more_stages(found.model.reader, found.layers[1], 1)
     np.testing.assert_allclose(values, stages["ffn"].ravel(), rtol=1e-6)
     vector = values_of(page.locator(".terms li"))  # of the kept character
     np.testing.assert_allclose(vector, stages["ffn"][2], rtol=1e-6)
@@ -717,24 +714,3 @@ def test_a_page_of_a_model_without_feed_forward_layers_does_not_offer_their_stag
         assert page.locator("#stages [data-stage=resid_post]").is_visible()
         assert page.locator("#stream .part", has_text="H1").count() == 2
         assert page.locator("#stream .part", has_text="ff").count() == 0
-
-
-def test_cross_attention_shows_the_characters_of_both_texts(
-    open_page: Open, tmp_path: Path
-) -> None:
-    found = load(encoded_file(tmp_path / "p.safetensors")).attn("24 abc\t2-1", attention="cross")
-    page = open_page([make_subject(found)], hash="layer=0&head=0&view=head&cell=2,4")
-    assert page.locator("#axes").inner_text() == (
-        "rows = target, columns = source; a row predicts the character after it"
-    )
-    expect_csv(page, to_csv([select(found, "0", "0")]), 1e-6)
-    assert said(page).startswith("target 2 '-' → source 4 'b' · weight ")
-    assert near(parts(said(page))["weight"], found.layers[0].weights[0, 2, 4])
-    cell = page.locator("#cell").inner_text()
-    assert "target 2 '-' · source 4 'b'" in cell
-    assert "softmax over keys 0 … 5" in cell
-    assert "6 characters of the source, 4 characters" in page.locator("#precision").inner_text()
-    for name in ("#text", "#lens", "#next"):  # which need one text
-        assert not page.locator(name).is_visible()
-    assert page.locator("#measures").is_visible()
-    assert page.locator("#view button:has-text('rollout')").is_disabled()

@@ -10,7 +10,6 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from browsing import address, settled
-from encoded import encoded_file
 from pages import HOSTILE
 
 import gpt
@@ -43,13 +42,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
 def file(run: TrainedGPT, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "tour.html"
     return run.live(path, steps="all", tour=TOURS / "repeats.md")
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pairs")
-    model = encoded_file(folder / "p.safetensors", more="Octoberdtu年月日/", block_size=24)
-    return gpt.load(model).live(folder / "pairs.html", tour=TOURS / "dates.md")
 
 
 def said(page: Page, name: str) -> str:
@@ -87,14 +79,11 @@ def numbers(text: str) -> list[float]:
     return [float(each.replace("−", "-")) for each in found]
 
 
-@pytest.mark.parametrize("name", ["file", "pairs"])
-def test_every_stop_of_the_built_in_tours_can_be_shown(
-    open_file: OpenFile, request: pytest.FixtureRequest, name: str
-) -> None:
-    page = open_file(request.getfixturevalue(name))
+def test_every_stop_of_the_built_in_tour_can_be_shown(open_file: OpenFile, file: Path) -> None:
+    page = open_file(file)
     page.locator("#tour-open").click()
     count = int(at(page, "1").locator("#tour-place").inner_text().split(" / ")[1])
-    assert count == {"file": 9, "pairs": 8}[name]
+    assert count == 9
     for number in range(1, count + 1):
         at(page, f"{number}")
         assert said(page, "title")

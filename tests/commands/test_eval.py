@@ -21,13 +21,13 @@ def test_eval_computes_the_same_validation_loss_as_training(gptx: Gptx) -> None:
 
 def test_eval_colours_every_character_and_lists_the_worst(gptx: Gptx) -> None:
     text = Path("corpus.txt").read_text(encoding="utf-8")
-    answer = gptx("eval", "corpus.txt", "--chars", "--worst", "3")
+    answer = gptx("eval", "corpus.txt", "--chars")
     assert answer.code == 0
     assert "\x1b" not in answer.out
     title, _, first, *_ = answer.out.split("\n")
     assert title.startswith("corpus.txt · ")
     assert first.startswith(text.split("\n")[0])
-    assert len(re.findall(r"^ *\d+\.\d\d +[\d,]+  \S", answer.out, re.MULTILINE)) == 3
+    assert len(re.findall(r"^ *\d+\.\d\d +[\d,]+  \S", answer.out, re.MULTILINE)) == 10
     assert "\x1b[" in gptx("eval", "corpus.txt", "--chars", "--color", "always").out
     record = json.loads(gptx("eval", "corpus.txt", "--chars", "--json").out)
     bits = [each["bits"] for each in record["rows"]]
@@ -99,9 +99,9 @@ def test_positions_count_from_the_start_of_the_file_with_skipped_characters(
         assert text[each["position"]] == each["character"]
     assert len(record["rows"]) == len("the cat, the rat") - 1
     assert record["left_out"] == {"characters": 5, "which": "é☃"}
-    answer = gptx(*odd, "--worst", "99")
+    answer = gptx(*odd)
     listed = re.findall(r"^ *\d*\.\d\d +(\d+)  (\S) ", answer.out, re.MULTILINE)
-    assert len(listed) == 15
+    assert len(listed) == 10
     for position, character in listed:
         assert text[int(position)] == character.replace("␠", " ")
     assert "note: odd.txt: left out 5 of 21 characters" in answer.err
@@ -110,8 +110,6 @@ def test_positions_count_from_the_start_of_the_file_with_skipped_characters(
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("--worst 3", "--worst: only with --chars, or for pairs"),
-        ("corpus.txt --worst 0", "--worst: only with --chars, or for pairs"),
         ("--chars --against corpus-1", "--chars and --against: give one of them"),
         ("--baseline --against corpus-1", "--baseline and --against: give one of them"),
     ],

@@ -9,7 +9,6 @@ import os
 import re
 from pathlib import Path
 
-from encoded import encoded_file
 from program import TINY, Gptx
 from random_models import random_file
 
@@ -68,13 +67,11 @@ def test_python_code_in_the_page_on_export_works(gptx: Gptx) -> None:
 
 
 def test_export_refuses_what_it_cannot_write_with_one_line(gptx: Gptx, home: Path) -> None:
-    encoded_file(home / "pairs.safetensors")
     random_file(home / "rms.safetensors", norm="rms")
     (home / "file").write_text("mine", encoding="utf-8")
     for arguments, code, problem in (
         (["export"], 2, "Missing argument 'path'"),
         (["export", "a", "--run", "nobody"], 4, "no run 'nobody'"),
-        (["export", "a", "--run", "pairs.safetensors"], 2, "not for a model with an encoder"),
         (["export", "a", "--run", "rms.safetensors"], 2, "; this one has --norm rms"),
         (["export", "file"], 2, "file is a file; name a folder"),
         (["export", "no/a"], 6, "cannot write no/a: its folder does not exist; make it first"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from program import Gptx, answer_of, at_home
+from program import Gptx
 
 import gpt
 from gpt.heads.features import FEATURES
@@ -108,17 +108,3 @@ def test_short_and_odd_texts_have_units_without_names_or_one_clear_line(gptx: Gp
     alike = gptx("neurons", "-", "--run", "corpus-1", stdin=b"t" * 60)
     assert alike.code == 0  # only the place in the word differs there
     assert re.search(r"no unit gets a name|^named: [0-9]+ place in word\b[^·]*$", alike.out, re.M)
-
-
-def test_units_of_a_model_with_an_encoder_are_those_of_the_decoder(
-    pairs_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at_home(pairs_home, monkeypatch)
-    words = "neurons", "--run", "dates-1"  # other tests train here, too
-    one = "--unit", "L1N0", "--on", "24 December 2026\t2026-12-24"
-    answer = answer_of(monkeypatch, (*words, *one))
-    assert (answer.code, answer.err) == (0, "")
-    assert "\n⇥2026-12-24\n" in answer.out
-    every = answer_of(monkeypatch, (*words, "--ablate", "zero"))
-    assert (every.code, every.err) == (0, "")
-    assert "pairs" in every.out.split("\n")[0]

@@ -28,7 +28,6 @@ from gpt.corpus.sources import (
     corpus_name,
     discard_spooled,
     find_sources,
-    is_pairs,
     known_recipe,
 )
 from gpt.errors import StorageError, TextError
@@ -107,7 +106,7 @@ def test_hidden_folder_is_read_if_named(texts: Path) -> None:
     [
         (
             "missing.txt",
-            r"'missing\.txt': no such file or folder \(known names: .*, repeats, dates\)",
+            r"'missing\.txt': no such file or folder \(known names: .*, repeats\)",
         ),
         ("\x1b[2J", r"'\\x1b\[2J': no such file"),
         ("empty", r"empty: no text in this folder \(looked for \*\.txt, "),
@@ -203,35 +202,6 @@ def test_recipe_applies_to_the_known_name_not_to_a_file_of_that_name(
     assert options > set(RECIPE)
     Path("repeats").write_text("my own")
     assert known_recipe(["repeats"]) == {}
-
-
-@pytest.mark.parametrize(
-    ("corpus", "expected"),
-    [
-        ([], False),
-        (["-"], False),
-        (["a.txt", "books/"], False),
-        (["dates"], True),
-        (["a.tsv"], True),
-        (["dates", "A.TSV", "b/c.Tsv"], True),
-        (["./dates"], False),
-        (["tsv"], False),
-    ],
-)
-def test_pairs_are_files_named_tsv_and_known_names_of_pairs(
-    texts: Path, corpus: Sequence[str], expected: bool
-) -> None:
-    assert is_pairs(corpus) is expected
-
-
-def test_pairs_and_other_texts_are_not_mixed(texts: Path) -> None:
-    message = r"^a\.tsv has pairs, texts is a text; give only pairs \(files \*\.tsv, lines of"
-    with pytest.raises(TextError, match=message):
-        is_pairs(["texts", "a.tsv"])
-    with pytest.raises(TextError, match=r"^dates has pairs, - is a text; "):
-        is_pairs(["dates", "-"])
-    Path("dates").write_text("my own")
-    assert not is_pairs(["dates"])
 
 
 @pytest.mark.parametrize("names", [[], ["-"], ["shakespeare"], ["repeats"]])

@@ -47,9 +47,7 @@ def assert_right(reader: Reader, acts: Activations, text: int) -> None:
         for field in fields(Stages):
             expected = getattr(stages, field.name)
             assert_equal(field.name, acts[field.name, layer][text], expected)
-        up = reader.apply(
-            reader.before(stages.resid_mid, block + "norm2"), f"{block}feed_forward.up"
-        )
+        up = reader.apply(reader.norm(stages.resid_mid, block + "norm2"), f"{block}feed_forward.up")
         hidden = ACTIVATIONS[config.activation](up)
         assert_equal("ffn_hidden", acts["ffn_hidden", layer][text], hidden)
         down = reader.apply(hidden, block + "feed_forward.down")

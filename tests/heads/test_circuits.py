@@ -18,9 +18,7 @@ from gpt.heads.contributions import Part, contributions
 
 LETTERS = "abcdefghijk"
 MEASURED = np.random.default_rng(3).integers(11, size=9)
-each_variant = pytest.mark.parametrize(
-    "config", [each for each in VARIANTS if not each.encoder_layers], ids=name_of
-)
+each_variant = pytest.mark.parametrize("config", VARIANTS, ids=name_of)
 
 
 @cache
@@ -38,15 +36,13 @@ def found(
 def read_at(config: ModelConfig, layer: int, place: int) -> Tensor:
     """(V, C): what enters a layer's attention if the stream is the embedding."""
     weights, C = weights_of(config), config.n_embd
-    x = weights["token_embedding.weight"] * (C**0.5 if config.scaled_embedding else 1)
+    x = weights["token_embedding.weight"]
     if config.position == "learned":
         x = x + weights["position.weight"][place]
     elif config.position == "sinusoidal":
         angles = [place / 10_000 ** ((c - c % 2) / C) for c in range(C)]
         waves = [np.cos(a) if c % 2 else np.sin(a) for c, a in enumerate(angles)]
         x = x + torch.tensor(np.array(waves))
-    if config.post_norm:
-        return x
     if config.norm == "layer":
         gain, bias = (weights.get(f"blocks.{layer}.norm1.{name}") for name in ("weight", "bias"))
         return torch.nn.functional.layer_norm(x, (C,), gain, bias, 1e-5)
@@ -85,7 +81,7 @@ def test_qk_is_the_score_of_each_character_for_each(config: ModelConfig, distanc
 
 @each_variant
 def test_ov_is_what_attending_adds_to_each_logit(config: ModelConfig) -> None:
-    """The norms after the head keep the scale that torch has for the measured text."""
+    """The last norm keeps the scale that torch has for the measured text."""
     layer, head, D = 0, config.n_head - 1, config.head_size
     key = (config.block_size - 1 - 1) // 2
     v = projected(config, read_at(config, layer, key), layer, head, 2)
@@ -93,20 +89,14 @@ def test_ov_is_what_attending_adds_to_each_logit(config: ModelConfig) -> None:
     columns = weights[f"blocks.{layer}.attention.proj.weight"][:, head * D : (head + 1) * D]
     out = (v @ columns.T)[:, None]  # (V, 1, C) -> (V, T, C)
     model = torch_model(config, random_weights(config), "fused").double()
-    scales = dict[str, Tensor]()
-    for name, module in model.named_modules():
-        if "norm" in name.split(".")[-1]:
-            module.register_forward_pre_hook(
-                lambda _, x, name=name: scales.__setitem__(name, x[0][0].detach())
-            )
+    entered = list[Tensor]()
+    model.norm.register_forward_pre_hook(lambda _, x: entered.append(x[0][0].detach()))
     model(torch.tensor(MEASURED[None]))
-    after = [f"blocks.{n}.norm{m}" for n in range(layer, config.n_layer) for m in (1, 2)]
-    for name in (n for n in after if n in scales) if config.post_norm else ["norm"]:
-        was = scales[name]
-        if config.norm == "layer":
-            was, out = (each - each.mean(-1, keepdim=True) for each in (was, out))
-        out = out / (was.square().mean(-1, keepdim=True) + 1e-5).sqrt()
-        out = out * weights.get(f"{name}.weight", torch.ones(()))
+    (was,) = entered
+    if config.norm == "layer":
+        was, out = (each - each.mean(-1, keepdim=True) for each in (was, out))
+    out = out / (was.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    out = out * weights.get("norm.weight", torch.ones(()))
     output = weights["token_embedding.weight" if config.tied else "lm_head.weight"]
     expected = (out.mean(dim=1) @ output.T).detach().numpy()
     table = found(config, "ov", layer, head)
@@ -116,10 +106,7 @@ def test_ov_is_what_attending_adds_to_each_logit(config: ModelConfig) -> None:
 
 def test_tables_give_the_scores_and_the_part_of_a_real_text() -> None:
     """In layer 0 with rotary positions: the scores that attn shows, and the head's direct part."""
-    config = next(
-        each for each in VARIANTS if not each.encoder_layers and each.position == "rotary"
-    )
-    config = ModelConfig(**vars(config) | {"post_norm": False, "block_size": 12})
+    config = next(each for each in VARIANTS if each.position == "rotary")
     reader = reader_of(config, random_weights(config)).in_float64()
     ids = np.random.default_rng(5).integers(11, size=12)
     stages = reader.stages(ids)
@@ -129,21 +116,19 @@ def test_tables_give_the_scores_and_the_part_of_a_real_text() -> None:
         np.testing.assert_allclose(table.values[ids[distance:], ids[:-distance]], scaled, atol=1e-9)
     one = reader.stages(ids[:1])  # whose norm has one scale
     table = circuit(reader, "ov", (0, 0, 1), LETTERS, np.arange(11), ids[:1])
-    parts = contributions(reader, [[each] for each in one], np.arange(11)[None])
+    parts = contributions(reader, one, np.arange(11)[None])
     part = parts.values[0, :, parts.parts.index(Part("head", 0, 0))]
     np.testing.assert_allclose(table.values[ids[0]], part, atol=1e-9)
 
 
 def test_large_vocabularies_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     config = VARIANTS[0]
-    config = ModelConfig(**vars(config) | {"encoder_layers": 0})
     whole = found(config, "ov").values
     monkeypatch.setattr("gpt.heads.circuits.AT_ONCE", 2 * len(MEASURED) * config.n_embd)
     np.testing.assert_allclose(found(config, "ov").values, whole, rtol=1e-12)
 
 
 def test_what_does_not_exist_is_refused() -> None:
-    config = ModelConfig(**vars(VARIANTS[0]) | {"encoder_layers": 0})
     for place, problem in (
         (("kq",), "of: 'kq' is not one of qk, ov"),
         (("qk", 2), r"layer: 2 is not in 0 … 1"),
@@ -151,4 +136,4 @@ def test_what_does_not_exist_is_refused() -> None:
         (("qk", 0, 0, 12), r"distance: 12 is not in 0 … 11"),
     ):
         with pytest.raises(ConfigError, match=problem):
-            found(config, *place)
+            found(VARIANTS[0], *place)

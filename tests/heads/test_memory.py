@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from encoded import encoded_file
 from program import Gptx
 from random_models import random_file
 
@@ -27,12 +26,11 @@ TEXT = "fade bead cab deaf a bed " * 40
 
 
 def attention(model: TrainedGPT, count: int) -> object:
-    return model.attn(f"{TEXT[:count]}\t{TEXT[:count]}" if model.has_encoder else TEXT[:count])
+    return model.attn(TEXT[:count])
 
 
 def heads(model: TrainedGPT, count: int) -> object:
-    pair = f"{TEXT[:count]}\t{TEXT[:count]}\n"
-    return model.heads(pair if model.has_encoder else TEXT[: count + 1])
+    return model.heads(TEXT[: count + 1])
 
 
 def peak(work: Work, count: int) -> int:
@@ -50,8 +48,6 @@ def peak(work: Work, count: int) -> int:
     [
         (dict(n_layer=1, n_head=4), attention),
         (dict(n_layer=3, n_head=2), heads),
-        (dict(n_layer=2, n_head=4, encoder_layers=2), attention),
-        (dict(n_layer=2, n_head=4, encoder_layers=2), heads),
     ],
 )
 def test_attention_that_does_not_fit_is_refused_and_the_advice_fits(
@@ -61,8 +57,7 @@ def test_attention_that_does_not_fit_is_refused_and_the_advice_fits(
     work: Callable[[TrainedGPT, int], object],
 ) -> None:
     shape = {"n_embd": 16, "block_size": 1000}
-    make = encoded_file if "encoder_layers" in options else random_file
-    model = gpt.load(make(tmp_path / "model.safetensors", **shape | options))
+    model = gpt.load(random_file(tmp_path / "model.safetensors", **shape | options))
     measured = peak(partial(work, model), 500)
     monkeypatch.setattr(devices, "SMALL_MEMORY", 1, raising=False)
     monkeypatch.setattr(devices, "available_memory", lambda: int(1.15 * measured), raising=False)

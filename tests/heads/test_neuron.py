@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from variants import VARIANTS, name_of, random_weights, reader_of
@@ -19,24 +17,17 @@ VOCABULARY = Vocabulary.from_text("\nabcdefghij")
 SWIGLU = ModelConfig(
     vocab_size=11, block_size=64, n_layer=2, n_head=1, n_embd=8, activation="swiglu"
 )
-PRE_NORM = [each for each in VARIANTS if each.feed_forward and not each.post_norm]
+WITH_UNITS = [each for each in VARIANTS if each.feed_forward]
 
 
-@pytest.mark.parametrize("config", PRE_NORM, ids=name_of)
+@pytest.mark.parametrize("config", WITH_UNITS, ids=name_of)
 def test_what_units_add_to_logits_sums_to_what_their_layer_adds(config: ModelConfig) -> None:
     weights = random_weights(config)
     down = {name for name in weights if name.endswith("feed_forward.down.bias")}
     reader = reader_of(config, {n: it * (n not in down) for n, it in weights.items()})
     ids, place = np.random.default_rng(4).integers(11, size=9), 5
-    texts = Texts(ids[None], ids[None], np.ones((1, 9), bool))
-    more = {}
-    if config.encoder_layers:
-        source = ids[None, 4::-1]  # shorter than the place
-        texts = Texts(ids[None], ids[None], texts.read, source, np.ones((1, 5), bool))
-        more = {"memory": reader.encode(source)}
-    stages = reader.sublayers(ids, **more)
-    every = np.tile(np.arange(11), (9, 1))
-    found = contributions(reader, [*zip(*stages.values(), strict=True)], every)
+    texts = Texts(ids[None], ids[None])
+    found = contributions(reader, reader.stages(ids), np.tile(np.arange(11), (9, 1)))
     for layer in range(2):
         units = range(config.ffn_hidden)
         added = sum(_added(reader, texts, (layer, unit), place) for unit in units)
@@ -51,7 +42,7 @@ def test_passages_are_the_strongest_places_of_both_signs_and_apart() -> None:
     x = reader.blocks(reader.embed(texts.ids), [0])
     mid = reader.block(x, 1)["resid_mid"]
     hidden = reader.feed_forward(mid, 1)[1][..., 2]
-    on = Texts(ids[:1, :5], ids[:1, :5], np.ones((1, 5), bool))
+    on = Texts(ids[:1, :5], ids[:1, :5])
     found = neuron(reader, VOCABULARY, texts, NeuronsConfig(ablate="zero"), at, on, "a name")
     assert {each.full for each in found.passages} == {hidden.max(), hidden.min()}
     up = [each for each in found.passages if each.full > 0]
@@ -88,17 +79,7 @@ def test_a_unit_that_is_always_0_says_so() -> None:
     found = neuron(reader_of(SWIGLU, weights), VOCABULARY, texts, NeuronsConfig(), (0, 0))
     assert found.passages == ()
     assert "its value is 0 everywhere" in str(found.blocks())
-    assert found.logits is not None
     assert not found.logits.any()
-
-
-def test_with_post_norm_a_line_says_of_which_models_logits_are_shown() -> None:
-    config = replace(SWIGLU, post_norm=True)
-    reader = reader_of(config, random_weights(config))
-    texts = Texts.of_windows(np.zeros((2, 65), VOCABULARY.dtype))
-    found = neuron(reader, VOCABULARY, texts, NeuronsConfig(), (0, 0))
-    assert "models without post_norm" in str(found.blocks())
-    assert "logits" not in found.records().facts
 
 
 @pytest.mark.parametrize("name", ["", "1.2", "L2N0", "L0N24", "L-1N0", "L0", "37", "L0H1", "L0N1x"])

@@ -157,14 +157,10 @@ def test_the_effect_of_a_unit_is_that_of_a_forward_with_its_other_value(
     reader = reader_of(config, random_weights(config))
     ids = np.random.default_rng(3).integers(11, size=(4, 10))
     texts = Texts.of_windows(ids)
-    memory = {}
-    if config.encoder_layers:
-        texts = replace(texts, sources=ids[:, ::-1], seen=np.ones_like(ids, bool))
-        memory = {"memory": reader.encode(ids[:, ::-1])}
     units = [(0, 3), (1, config.ffn_hidden - 1)]
 
     def losses(hook: Any) -> Array:
-        x = reader.blocks(reader.embed(texts.ids), range(2), hook, **memory)
+        x = reader.blocks(reader.embed(texts.ids), range(2), hook)
         nats = surprisals(reader.logits(reader.final_norm(x)), texts.targets)
         return nats.mean(axis=1, dtype=np.float64)
 
@@ -179,10 +175,6 @@ def test_the_effect_of_a_unit_is_that_of_a_forward_with_its_other_value(
 
     seen: dict[int, Array] = {}
     for how in get_args(Ablation):
-        if how == "resample" and config.encoder_layers:
-            with pytest.raises(ConfigError, match="resample needs texts of one length"):
-                ablate_units(run_forwards(reader, texts), units, how)
-            continue
         found = ablate_units(run_forwards(reader, texts), units, how)
         for layer, unit in units:
             before = patched(layer, unit, None)

@@ -24,7 +24,6 @@ from gpt.reading.gpt import Reader
 IDS = np.random.default_rng(3).integers(11, size=(3, 9))
 TOKEN = 4
 LINEAR = {"q": "query", "k": "key", "v": "value"}
-DECODERS = [each for each in VARIANTS if not each.encoder_layers]
 
 
 def hooked(model: GPT, hooks: dict[nn.Module, Callable[[Tensor], Tensor | None]]) -> Tensor:
@@ -71,7 +70,7 @@ def found_by(reader: Reader, outputs: np.ndarray) -> dict[Route, np.ndarray]:  #
     return {route: effect() for each in every for route, effect in each.items()}
 
 
-@pytest.mark.parametrize("config", DECODERS, ids=name_of)
+@pytest.mark.parametrize("config", VARIANTS, ids=name_of)
 def test_every_path_has_the_effect_that_hooks_in_torch_measure(config: ModelConfig) -> None:
     weights = {name: each.double() for name, each in random_weights(config).items()}
     torch.set_default_dtype(torch.float64)
@@ -152,7 +151,7 @@ def test_wrong_questions_for_paths_are_refused(trained: TrainedGPT) -> None:
 
 
 def test_effects_of_several_parts_stand_in_the_order_of_texts() -> None:
-    config = DECODERS[0]
+    config = VARIANTS[0]
     reader = reader_of(config, {n: each.double() for n, each in random_weights(config).items()})
     outputs = [np.zeros((config.n_head, 1, config.head_size))] * 2
 

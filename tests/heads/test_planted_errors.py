@@ -6,13 +6,11 @@ The checks in float64 run the same code, so all of them pass: only the probe sho
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from encoded import encoded_file
 from random_models import random_file
 
 import gpt
@@ -20,7 +18,7 @@ from gpt.errors import CheckpointError
 from gpt.heads.attention_map import inspect
 from gpt.reading import gpt as reader_module
 from gpt.reading import positions
-from gpt.reading.gpt import CROSS, Reader, no_hook
+from gpt.reading.gpt import Reader, no_hook
 from gpt.reading.layers import Array
 from gpt.reading.proof import IN_FLOAT64, PROBE, prove
 from gpt.storage.model_file import StoredModel, read_model
@@ -34,11 +32,11 @@ def at(name: str, change: Callable[[Array], Array]) -> Error:
     """Changes a stage of every layer, by its name in a Hook."""
 
     def wrong(right: Any) -> Any:
-        def block(self: Reader, x: Array, layer: int, hook: Any = no_hook, **more: Any) -> Any:
+        def block(self: Reader, x: Array, layer: int, hook: Any = no_hook) -> Any:
             def changed(stage: str, layer: int, array: Array) -> Any:
                 return hook(stage, layer, change(array) if stage == name else array)
 
-            return right(self, x, layer, changed, **more)
+            return right(self, x, layer, changed)
 
         return block
 
@@ -48,7 +46,7 @@ def at(name: str, change: Callable[[Array], Array]) -> Error:
 def without(norm: str) -> Error:
     return (
         Reader,
-        "before",
+        "norm",
         lambda right: (
             lambda self, x, name: x if name.split(".")[-1] == norm else right(self, x, name)
         ),
@@ -73,15 +71,6 @@ def hide_own(masked: Array) -> Array:
     own = np.eye(*masked.shape[-2:], dtype=np.bool_)
     own[0] = False  # the first row has nothing else to read
     return np.where(own, masked.dtype.type(-np.inf), masked)
-
-
-def without_later(right: Any) -> Any:
-    def encode(self: Reader, *source: Any) -> Any:
-        wrong, wrong.encoder = copy(self), copy(self.encoder)
-        wrong.encoder.causal = True  # type: ignore[union-attr]
-        return right(wrong, *source)
-
-    return encode
 
 
 def swap_heads(stage: Array) -> Array:
@@ -148,23 +137,10 @@ WITH_POSITIONS: dict[str, dict[str, Error]] = {
         )
     },
 }
-WITH_AN_ENCODER: dict[str, Error] = {
-    "cross-attention is scaled by another root": at(CROSS + "scaled", times(2**-0.5)),
-    "heads of cross-attention are swapped": at(CROSS + "context", swap_heads),
-    "cross-attention has no norm": without("cross_norm"),
-    "cross-attention is of another layer": of_another_layer("cross.qkv"),
-    "the encoder does not read ahead": (Reader, "encode", without_later),
-    "the source is read backwards": (
-        Reader,
-        "encode",
-        lambda right: lambda self, source, *seen: right(self, source[:, ::-1], *seen),
-    ),
-}
 OF_FEED_FORWARD = (
     *("the feed-forward has no norm", "the feed-forward is of another layer"),
     "hidden numbers are 0.1 % too large",
 )
-OF_ENCODE = ("the encoder does not read ahead", "the source is read backwards")
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Error]]] = {
     "rotary": ({}, ERRORS | WITH_POSITIONS["rotary"]),
     "learned": (
@@ -177,7 +153,6 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, Error]]] = {
         # Without feed-forward, resid_post equals resid_mid to the last bit: its check has no bound.
         | {"the last position is 0.1 % off": at("resid_mid", times(SLIGHTLY, last_position))},
     ),
-    "pairs": ({"encoder_layers": 3}, ERRORS | WITH_AN_ENCODER),
 }
 CASES = [(kind, error) for kind, (_, errors) in KINDS.items() for error in errors]
 
@@ -186,10 +161,7 @@ CASES = [(kind, error) for kind, (_, errors) in KINDS.items() for error in error
 def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A model file of each kind."""
     folder = tmp_path_factory.mktemp("models")
-    return {
-        kind: (encoded_file if kind == "pairs" else random_file)(folder / kind, **options)
-        for kind, (options, _) in KINDS.items()
-    }
+    return {kind: random_file(folder / kind, **options) for kind, (options, _) in KINDS.items()}
 
 
 @pytest.mark.parametrize(("kind", "error"), CASES)
@@ -204,9 +176,7 @@ def test_a_model_does_not_open_in_a_wrong_reader(
     failed = failures(stored)
     assert PROBE in failed
     assert failed[PROBE] != IN_FLOAT64
-    # The map's encoder stages do not come from `encode`, so its errors show here, too.
-    shown = {"memory"} if error in OF_ENCODE else set()
-    assert {name for name, group in failed.items() if group == IN_FLOAT64} == shown
+    assert IN_FLOAT64 not in failed.values()
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, error: Error) -> None:
@@ -219,6 +189,5 @@ def failures(stored: StoredModel) -> dict[str, str]:
     reader = Reader(stored.config, stored.tensors)
     ids = np.arange(16) % stored.config.vocab_size
     text = "".join(stored.vocabulary.characters[each] for each in ids)
-    source = (text[::-1], ids[::-1]) if reader.encoder else None
-    found = inspect(reader, text, ids, prove(reader, stored.probe), source=source)
+    found = inspect(reader, text, ids, prove(reader, stored.probe))
     return {check.name: check.group for check in found.checks if not check.passed}

@@ -108,9 +108,6 @@ def test_residual_projections_have_smaller_initial_weights(feed_forward: bool) -
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"encoder_layers": -1}, "encoder_layers"),
-        ({"encoder_layers": 1, "counting": 2}, "counting"),
-        ({"shared_embedding": True}, "shared_embedding"),
         ({"position": "learned", "previous_heads": 2}, "previous_heads"),
         ({"position": "none", "previous_heads": 2}, "previous_heads"),
     ],

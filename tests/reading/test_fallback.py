@@ -134,16 +134,16 @@ def test_device_that_fails_to_open_is_not_tried_again(
     assert (len(tries), len(caplog.messages)) == (1, 1)
 
 
-def test_numpy_computes_attention_with_another_mask(trained: TrainedGPT) -> None:
+def test_numpy_computes_if_there_is_a_hook(trained: TrainedGPT) -> None:
     device, numpys = Device(trained), trained.reader
-    reader, ids = on(trained, lambda: device).reader, np.arange(6)[None]
-    both_ways = np.ones((1, 6, 6), np.bool_)
-    found = reader.forward(ids, allowed=both_ways)
-    assert np.array_equal(found, numpys.forward(ids, allowed=both_ways))
-    assert not np.allclose(found, numpys.forward(ids), atol=1e-3)
-    x = numpys.embed(ids)
-    for name, stage in numpys.block(x, 0, allowed=both_ways).items():
-        assert np.array_equal(reader.block(x, 0, allowed=both_ways)[name], stage)
+    reader, x = on(trained, lambda: device).reader, numpys.embed(np.arange(6)[None])
+
+    def twice(name: str, layer: int, stage: Array) -> Array:
+        return 2 * stage if name == "weights" else stage
+
+    found, expected = reader.block(x, 0, twice), numpys.block(x, 0, twice)
+    assert all(np.array_equal(found[name], stage) for name, stage in expected.items())
+    assert not np.allclose(found["resid_post"], numpys.block(x, 0)["resid_post"], atol=1e-3)
     assert device.asked == []
 
 

@@ -53,17 +53,6 @@ def test_a_step_returns_a_new_array_and_a_start_forgets() -> None:
     np.testing.assert_allclose(one, reader.logits(reader.forward(ids[:1, :6]))[:, -1], atol=1e-12)
 
 
-def test_a_stream_can_go_on_several_times() -> None:
-    reader, ids, kept = random_reader(encoder_layers=1), ids_of(), np.array([2, 0, 0, 1])
-    memory = reader.encode(ids[::-1], np.arange(BLOCK) < np.array([[8], [5], [2]]))
-    decoder, again = CachedDecoder(reader), CachedDecoder(reader)
-    decoder.start(ids[:, :2], memory)
-    decoder.keep(kept)
-    again.start(ids[:, :2], memory)
-    expected = again.step(ids[:, 3])[kept]
-    np.testing.assert_allclose(decoder.step(ids[kept, 3]), expected, rtol=0, atol=1e-12)
-
-
 def test_forward_is_a_pure_function_of_the_ids() -> None:
     reader, ids = random_reader(), ids_of()
     before = {name: reader.linear(name.removesuffix(".weight"))[0].copy() for name in WEIGHTS}
@@ -78,24 +67,22 @@ def test_forward_is_a_pure_function_of_the_ids() -> None:
 
 @pytest.mark.parametrize("position", get_args(Position))
 def test_a_model_in_float64_has_no_float32(position: str) -> None:
-    options = {"position": position, "norm": "layer", "bias": True, "encoder_layers": 1}
-    reader, ids = random_reader(np.float32, **options, scaled_embedding=True), ids_of()
-    expected, exact = reader.encode(ids).states, reader.in_float64()
+    reader, ids = random_reader(np.float32, position=position, norm="layer", bias=True), ids_of()
+    expected, exact = reader.forward(ids), reader.in_float64()
     kept: dict[str, np.dtype[Any]] = {}
 
     def see(name: str, layer: int, stage: npt.NDArray[Any]) -> npt.NDArray[Any]:
         kept[name] = stage.dtype
         return stage
 
-    memory = exact.encode(ids)
-    stream = exact.blocks(exact.embed(ids), range(2), see, memory=memory)
+    stream = exact.blocks(exact.embed(ids), range(2), see)
     found = exact.logits(exact.final_norm(stream, see), see)
-    assert {memory.states.dtype, *kept.values()} == {np.dtype(np.float64)}
-    assert {"masked", "cross_weights", "ffn_hidden", "final_norm", "logits"} < kept.keys()
+    assert {*kept.values()} == {np.dtype(np.float64)}
+    assert {"masked", "ffn_hidden", "final_norm", "logits"} < kept.keys()
     tensors = {name: each.astype(np.float64) for name, each in reader.tensors.items()}
     other = Reader(reader.config, tensors)
-    assert np.array_equal(found, other.logits(other.forward(ids, other.encode(ids))))
-    assert np.array_equal(reader.encode(ids).states, expected)  # which stays in float32
+    assert np.array_equal(found, other.logits(other.forward(ids)))
+    assert np.array_equal(reader.forward(ids), expected)  # which stays in float32
     assert reader.dtype == expected.dtype == np.float32
 
 

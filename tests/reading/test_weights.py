@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from torch import Tensor
 from variants import VARIANTS, name_of, random_weights, torch_model
 
 from gpt.config import ModelConfig
-from gpt.errors import ConfigError
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
 from gpt.reading.weights import Weights
@@ -26,7 +26,7 @@ CURVES: dict[str, Callable[[Tensor], Tensor]] = {
     "relu2": lambda x: F.relu(x) ** 2,
     "swiglu": F.silu,
 }
-IDS, SOURCE = torch.tensor([3, 1, 4, 1, 5, 9, 2]), torch.tensor([2, 7, 1, 8])
+IDS = torch.tensor([3, 1, 4, 1, 5, 9, 2])
 
 
 @pytest.fixture(autouse=True)
@@ -65,69 +65,47 @@ class FromNames:
         return torch.stack([one * cos - two * sin, one * sin + two * cos], -1).flatten(-2)
 
     def heads(self, x: Tensor, name: str, layer: int) -> Tensor:
-        bias = self.layer("b_".join(name.rsplit("W_", 1)), layer)
-        return torch.einsum("tc,hcd->htd", x, self.w[name][layer]) + (
-            bias[:, None] if bias.ndim else 0
-        )
+        """(T, C) -> (H, T, D): queries, keys or values without positions. name: Q, K or V."""
+        bias = self.layer(f"b_{name}", layer)
+        found = torch.einsum("tc,hcd->htd", x, self.w[f"W_{name}"][layer])
+        return found + bias[:, None] if bias.ndim else found
 
-    def attention(self, x: Tensor, prefix: str, layer: int, memory: Tensor | None = None) -> Tensor:
-        seen = x if memory is None else memory
-        q, k, v = (
-            self.heads(it, f"{prefix}W_{n}", layer)
-            for it, n in ((x, "Q"), (seen, "K"), (seen, "V"))
-        )
-        if memory is None:
-            q, k = self.turned(q), self.turned(k)
-        scores = q @ k.mT / q.shape[-1] ** 0.5
-        if not prefix:
-            scores = scores.masked_fill(torch.ones(scores.shape[1:]).triu(1).bool(), -torch.inf)
-        out = torch.einsum("htd,hdc->tc", scores.softmax(-1) @ v, self.w[f"{prefix}W_O"][layer])
-        return out + self.layer(f"{prefix}b_O", layer)
+    def attention(self, x: Tensor, layer: int) -> Tensor:
+        q, k, v = (self.heads(x, name, layer) for name in "QKV")
+        scores = self.turned(q) @ self.turned(k).mT / q.shape[-1] ** 0.5
+        scores = scores.masked_fill(torch.ones(scores.shape[1:]).triu(1).bool(), -torch.inf)
+        out = torch.einsum("htd,hdc->tc", scores.softmax(-1) @ v, self.w["W_O"][layer])
+        return out + self.layer("b_O", layer)
 
-    def stream(self, ids: Tensor, prefix: str, layers: int, memory: Tensor | None = None) -> Tensor:
-        x = self.w[prefix + "W_E"][ids]
-        if self.config.scaled_embedding and not self.folded:
-            x = x * self.config.n_embd**0.5
-        x = x + self.w[prefix + "W_pos"][: len(ids)] if prefix + "W_pos" in self.w else x
+    def logits(self) -> Tensor:
+        x = self.w["W_E"][IDS]
+        x = x + self.w["W_pos"][: len(IDS)] if "W_pos" in self.w else x
         curve = CURVES[self.config.activation]
-        for n in range(layers):
-            x = x + self.attention(self.norm(x, f"{prefix}ln1", n), prefix, n)
-            if memory is not None:
-                x = x + self.attention(self.norm(x, "cross_ln", n), "cross_", n, memory)
+        for n in range(self.config.n_layer):
+            x = x + self.attention(self.norm(x, "ln1", n), n)
             if not self.config.feed_forward:
                 continue
-            read = self.norm(x, f"{prefix}ln2", n)
-            up = read @ self.layer(f"{prefix}W_in", n) + self.layer(f"{prefix}b_in", n)
+            read = self.norm(x, "ln2", n)
+            up = read @ self.layer("W_in", n) + self.layer("b_in", n)
             if self.config.activation == "swiglu":
-                gate = read @ self.layer(f"{prefix}W_gate", n) + self.layer(f"{prefix}b_gate", n)
+                gate = read @ self.layer("W_gate", n) + self.layer("b_gate", n)
                 hidden = curve(gate) * up
             else:
                 hidden = curve(up)
-            x = x + hidden @ self.layer(f"{prefix}W_out", n) + self.layer(f"{prefix}b_out", n)
-        return self.norm(x, prefix + "ln_final")
-
-    def logits(self) -> Tensor:
-        memory = None
-        if self.config.encoder_layers:
-            memory = self.stream(SOURCE, "encoder_", self.config.encoder_layers)
-        x = self.stream(IDS, "", self.config.n_layer, memory)
-        return x @ self.w["W_U"] + self.w.get("b_U", torch.zeros(()))
+            x = x + hidden @ self.layer("W_out", n) + self.layer("b_out", n)
+        return self.norm(x, "ln_final") @ self.w["W_U"] + self.w.get("b_U", torch.zeros(()))
 
 
 def double(config: ModelConfig, weights: dict[str, Tensor]) -> tuple[Weights, Tensor]:
     """The weights in float64, and torch's logits."""
     wide = {name: each.double() for name, each in weights.items()}
     model = torch_model(config, wide, "heads")
-    more = {"source": SOURCE[None]} if config.encoder_layers else {}
     with torch.no_grad():
-        logits: Tensor = model(IDS[None], **more)[0]
+        logits: Tensor = model(IDS[None])[0]
     return Weights.of(Reader(config, {n: each.numpy() for n, each in wide.items()})), logits
 
 
-BEFORE = [config for config in VARIANTS if not config.post_norm]
-
-
-@pytest.mark.parametrize("config", BEFORE, ids=name_of)
+@pytest.mark.parametrize("config", VARIANTS, ids=name_of)
 def test_a_forward_from_named_and_from_folded_weights_gives_torchs_logits(
     config: ModelConfig,
 ) -> None:
@@ -141,7 +119,7 @@ def test_a_forward_from_named_and_from_folded_weights_gives_torchs_logits(
 
 
 def test_folded_layer_norm_is_centred_and_folding_again_changes_nothing() -> None:
-    options = {"norm": "layer", "bias": True, "position": "learned", "scaled_embedding": True}
+    options: dict[str, Any] = {"norm": "layer", "bias": True, "position": "learned"}
     config = ModelConfig(vocab_size=11, n_layer=2, n_head=2, n_embd=8, **options)
     folded = double(config, random_weights(config))[0].folded()
     for name in ("W_E", "W_pos", "W_O", "W_out", "b_O", "b_out"):
@@ -198,7 +176,3 @@ def test_wrong_keys_say_what_there_is(tiny: Checkpoint) -> None:
     ):
         with pytest.raises(error, match=message):
             weights[key]  # type: ignore[index]
-    config = next(each for each in VARIANTS if each.post_norm)
-    weights, _ = double(config, random_weights(config))
-    with pytest.raises(ConfigError, match=r"post_norm.* nothing to fold"):
-        weights.folded()

@@ -269,4 +269,3 @@ def test_a_text_computes_in_bfloat16_where_that_is_fast() -> None:
     given = recipe_of(given={"precision"})
     assert fit_precision(given, True) == given  # without a reason, too
     assert precision(replace(recipe_of(), fitted=False), True) == "float32"  # as classic
-    assert precision(replace(recipe_of(), mean_length=9.0), True) == "float32"  # pairs

@@ -35,8 +35,6 @@ EXPORTED: dict[str, tuple[Any, ...]] = {
     "norm": ("layer",),
     "activation": tuple(ACTIVATIONS),
     "feed_forward": (True,),
-    "post_norm": (False,),
-    "scaled_embedding": (False,),
 }
 
 
@@ -95,12 +93,12 @@ def architecture_of(config: ModelConfig) -> Architecture:
     Raises ConfigError, which says what can be exported and which options of the model cannot.
     """
     values = {name: getattr(config, name) for name in EXPORTED}
-    if differs := {name: it for name, it in values.items() if it not in EXPORTED[name]}:
-        named = [f"`{name}`" if it is True else f"`{name}={it}`" for name, it in differs.items()]
+    differs = {name: value for name, value in values.items() if value not in EXPORTED[name]}
+    if differs:
+        named = [f"`{name}={value}`" for name, value in differs.items()]
         raise ConfigError(
-            "export: transformers opens models with learned or rotary positions, layer norm before "
-            f"each sublayer, and feed-forward layers with {', '.join(ACTIVATIONS)}; this one has "
-            f"{', '.join(named)}"
+            "export: transformers opens models with learned or rotary positions, layer norm, and "
+            f"feed-forward layers with {', '.join(ACTIVATIONS)}; this one has {', '.join(named)}"
         )
     return GPT2 if config.position == "learned" else GPT_NEOX
 

@@ -21,7 +21,6 @@ from gpt.checks import checks_arguments
 from gpt.config import SampleConfig
 from gpt.errors import ConfigError, TextError
 from gpt.exchange.exporting.architectures import NO_TOKENS, Architecture, architecture_of
-from gpt.heads.attention_map import require_decoder_only
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.score import score
 from gpt.storage import files
@@ -120,11 +119,10 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
     """Writes the model into a folder that `transformers` opens.
 
     force: replace an earlier export; other files in its folder stay. Raises ConfigError for a model
-    with an encoder, for a model that no architecture of transformers computes, and for a path that
-    exists (with force: that is no earlier export); StorageError.
+    that no architecture of transformers computes, and for a path that exists (with force: that is
+    no earlier export); StorageError.
     """
     path = Path(path)
-    require_decoder_only(model.config, "export")
     architecture = architecture_of(model.config)
     with files.storage_errors(f"write {path}"):
         os.stat(path.parent)

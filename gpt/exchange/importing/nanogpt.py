@@ -24,7 +24,6 @@ from torch import Tensor
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
 from gpt.config.train import MOST_STEPS
 from gpt.corpus.corpus import Corpus, read_corpus
-from gpt.corpus.halves import EXCERPT_LENGTH, excerpt_ids
 from gpt.errors import ConfigError, TextError
 from gpt.exchange.exporting.architectures import GPT2
 from gpt.exchange.importing.pickles import LONGEST, plain_value
@@ -35,6 +34,7 @@ from gpt.reading.gpt import Reader
 from gpt.reading.proof import prove_tensors
 from gpt.reading.sampler import Samples
 from gpt.storage.manifest import CorpusId, Manifest
+from gpt.storage.model_file import EXCERPT_LENGTH
 from gpt.storage.run import MODEL, Checkpoint
 from gpt.storage.runs import discard_if_empty, new_run
 from gpt.training.checkpoint import model_bytes
@@ -282,7 +282,7 @@ def save_run(
         excerpt, predicted = _written(model, vocabulary), 0
     else:
         validation = corpus.parts(train.val_fraction)[1]
-        excerpt, predicted = vocabulary.decode(excerpt_ids(validation)), len(validation) - 1
+        excerpt, predicted = vocabulary.decode(validation[:EXCERPT_LENGTH]), len(validation) - 1
     torch_model = GPT(model.config)
     torch_model.load_parameters(model.tensors)
     data = model_bytes(torch_model, vocabulary, excerpt, model.step, prove_tensors)

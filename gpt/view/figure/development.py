@@ -89,8 +89,7 @@ def draw(
 
 def _chosen(found: Development, sort: str | None, most: int) -> list[tuple[int, int]]:
     """(layer, head) of the heads with lines of their own, in the order of layers and heads."""
-    of_kinds = [each for each in found.names if each.startswith(KINDS)]
-    names = [sort] if sort else of_kinds or found.names  # cross-attention has other kinds
+    names = [sort] if sort else [each for each in found.names if each.startswith(KINDS)]
     change = np.max([found.change(name) for name in names], axis=0)
     order = np.argsort(-change, axis=None, kind="stable")[:most]
     return [divmod(int(place), change.shape[1]) for place in sorted(order)]

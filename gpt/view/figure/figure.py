@@ -99,8 +99,7 @@ def draw(
                     written = axes.text(column, row, text, size=plan.digits, color=colour)
                     written.set(ha="center", va="center_baseline")
         sheet.bar(_meaning(selection, scale), paint)
-        attention = selection.attention
-        facts = " · ".join([*selection.sizes, f"head_size={attention.head_size}"])
+        facts = f"{selection.size} · head_size={selection.attention.head_size}"
         name = name or (selection.name if len(every) == 1 else "")
         title = _title(panels[:: len(every)])
         sheet.words(title, f"{name} · {facts}" if name else facts, explained)

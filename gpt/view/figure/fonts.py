@@ -45,7 +45,7 @@ def label_characters(
 
 def fallback_label(character: str) -> str:
     """A label for a character that no font can draw."""
-    return f"U+{ord(character):04X}" if len(character) == 1 else ascii(character)[1:-1]
+    return f"U+{ord(character):04X}"
 
 
 @cache
@@ -122,7 +122,6 @@ def font_warning(missing: Sequence[str]) -> str:
 
 
 def _remedy(character: str) -> str:
-    character = max(character)  # for a symbol, the character that fonts lack most often
     name = unicodedata.name(character, "")
     if re.match("CJK|HIRAGANA|KATAKANA|HANGUL|IDEOGRAPHIC|FULLWIDTH|BOPOMOFO", name):
         return "Noto Sans CJK"

@@ -18,7 +18,6 @@ from gpt.config.model import HEAD_STAGES
 from gpt.view.figure.fonts import drawable_label, label_characters
 from gpt.view.selection import Panel
 from gpt.view.terminal.attention import names_of
-from gpt.vocabulary import Symbols, join_symbols
 
 DPI = 300
 COLUMN, _PAGE, _PAGE_HEIGHT = round(3.4 * DPI), 7 * DPI, 9 * DPI  # width of a column in a paper
@@ -124,13 +123,14 @@ class SideLabels:
 def sides(
     panel: Panel, plan: FigureLayout, ascii_only: bool
 ) -> tuple[SideLabels, SideLabels, str, list[str]]:
-    """Labels of rows and columns, the legend of symbols, and a warning about missing fonts.
+    """Labels of rows and columns, the legend of labels, and the characters that no font draws.
 
     Labels are characters if these are legible (5 points), else positions.
     """
     selection = panel.selection
-    lettered = [[selection.rows[at] for at in selection.queries]]
-    lettered += [[selection.columns[at] for at in selection.keys]] if selection.square else []
+    text = selection.text
+    lettered = [[text[at] for at in selection.queries]]
+    lettered += [[text[at] for at in selection.keys]] if selection.square else []
     legible = 0.8 * plan.cell[0] * 72 / DPI > 4.98  # 5 points
     lettered = lettered if legible else []  # for square matrices, rows and columns
     shown = [*dict.fromkeys(each for side in lettered for each in side)]
@@ -153,12 +153,6 @@ def sides(
     signs = drawn_legend(shown, ascii_only)
     explained = " · ".join(each for each in signs if each[0] not in PICTURES)
     if not lettered:  # labels are positions, so the text is written below
-        both = dict.fromkeys((selection.rows, selection.columns))
-        explained = ", ".join(f'"{_drawn(text, ascii_only)}"' for text in both)
-    if selection.attention.kind == "cross":
-        explained = " · ".join(filter(None, ("a row predicts the character after it", explained)))
+        drawn = (" " if each == " " else drawable_label(each, ascii_only) for each in text)
+        explained = f'"{"".join(drawn)}"'
     return sides[0], sides[1], explained, missing
-
-
-def _drawn(text: Symbols, ascii_only: bool) -> str:
-    return join_symbols(text, lambda each: " " if each == " " else drawable_label(each, ascii_only))

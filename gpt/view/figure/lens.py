@@ -44,7 +44,7 @@ def draw(
     lines = [columns[start : start + LINE] for start in range(0, len(columns), LINE)]
     panels = [(title, lens, line) for title, lens in lenses.items() for line in lines]
     rows = ["embedding", *(f"layer {n}" for n in range(max(len(lens.ids) for lens in every) - 1))]
-    text = [*first.text] or [str(place) for place in range(first.ids.shape[1])]
+    text = first.text
     with figure_style():
         guessed = (each for lens in every for each in _guesses(lens, columns).ravel())
         labels, fonts, missing = label_characters([*text, *guessed], ascii_only)
@@ -74,9 +74,8 @@ def draw(
 
 
 def _guesses(lens: Lens, line: Sequence[int]) -> npt.NDArray[np.object_]:
-    """The likeliest character of each depth and position; without a vocabulary, its id."""
-    known = [*lens.characters] or [str(token) for token in range(lens.ids.max() + 1)]
-    return np.array(known, object)[lens.ids[:, list(line), 0]]
+    """The likeliest character of each depth and position."""
+    return np.array([*lens.characters], object)[lens.ids[:, list(line), 0]]
 
 
 def _fill(
@@ -93,6 +92,6 @@ def _fill(
         font = FontProperties(fname=fonts[guess], size=plan.digits * min(1, 2 / cell_len(label)))
         written = axes.text(column, row, label, color=colour, fontproperties=font)
         written.set(ha="center", va="center_baseline")
-        if [*lens.text[line[column] + 1 :][:1]] == [guess]:
+        if lens.text[line[column] + 1 :][:1] == guess:
             ends = [column - 0.3, column + 0.3]
             axes.plot(ends, [row + 0.36] * 2, color=colour, lw=0.7, scalex=False, scaley=False)

@@ -172,7 +172,7 @@ class Sheet:
         axes.set_ylabel(meaning, size=min(7.0, room))
 
     def words(self, title: str, facts: str, explained: str) -> None:
-        """Adds a title above everything, and the legend of symbols below everything."""
+        """Adds a title above everything, and the legend of labels below everything."""
         self.figure.suptitle(title, y=1 - points(5) / self.height, va="top", size=8.5)
         self._line(facts, 1 - points(16) / self.height, "top")
         self._line(explained, points(3) / self.height, "bottom")

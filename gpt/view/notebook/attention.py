@@ -72,7 +72,7 @@ def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:
         size = len(packed) + len(_LOADER)
         if size <= room:
             return _LOADER.format(packed), count
-        if count == 1 or found.kind == "encoder":  # rows of an encoder depend on the whole text
+        if count == 1:
             break
         # The size of most of a page grows with the square of the text's length, or less.
         count = max(1, min(count - 1, int(count * 0.97 * (room / size) ** 0.5)))

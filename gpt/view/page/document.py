@@ -87,7 +87,7 @@ def template(kind: PageKind) -> Callable[..., str]:
             "form-action 'none'",
         ]
     )
-    fragments = dict.fromkeys(("notice", "editor", "cards", "changes", "drawing", "tour"), "")
+    fragments = dict.fromkeys(("notice", "editor", "changes", "drawing", "tour"), "")
     fragments |= {name: _read(file).strip() for name, file in kind.fragments}
     fixed = {
         **fragments,

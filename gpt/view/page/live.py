@@ -1,9 +1,8 @@
 """The page that contains the model itself: the data that it computes with, and what else it
 shows.
 
-A model with an encoder has another kind of page, with a source and a target. When a page opens a
-model, it proves it (assets/model/computation.js). shipping.py makes the data of a model, counted.py
-those of counting.
+When a page opens a model, it proves it (assets/model/worker.js). shipping.py makes the data of a
+model, counted.py those of counting.
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from gpt.characters import drawn_label, drawn_legend, escape
-from gpt.config import AttentionKind, LiveConfig, SampleConfig
+from gpt.config import LiveConfig, SampleConfig
 from gpt.config.fields import field_help, field_ranges, field_types
 from gpt.config.questions import WeightPrecision
-from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.errors import ConfigError
 from gpt.heads.measures import choose_head, name_heads
 from gpt.heads.survey import Survey, evenly_spaced
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.targets import split_pair
 from gpt.storage.runs import Steps, run_of, step_numbers
 from gpt.version import __version__
 from gpt.view.page.counted import counting_record
@@ -31,35 +28,23 @@ from gpt.view.page.document import STYLES, PageKind, template, to_json
 from gpt.view.page.packing import Bits
 from gpt.view.page.page import SCHEMA
 from gpt.view.page.shipping import means_record, model_record, proof_record
-from gpt.view.page.tour import tour_of
+from gpt.view.page.tour import OPTIONS, tour_of
 from gpt.view.records import measures_record
-from gpt.vocabulary import FIRST, Ids
+from gpt.vocabulary import Ids
 
 LIMIT = 8_000_000  # bytes in a file, if the user gives no other limit
 BITS_OF: dict[WeightPrecision, Bits] = {"float32": 32, "float16": 16}
 DATA = Path("data")  # the usual folder of the corpora
 NOTES = 1_000  # bytes for the sentences about the file itself
 
-FRAGMENTS = tuple((name, f"live/{name}.html") for name in ("notice", "changes", "drawing", "tour"))
+FRAGMENTS = ("notice", "editor", "changes", "drawing", "tour")
 LIVE = PageKind(
     "live",
     "live/live.js",
     (*STYLES, "live/live.css"),
-    (("editor", "live/editor.html"), *FRAGMENTS),
+    tuple((name, f"live/{name}.html") for name in FRAGMENTS),
     "model/worker.js",
 )
-#: The page of a model with an encoder.
-LIVE_PAIRS = PageKind(
-    "live",
-    "live/pairs.js",
-    (*STYLES, "live/live.css", "live/pairs.css"),
-    (("cards", "live/pairs.html"), *FRAGMENTS),
-    "model/pair_worker.js",
-)
-#: Options of `gptx sample` that the pages have as well.
-OPTIONS = ("length", *DISTRIBUTION_OPTIONS, "seed")
-PAIR_OPTIONS = (*DISTRIBUTION_OPTIONS, "seed")
-KINDS: tuple[AttentionKind, ...] = ("cross", "encoder", "decoder")
 
 
 @dataclass(frozen=True)
@@ -74,17 +59,6 @@ class LivePage:
     left_out: tuple[str, ...]
 
 
-def start_text(model: TrainedGPT, text: str) -> str:
-    """The text in the form with which a page of the model can begin; with an encoder, a source or
-    "source TAB target". Raises TextError.
-    """
-    text = model.known_text(text)
-    if not model.has_encoder:
-        return text
-    source, read = split_pair(model.reader, model.vocabulary, text)
-    return model.vocabulary.decode([*source, *read] if FIRST in text else source)
-
-
 def live_page(
     model: TrainedGPT,
     text: str | None,
@@ -96,47 +70,33 @@ def live_page(
 ) -> LivePage:
     """The page of a model, or of several steps of its run; see TrainedGPT.live.
 
-    text: one whose characters the model knows, or None. data: the folder of the corpora, on whose
-    validation split the heads are measured. done: receives the share of the work that is done;
-    note: receives notes on texts.
+    data: the folder of the corpora, on whose validation split the heads are measured. done:
+    receives the share of the work that is done; note: receives notes on texts.
     """
-    text = None if text is None else start_text(model, text)
+    text = None if text is None else model.known_text(text)
     if text == "":
         note("note: the text is empty; the page shows what follows a line break")
-    tour = tour_of(model, options.tour, PAIR_OPTIONS if model.has_encoder else OPTIONS)
+    tour = tour_of(model, options.tour)
     models = [model]
     if steps is not None:
         numbers = step_numbers(run_of(model.stored), steps)
         models = [model.at(number) for number in numbers]
-    ids, name = (None, "") if model.has_encoder else models[-1].default_text(data, note)
-    surveys = surveys_of(models[-1], ids, name, done)
-    how = options.precision, int(options.limit * 1e6), tour
-    return build_live(models, surveys, text, ids, *how)
-
-
-def surveys_of(
-    model: TrainedGPT,
-    ids: Ids | None = None,
-    name: str = "",
-    done: Callable[[float], object] = lambda share: None,
-) -> list[Survey]:
-    """The measures of a model's heads; for a model with an encoder, those of each kind of
-    attention.
-
-    ids: the ids of the text named `name`; None: `TrainedGPT.default_text`, which is always used
-    with an encoder.
-    """
-    if not model.has_encoder:
-        return [model.heads(ids, name=name, done=done)]
-    return [
-        model.heads(attention=kind, done=lambda share, n=n: done((n + share) / 3))
-        for n, kind in enumerate(KINDS)
-    ]
+    ids, name = models[-1].default_text(data, note)
+    survey = models[-1].heads(ids, name=name, done=done)
+    return build_live(
+        models,
+        survey,
+        text,
+        ids,
+        precision=options.precision,
+        limit=int(options.limit * 1e6),
+        tour=tour,
+    )
 
 
 def build_live(
     models: Sequence[TrainedGPT],
-    surveys: Sequence[Survey],
+    survey: Survey,
     text: str | None = None,
     ids: Ids | None = None,
     precision: WeightPrecision = "auto",
@@ -145,21 +105,20 @@ def build_live(
 ) -> LivePage:
     """The page of a run's models, oldest first; it opens with the newest.
 
-    surveys: from `surveys_of`. text: the text to begin with; None: the first line of the validation
-    split, or with an encoder its first source. ids: the text that gives the mean outputs of heads;
-    None: the part of the validation split in the model file. limit: bytes. Weights are written as
-    float32 if all fits, else as float16; if that does not fit either, only some models are written,
-    evenly spread and always with the newest; if one model with counting does not fit, counting is
-    left out. precision: write the weights only so. tour: its text, from `tour_of`. Raises
-    ConfigError if not even one model fits, and for a model that a page cannot compute.
+    survey: the measures of the newest model's heads. text: the text to begin with; None: the first
+    line of the validation split. ids: the text that gives the mean outputs of heads; None: the part
+    of the validation split in the model file. limit: bytes. Weights are written as float32 if all
+    fits, else as float16; if that does not fit either, only some models are written, evenly spread
+    and always with the newest; if one model with counting does not fit, counting is left out.
+    precision: write the weights only so. tour: its text, from `tour_of`. Raises ConfigError if not
+    even one model fits, and for a model that a page cannot compute.
     """
     last = models[-1]
     counting = counting_record(last.stored)
-    page = template(LIVE_PAIRS if last.has_encoder else LIVE)
+    page = template(LIVE)
     title = escape(last.stored.title if len(models) == 1 else last.stored.name)
-    if text is None:
-        text = last.example().split(FIRST)[0] if last.has_encoder else last.example()
-    common = _common(last, surveys, text) | {"title": title, "tour": tour}
+    text = last.example() if text is None else text
+    common = _common(last, survey, text) | {"title": title, "tour": tour}
     room = limit - len(page(title, to_json(common))) - NOTES
     sizes: dict[Bits, int] = {
         bits: len(to_json(_record(last, bits, ids)))
@@ -196,31 +155,23 @@ def build_live(
     return LivePage(page(title, to_json(payload)), bits, steps, tuple(left_out))
 
 
-def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str, Any]:
+def _common(model: TrainedGPT, survey: Survey, text: str) -> dict[str, Any]:
     """What the page shows for all models together."""
     config, characters = model.config, model.vocabulary.characters
-    defaults, names = SampleConfig(), OPTIONS
-    of_kinds: dict[str, Any] = {}
-    if model.has_encoder:
-        defaults, names = SampleConfig(temperature=0), PAIR_OPTIONS
-        of_kinds["attentions"] = {each.kind: _measured(each) for each in surveys}
-        letters = model.vocabulary.letters.items()
-        of_kinds["units"] = 0
-        of_kinds["folds_of"] = {side: each.folds for side, each in letters}
+    defaults = SampleConfig()
     help, ranges = field_help(SampleConfig, flags=False), field_ranges(SampleConfig)
     kinds_of = field_types(SampleConfig)
     return {
-        **_measured(surveys[0]),
-        **of_kinds,
+        "layers": config.n_layer,
+        "measured": escape(f"{survey.measured} · {survey.rule}"),
+        "measures": measures_record(survey.measures),
+        "kinds": name_heads(survey.measures) if survey.windows > 1 else None,
         "schema": SCHEMA,
         "version": __version__,
         "about": escape(_about(model)),
-        "start": vars(choose_head(surveys[0].measures)),
+        "start": vars(choose_head(survey.measures)),
         "text": text,
         "vocabulary": [*characters],
-        "spaced": model.vocabulary.spaced,
-        "unread": model.vocabulary.unread,
-        "unwritten": model.vocabulary.unwritten,
         "folds": model.vocabulary.folds,
         "vocabulary_labels": [drawn_label(each) for each in characters],
         "vocabulary_legend": [" · ".join(drawn_legend([each])) for each in characters],
@@ -237,7 +188,7 @@ def _common(model: TrainedGPT, surveys: Sequence[Survey], text: str) -> dict[str
                 "whole": int in (kinds_of[name], *get_args(kinds_of[name])),
                 **vars(ranges[name]),
             }
-            for name in names
+            for name in OPTIONS
         ],
     }
 
@@ -248,16 +199,6 @@ def _about(model: TrainedGPT) -> str:
     named = () if manifest is None else manifest.corpus.sources[:2]
     sources = ", ".join(Path(each).name for each in named)
     return f"The model {model.stored.name}" + (f" was trained on {sources}." if sources else ".")
-
-
-def _measured(survey: Survey) -> dict[str, Any]:
-    """What the page shows about the heads of one kind of attention."""
-    return {
-        "layers": len(survey.measures[0].values),
-        "measured": escape(f"{survey.measured} · {survey.rule}"),
-        "measures": measures_record(survey.measures),
-        "kinds": name_heads(survey.measures) if survey.windows > 1 else None,
-    }
 
 
 def _record(model: TrainedGPT, bits: Bits, ids: Ids | None) -> dict[str, Any]:

@@ -14,19 +14,13 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
 from gpt.reading.layers import Array
 
-#: Arrays of a layer besides its weights. All other stages follow from these arrays to the last bit:
-#: scores from q and k, context and concat from weights and v, and resid_mid = resid_pre + proj
-#: unless the sum is normalised.
+#: Arrays of a layer besides its weights. All other stages up to resid_mid follow from these arrays
+#: to the last bit: scores from q and k, context and concat from weights and v, and resid_mid =
+#: resid_pre + proj.
 DETAILS = ("q", "k", "v", "resid_pre", "proj")
 
 Bits = Literal[16, 32]
 _KEYS = 64  # characters that an array takes in JSON besides its numbers, at most
-
-
-def detail_names(layer: Stages) -> tuple[str, ...]:
-    """DETAILS, and resid_mid if it is not resid_pre + proj, as with post_norm."""
-    plain = np.array_equal(layer.resid_mid, layer.resid_pre + layer.proj, equal_nan=True)
-    return DETAILS if plain else (*DETAILS, "resid_mid")
 
 
 def fit_details(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bits, set[int]]:
@@ -46,7 +40,7 @@ def fit_details(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bi
 
     def details(n: int, bits: Bits) -> int:
         layers: list[Stages] = [a.layers[n] for a in maps if n < len(a.layers)]
-        sizes = (getattr(each, name).size for each in layers for name in detail_names(each))
+        sizes = (getattr(each, name).size for each in layers for name in DETAILS)
         return sum(_size(size, bits) for size in sizes)
 
     everything = set(range(deepest))
@@ -69,7 +63,7 @@ def pack(values: Array, bits: Bits) -> dict[str, Any]:
 
 
 def select_allowed(weights: Array, allowed: npt.NDArray[np.bool_]) -> Array:
-    """(H, T, S) -> (H, N): the numbers at the N places that the (T, S) mask allows, row by row."""
+    """(H, T, T) -> (H, N): the numbers at the N places that the (T, T) mask allows, row by row."""
     found: Array = weights.reshape(len(weights), -1).take(np.flatnonzero(allowed), axis=1)
     return found
 

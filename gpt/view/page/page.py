@@ -18,14 +18,14 @@ from gpt.heads.attention_map import AttentionMap
 from gpt.heads.contributions import contributions
 from gpt.heads.measures import Measure, StartHead, name_heads
 from gpt.heads.next_character import Experts, Lens
-from gpt.reading.gpt import Reader
+from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
 from gpt.reading.score import character_surprisals
 from gpt.version import __version__
 from gpt.view.page.document import PageKind, template, to_json
-from gpt.view.page.packing import Bits, detail_names, fit_details, in_base64, pack, select_allowed
+from gpt.view.page.packing import DETAILS, Bits, fit_details, in_base64, pack, select_allowed
 from gpt.view.records import measures_record, round_floats
-from gpt.vocabulary import Ids, Symbols
+from gpt.vocabulary import Ids
 
 SCHEMA = 1
 PAGE = PageKind("attention", "page.js")
@@ -36,14 +36,13 @@ MOST = 8  # characters to show at a position: likeliest ones of three experts, a
 class Subject:
     """One checkpoint's view of the text.
 
-    surprisals: in nats, for each of the (T − 1,) characters after the first. For a model with an
-    encoder, lens and surprisals are missing.
+    surprisals: in nats, for each of the (T − 1,) characters after the first.
     """
 
     name: str
     attention: AttentionMap
-    lens: Lens | None
-    characters: Symbols  # id -> character
+    lens: Lens
+    characters: str  # id -> character
     measures: Sequence[Measure]
     origin: Mapping[str, Any]  # run, step, checkpoint hash
     surprisals: Array
@@ -65,13 +64,12 @@ def make_subject(
     if model is None:
         raise ValueError("this map was made without a model; make one with run.attn(text)")
     nats: Array = np.zeros(0)
-    ids = attention.ids
-    if attention.source is None and len(ids) > 1:
-        nats = character_surprisals(model.reader, ids, model.mixture).nats
+    if len(attention.ids) > 1:
+        nats = character_surprisals(model.reader, attention.ids, model.mixture).nats
     return Subject(
         name or model.stored.title,
         attention,
-        None if attention.source else model.lens(attention),
+        model.lens(attention),
         attention.characters,
         model.measures(attention) if measures is None else measures,
         model.stored.origin if origin is None else origin,
@@ -98,10 +96,9 @@ def build_page(
     """
     if not 1 <= len(subjects) <= 2:
         raise ValueError(f"{len(subjects)} subjects: a page compares one or two")
-    if len({(each.attention.text, each.attention.columns) for each in subjects}) != 1:
+    text = subjects[0].attention.text
+    if any(each.attention.text != text for each in subjects):
         raise ValueError("the subjects attend to different texts")
-    text, kind = subjects[0].attention.text, subjects[0].attention.title
-    title = f"{title} · {kind}" if kind else title
     document: dict[str, Any] = {
         "schema": SCHEMA,
         "version": __version__,
@@ -109,7 +106,7 @@ def build_page(
         "measured": escape(measured),
         "start": vars(start),
         **_text(text),
-        "legend": drawn_legend([*text, *subjects[0].attention.columns]),
+        "legend": drawn_legend(text),
         "subjects": [_described(subject) for subject in subjects],
     }
     page = template(PAGE)
@@ -123,7 +120,7 @@ def build_page(
             pack(select_allowed(layer.weights, subject.attention.allowed), bits) for layer in layers
         ]
         described["details"] = {
-            str(n): {name: pack(getattr(layer, name), bits) for name in detail_names(layer)}
+            str(n): {name: pack(getattr(layer, name), bits) for name in DETAILS}
             for n, layer in enumerate(layers)
             if n in detailed
         }
@@ -147,31 +144,24 @@ def _further(
     pairs = [*zip(described, subjects, strict=True)]
     known = [(part, each.attention, each) for part, each in pairs if each.attention.model]
     for part, attention, subject in known:
-        if subject.lens is not None:
-            ids, layers = subject.lens.ids[-1], [[stages] for stages in attention.layers]
-            if subject.experts is not None:
-                ids = likeliest(_chances(subject.experts), attention.ids[1:])
-            found = contributions(attention.model.reader, layers, ids)
-            part["checks"].append(round_floats(found.check.record))
-            parts = [each._asdict() for each in found.parts]
-            yield part, "contributions", {"parts": parts, "values": pack(found.values, 32)}
+        ids = subject.lens.ids[-1]
+        if subject.experts is not None:
+            ids = likeliest(_chances(subject.experts), attention.ids[1:])
+        found = contributions(attention.model.reader, attention.layers, ids)
+        part["checks"].append(round_floats(found.check.record))
+        parts = [each._asdict() for each in found.parts]
+        yield part, "contributions", {"parts": parts, "values": pack(found.values, 32)}
     for n, (part, attention, _) in product(order, known):
         if n < len(attention.layers):
-            stages = more_stages(attention.model.reader, attention, n).items()
+            stages = more_stages(attention.model.reader, attention.layers[n], n).items()
             yield part["more"], str(n), {name: pack(stage, bits) for name, stage in stages}
 
 
-def more_stages(reader: Reader, attention: AttentionMap, layer: int) -> dict[str, Array]:
-    """Name -> (T, columns), stages of a layer that the map does not have, the same as those of
-    Inspect in assets/model/reading.js. In a decoder with an encoder, the map does not give all of
-    them.
+def more_stages(reader: Reader, stages: Stages, layer: int) -> dict[str, Array]:
+    """Name -> (T, columns), further stages of a layer, the same as those of Inspect in
+    assets/model/reading.js.
     """
-    stages, kind = attention.layers[layer], attention.kind
-    reader = (kind == "encoder" and reader.encoder) or reader
-    norm = f"blocks.{layer}.{'cross_norm' if kind == 'cross' else 'norm1'}"
-    found = {"norm1": reader.before(stages.resid_pre, norm)}
-    if kind == "decoder" and attention.source:
-        return found
+    found = {"norm1": reader.norm(stages.resid_pre, f"blocks.{layer}.norm1")}
     if reader.config.feed_forward:
         later = reader.feed_forward(stages.resid_mid, layer)
         found |= zip(("norm2", "ffn_hidden", "ffn"), later, strict=True)
@@ -189,13 +179,11 @@ def _described(subject: Subject) -> dict[str, Any]:
         "heads": heads,
         "headSize": head_size,
         "attentionOnly": bool(model := attention.model) and not model.config.feed_forward,
-        "full": attention.kind != "decoder",
-        "columns": _text(attention.columns) if attention.kind == "cross" else None,
         "checks": [round_floats(check.record) for check in attention.checks],
         "measures": measures_record(subject.measures),
         "kinds": name_heads(subject.measures) if _several(subject.measures) else None,
         "surprisals": pack(subject.surprisals, 32),
-        "lens": None if subject.lens is None else lens_record(subject.lens, subject.characters),
+        "lens": lens_record(subject.lens, subject.characters),
         "experts": None
         if subject.experts is None
         else experts_record(subject.experts, attention.ids, subject.characters),
@@ -204,8 +192,8 @@ def _described(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _text(text: Symbols) -> dict[str, list[str]]:
-    """The characters or symbols of a text, and how to show them."""
+def _text(text: str) -> dict[str, list[str]]:
+    """The characters of a text, and how to show them."""
     return {"characters": [*text], "labels": [*map(drawn_label, text)]}
 
 
@@ -216,7 +204,7 @@ def _several(measures: Sequence[Measure]) -> bool:
     return any(each.windows > 1 and each.name != "induction_synthetic" for each in measures)
 
 
-def lens_record(lens: Lens, characters: Symbols) -> dict[str, Any]:
+def lens_record(lens: Lens, characters: str) -> dict[str, Any]:
     """The likeliest characters at each depth and position. characters: id -> character."""
     return {
         "most": lens.ids.shape[-1],
@@ -225,7 +213,7 @@ def lens_record(lens: Lens, characters: Symbols) -> dict[str, Any]:
     }
 
 
-def experts_record(experts: Experts, text: Ids, characters: Symbols) -> dict[str, Any]:
+def experts_record(experts: Experts, text: Ids, characters: str) -> dict[str, Any]:
     """For each position of the (T,) text: the characters that one of the three expects most, and
     the one that comes next, with three probabilities each; the gate's weights; counting's history.
     """
@@ -261,10 +249,10 @@ def likeliest(chances: npt.NDArray[np.float64], following: Ids) -> npt.NDArray[n
     return np.take_along_axis(found, by_both, axis=1)
 
 
-def _characters(ids: npt.NDArray[np.int64], characters: Symbols) -> dict[str, Sequence[Any] | str]:
+def _characters(ids: npt.NDArray[np.int64], characters: str) -> dict[str, Sequence[Any] | str]:
     """Ids, as indices into a list of the characters that occur."""
     used, places = np.unique(ids, return_inverse=True)
     return {
-        **_text(tuple(characters[id] for id in used)),
+        **_text("".join(characters[id] for id in used)),
         "ids": in_base64(places.astype("<u4")),
     }

@@ -1,33 +1,30 @@
 """A trained GPT as data for a page that computes with it: its config, its tensors, the mean output
 of each head, and a proof for the page to check. assets/model/weights.js reads the tensors.
 
-The page proves that it computes numpy's logits with the weights in its file; with an encoder,
-numpy's attention as well. These logits belong to the weights as the file stores them. If it stores
-float16, the record also says how far the logits may be from those of the unrounded model.
+The page proves that it computes numpy's logits with the weights in its file. These logits belong to
+the weights as the file stores them. If it stores float16, the record also says how far the logits
+may be from those of the unrounded model.
 """
 
 from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import AttentionKind, ModelConfig
+from gpt.config import ModelConfig
 from gpt.heads.ablation import Texts, mean_contexts
-from gpt.heads.attention_map import stages_of
-from gpt.heads.pair_measures import spread_pairs
 from gpt.heads.survey import SHORTEST, spread_windows
 from gpt.interface.trained import TrainedGPT
-from gpt.reading.gpt import Reader, Stages
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.proof import allowed_difference, compute_logits
 from gpt.reading.score import windows_at_once
-from gpt.reading.targets import pair_ids
 from gpt.storage.model_file import StoredModel, Tensors, pick_probe_logits
 from gpt.view.page.packing import Bits, in_base64, pack
 from gpt.vocabulary import Ids
@@ -84,16 +81,9 @@ def means_record(
 ) -> dict[str, Any] | None:
     """The mean output of each head, (L, H, D), over windows of a text; None if it is too short.
 
-    With an encoder: the means of each kind of attention, over pairs.
-
     ids: the ids of the text named `text`; None: the part of the validation split that the model
-    file contains, which is always used with an encoder.
+    file contains.
     """
-    if model.has_encoder:
-        known = pair_ids(model.vocabulary, model.stored.excerpt_lines, model.config.block_size)
-        pairs = spread_pairs(known, windows)
-        texts, kinds = Texts.of_pairs(pairs, 0), get_args(AttentionKind)
-        return {kind: pack(mean_contexts(model.reader, texts, kind), 32) for kind in kinds}
     if ids is None:
         ids, text = model.vocabulary.encode(model.stored.excerpt), model.excerpt_name
     if len(ids) < SHORTEST:
@@ -120,31 +110,23 @@ def proof_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
 
     Position p has the logits of K characters, those with the ids p·K, p·K + 1, … modulo vocab_size.
     The texts are the model's probe and random ones; together they have every character, unless the
-    vocabulary is very large. With an encoder, each text has a source, the same ids in reverse
-    order, and one weight of each row of attention (`_picked`), which may differ by
-    weight_tolerance.
+    vocabulary is very large.
     """
     bits = storable_bits(stored.tensors, bits)
     weights = rounded_tensors(stored.tensors, bits)
     reader = Reader(stored.config, weights)
     exact = reader.in_float64()
     kept = min(LOGITS, stored.config.vocab_size)
-    texts, tolerance, apart = list[dict[str, Any]](), 0.0, 0.0
+    texts, tolerance = list[dict[str, Any]](), 0.0
     for ids in (stored.probe.ids, _random_texts(stored)):
         logits = _logits(exact, ids)
         error = float(np.abs(_logits(reader, ids) - logits).max())
-        bound = allowed_difference(reader, ids, logits, PAGE * error, source=_source(reader, ids))
+        bound = allowed_difference(reader, ids, logits, PAGE * error)
         tolerance = max(tolerance, bound if PAGE * error > ORDINARY else min(bound, ORDINARY))
         for row, expected in zip(ids, logits, strict=True):
             numbers = pick_probe_logits(expected[None], kept).astype("<f4")
             texts.append({"ids": row.tolist(), "logits": in_base64(numbers)})
-            if reader.encoder is not None:
-                more, moved = _of_pair(reader, exact, row)
-                texts[-1] |= more
-                apart = max(apart, moved)
-    of_pairs = {"weight_tolerance": max(ORDINARY, PAGE * apart)} if reader.encoder else {}
     return {
-        **of_pairs,
         "texts": texts,
         "kept": kept,
         "tolerance": tolerance,
@@ -170,38 +152,9 @@ def rounding_bound(stored: StoredModel, reader: Reader) -> float:
     return SAFETY * largest
 
 
-def _source(reader: Reader, ids: Ids) -> Ids | None:
-    """(N, T) ids -> what the encoder reads with them, if the model has one."""
-    return ids[:, ::-1] if reader.encoder else None
-
-
 def _logits(reader: Reader, ids: Ids) -> Array:
     """(N, T) ids -> (N, T, vocab_size)"""
-    return np.stack([*compute_logits(reader, ids, _source(reader, ids))])
-
-
-def _of_pair(reader: Reader, exact: Reader, ids: Ids) -> tuple[dict[str, Any], float]:
-    """(T,) ids -> their source and weights, for the record, and the largest error of a weight in
-    the reader.
-    """
-    source = ids[::-1]
-    found, expected = stages_of(reader, ids, source), stages_of(exact, ids, source)
-    pairs = [pair for kind in found for pair in zip(found[kind], expected[kind], strict=True)]
-    error = max(float(np.abs(ours.weights - true.weights).max()) for ours, true in pairs)
-    weights = {kind: in_base64(_picked(kind, layers)) for kind, layers in expected.items()}
-    return {"source": source.tolist(), "weights": weights}, error
-
-
-def _picked(kind: AttentionKind, layers: Sequence[Stages]) -> Array:
-    """One weight of each row, layer by layer and head by head. Rows are numbered over all of them;
-    row n gives the weight of key n modulo the number of keys that its query may read.
-    """
-    rows = np.stack([layer.weights for layer in layers])  # (L, H, T, S)
-    _, _, T, S = rows.shape
-    number = np.arange(rows[..., 0].size).reshape(rows.shape[:3])
-    keys = np.arange(T) + 1 if kind == "decoder" else S
-    found: Array = np.take_along_axis(rows, (number % keys)[..., None], axis=-1)
-    return found.astype("<f4")
+    return np.stack([*compute_logits(reader, ids)])
 
 
 def _random_texts(stored: StoredModel) -> npt.NDArray[np.int64]:

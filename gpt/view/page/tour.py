@@ -12,30 +12,31 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.errors import ConfigError
 from gpt.interface.trained import TrainedGPT
 from gpt.words import printable, short_repr
 
 TOURS = Path(__file__).parent / "tours"
-#: The corpus, and whether the model has an encoder -> a file in TOURS.
-BUILT_IN = {("repeats", False): "repeats.md", ("dates", True): "dates.md"}
+BUILT_IN = {"repeats": "repeats.md"}  # corpus -> a file in TOURS
 LONGEST = 100_000  # characters, as in assets/live/session.js
-#: Settings that an address may have besides the options of sampling.
+#: Options of `gptx sample` that the page has as well.
+OPTIONS = ("length", *DISTRIBUTION_OPTIONS, "seed")
+#: Settings that an address may have.
 SETTINGS = (
-    *("text", "kind", "of", "view", "layer", "head", "stage", "scale", "cell", "pins", "only"),
-    *("next", "step", "off", "how", "rows"),
+    *("text", "of", "view", "layer", "head", "stage", "scale", "cell", "pins", "only", "next"),
+    *("step", "off", "how", "rows", *OPTIONS),
 )
 
 
-def tour_of(model: TrainedGPT, file: Path | None, options: tuple[str, ...]) -> str:
+def tour_of(model: TrainedGPT, file: Path | None) -> str:
     """The text of a page's tour: the content of the file; "" for the file "none"; without a file,
-    the tour for the model's corpus, or "" if it has none. options: the sampling options that the
-    page has. Raises ConfigError.
+    the tour for the model's corpus, or "" if it has none. Raises ConfigError.
     """
     if file is None:
         manifest = getattr(model, "manifest", None)  # a model file may have no run
         corpus = ",".join(manifest.corpus.sources) if manifest else ""
-        name = BUILT_IN.get((corpus, model.has_encoder))
+        name = BUILT_IN.get(corpus)
         return (TOURS / name).read_text("utf-8") if name else ""
     if str(file) == "none":
         return ""
@@ -43,7 +44,7 @@ def tour_of(model: TrainedGPT, file: Path | None, options: tuple[str, ...]) -> s
     try:
         with open(file, "rb") as opened:
             text = opened.read(4 * LONGEST + 1).decode("utf-8-sig")
-        problem = tour_problem(text, (*SETTINGS, *options))
+        problem = tour_problem(text)
     except UnicodeDecodeError as error:
         problem = f"not UTF-8, from byte {error.start} on: save it as UTF-8"
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
@@ -53,17 +54,17 @@ def tour_of(model: TrainedGPT, file: Path | None, options: tuple[str, ...]) -> s
     return text
 
 
-def tour_problem(text: str, settings: tuple[str, ...]) -> str:
-    """What is wrong with a tour's text, where these settings are allowed; "" if nothing is."""
+def tour_problem(text: str) -> str:
+    """What is wrong with a tour's text; "" if nothing is."""
     if len(text) > LONGEST:
         return f"it has more than {LONGEST:,} characters: shorten it"
     lines = re.split(r"\r\n?|\n", text)
     for number, line in enumerate(lines, 1):
         said = line.removeprefix("see:").removeprefix(" ") if line.startswith("see:") else ""
         for name, _ in parse_qsl(said, keep_blank_values=True):
-            if name not in settings:
+            if name not in SETTINGS:
                 return (
-                    f"line {number}: no setting {short_repr(name)}; there are {', '.join(settings)}"
+                    f"line {number}: no setting {short_repr(name)}; there are {', '.join(SETTINGS)}"
                 )
     if not any(line.startswith("##") for line in lines):
         return "it has no stop: begin one with a line such as ## The first stop"

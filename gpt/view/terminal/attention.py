@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise, zip_longest
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from rich.cells import cell_len
@@ -18,7 +18,7 @@ from rich.text import Text
 
 from gpt.characters import label, legend, pad, quoted
 from gpt.config import Drawing, Scale
-from gpt.heads.circuits import SIDES as CIRCUITS
+from gpt.heads.circuits import SIDES
 from gpt.reading.layers import Array
 from gpt.view.selection import Panel, Selection, shared_panels
 from gpt.view.terminal.lines import (
@@ -38,12 +38,8 @@ from gpt.view.terminal.lines import (
     wrap_styled,
 )
 
-#: What a row means in cross-attention.
-READS = ["each row is what the decoder reads; it predicts the character after it"]
 THUMBNAIL = 24  # largest number of cells on a side of a head in the overview
 FAINT = 0.15  # if the largest weight is below this, the fixed scale shows little
-#: Kind of attention -> the names of its rows and columns, if these are two texts.
-SIDES = {"cross": ("target", "source"), **CIRCUITS}
 ROW_SCALE = "scale: each row's largest = full"
 
 
@@ -51,7 +47,7 @@ def title_of(panel: Panel, view: str, page: Page) -> list[str]:
     """The title's parts: head, stage, axes, T, head_size, scale."""
     selection = panel.selection
     parts = [*kind_of(selection), panel.where(), selection.stage, axes(selection)]
-    parts += [*selection.sizes, f"head_size={selection.attention.head_size}"]
+    parts += [selection.size, f"head_size={selection.attention.head_size}"]
     if view == "heat":
         if page.scale == "row":
             parts.append(ROW_SCALE)
@@ -65,13 +61,14 @@ def title_of(panel: Panel, view: str, page: Page) -> list[str]:
 
 
 def kind_of(selection: Selection) -> list[str]:
-    """The kind of attention, if the model has several kinds."""
-    return [selection.attention.title] if selection.attention.title else []
+    """What a circuit shows."""
+    circuit: Any = selection.attention
+    return [circuit.title] if selection.of_characters else []
 
 
 def names_of(selection: Selection) -> tuple[str, str]:
     """The names of the rows and of the columns."""
-    row, column = SIDES.get(selection.attention.kind, ("query", "key"))
+    row, column = SIDES.get(selection.stage, ("query", "key"))
     return row, column if selection.square else "dimension"
 
 
@@ -86,10 +83,7 @@ def fitting_view(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
     rows = row_labels(panel.selection, page)
     if page.width is None or len(numbers(panel, page)) <= len(rows) + len(_headings(panel, page)):
         return "numbers"
-    least = 1
-    if panel.selection.square and not isinstance(panel.selection.columns, str):  # symbols
-        least += max(map(cell_len, _headings(panel, page)[-1]))
-    return "heat" if cell_len(rows[0]) + least * len(panel.columns) <= page.width else "top"
+    return "heat" if cell_len(rows[0]) + len(panel.columns) <= page.width else "top"
 
 
 def number_cells(panel: Panel, page: Page) -> list[list[str]]:
@@ -126,11 +120,7 @@ def heat(panel: Panel, page: Page) -> list[Text]:
     """Shows a coloured glyph for every value; larger values are brighter and denser."""
     rows = row_labels(panel.selection, page)
     gutter, count = cell_len(rows[0]), len(panel.columns)
-    widths = [2, 1]
-    if panel.selection.square and not isinstance(panel.selection.columns, str):
-        widths.insert(0, 1 + max(map(cell_len, _headings(panel, page)[-1])))  # symbols
-    fitting = (each for each in widths if page.width is None or gutter + each * count <= page.width)
-    width = next(fitting, 1)
+    width = 2 if page.width is None or gutter + 2 * count <= page.width else 1
     shades = shades_of(panel, page.scale)
     lines: list[Text] = []
     for part in column_blocks([width] * count, gutter, page.width):
@@ -175,14 +165,14 @@ def strongest_keys(panel: Panel, page: Page) -> list[Text]:
         items = []
         for column in order:
             key = panel.columns[column]
-            name = f" {quoted(selection.columns[key], page.ascii_only)}" if selection.square else ""
+            name = f" {quoted(selection.text[key], page.ascii_only)}" if selection.square else ""
             shown = name.strip() if selection.of_characters else f"{key}{name}"
             items.append(f"{shown} {number(float(values[column]), page)}")
         if selection.stage == "weights" and len(values) > len(order):
             rest = max(0.0, float(values.sum() - values[order].sum()))
             items.append(f"rest {number(rest, page)}")
         place = "" if selection.of_characters else f"{query:>{digits}} "
-        start = f"{place}{quoted(selection.rows[query], page.ascii_only)} {arrow} "
+        start = f"{place}{quoted(selection.text[query], page.ascii_only)} {arrow} "
         gutter = cell_len(start)
         flowed = join_to_lines(items, page.width and page.width - gutter, separator) or ["masked"]
         for nth, part in enumerate(flowed):
@@ -193,7 +183,7 @@ def strongest_keys(panel: Panel, page: Page) -> list[Text]:
 
 def row_labels(selection: Selection, page: Page) -> list[str]:
     """ " 3 t ": position and character of every row, all of the same width."""
-    names = [label(selection.rows[query], page.ascii_only) for query in selection.queries]
+    names = [label(selection.text[query], page.ascii_only) for query in selection.queries]
     digits, width = len(str(selection.queries.stop - 1)), max(map(cell_len, names))
     if selection.of_characters:
         return [f"  {pad(name, width)} " for name in names]
@@ -207,7 +197,7 @@ def _headings(panel: Panel, page: Page) -> list[list[str]]:
     """Two lines above the columns: positions and characters; for dimensions only positions."""
     headings = [[str(at) for at in panel.columns]] * (not panel.selection.of_characters)
     if panel.selection.square:
-        text = panel.selection.columns
+        text = panel.selection.text
         headings.append([label(text[key], page.ascii_only) for key in panel.columns])
     return headings
 
@@ -221,7 +211,7 @@ def _strongest(panel: Panel, page: Page) -> list[str]:
     for values, allowed in zip(panel.values, selection.allowed, strict=True):
         place = int(values.argmax())
         key = selection.keys[place]
-        name = quoted(selection.columns[key], page.ascii_only)
+        name = quoted(selection.text[key], page.ascii_only)
         notes.append(f"  {arrow} {key} {name}" if allowed[place] else "")
     return notes
 
@@ -267,12 +257,10 @@ def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
             lines += wrap_styled(title_of(panel, drawn, page), page, BOLD)
             lines += [*head_reason(selection, page), Text(), *VIEWS[drawn](panel, page), Text()]
             lines += _legend_of_shades(panel, page) if drawn == "heat" else []
-    attention = selection.attention
-    lines += wrap_styled(READS if attention.kind == "cross" else [], page, DIM)
     return [
         *lines,
         *label_meanings(selection, page),
-        *check_lines(attention.checks, page),
+        *check_lines(selection.attention.checks, page),
     ]
 
 
@@ -283,15 +271,13 @@ def head_reason(selection: Selection, page: Page) -> list[Text]:
 
 def label_meanings(selection: Selection, page: Page) -> list[Text]:
     """The meaning of the signs in the labels."""
-    signs = legend([*selection.rows, *selection.columns], page.ascii_only)
-    return wrap_styled(signs, page, DIM)
+    return wrap_styled(legend(selection.text, page.ascii_only), page, DIM)
 
 
 def overview(selection: Selection, page: Page) -> list[Text]:
     """Small pictures of all heads side by side; a cell shows the largest value that it covers."""
     panels = selection.panels()
-    title = [*kind_of(selection), f"{selection.stage} of every head", axes(selection)]
-    title += selection.sizes
+    title = [f"{selection.stage} of every head", axes(selection), selection.size]
     step = -(-max(panels[0].values.shape) // THUMBNAIL)  # rows and columns that one cell covers
     title += [f"a cell = the largest of {step} × {step}"] if step > 1 else []
     each = "scale 0–1" if selection.stage == "weights" else "each from its least to its largest"
@@ -391,9 +377,9 @@ def _change(panels: tuple[Panel, Panel], page: Page) -> list[str]:
     row, column = np.unravel_index(np.nanargmax(np.abs(difference)), difference.shape)
     selection = panels[0].selection
     query, at = selection.queries[int(row)], panels[0].columns[int(column)]
-    where = f"query {query} {quoted(selection.rows[query], page.ascii_only)}, "
+    where = f"query {query} {quoted(selection.text[query], page.ascii_only)}, "
     if selection.square:
-        where += f"key {at} {quoted(selection.columns[at], page.ascii_only)}"
+        where += f"key {at} {quoted(selection.text[at], page.ascii_only)}"
     else:
         where += f"dimension {at}"
     largest = float(difference[row, column])

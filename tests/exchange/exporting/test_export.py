@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from encoded import encoded_file
 from random_models import random_model
 
 import gpt
@@ -165,7 +164,4 @@ def test_a_full_disk_leaves_nothing_of_a_failed_export(
 def test_a_model_of_another_shape_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="this one has `norm=rms`"):
         export(random_model(tmp_path, norm="rms"), tmp_path / "folder")
-    encoded = gpt.load(encoded_file(tmp_path / "encoded.safetensors"))
-    with pytest.raises(ConfigError, match="export: not for a model with an encoder; its file"):
-        export(encoded, tmp_path / "folder")
-    assert names(tmp_path) == ["encoded.safetensors", "random.safetensors"]
+    assert names(tmp_path) == ["random.safetensors"]

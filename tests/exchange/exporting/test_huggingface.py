@@ -92,8 +92,6 @@ def test_models_of_all_presets_are_exported(name: str, device: str) -> None:
     [
         ({"position": "sinusoidal"}, "`position=sinusoidal`"),
         ({"norm": "rms", "activation": "swiglu"}, "`norm=rms`, `activation=swiglu`"),
-        ({"post_norm": True}, "`post_norm`"),
-        ({"scaled_embedding": True}, "`scaled_embedding`"),
         ({"position": "none"}, "`position=none`"),
         ({"feed_forward": False}, "`feed_forward=False`"),
     ],

@@ -16,7 +16,7 @@ from foreign import CHARACTERS, checkpoint_of, logits_of, saved, state_of, write
 
 import gpt
 from gpt.config import RunConfig
-from gpt.corpus.halves import splits_of_run
+from gpt.corpus.corpus import splits_of_run
 from gpt.errors import ConfigError, ForeignModelError, NumericsError, TextError
 from gpt.exchange.importing.nanogpt import find_training_text, read_nanogpt, save_run
 from gpt.interface.preparing import Texts, resume_run

@@ -91,14 +91,9 @@ def test_a_long_text_goes_on_in_the_next_panel_and_checkpoints_stand_below_each_
     assert np.isnan(shades(found[0])[3]).all()  # the first model has a layer less
 
 
-def test_labels_are_ascii_on_request_and_ids_without_a_vocabulary() -> None:
+def test_labels_are_ascii_on_request() -> None:
     (axes,) = panels(draw({"": lens_of("a\nb a")}, ascii_only=True)[0])
     assert columns(axes) == ["a", "\\n", "b", "\\s", "a"]
-    bare = Lens(np.array([[[7], [12]]]), np.array([[[0.5], [0.25]]]))
-    (axes,) = panels(draw({"": bare})[0])
-    assert [cell.get_text() for cell in axes.texts] == ["7", "12"]
-    assert columns(axes) == ["0", "1"]
-    assert not axes.lines
 
 
 def test_save_writes_the_figure_and_refuses_other_endings(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from javascript import JavaScript
 
 from gpt.vocabulary import Vocabulary, fold
 
-LETTERS = "eéoő\u0301\u030bt͡s가\u1100\u1161"
 TYPED = "'’‘\"“”„-–—` \u00a0\u3000(eéoőö\u0301\u030b日か\u3099\u1100\u1161가😀Á\n"
 
 
@@ -31,19 +30,4 @@ def test_the_page_folds_as_python_does(script: JavaScript, known: str, text: str
     found = fold(text, vocabulary)
     read, noted = script("fold", text, vocabulary.characters, vocabulary.folds)
     assert read == found.text
-    assert noted == bool(found.folded)
-
-
-@settings(deadline=None, max_examples=100)
-@given(
-    known=st.lists(st.text(LETTERS, min_size=1), min_size=1, unique=True),
-    text=st.text(LETTERS + "  ", max_size=12),
-)
-def test_the_page_folds_symbols_as_python_does(
-    script: JavaScript, known: list[str], text: str
-) -> None:
-    vocabulary = Vocabulary((*known,), ("source",))
-    found = vocabulary.read(text)
-    read, noted = script("foldSymbols", text, known)
-    assert (*read,) == vocabulary.split(found.text)
     assert noted == bool(found.folded)

@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 from conftest import train_tiny
-from encoded import encoded_file
 from pages import Document, payload_of, unpack
 from program import Gptx
 
 import gpt
-from gpt.errors import ConfigError, TextError
+from gpt.errors import ConfigError
 from gpt.heads.survey import evenly_spaced
 from gpt.interface.trained import TrainedGPT
-from gpt.view.page.live import LivePage, _fitting, build_live, surveys_of
+from gpt.view.page.live import LivePage, _fitting, build_live
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
 
 def built(run: TrainedGPT, steps: Any = None, **options: Any) -> LivePage:
     models = [run] if steps is None else [run.at(step) for step in steps]
-    return build_live(models, [run.heads(windows=4)], **options)
+    return build_live(models, run.heads(windows=4), **options)
 
 
 def test_a_page_names_the_file_of_its_text_but_no_folder(run: TrainedGPT) -> None:
@@ -186,58 +185,3 @@ def test_the_command_refuses_in_one_line(
         assert reason in done.err
         assert not Path("a.html").exists()
     assert Path("live.html").read_text() == "mine"
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model file with an encoder."""
-    return encoded_file(tmp_path_factory.mktemp("pairs") / "p.safetensors")
-
-
-def test_the_page_of_a_model_with_an_encoder_begins_with_a_source_or_a_pair(
-    gptx: Gptx, pairs: Path, tmp_path: Path
-) -> None:
-    model, path = gpt.load(pairs), tmp_path / "p.html"
-    for arguments, text in (
-        ((), model.example().split("\t")[0]),
-        (("24 ab",), "24 ab"),
-        (("24 ab\t2-1\n",), "24 ab\t2-1"),
-        (("24 éab", "--unknown", "skip"), "24 ab"),
-    ):
-        done = gptx("live", *arguments, "--run", str(pairs), "-o", str(path))
-        assert done.code == 0, done.err
-        assert payload_of(path.read_text("utf-8"))["text"] == text
-    data = payload_of(model.live(tmp_path / "q.html", text="24\t2").read_text("utf-8"))
-    assert data["text"] == "24\t2"
-    shown = {"name": "temperature", "default": 0, "whole": False, "least": 0, "above": None}
-    assert shown.items() <= data["options"][0].items()
-    for kind, layers in (("encoder", 3), ("decoder", 2), ("cross", 2)):
-        assert unpack(data["models"][0]["means"][kind]).size == layers * 2 * 8
-        assert data["attentions"][kind]["layers"] == layers
-        assert "pairs of the validation split" in data["attentions"][kind]["measured"]
-    several = payload_of(build_live([model, model], surveys_of(model)).html)
-    assert len(several["models"]) == len(several["model"]["models"]) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "no source"),
-        ("\t2", "no source"),
-        ("2\t3\t4", "the text has several TABs"),
-        ("2\n3", "the text has several lines"),
-        ("é", "'é' (U+00E9"),
-        ("2" * 17, "the text has a source of 17 characters, the model takes 16"),
-        ("2\t" + "3" * 16, "the text has a target of 16 characters, the model takes 15"),
-    ],
-)
-def test_a_pair_that_the_model_cannot_read_is_refused(
-    gptx: Gptx, pairs: Path, tmp_path: Path, text: str, reason: str
-) -> None:
-    done = gptx("live", text, "--run", str(pairs), "-o", str(tmp_path / "p.html"))
-    assert (done.code, done.out) == (3, "")
-    assert reason in done.err
-    assert len(done.err.splitlines()) == 1
-    with pytest.raises(TextError, match=re.escape(reason)):
-        gpt.load(pairs).live(tmp_path / "p.html", text=text)
-    assert not (tmp_path / "p.html").exists()

@@ -14,8 +14,7 @@ from pages import HOSTILE, payload_of
 import gpt
 from gpt.errors import ConfigError
 from gpt.interface.trained import TrainedGPT
-from gpt.view.page.live import OPTIONS, PAIR_OPTIONS
-from gpt.view.page.tour import LONGEST, SETTINGS, TOURS, tour_of, tour_problem
+from gpt.view.page.tour import LONGEST, TOURS, tour_of, tour_problem
 
 
 @pytest.fixture(scope="module")
@@ -23,33 +22,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
     return gpt.load(train_tiny(tmp_path_factory.mktemp("tour")).path.parent)
 
 
-def model_of(*sources: str, encoder: bool) -> Any:
-    manifest = SimpleNamespace(corpus=SimpleNamespace(sources=sources))
-    return SimpleNamespace(manifest=manifest, has_encoder=encoder)
+def model_of(*sources: str) -> Any:
+    return SimpleNamespace(manifest=SimpleNamespace(corpus=SimpleNamespace(sources=sources)))
 
 
 @pytest.mark.parametrize(
     ("model", "begin"),
     [
-        (model_of("repeats", encoder=False), "# Which head copies?\n"),
-        (model_of("dates", encoder=True), "# How does a model read a date?\n"),
-        (model_of("dates", encoder=False), ""),
-        (model_of("repeats", "other.txt", encoder=False), ""),
-        (SimpleNamespace(has_encoder=False), ""),
+        (model_of("repeats"), "# Which head copies?\n"),
+        (model_of("other.txt"), ""),
+        (model_of("repeats", "other.txt"), ""),
+        (SimpleNamespace(), ""),
     ],
 )
-def test_a_run_of_repeats_or_of_dates_has_the_tour_of_its_corpus(model: Any, begin: str) -> None:
-    text = tour_of(model, None, OPTIONS)
+def test_a_run_of_repeats_has_the_tour_of_its_corpus(model: Any, begin: str) -> None:
+    text = tour_of(model, None)
     assert text[: text.find("\n") + 1] == begin
-    assert tour_of(model, Path("none"), OPTIONS) == ""
+    assert tour_of(model, Path("none")) == ""
 
 
-@pytest.mark.parametrize(("name", "options"), [("repeats", OPTIONS), ("dates", PAIR_OPTIONS)])
-def test_the_built_in_tours_are_right_and_contain_no_measured_number(
-    name: str, options: tuple[str, ...]
-) -> None:
-    text = (TOURS / f"{name}.md").read_text("utf-8")
-    assert tour_problem(text, (*SETTINGS, *options)) == ""
+def test_the_built_in_tour_is_right_and_contains_no_measured_number() -> None:
+    text = (TOURS / "repeats.md").read_text("utf-8")
+    assert tour_problem(text) == ""
     assert 8 <= text.count("\n## ") <= 10
     assert text.count("\n? ") == text.count("\n! ") == text.count("\n## ")
     captions = [line for line in text.splitlines() if not line.startswith(("see:", "#"))]
@@ -73,7 +67,7 @@ def test_the_built_in_tours_are_right_and_contain_no_measured_number(
     ],
 )
 def test_a_text_that_is_no_tour_is_refused_with_the_line(text: str, problem: str) -> None:
-    found = tour_problem(text, (*SETTINGS, *OPTIONS))
+    found = tour_problem(text)
     assert found.startswith(problem)
     assert bool(found) == bool(problem)
     assert "\n" not in found

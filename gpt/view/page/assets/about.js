@@ -21,7 +21,7 @@ export function introduce(app) {
   say(part("symbols"), data.legend.join(" · "));
   const written = data.stored ??
     `numbers are float${data.bits}${data.bits === 16 ? " (about three digits)" : ""}`;
-  say(part("precision"), `${sizeOf(lead(app))} · ${written}`);
+  say(part("precision"), `${count(lead(app).length, "character")} · ${written}`);
   for (const name of ["gpt-alone", "lens-experts"]) {
     part(name).hidden = subjects.every(({ experts }) => !experts);
   }
@@ -81,12 +81,4 @@ function checksOf({ subjects }) {
       make("p", { class: "origin" }, origin.join(" · ")),
     ];
   });
-}
-
-/** The characters of the text, or of both texts. @param {import("./data.js").Subject} subject */
-function sizeOf({ length, keys, crossed }) {
-  const source = `${count(keys, "character")} of the source`;
-  return crossed
-    ? `${source}, ${count(length, "character")} of the target`
-    : count(length, "character");
 }

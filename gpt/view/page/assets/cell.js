@@ -52,7 +52,7 @@ function explained(app, subject, [row, column], order) {
   const title = app.subjects.length > 1 ? [make("h3", null, subject.name)] : [];
   const alone = state.view === "head" || LAYER_STAGES.includes(state.stage);
   const sum = alone && subject.has(state.layer, state.head)
-    ? termsOf(subject, state, row, column, (key) => named(subject.columns, key), written) ??
+    ? termsOf(subject, state, row, column, (key) => named(subject, key), written) ??
       vectorOf(subject, state, row)
     : null;
   if (!sum) return [...title, make("p", { class: "hint" }, reason(app, subject))];
@@ -86,17 +86,15 @@ function explained(app, subject, [row, column], order) {
   if (sum.sum === "q·k") {
     const scaled = total / Math.sqrt(subject.headSize);
     steps.push(step(`/ √${subject.headSize}`, written(scaled), "scaled"));
-    const keys = subject.allowed(row);
-    if (column >= keys) steps.push(step("mask", "−∞", "masked"));
+    if (column > row) steps.push(step("mask", "−∞", "masked"));
     else {
       const at = subject.begin(row) + column;
       const weight = subject.weights(state.layer, state.head)[at];
-      steps.push(step(`softmax over keys 0 … ${keys - 1}`, written(weight), "weight"));
+      steps.push(step(`softmax over keys 0 … ${row}`, written(weight), "weight"));
     }
   }
   const heading = sum.sum === "q·k"
-    ? `${subject.sides[0]} ${named(subject, row)} · ${subject.sides[1]} ` +
-      named(subject.columns, column)
+    ? `query ${named(subject, row)} · key ${named(subject, column)}`
     : `${sum.sum} of ${named(subject, row)}${vector ? "" : ` · dimension ${column}`}`;
   return [
     ...title,

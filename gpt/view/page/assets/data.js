@@ -75,13 +75,6 @@ export class Subject {
     this.characters = text.characters;
     this.labels = text.labels;
     this.length = text.characters.length;
-    /** @type {Text} The text of the keys. */
-    this.columns = payload.columns ?? text;
-    this.keys = this.columns.characters.length;
-    this.crossed = Boolean(payload.columns);
-    this.causal = !payload.full;
-    /** Names of the rows and of columns that are keys. */
-    this.sides = this.crossed ? ["target", "source"] : ["query", "key"];
     this.layers = payload.layers;
     this.heads = payload.heads;
     this.headSize = payload.headSize;
@@ -92,7 +85,7 @@ export class Subject {
     this.arrays = new Map();
     /** @type {Map<string, Matrix>} */
     this.matrices = new Map();
-    this.lens = payload.lens && new Guesses(payload.lens, this.length);
+    this.lens = new Guesses(payload.lens, this.length);
     this.experts = payload.experts && new Experts(payload.experts);
     this.surprisals = unpack(payload.surprisals);
   }
@@ -113,14 +106,9 @@ export class Subject {
     return ASKED.includes(stage) ? this.#further(stage, layer) !== null : this.detailed(layer);
   }
 
-  /** The rows of a stage's matrix. @param {string} stage */
-  rowsOf(stage) {
-    return stage === "k" || stage === "v" ? this.keys : this.length;
-  }
-
   /** The columns of a stage's matrix. @param {string} stage @param {number} layer */
   columnsOf(stage, layer) {
-    if (SQUARE.includes(stage)) return this.keys;
+    if (SQUARE.includes(stage)) return this.length;
     if (OF_HEAD.includes(stage)) return this.headSize;
     const further = stage === "ffn_hidden" ? this.#further(stage, layer) : null;
     return further ? further.length / this.length : this.width;
@@ -143,15 +131,13 @@ export class Subject {
    * @returns {{label: string, less: string, logit: number, parts: Part[]} | null}
    */
   contributions(position, character, against = "") {
-    const { contributions: found, lens, pair } = this.payload;
+    const { contributions: found, lens: { labels } } = this.payload;
     if (!found) return null;
     if ("id" in found) {
-      const labels = lens?.labels ?? pair?.labels ?? [];
       const less = found.against === null ? "" : labels[found.against];
       return found.position === position ? { ...found, label: labels[found.id], less } : null;
     }
-    const listed = this.experts?.at(position) ?? this.lens?.at(this.layers, position, Infinity) ??
-      [];
+    const listed = this.experts?.at(position) ?? this.lens.at(this.layers, position, Infinity);
     const placeOf = (/** @type {string} */ sought) =>
       listed.findIndex((each) => each.character === sought);
     const [at, other] = [character ? placeOf(character) : 0, placeOf(against)];
@@ -174,31 +160,22 @@ export class Subject {
   }
 
   /**
-   * One of a head's arrays q, (T, D), k, v, (S, D), or a layer's resid_pre, proj, (T, C). Use `head` 0
-   * for a layer's arrays. @param {string} name
+   * One of a head's arrays q, k, v, (T, D), or a layer's resid_pre, proj, (T, C). Use `head` 0 for a
+   * layer's arrays.
+   * @param {string} name
    * @param {number} layer
    * @param {number} head
    */
   detail(name, layer, head = 0) {
     const array = this.#array(`${name} ${layer}`, this.payload.details[layer][name]);
-    if (["resid_pre", "proj", "resid_mid"].includes(name)) return array;
-    const size = (name === "q" ? this.length : this.keys) * this.headSize;
+    if (name === "resid_pre" || name === "proj") return array;
+    const size = this.length * this.headSize;
     return array.subarray(head * size, (head + 1) * size);
-  }
-
-  /** Whether a layer's resid_mid is normalised, not a plain sum. @param {number} layer */
-  normalised(layer) {
-    return "resid_mid" in this.payload.details[layer];
-  }
-
-  /** The number of keys that a row may read: the first ones. @param {number} row */
-  allowed(row) {
-    return this.causal ? row + 1 : this.keys;
   }
 
   /** Where a row begins in `weights`. @param {number} row */
   begin(row) {
-    return this.causal ? row * (row + 1) / 2 : row * this.keys;
+    return row * (row + 1) / 2;
   }
 
   /**
@@ -263,24 +240,22 @@ export class Subject {
    * @returns {Matrix}
    */
   #computed(stage, layer, head) {
-    const T = this.length;
+    const rows = this.length;
     const keys = SQUARE.includes(stage);
     const columns = this.columnsOf(stage, layer);
-    const rows = this.rowsOf(stage);
     const matrix = {
       rows,
       columns,
       values: new Float64Array(rows * columns),
-      causal: this.causal && (stage === "weights" || stage === "masked"),
+      causal: stage === "weights" || stage === "masked",
       keys,
       kind: /** @type {Matrix["kind"]} */ (stage === "weights" ? "share" : "signed"),
     };
     const { values } = matrix;
     if (stage === "weights") {
       const weights = this.weights(layer, head);
-      for (let i = 0; i < T; i++) {
-        const first = this.begin(i);
-        values.set(weights.subarray(first, first + this.allowed(i)), i * columns);
+      for (let i = 0; i < rows; i++) {
+        values.set(weights.subarray(this.begin(i), this.begin(i + 1)), i * columns);
       }
     } else if (keys) this.#products(stage, layer, head, values);
     else if (stage === "context") this.#context(layer, head, values, columns, 0);
@@ -289,9 +264,8 @@ export class Subject {
         this.#context(layer, h, values, columns, h * this.headSize);
       }
     } else if (ASKED.includes(stage)) values.set(this.#further(stage, layer) ?? []);
-    else if (stage !== "resid_mid" || this.normalised(layer)) {
-      values.set(this.detail(stage, layer, head));
-    } else {
+    else if (stage !== "resid_mid") values.set(this.detail(stage, layer, head));
+    else {
       const [entered, proj] = [this.detail("resid_pre", layer), this.detail("proj", layer)];
       values.forEach((_, i) => values[i] = Math.fround(entered[i] + proj[i]));
     }
@@ -303,18 +277,18 @@ export class Subject {
    * @param {string} stage
    * @param {number} layer
    * @param {number} head
-   * @param {Float64Array} values (T, S)
+   * @param {Float64Array} values (T, T)
    */
   #products(stage, layer, head, values) {
-    const [S, D] = [this.keys, this.headSize];
+    const [T, D] = [this.length, this.headSize];
     const [q, k] = [this.detail("q", layer, head), this.detail("k", layer, head)];
     const root = stage === "scores" ? 1 : Math.sqrt(D);
-    for (let i = 0; i < this.length; i++) {
-      for (let j = 0; j < S; j++) {
+    for (let i = 0; i < T; i++) {
+      for (let j = 0; j < T; j++) {
         let sum = 0;
         for (let d = 0; d < D; d++) sum += q[i * D + d] * k[j * D + d];
-        const masked = stage === "masked" && j >= this.allowed(i);
-        values[i * S + j] = masked ? -Infinity : sum / root;
+        const masked = stage === "masked" && j > i;
+        values[i * T + j] = masked ? -Infinity : sum / root;
       }
     }
   }
@@ -337,7 +311,7 @@ export class Subject {
       return;
     }
     for (let i = 0; i < T; i++) {
-      for (let j = 0; j < this.allowed(i); j++) {
+      for (let j = 0; j <= i; j++) {
         const weight = weights[this.begin(i) + j];
         for (let d = 0; d < D; d++) values[i * columns + first + d] += weight * v[j * D + d];
       }

@@ -20,9 +20,7 @@ export function matrixOf(subject, state) {
   if (!subject.has(layer, view === "head" ? head : "mean")) {
     return `${subject.name} has no layer ${layer} head ${head}.`;
   }
-  if (view === "rollout") {
-    return subject.crossed ? "Rollout exists for self-attention only." : rollout(subject, layer);
-  }
+  if (view === "rollout") return rollout(subject, layer);
   if (subject.detailed(layer) && !subject.knows(stage, layer)) {
     return "This file does not have this stage; the page of gptx live computes it.";
   }
@@ -101,12 +99,10 @@ export function rollout(subject, layer) {
     const below = layer ? rollout(subject, layer - 1).values : null;
     const values = new Float64Array(T * T);
     for (let i = 0; i < T; i++) {
-      for (let j = 0; j < subject.allowed(i); j++) {
+      for (let j = 0; j <= i; j++) {
         const step = (here.values[i * T + j] + (i === j ? 1 : 0)) / 2;
         if (!below) values[i * T + j] = step;
-        else {for (let m = 0; m < subject.allowed(j); m++) {
-            values[i * T + m] += step * below[j * T + m];
-          }}
+        else for (let m = 0; m <= j; m++) values[i * T + m] += step * below[j * T + m];
       }
     }
     return { ...here, values };
@@ -142,7 +138,6 @@ export function termsOf(subject, state, row, column, name, written) {
   const D = subject.headSize;
   if (!subject.detailed(layer)) return null;
   if (stage === "resid_mid") {
-    if (subject.normalised(layer)) return null;
     const at = row * subject.width + column;
     const terms = ["resid_pre", "proj"].map((name) => {
       return { name, value: subject.detail(name, layer)[at], factors: name };
@@ -155,7 +150,7 @@ export function termsOf(subject, state, row, column, name, written) {
   if (stage === "context" || joined) {
     const d = joined ? column % D : column;
     const [weights, v] = [subject.weights(layer, head), subject.detail("v", layer, head)];
-    const count = subject.allowed(row);
+    const count = row + 1;
     const terms = Array.from({ length: count }, (_, j) => {
       const [weight, value] = [weights[subject.begin(row) + j], v[j * D + d]];
       const factors = `weight ${written(weight)} × v ${written(value)}`;

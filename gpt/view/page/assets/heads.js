@@ -17,8 +17,11 @@ export function makeHeads(app) {
   const grid = part("heads");
   const order = /** @type {HTMLSelectElement} */ (part("order"));
   order.addEventListener("change", () => render());
+  const measures = app.subjects[0].measures.map(({ title }, n) =>
+    make("option", { value: String(n) }, title)
+  );
+  order.replaceChildren(make("option", { value: "" }, "layer and head"), ...measures);
   let drawn = "";
-  let named = ""; // the measures to choose from
   let shape = ""; // what the buttons are
   /** @type {HTMLButtonElement[]} */
   let buttons = [];
@@ -34,7 +37,6 @@ export function makeHeads(app) {
 
   function render() {
     const { of, scale, layer, head, view } = app.state;
-    choices();
     const now = [app.changes, of, scale, app.dark, order.value].join();
     if (now !== drawn) build();
     drawn = now;
@@ -45,15 +47,6 @@ export function makeHeads(app) {
       const off = app.switches?.off(place.layer, place.head);
       switches[n]?.setAttribute("aria-checked", String(!off));
     });
-  }
-
-  /** Offers the measures, which depend on the kind of attention. */
-  function choices() {
-    const titles = app.subjects[0].measures.map(({ title }) => title);
-    if (titles.join() === named) return;
-    named = titles.join();
-    const options = titles.map((title, n) => make("option", { value: String(n) }, title));
-    order.replaceChildren(make("option", { value: "" }, "layer and head"), ...options);
   }
 
   function build() {
@@ -226,8 +219,8 @@ function pictured(app, layer, head) {
 }
 
 /** How many rows and columns a pixel of a small picture covers. @param {Subject} subject */
-function pixelSize({ length, keys }) {
-  return Math.ceil(Math.max(length, keys) / MOST);
+function pixelSize({ length }) {
+  return Math.ceil(length / MOST);
 }
 
 /**
@@ -244,16 +237,16 @@ function smaller(app, layer, head) {
   const weights = subject.weights(layer, head);
   const later = of === "diff" ? b.weights(layer, head) : null;
   const step = pixelSize(subject);
-  const [rows, columns] = [subject.length, subject.keys].map((size) => Math.ceil(size / step));
-  const values = new Float64Array(rows * columns);
+  const side = Math.ceil(subject.length / step);
+  const values = new Float64Array(side * side);
   for (let i = 0, n = 0; i < subject.length; i++) {
-    const row = Math.floor(i / step) * columns;
-    for (let j = 0; j < subject.allowed(i); j++, n++) {
+    const row = Math.floor(i / step) * side;
+    for (let j = 0; j <= i; j++, n++) {
       const value = later ? later[n] - weights[n] : weights[n];
       const at = row + Math.floor(j / step);
       if (Math.abs(value) > Math.abs(values[at])) values[at] = value;
     }
   }
   const kind = of === "diff" ? "difference" : "share";
-  return { rows, columns, values, causal: subject.causal, keys: true, kind };
+  return { rows: side, columns: side, values, causal: true, keys: true, kind };
 }

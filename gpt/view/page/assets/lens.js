@@ -148,7 +148,7 @@ class DepthTable {
 function rowsOf({ experts, lens, layers }) {
   const depths = Array.from({ length: layers + 1 }, (_, n) => ({
     name: n < layers ? `layer ${layers - 1 - n}` : "embedding",
-    guesses: (/** @type {number} */ position) => lens?.at(layers - n, position, 5) ?? [],
+    guesses: (/** @type {number} */ position) => lens.at(layers - n, position, 5),
     last: false,
   }));
   if (!experts) return depths;

@@ -90,21 +90,20 @@ export function makeLines(app) {
   function write(here) {
     const subject = lead(app);
     const tallest = parseFloat(getComputedStyle(body).maxHeight);
-    const most = Math.min(46, (tallest - ABOVE) / Math.max(subject.length, subject.keys));
+    const most = Math.min(46, (tallest - ABOVE) / subject.length);
     const height = most < 4 ? most : Math.floor(most); // as of a matrix that fits
     const tight = height < 11 * app.type;
     const every = tight ? 10 * Math.ceil(1.2 * app.type / height) : 1;
     body.style.setProperty("--row", `${height}px`);
     body.classList.toggle("tight", tight);
-    [subject, subject.columns].forEach(({ labels }, side) => {
-      sides[side].ariaLabel = subject.sides[side];
-      labels.forEach((label, n) => {
-        const tile = tiles[side][n] ??= sides[side].appendChild(tileOf(n));
+    sides.forEach((list, side) => {
+      subject.labels.forEach((label, n) => {
+        const tile = tiles[side][n] ??= list.appendChild(tileOf(n));
         say(tile, label);
         tile.classList.toggle("tick", n % every === 0);
         tile.classList.toggle("here", here[side].includes(n));
       });
-      for (const tile of tiles[side].splice(labels.length)) tile.remove();
+      for (const tile of tiles[side].splice(subject.length)) tile.remove();
     });
     return height;
   }
@@ -112,7 +111,7 @@ export function makeLines(app) {
   /** @param {Thread[]} lines the last on top @param {number} height of a character */
   function draw(lines, height) {
     const ratio = globalThis.devicePixelRatio || 1;
-    const high = height * Math.max(...tiles.map(({ length }) => length));
+    const high = height * tiles[0].length;
     canvas.width = Math.round(width * ratio); // also clears it
     canvas.height = Math.round(high * ratio);
     canvas.style.height = `${high}px`;
@@ -151,7 +150,7 @@ export function makeLines(app) {
   }).observe(canvas);
   addEventListener("contentvisibilityautostatechange", render, true);
   addEventListener("resize", render);
-  return { host, render, follows: true, late: true };
+  return { host, render, late: true };
 }
 
 /** @param {number} n */

@@ -32,10 +32,9 @@ export function makeMap(app) {
     const subject = lead(app);
     say(name, `layer ${layer}:`);
     for (const { stage, button, shape } of stages) {
-      const rows = subject.rowsOf(stage);
       const columns = subject.columnsOf(stage, layer);
       const known = stage !== "ffn_hidden" || subject.knows(stage, layer);
-      say(shape, known ? `${rows}×${columns}` : "\u00a0");
+      say(shape, known ? `${subject.length}×${columns}` : "\u00a0");
       button.setAttribute("aria-pressed", String(stage === chosen));
       button.hidden = subject.attentionOnly && OF_FEED_FORWARD.includes(stage);
       button.disabled = view === "rollout" && stage !== "weights" ||
@@ -77,8 +76,7 @@ function makeStream(app) {
       return grouped(name, make("div", null, ...inside));
     });
     const [embedding, ...bias] = groups.get(null) ?? [];
-    const text = subject.payload.pair?.read ?? subject;
-    const sum = found && text.characters[position] !== undefined
+    const sum = found
       ? make(
         "div",
         { class: "sum" },
@@ -87,7 +85,7 @@ function makeStream(app) {
         make(
           "small",
           null,
-          `after ${named(text, position)}; the parts sum to it` +
+          `after ${named(subject, position)}; the parts sum to it` +
             shareOfCounting(subject, position, found.label),
         ),
       )
@@ -115,7 +113,7 @@ function logitOf({ label, less }) {
  * @param {{label: string, less: string}} found labels of the character, and of that one if there is one */
 function lessThan(app, subject, position, { label: explained, less }) {
   const { against } = app.state;
-  const likely = expectedAt(app, subject, position)?.first ?? [];
+  const likely = expectedAt(app, subject, position).first;
   /** @type {{character: string, label: string}[]} */
   const others = likely.filter(({ label }) => label !== explained);
   if (less && others.every(({ character }) => character !== against)) {
@@ -143,19 +141,17 @@ function shareOfCounting({ experts }, position, label) {
 }
 
 /** "5 'y' +1.770 · …": the characters from which a head takes most. @param {Float64Array} sources
- * @param {ModelPart["attention"]} attention @param {import("./data.js").Subject} subject */
-function mostOf(sources, attention, { payload, labels }) {
-  const { pair } = payload;
-  const names = attention === "cross" ? pair?.source.labels : pair?.read.labels ?? labels;
+ * @param {import("./data.js").Subject} subject */
+function mostOf(sources, subject) {
   const most = bySize(sources).slice(0, 3);
-  return most.map((at) => `${at} '${names?.[at]}' ${signed(sources[at], 3)}`).join(" · ");
+  return most.map((at) => `${named(subject, at)} ${signed(sources[at], 3)}`).join(" · ");
 }
 
 /** The parts of a model whose contributions are not known. @param {import("./data.js").Subject} subject
  * @returns {ModelPart[]} */
 function partsWithoutNumbers({ layers, heads, attentionOnly }) {
   const of = (/** @type {ModelPart["kind"]} */ kind, /** @type {Partial<ModelPart>} */ where) => {
-    return { kind, layer: null, head: null, attention: null, value: 0, ...where };
+    return { kind, layer: null, head: null, value: 0, ...where };
   };
   const inLayer = (/** @type {number} */ layer) => [
     ...Array.from({ length: heads }, (_, head) => of("head", { layer, head })),
@@ -171,11 +167,10 @@ function partsWithoutNumbers({ layers, heads, attentionOnly }) {
  * @param {number} most of all parts
  * @param {string} logit to which it adds; "" if the values are not known
  */
-function partOf(app, { kind, layer, head, attention, value, sources }, most, logit) {
-  const { kind: shown } = lead(app).payload.pair ?? {};
+function partOf(app, { kind, layer, head, value, sources }, most, logit) {
   const [name, long] = {
     embedding: ["embedding", "embedding"],
-    head: [`H${head}`, `${attention ?? ""} head ${head}`.trim()],
+    head: [`H${head}`, `head ${head}`],
     bias: ["bias", "bias"],
     ffn: ["ff", "feed-forward"],
     ffn_bias: ["bias", "bias of feed-forward"],
@@ -183,21 +178,19 @@ function partOf(app, { kind, layer, head, attention, value, sources }, most, log
   const title = (layer === null ? "" : `layer ${layer} `) +
     long +
     (logit ? `: adds ${signed(value, 4)} to the ${logit}` : "") +
-    (sources ? `; ${mostOf(sources, attention, lead(app))}` : "");
+    (sources ? `; ${mostOf(sources, lead(app))}` : "");
   const button = make(
     "button",
     { type: "button", class: value < 0 ? "part negative" : "part", title, "aria-label": title },
-    attention === "cross" ? `×${name}` : name,
+    name,
     ...logit ? [make("small", null, signed(value, 2))] : [],
   );
   button.style.setProperty("--share", `${Math.round(60 * Math.abs(value) / most)}%`);
   button.dataset.value = String(value);
   const { state } = app;
-  const here = state.view === "head" && head === state.head && layer === state.layer &&
-    (!attention || attention === shown);
+  const here = state.view === "head" && head === state.head && layer === state.layer;
   button.setAttribute("aria-pressed", String(here));
-  button.disabled = kind.endsWith("bias") || (shown === "encoder" && kind !== "embedding") ||
-    (attention !== null && attention !== shown);
+  button.disabled = kind.endsWith("bias");
   button.addEventListener("click", () => {
     const stage = kind === "head" ? "weights" : kind === "ffn" ? "ffn" : "resid_pre";
     const chosen = head ?? app.state.head;

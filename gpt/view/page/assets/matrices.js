@@ -72,13 +72,11 @@ export function makeMatrices(app) {
       }
     });
     host.classList.toggle("two", panels.length > 1);
-    showView(state.view, (view) => view === "rollout" && app.subjects[0].crossed);
+    showView(state.view);
     showScale(state.scale);
     const [{ matrix }] = panels;
     const keys = typeof matrix === "string" || matrix.keys;
-    const { sides: [query, key], crossed } = app.subjects[0];
-    const reads = crossed ? "; a row predicts the character after it" : "";
-    say(part("axes"), `rows = ${query}, columns = ${keys ? key : "dimension"}${reads}`);
+    say(part("axes"), `rows = query, columns = ${keys ? "key" : "dimension"}`);
     describe(app);
     mark();
   }
@@ -123,11 +121,7 @@ function describe(app) {
     typeof matrix === "string" ? NaN : matrix.values[row * matrix.columns + column];
   const pieces = [];
   if (first.matrix.keys) {
-    const { subject } = first;
-    const [query, key] = subject.crossed ? subject.sides.map((side) => `${side} `) : ["", ""];
-    pieces.push(
-      `${query}${named(subject, row)} → ${key}${named(subject.columns, column)}`,
-    );
+    pieces.push(`${named(first.subject, row)} → ${named(first.subject, column)}`);
   } else pieces.push(`${named(first.subject, row)} · dimension ${column}`);
   if (state.of === "diff") {
     const [a, b] = app.subjects.map((subject) => short(numberIn(matrixOf(subject, state)), digits));
@@ -141,7 +135,7 @@ function describe(app) {
     const { subject } = first;
     if (state.stage === "weights" && state.view === "head" && subject.detailed(state.layer)) {
       const score = subject.matrix("scores", state.layer, state.head).values;
-      const sum = score[row * subject.keys + column];
+      const sum = score[row * subject.length + column];
       pieces.push(`score ${short(sum, digits)}`);
       pieces.push(`scaled ${short(sum / Math.sqrt(subject.headSize), digits)}`);
     }

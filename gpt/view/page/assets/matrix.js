@@ -51,9 +51,7 @@ export class MatrixView {
     /** @type {Scale | null} */
     this.scale = null;
     /** @type {string[]} */
-    this.labels = []; // of the rows
-    /** @type {string[]} */
-    this.above = []; // of columns that are characters
+    this.labels = []; // of the rows, and of columns that are keys
     this.picture = document.createElement("canvas");
     this.room = 0; // the box's width inside, in CSS pixels; 0: not known yet
     this.whole = false; // whether the whole matrix fits into the box
@@ -92,8 +90,7 @@ export class MatrixView {
    */
   show(matrix, scale, { title, subject }) {
     this.matrix = matrix;
-    this.labels = (matrix.rows === subject.length ? subject : subject.columns).labels;
-    this.above = subject.columns.labels;
+    this.labels = subject.labels;
     this.scale = scale;
     this.box.setAttribute("aria-label", `${title}; arrow keys move between cells`);
     scale.paint(this.picture);
@@ -112,12 +109,11 @@ export class MatrixView {
     const ratio = globalThis.devicePixelRatio || 1;
     const pen = context(this.canvas);
     pen.font = `${12 * this.app.type}px ${MONO}`;
-    const widest = (/** @type {string[]} */ labels) =>
-      Math.max(...new Set(labels.map((text) => widthOfLabel(pen, text))));
+    const widest = Math.max(...new Set(this.labels.map((text) => widthOfLabel(pen, text))));
     const { type } = this.app;
-    this.left = Math.ceil(String(matrix.rows - 1).length * 7 * type + widest(this.labels) + 18);
+    this.left = Math.ceil(String(matrix.rows - 1).length * 7 * type + widest + 18);
     this.top = matrix.keys
-      ? Math.min(46 * type, Math.ceil(Math.max(widest(this.above), 12)) + 24 * type)
+      ? Math.min(46 * type, Math.ceil(Math.max(widest, 12)) + 24 * type)
       : 22 * type;
     const whole = (/** @type {number} */ size) => Math.max(1, Math.floor(size * ratio) / ratio);
     const across = (room - this.left - 2) / matrix.columns;
@@ -369,7 +365,7 @@ function drawCrosshair({ app, width, height }, { pen, x, y, matrix, colour }) {
 
 /** @param {MatrixView} view @param {Frame} frame */
 function drawLabels(view, { pen, x, y, seen, matrix, colour }) {
-  const { labels, above, app, width, height } = view;
+  const { labels, app, width, height } = view;
   const [top, bottom, left, right] = seen;
   const [row, column] = app.pointed ?? app.state.cell ?? [app.reading ?? -1, -1];
   let style = "";
@@ -402,10 +398,10 @@ function drawLabels(view, { pen, x, y, seen, matrix, colour }) {
   }
   pen.textAlign = "center";
   for (const j of columns) {
-    const label = matrix.keys ? fitting(pen, above[j], width) : "";
-    if (!label && j !== column) continue;
+    const fits = matrix.keys && widthOfLabel(pen, labels[j]) <= Math.max(width, 9);
+    if (!fits && j !== column) continue;
     paint(j === column, false);
-    pen.fillText(label || above[j], x + (j + 0.5) * width, view.top - 11 * type);
+    pen.fillText(labels[j], x + (j + 0.5) * width, view.top - 11 * type);
   }
   const step = every(width, type * (numberWidth(matrix.columns) + 8));
   for (const j of columns) {
@@ -414,21 +410,6 @@ function drawLabels(view, { pen, x, y, seen, matrix, colour }) {
     paint(j === column, true);
     pen.fillText(String(j), x + (j + 0.5) * width, 10 * type);
   }
-}
-
-/**
- * A label, or its begin, that is no wider than a cell; nothing if not one character fits.
- * @param {CanvasRenderingContext2D} pen
- * @param {string} label
- * @param {number} width
- */
-function fitting(pen, label, width) {
-  if (widthOfLabel(pen, label) <= Math.max(width, 9)) return label;
-  const signs = Array.from(label);
-  const most = signs.findLastIndex((_, n) =>
-    widthOfLabel(pen, `${signs.slice(0, n).join("")}…`) <= width
-  );
-  return most > 0 && !label.startsWith("U+") ? `${signs.slice(0, most).join("")}…` : "";
 }
 
 /** The numbers from `first` to `end` − 1. @param {number} first @param {number} end */

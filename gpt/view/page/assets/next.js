@@ -13,10 +13,8 @@ import { count, lead, make, makeRow, named, part, positionOf, say, segments } fr
  * expects, where both predict together.
  * @typedef {{character: string, label: string, share: number, out: string, gpt?: number,
  *   counting?: number}} Next */
-/** The likeliest characters at a position, the share of any (null: not known), and what else is to say;
- * right: of pairs, the label of the character that comes there.
- * @typedef {{first: Next[], shareOf: (character: string) => number | null, said: string,
- *   right?: string}} Expected */
+/** The likeliest characters at a position, the share of any (null: not known), and what else is to say.
+ * @typedef {{first: Next[], shareOf: (character: string) => number | null, said: string}} Expected */
 
 export const MOST_BARS = 10;
 const LEAST = 1e-6; // a smaller rest is rounding
@@ -68,15 +66,13 @@ export function makeNext(app) {
     const { only, next } = app.state;
     showOnly(only);
     const found = expectedAt(app, subject, position);
-    if (!found) return;
     const other = app.subjects.find((each) => each !== subject);
     const before = other && expectedAt(app, other, positionOf(app, other));
     const follows = subject.labels[position + 1];
-    const right = found.right ?? follows;
     say(
       part("next-of"),
-      app.after?.(subject) ?? `after ${named(subject, position)}` +
-          (follows === undefined ? "" : `; the text goes on with '${follows}'`),
+      `after ${named(subject, position)}` +
+        (follows === undefined ? "" : `; the text goes on with '${follows}'`),
     );
     const lines = before ? both(found, before) : [...found.first];
     const rest = 1 - lines.reduce((sum, { share, out }) => out ? sum : sum + share, 0);
@@ -88,7 +84,7 @@ export function makeNext(app) {
       if (!line) return;
       const { character, label, share, out } = line;
       const isRest = character === "";
-      item.className = out ? "out" : isRest ? "rest" : label === right ? "right" : "";
+      item.className = out ? "out" : isRest ? "rest" : label === follows ? "right" : "";
       item.title = out && `removed by ${out}`;
       item.dataset.value = String(share);
       say(term, label);
@@ -139,11 +135,10 @@ function both({ first, shareOf }, before) {
  * @param {App} app
  * @param {Subject} subject
  * @param {number} position
- * @param {number} [row] of the target of a pair; else that which the page describes
- * @returns {Expected | null}
+ * @returns {Expected}
  */
-export function expectedAt(app, subject, position, row) {
-  const drawn = app.drawing?.(subject, position, row);
+export function expectedAt(app, subject, position) {
+  const drawn = app.drawing?.(subject, position);
   if (drawn) return drawn;
   const { experts, lens, layers } = subject;
   const only = app.state.only || "both";
@@ -152,13 +147,13 @@ export function expectedAt(app, subject, position, row) {
     ? experts.at(position).map(({ gpt, counting, [only]: share, ...each }) => {
       return { ...each, share, out: "", ...only === "both" ? { gpt, counting } : {} };
     }).sort((a, b) => b.share - a.share)
-    : lens?.at(layers, position, MOST_BARS).map(({ probability, ...each }) => {
+    : lens.at(layers, position, MOST_BARS).map(({ probability, ...each }) => {
       return { ...each, share: probability, out: "" };
-    }) ?? [];
+    });
   const said = app.drawing ? "Temperature and filters apply at the end of the text." : "";
   const shareOf = (/** @type {string} */ character) =>
     first.find((each) => each.character === character)?.share ?? null;
-  return first.length ? { first, shareOf, said } : null;
+  return { first, shareOf, said };
 }
 
 /** The losses of two that are compared. @param {App} app @returns {Element[]} */
@@ -173,9 +168,6 @@ function effect(app) {
     column("B", make("small", null, after.name)),
     column("B − A"),
   ];
-  const same = before.labels.join() === after.labels.join();
-  const rows = app.compared?.(before, after) ??
-    [lossRow("loss of the text", before, after, same)];
   const legend = make(
     "p",
     { class: "hint", id: "next-said" },
@@ -183,21 +175,21 @@ function effect(app) {
     " A; the number at the end is B − A. The loss does not contain this next character.",
   );
   const head = make("thead", null, make("tr", null, ...columns));
-  return [legend, make("table", { class: "effect" }, head, make("tbody", null, ...rows))];
+  return [
+    legend,
+    make("table", { class: "effect" }, head, make("tbody", null, lossRow(before, after))),
+  ];
 }
 
-/**
- * The mean surprisals of both, and their difference if the text is the same.
- * @param {string} name
- * @param {Subject} before
- * @param {Subject} after
- * @param {boolean} same
- */
-export function lossRow(name, before, after, same) {
+/** The mean surprisals of both, and their difference if the text is the same.
+ * @param {Subject} before @param {Subject} after */
+function lossRow(before, after) {
+  const same = before.labels.join() === after.labels.join();
   const difference = after.loss - before.loss;
   const change = same && !isNaN(difference) ? `${signed(difference, 3)} nats/char` : "";
   const cells = [before, after].map(({ loss }) => isNaN(loss) ? "–" : decimals(loss, 3));
-  return makeRow({ id: "loss" }, name, ...[...cells, change].map((text) => make("td", null, text)));
+  const tds = [...cells, change].map((text) => make("td", null, text));
+  return makeRow({ id: "loss" }, "loss of the text", ...tds);
 }
 
 /**

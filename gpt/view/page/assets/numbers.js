@@ -127,8 +127,7 @@ export function uniformOf({ uniform }, layer, head) {
   return Array.isArray(uniform) ? uniform[layer][head] : uniform;
 }
 
-/** "U+00E9", of a symbol all its characters' code points. @param {string} symbol */
-export function codesOf(symbol) {
-  const points = Array.from(symbol, (each) => each.codePointAt(0)?.toString(16).toUpperCase());
-  return points.map((point) => `U+${point?.padStart(4, "0")}`).join(" ");
+/** "U+00E9" @param {string} character */
+export function codeOf(character) {
+  return `U+${character.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}`;
 }

@@ -12,9 +12,8 @@ import { short } from "./numbers.js";
 /** subject: the text of the rows and columns. @typedef {{title: string, subject: Subject, matrix: Matrix | string}} Panel */
 /** A head, with its value of the measure that orders them.
  * @typedef {{layer: number, head: number, value: number | null}} HeadPlace */
-/** Something that the page shows, in one of its cards; follows: whether it depends on the mouse; late:
- * whether it waits for a pause between two keys.
- * @typedef {{host: Element, render: () => void, follows?: boolean, late?: boolean}} Part */
+/** Something that the page shows, in one of its cards; late: whether it waits for a pause between two keys.
+ * @typedef {{host: Element, render: () => void, late?: boolean}} Part */
 /**
  * @typedef {object} App
  * @property {Payload} data
@@ -28,10 +27,8 @@ import { short } from "./numbers.js";
  * @property {number | null} reading the text's character under the mouse or the keyboard
  * @property {boolean} dark
  * @property {number} type how much larger than usual the letters are
- * @property {((subject: Subject, position: number, row?: number) => import("./next.js").Expected | null)} [drawing]
+ * @property {((subject: Subject, position: number) => import("./next.js").Expected | null)} [drawing]
  *   of a page that computes: what the next character is drawn from, where it knows all of it
- * @property {((subject: Subject) => string)} [after] of pairs: where the next character stands
- * @property {((before: Subject, after: Subject) => HTMLElement[])} [compared] of pairs: what two write
  * @property {{toggle: (layer: number, head: number) => void,
  *   off: (layer: number, head: number) => boolean}} [switches] of heads, on a page that computes
  * @property {(name: string) => string} colour of the theme
@@ -41,8 +38,6 @@ import { short } from "./numbers.js";
  * @property {(cell: [number, number] | null) => void} point
  * @property {(position: number | null) => void} read
  * @property {(hash: string) => State} stateOf an address, as the page would open it
- * @property {() => void} follow draws what depends on the mouse
- * @property {() => number} [keptRow] of pairs: the row of the decoder that is kept
  * @property {() => void} [rendered] of a page that computes: asks for what the state needs
  */
 
@@ -180,9 +175,9 @@ export function scaleTexts(scale, digits) {
   return ["0", short(scale.largest[0] * (scale.mode === "root" ? 0.25 : 0.5), 2), full];
 }
 
-/** @param {import("./payload.js").Text} text @param {number} position */
-export function named(text, position) {
-  return `${position} '${text.labels[position]}'`;
+/** A position of a text with its character. @param {Subject} subject @param {number} position */
+export function named(subject, position) {
+  return `${position} '${subject.labels[position]}'`;
 }
 
 /** The subject whose text the page shows: of two, the second unless the state selects the first.
@@ -206,7 +201,7 @@ export function positionOf(app, subject = lead(app)) {
 /** The position whose next character is taken apart: pinned, or the last. @param {App} app */
 export function keptPosition(app) {
   const { pins, cell } = app.state;
-  return app.keptRow?.() ?? Math.min(pins.at(-1) ?? cell?.[0] ?? Infinity, lead(app).length - 1);
+  return Math.min(pins.at(-1) ?? cell?.[0] ?? Infinity, lead(app).length - 1);
 }
 
 /** @param {HTMLCanvasElement} canvas */

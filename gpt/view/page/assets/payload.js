@@ -15,7 +15,7 @@
  * @property {number} windows
  * @property {number[][]} [offsets] of the measure "n back": each head's n
  */
-/** A text: its characters, or symbols of several characters, and how they are shown.
+/** A text: its characters, and how they are shown.
  * @typedef {{characters: string[], labels: string[]}} Text */
 /**
  * @typedef {object} SubjectPayload
@@ -28,20 +28,15 @@
  * @property {Check[]} checks
  * @property {Measure[]} measures
  * @property {(string | null)[][] | null} kinds of heads by layer, where several texts show them
- * @property {import("./guesses.js").GuessesPayload | null} lens of a model without an encoder
+ * @property {import("./guesses.js").GuessesPayload} lens
  * @property {import("./guesses.js").ExpertsPayload | null} experts of a model with counting
  * @property {Packed[]} weights of the keys that a row may read, row by row, by layer
- * @property {boolean} [full] whether a row may read all keys, not only those up to itself
- * @property {Text | null} [columns] the text of the keys, where it is another than the rows'
- * @property {Record<string, Record<string, Packed>>} details q, k, v, resid_pre, proj, by layer; and
- *   resid_mid, where it is not resid_pre + proj
+ * @property {Record<string, Record<string, Packed>>} details q, k, v, resid_pre, proj, by layer
  * @property {{layer: number, head: number, value: Float32Array | null}[]} [replaced] heads whose
  *   output is replaced at every position: by `value`, or by 0 (null)
  * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} [next]
  *   log-probabilities of the vocabulary after the text, on a page that computes
- * @property {Packed} surprisals of each character after the first: −ln of its probability, in nats; on
- *   a page that computes, of a model with an encoder, of the target's characters and its end
- * @property {Pair} [pair] on a page that computes, of a model with an encoder
+ * @property {Packed} surprisals of each character after the first: −ln of its probability, in nats
  * @property {PackedContributions | import("./model/contributions.js").Contributions | null}
  *   [contributions] to the logits of the characters that experts lists, or else the last depth of the
  *   lens; on a page that computes, to the logit that was asked for; null: they do not fit, or none was
@@ -54,17 +49,6 @@
  * @typedef {{parts: Omit<import("./model/contributions.js").Part, "value">[], values: Packed}}
  * PackedContributions */
 /**
- * A source, what the decoder reads, and what it is expected to write after each of these characters:
- * the target and its end; logits: of the vocabulary, there. kind: whose attention the subject has.
- * @typedef {object} Pair
- * @property {import("./model/pair.js").AttentionKind} kind
- * @property {Text} source
- * @property {Text} read
- * @property {string[]} expected
- * @property {Float32Array} logits
- * @property {string[]} labels of the vocabulary
- */
-/**
  * @typedef {object} Payload
  * @property {string} version
  * @property {string} title
@@ -74,7 +58,7 @@
  * @property {string} [stored] what the file contains, on a page that computes
  * @property {{layer: number, head: number | "mean" | "rollout", stage: string,
  *   why: string}} start
- * @property {string[]} legend of the symbols in the labels
+ * @property {string[]} legend of the signs in the labels
  * @property {SubjectPayload[]} subjects
  */
 

@@ -9,7 +9,6 @@ import { context, make, MONO, part, scaleTexts } from "./parts.js";
 
 /** @import { App, Panel } from "./parts.js" */
 /** @import { Matrix } from "./data.js" */
-/** @import { Text } from "./payload.js" */
 
 /** Adds a text to the figure.
  * @typedef {(text: string, x: number, y: number, anchor: "start" | "middle" | "end", size: number,
@@ -82,8 +81,7 @@ function fileName(app, panel) {
 function toCsv(app, { subject }, matrix) {
   const { layer, head, view, stage, of } = app.state;
   const quoted = (/** @type {string} */ text) => `"${text.replaceAll('"', '""')}"`;
-  const character = (/** @type {number} */ n, { characters } = /** @type {Text} */ (subject)) =>
-    quoted(characters[n]);
+  const character = (/** @type {number} */ n) => quoted(subject.characters[n]);
   const named = of === "diff" ? "difference" : stage === "weights" ? "weight" : stage;
   const columns = matrix.keys
     ? ["layer", "head", "q_pos", "q_char", "k_pos", "k_char", named]
@@ -97,9 +95,7 @@ function toCsv(app, { subject }, matrix) {
     for (let column = 0; column < stop; column++) {
       const value = matrix.values[row * matrix.columns + column];
       const number = Number.isFinite(value) ? String(Number(value.toPrecision(digits))) : "-inf";
-      const where = matrix.keys
-        ? `${column},${character(column, subject.columns)}`
-        : String(column);
+      const where = matrix.keys ? `${column},${character(column)}` : String(column);
       lines.push(`${layer},${of_head},${row},${character(row)},${where},${number}`);
     }
   }
@@ -141,7 +137,7 @@ function wrapped(pieces, size, width) {
  */
 function toSvg(app, panel, matrix) {
   const { data, state, limit } = app;
-  const { labels, columns, crossed } = panel.subject;
+  const { labels } = panel.subject;
   const scale = new Scale(matrix, state.scale, false, limit);
   const side = Math.max(4, Math.min(36, Math.floor(900 / Math.max(matrix.rows, matrix.columns))));
   const left = MARGIN + 34 + 8 * Math.max(...labels.map((text) => text.length));
@@ -170,7 +166,7 @@ function toSvg(app, panel, matrix) {
   paragraph(Array.from(data.title), 11, INK);
   paragraph([part("axes").textContent ?? ""], 11, FAINT);
   const top = y + (matrix.keys ? 32 : 18);
-  nameSides(matrix, labels, columns.labels, side, left, top, say);
+  nameSides(matrix, labels, side, left, top, say);
   const few = matrix.rows * matrix.columns <= MOST_RECTANGLES;
   const cells = few ? cellsOf(scale, side, left, top, say) : [];
   const picture = few ? "" : `<image ${area(left, top, wide, high)} ` +
@@ -189,8 +185,7 @@ function toSvg(app, panel, matrix) {
   say(middle, MARGIN + STRIP / 2, y, "middle", 10);
   say(most, MARGIN + STRIP, y, "end", 10);
   y += 20;
-  if (crossed) paragraph(["source: ", ...columns.labels], 11, INK);
-  paragraph([crossed ? "target: " : "text: ", ...labels], 11, INK);
+  paragraph(["text: ", ...labels], 11, INK);
   if (data.legend.length) paragraph([data.legend.join(" · ")], 11, FAINT);
   const height = y + MARGIN - 8;
   const group = (/** @type {string} */ id, /** @type {string[]} */ boxes) =>
@@ -239,14 +234,13 @@ function cellsOf(scale, side, left, top, say) {
 /**
  * Characters and positions along the sides, if they fit.
  * @param {Matrix} matrix
- * @param {string[]} labels of the rows
- * @param {string[]} above of columns that are characters
+ * @param {string[]} labels of the rows, and of columns that are keys
  * @param {number} side of a cell
  * @param {number} left
  * @param {number} top
  * @param {Say} say
  */
-function nameSides(matrix, labels, above, side, left, top, say) {
+function nameSides(matrix, labels, side, left, top, say) {
   const every = side >= 10 ? 1 : Math.ceil(40 / side / 5) * 5;
   const size = Math.min(12, Math.max(8, side - 1));
   for (let row = 0; row < matrix.rows; row += every) {
@@ -255,8 +249,8 @@ function nameSides(matrix, labels, above, side, left, top, say) {
   const steps = matrix.keys ? every : Math.max(every, 4);
   for (let column = 0; column < matrix.columns; column += steps) {
     const x = left + (column + 0.5) * side;
-    if (matrix.keys && widthOf(above[column], size) <= steps * side) {
-      say(above[column], x, top - 9, "middle", size);
+    if (matrix.keys && widthOf(labels[column], size) <= steps * side) {
+      say(labels[column], x, top - 9, "middle", size);
     }
     if (side >= 18 || column % Math.max(5, every) === 0) {
       say(String(column), x, top - (matrix.keys ? 24 : 9), "middle", 9);

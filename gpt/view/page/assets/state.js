@@ -89,13 +89,13 @@ export function settled(state, subjects) {
   let { of, cell } = state;
   const layer = Math.min(state.layer, Math.max(...subjects.map(({ layers }) => layers)) - 1);
   if (!b) of = "a";
-  else if (of === "diff" && (a.length !== b.length || a.keys !== b.keys)) of = "both";
+  else if (of === "diff" && a.length !== b.length) of = "both";
   const subject = of === "a" ? a : b;
   const lacks = subject.attentionOnly && OF_FEED_FORWARD.includes(state.stage);
   const stage = state.view === "rollout" || lacks ? "weights" : state.stage;
-  const causal = subject.causal && (stage === "weights" || stage === "masked");
+  const causal = stage === "weights" || stage === "masked";
   const outside = cell &&
-    (cell[0] >= subject.rowsOf(stage) || cell[1] >= subject.columnsOf(stage, layer));
+    (cell[0] >= subject.length || cell[1] >= subject.columnsOf(stage, layer));
   if (cell && (outside || (causal && cell[1] > cell[0]))) cell = null;
   const pins = state.pins.filter((pin) => pin < subject.length);
   return { ...state, of, stage, cell, pins, layer };

@@ -4,7 +4,7 @@
 
 import { css, ink, Scale } from "./colours.js";
 import { oneRow } from "./data.js";
-import { bySize, codesOf, decimals, short, signed } from "./numbers.js";
+import { bySize, codeOf, decimals, short, signed } from "./numbers.js";
 import { followCharacters, lead, make, named, part, segments, showLegend } from "./parts.js";
 
 /** @import { App } from "./parts.js" */
@@ -137,7 +137,7 @@ function characterOf(label, character, position) {
     class: " \n\t".includes(character) ? "character blank" : "character",
     role: "option",
     "data-position": position,
-    title: `position ${position}, ${codesOf(character)}`,
+    title: `position ${position}, ${codeOf(character)}`,
   }, label);
 }
 

@@ -114,35 +114,23 @@ export function makeView(data, subjects, compared, additions) {
       app.reading = position;
       follow();
     },
-    follow: () => follow(),
     stateOf: (hash) => fromHash(hash, { ...start, of: compared }, app.subjects),
   };
 
   const own = additions.parts(app);
   const [text, next, cell, lens] = [makeText(app), makeNext(app), makeCell(app), makeLens(app)];
-  // A model with an encoder has no lens, and of two texts none is the one to read.
-  const reads = subjects.every((subject) => subject.lens);
-  const predicts = reads || app.drawing !== undefined;
-  for (const id of ["text", "lens"]) part(`${id}-card`).hidden = !reads;
-  part("next-card").hidden = !predicts;
-  const moving = [
-    ...reads ? [text, lens] : [],
-    ...predicts ? [next] : [],
-    ...own.filter(({ follows }) => follows),
-  ]; // depend on the mouse
   const [matrices, lines] = [makeMatrices(app), makeLines(app)];
   const schedule = new Schedule([
     makeTitle(app),
-    ...reads ? [text] : [],
-    ...own.filter(({ follows }) => follows),
-    ...predicts ? [next] : [],
+    text,
+    next,
     makeMap(app),
     makeHeads(app),
     matrices,
     lines,
-    ...own.filter(({ follows }) => !follows),
+    ...own,
     cell,
-    ...reads ? [lens] : [],
+    lens,
     makeMeasures(app),
     makeSave(app),
     makeChecks(app),
@@ -176,8 +164,7 @@ export function makeView(data, subjects, compared, additions) {
   /** Draws the parts that depend on the mouse. */
   function follow() {
     matrices.follow();
-    lines.render();
-    for (const each of moving) each.render();
+    for (const each of [lines, text, lens, next]) each.render();
     if (!app.state.cell) cell.render();
   }
 

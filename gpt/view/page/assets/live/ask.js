@@ -31,10 +31,10 @@ export function makeAsk(app, session) {
   });
   app.switches = {
     toggle(layer, head) {
-      model.toggle(session.place(layer, head));
+      model.toggle({ layer, head });
       session.changed();
     },
-    off: (layer, head) => model.off.has(nameOf(session.place(layer, head))),
+    off: (layer, head) => model.off.has(nameOf({ layer, head })),
   };
   const showTime = makeTime(session);
 
@@ -59,12 +59,12 @@ export function makeByHand(app, session) {
     const { layer, head, cell } = app.state;
     if (!cell) return;
     const subject = app.subjects[app.subjects.length - 1];
-    session.setByHand(subject, session.place(layer, head), ...cell, Number(slider.value));
+    session.setByHand(subject, { layer, head }, ...cell, Number(slider.value));
     session.changed();
   });
   reset.addEventListener("click", () => {
     const { layer, head, cell } = app.state;
-    session.model.dropRow(session.place(layer, head), cell?.[0] ?? -1);
+    session.model.dropRow({ layer, head }, cell?.[0] ?? -1);
     session.changed();
   });
   function render() {
@@ -74,15 +74,14 @@ export function makeByHand(app, session) {
     if (host.hidden || !cell) return;
     const [query, key] = cell;
     const weight = subject.weights(layer, head)[subject.begin(query) + key];
-    const place = session.place(layer, head);
-    const [row, column] = subject.sides;
+    const place = { layer, head };
     say(
       name,
-      session.fixed || `${titleOf(place)}: ${row} ${named(subject, query)} → ${column} ` +
-          named(subject.columns, key),
+      session.fixed || `${titleOf(place)}: query ${named(subject, query)} → key ` +
+          named(subject, key),
     );
     if (document.activeElement !== slider) slider.value = String(weight);
-    slider.disabled = session.fixed !== "" || subject.allowed(query) === 1;
+    slider.disabled = session.fixed !== "" || query === 0;
     say(value, short(weight, 3));
     reset.hidden = !session.model.rowOf(place, query);
   }
@@ -95,7 +94,7 @@ export function makeUnit(session) {
   const [layer, number] = [input("unit-layer"), input("unit")];
   const off = /** @type {HTMLButtonElement} */ (part("unit-off"));
   const host = part("units");
-  const { layers, units = 0 } = session.data;
+  const { layers, units } = session.data;
   host.hidden = true; // until the text's button "unit" is pressed, or the address has a unit
   layer.max = String(layers - 1);
   number.max = String(units - 1);

@@ -2,14 +2,11 @@
 // What the user has changed of the model: heads and units that are switched off, weights set by hand,
 // the step of training. Knows no elements of the page.
 
-/** kind: of attention, in a model with an encoder. @typedef {{kind?: string, layer: number, head: number}} Head */
-/** The heads of a kind of attention. @typedef {{kind?: string, layers: number, heads: number}} Group */
+/** @typedef {{layer: number, head: number}} Head */
 /** A row of weights that the user has set: of a query of a head, from key 0 on; `key` has the `weight` that
  * the user chose, `computed` is the row before that, `text` the text up to the query.
  * @typedef {Head & {query: number, key: number, weight: number, weights: Float32Array, computed: Float32Array, text: string}} HandSet */
 /** A unit of a layer's feed-forward. @typedef {import("../model/attention.js").Unit} Unit */
-/** As Changes of model/attention.js, with the kinds of attention.
- * @typedef {{heads: (Head & {value: Float32Array | null})[], rows: HandSet[], units: Unit[]}} AllChanges */
 /** What a head's output becomes: zeros, or its mean. @typedef {"zero" | "mean"} How */
 
 export class Model {
@@ -42,7 +39,7 @@ export class Model {
     const name = nameOf(head);
     if (!this.off.delete(name)) this.off.set(name, head);
     // Later rows share out other weights.
-    this.rows = this.rows.filter(({ kind, layer }) => kind === head.kind && layer <= head.layer);
+    this.rows = this.rows.filter(({ layer }) => layer <= head.layer);
   }
 
   /** @param {Unit} unit */
@@ -81,7 +78,7 @@ export class Model {
     this.rows = [...this.rows, row];
   }
 
-  /** What the worker needs. @returns {AllChanges | null} */
+  /** What the worker needs. @returns {import("../model/attention.js").Changes | null} */
   changes() {
     if (!this.changed) return null;
     const mean = this.how === "mean" ? this.means[this.step] : {};
@@ -117,17 +114,17 @@ export function withWeight(row, key, weight) {
   });
 }
 
-/** All heads of a group, by layer. @param {Group} group @returns {Head[]} */
-export function headsOf({ kind, layers, heads }) {
+/** All heads, by layer. @param {{layers: number, heads: number}} model @returns {Head[]} */
+export function headsOf({ layers, heads }) {
   return Array.from(
     { length: layers * heads },
-    (_, n) => ({ kind, layer: Math.floor(n / heads), head: n % heads }),
+    (_, n) => ({ layer: Math.floor(n / heads), head: n % heads }),
   );
 }
 
-/** "0.1", "cross.0.1" @param {Head} head */
-export function nameOf({ kind, layer, head }) {
-  return [...kind ? [kind] : [], layer, head].join(".");
+/** "0.1" @param {Head} head */
+export function nameOf({ layer, head }) {
+  return `${layer}.${head}`;
 }
 
 /** "L1N37" @param {Unit} unit */
@@ -135,7 +132,7 @@ export function nameOfUnit({ layer, unit }) {
   return `L${layer}N${unit}`;
 }
 
-/** "L0 H1", "cross L0 H1" @param {Head} head */
-export function titleOf({ kind, layer, head }) {
-  return `${kind ? `${kind} ` : ""}L${layer} H${head}`;
+/** "L0 H1" @param {Head} head */
+export function titleOf({ layer, head }) {
+  return `L${layer} H${head}`;
 }

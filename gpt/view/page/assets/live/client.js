@@ -2,10 +2,7 @@
 // The page's side of the worker that computes (model/worker.js): questions and their answers. Of
 // several readings that wait, only the last is computed, so that typing never waits.
 
-/** Of a text or a pair, see model/worker.js and model/pair_worker.js. @typedef {any} Ask */
-/** @typedef {any} Answer */
-/** @import { Request } from "../model/computation.js" */
-/** @import { WriteRequest } from "../model/worker.js" */
+/** @import { Answer, Ask, Reply, Request, WriteRequest } from "../model/worker.js" */
 
 export class Client {
   /**
@@ -83,7 +80,7 @@ export class Client {
     this.worker.postMessage(request);
   }
 
-  /** @param {import("../model/computation.js").Reply} reply */
+  /** @param {Reply} reply */
   #receive(reply) {
     if (reply.kind === "failed") this.fail(reply.reason);
     else if (reply.kind === "opened") this.opened();

@@ -135,6 +135,6 @@ export class Editor {
     if (this.marked === session.text) return;
     this.marked = session.text;
     part("input-unknown").hidden = !unknown.length;
-    if (unknown.length) part("input-unknown").replaceChildren(...markedText("text", session));
+    if (unknown.length) part("input-unknown").replaceChildren(...markedText(session));
   }
 }

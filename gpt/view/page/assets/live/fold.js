@@ -55,16 +55,6 @@ function* lettersOf(text, ids) {
   }
 }
 
-/** The same for a text in which spaces separate symbols.
- * @param {string} text @param {Map<string, number>} ids @returns {Unit[]} */
-export function symbolsOf(text, ids) {
-  return Array.from(text.matchAll(/[^ ]+/g), ({ 0: typed, index }) => {
-    const forms = [typed, typed.normalize("NFC"), typed.normalize("NFD")];
-    const read = [forms.find((form) => ids.has(form)) ?? typed];
-    return { place: Array.from(text.slice(0, index)).length, typed, read };
-  });
-}
-
 /** Whether a quotation mark at this index opens. @param {string} text @param {number} index */
 function opensAt(text, index) {
   let first = index;

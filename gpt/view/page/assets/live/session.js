@@ -4,27 +4,25 @@
 
 import { ASKED, Subject } from "../data.js";
 import { beforeAll, windowStart } from "../model/sampler.js";
-import { codesOf, unpack } from "../numbers.js";
+import { codeOf, unpack } from "../numbers.js";
 import { make } from "../parts.js";
 import { headsOf, Model, nameOf, nameOfUnit, withWeight } from "./changes.js";
-import { foldedNote, symbolsOf, unitsOf } from "./fold.js";
+import { foldedNote, unitsOf } from "./fold.js";
 import { Options } from "./write.js";
 
-/** @import { Ask } from "../model/worker.js" */
+/** @import { Answer, Ask } from "../model/worker.js" */
+/** @import { Head } from "./changes.js" */
 /** @import { Client } from "./client.js" */
-/** @import { Group } from "./changes.js" */
-/** One of the models in the file. loss: nats of the validation split, if known.
+/** One of the models in the file. loss: nats of the validation split, if known; means: (L, H, D), the
+ * mean output of each head, if known.
  * @typedef {{step: number, loss: number | null, origin: Record<string, string>,
- *   means: any}} ModelRecord */
+ *   means: import("../numbers.js").Packed | null}} ModelRecord */
 /**
  * The data of a page that computes, beside the Payload of every page.
  * @typedef {object} Own
  * @property {string} about whose model it is
  * @property {string} text to begin with
- * @property {string[]} vocabulary characters or symbols, by id
- * @property {string[]} spaced the sides of pairs in which spaces separate symbols
- * @property {string[]} unread symbols that stand only in targets, and are unknown in a source
- * @property {string[]} unwritten symbols that stand only in sources
+ * @property {string[]} vocabulary characters, by id
  * @property {import("./fold.js").Folds} folds
  * @property {string[]} vocabulary_labels
  * @property {string[]} vocabulary_legend of the vocabulary's labels, "" if they need none
@@ -33,7 +31,7 @@ import { Options } from "./write.js";
  * @property {number} head_size
  * @property {boolean} attention_only
  * @property {number} block_size
- * @property {number} [units] of a layer's feed-forward, without an encoder
+ * @property {number} units of a layer's feed-forward
  * @property {import("../payload.js").Measure[]} measures
  * @property {(string | null)[][] | null} kinds
  * @property {import("./write.js").Option[]} options
@@ -42,9 +40,7 @@ import { Options } from "./write.js";
  * @property {boolean} counts
  * @property {string} [tour] its text, see tour.js
  */
-/** A text, and the model that reads it. In a model with an encoder, the characters only name the pair;
- * target: null if the model also writes it.
- * @typedef {{characters: string[], source?: string[], target?: string[] | null, model: Model}} Case */
+/** A text, and the model that reads it. @typedef {{characters: string[], model: Model}} Case */
 
 const MOST_MARKED = 400; // characters of a text with marks
 const MOST_NAMED = 4; // unknown characters that are named
@@ -64,10 +60,11 @@ export class Session {
     this.show = show;
     this.all = data.vocabulary;
     this.ids = new Map(this.all.map((character, id) => [character, id]));
-    this.groups = this.groupsOf(data);
-    this.model = new Model(data.models.map(({ means }) => means ? this.meansOf(means) : {}));
+    this.model = new Model(
+      data.models.map(({ means }) => means ? byHead(unpack(means), data) : {}),
+    );
     this.model.step = data.models.length - 1;
-    this.options = new Options(data.options, () => this.optionsChanged());
+    this.options = new Options(data.options, () => this.drawn());
     /** @type {Case | null} */
     this.pinned = null;
     this.text = "";
@@ -94,31 +91,10 @@ export class Session {
     this.changed = () => this.ask();
   }
 
-  /** @param {Own} data @returns {Group[]} */
-  groupsOf({ layers, heads }) {
-    return [{ layers, heads }];
-  }
-
-  /** The mean output of each head, by its name. @param {any} means (L, H, D), packed */
-  meansOf(means) {
-    const [group] = this.groups;
-    return byHead(unpack(means), group, this.data.head_size);
-  }
-
-  /** What the next character is drawn with has changed. */
-  optionsChanged() {
-    this.drawn();
-  }
-
-  /** A head of those that are shown. @param {number} layer @param {number} head @returns {import("./changes.js").Head} */
-  place(layer, head) {
-    return { layer, head };
-  }
-
   /** The unit of this name, if there is one. @param {string} name */
   unitOf(name) {
     const [layer, unit] = (UNIT.exec(name) ?? []).slice(1).map(Number);
-    return layer < this.data.layers && unit < (this.data.units ?? 0) ? { layer, unit } : null;
+    return layer < this.data.layers && unit < this.data.units ? { layer, unit } : null;
   }
 
   /** Why weights cannot be set by hand now; nothing if they can. @returns {string} */
@@ -128,14 +104,14 @@ export class Session {
       : "Weights can be set by hand while the text fits into the context and none is pinned.";
   }
 
-  /** The text up to a query. @param {number} query @param {string} [_kind] of attention */
-  upTo(query, _kind) {
+  /** The text up to a query. @param {number} query */
+  #upTo(query) {
     return this.characters.slice(0, query + 1).join("");
   }
 
   /** Sets a weight by hand; the others of its row share the rest as the model computed them.
    * @param {Subject} subject
-   * @param {import("./changes.js").Head} place
+   * @param {Head} place
    * @param {number} query
    * @param {number} key
    * @param {number} weight 0 … 1
@@ -143,9 +119,9 @@ export class Session {
   setByHand(subject, place, query, key, weight) {
     const first = subject.begin(query);
     const computed = this.model.rowOf(place, query)?.computed ??
-      subject.weights(place.layer, place.head).slice(first, first + subject.allowed(query));
+      subject.weights(place.layer, place.head).slice(first, first + query + 1);
     const weights = withWeight(computed, key, weight);
-    const text = this.upTo(query, place.kind);
+    const text = this.#upTo(query);
     this.model.setRow({ ...place, query, key, weight, weights, computed, text });
   }
 
@@ -153,8 +129,8 @@ export class Session {
   #setNext(subject) {
     const [, name, ...numbers] = ROW.exec(this.pending.shift() ?? "") ?? [];
     const [query, key, weight] = numbers.map(Number);
-    const place = this.groups.flatMap(headsOf).find((each) => nameOf(each) === name);
-    const inside = query < subject.length && key < subject.allowed(query) && weight <= 1;
+    const place = headsOf(this.data).find((each) => nameOf(each) === name);
+    const inside = query < subject.length && key <= query && weight <= 1;
     if (place && inside && !this.fixed) this.setByHand(subject, place, query, key, weight);
   }
 
@@ -162,30 +138,20 @@ export class Session {
   read(text) {
     this.text = text;
     this.pending = [];
-    Object.assign(this, this.readable(text, this.ids, this.data.folds));
-    this.begin = windowStart(this.characters.length, this.data.block_size);
-    const { model, begin } = this; // rows of another text are forgotten
-    model.rows = model.rows.filter((row) => begin === 0 && this.upTo(row.query) === row.text);
-  }
-
-  /**
-   * What the model reads of a text.
-   * @param {string} text
-   * @param {Map<string, number>} ids of the characters that it may have
-   * @param {import("./fold.js").Folds} folds
-   * @param {boolean} [spaced] whether spaces separate its symbols
-   */
-  readable(text, ids, folds, spaced = false) {
-    const units = spaced ? symbolsOf(text, ids) : unitsOf(text, ids, folds);
-    const may = (/** @type {string} */ each) => ids.has(each);
-    /** @type {[number, string][]} */
-    const unknown = [];
+    const units = unitsOf(text, this.ids, this.data.folds);
+    const known = (/** @type {string} */ each) => this.ids.has(each);
+    this.characters = units.flatMap(({ read }) => read.filter(known));
+    this.unknown = [];
     for (const { place, typed, read } of units) {
       const last = Array.from(typed).length - 1;
-      read.forEach((each, n) => may(each) || unknown.push([place + Math.min(n, last), each]));
+      read.forEach((each, n) => {
+        if (!known(each)) this.unknown.push([place + Math.min(n, last), each]);
+      });
     }
-    const characters = units.flatMap(({ read }) => read.filter(may));
-    return { characters, unknown, folded: foldedNote(units, ids) };
+    this.folded = foldedNote(units, this.ids);
+    this.begin = windowStart(this.characters.length, this.data.block_size);
+    const { model, begin } = this; // rows of another text are forgotten
+    model.rows = model.rows.filter((row) => begin === 0 && this.#upTo(row.query) === row.text);
   }
 
   /** The text as ids; an empty one begins as that of `gptx sample`. @param {string[]} characters */
@@ -195,31 +161,30 @@ export class Session {
   }
 
   pin() {
-    this.pinned = this.pinned ? null : this.now();
+    this.pinned = this.pinned ? null : this.#now();
     this.ask();
   }
 
   /** The text as it is. @returns {Case} */
-  now() {
+  #now() {
     return { characters: this.characters, model: this.model.copy() };
   }
 
   /** The text with what it is compared to: the pinned one, or the model as it was trained.
    * @returns {Case[]} */
-  cases() {
-    const now = this.now();
+  #cases() {
+    const now = this.#now();
     if (this.pinned) return [this.pinned, now];
     return now.model.changed ? [{ ...now, model: now.model.original() }, now] : [now];
   }
 
   /** Asks the worker, and shows the answers. */
   ask() {
-    const cases = this.cases();
-    const asks = cases.map((each) => this.asked(each));
+    const cases = this.#cases();
+    const asks = cases.map((each) => this.#asked(each));
     const names = namesOf(cases, this.pinned !== null, this.data);
     this.client.read(asks, (answers) => {
-      this.answered(answers[answers.length - 1]);
-      const subjects = answers.map((answer, n) => this.subjectOf(answer, asks[n], names[n]));
+      const subjects = answers.map((answer, n) => this.#subjectOf(answer, asks[n], names[n]));
       if (this.pending.length) {
         this.#setNext(subjects[subjects.length - 1]);
         this.ask();
@@ -232,11 +197,8 @@ export class Session {
     });
   }
 
-  /** Takes what the model wrote. @param {any} _answer about the text as it is */
-  answered(_answer) {}
-
-  /** The question about a case. @param {Case} each @returns {any} */
-  asked({ characters, model }) {
+  /** The question about a case. @param {Case} each @returns {Ask} */
+  #asked({ characters, model }) {
     const ids = this.encoded(characters);
     const length = ids.length - windowStart(ids.length, this.data.block_size);
     const wanted = this.wanted(length);
@@ -258,7 +220,7 @@ export class Session {
   }
 
   /** @param {number[]} ids @returns {import("../payload.js").Text} */
-  textOf(ids) {
+  #textOf(ids) {
     const { vocabulary_labels: labels } = this.data;
     return { characters: ids.map((id) => this.all[id]), labels: ids.map((id) => labels[id]) };
   }
@@ -269,11 +231,11 @@ export class Session {
     this.read(text || this.data.text);
   }
 
-  /** Explanations of the symbols that the texts need. @param {Subject[]} subjects */
+  /** Explanations of the signs that the labels need. @param {Subject[]} subjects */
   legendOf(subjects) {
     const { vocabulary, vocabulary_legend } = this.data;
     const used = new Set(
-      subjects.flatMap(({ characters, columns }) => [...characters, ...columns.characters]),
+      subjects.flatMap(({ characters }) => characters),
     );
     const found = vocabulary_legend.filter((text, id) => text && used.has(vocabulary[id]));
     return [...new Set(found)];
@@ -303,7 +265,7 @@ export class Session {
   /** Takes all settings but the text. @param {Record<string, string>} more */
   fromSettings(more) {
     const { model, options, data } = this;
-    const every = this.groups.flatMap(headsOf);
+    const every = headsOf(data);
     this.tour = more.tour.length > LONGEST_TOUR ? "" : more.tour;
     this.stop = more.stop;
     model.rows = [];
@@ -327,33 +289,21 @@ export class Session {
     }
   }
 
-  /** What the page shows of an answer. @param {any} answer @param {any} asked @param {string} name */
-  subjectOf(answer, asked, name) {
-    const { data } = this;
-    const vocabulary = { characters: this.all, labels: data.vocabulary_labels };
-    const { ids, step, changes, unit } = /** @type {Ask} */ (asked);
+  /** What the page shows of an answer. @param {Answer} answer @param {Ask} asked @param {string} name */
+  #subjectOf(answer, { ids, step, changes, unit }, name) {
+    const { models, layers, heads, head_size, attention_only, measures, kinds } = this.data;
+    const vocabulary = { characters: this.all, labels: this.data.vocabulary_labels };
     return new Subject({
-      ...this.described(answer, step, name, data),
+      ...answer,
+      ...{ name, layers, heads, measures, kinds, headSize: head_size },
+      origin: models[step].origin,
+      attentionOnly: attention_only,
+      checks: checksOfAnswer(answer),
       lens: { ...answer.lens, ...vocabulary },
       experts: answer.experts && { ...answer.experts, ...vocabulary },
       replaced: changes?.heads,
-      unit: unit ? { name: nameOfUnit(unit), values: answer.unit } : null,
-    }, this.textOf(ids.slice(answer.begin)));
-  }
-
-  /**
-   * The answer, and what every subject has.
-   * @param {any} answer
-   * @param {number} step
-   * @param {string} name
-   * @param {Pick<Own, "layers" | "measures" | "kinds">} heads what is known of them
-   */
-  described(answer, step, name, { layers, measures, kinds }) {
-    const { models, heads, head_size: headSize, attention_only: attentionOnly } = this.data;
-    const { origin } = models[step];
-    const checks = checksOfAnswer(answer);
-    const model = { origin, layers, heads, headSize, attentionOnly, measures, kinds };
-    return { ...answer, ...model, name, checks };
+      unit: unit && answer.unit ? { name: nameOfUnit(unit), values: answer.unit } : null,
+    }, this.#textOf(ids.slice(answer.begin)));
   }
 }
 
@@ -362,8 +312,7 @@ function rowName(row) {
   return `${nameOf(row)}:${row.query}:${row.key}=${row.weight}`;
 }
 
-/** The checks of an answer. @param {{proof: import("../model/computation.js").Proof, sums: number,
- *   contributions: import("../model/contributions.js").Contributions | null}} answer */
+/** The checks of an answer. @param {Answer} answer */
 function checksOfAnswer({ proof, sums, contributions }) {
   const check = (
     /** @type {string} */ name,
@@ -377,21 +326,17 @@ function checksOfAnswer({ proof, sums, contributions }) {
   );
   const bound = 1e-4 * Math.max(1, ...parts.map(({ value }) => Math.abs(value)));
   return [
-    ...proof.checks,
+    proof,
     check("rows sum to 1", sums, 1e-6),
     ...contributions ? [check("the parts of a logit sum to it", error, bound)] : [],
   ];
 }
 
-/**
- * The parts of (L, H, D) values, by the names of heads.
- * @param {Float32Array} values
- * @param {Group} group
- * @param {number} size D
- */
-export function byHead(values, group, size) {
+/** The parts of (L, H, D) values, by the names of heads. @param {Float32Array} values @param {Own} data */
+function byHead(values, data) {
+  const { head_size: size } = data;
   const part = (/** @type {number} */ n) => values.slice(n * size, (n + 1) * size);
-  return Object.fromEntries(headsOf(group).map((head, n) => [nameOf(head), part(n)]));
+  return Object.fromEntries(headsOf(data).map((head, n) => [nameOf(head), part(n)]));
 }
 
 /**
@@ -418,32 +363,23 @@ function namesOf(cases, pinned, { title, models }) {
   });
 }
 
-/**
- * A sentence about characters that the model cannot read, and the start of the text with these marked.
- * @param {string} name
- * @param {{text: string, unknown: [number, string][]}} read
- * @param {string[]} unread symbols that stand only in targets
- */
-export function markedText(name, { text, unknown }, unread = []) {
-  const why = (/** @type {string} */ each) =>
-    unread.includes(each) ? ", which stands only in targets," : "";
-  const few = unknown.slice(0, MOST_NAMED)
-    .map(([n, each]) => `${codeOf(each)} at position ${n}${why(each)}`);
+/** A sentence about characters that the model cannot read, and the start of the text with these marked.
+ * @param {Session} session */
+export function markedText({ text, unknown }) {
+  const few = unknown.slice(0, MOST_NAMED).map(([n, each]) => `${quoted(each)} at position ${n}`);
   if (unknown.length > MOST_NAMED) few.push(`${unknown.length - MOST_NAMED} more`);
   const characters = /** @type {(string | Node)[]} */ (Array.from(text).slice(0, MOST_MARKED));
   for (const [n, each] of unknown) {
-    const title = `The model does not know ${codeOf(each)}`;
-    if (n >= characters.length) continue;
-    characters.fill("", n, n + Array.from(each).length); // of a symbol
-    characters[n] = make("mark", { title }, each);
+    const title = `The model does not know ${quoted(each)}`;
+    if (n < characters.length) characters[n] = make("mark", { title }, each);
   }
   return [
-    `The model does not know ${few.join(", ")} of the ${name}. It reads the ${name} without them: `,
+    `The model does not know ${few.join(", ")} of the text. It reads the text without them: `,
     make("span", { class: "history" }, ...characters),
   ];
 }
 
 /** "'é' (U+00E9)" @param {string} character */
-function codeOf(character) {
-  return `'${character}' (${codesOf(character)})`;
+function quoted(character) {
+  return `'${character}' (${codeOf(character)})`;
 }

@@ -58,39 +58,33 @@ export function settingsIn(lines) {
  * @param {Session} session
  */
 export function settingsFor(said, session) {
-  const { groups, data: { models } } = session;
-  const named = (/** @type {string} */ name) => headsNamed(name, session, groups).map(nameOf);
+  const { data } = session;
+  const named = (/** @type {string} */ name) => headsNamed(name, data).map(nameOf);
   const list = (/** @type {string} */ text) => text ? text.split(",") : [];
   const rows = list(said.rows).flatMap((row) => {
     const [name, ...rest] = row.split(":");
     return named(name).map((each) => [each, ...rest].join(":"));
   });
-  const shown = groups.find(({ kind }) => kind === said.kind) ?? groups[0];
-  const [{ layer = said.layer, head = said.head } = {}] = headsNamed(said.head, session, [shown]);
-  const far = models.map(({ step }) => Math.abs(step - Number(said.step)));
-  const step = said.step && models[far.indexOf(Math.min(...far))]?.step;
+  const [{ layer = said.layer, head = said.head } = {}] = headsNamed(said.head, data);
+  const far = data.models.map(({ step }) => Math.abs(step - Number(said.step)));
+  const step = said.step && data.models[far.indexOf(Math.min(...far))]?.step;
   const off = list(said.off).flatMap(named);
   const found = { ...said, layer, head, step, off: off.join(), rows: rows.join() };
   return Object.fromEntries(Object.entries(found).map(([name, value]) => [name, `${value ?? ""}`]));
 }
 
 /**
- * Heads by their name ("1.2"), their attention ("encoder") or their kind ("induction"): the strongest
- * first; only that one if no head is named after the kind.
+ * Heads by their name ("1.2") or their kind ("induction"): the strongest first; only that one if no head
+ * is named after the kind.
  * @param {string} name
- * @param {Session} session
- * @param {import("./changes.js").Group[]} groups
+ * @param {import("./session.js").Own} data
  */
-function headsNamed(name, session, groups) {
-  return groups.flatMap((group) => {
-    const { data } = /** @type {any} */ (session);
-    /** @type {import("./session.js").Own} */
-    const { measures, kinds } = data.attentions?.[group.kind ?? ""] ?? data;
-    const values = measures.find((each) => each.name === name)?.values;
-    const value = (/** @type {Head} */ { layer, head }) => values?.[layer][head] ?? 0;
-    const every = headsOf(group).sort((a, b) => value(b) - value(a));
-    const exact = every.filter((each) => [nameOf(each), each.kind].includes(name));
-    const called = every.filter(({ layer, head }) => name && kinds?.[layer][head] === name);
-    return [exact, called].find(({ length }) => length) ?? every.slice(0, values ? 1 : 0);
-  });
+function headsNamed(name, data) {
+  const { measures, kinds } = data;
+  const values = measures.find((each) => each.name === name)?.values;
+  const value = (/** @type {Head} */ { layer, head }) => values?.[layer][head] ?? 0;
+  const every = headsOf(data).sort((a, b) => value(b) - value(a));
+  const exact = every.filter((each) => nameOf(each) === name);
+  const called = every.filter(({ layer, head }) => name && kinds?.[layer][head] === name);
+  return [exact, called].find(({ length }) => length) ?? every.slice(0, values ? 1 : 0);
 }

@@ -165,19 +165,15 @@ export function makeTour(session, share, fill) {
     }
     const subject = subjects[when === "now" ? subjects.length - 1 : 0];
     const [query, key] = cell ?? [0, 0];
-    const { pair } = subject.payload;
     if (what === "loss") return short(subject.loss, digits);
-    const space = session.data.spaced.includes("target") ? " " : "";
-    if (what === "target") return pair?.read.labels.slice(1).join(space);
     if (what === "weight") {
-      const inside = query < subject.length && key < subject.allowed(query);
+      const inside = query < subject.length && key <= query;
       return inside ? short(subject.weights(layer, head)[subject.begin(query) + key], 3) : "–";
     }
     const end = positionOf({ ...app, pointed: null, reading: null }, subject);
-    const row = pair && Math.min(query, pair.expected.length - 1);
     const { vocabulary, vocabulary_labels: labels } = session.data;
     const character = vocabulary[labels.indexOf(what)];
-    const share = character && expectedAt(app, subject, end, row)?.shareOf(character);
+    const share = character && expectedAt(app, subject, end).shareOf(character);
     return typeof share === "number" ? short(share, digits) : character && "–";
   }
 

@@ -4,7 +4,7 @@
 
 import { contributionsOf } from "./contributions.js";
 import { logSoftmax } from "./gate.js";
-import { asPayload, common, Reading } from "./reading.js";
+import { common, Reading } from "./reading.js";
 import { windowStart } from "./sampler.js";
 
 /** @import { Changes } from "./attention.js" */
@@ -73,10 +73,12 @@ export class Analysis {
     });
     this.#count(ids, begin, known);
     const last = window.length - 1;
+    const stages = reading.stages();
     return {
       begin,
       sums: reading.excess(),
-      ...asPayload(reading.stages()),
+      weights: stages.map(({ weights }) => weights),
+      details: Object.fromEntries(stages.map(({ weights: _, ...rest }, layer) => [layer, rest])),
       lens: this.#lens(window.length),
       experts: this.mixture && this.#experts(window),
       surprisals: Float32Array.from(window.slice(1), (id, at) => -this.#together(at)[id]),

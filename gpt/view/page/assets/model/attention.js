@@ -5,11 +5,7 @@
 import { multiplyOne } from "./linear.js";
 
 /** @import { Gpt } from "./gpt.js" */
-/** @import { Linear } from "./linear.js" */
-/** @typedef {ReturnType<Gpt["norm"]>} Norm */
 /** @typedef {Float32Array<ArrayBuffer>} Numbers */
-/** What comes before and after attention: its norm, its output, and with post_norm the norm of the sum.
- * @typedef {{norm1: Norm, proj: Linear, after1: Norm | null}} Sublayer */
 /** A unit of a layer's feed-forward. @typedef {{layer: number, unit: number}} Unit */
 /**
  * Replacements while the model computes, as patches of gpt/heads/activations.py. heads: their output
@@ -22,10 +18,9 @@ import { multiplyOne } from "./linear.js";
  */
 
 /**
- * The stages of one attention, copied. q, k, v: (H, T, D); of cross-attention, k and v are (H, S, D).
- * weights: (H, T(T + 1)/2), the row of query i begins at i(i + 1)/2; (H, T·S) where each query reads all
- * keys. resid_pre, what enters, and proj: (T, C). A head whose output `Changes` replaces keeps its q, k, v
- * and weights here. resid_mid: (T, C), only where it is not resid_pre + proj, with post_norm.
+ * The stages of one layer's attention, copied. q, k, v: (H, T, D). weights: (H, T(T + 1)/2), the row of
+ * query i begins at i(i + 1)/2. resid_pre, what enters, and proj: (T, C). A head whose output `Changes`
+ * replaces keeps its q, k, v and weights here.
  * @typedef {object} Stages
  * @property {Float32Array} q
  * @property {Float32Array} k
@@ -33,7 +28,6 @@ import { multiplyOne } from "./linear.js";
  * @property {Float32Array} weights
  * @property {Float32Array} resid_pre
  * @property {Float32Array} proj
- * @property {Float32Array} [resid_mid]
  */
 
 export class Attention {
@@ -41,14 +35,10 @@ export class Attention {
    * @param {Gpt} gpt
    * @param {number} layer
    * @param {Changes | null} changes
-   * @param {number | null} keys how many each query may read; null: those up to itself
-   * @param {Sublayer} sublayer
    */
-  constructor(gpt, layer, changes, keys = null, sublayer = gpt.layers[layer]) {
+  constructor(gpt, layer, changes) {
     this.gpt = gpt;
-    this.number = layer;
-    this.keys = keys;
-    this.sublayer = sublayer;
+    this.layer = gpt.layers[layer];
     // (T, C) each: all heads of a position side by side.
     this.q = new Float32Array(0);
     this.k = new Float32Array(0);
@@ -73,19 +63,13 @@ export class Attention {
     }
   }
 
-  /** The number of keys that a query may read: the first ones. @param {number} query */
-  allowed(query) {
-    return this.keys ?? query + 1;
-  }
-
   /** Where the rows of a query begin in `weights`. @param {number} query */
   begin(query) {
-    return this.gpt.config.n_head * query * (this.keys ?? (query + 1) / 2);
+    return this.gpt.config.n_head * query * (query + 1) / 2;
   }
 
   /**
-   * Computes new positions, and returns (count, C) resid_pre + proj, with post_norm
-   * normalised.
+   * Computes new positions, and returns (count, C) resid_pre + proj.
    * @param {Numbers} resid_pre (T, C), what enters; it is kept
    * @param {number} first of the new positions
    * @param {number} count of the new positions
@@ -99,39 +83,36 @@ export class Attention {
     this.proj = withRoom(this.proj, end * n_embd);
     this.weights = withRoom(this.weights, this.begin(end));
     const context = new Float32Array(count * n_embd);
-    this.project(resid_pre, first, count);
+    this.#project(resid_pre, first, count);
     for (let n = 0; n < count; n++) {
       for (let head = 0; head < n_head; head++) {
-        const row = this.attend(head, first + n);
+        const row = this.#attend(head, first + n);
         this.mix(head, first + n, row, context, n * n_embd);
       }
     }
-    this.sublayer.proj.apply(context, 0, count, this.proj, first * n_embd);
+    this.layer.proj.apply(context, 0, count, this.proj, first * n_embd);
     this.resid_pre = resid_pre;
     return this.result(first, count);
   }
 
-  /** (count, C) resid_pre + proj, with post_norm normalised. @param {number} first @param {number} count */
+  /** (count, C) resid_pre + proj. @param {number} first @param {number} count */
   result(first, count) {
     const { n_embd } = this.gpt.config;
-    const { resid_pre, proj, sublayer } = this;
+    const { resid_pre, proj } = this;
     const resid_mid = new Float32Array(count * n_embd);
     for (let i = 0, from = first * n_embd; i < resid_mid.length; i++, from++) {
       resid_mid[i] = resid_pre[from] + proj[from];
     }
-    for (let at = 0; sublayer.after1 && at < resid_mid.length; at += n_embd) {
-      sublayer.after1(resid_mid, at, resid_mid, at);
-    }
     return resid_mid;
   }
 
-  /** (count, C) what queries are computed from, and in self-attention keys and values.
+  /** (count, C) what queries, keys and values are computed from.
    * @param {Float32Array} resid_pre @param {number} first @param {number} count */
   normed(resid_pre, first, count) {
     const { n_embd } = this.gpt.config;
     const normed = new Float32Array(count * n_embd);
     for (let at = 0; at < normed.length; at += n_embd) {
-      this.sublayer.norm1(resid_pre, first * n_embd + at, normed, at);
+      this.layer.norm1(resid_pre, first * n_embd + at, normed, at);
     }
     return normed;
   }
@@ -142,12 +123,11 @@ export class Attention {
    * @param {number} first
    * @param {number} count
    */
-  project(resid_pre, first, count) {
+  #project(resid_pre, first, count) {
     const { gpt } = this;
     const { n_embd } = gpt.config;
-    const { qkv } = gpt.layers[this.number];
     const packed = new Float32Array(count * 3 * n_embd);
-    qkv.apply(this.normed(resid_pre, first, count), 0, count, packed, 0);
+    this.layer.qkv.apply(this.normed(resid_pre, first, count), 0, count, packed, 0);
     for (let n = 0; n < count; n++) {
       const to = (first + n) * n_embd;
       const part = (/** @type {number} */ number) =>
@@ -164,10 +144,10 @@ export class Attention {
    * @param {number} head
    * @param {number} query
    */
-  attend(head, query) {
+  #attend(head, query) {
     const { n_embd, head_size } = this.gpt.config;
     const { q, k, weights } = this;
-    const keys = this.allowed(query);
+    const keys = query + 1;
     const row = this.begin(query) + head * keys;
     const given = this.rows.get(`${head} ${query}`);
     if (given) {
@@ -208,7 +188,7 @@ export class Attention {
     const output = this.outputs.get(head);
     if (output) return context.set(output, from + at);
     const sums = this.sums.fill(0);
-    const last = row + this.allowed(query) - 1;
+    const last = row + query;
     let value = at;
     for (; row < last; row += 2, value += 2 * n_embd) { // two keys at once
       const [weight, next] = [weights[row], weights[row + 1]];
@@ -228,7 +208,7 @@ export class Attention {
     for (let query = 0; query < length; query++) {
       for (let head = 0; head < this.gpt.config.n_head; head++) {
         let sum = 0;
-        for (const end = at + this.allowed(query); at < end; at++) sum += this.weights[at];
+        for (const end = at + query + 1; at < end; at++) sum += this.weights[at];
         most = Math.max(most, Math.abs(sum - 1));
       }
     }
@@ -238,26 +218,23 @@ export class Attention {
   /** Copies of the stages of T positions. @param {number} length @returns {Stages} */
   stages(length) {
     const { n_embd, n_head, head_size } = this.gpt.config;
-    const keys = this.keys ?? length;
-    const byHead = (/** @type {Float32Array} */ rows, /** @type {number} */ count) => {
-      const result = new Float32Array(count * n_embd);
+    const byHead = (/** @type {Float32Array} */ rows) => {
+      const result = new Float32Array(length * n_embd);
       for (let head = 0, to = 0; head < n_head; head++) {
-        for (let position = 0; position < count; position++) {
+        for (let position = 0; position < length; position++) {
           const from = position * n_embd + head * head_size;
           for (let d = 0; d < head_size; d++) result[to++] = rows[from + d];
         }
       }
       return result;
     };
-    const rows = (/** @type {Numbers} */ all) => all.slice(0, length * n_embd);
     return {
-      q: byHead(this.q, length),
-      k: byHead(this.k, keys),
-      v: byHead(this.v, keys),
+      q: byHead(this.q),
+      k: byHead(this.k),
+      v: byHead(this.v),
       weights: this.#headAfterHead(length),
-      resid_pre: rows(this.resid_pre),
-      proj: rows(this.proj),
-      ...(this.sublayer.after1 ? { resid_mid: this.result(0, length) } : {}),
+      resid_pre: this.resid_pre.slice(0, length * n_embd),
+      proj: this.proj.slice(0, length * n_embd),
     };
   }
 
@@ -268,7 +245,7 @@ export class Attention {
     let to = 0;
     for (let head = 0; head < n_head; head++) {
       for (let query = 0; query < length; query++) {
-        const keys = this.allowed(query);
+        const keys = query + 1;
         const from = this.begin(query) + head * keys;
         result.set(this.weights.subarray(from, from + keys), to);
         to += keys;

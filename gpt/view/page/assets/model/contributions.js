@@ -7,7 +7,7 @@ import { EPSILON } from "./layers.js";
 /** Numbers of one position. @typedef {Float32Array | Float64Array} Row */
 /** See Part there; sources: what each character that a head attends to adds, if its output is not
  * replaced. @typedef {{kind: "embedding" | "head" | "bias" | "ffn" | "ffn_bias", layer: number | null,
- *   head: number | null, attention: "decoder" | "cross" | null, value: number, sources?: Float64Array}} Part */
+ *   head: number | null, value: number, sources?: Float64Array}} Part */
 /** position: in the window; id: null for the likeliest one; against: the id whose logit is taken away.
  * @typedef {{position: number, id: number | null, against?: number | null}} AskedLogit */
 /** parts: in the order of computation; their sum is the logit, or the difference of two.
@@ -16,16 +16,16 @@ import { EPSILON } from "./layers.js";
 /**
  * null if no logit is asked for, or one of a position that the text does not have.
  * @param {import("./reading.js").Reading} reading
- * @param {AskedLogit | null} [asked]
- * @param {(position: number) => ArrayLike<number>} [scores] (V,) at a position, the largest of the
+ * @param {AskedLogit | null | undefined} asked
+ * @param {(position: number) => ArrayLike<number>} scores (V,) at a position, the largest of the
  *   likeliest character; with counting, those of both together
  * @returns {Contributions | null}
  */
-export function contributionsOf(reading, asked, scores = (at) => reading.logits(at)) {
+export function contributionsOf(reading, asked, scores) {
   if (!asked || asked.position >= reading.length) return null;
   const { position } = asked;
   const { gpt, streams } = reading;
-  const { n_embd, n_layer, post_norm } = gpt.config;
+  const { n_embd, n_layer } = gpt.config;
   const logits = reading.logits(position);
   const likely = Array.from(scores(position));
   const id = asked.id ?? likely.reduce((best, each, at) => each > likely[best] ? at : best, 0);
@@ -40,41 +40,34 @@ export function contributionsOf(reading, asked, scores = (at) => reading.logits(
     const other = row(gpt.output.weight, against);
     vector = Float64Array.from(vector, (each, i) => each - other[i]);
   }
-  const nowhere = { layer: null, head: null, attention: null };
+  const nowhere = { layer: null, head: null };
   /** @type {(kind: Part["kind"], part: Row, where?: Partial<Part>) => void} */
   const add = (kind, part, where) =>
     void parts.unshift({ kind, ...nowhere, ...where, value: sumOfProducts(part, vector) });
-  /** Passes the frozen norm of the sum of some rows. @param {string} name @param {Row[]} rows */
-  const through = (name, ...rows) => {
+  /** Passes the frozen norm of a row. @param {string} name @param {Row} normed */
+  const through = (name, normed) => {
     shifts += sumOfProducts(gpt.tensors.get(`${name}.bias`) ?? new Float32Array(n_embd), vector);
     const gain = gpt.tensors.get(`${name}.weight`);
-    const x = centred(gpt, Float64Array.from(vector, (_, i) => rows.reduce((s, r) => s + r[i], 0)));
+    const x = centred(gpt, Float64Array.from(normed));
     const scale = 1 / Math.sqrt(sumOfProducts(x, x) / n_embd + EPSILON);
     vector = centred(gpt, Float64Array.from(vector, (v, i) => v * scale * (gain ? gain[i] : 1)));
   };
-  if (!post_norm) through("norm", row(streams[n_layer]));
+  through("norm", row(streams[n_layer]));
   for (let layer = n_layer - 1; layer >= 0; layer--) {
-    const attentions = reading.sublayers(layer);
-    const resid_mid = attentions[attentions.length - 1].result(position, 1);
-    const found = reading.feedForward(layer, resid_mid, 1);
+    const attention = reading.attention[layer];
+    const found = reading.feedForward(layer, attention.result(position, 1), 1);
     if (found) {
-      if (post_norm) through(`blocks.${layer}.norm2`, resid_mid, found.ffn);
       const bias = gpt.tensors.get(`blocks.${layer}.feed_forward.down.bias`);
       if (bias) add("ffn_bias", bias, { layer });
       add("ffn", bias ? found.ffn.map((each, i) => each - bias[i]) : found.ffn, { layer });
     }
-    for (let n = attentions.length - 1; n >= 0; n--) {
-      const { resid_pre, proj, sublayer } = attentions[n];
-      const norm = `blocks.${layer}.${n ? "cross_norm" : "norm1"}`;
-      if (post_norm) through(norm, row(resid_pre), row(proj));
-      const attention = attentions.length < 2 ? null : n ? "cross" : "decoder";
-      if (sublayer.proj.bias) add("bias", sublayer.proj.bias, { layer, attention });
-      outputsOf(attentions[n], position).forEach((each, h, { length }) => {
-        const head = length - 1 - h;
-        const sources = sourcesOf(attentions[n], position, head, vector);
-        add("head", each, { layer, attention, head, ...sources && { sources } });
-      });
-    }
+    const { bias } = gpt.layers[layer].proj;
+    if (bias) add("bias", bias, { layer });
+    outputsOf(attention, position).forEach((each, h, { length }) => {
+      const head = length - 1 - h;
+      const sources = sourcesOf(attention, position, head, vector);
+      add("head", each, { layer, head, ...sources && { sources } });
+    });
   }
   add("embedding", row(streams[0]));
   const shifted = gpt.tensors.has("blocks.0.norm1.bias");
@@ -87,10 +80,10 @@ export function contributionsOf(reading, asked, scores = (at) => reading.logits(
  * @param {import("./attention.js").Attention} attention @param {number} position */
 function outputsOf(attention, position) {
   const { n_embd, n_head, head_size } = attention.gpt.config;
-  const { weight } = attention.sublayer.proj;
+  const { weight } = attention.layer.proj;
   const context = new Float32Array(n_embd);
   return Array.from({ length: n_head }, (_, head) => {
-    const row = attention.begin(position) + head * attention.allowed(position);
+    const row = attention.begin(position) + head * (position + 1);
     attention.mix(head, position, row, context, 0);
     const [from, end] = [head * head_size, (head + 1) * head_size];
     return Float64Array.from(
@@ -104,15 +97,15 @@ function outputsOf(attention, position) {
  * @param {import("./attention.js").Attention} attention @param {number} position @param {number} head
  * @param {Row} vector */
 function sourcesOf(attention, position, head, vector) {
-  const { gpt: { config: { n_embd, head_size } }, sublayer, v, weights } = attention;
+  const { gpt: { config: { n_embd, head_size } }, layer: { proj }, v, weights } = attention;
   if (attention.outputs.has(head)) return null;
   const from = head * head_size;
   const read = new Float64Array(head_size); // the vector, seen from the head's output
   for (let i = 0; i < n_embd; i++) {
     const row = i * n_embd + from;
-    for (let d = 0; d < head_size; d++) read[d] += vector[i] * sublayer.proj.weight[row + d];
+    for (let d = 0; d < head_size; d++) read[d] += vector[i] * proj.weight[row + d];
   }
-  const keys = attention.allowed(position);
+  const keys = position + 1;
   const first = attention.begin(position) + head * keys;
   return Float64Array.from({ length: keys }, (_, key) => {
     const at = key * n_embd + from;

@@ -20,8 +20,6 @@ import { POSITIONS } from "./positions.js";
  * @property {number} ffn_hidden
  * @property {boolean} feed_forward
  * @property {boolean} tied
- * @property {boolean} post_norm
- * @property {boolean} scaled_embedding
  * @property {string} position
  * @property {string} norm
  * @property {string} activation
@@ -40,21 +38,17 @@ export class Gpt {
     this.normalise = known(NORMS, config.norm, "norm");
     this.activation = known(ACTIVATIONS, config.activation, "activation function");
     this.position = known(POSITIONS, config.position, "kind of position")(config, tensors);
-    const { n_embd, ffn_hidden, feed_forward, scaled_embedding } = config;
-    const rows = this.tensor("token_embedding.weight");
-    const factor = Math.fround(Math.sqrt(n_embd));
-    this.embedding = scaled_embedding ? rows.map((each) => each * factor) : rows;
+    const { n_embd, ffn_hidden, feed_forward } = config;
+    this.embedding = this.tensor("token_embedding.weight");
     this.layers = Array.from({ length: config.n_layer }, (_, number) => ({
-      norm1: this.before(`blocks.${number}.norm1`),
-      after1: this.after(`blocks.${number}.norm1`),
+      norm1: this.norm(`blocks.${number}.norm1`),
       qkv: this.linear(`blocks.${number}.attention.qkv`, n_embd),
       proj: this.linear(`blocks.${number}.attention.proj`, n_embd),
-      norm2: this.before(`blocks.${number}.norm2`),
-      after2: this.after(`blocks.${number}.norm2`),
+      norm2: this.norm(`blocks.${number}.norm2`),
       up: feed_forward ? this.linear(`blocks.${number}.feed_forward.up`, n_embd) : null,
       down: feed_forward ? this.linear(`blocks.${number}.feed_forward.down`, ffn_hidden) : null,
     }));
-    this.finalNorm = this.before("norm");
+    this.finalNorm = this.norm("norm");
     this.output = this.linear(config.tied ? "token_embedding" : "lm_head", n_embd);
   }
 
@@ -81,20 +75,6 @@ export class Gpt {
      * @param {number} to
      */
     return (x, from, out, to) => this.normalise(x, from, out, to, n_embd, gain, shift);
-  }
-
-  /** What a sublayer does first: with post_norm, the stream enters as it is.
-   * @param {string} name @returns {ReturnType<Gpt["norm"]>} */
-  before(name) {
-    const { n_embd, post_norm } = this.config;
-    if (!post_norm) return this.norm(name);
-    return (x, from, out, to) => out.set(x.subarray(from, from + n_embd), to);
-  }
-
-  /** What normalises the sum of the stream and a sublayer's result; null: nothing does.
-   * @param {string} name */
-  after(name) {
-    return this.config.post_norm ? this.norm(name) : null;
   }
 }
 

@@ -6,7 +6,7 @@
 import { Attention, withRoom } from "./attention.js";
 
 /** @import { Gpt } from "./gpt.js" */
-/** @import { Changes, Stages } from "./attention.js" */
+/** @import { Changes } from "./attention.js" */
 /**
  * resid_pre: what enters a layer; norm1: what its q, k, v are computed from; norm2: what enters its
  * feed-forward; ffn_hidden: that after the activation; ffn: its result; resid_post: what leaves the layer.
@@ -21,19 +21,16 @@ export class Reading {
   /**
    * @param {Gpt} gpt
    * @param {Changes | null} changes
-   * @param {number | null} keys of each query: the length of a text that an encoder reads, which is
-   *   then appended as a whole; null: each query reads the keys up to itself
    */
-  constructor(gpt, changes = null, keys = null) {
+  constructor(gpt, changes = null) {
     const { n_layer, n_embd } = gpt.config;
     this.gpt = gpt;
-    this.keys = keys;
     this.off = changes?.units ?? [];
     /** @type {number[]} The text. */
     this.ids = [];
     /** The input of each layer, and the output of the last one; (T, C) each. */
     this.streams = Array.from({ length: n_layer + 1 }, () => new Float32Array(0));
-    this.attention = gpt.layers.map((_, layer) => new Attention(gpt, layer, changes, keys));
+    this.attention = gpt.layers.map((_, layer) => new Attention(gpt, layer, changes));
     /** @type {Float32Array[]} (V,) logits of the positions that were asked for. */
     this.predictions = [];
     this.normed = new Float32Array(n_embd);
@@ -63,12 +60,13 @@ export class Reading {
     if (added.some((id) => !Number.isInteger(id) || id < 0 || id >= vocab_size)) {
       throw new RangeError("The text has a character that the model does not know.");
     }
-    const step = this.keys ?? AT_ONCE;
-    for (let at = 0; at < added.length; at += step) this.extend(added.slice(at, at + step));
+    for (let at = 0; at < added.length; at += AT_ONCE) {
+      this.#extend(added.slice(at, at + AT_ONCE));
+    }
   }
 
   /** Computes new positions together. @param {number[]} ids */
-  extend(ids) {
+  #extend(ids) {
     const { gpt } = this;
     const { n_embd } = gpt.config;
     const first = this.length;
@@ -79,18 +77,8 @@ export class Reading {
       embedded.set(gpt.embedding.subarray(id * n_embd, (id + 1) * n_embd), at);
       gpt.position.embed?.(embedded, at, first + n);
     });
-    gpt.layers.forEach((_, layer) => this.block(layer, first, ids.length));
+    gpt.layers.forEach((_, layer) => this.#block(layer, first, ids.length));
     this.ids.push(...ids);
-  }
-
-  /**
-   * (count, C) what enters the feed-forward of one layer at new positions.
-   * @param {number} layer
-   * @param {number} first
-   * @param {number} count
-   */
-  attend(layer, first, count) {
-    return this.attention[layer].extend(this.streams[layer], first, count);
   }
 
   /**
@@ -99,19 +87,14 @@ export class Reading {
    * @param {number} first
    * @param {number} count
    */
-  block(layer, first, count) {
-    const { n_embd } = this.gpt.config;
-    const { after2 } = this.gpt.layers[layer];
+  #block(layer, first, count) {
     const next = this.streams[layer + 1];
-    const start = first * n_embd;
-    const resid_mid = this.attend(layer, first, count);
+    const start = first * this.gpt.config.n_embd;
+    const resid_mid = this.attention[layer].extend(this.streams[layer], first, count);
     next.set(resid_mid, start);
     const found = this.feedForward(layer, resid_mid, count);
     if (!found) return;
     for (let i = 0; i < resid_mid.length; i++) next[start + i] += found.ffn[i];
-    for (let at = start; after2 && at < start + resid_mid.length; at += n_embd) {
-      after2(next, at, next, at);
-    }
   }
 
   /**
@@ -164,32 +147,22 @@ export class Reading {
     return row(asked.unit).map((value, n) => gpt.activation(value, gated[n]));
   }
 
-  /** The attentions of a layer, in order. @param {number} layer */
-  sublayers(layer) {
-    return [this.attention[layer]];
-  }
-
   /**
    * One of a layer's stages at all positions; null if none is asked for, or one that there is not.
    * @param {Inspect | null} [asked]
-   * @param {number} sublayer the attention that has this resid_pre and norm1
    * @returns {Inspected | null}
    */
-  inspect(asked, sublayer = 0) {
+  inspect(asked) {
     if (!asked || asked.layer >= this.attention.length) return null;
     const { layer, stage } = asked;
     const { length } = this;
     const end = length * this.gpt.config.n_embd;
-    const attentions = this.sublayers(layer);
-    const own = attentions[sublayer];
+    const attention = this.attention[layer];
     let values;
-    if (stage === "resid_pre") values = own.resid_pre.slice(0, end);
-    else if (stage === "norm1") values = own.normed(own.resid_pre, 0, length);
+    if (stage === "resid_pre") values = attention.resid_pre.slice(0, end);
+    else if (stage === "norm1") values = attention.normed(attention.resid_pre, 0, length);
     else if (stage === "resid_post") values = this.streams[layer + 1].slice(0, end);
-    else {
-      const resid_mid = attentions[attentions.length - 1].result(0, length);
-      values = this.feedForward(layer, resid_mid, length)?.[stage];
-    }
+    else values = this.feedForward(layer, attention.result(0, length), length)?.[stage];
     if (!values) return null;
     return { layer, stage, columns: values.length / length, values };
   }
@@ -212,24 +185,15 @@ export class Reading {
     return logits;
   }
 
-  /** The largest difference of a row of weights' sum from 1, of all attentions. */
+  /** The largest difference of a row of weights' sum from 1. */
   excess() {
-    const attentions = this.attention.flatMap((_, layer) => this.sublayers(layer));
-    return Math.max(...attentions.map((each) => each.excess(this.length)));
+    return Math.max(...this.attention.map((each) => each.excess(this.length)));
   }
 
   /** The stages of the layers. */
   stages() {
     return this.attention.map((each) => each.stages(this.length));
   }
-}
-
-/** The stages of attentions as a page takes them. @param {Stages[]} stages by layer */
-export function asPayload(stages) {
-  return {
-    weights: stages.map(({ weights }) => weights),
-    details: Object.fromEntries(stages.map(({ weights: _, ...rest }, layer) => [layer, rest])),
-  };
 }
 
 /** How many first numbers two lists share. @param {number[]} a @param {number[]} b */

@@ -1,18 +1,36 @@
 // @ts-check
-// The thread that computes with a model without an encoder: it reads texts, and writes. While it writes,
-// it reads between two pieces.
+// The thread that computes: it opens and proves the models of the file, reads texts, and writes. It
+// answers one message after the other; while it writes, it reads between two pieces.
 
+import { recall } from "../numbers.js";
 import { Analysis } from "./analysis.js";
-import { Computation, keyOf, reply } from "./computation.js";
+import { Trie } from "./counting.js";
+import { Mixture } from "./gate.js";
 import { Gpt } from "./gpt.js";
-import { largestError, LOGITS_PROVEN } from "./proof.js";
+import { largestError } from "./proof.js";
 import { Reading } from "./reading.js";
 import { Writer } from "./sampler.js";
+import { unpackCounting } from "./tables.js";
+import { unpackTensors } from "./weights.js";
 
 /** @import { Findings } from "./analysis.js" */
 /** @import { Changes } from "./attention.js" */
-/** @import { Proof } from "./computation.js" */
 /** @import { SampleOptions } from "./sampler.js" */
+/**
+ * gate: how the GPT and counting go together, if the model counts.
+ * @typedef {object} StoredModel
+ * @property {import("./gpt.js").Config} config
+ * @property {import("./weights.js").TensorShape[]} manifest
+ * @property {number} bits
+ * @property {string} base64
+ * @property {number[][] | null} gate
+ * @property {import("./proof.js").ProofRecord} proof
+ */
+/** counting: the tables that all models share.
+ * @typedef {{models: StoredModel[], counting: (import("./tables.js").CountingRecord &
+ *   {base64: string}) | null}} ModelsPayload */
+/** proof: the check that the model passed.
+ * @typedef {{gpt: Gpt, mixture: Mixture | null, proof: import("../payload.js").Check}} Opened */
 /**
  * A text for one of the file's models. logit: whose contributions are wanted, after a position of the
  * window. inspect, unit: a stage, and a unit's values, that are wanted, too.
@@ -21,12 +39,17 @@ import { Writer } from "./sampler.js";
  *   inspect?: import("./reading.js").Inspect | null,
  *   unit?: import("./attention.js").Unit | null}} Ask
  */
-/** @typedef {Findings & {proof: Proof}} Answer */
-/** `more`: continues the writing before, if the text, the model and the options are still the same.
+/** @typedef {Findings & {proof: Opened["proof"]}} Answer */
+/** Continues the writing before, if the text, the model and the options are still the same.
  * @typedef {{kind: "write", ids: number[], step: number, changes: Changes | null,
  *   options: SampleOptions, length: number}} WriteRequest */
-/** @typedef {WriteRequest | {kind: "stop"}} Writing */
+/** @typedef {{kind: "open", model: ModelsPayload} | {kind: "read", asks: Ask[]} | WriteRequest |
+ *   {kind: "stop"}} Request */
+/** @typedef {{kind: "opened"} | {kind: "read", answers: Answer[]} |
+ *   {kind: "wrote", ids: number[]} | {kind: "stopped"} | {kind: "failed", reason: string}} Reply */
 
+const MOST_OPEN = 3; // models in memory
+const KEPT = 4; // analyses of texts, of different changes or steps
 const PIECE = 12; // milliseconds of writing between two messages
 
 /** A decoder of sampler.js: a reading that starts again where the window moves. */
@@ -56,32 +79,57 @@ class ReadingDecoder {
   }
 }
 
-class TextComputation extends Computation {
+/**
+ * The models of the file, one for each training step that it has, unpacked and proven when they are
+ * needed; and what reads and continues texts with them. Throws an Error with the reason if a model is
+ * damaged or if this browser computes other numbers.
+ */
+class Computation {
   constructor() {
-    super({
-      make: (config, tensors) => new Gpt(config, tensors),
-      prove: (gpt, proof) => [{
-        name: LOGITS_PROVEN,
-        error: largestError(gpt, proof),
-        bound: proof.tolerance,
-      }],
-      analyse: ({ gpt, mixture }, changes) => new Analysis(gpt, mixture, changes),
-    });
+    /** @type {ModelsPayload} */
+    this.payload = { models: [], counting: null };
+    /** @type {Map<number, Promise<Opened>>} */
+    this.models = new Map();
+    /** @type {Promise<Trie | null> | null} */
+    this.trie = null;
+    /** @type {Map<string, Analysis>} */
+    this.analyses = new Map();
     /** @type {{key: string, ids: number[], writer: Writer} | null} */
     this.written = null;
     this.stopped = false;
   }
 
-  /** @override @param {Writing} request */
-  async more(request) {
-    if (request.kind === "stop") this.stopped = true;
-    else await this.write(request);
+  /** @param {Request} request */
+  async answer(request) {
+    if (request.kind === "open") {
+      this.payload = request.model;
+      await this.#opened(request.model.models.length - 1);
+      reply({ kind: "opened" });
+    } else if (request.kind === "read") {
+      const answers = [];
+      for (const ask of request.asks) answers.push(await this.#read(ask));
+      reply({ kind: "read", answers }, buffersOf(answers));
+    } else if (request.kind === "stop") this.stopped = true;
+    else await this.#write(request);
+  }
+
+  /** @param {Ask} ask @returns {Promise<Answer>} */
+  async #read(ask) {
+    const { gpt, mixture, proof } = await this.#opened(ask.step);
+    const key = keyOf(ask.step, ask.changes);
+    const analysis = recall(
+      this.analyses,
+      KEPT,
+      key,
+      () => new Analysis(gpt, mixture, ask.changes),
+    );
+    return { ...analysis.read(ask), proof };
   }
 
   /** @param {WriteRequest} request */
-  async write({ ids, step, changes, options, length }) {
+  async #write({ ids, step, changes, options, length }) {
     this.stopped = false;
-    const { gpt, mixture } = await this.opened(step);
+    const { gpt, mixture } = await this.#opened(step);
     const key = keyOf(step, changes) + JSON.stringify(options);
     const before = this.written;
     const goesOn = before?.key === key && before.ids.join() === ids.join();
@@ -102,6 +150,65 @@ class TextComputation extends Computation {
     }
     reply({ kind: "stopped" });
   }
+
+  /** One of the models, proven. @param {number} step its number */
+  #opened(step) {
+    const stored = this.payload.models[step];
+    return recall(this.models, MOST_OPEN, step, () => this.#open(stored));
+  }
+
+  /** @param {StoredModel} stored @returns {Promise<Opened>} */
+  async #open({ config, manifest, bits, base64, gate, proof }) {
+    this.trie ??= this.#counted();
+    const [tensors, trie] = await Promise.all([
+      unpackTensors(base64, manifest, bits),
+      this.trie,
+    ]);
+    const gpt = new Gpt(config, tensors);
+    const error = largestError(gpt, proof);
+    const bound = proof.tolerance;
+    if (!(error <= bound)) { // also if it is NaN
+      throw new Error(
+        "This browser computes other numbers than the model gave when the file was written: they " +
+          `differ by ${error.toExponential(1)}, at most ${bound.toExponential(1)} is allowed.`,
+      );
+    }
+    const name = "logits = numpy's, on the texts in this file";
+    return {
+      gpt,
+      mixture: trie && gate && new Mixture(trie, gate),
+      proof: { name, error, bound, passed: true },
+    };
+  }
+
+  /** The counting tables. @returns {Promise<Trie | null>} */
+  async #counted() {
+    const { counting } = this.payload;
+    return counting &&
+      new Trie(await unpackCounting(counting.base64, counting), counting.vocabSize);
+  }
+}
+
+/** @param {number} step @param {Changes | null} changes */
+function keyOf(step, changes) {
+  const plain = (/** @type {string} */ _, /** @type {any} */ value) =>
+    value instanceof Float32Array ? [...value] : value;
+  return JSON.stringify([step, changes], plain);
+}
+
+/** @param {Reply} message @param {Transferable[]} moved what the worker does not need any more */
+function reply(message, moved = []) {
+  /** @type {any} */ (self).postMessage(message, moved);
+}
+
+/** The buffers of the arrays of all stages, and of what a page lists by position. @param {Answer[]} answers */
+function buffersOf(answers) {
+  return answers.flatMap(({ weights, details, lens, inspected }) => {
+    const arrays = [...weights, ...Object.values(details).flatMap((layer) => Object.values(layer))];
+    arrays.push(lens.ids, lens.probabilities);
+    if (inspected) arrays.push(inspected.values);
+    return arrays.map(({ buffer }) => buffer);
+  });
 }
 
 /** Lets messages arrive. setTimeout would wait longer. @returns {Promise<void>} */
@@ -116,4 +223,7 @@ function pause() {
   });
 }
 
-new TextComputation().serve();
+const computation = new Computation();
+self.addEventListener("message", ({ data }) => {
+  computation.answer(data).catch((error) => reply({ kind: "failed", reason: error.message }));
+});

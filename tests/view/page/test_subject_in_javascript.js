@@ -1,5 +1,5 @@
 // @ts-check
-// Functions for test_pairs_in_javascript.py.
+// Functions for test_subject_in_javascript.py.
 
 import { Subject } from "../../../gpt/view/page/assets/data.js";
 import { matrixOf, termsOf } from "../../../gpt/view/page/assets/derive.js";
@@ -38,7 +38,7 @@ export function matrix(payload, state) {
  * @param {number} row @param {number} column */
 export function sum(payload, state, row, column) {
   const subject = subjectOf(payload);
-  const name = (/** @type {number} */ key) => subject.columns.labels[key];
+  const name = (/** @type {number} */ key) => subject.labels[key];
   const found = termsOf(subject, { ...START, ...state }, row, column, name, String);
   const value = found?.terms.reduce((all, term) => all + term.value, 0);
   return { value, names: found?.terms.map((term) => term.name) };
