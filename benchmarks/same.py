@@ -156,7 +156,7 @@ def numbers(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         for part in value:
             yield from numbers(part, key)
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield key, f"{value + 0.0:.17g}"  # -0.0 + 0.0 = 0.0
+        yield key, repr(value + 0.0).removesuffix(".0")  # -0.0 + 0.0 = 0.0
 
 
 def found_in(done: subprocess.CompletedProcess[str], is_json: bool) -> Found:
