@@ -1,75 +1,78 @@
-"""The birth of induction: 40 checkpoints of 5 trainings on `repeats` that differ in their seed.
+"""Induction's circuit: which heads copy, what they need, and when they appear in the training.
 
-Olsson et al. (2022) saw heads that copy appear suddenly, together with a fall of the loss. Here:
-the largest weight of any head on the previous character, the largest synthetic induction of any
-head, and the loss, over training; and the step at which each is half of the way to its last value.
+The texts are random letters that come twice. At the second `a`, an induction head attends to the
+character after the first `a` (Elhage et al. 2021; Olsson et al. 2022). Its keys must know which
+character stands before them; heads of an earlier layer write this. The study switches these heads
+off for the queries, the keys or the values of the induction head's layer alone (path patching, Wang
+et al. 2023).
 
-    python docs/studies/induction.py [FOLDER] [--seeds 5] [--steps 800]
+    python docs/studies/induction.py [RUN]
 
-Writes induction.svg into the folder (needs matplotlib); six minutes on one core.
+Without a run it trains `repeats` first, about a minute.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
 
 import gpt
 
-Numbers = npt.NDArray[np.float64]
-TITLES = {
-    "previous": "weight on the previous character",
-    "induction": "synthetic induction",
-    "loss": "validation loss, nats/char",
-}
+PERIOD, TEXTS = 12, 100
 
 
-def of_training(folder: Path, seed: int, steps: int) -> dict[str, Numbers]:
-    """Trains with a seed: (S,) values of each name in TITLES, and the steps."""
-    kept = {"keep_all": True, "eval_interval": max(1, steps // 40), "steps": steps}
-    run = gpt.train("repeats", run=f"seed-{seed}", checkpoints=folder, seed=seed, **kept)
-    found = run.heads(steps="all", windows=8)
-    values = {
-        "steps": found.steps.astype(float),
-        "previous": found.of("previous").max(axis=(1, 2)),
-        "induction": found.of("induction_synthetic").max(axis=(1, 2)),
-    }
-    evaluated = np.isin(found.steps, run.curve.steps)  # not step 0
-    return {name: each[evaluated] for name, each in values.items()} | {"loss": run.curve.val}
+def repeated_letters(run: gpt.TrainedGPT) -> npt.NDArray[np.int64]:
+    """(TEXTS, 2 · PERIOD) ids: different letters in random order, twice."""
+    letters = [n for n, character in enumerate(run.vocabulary.characters) if character.isalpha()]
+    orders = np.random.default_rng(0).permuted(np.tile(letters, (TEXTS, 1)), axis=1)[:, :PERIOD]
+    return np.concatenate((orders, orders), axis=1)
 
 
-def half_way(steps: Numbers, values: Numbers) -> float:
-    """The first step at which a value has gone half of the way from the first to the last one."""
-    share = (values - values[0]) / (values[-1] - values[0])
-    return float(steps[int(np.argmax(share >= 0.5))])
+def measure(
+    run: gpt.TrainedGPT, ids: npt.NDArray[np.int64], patch: Mapping[Any, Any] | None = None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], float]:
+    """The weight of each head on the previous character, and on the one after the same letter,
+    (L, H) each; the loss of the second copy, nats per character.
+    """
+    acts = run.activations(ids, ["weights", "logits"], patch=patch)
+    weights, logits = acts["weights"].astype(float), acts["logits"].astype(float)
+    previous = weights.diagonal(-1, 3, 4).mean(axis=(0, -1))
+    copied = weights.diagonal(1 - PERIOD, 3, 4)[..., 1:].mean(axis=(0, -1))
+    logits, targets = logits[:, PERIOD:-1], ids[:, PERIOD + 1 :, None]
+    logs = np.take_along_axis(logits, targets, axis=-1)[..., 0]
+    return previous, copied, float((np.log(np.exp(logits).sum(axis=-1)) - logs).mean())
 
 
-def draw(trainings: list[dict[str, Numbers]], path: Path) -> None:
-    """Draws a panel for each title, with a line for each training."""
-    figure, panels = plt.subplots(1, len(TITLES), figsize=(10, 2.8), layout="constrained")
-    for axes, (name, title) in zip(panels, TITLES.items(), strict=True):
-        for each in trainings:
-            axes.plot(each["steps"], each[name], linewidth=1)
-        axes.set(title=title, xlabel="step")
-    figure.savefig(path)
+def study_paths(run: gpt.TrainedGPT, ids: npt.NDArray[np.int64]) -> dict[str, float]:
+    """The losses with and without the heads that look back, by what they are switched off for."""
+    previous, copied, loss = measure(run, ids)
+    layer = 1 + int(copied[1:].max(axis=1).argmax())
+    earlier = previous[:layer]
+    heads = np.argwhere(earlier >= min(0.3, earlier.max())).tolist()
+    print(f"layer {layer} copies; these look back:", *(f"L{n}H{head}" for n, head in heads))
+    off = {("context", n, head): 0 for n, head in heads}
+    acts = run.activations(ids, ["q", "k", "v"], patch=off)
+    losses = {"with": loss, "without": measure(run, ids, off)[2]}
+    for name, stage in {"queries": "q", "keys": "k", "values": "v"}.items():
+        losses[f"for {name}"] = measure(run, ids, {(stage, layer): acts[stage, layer]})[2]
+    return losses
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("checkpoints"))
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=800)
-    asked = parser.parse_args(arguments)
-    found = [of_training(asked.folder, seed, asked.steps) for seed in range(asked.seeds)]
-    for seed, each in enumerate(found):
-        halves = [f"{name} {half_way(each['steps'], each[name]):.0f}" for name in TITLES]
-        print(f"seed {seed}: half-way at step:", ", ".join(halves))
-    draw(found, asked.folder / "induction.svg")
+    parser.add_argument("run", nargs="?", type=Path, help="a folder; default: train repeats")
+    path = parser.parse_args(arguments).run
+    run = gpt.load(path) if path else gpt.train("repeats", keep_all=True, evaluations=20)
+    ids = repeated_letters(run)
+    print(*(f"{name} {loss:.3f}" for name, loss in study_paths(run, ids).items()), sep=" · ")
+    for step in run.steps:
+        previous, copied, loss = measure(run.at(step), ids)
+        print(f"step {step:4}: back {previous.max():.2f}, copies {copied.max():.2f}, {loss:.3f}")
 
 
 if __name__ == "__main__":
