@@ -1,11 +1,9 @@
 # %% [markdown]
 # # Simple attention
 #
-# For readers who know Python and a little torch, but no attention. Time: half an hour.
-#
-# A sentence is a list of words. Attention gives each word a new row of numbers, and this row
-# contains something of the other words, too. This lesson does that with nothing to train: dot
-# products, softmax, and a weighted mean. The next lesson is `trainable`.
+# For readers who know Python and a little torch, but no attention. Attention gives each word of a
+# sentence a new row of numbers that contains something of the other words, too. This lesson does
+# that with nothing to train: dot products, softmax, and a weighted mean.
 #
 # Run a cell, change a number in it, run it again. `show` prints a table. With numbers as its last
 # argument, it stops if the table has others; that is normal after you have changed something.
@@ -15,21 +13,19 @@ import numpy as np
 import torch
 
 
-def show(name, table, numbers=""):
+def show(name, tensor, numbers=""):
     """Prints a tensor with its name, shape and four digits; asserts that it has these numbers."""
-    print(f"{name}  {tuple(table.shape)}")
-    print(np.array2string(table.numpy(), precision=4, floatmode="fixed", suppress_small=True))
+    table = tensor.detach().numpy()
+    print(f"{name}  {table.shape}")
+    print(np.array2string(table, precision=4, floatmode="fixed", suppress_small=True))
     if numbers:
-        expected = torch.tensor([float(number) for number in numbers.split()]).view(table.shape)
-        torch.testing.assert_close(table, expected, rtol=0, atol=5.1e-5)
+        np.testing.assert_allclose(table.ravel(), np.array(numbers.split(), float), 0, 5.1e-5)
 
 
 # %% [markdown]
 # ## Words as rows of numbers
-#
-# A model computes with numbers. So each word gets a row of numbers, its **embedding**. Here are six
-# words with three numbers each: $T = 6$ words, rows of width $C = 3$. In a real model the numbers
-# are trained, and a row has hundreds of them.
+# A model computes with numbers. So each word gets a row of numbers, its **embedding**: here $T = 6$
+# words, rows of width $C = 3$. In a real model the numbers are trained, and a row has hundreds.
 
 # %%
 words = ["Your", "journey", "starts", "with", "one", "step"]
@@ -40,7 +36,6 @@ show("inputs", inputs)
 
 # %% [markdown]
 # ## Scores: which words are similar?
-#
 # We follow one word, "journey". The word that looks at the others is called the **query**. Its
 # **score** with word $j$ is a dot product: multiply number by number, then add. Two rows that point
 # in the same direction have a high score.
@@ -57,14 +52,12 @@ show("scores of journey", scores_2, "0.9544 1.4950 1.4754 0.8434 0.7070 1.0865")
 # %% [markdown]
 # **Guess 1.** "journey" has its highest score with itself: 1.4950. Does every word have its highest
 # score with itself?
-#
 # <details><summary>Answer</summary>
 # No. A dot product also grows with the length of a row. The row of "with" is short: its score with
 # itself is 0.4937, with "journey" 0.8434. You find both in the table of all scores below.
 # </details>
 #
-# ## Weights: a first try
-#
+# ## Weights: softmax
 # We want to mix the words: much of a word with a high score, little of a word with a low score. For
 # a mean we need weights that sum to 1. The simplest way is to divide by the sum of all scores.
 
@@ -74,22 +67,16 @@ show("scores / their sum", shares_2, "0.1455 0.2278 0.2249 0.1285 0.1077 0.1656"
 show("sum", shares_2.sum(), "1.0000")
 
 # %% [markdown]
-# This works only if all scores are positive. With the scores 1, −1 and 2, the shares are 0.5, −0.5
-# and 1: the second word would be subtracted. With 1 and −1 the sum is 0, and we cannot divide.
-#
-# ## Weights: softmax
-#
-# Softmax takes the exponential of each score first. An exponential is always positive, so the
-# weights are positive, too, and we can read them as probabilities.
+# This works only if all scores are positive: with 1, −1 and 2, the second share is −0.5. So
+# **softmax** takes the exponential of each score first. An exponential is always positive, and we
+# can read the weights as probabilities.
 #
 # $$w_j = \frac{e^{s_j}}{\sum_k e^{s_k}}$$
 
 
 # %%
 def softmax_by_hand(scores):
-    """(T,) scores -> (T,) weights"""
-    exponentials = torch.exp(scores)
-    return exponentials / exponentials.sum()
+    return torch.exp(scores) / torch.exp(scores).sum()  # (T,)
 
 
 naive_2 = softmax_by_hand(scores_2)  # (T,)
@@ -101,7 +88,6 @@ show("sum, torch", weights_2.sum(), "1.0000")
 
 # %% [markdown]
 # **Guess 2.** We add 10 to every score. How do the weights change?
-#
 # <details><summary>Answer</summary>
 # Not at all. Each exponential is multiplied by the same number $e^{10}$, above and below the
 # fraction line, so it cancels. Only differences of scores matter. torch uses this: it subtracts the
@@ -117,10 +103,8 @@ assert softmax_by_hand(large).isnan().all()
 
 # %% [markdown]
 # ## The context vector
-#
-# The **context vector** of "journey" is the weighted mean of all rows. It replaces its old row.
-#
-# $$z = \sum_j w_j \, x_j$$
+# The **context vector** of "journey" is the weighted mean of all rows, $z = \sum_j w_j x_j$. It
+# replaces its old row.
 
 # %%
 context_2 = torch.zeros_like(query)  # (C,)
@@ -130,7 +114,6 @@ show("context of journey", context_2, "0.4419 0.6515 0.5683")
 
 # %% [markdown]
 # ## All words at once
-#
 # Now each word is the query once. Row $i$ of the table has the scores of word $i$ with all words.
 # Two loops compute it. One matrix product computes the same, and much faster: $S = X X^\top$.
 
@@ -152,7 +135,6 @@ show("scores, one product", scores, expected_scores)
 # **Guess 3.** The table of scores is symmetric: "one" with "step" is the same as "step" with "one",
 # 0.2935. Softmax then works on each row (`dim=-1`, the last axis). Is the table of weights
 # symmetric, too?
-#
 # <details><summary>Answer</summary>
 # No. Each row is divided by its own sum. "one" gives "step" the weight 0.1295, "step" gives "one"
 # the weight 0.0988.
@@ -169,9 +151,7 @@ show("weights", weights, expected_weights)
 show("sum of each row", weights.sum(dim=-1), "1.0000 1.0000 1.0000 1.0000 1.0000 1.0000")
 
 # %% [markdown]
-# A second product gives all context vectors. That is all of simple attention:
-#
-# $$Z = \mathrm{softmax}(X X^\top) \, X$$
+# A second product gives all context vectors: $Z = \mathrm{softmax}(X X^\top) \, X$.
 
 # %%
 contexts = weights @ inputs  # (T, T) @ (T, C) -> (T, C)
@@ -184,7 +164,6 @@ torch.testing.assert_close(contexts[1], context_2)
 
 # %% [markdown]
 # ## Hello shiny sun! By hand, and a rounding error
-#
 # Three words are few enough for paper. Compute the context vector of "shiny", then run the cell.
 
 # %%
@@ -193,7 +172,6 @@ shiny_scores = three @ three[1]  # (3, C) @ (C,) -> (3,)
 shiny_weights = torch.softmax(shiny_scores, dim=0)  # (3,)
 parts = shiny_weights[:, None] * three  # (3, C): weight times row, for each word
 exact = parts.sum(dim=0)  # (C,)
-show("embeddings of Hello, shiny, sun", three)
 show("scores of shiny", shiny_scores)
 show("weights of shiny", shiny_weights)
 show("weight times row", parts)
@@ -201,7 +179,7 @@ show("context of shiny", exact, "0.3990 0.3854 0.8610")
 
 # %% [markdown]
 # This example comes from a text that computed it by hand and got another result: 0.3992, 0.3858,
-# 0.8610. The method is right, but numbers were rounded on the way. Here are its parts:
+# 0.8610. The method is right, but numbers were rounded on the way. Keep all digits, round once.
 
 # %%
 rows = [[0.0779, 0.0504, 0.1237], [0.2156, 0.1382, 0.3983], [0.1057, 0.1972, 0.3390]]
@@ -213,8 +191,6 @@ show("error", rounded - exact)
 assert 1e-4 < (rounded - exact).abs().max() < 4.5e-4
 
 # %% [markdown]
-# Keep all digits until the end, and round once.
-#
 # **You can now explain:** a score is a dot product of two rows, softmax makes weights of scores, a
 # context vector is a weighted mean of rows. Nothing was trained, so a word always attends to words
 # like itself. In `trainable`, a model learns what a word looks for.

@@ -1,8 +1,6 @@
 # %% [markdown]
 # # Attention with trainable weights
 #
-# Read `simple` first. Time: half an hour.
-#
 # In `simple`, a word always attends to similar words. A model must be able to learn something else:
 # a verb may look for its subject, a closing bracket for the opening one. So each word gets three
 # new rows, from three trained matrices: what it looks for, what it offers, and what it says.
@@ -15,18 +13,16 @@ from torch import nn
 
 def show(name, tensor, numbers=""):
     """Prints a tensor with its name, shape and four digits; asserts that it has these numbers."""
-    table = tensor.detach()
-    print(f"{name}  {tuple(table.shape)}")
-    print(np.array2string(table.numpy(), precision=4, floatmode="fixed", suppress_small=True))
+    table = tensor.detach().numpy()
+    print(f"{name}  {table.shape}")
+    print(np.array2string(table, precision=4, floatmode="fixed", suppress_small=True))
     if numbers:
-        expected = torch.tensor([float(number) for number in numbers.split()]).view(table.shape)
-        torch.testing.assert_close(table, expected, rtol=0, atol=5.1e-5)
+        np.testing.assert_allclose(table.ravel(), np.array(numbers.split(), float), 0, 5.1e-5)
 
 
 # %% [markdown]
 # The six words of `simple`: $T = 6$ rows of width $d_{in} = 3$. The new rows have the width
-# $d_{out} = 2$, so that you can tell old and new apart by their shape. In a GPT, all heads of a
-# layer together are as wide as the input.
+# $d_{out} = 2$, so that you can tell old and new apart by their shape.
 
 # %%
 rows = [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64]]  # Your journey starts
@@ -44,7 +40,6 @@ show("W_value", W_value)
 
 # %% [markdown]
 # ## Query, key and value
-#
 # The **query** is what a word looks for. The **key** is what others compare their query with. The
 # **value** is what a word contributes to the mean.
 #
@@ -69,16 +64,14 @@ assert keys.shape == values.shape == (6, 2)
 # %% [markdown]
 # **Guess 1.** In `simple`, "journey" with "one" and "one" with "journey" have the same score. Is
 # that still so?
-#
 # <details><summary>Answer</summary>
 # No. The first is the query of "journey" times the key of "one", the second the query of "one"
 # times the key of "journey". A verb may look for its subject without the subject looking for it.
 # </details>
 #
 # ## Scores, weights, context
-#
-# A score is a query times a key. Then the scores are divided by $\sqrt{d_k}$; $d_k$ is the width of
-# a key, here 2. This is **scaled dot-product attention** (Vaswani et al. 2017).
+# A score is a query times a key. Before softmax, it is divided by $\sqrt{d_k}$, where $d_k = 2$ is
+# the width of a key. This is **scaled dot-product attention** (Vaswani et al. 2017).
 #
 # $$w = \mathrm{softmax}\left(\frac{q K^\top}{\sqrt{d_k}}\right) \qquad z = w V$$
 
@@ -97,7 +90,6 @@ assert abs(query_2 @ keys[4] - (inputs[4] @ W_query) @ key_2) > 0.01  # guess 1
 # %% [markdown]
 # **Guess 2.** Queries and keys have 64 columns, all random with mean 0 and standard deviation 1.
 # What is the standard deviation of their scores? And why does it matter?
-#
 # <details><summary>Answer</summary>
 # $\sqrt{64} = 8$: a score is a sum of 64 products, and variances add up. With scores so far apart,
 # softmax gives nearly all weight to one word. Then its gradient is nearly 0, and the matrices
@@ -106,13 +98,11 @@ assert abs(query_2 @ keys[4] - (inputs[4] @ W_query) @ key_2) > 0.01  # guess 1
 
 # %%
 random_scores = (torch.randn(20_000, 64) * torch.randn(20_000, 64)).sum(dim=1)  # (20000,)
-show("standard deviation of scores", random_scores.std())
-show("standard deviation of scaled scores", (random_scores / 64**0.5).std())
+show("standard deviation of random scores", random_scores.std())
 assert 7.8 < random_scores.std() < 8.2
 
 # %% [markdown]
 # ## As a module
-#
 # `nn.Parameter` tells torch that training may change a matrix. All words are computed at once.
 
 
@@ -142,7 +132,6 @@ torch.testing.assert_close(v1(inputs)[1], context_2)
 
 # %% [markdown]
 # ## With nn.Linear
-#
 # Models use `nn.Linear`. It draws its matrix around 0, within $\pm 1/\sqrt{d_{in}}$, and training
 # starts better from there.
 
@@ -173,7 +162,6 @@ show("contexts of SelfAttention_v2", v2(inputs), expected)
 # %% [markdown]
 # **Guess 3.** We copy the matrices of `v2` into `v1`, so that both give the same contexts. What is
 # the shape of `v2.W_key.weight`?
-#
 # <details><summary>Answer</summary>
 # (2, 3), not (3, 2): a Linear has a row for each output and computes $x W^\top$. So each matrix
 # must be transposed.
