@@ -22,22 +22,30 @@ def studies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delitem(sys.modules, name, raising=False)
 
 
-def test_the_birth_of_induction_is_measured_at_each_checkpoint(
+def test_the_study_of_induction_measures_and_patches_as_the_library_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import induction  # type: ignore[import-not-found]
 
-    induction.main([str(tmp_path), "--seeds", "1", "--steps", "2"])
-    assert "seed 0: half-way at step: previous " in capsys.readouterr().out
-    assert (tmp_path / "induction.svg").read_text().count("<path") > 3
-    found = induction.of_training(tmp_path / "again", 0, 2)
-    run = gpt.load(tmp_path / "seed-0", step=2)
-    assert found["steps"].tolist() == run.curve.steps.tolist() == [1, 2]
-    alone = run.heads(windows=8).to_numpy()
-    assert found["induction"][-1] == alone["induction_synthetic"].max()
-    assert found["previous"][-1] == alone["previous"].max()
-    assert found["loss"].tolist() == run.curve.val.tolist()
-    assert induction.half_way(np.arange(4.0), np.array([1.0, 0.9, 0.3, 0.2])) == 2
+    few = {"steps": 2, "evaluations": 2, "keep_all": True, "progress": False}
+    run = gpt.train("repeats", run="small", checkpoints=tmp_path, **few)
+    induction.main([str(tmp_path / "small")])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("layer 1 copies; these look back: L0H")
+    assert [line.split(":")[0] for line in lines[2:]] == ["step    0", "step    1", "step    2"]
+
+    ids = induction.repeated_letters(run)[:3]
+    period = induction.PERIOD
+    previous, copied, loss = induction.measure(run, ids)
+    weights = run.activations(ids, "weights", 1)["weights", 1, 2].astype(float)
+    rows = range(1, 2 * period)
+    assert previous[1, 2] == pytest.approx(np.mean([weights[:, n, n - 1] for n in rows]))
+    rows = range(period, 2 * period)
+    assert copied[1, 2] == pytest.approx(np.mean([weights[:, n, n - period + 1] for n in rows]))
+    texts = [run.vocabulary.decode(each) for each in ids]
+    nats = [run.eval(text, chars=True).surprisals.nats[-(period - 1) :] for text in texts]
+    assert loss == pytest.approx(np.mean(nats), abs=1e-5)
+    assert induction.measure(run, ids, {("context", 1): 0})[2] != loss
 
 
 def test_a_probe_of_the_embedding_names_what_usually_precedes_a_character(

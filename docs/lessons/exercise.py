@@ -154,6 +154,8 @@ def check(gap, function):
         return f"{gap}: still empty"
     except Exception as error:
         return f"{gap}: {type(error).__name__}: {error}"
+    if result.shape != expected.shape:
+        return f"{gap}: the result has the shape {tuple(result.shape[1:])}"
     if torch.allclose(result, expected, equal_nan=True):
         return f"{gap}: right, equal to gpt.model"
     for name, slip in slips[gap].items():
