@@ -297,6 +297,8 @@ weights = model.decoder[0].cross.weights[0].mean(dim=0)  # (T, S) = (10, 11), of
 answer = [characters[number] for number in target[0, 1:]]
 show("cross-attention", weights, answer, list(source))
 assert torch.allclose(weights.sum(dim=1), torch.ones(10))
+if STEPS >= 800:
+    assert weights[5:7, 3:6].sum(dim=1).min() > 0.5  # "12" looks at "Dec"
 with contextlib.suppress(ImportError):  # without matplotlib, the table must do
     import matplotlib.pyplot as plt
 
