@@ -12,7 +12,7 @@ DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 # Compiled modules are kept: otherwise each worker and each process of a test compiles all of them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check lint types layers tests site versions release lessons notebook page pictures cli-docs typed interface soak fuzz planted planted-record all-variants bench clean
+.PHONY: demo test check lint types layers tests site versions release lessons page pictures cli-docs typed interface soak fuzz planted planted-record all-variants bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -82,10 +82,6 @@ build/lessons/%.ipynb: docs/lessons/%.py $(INSTALLED)
 	mkdir -p $(@D)
 	$(BIN)/jupytext --quiet --to ipynb --output $@ $<
 	$(BIN)/jupyter-execute --inplace $@
-
-# docs/notebook.ipynb with the outputs of a new run.
-notebook: $(INSTALLED)
-	$(BIN)/python docs/notebook.py
 
 # docs/demo.html: a model of the Python language reference, without counting, in a page.
 page: $(INSTALLED)

@@ -5,7 +5,7 @@ variant gets the recipe's number of steps divided by the ratio of the medians. L
 the GPT without counting, over the whole validation split, final weights. The last line is JSON.
 
     python benchmarks/ablate.py CORPUS [--steps 500] [--seeds 1 2 3] [--base "n_layer=2 lr=…"]
-        [--variant "RMS norm: norm='rms'" …] [--equal steps]
+        [--variant "ReLU: activation='relu'" …] [--equal steps]
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from gpt.training.evaluation import evaluate
 #: The choices of the default preset, each one changed alone.
 VARIANTS = {
     "learned positions": "position='learned'",
-    "RMS norm": "norm='rms'",
     "GELU": "activation='gelu'",
     "ReLU": "activation='relu'",
     "tied output": "tied=True",
@@ -45,7 +44,7 @@ VARIANTS = {
 
 
 def settings(text: str) -> dict[str, Any]:
-    """ "n_layer=2 norm='layer'" -> {"n_layer": 2, "norm": "layer"}"""
+    """ "n_layer=2 activation='gelu'" -> {"n_layer": 2, "activation": "gelu"}"""
     pairs = (part.split("=", 1) for part in text.split())
     return {name: ast.literal_eval(value) for name, value in pairs}
 

@@ -92,11 +92,7 @@ def split_ids(text: str) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def training(
-    model_config: ModelConfig,
-    config: TrainConfig,
-    ids: np.ndarray,
-    device: str = "cpu",
-    shard: bool = False,
+    model_config: ModelConfig, config: TrainConfig, ids: np.ndarray, device: str = "cpu"
 ) -> Iterator[tuple[GPT, float]]:
     """Trains a new model without end: after each step, the model and the step's loss."""
     from gpt.model import GPT, initialise
@@ -107,7 +103,7 @@ def training(
     model = GPT(model_config)
     initialise(model, config.seed)
     model.to(device).train()
-    net = Net(model, config, shard)
+    net = Net(model, config)
     optimizer = Optimizer(model, config)
     for step in itertools.count():
         yield model, train_step(model, optimizer, ids, config, step, net=net)[0]

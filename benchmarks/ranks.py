@@ -35,11 +35,9 @@ SHAPES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--shard", action="store_true")
     parser.add_argument("--models", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     options = parser.parse_args()
     let_threads_sleep()
-    shard = options.shard and ranks.world_size() > 1
     if ranks.world_size() > 1:
         ranks.join(options.device)
     ids = np.random.default_rng(1).integers(65, size=1_000_000, dtype=np.uint8)
@@ -52,7 +50,7 @@ def main() -> None:
             batch_size=batch_size,
             precision="bfloat16" if options.device == "cuda" else "float32",
         )
-        seconds = step_seconds(training(config, train, ids, options.device, shard), 5.0)
+        seconds = step_seconds(training(config, train, ids, options.device), 5.0)
         characters = batch_size * config.block_size
         steps[name] = {
             "ms": round(1e3 * seconds, 2),
@@ -60,7 +58,7 @@ def main() -> None:
         }
     rounds = {f"{count / 1e6:.1f}M": round_trip(count, options.device) for count in PARAMETERS}
     if ranks.is_first():
-        result = {"benchmark": "ranks", "ranks": ranks.world_size(), "shard": shard, "steps": steps}
+        result = {"benchmark": "ranks", "ranks": ranks.world_size(), "steps": steps}
         print(json.dumps({**result, "all_reduce": rounds, "threads": torch.get_num_threads()}))
     ranks.leave()
 

@@ -25,22 +25,15 @@ MEASURES = ("previous", "induction", "induction_synthetic")
 NEEDED = {"previous", "induction"}
 
 
-def best(survey: dict[str, Any], name: str) -> dict[str, Any]:
+def best(heads: list[dict[str, Any]], name: str) -> dict[str, Any]:
     """The head with the largest value of a measure: its place, the value, its error and Δloss."""
-    measures = {measure["name"]: measure for measure in survey["measures"]}
-    measure = measures[name]
-    values = measure["values"]
-    layer, head = max(
-        ((layer, head) for layer, row in enumerate(values) for head, _ in enumerate(row)),
-        key=lambda place: values[place[0]][place[1]],
-    )
+    head = max(heads, key=lambda row: row[name])
 
-    def of(measure: dict[str, Any]) -> list[float]:
-        return [round(measure[key][layer][head], 3) for key in ("values", "errors")]
+    def of(measure: str) -> list[float]:
+        return [round(head[measure], 3), round(head[f"{measure}_error"], 3)]
 
-    found = {"head": f"{layer}.{head}", "value": of(measure), "uniform": measure["uniform"]}
-    found["parts"] = {part["name"]: of(part) for part in measure.get("parts", [])}
-    return {**found, "loss": of(measures["ablation"])}
+    found = {"head": f"{head['layer']}.{head['head']}", "value": of(name)}
+    return {**found, "uniform": head[f"{name}_uniform"], "loss": of("ablation")}
 
 
 def one(corpus: str, arguments: str, seed: int, threads: int | None) -> dict[str, Any]:
@@ -49,10 +42,11 @@ def one(corpus: str, arguments: str, seed: int, threads: int | None) -> dict[str
         before = os.getloadavg()[0]
         run = train(corpus, arguments, seed, folder, threads)
         where = ["--checkpoints", f"{folder}/checkpoints", "--data", f"{folder}/data"]
-        survey = json.loads(timed([GPTX, "heads", "--ablate", "mean", "--json", *where]).output)
-    names = [name for row in survey["kinds"] for name in row]
+        found = json.loads(timed([GPTX, "heads", "--ablate", "mean", "--json", *where]).output)
+    heads = found["rows"]
+    names = [row["kind"] for row in heads]
     row = {"seed": seed, **run, "load": [round(before, 1), round(os.getloadavg()[0], 1)]}
-    return {**row, **{name: best(survey, name) for name in MEASURES}, "names": names}
+    return {**row, **{name: best(heads, name) for name in MEASURES}, "names": names}
 
 
 def main() -> None:

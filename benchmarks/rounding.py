@@ -33,10 +33,9 @@ SIZES = [
 ]
 KINDS: list[dict[str, Any]] = [
     {},
-    {"norm": "layer"},
-    {"position": "learned", "norm": "layer", "activation": "gelu", "tied": True},
+    {"position": "learned", "activation": "gelu", "tied": True},
     {"position": "sinusoidal", "activation": "relu", "bias": True},
-    {"position": "learned", "norm": "layer", "activation": "gelu", "tied": True, "bias": True},
+    {"position": "learned", "activation": "gelu", "tied": True, "bias": True},
     {"activation": "gelu", "tied": True, "bias": True},
 ]
 #: Factor of queries and keys, factor of logits, whether weights are rounded to bfloat16.

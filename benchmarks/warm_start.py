@@ -76,7 +76,7 @@ def main() -> None:
         new = "".join(sorted(set(small) - set(parent.vocabulary.characters)))
         print(f"parent: {parent.manifest.best_loss:.4f}; {len(new)} new characters {new!a}")
         free = {name: each for name, each in every.items() if name in ("dropout", "counting")}
-        warm = {**free, "batch_size": every["batch_size"], "parent": parent, "steps": steps // 3}
+        warm = {**free, "batch_size": every["batch_size"], "init_from": parent, "steps": steps // 3}
         variants = {
             "nothing": {**every, "steps": steps},
             "parent": warm,

@@ -34,7 +34,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             options = {"counting": 0, "n_layer": 2, "steps": 2000}
             run = gpt.train(checkpoints=folder, **options)
-            run.live(PAGE, text="def function(", limit=1.5)
+            run.live(PAGE, text="def function(")
     else:
         PAGE.write_text(renewed(PAGE.read_text("utf-8")), "utf-8")
 

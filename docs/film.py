@@ -21,7 +21,7 @@ SHARPNESS = 2  # pixels of the film in a CSS pixel, for each direction
 STYLE = """
 html { scrollbar-width: none }
 body { padding: 0 }
-header, footer, .under, .hint, .options, .frames, .caveat, #map-card, #order, #only, #cell-card,
+header, footer, .under, .hint, .options, .frames, .caveat, #map-card, #order, #cell-card,
 #lens-card, #measures-card, #matrix-card > .bar-of-tools, #next > :not(.guesses),
 .guesses li > :nth-child(4) { display: none !important }
 main {

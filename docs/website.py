@@ -35,7 +35,7 @@ HOME, FRONT, API, PLAY = "docs/README.md", "README.md", "docs/api.md", "docs/pla
 #: Pages that are only on the site, each after the page that introduces it.
 AFTER = {"docs/python.md": API, "docs/live.md": PLAY}
 RECORDS = ("CHANGELOG.md", "benchmarks/LOG.md")
-COPIED = (".html", ".ipynb", ".png", ".svg", ".webp")
+COPIED = (".html", ".png", ".svg", ".webp")
 ASSETS = ("docs/iframe-worker.js", "docs/website.css")
 #: Of the theme: maps of its code, the search of other languages.
 UNUSED = re.compile(r"\.map$|/lunr/")

@@ -10,7 +10,6 @@
     seen["weights", 0, 0]                       # layer 0, head 0: what attends to what, (T, T)
     run.heads()                                 # every head's measures, and what kind it is
     run.next("Once upon")                       # the distribution of the next character
-    run.lens(seen)                              # the prediction after each layer
     run.eval("A text.")                         # the loss on a text: nats and bits per character
 
 Functions:

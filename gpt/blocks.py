@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -27,29 +27,26 @@ MOST_TICKS = 5  # the most steps between the labels of an axis
 class Cell:
     """A cell of a table.
 
-    share: a number in 0 … 1 that shades the cell; in a column of bars, the length of its bar.
-    curve: values in 0 … 1 that are drawn as a small curve, NaN for unknown ones. hint: an
-    explanation that appears under the mouse only.
+    share: a number in 0 … 1 that shades the cell; in a column of bars, the length of its bar. hint:
+    an explanation that appears under the mouse only.
     """
 
     text: str
     share: float | None = None
     tone: Tone = ""
     hint: str = ""
-    curve: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
 class Column:
     """A column of a table. left: texts are aligned left, as names are, and wrapped on a narrow
-    page. bars: each cell has a bar, whose full width is 1. spare: a narrow page may leave the
-    column out. least: a page with fewer cells than this leaves it out.
+    page. bars: each cell has a bar, whose full width is 1. least: a page with fewer cells than this
+    leaves the column out.
     """
 
     title: str = ""
     left: bool = False
     bars: bool = False
-    spare: bool = False
     least: int = 0
 
 
@@ -76,17 +73,16 @@ class Passage:
     values: (n,) a number for each character, which colours it: 0 is no colour, `full` and above the
     strongest; NaN: unknown. If `values` is empty, no character has a colour. unit: what the values
     count. hints: an explanation for each character, which appears under the mouse only. dim: this
-    many first characters are less important. scale: whether to show the scale of the colours below
-    the text.
+    many first characters are less important.
     """
+
+    full: ClassVar[float] = 8.0
 
     text: str
     values: Sequence[float] = ()
     unit: str = ""
-    full: float = 8.0
     hints: Sequence[str] = ()
     dim: int = 0
-    scale: bool = True
 
     def value(self, place: int) -> float | None:
         """A character's value, NaN for a dim character; None if no character has a colour."""

@@ -33,7 +33,7 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 #: A name in an annotation -> the types that an argument may have, or the name of a class.
 _TYPES: dict[str, Any] = {
     "None": NoneType,
-    **dict.fromkeys(("str", "Stage", "DrawnStage", "CircuitName", "Unknown"), str),
+    **dict.fromkeys(("str", "Stage", "DrawnStage", "Unknown"), str),
     "bool": bool,
     "int": SupportsIndex,
     "float": Real,

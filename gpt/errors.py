@@ -52,7 +52,7 @@ class CheckpointError(GptxError):
 
 
 class SchemaError(CheckpointError):
-    """A checkpoint that another release of gptx has written."""
+    """A checkpoint of an unknown schema."""
 
 
 class RunInUseError(GptxError):
@@ -86,6 +86,6 @@ class RankError(GptxError):
 
 
 class InstallationError(GptxError):
-    """This installation lacks a package, or computes wrong numbers."""
+    """This installation lacks a package."""
 
     exit_code = 10

@@ -24,8 +24,6 @@ from gpt.words import counted, first_few
 
 Ids = npt.NDArray[np.integer[Any]]
 
-REPLACEMENT = "\ufffd"  # replaces rare characters
-
 #: Characters with the same meaning, and what each may become, the nearest first: dashes; spaces;
 #: quotation marks, where the character before them decides whether they open.
 _SINGLE, _DOUBLE = "'’‘‚‛ʼ′´`", '"”“„‟″'

@@ -9,7 +9,7 @@ import csv
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ KEEP = """
 })(URL, HTMLAnchorElement.prototype);
 """
 
-#: Builds a page of subjects and opens it: open_page(subjects, hash="layer=1", width=360, …).
+#: Builds a subject's page and opens it: open_page(subject, hash="layer=1", width=360, …).
 Open = Callable[..., "Page"]
 #: Opens a file: open_file(path, hash="layer=1", width=360, scheme="dark").
 OpenFile = Callable[..., "Page"]
@@ -154,14 +154,13 @@ def open_page(open_file: OpenFile, tmp_path: Path) -> Open:
     """Builds pages of subjects and opens them."""
 
     def open_(
-        subjects: Sequence[Subject],
+        subject: Subject,
         start: StartHead | None = None,
-        title: str = "title",
         limit: int = 5_000_000,
         **how: Any,
     ) -> Page:
         path = tmp_path / f"{len(list(tmp_path.glob('*.html')))}.html"
-        path.write_text(build_page(subjects, start or StartHead(), title, limit), encoding="utf-8")
+        path.write_text(build_page(subject, start or StartHead(), limit), encoding="utf-8")
         return open_file(path, **how)
 
     return open_

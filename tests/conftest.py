@@ -94,7 +94,6 @@ def resume(
     corpus: Corpus,
     checkpoint: Checkpoint,
     prove: Prove | None = None,
-    shard: bool = False,
     **changed: Any,
 ) -> Trainer:
     """A trainer that resumes a checkpoint with changed options, like `gptx train --resume`."""
@@ -103,7 +102,7 @@ def resume(
     val_characters = len(corpus.parts(train.val_fraction)[1]) - 1
     budget = stored.budget if train.steps == stored.train.steps else None
     manifest = replace(stored, train=train, val_characters=val_characters, budget=budget)
-    return Trainer(run, corpus, manifest, "cpu", prove, checkpoint, shard=shard)
+    return Trainer(run, corpus, manifest, "cpu", prove, checkpoint)
 
 
 def model_of_step(data: bytes, step: int) -> bytes:

@@ -92,10 +92,9 @@ NAMES = [
 ]
 FLOATS = [0.0, -1.0, 1e-45, 1e10, 3e38, -3e38, np.inf, -np.inf, np.nan]
 WAITING = {"config", "corpus", "file", "files", "output", "path"}
-READING = ["runs", "runs run", "runs --verify", "sample --length 5", "attn", "heads --windows 2"]
+READING = ["runs", "runs run", "runs *", "sample --length 5", "attn", "heads --windows 2"]
 READING += ["eval", "next the", "sample --novelty --length 5", "eval corpus.txt"]
-READING += ["sample --sources --length 9", "sample --sources --length 9 -o s.html"]
-READING += ["export x"]
+READING += ["export x", "why the"]
 READING += ["heads", "attn --head all -o a.html", "live -o l.html", "runs run other -o c.csv"]
 USING = [*READING, "train --resume --run run --dry-run --steps 4"]
 USING += ["train --resume --run run --steps 4"] * 3
@@ -373,7 +372,7 @@ def tensors(chance: random.Random, home: Path) -> list[str]:
         new = [*TRAIN, "--steps", "2", "--eval-interval", "2", "--run", "new", "--init-from"]
         line = [*chance.choice(READING[3:]).split(), "--run"]
         return [*(new[:2] + new[-7:] if chance.random() < 0.5 else line), "alone.safetensors"]
-    return chance.choice([*USING, "sample --length 20", "next --lens the", "eval"]).split()
+    return chance.choice([*USING, "sample --length 20", "next the", "eval"]).split()
 
 
 def imports(chance: random.Random, home: Path) -> list[str]:
@@ -435,7 +434,7 @@ attn -o FILE.html; attn -o FILE.png; attn -o FILE.svg; attn -o FILE.json; attn -
 heads TEXT -o FILE.html; heads TEXT -o FILE.csv; heads TEXT -o FILE.json; live -o FILE.html;
 train TEXT NEW; train TEXT --dry-run NEW; train NAME NEW; export FILE2;
 train corpus.txt NEW --init-from MODEL; train corpus.txt corpus.txt --separator=NAME NEW;
-runs FILE; runs --checkpoints FILE; runs --verify --checkpoints FILE; NAME; attn --NAME;
+runs FILE; runs --checkpoints FILE; runs * --checkpoints FILE; NAME; attn --NAME;
 attn NAME; next NAME; sample --prompt NAME; sample --stop NAME --length 9
 """
 
@@ -466,7 +465,7 @@ def environments(chance: random.Random, home: Path) -> Input:
     names += ["FORCE_COLOR", "OMP_NUM_THREADS", "LC_ALL", "TMPDIR", "HOME", "TERMINAL_WIDTH"]
     pool = [each for each in [*NUMBERS.split(), *TEXTS] if "\0" not in each and each != "pipe"]
     chosen = {name: chance.choice(pool) for name in chance.sample(names, 2)}
-    line = chance.choice([*READING, "--help", "train --help", "attn --help", "doctor", "--version"])
+    line = chance.choice([*READING, "--help", "train --help", "attn --help", "--version"])
     return Input(line.split(), environment=chosen, terminal=chance.random() < 0.5)
 
 

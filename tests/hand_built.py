@@ -6,8 +6,10 @@ import numpy as np
 
 from gpt.config import ModelConfig
 from gpt.reading.gpt import Reader
+from gpt.vocabulary import Vocabulary
 
 SIZE = 16  # number of characters, number of positions, and head_size
+LETTERS = Vocabulary("abcdefghijklmnop")
 GAIN = 3.0
 #: Columns of the stream.
 TOKEN, POSITION, BEFORE, NEXT = (slice(n * SIZE, (n + 1) * SIZE) for n in range(4))
@@ -22,7 +24,8 @@ def hand_built(back: int = 1, completed: int = SIZE) -> Reader:
     back: the distance of the first head. completed: layer 1 head 0 completes only the
     first so many characters of the vocabulary, and is uniform for the others.
 
-    Characters and positions are unit vectors; RMS norm only changes their length. The previous head
+    Characters and positions are unit vectors; the norm changes their length and subtracts the same
+    small number everywhere, which is the same for all keys of a row. The previous head
     writes the preceding character into BEFORE; the induction head searches there for its own
     character, and writes the character at that place into NEXT, which the output reads.
     """
@@ -35,6 +38,9 @@ def hand_built(back: int = 1, completed: int = SIZE) -> Reader:
         position="learned",
     )
     tensors = {name: np.zeros(shape, np.float32) for name, shape in config.shapes().items()}
+    for name in tensors:
+        if "norm" in name:
+            tensors[name][:] = 1
     one = np.eye(SIZE, dtype=np.float32)
     tensors["token_embedding.weight"][:, TOKEN] = one
     tensors["position.weight"][:, POSITION] = one

@@ -12,16 +12,12 @@ import numpy as np
 from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.config.model import Position
-from gpt.counting.expert import Expert
-from gpt.counting.mixture import FEATURES, Gate, Mixture
-from gpt.counting.tables import count
 from gpt.heads.attention_map import inspect
 from gpt.heads.measures import Measure
-from gpt.heads.next_character import all_experts, logit_lens
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import character_surprisals
-from gpt.view.page.page import Subject
+from gpt.view.page.page import Subject, logit_lens
 
 #: Characters that HTML, JSON or JavaScript could interpret, and characters that are hard to draw.
 HOSTILE = (
@@ -37,13 +33,9 @@ def random_subject(
     n_embd: int = 16,
     seed: int = 0,
     position: Position = "rotary",
-    counted: str = "",
 ) -> Subject:
-    """A model of random weights, sharp enough that its heads differ, and its view of the text.
-
-    counted: a text whose n-grams up to 4 characters are counted beside it, with a random gate.
-    """
-    characters = "".join(sorted(set(text) | set("abc ") | set(counted)))
+    """A model of random weights, sharp enough that its heads differ, and its view of the text."""
+    characters = "".join(sorted(set(text) | set("abc ")))
     config = ModelConfig(
         vocab_size=len(characters),
         block_size=max(16, len(text)),
@@ -67,14 +59,9 @@ def random_subject(
     ]
     origin = {"run": "tiny-1", "step": 12, "checkpoint": "ab" * 32}
     name = f"step {12 + seed}"
-    lens, experts, mixture = logit_lens(reader, attention, 4), None, None
-    if counted:
-        trie = count(np.array([characters.index(each) for each in counted]), len(characters), 4)
-        gate = Gate(np.abs(random.normal(0.2, 0.1, (2, len(FEATURES)))))
-        mixture = Mixture(Expert(trie, len(characters)), gate)
-        experts = all_experts(reader, attention, mixture)
-    nats = character_surprisals(reader, ids, mixture).nats if len(ids) > 1 else np.zeros(0)
-    return Subject(name, attention, lens, characters, measures, origin, nats, experts)
+    lens = logit_lens(reader, attention)
+    nats = character_surprisals(reader, ids).nats if len(ids) > 1 else np.zeros(0)
+    return Subject(name, attention, lens, characters, measures, origin, nats)
 
 
 class Document(HTMLParser):

@@ -56,11 +56,11 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "corpus.txt").write_text(text, encoding="utf-8")
     (folder / "held-out.txt").write_text("To be, or not to be.\n" * 9, encoding="utf-8")
     (folder / "new.txt").write_text("Árvíztűrő tükörfúrógép 🙂\n" * 30, encoding="utf-8")
-    for name in ("books", "corpus"):  # docs/scale.md uses a folder of this name
+    for name in ("books", "corpus"):  # docs/corpus.md uses a folder of this name
         (folder / name).mkdir()
         for number in range(10):
             (folder / name / f"{number}.txt").write_text(TEXT[:400], encoding="utf-8")
-    write_nanogpt(folder, sorted(set(text)))  # docs/travel.md imports it
+    write_nanogpt(folder, sorted(set(text)))  # docs/platforms.md imports it
     with pytest.MonkeyPatch.context() as patch:
         at_home(folder, patch)
         answer = answer_of(patch, ("train", "corpus.txt", *TINY))

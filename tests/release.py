@@ -30,7 +30,6 @@ from zipfile import ZipFile
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # this checkout's gpt, not an installed one
 
-from gpt.commands import COMMANDS  # noqa: E402
 from gpt.version import __version__ as VERSION  # noqa: E402
 
 DIST, LOGS = ROOT / "dist", ROOT / "build" / "release"
@@ -185,10 +184,8 @@ def try_out(wheel: Path, log: Path) -> None:
         raise Failure("the environment has network, so this would prove nothing")
     where = answer(python, "-c", "import gpt; print(gpt.__file__)").splitlines()[-1]
     require(Path(where).is_relative_to(folder), f"gpt comes from {where}, not from the wheel")
-    version = answer(gptx, "--version").splitlines()[-1]
+    version = answer(gptx, "--version").splitlines()[0]
     require(version == f"gptx {VERSION}", f"gptx --version prints {version!r}")
-    if "doctor" in COMMANDS:
-        answer(gptx, "doctor")
     answer(gptx, "train", "--steps", "50")
     sample = answer(gptx, "sample", "--prompt", "The ", "--length", "100")
     require("The " in sample and len(sample) >= 104, f"gptx sample writes {sample!r:.100}")

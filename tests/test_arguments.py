@@ -38,8 +38,7 @@ def public_calls(run: gpt.TrainedGPT, folder: Path) -> Iterator[tuple[str, Calla
     text = "the cat sat on the mat."
     objects = [run, run.attn(text[:7]), run.activations(text[:7]), run.next("the")]
     found = run.eval(text, chars=True)
-    objects += [run.lens("the cat"), found, found.score, found.surprisals]
-    objects += [run.neurons(windows=2), run.neurons(windows=2, unit="L0N0")]
+    objects += [found, found.score, found.surprisals]
     objects += [run.heads(windows=1), run.curve, run.training_curve]
     objects += [run.eval(text, against=run).paired]
     objects += [runs, runs.compare(), run.sample("the", length=2), run.stored, run.vocabulary]
@@ -101,7 +100,6 @@ def test_training_names_a_wrong_argument(tiny: Checkpoint) -> None:
         (lambda run: run.heads(ablat="mean"), "ablate"),
         (lambda run: run.next("the", topk=2), "top_k"),
         (lambda run: run.sample("the", lenght=2), "length"),
-        (lambda run: run.lens("the", mots=2), "most"),
         (lambda run: run.eval("the cat", agianst=run), "against"),
         (lambda run: gpt.load(run.path, stepp="best"), "step"),
         (lambda run: gpt.runs(checkpoint=run.path), "checkpoints"),

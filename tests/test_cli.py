@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import ast
+import platform
 import re
 import runpy
 import shlex
-import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 import typer
 from program import TINY, Gptx, answer_of, at_home
 
-from gpt.commands import MOVED, ClickContext, make_program
+import gpt
+from gpt.commands import COMMANDS as ALL
+from gpt.commands import GROUPS, MOVED, ClickContext, make_program
 from gpt.interface import training as notebook
 
 ROOT = Path(__file__).parents[1]
@@ -33,8 +35,6 @@ START = ("--init-from",)
         (["train", "corpus.txt", *START, "./no.bin"], 4, "no run, folder or file './no.bin'"),
         (["train", "corpus.txt", *START, "corpus.txt"], 4, "not a gptx checkpoint: "),
         (["train", "corpus.txt", *START, "corpus-1", "--n-embd", "32"], 2, "--n-embd: corpus-1"),
-        (["train", "corpus.txt", "--freeze", "heads"], 2, "--freeze: 'heads' is not one of"),
-        (["train", "corpus.txt", "--freeze", "layers:9"], 2, "--freeze: there is no layer 9"),
         (
             ["train", "corpus.txt", "--batch-size", "1000000000"],
             8,
@@ -93,8 +93,9 @@ START = ("--init-from",)
         (["import", "out/ckpt.pt", "--corpus", "new.txt"], 3, "does not know: "),
         (["eval", "--against", "corpus-*"], 2, "invalid run name 'corpus-*'"),
         (["eval", "--against", "corpus-1:77"], 4, "has no step 77"),
-        (["heads", "--sort", "size"], 2, "--sort: 'size' is not one of back"),
-        (["heads", "--sort", "ablation"], 2, "--sort: ablation is measured only with --ablate"),
+        (["heads", "--sort", "sink"], 2, "No such option: --sort"),
+        (["heads", "--step", "0:8"], 2, "--step: '0:8' is neither best, last nor a step's number"),
+        (["heads", "-o", "picture.svg"], 2, "--output: .svg is not one of .txt, .json, .csv"),
         (["attn", "the", "--digits", "10"], 2, "--digits"),
         (["sample", "--prompt", "th\udcffe"], 3, "(U+DCFF no name) at position 2"),
         (["dance"], 2, "dance"),
@@ -146,12 +147,9 @@ def unrolled(lines: list[str]) -> list[str]:
     return found
 
 
-SWEEPS = ROOT / "docs/sweeps.md"  # its commands need the runs that its first ones train
 PAGES = [path for path in sorted(ROOT.glob("docs/*.md")) if path.name != "README.md"]
 DOCUMENTS = [ROOT / "README.md", ROOT / "docs/README.md", *PAGES]
-COMMANDS = dict.fromkeys(
-    command for document in DOCUMENTS if document != SWEEPS for command in commands_of(document)
-)
+COMMANDS = dict.fromkeys(command for document in DOCUMENTS for command in commands_of(document))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -196,29 +194,10 @@ def test_first_hour_works_from_its_first_command_to_its_last(
         has_run = any((tmp_path / "checkpoints").glob("*/step-*"))
         assert has_run == ("train corpus.txt" in outputs)  # not by --dry-run
     assert "layer 0 head 0 · weights" in outputs["attn The cat --layer 0 --head 0"]
-    assert "Shapley" in outputs["heads --ablate mean"]
+    assert "Δloss" in outputs["heads --ablate mean"]
     assert "sum" in outputs["why The cat"]
     page = (tmp_path / "live.html").read_text(encoding="utf-8")
     assert "The cat" in page
-
-
-def test_sweep_of_the_docs_works_in_miniature(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboardX", MagicMock(__spec__=sys.__spec__))
-    monkeypatch.setenv("GPTX_CHECKPOINTS", str(tmp_path / "sweep"))
-    commands = [shlex.split(command)[1:] for command in commands_of(SWEEPS)]
-    sweep = [command for command in commands if "lr-1e-2-2" in command]
-    assert len(sweep) == 1
-    tiny = [*TINY, "--n-layer", "1", "--steps", "2", "--eval-interval", "2"]
-    for arguments in commands:
-        answer = gptx(*arguments, *(tiny if arguments[0] == "train" else ()))
-        assert answer.code == 0, answer.err
-    table = gptx("runs", "lr-*").out
-    assert table.startswith("6 runs of 2 recipes · ")
-    assert table.count("lr-2e-3-*") == table.count("lr-1e-2-*") == 1
-    for name in ("sweep.svg", "sweep.csv"):
-        assert Path(name).stat().st_size > 0
 
 
 def small(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -353,7 +332,7 @@ def test_debugging_shows_the_traceback_and_keeps_line_and_code(
 
 @pytest.mark.parametrize(
     ("columns", "command", "word"),
-    [("0", "--help", "Commands"), ("1", "runs", "corpus-1"), ("10", "--help", "Commands")],
+    [("0", "--help", "Start"), ("1", "runs", "corpus-1"), ("10", "--help", "Start")],
 )
 def test_tiny_terminal_width_is_ignored(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, columns: str, command: str, word: str
@@ -378,6 +357,38 @@ def test_without_a_command_gptx_names_the_three_to_start_with(
     assert narrow.split() == answer.out.split()
 
 
+def test_the_commands_are_eleven_in_three_groups() -> None:
+    groups = [
+        ["train", "sample", "attn"],
+        ["heads", "why", "next", "eval"],
+        ["runs", "live", "import", "export"],
+    ]
+    assert [[*group] for group in GROUPS.values()] == groups
+    assert [*ALL] == [name for group in groups for name in group]
+    assert not {*ALL} & {*MOVED}
+
+
+def test_version_says_in_six_lines_what_a_report_of_a_bug_needs(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    answer = gptx("--version")
+    assert (answer.code, answer.err) == (0, "")
+    lines = answer.out.splitlines()
+    assert lines[0] == f"gptx {gpt.__version__}"
+    assert lines[1].startswith(f"Python {platform.python_version()}, ")
+    assert lines[2] == f"torch {metadata.version('torch')}, numpy {metadata.version('numpy')}"
+    assert re.fullmatch(r"threads: \d+ of \d+ cores?", lines[4])
+    assert [line.split()[0] for line in lines[3:]] == ["device:", "threads:", "AMX:"]
+    (tmp_path / "flags").write_text("processor : 0\nflags\t\t: fpu amx_bf16 amx_tile\n")
+    (tmp_path / "none").write_text("flags : fpu amx_bf16x\n")
+    for name, said in (("flags", "yes"), ("none", "no"), ("gone", "not known on this system")):
+        monkeypatch.setattr("gpt.commands.version.CPU_INFO", tmp_path / name)
+        assert gptx("--version").out.endswith(f"\nAMX: {said}\n")
+    for count, said in ((0, "cpu"), (1, "cuda (1 GPU)"), (2, "cuda (2 GPUs)")):
+        monkeypatch.setattr("gpt.commands.version.cuda_devices", lambda count=count: count)
+        assert f"\ndevice: {said}\n" in gptx("--version").out
+
+
 def test_the_list_of_commands_has_the_first_sentence_of_each_help() -> None:
     commands = typer.main.get_command(make_program()).commands  # type: ignore[attr-defined]
     for name, command in commands.items():
@@ -398,8 +409,12 @@ def test_help_in_a_narrow_terminal_has_every_option_and_sentence_in_full(
     )
     assert headings == ["Arguments", "Options", "Model options", "Train options"]
     app = make_program()
+    titles = [re.escape(title) for title in GROUPS]
+    groups = re.findall(rf"(?:^|╭─ )({'|'.join(titles)})(?::$| ─)", overview, re.MULTILINE)
+    assert groups == [*GROUPS]
     for command in app.registered_commands:
         assert str(command.short_help) in words
+    assert not {*MOVED} & {*re.findall(r"^[│ ] +(\S+)", overview, re.MULTILINE)}
     for line in (overview + details).splitlines():
         assert len(line) <= int(columns) or re.match("Usage|  [^ ]", line), line
     parameters = typer.main.get_command(app).commands["train"].params  # type: ignore[attr-defined]

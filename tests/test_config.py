@@ -74,7 +74,6 @@ def test_error_names_an_option_with_a_wrong_type(config: type, name: str, value:
         (TrainConfig, "val_fraction", (0.0, 1.0, -0.5)),
         (TrainConfig, "split", ("", "-", "every:0", "every:1", "every 1", "a\nb", "\udce9.txt")),
         (TrainConfig, "separator", ("\\", "\\q", "\\ud800", "\\U00110000", "\\u12", "\udce9")),
-        (TrainConfig, "min_count", (-1,)),
         *[(config, "seed", (-1, 2**63)) for config in (TrainConfig, SampleConfig)],
         *[(SampleConfig, name, (-1,)) for name in ("length", "n", "temperature")],
         (SampleConfig, "n", (0,)),
@@ -82,7 +81,6 @@ def test_error_names_an_option_with_a_wrong_type(config: type, name: str, value:
         (SampleConfig, "top_k", (0, -3)),
         (SampleConfig, "top_p", (0.0, -0.1, 2.0, math.nan, math.inf)),
         (SampleConfig, "min_p", (-0.1, 1.1, math.nan)),
-        (SampleConfig, "typical_p", (0.0, -0.1, 1.1, math.nan)),
     ],
 )
 def test_error_names_an_option_out_of_range(
@@ -99,9 +97,9 @@ def test_limits_of_every_range_are_valid() -> None:
     ModelConfig(vocab_size=1, block_size=1, n_layer=1, n_head=1, n_embd=2, dropout=0)
     ModelConfig(vocab_size=1, n_head=1, n_embd=1, position="learned")
     TrainConfig(steps=1, warmup_steps=0, grad_clip=0, beta1=0, beta2=0, seed=2**63 - 1)
-    TrainConfig(separator="", split="every:2", min_count=0)
+    TrainConfig(separator="", split="every:2")
     SampleConfig(length=0, temperature=0, top_k=1, top_p=1, min_p=0, seed=0)
-    SampleConfig(min_p=1, typical_p=1)
+    SampleConfig(min_p=1)
 
 
 @pytest.mark.parametrize(

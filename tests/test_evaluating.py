@@ -28,7 +28,6 @@ def record_of(found: Any) -> dict[str, Any]:
     [
         ("", {}),
         ("--chars", {"chars": True}),
-        ("--baseline", {"baseline": True}),
         ("--against corpus-1:4", {"against": "earlier"}),
         ("--unknown skip", {"unknown": "skip"}),
     ],

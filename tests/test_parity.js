@@ -2,7 +2,7 @@
 // Functions for test_parity.py.
 
 import { Gpt } from "../gpt/view/page/assets/model/gpt.js";
-import { ACTIVATIONS, NORMS } from "../gpt/view/page/assets/model/layers.js";
+import { ACTIVATIONS } from "../gpt/view/page/assets/model/layers.js";
 import { POSITIONS } from "../gpt/view/page/assets/model/positions.js";
 import { Reading } from "../gpt/view/page/assets/model/reading.js";
 
@@ -10,7 +10,7 @@ import { Reading } from "../gpt/view/page/assets/model/reading.js";
 
 /** The names of the values that have an implementation. */
 export function variants() {
-  return [POSITIONS, NORMS, ACTIVATIONS].map((each) => Object.keys(each));
+  return [POSITIONS, ACTIVATIONS].map((each) => Object.keys(each));
 }
 
 /**

@@ -32,12 +32,12 @@ from variants import (
 )
 
 from gpt.config import ModelConfig
-from gpt.config.model import Activation, Attention, Norm, Position
+from gpt.config.model import Activation, Attention, Position
 from gpt.model import GPT
 from gpt.model.attention import ATTENTION
 from gpt.model.device import DeviceGPT
 from gpt.model.gpt import Cache
-from gpt.model.layers import ACTIVATIONS, NORMS
+from gpt.model.layers import ACTIVATIONS
 from gpt.model.positions import POSITIONS
 from gpt.reading import decode
 from gpt.reading import layers as read_layers
@@ -215,7 +215,6 @@ def test_variants_have_every_two_values_of_two_options() -> None:
     seen = {pair for row in covering_rows() for pair in pairs_of(row)}
     assert seen == {pair for row in all_rows() for pair in pairs_of(row)}
     for choice, built_in in (
-        (Norm, (NORMS, read_layers.NORMS)),
         (Activation, (ACTIVATIONS, read_layers.ACTIVATIONS)),
         (Position, (POSITIONS, read_positions.POSITIONS)),
         (Attention, (ATTENTION,)),
@@ -225,6 +224,4 @@ def test_variants_have_every_two_values_of_two_options() -> None:
 
 def test_javascript_has_every_variant(script: JavaScript) -> None:
     values = script("variants")
-    assert [{*each} for each in values] == [
-        {*get_args(choice)} for choice in (Position, Norm, Activation)
-    ]
+    assert [{*each} for each in values] == [{*get_args(it)} for it in (Position, Activation)]

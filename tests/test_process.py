@@ -280,7 +280,7 @@ def assert_stopped(process: subprocess.Popen[bytes], run: Run, number: signal.Si
     """
     process.send_signal(number)
     if number == signal.SIGINT:
-        time.sleep(0.05)
+        time.sleep(0.01)
         process.send_signal(number)
     said = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 128 + number, said

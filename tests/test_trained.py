@@ -47,7 +47,7 @@ def test_model_with_other_logits_does_not_open(
     stored: StoredModel, name: str, value: float
 ) -> None:
     tensors = {**stored.tensors, name: stored.tensors[name].copy()}
-    tensors[name][stored.probe.ids[0, 0] % len(tensors[name])] += value
+    tensors[name][stored.probe.ids[0, 0] % len(tensors[name]), 0] += value
     with pytest.raises(
         CheckpointError, match=r"damaged: .*model\.safetensors computes other logits"
     ):
@@ -83,7 +83,7 @@ def test_unknown_characters_are_named_in_an_error_or_skipped(trained: TrainedGPT
     assert continued[-30:] == trained.sample("the ", length=30)[-30:]
 
 
-@pytest.mark.parametrize("method", ["heads", "neurons", "lens", "measures"])
+@pytest.mark.parametrize("method", ["heads", "measures"])
 def test_every_method_that_measures_a_text_takes_the_advice_for_unknown_characters(
     trained: TrainedGPT, method: str
 ) -> None:
@@ -197,7 +197,6 @@ def test_result_arrays_are_read_only(trained: TrainedGPT, stored: StoredModel) -
         "following": trained.next("the"),
         "surprisals": trained.eval("the cat sat on the mat", chars=True).surprisals,
         "heads": trained.heads(windows=1),
-        "lens": trained.lens(seen),
         "activations": trained.activations("the cat"),
         "logits": trained.logits("the cat"),
         "reader": trained.reader.tensors,
@@ -281,10 +280,9 @@ def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     assert "previous" in names
 
 
-def test_lens_measures_and_heads_take_a_text(tiny: Checkpoint) -> None:
+def test_measures_and_heads_take_a_text(tiny: Checkpoint) -> None:
     model = TrainedGPT(tiny.model())
     seen = model.attn("the cat")
-    assert np.array_equal(model.lens("the cat").ids, model.lens(seen).ids)
     assert np.array_equal(model.measures("the cat")[0].values, model.measures(seen)[0].values)
     with pytest.raises(TypeError, match="text: expected a row of ids, not an array of <U7"):
-        model.heads(["the cat"])  # type: ignore[call-overload]
+        model.heads(["the cat"])  # type: ignore[arg-type]

@@ -21,16 +21,16 @@ def generate(run: gpt.TrainedGPT) -> None:
     run.sample("a", only="gtp")  # type: ignore[call-overload]
     run.next("a", length=3)  # type: ignore[call-arg]
     assert_type(run.eval("a text", chars=True), Evaluation)
-    run.eval(against=gpt.runs()["name"], baseline=True)
+    run.eval(against=gpt.runs()["name"])
     run.eval("a text", agianst=run)  # type: ignore[call-arg]
 
 
 def train() -> None:
-    assert_type(gpt.train("a.txt", minutes=2, preset="best", norm="rms"), gpt.TrainedGPT)
+    assert_type(gpt.train("a.txt", minutes=2, preset="best", activation="gelu"), gpt.TrainedGPT)
     gpt.train(["a.txt", "b.txt"], steps=20, progress=False)
     run = gpt.train(text="a text")
     gpt.resume(run, steps=40, device="cpu")
-    gpt.train("b.txt", init_from=run, freeze="embeddings")
+    gpt.train("b.txt", init_from=run, tied=True)
     gpt.train("b.txt", init_from="a-1")
     gpt.train("b.txt", init_from=3)  # type: ignore[arg-type]
     for event in gpt.train_events("a.txt", n_layer=2):

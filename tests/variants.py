@@ -16,7 +16,7 @@ import torch
 
 from gpt.config import ModelConfig
 from gpt.config.fields import only_fields
-from gpt.config.model import Activation, Attention, Norm, Position
+from gpt.config.model import Activation, Attention, Position
 from gpt.config.presets import PRESETS
 from gpt.model import GPT
 from gpt.reading.gpt import Reader
@@ -26,7 +26,6 @@ SWITCHES: dict[str, tuple[Any, ...]] = {
     "activation": get_args(Activation),
     "position": get_args(Position),
     "feed_forward": (True, False),
-    "norm": get_args(Norm),
     "bias": (False, True),
     "qkv_bias": (False, True),
     "tied": (False, True),

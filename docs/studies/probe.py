@@ -66,12 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     run = gpt.train(n_layer=2, previous_heads=0, counting=0, **where)
     figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
     for name, model in {"trained": run.at("last"), "untrained": run.at(0)}.items():
-        found = accuracy(model, asked.windows)
-        print(
-            f"{name}:", ", ".join(f"{place} {a:.3f} ± {e:.3f}" for place, (a, e) in found.items())
-        )
-        values, errors = zip(*found.values(), strict=True)
-        axes.errorbar([*found], values, errors, label=name, marker="o")
+        places = accuracy(model, asked.windows)
+        shares = [f"{place} {share:.3f} ± {error:.3f}" for place, (share, error) in places.items()]
+        print(f"{name}:", ", ".join(shares))
+        values, errors = zip(*places.values(), strict=True)
+        axes.errorbar([*places], values, errors, label=name, marker="o")
     axes.set(ylabel="previous character named", ylim=(0, 1))
     axes.legend()
     figure.savefig(asked.folder / "probe.svg")

@@ -31,7 +31,6 @@ try:
     from gpt.commands import console
     from gpt.devices import limit_blas_threads
     from gpt.errors import ConfigError, GptxError, InstallationError
-    from gpt.version import __version__
     from gpt.words import INSTALL
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     os._exit(130)
@@ -43,29 +42,40 @@ except ModuleNotFoundError as missing:  # before a command can say so
     print(f"gptx: error: there is no package {missing.name}; {advice}", file=sys.stderr)
     sys.exit(InstallationError.exit_code)
 
-__all__ = ["COMMANDS", "main", "make_program"]
+__all__ = ["COMMANDS", "GROUPS", "main", "make_program"]
 
-#: Command -> the first sentence of its help, in the order of --help.
-COMMANDS = {
-    "train": "Train a model on a text; keep its best checkpoint and the two newest.",
-    "sample": "Continue a prompt, character by character.",
-    "attn": "Show what attention heads do with a text: every stage, every number checked.",
-    "circuits": "Show which character a head looks for (qk), and which one it then writes (ov).",
-    "heads": "Rank every head by what it does, compared with a head of uniform attention.",
-    "neurons": "Rank every unit by the feature that it follows, compared with random directions.",
-    "next": "Show what the model expects next, and what temperature and filters change.",
-    "why": "Show what each part of the model adds to the next character's logit: the exact sum.",
-    "eval": "Measure how well a model predicts a text: nats and bits per character, perplexity.",
-    "live": "Write the model into one HTML file: type in it, and every head follows.",
-    "runs": "List the runs, show one run's options, loss curve and samples, or compare several.",
-    "export": "Write a model for other programs: a folder that Hugging Face's transformers opens.",
-    "import": "Make a run of a character model that nanoGPT has trained.",
-    "doctor": "Check the installation: versions, machine, folders, and every form of the model.",
+#: Group of commands -> command -> the first sentence of its help, in the order of --help.
+GROUPS = {
+    "Start": {
+        "train": "Train a model on a text; keep its best checkpoint and the two newest.",
+        "sample": "Continue a prompt, character by character.",
+        "attn": "Show what attention heads do with a text: every stage, every number checked.",
+    },
+    "Look further": {
+        "heads": "Rank every head by what it does, compared with a head of uniform attention.",
+        "why": "Show what each part of the model adds to the next character's logit: the exact "
+        "sum.",
+        "next": "Show what the model expects next, and what temperature and filters change.",
+        "eval": "Measure how well a model predicts a text: nats and bits per character, "
+        "perplexity.",
+    },
+    "Keep and share": {
+        "runs": "List the runs, show one run's options, loss curve and samples, or compare "
+        "several.",
+        "live": "Write the model into one HTML file: type in it, and every head follows.",
+        "import": "Make a run of a character model that nanoGPT has trained.",
+        "export": "Write a model for other programs: a folder that Hugging Face's transformers "
+        "opens.",
+    },
 }
+COMMANDS = {name: help for group in GROUPS.values() for name, help in group.items()}
 #: Commands that gptx no longer has -> what to use instead.
 MOVED = {
     "explain": "the lessons are notebooks; in the folder of gptx: python docs/lessons/simple.py",
     "exercise": "it is a notebook; in the folder of gptx: python docs/lessons/exercise.py",
+    "neurons": "from Python, run.activations gives the values of all units (docs/python.md)",
+    "circuits": "from Python, run.weights has the matrices of every head (docs/python.md)",
+    "doctor": "gptx --version shows versions, device and threads",
 }
 #: What `gptx` alone shows: the first commands, and where the others are.
 START = {
@@ -99,10 +109,15 @@ def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) 
         pretty_exceptions_enable=False,
     )
     app.callback(invoke_without_command=True)(gptx)
+    titles = {name: title for title, group in GROUPS.items() for name in group}
     for name in names:
         function = listed if only_listed else _function(name)
-        # Without a short_help, Typer would cut the sentence in a narrow terminal.
-        app.command(name, cls=GroupedOptions, short_help=COMMANDS[name])(function)
+        app.command(
+            name,
+            cls=GroupedOptions,
+            short_help=COMMANDS[name],  # without it, a narrow terminal would cut the sentence
+            rich_help_panel=titles[name],
+        )(function)
     return app
 
 
@@ -120,11 +135,15 @@ def listed() -> None:
 
 def gptx(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show versions, device and threads.")
+    ] = False,
 ) -> None:
     """Runs before every command."""
     if version:
-        console.write(f"gptx {__version__}\n")
+        from gpt.commands.version import version_text
+
+        console.write(version_text())
         raise typer.Exit
     if is_follower() and context.invoked_subcommand != "train":
         raise typer.Exit  # with several ranks, only the first one prints
@@ -234,7 +253,13 @@ class _NarrowHelp(ClickContext.formatter_class):  # type: ignore[misc]
 
 
 class CommandsAndMoved(TyperGroup):
-    """The list of commands; the error for a command that moved says where it went."""
+    """The list of commands, in groups; the error for a command that moved says where it went."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The groups of --help without tables."""
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([*group.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] in MOVED and not ctx.resilient_parsing:

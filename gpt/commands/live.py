@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from gpt.commands import console, shared
-from gpt.commands.options import options_of
 from gpt.commands.shared import refuse_if
-from gpt.config import LiveConfig
 from gpt.config.train import Data
 from gpt.words import printable
 
@@ -20,17 +18,16 @@ OURS = b"gptx live</title>"
 
 
 class Live(shared.ModelCommand):
-    """Write the model into one HTML file: type in it, and every head follows."""
+    """Write the model into one HTML file: type in it, and every head follows.
+
+    The page shows the GPT alone, without counting.
+    """
 
     text: Annotated[
         str | None,
         typer.Argument(help="Text to begin with; - reads stdin.", show_default="from validation"),
     ] = None
     file: shared.TextFile = None
-    step: Annotated[
-        str, "best, last, or a kept step; for a slider steps separated by :, or all."
-    ] = "best"
-    given: Annotated[dict[str, Any], options_of(LiveConfig)]
     output: Annotated[Path | None, shared.output_option("A file; - is stdout.")] = Path(NAME)
     show: Annotated[bool, typer.Option("--open", help="Open the file in the browser.")] = False
     data: Data = Path("data")
@@ -46,22 +43,16 @@ class Live(shared.ModelCommand):
         if self.output == Path(NAME):
             shared.default_file(NAME, OURS, "--output")
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
-        options = LiveConfig(**self.given)
-        opened = self.open(self.run, "last" if self.several_steps else self.step)
-        text = None if given is None else self.known_text(opened, given)
+        text = None if given is None else self.known_text(self.opened, given)
         with progress_bar() as done:
-            asked = text, self.numbers_of_steps(opened), options, self.data
-            page = live_page(opened, *asked, done, shared.note)
-        for sentence in page.left_out:
-            console.say(f"note: {sentence}")
+            page = live_page(self.opened, text, self.data, done, shared.note)
         console.write(page.html, self.output)
         if self.show and self.output:
             shared.open_in_browser(self.output)
         if self.as_json:
             size = {"bytes": len(page.html.encode()), "bits": page.bits}
             facts = {"file": printable(str(self.output)), **size}
-            more = {"steps": page.steps, "left_out": page.left_out}
-            console.write_json({"schema": SCHEMA, **opened.origin, **facts, **more})
+            console.write_json({"schema": SCHEMA, **self.opened.origin, **facts})
         elif self.output and not self.show:
             console.say(
                 f"page: {self.output}, {len(page.html) / 1e6:.1f} MB, weights in "

@@ -130,14 +130,6 @@ class Command:
     def execute(self) -> None:
         raise NotImplementedError
 
-    def typed(self) -> dict[str, Any]:
-        """The options given on the command line itself, without those of a config file."""
-        return {
-            name: value
-            for name, value in self.context.params.items()
-            if (source := self.context.get_parameter_source(name)) and source.name == "COMMANDLINE"
-        }
-
 
 def options_of(
     *configs: type, defaults: Mapping[str, Any] | None = None, only: Collection[str] | None = None

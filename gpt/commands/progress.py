@@ -58,13 +58,13 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
         from gpt.training.card import end_card
 
         run, manifest = trainer.run, trainer.manifest
-        console.print_blocks(end_card(run, manifest, reason, trainer.shard, spent))
+        console.print_blocks(end_card(run, manifest, reason, spent))
         if as_json:
             record = {**outcome_record(run.name, manifest), "reason": reason}
             console.write_json(record | {"spent": asdict(spent)})
     ranks.leave()
-    if reason in signal.Signals.__members__ and not ranks.will_restart():
-        raise typer.Exit(128 + signal.Signals[reason])  # torchrun would start all ranks again
+    if reason in signal.Signals.__members__:
+        raise typer.Exit(128 + signal.Signals[reason])
 
 
 def _reported(trainer: Trainer) -> Iterator[Event]:

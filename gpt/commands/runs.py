@@ -9,13 +9,13 @@ import typer
 
 from gpt.commands import console, shared
 from gpt.config.fields import with_flags
-from gpt.errors import CheckpointError
+from gpt.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
     from gpt.storage.manifest import Manifest
     from gpt.storage.run import Run
 
-Form = Literal["text", "json", "csv", "svg", "png", "pdf"]
+Form = Literal["text", "json", "csv"]
 
 
 class Runs(shared.Writing):
@@ -32,37 +32,24 @@ class Runs(shared.Writing):
             show_default=False,
         ),
     ] = None
-    each: Annotated[bool, "Compare runs without grouping seeds: a row for each run."] = False
     output: Annotated[
-        Path | None,
-        shared.output_option(
-            "File for the comparison: .csv, .json, .txt the table; .svg, .png, .pdf the curves."
-        ),
+        Path | None, shared.output_option("File for the comparison: .csv, .json or .txt.")
     ] = None
     options: Annotated[bool, "Show every option of a run with what it means."] = False
-    verify: Annotated[bool, "Read every byte, and check every model's numbers."] = False
 
     def execute(self) -> None:
         from gpt.storage.runs import all_runs, find_run, find_runs, is_pattern
 
         names = self.names or []
         compares = len(names) > 1 or any(map(is_pattern, names)) or self.output is not None
-        shared.refuse_if(
-            (self.verify and (self.each or self.output is not None), "--verify: without a table"),
-            (
-                not names and (self.each or self.output is not None),
-                "--each and -o are for comparisons: name the runs, '*' for all",
-            ),
-            (self.each and not compares, "--each: name several runs"),
-        )
+        if self.output is not None and not names:
+            raise ConfigError("-o is for comparisons: name the runs, '*' for all")
         form: Form = self.form(get_args(Form))
         if not names:
             found = all_runs(self.checkpoints) or [find_run(self.checkpoints)]
         else:
             found = find_runs(self.checkpoints, names)
-        if self.verify:
-            self._verify(found)
-        elif compares:
+        if compares:
             self._compare(self._readable(found), form)
         elif names:
             self._show(found[0])
@@ -103,24 +90,20 @@ class Runs(shared.Writing):
             self.write_blocks([*blocks, options] if self.options else blocks)
 
     def _compare(self, rows: list[tuple[Run, Manifest]], form: Form) -> None:
-        """Prints a table of several runs and their curves, or writes it into a file."""
+        """Prints a table of several runs, or writes it into a file."""
         from gpt.storage.comparison import compare_runs
 
         if not rows:
-            raise CheckpointError("no undamaged run is left to compare; see: gptx runs --verify")
+            raise CheckpointError("no undamaged run is left to compare")
         for run, _ in rows:
             self._log(run, "metrics")
-        found = compare_runs(rows, single=self.each)
+        found = compare_runs(rows)
         if form == "text":
             self.write_blocks(found.blocks())
         elif form == "json":
             self.write_record(found.records())
-        elif form == "csv":
-            self.write_csv(found.records())
         else:
-            from gpt.view.figure.curves import draw
-
-            self.write_figure(draw(found), form)
+            self.write_csv(found.records())
 
     def _log(self, run: Run, log: str) -> list[dict[str, object]]:
         """The valid lines of a log; prints a warning if other lines are damaged."""
@@ -131,40 +114,3 @@ class Runs(shared.Writing):
             what = counted(damaged, "damaged line")
             console.say(f"warning: {run.path / log}.jsonl: {what} left out")
         return records
-
-    def _tell(self, run: Run, record: dict[str, object], line: str) -> None:
-        """Prints a line of --verify."""
-        if self.as_json:
-            console.write_json({"run": run.name, **record})
-        else:
-            console.stream(f"{run.name}  {line}")
-
-    def _verify(self, runs: list[Run]) -> None:
-        """Prints a line for each checkpoint. Raises CheckpointError if one is damaged."""
-        from gpt.interface.trained import TrainedGPT
-
-        found, damaged = 0, 0
-        for run in runs:
-            for path in run.step_paths():
-                step, problem = int(path.name[5:]), ""
-                try:
-                    stored = run.verify(path)
-                    if stored is None:  # a trainer removed this step meanwhile
-                        continue
-                    TrainedGPT(stored).prove()
-                except CheckpointError as error:
-                    problem = str(error)
-                found, damaged = found + 1, damaged + bool(problem)
-                record = {"step": step, "whole": not problem, "problem": problem}
-                self._tell(run, record, f"step {step:,}  {problem or 'undamaged'}")
-            replaced = "damaged; a training continued from an earlier step and replaced it"
-            left = dict.fromkeys(run.damaged_folders(), replaced)
-            unfinished = "unfinished; the next gptx train --resume removes it"
-            left |= dict.fromkeys(run.unfinished(), unfinished)
-            for path, why in left.items():
-                self._tell(run, {"left": path.name, "why": why}, f"{path.name}  {why}")
-        if damaged:
-            raise CheckpointError(
-                f"{damaged} of {found} checkpoints damaged; gptx train --resume continues from the "
-                "newest undamaged one"
-            )

@@ -20,20 +20,17 @@ import typer
 from gpt.commands import console
 from gpt.commands.options import Command
 from gpt.config import Unknown
-from gpt.config.fields import Range, error_with_flags, with_flags
+from gpt.config.fields import error_with_flags, with_flags
 from gpt.devices import Device, check_device, lists_gpu
 from gpt.errors import ConfigError, NumericsError, TextError
 from gpt.words import printable
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
     from rich.text import Text
 
     from gpt.blocks import Block, Records
     from gpt.interface.trained import TrainedGPT
-    from gpt.view.exports import Figure as FigureForm
     from gpt.view.terminal.lines import Page
-    from gpt.vocabulary import Ids
 
 Form = TypeVar("Form", bound=str)
 
@@ -43,15 +40,7 @@ Preceding = Annotated[
     str | None,
     typer.Argument(help="Preceding text; - reads stdin.", show_default="from validation"),
 ]
-Measured = Annotated[
-    str | None,
-    typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
-]
-SeveralSteps = Annotated[
-    str, "best, last, a kept step's number; for measures over training 0:200:800, or all."
-]
 TextFile = Annotated[Path | None, "File with the text."]
-Digits = Annotated[int, "Digits after the point.", Range(0, 9)]
 
 
 class Writing(Command):
@@ -114,21 +103,6 @@ class Writing(Command):
 
         self.write_text(to_csv(found))
 
-    def write_figure(self, drawn: Figure, form: FigureForm, warnings: Iterable[str] = ()) -> None:
-        """Writes a figure, and prints warnings about it. Raises StorageError."""
-        from gpt.view.figure.sheet import to_bytes
-
-        for warning in warnings:
-            console.say(f"warning: {warning}")
-        console.write_bytes(to_bytes(drawn, form), self.output)
-
-
-class Drawing(Writing):
-    """A command whose text can be in ASCII and without colours."""
-
-    ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels and signs in ASCII.")] = False
-    color: Annotated[Literal["auto", "always", "never"], "Colours."] = "auto"
-
 
 class CheckpointCommand(Command):
     """A command that works with a saved checkpoint."""
@@ -137,20 +111,6 @@ class CheckpointCommand(Command):
         None
     )
     step: Annotated[str, "best, last, or a kept step's number."] = "best"
-
-    @property
-    def several_steps(self) -> Literal["all"] | list[str] | None:
-        """The steps of "A:B:…", each "best" if empty, or "all"; None if --step names one step."""
-        if self.step == "all":
-            return "all"
-        return [each or "best" for each in self.step.split(":")] if ":" in self.step else None
-
-    def numbers_of_steps(self, model: TrainedGPT) -> list[int] | None:
-        """The numbers of several steps in a model's run, ascending; None for one step."""
-        from gpt.storage.runs import run_of, step_numbers
-
-        several = self.several_steps
-        return step_numbers(run_of(model.stored), several, "step") if several else None
 
     @cached_property
     def opened(self) -> TrainedGPT:
@@ -221,22 +181,23 @@ class ModelCommand(CheckpointCommand):
         """See TrainedGPT.known_text; prints its notes."""
         return model.known_text(text, self.unknown, note=console.say, name=name)
 
-    def text_or_split(
-        self, model: TrainedGPT, file: str | None, data: Path
-    ) -> tuple[str | Ids, str]:
-        """A file's text, or the validation split's ids; and the text's name. Raises TextError."""
-        if file is None:
-            return model.default_text(data, note)
-        return self.known_text(model, console.read_text(file)), text_label(file)
 
+class DrawingCommand(Writing, ModelCommand):
+    """A command that draws what a model does; its text can be in ASCII and without colours."""
 
-class DrawingCommand(Drawing, ModelCommand):
-    """A command that draws what a model does."""
+    ascii_only: Annotated[bool, typer.Option("--ascii", help="Labels and signs in ASCII.")] = False
+    color: Annotated[Literal["auto", "always", "never"], "Colours."] = "auto"
 
 
 def note(line: str) -> None:
     """Writes a note of the library, with options as flags, to stderr."""
     console.say(with_flags(line))
+
+
+def note_on_counting(model: TrainedGPT) -> None:
+    """Prints, if the model counts, that the output is about the GPT alone."""
+    if model.config.counting:
+        console.say("note: this is the GPT alone; sample, next and eval also use counting")
 
 
 def default_file(name: str, mark: bytes, option: str) -> Path:

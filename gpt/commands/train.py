@@ -44,7 +44,6 @@ class Train(Command):
         ),
     ] = None
     settings: Annotated[dict[str, Any], options_of(RunConfig)]
-    shard: Annotated[bool, "Under torchrun: spread the weights over the ranks."] = False
     resume: Annotated[bool, "Continue the newest run, or --run NAME; no corpus is needed."] = False
     dry_run: Annotated[bool, "Show the plan without training."] = False
     given: Annotated[dict[str, Any], options_of(ModelConfig, TrainConfig, defaults=presets.SHOWN)]
@@ -54,7 +53,7 @@ class Train(Command):
         from gpt.interface.preparing import Texts, begin_run, resume_run
         from gpt.training import ranks
 
-        typed, in_file = self.typed(), self.context.default_map or {}
+        typed, in_file = self._typed(), self.context.default_map or {}
         if {"minutes", "steps"} & typed.keys():  # they override the plan of a config file
             for name in {"step_plan", *(TIMED if "minutes" in typed else ())} - typed.keys():
                 self.given.pop(name, None)
@@ -63,26 +62,32 @@ class Train(Command):
         with _one_report():
             if ranks.world_size() > 1:
                 options = replace(options, device=ranks.join(options.device))  # type: ignore[arg-type]
-            interrupted = ranks.interrupted_run(self.checkpoints)
             texts = Texts(self.corpus or (), sys.stdin.buffer)
-            if interrupted or self.resume:
+            if self.resume:
                 if "preset" not in typed:
                     options = replace(options, preset=None)
-                run = interrupted or self._named_run(options.run)
+                run = self._named_run(options.run)
                 preparing = resume_run(run, options, self.given, texts, progress_bar)
             else:
                 recorded = {name: in_file[name] for name in RECORDED if name in in_file}
-                asked = options, self.given, texts, progress_bar, recorded
-                preparing = begin_run(*asked, dry=self.dry_run)
+                preparing = begin_run(
+                    options, self.given, texts, progress_bar, recorded, dry=self.dry_run
+                )
             with preparing as start:
-                self._train(start, bool(interrupted or self.resume), ranks.is_first())
+                self._train(start, ranks.is_first())
+
+    def _typed(self) -> dict[str, Any]:
+        """The options given on the command line itself, without those of a config file."""
+        return {
+            name: value
+            for name, value in self.context.params.items()
+            if (source := self.context.get_parameter_source(name)) and source.name == "COMMANDLINE"
+        }
 
     def _check(
         self, options: RunConfig, typed: Mapping[str, Any], in_file: Mapping[str, Any]
     ) -> None:
         """Raises ConfigError for options that contradict each other."""
-        from gpt.training import ranks
-
         stored = in_file.get("preset", options.preset)
         shared.refuse_if(
             (
@@ -100,10 +105,6 @@ class Train(Command):
                 and not self.resume,
                 "--val-fraction: only with --split last",
             ),
-            (
-                self.shard and ranks.world_size() == 1,
-                "--shard: needs several processes; start them with torchrun",
-            ),
         )
 
     def _named_run(self, name: str | None) -> Run:
@@ -120,19 +121,19 @@ class Train(Command):
                 f"run in {self.checkpoints}"
             ) from None
 
-    def _train(self, start: Start, resumes: bool, first: bool) -> None:
+    def _train(self, start: Start, first: bool) -> None:
         """Shows the plan and trains; with --dry-run, only writes the plan if --json is given."""
         plan = start.plan
         for warning in plan.warnings if first else ():
             console.say(f"warning: {with_flags(warning)}")
-        if first and resumes:
+        if first and self.resume:
             console.say(f"resuming {start.run.name} at step {plan.manifest.step:,}")
         if first:
             show_card(plan, start.recipe)
-        if first and resumes and plan.manifest.step == plan.manifest.train.steps:
+        if first and self.resume and plan.manifest.step == plan.manifest.train.steps:
             console.say("this run has trained all its steps; train longer with --minutes M")
         if not self.dry_run:
-            run_training(start.trainer(shard=self.shard), self.as_json)
+            run_training(start.trainer(), self.as_json)
         elif self.as_json and first:
             from gpt.training.card import plan_record
 

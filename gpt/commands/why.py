@@ -11,7 +11,10 @@ from gpt.config.fields import Range
 
 
 class Why(shared.DrawingCommand):
-    """Show what each part of the model adds to the next character's logit: the exact sum."""
+    """Show what each part of the model adds to the next character's logit: the exact sum.
+
+    The parts are those of the GPT alone, without counting.
+    """
 
     text: shared.Preceding = None
     file: shared.TextFile = None
@@ -20,16 +23,15 @@ class Why(shared.DrawingCommand):
     checks: Annotated[bool, "Name every check of the numbers, with its error."] = False
 
     def execute(self) -> None:
-        from gpt.commands.progress import progress_bar
         from gpt.view.terminal.blocks import lines_of
 
         given = shared.one_text({"TEXT": self.text, "--file": self.file})
         model = self.opened
         text = self.text_for(model, given, self.asked.get("truncate", False))
-        with progress_bar() as done:
-            found = model.why(text, unknown=self.unknown, done=done, **self.asked)
+        found = model.why(text, unknown=self.unknown, **self.asked)
         if self.as_json:
             self.write_record(found.records(), {"text": text, **model.origin})
         else:
             self.write_lines(lines_of(found.blocks(self.show), self.page(checks=self.checks)))
-        shared.require_passed(each.name for each in found.checks if not each.passed)
+            shared.note_on_counting(model)
+        shared.require_passed(check.name for check in found.checks if not check.passed)

@@ -16,8 +16,6 @@ from gpt.config.questions import (
     AttnConfig,
     EvalConfig,
     HeadsConfig,
-    LiveConfig,
-    NeuronsConfig,
     Unknown,
     WhyConfig,
 )
@@ -27,16 +25,12 @@ from gpt.config.train import RunConfig, TrainConfig
 __all__ = [
     "Ablation",
     "AttnConfig",
-    "Drawing",
     "DrawnStage",
     "EvalConfig",
     "HeadsConfig",
-    "LiveConfig",
     "ModelConfig",
-    "NeuronsConfig",
     "RunConfig",
     "SampleConfig",
-    "Scale",
     "Stage",
     "TrainConfig",
     "Unknown",
@@ -44,6 +38,4 @@ __all__ = [
     "WhyConfig",
 ]
 
-Drawing = Literal["auto", "numbers", "heat", "top", "heads"]
-View = Literal[Drawing, "rollout", "lens"]
-Scale = Literal["fixed", "row"]
+View = Literal["auto", "numbers", "heat", "top", "heads"]

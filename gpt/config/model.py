@@ -12,8 +12,7 @@ from gpt.config.fields import Checked, Range, require
 
 Attention = Literal["fused", "heads"]
 Position = Literal["none", "learned", "sinusoidal", "rotary"]
-Norm = Literal["layer", "rms"]
-Activation = Literal["gelu", "gelu_erf", "relu", "relu2", "swiglu"]
+Activation = Literal["gelu", "gelu_erf", "relu", "relu2"]
 
 #: Stages of a head with a row for each query and a column for each key.
 SquareStage = Literal["scores", "scaled", "masked", "weights"]
@@ -26,17 +25,12 @@ _Later = Literal["concat", "proj", "resid_mid", "ffn_hidden", "ffn_out", "resid_
 Stage = Literal["resid_pre", HeadStage, _Later, FinalStage]
 #: Stages that `gptx attn`, its page and figures draw.
 DrawnStage = Literal[SquareStage, "context", "concat", "proj", "resid_mid"]
-#: The circuits of a head, each a table of characters.
-CircuitName = Literal["qk", "ov"]
 
 SQUARE, HEAD_STAGES, FINAL_STAGES, STAGES = map(
     get_args, (SquareStage, HeadStage, FinalStage, Stage)
 )
 
 NO_FEED_FORWARD = "this model has no feed-forward layers"
-
-#: Activations that multiply the two halves of their input: 2n numbers become n.
-GATED = ("swiglu",)
 
 #: Options that may differ between a model and the model whose weights it starts with.
 MAY_DIFFER_FROM_PARENT = ("dropout", "attention_dropout", "attention", "counting")
@@ -65,7 +59,6 @@ class ModelConfig(Checked):
     position: Annotated[
         Position, "How the model uses positions; none: only through the causal mask."
     ] = "rotary"
-    norm: Annotated[Norm, "Normalisation before each sublayer."] = "rms"
     activation: Annotated[Activation, "Activation function of the feed-forward layers."] = "relu2"
     feed_forward: Annotated[
         bool, "Feed-forward layers; without them, attention only (Elhage et al. 2021)."
@@ -102,28 +95,13 @@ class ModelConfig(Checked):
 
     @property
     def ffn_hidden(self) -> int:
-        """Outputs of a feed-forward layer's activation: 4·n_embd; 0 without these layers.
-
-        In gated layers 8/3·n_embd, rounded up to a multiple of 8, so that their three matrices have
-        about as many parameters as two matrices of width 4·n_embd (Shazeer 2020).
-        """
-        if not self.feed_forward:
-            return 0
-        return 8 * -(-self.n_embd // 3) if self.activation in GATED else 4 * self.n_embd
-
-    @property
-    def ffn_up(self) -> int:
-        """Inputs of the activation, the rows of feed_forward.up: ffn_hidden, or twice that if
-        gated.
-
-        The first half of a gated activation's inputs is the gate.
-        """
-        return 2 * self.ffn_hidden if self.activation in GATED else self.ffn_hidden
+        """Width of a feed-forward layer: 4·n_embd; 0 without these layers."""
+        return 4 * self.n_embd if self.feed_forward else 0
 
     @property
     def widest_layer(self) -> int:
-        """The most values that a layer computes for one character: logits, ffn_up, or qkv."""
-        return max(self.vocab_size, self.ffn_up, 3 * self.n_embd)
+        """The most values that a layer computes for one character: logits, ffn_hidden, or qkv."""
+        return max(self.vocab_size, self.ffn_hidden, 3 * self.n_embd)
 
     @property
     def uses_dropout(self) -> bool:
@@ -143,24 +121,21 @@ class ModelConfig(Checked):
             shapes["position.weight"] = (self.block_size, self.n_embd)
         for layer in range(self.n_layer):
             shapes |= self._block_shapes(f"blocks.{layer}.")
-        shapes |= self._norm_shapes("norm")
+        shapes |= _with_bias(self.bias, "norm", self.n_embd)
         if not self.tied:
             shapes["lm_head.weight"] = (self.vocab_size, self.n_embd)
         return shapes
 
     def _block_shapes(self, block: str) -> dict[str, tuple[int, ...]]:
         embd = self.n_embd
-        shapes = self._norm_shapes(block + "norm1")
+        shapes = _with_bias(self.bias, block + "norm1", embd)
         shapes |= _with_bias(self.qkv_bias, block + "attention.qkv", 3 * embd, embd)
         shapes |= _with_bias(self.bias, block + "attention.proj", embd, embd)
         if not self.feed_forward:
             return shapes
-        shapes |= self._norm_shapes(block + "norm2")
-        shapes |= _with_bias(self.bias, block + "feed_forward.up", self.ffn_up, embd)
+        shapes |= _with_bias(self.bias, block + "norm2", embd)
+        shapes |= _with_bias(self.bias, block + "feed_forward.up", self.ffn_hidden, embd)
         return shapes | _with_bias(self.bias, block + "feed_forward.down", embd, self.ffn_hidden)
-
-    def _norm_shapes(self, name: str) -> dict[str, tuple[int, ...]]:
-        return {} if self.norm == "rms" else _with_bias(self.bias, name, self.n_embd)
 
     @property
     def training_flops(self) -> int:
@@ -169,7 +144,7 @@ class ModelConfig(Checked):
         Counts six for each number of a matrix (Kaplan et al. 2020), and the two products of causal
         attention; not lookups, norms and the optimizer.
         """
-        layer = 4 * self.n_embd + self.ffn_up + self.ffn_hidden
+        layer = 4 * self.n_embd + 2 * self.ffn_hidden
         rows = self.n_layer * layer + self.vocab_size
         return 6 * rows * self.n_embd + 6 * self.n_layer * self.n_embd * self.block_size
 

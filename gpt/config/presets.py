@@ -15,7 +15,6 @@ _DEFAULT: dict[str, Any] = {
     "window_order": "epochs",
     "block_size": 128,
     "batch_size": 16,
-    "norm": "layer",
     "previous_heads": 4,
     "counting": 8,
     "matrix_lr": 1e-2,
@@ -24,7 +23,6 @@ _DEFAULT: dict[str, Any] = {
 }
 _CLASSIC_MODEL: dict[str, Any] = {
     "position": "learned",
-    "norm": "layer",
     "activation": "gelu",
     "tied": True,
 }

@@ -39,12 +39,6 @@ class SampleConfig(Checked):
         "Keep characters with at least p x the largest probability (Nguyen et al. 2024).",
         Range(0, 1),
     ] = None
-    typical_p: Annotated[
-        float | None,
-        "Keep the characters whose surprisal is nearest to the entropy, until they sum to p "
-        "(Meister et al. 2023).",
-        Range(above=0, most=1),
-    ] = None
     seed: Annotated[int, "Same seed, same text.", Range(0, below=2**63)] = 1
     only: Annotated[Only | None, "In a model with counting: predict with this part alone."] = None
 

@@ -1,10 +1,7 @@
-"""The options of a training and of its run, and the parts of a model that `freeze` keeps from
-training.
-"""
+"""The options of a training and of its run."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -12,45 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from gpt.config.fields import Checked, Range, require
-from gpt.config.model import ModelConfig
 from gpt.devices import Device
-
-#: What `embeddings` freezes. Tied output weights are the token embedding; output weights of their
-#: own are not frozen.
-EMBEDDINGS = ("token_embedding.weight", "position.weight")
-_LAYERS = re.compile(r"layers:([0-9]{1,4})(?:-([0-9]{1,4}))?")
-
-
-@cache
-def frozen_names(text: str) -> tuple[str, ...]:
-    """ "embeddings,layers:0-1" -> the beginnings of the names of the frozen parameters.
-
-    Raises ConfigError.
-    """
-    names: list[str] = []
-    for word in text.split(",") if text else ():
-        if word.strip() == "embeddings":
-            names += EMBEDDINGS
-            continue
-        found = _LAYERS.fullmatch(word.strip())
-        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
-        known = "embeddings, layers:N, layers:FROM-TO, or several with commas between them"
-        require(first <= last, "freeze", f"{word!r} is not one of {known}")
-        names += [f"blocks.{layer}." for layer in range(first, last + 1)]
-    return tuple(names)
-
-
-def trained_parameters(model: ModelConfig, freeze: str) -> int:
-    """The number of parameters that train. Raises ConfigError for none, and for unknown layers."""
-    frozen = frozen_names(freeze)
-    last = max((int(it.split(".")[1]) for it in frozen if it.startswith("blocks.")), default=0)
-    has = "only layer 0" if model.n_layer == 1 else f"layers 0 to {model.n_layer - 1}"
-    require(last < model.n_layer, "freeze", f"there is no layer {last}; the model has {has}")
-    shapes = model.shapes().items()
-    count = sum(math.prod(shape) for name, shape in shapes if not name.startswith(frozen))
-    require(count > 0, "freeze", f"{freeze!r} leaves nothing to train; freeze less")
-    return count
-
 
 Schedule = Literal["cosine", "linear"]
 Precision = Literal["float32", "bfloat16"]
@@ -169,7 +128,6 @@ class TrainConfig(Checked):
     val_fraction: Annotated[
         float, "Share of the text held out by `split='last'`.", Range(above=0, below=1)
     ] = 0.1
-    min_count: Annotated[int, "Characters that occur less often become �; 0 = none.", Range(0)] = 0
     eval_interval: Annotated[int, "Steps between evaluations; 0 = use `evaluations`.", Range(0)] = 0
     evaluations: Annotated[int, "Evaluations in a run, evenly distributed.", Range(1)] = 10
     eval_chars: Annotated[
@@ -187,9 +145,6 @@ class TrainConfig(Checked):
     ] = 0
     keep_all: Annotated[bool, "Keep every evaluation's checkpoint (attn and heads --step)."] = False
     seed: Annotated[int, "Seed of initialisation, batches and dropout.", Range(0, below=2**63)] = 1
-    freeze: Annotated[
-        str, "Parts that do not train: embeddings, layers:0, layers:0-1, or several with commas."
-    ] = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -206,7 +161,6 @@ class TrainConfig(Checked):
         )
         require(self.every != 1, "split", f"{self.split!r} needs N of 2 or more")
         unescaped(self.separator, "separator")
-        frozen_names(self.freeze)
 
     @property
     def text_separator(self) -> str:

@@ -12,7 +12,6 @@ class SampleOptions(TypedDict, total=False):
     top_k: int | None
     top_p: float | None
     min_p: float | None
-    typical_p: float | None
     seed: int
     only: Literal["gpt", "counting"] | None
 
@@ -21,7 +20,6 @@ class ShapingOptions(TypedDict, total=False):
     top_k: int | None
     top_p: float | None
     min_p: float | None
-    typical_p: float | None
     only: Literal["gpt", "counting"] | None
 
 class AttnOptions(TypedDict, total=False):
@@ -30,31 +28,14 @@ class AttnOptions(TypedDict, total=False):
 class HeadsOptions(TypedDict, total=False):
     windows: int
     ablate: Literal["mean", "zero", "resample"] | None
-    paths: bool
 
 class WhyOptions(TypedDict, total=False):
     char: str | None
     against: str | None
     truncate: bool
-    paths: bool
-    ablate: Literal["mean", "zero"]
-
-class NeuronsOptions(TypedDict, total=False):
-    windows: int
-    ablate: Literal["mean", "zero", "resample"] | None
-    sort: str | None
-    top: int
-    unit: str | None
-    on: str | None
 
 class EvalOptions(TypedDict, total=False):
     chars: bool
-    baseline: bool
-
-class LiveOptions(TypedDict, total=False):
-    precision: Literal["auto", "float32", "float16"]
-    limit: float
-    tour: str | PathLike[str] | None
 
 class TrainOptions(TypedDict, total=False):
     preset: Literal["default", "best", "classic"] | None
@@ -75,8 +56,7 @@ class TrainOptions(TypedDict, total=False):
     qkv_bias: bool
     tied: bool
     position: Literal["none", "learned", "sinusoidal", "rotary"]
-    norm: Literal["layer", "rms"]
-    activation: Literal["gelu", "gelu_erf", "relu", "relu2", "swiglu"]
+    activation: Literal["gelu", "gelu_erf", "relu", "relu2"]
     feed_forward: bool
     attention: Literal["fused", "heads"]
     previous_heads: int
@@ -103,7 +83,6 @@ class TrainOptions(TypedDict, total=False):
     separator: str
     split: str
     val_fraction: float
-    min_count: int
     eval_interval: int
     evaluations: int
     eval_chars: int
@@ -111,7 +90,6 @@ class TrainOptions(TypedDict, total=False):
     patience: int
     keep_all: bool
     seed: int
-    freeze: str
 
 class ResumeOptions(TypedDict, total=False):
     minutes: float | None

@@ -1,9 +1,8 @@
 """Stores encoded texts in `data`, each once: NAME.ids, and NAME.json, which verifies it.
 
-NAME consists of the text's digest and a hash of what else determines the ids: the split, the
-replaced characters and the vocabulary. Whoever opens the ids reads them and compares their
-checksum; if the record is missing or damaged, the text is encoded again. Only files with these
-names are opened, no links.
+NAME consists of the text's digest and a hash of what else determines the ids: the split and the
+vocabulary. Whoever opens the ids reads them and compares their checksum; if the record is missing
+or damaged, the text is encoded again. Only files with these names are opened, no links.
 """
 
 from __future__ import annotations

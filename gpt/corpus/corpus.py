@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -41,7 +41,7 @@ from gpt.corpus.text import (
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
-from gpt.vocabulary import REPLACEMENT, Ids, Vocabulary
+from gpt.vocabulary import Ids, Vocabulary
 
 COUNTED_AT_ONCE = 2**18  # ids
 
@@ -114,66 +114,34 @@ def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
     return counts
 
 
-@dataclass(frozen=True)
-class CharacterIds:
-    """A vocabulary, and the characters that REPLACEMENT stands for.
-
-    table: code point -> id, of the vocabulary's dtype. folded: replaced character -> its count.
-    """
-
-    vocabulary: Vocabulary
-    table: Ids
-    folded: Mapping[str, int]
-
-
 def build_vocabulary(
-    counts: npt.NDArray[np.int64],
-    known: Vocabulary | None = None,
-    min_count: int = 0,
-    grows: bool = False,
-) -> CharacterIds:
-    """The sorted characters of the text; REPLACEMENT for those with fewer than `min_count`.
+    counts: npt.NDArray[np.int64], known: Vocabulary | None = None, grows: bool = False
+) -> tuple[Vocabulary, Ids]:
+    """The sorted characters of the text as a vocabulary, and (code points,) the id of each code
+    point, of the vocabulary's dtype.
 
-    counts (2, code points): occurrences in the training text, and in the validation text. If rare
-    characters are replaced, so are those that occur only in the validation text, as the model
-    cannot learn them. A known vocabulary is used if it has every remaining character; if it has
-    REPLACEMENT, the characters that it lacks are replaced. grows: instead, new characters are added
-    at its end, and only new ones are replaced.
+    counts (2, code points): occurrences in the training text, and in the validation text. A known
+    vocabulary is used if it has every character. grows: instead, new characters are added at its
+    end.
 
-    Raises TextError if a character is only in the validation text, or if the text contains
-    REPLACEMENT itself.
+    Raises TextError if a character is new and only in the validation text.
     """
     points = np.flatnonzero(counts.sum(axis=0))
-    times = counts[:, points].sum(axis=0)
     characters = "".join(map(chr, points.tolist()))
-    rare = (counts[0, points] == 0) | ((times < min_count) & (min_count > 1))
-    folds = rare if known is None else np.array([known.id_of(each) < 0 for each in characters])
     if known is None or grows:
-        folds = folds & rare
-        if folds.any() and min_count <= 1:
-            missing = characters[int(np.argmax(folds))]
-            raise TextError(
-                f"{missing!r} (U+{ord(missing):04X}) is only in the text that validates, so "
-                "training cannot teach it; leave it out there, or fold such characters: "
-                "`min_count=2`"
-            )
-    elif min_count <= 1 or known.unknown(REPLACEMENT):
-        folds = np.zeros_like(rare)
-    folded = {characters[at]: int(times[at]) for at in np.flatnonzero(folds)}
-    if folded and REPLACEMENT in characters:
-        count = int(times[characters.index(REPLACEMENT)])
-        raise TextError(
-            f"{REPLACEMENT!r} (U+{ord(REPLACEMENT):04X}) stands for rare characters, but the text "
-            f"has it itself ({count:,} ×); replace it in the text"
-        )
-    shown = "".join(REPLACEMENT if each in folded else each for each in characters)
-    if known is not None and (grows or not known.unknown(shown)):
-        vocabulary = known.grown(shown)
+        for each, times in zip(characters, counts[0, points].tolist(), strict=True):
+            if times == 0 and (known is None or known.id_of(each) < 0):
+                raise TextError(
+                    f"{each!r} (U+{ord(each):04X}) is only in the text that validates, so training "
+                    "cannot teach it; leave it out there"
+                )
+    if known is not None and (grows or not known.unknown(characters)):
+        vocabulary = known.grown(characters)
     else:
-        vocabulary = Vocabulary.from_text(shown)
+        vocabulary = Vocabulary.from_text(characters)
     table = np.zeros(int(points[-1]) + 1, vocabulary.dtype)
-    table[points] = [vocabulary.id_of(each) for each in shown]
-    return CharacterIds(vocabulary, table, folded)
+    table[points] = [vocabulary.id_of(each) for each in characters]
+    return vocabulary, table
 
 
 def write_ids(
@@ -224,9 +192,8 @@ def encode_corpus(
     """Encodes the texts, one after the other, into `data`, unless it has the encoding already.
 
     The vocabulary is built from the texts, or is a known one that has all of their characters, or
-    one that grows: new characters then follow the known ones. config: the separator, the split, and
-    which rare characters are replaced. validation: the texts to validate on. progress: receives the
-    share that is done.
+    one that grows: new characters then follow the known ones. config: the separator and the split.
+    validation: the texts to validate on. progress: receives the share that is done.
 
     Raises TextError (unreadable, empty, no text, in an unknown encoding) and StorageError.
     """
@@ -250,18 +217,9 @@ def encode_corpus(
     if text.returns.total():
         of = [every[number].name for number, count in text.returns.items() if count]
         notes.append(note_on_lines(text.returns.total(), of))
-    made = build_vocabulary(text.counts, known, config.min_count, grows)
+    vocabulary, table = build_vocabulary(text.counts, known, grows)
     division = choose_split(text.starts, len(sources), config.every)
-    identity = CorpusId(
-        text.digest,
-        text.starts[-1],
-        (),
-        division.boundary,
-        division.order,
-        "".join(made.folded),
-        sum(made.folded.values()),
-    )
-    vocabulary = made.vocabulary
+    identity = CorpusId(text.digest, text.starts[-1], (), division.boundary, division.order)
     record = cache.Record(identity, vocabulary.characters, division.block)
     path = cache.ids_path(data, identity, vocabulary)
     there, stored = os.path.lexists(path), cache.read_encoding(path)
@@ -269,7 +227,7 @@ def encode_corpus(
     if stored is None or replace(stored[1], parts=()) != record:
         with files.storage_errors(f"write {data}"), files.writing_folder(data):
             second_half: Progress = lambda it: progress(0.5 + it / 2)  # noqa: E731
-            parts = write_ids(pieces, text.digest, made.table, division, path, second_half)
+            parts = write_ids(pieces, text.digest, table, division, path, second_half)
             cache.write_record(path, replace(record, parts=parts))
         stored = cache.read_encoding(path)
         if stored is None:

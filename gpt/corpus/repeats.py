@@ -28,7 +28,6 @@ RECIPE: dict[str, Any] = {
     "n_embd": 64,
     "block_size": 64,
     "position": "rotary",
-    "norm": "layer",
     "dropout": 0.0,
     "previous_heads": 0,
     "counting": 0,

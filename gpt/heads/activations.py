@@ -246,7 +246,7 @@ class ActivationPlan:
         """Raises OutOfMemory if the arrays of N texts and a forward pass do not fit."""
         config, T = self.reader.config, self.ids.shape[1]
         kept = sum(map(math.prod, self._shapes.values()))
-        widest = 8 * config.n_embd + 2 * config.ffn_up + config.vocab_size
+        widest = 8 * config.n_embd + 2 * config.ffn_hidden + config.vocab_size
         computed = T * (MATRICES * config.n_head * T + widest)
         need = (N * kept + at_once * computed) * self.reader.dtype.itemsize
         has = available_memory()

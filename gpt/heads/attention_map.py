@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gpt import showing
 from gpt.blocks import Block, Checks, Title, shapes_table
-from gpt.checks import Check, TableResult, check_number
+from gpt.checks import Check, TableResult
 from gpt.config import DrawnStage, ModelConfig
 from gpt.config.model import SQUARE, STAGES
 from gpt.devices import require_memory
@@ -23,9 +23,9 @@ from gpt.reading.proof import check_stages
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import layers_and_heads
 
-#: What figures, files and tables can show: one layer or all; one head, all or a mixture of them.
+#: What figures, files and tables can show: one layer or all; one head, all or their mean.
 AnyLayer = SupportsIndex | Literal["all"]
-AnyHead = SupportsIndex | Literal["all", "mean", "rollout"]
+AnyHead = SupportsIndex | Literal["all", "mean"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,19 +96,6 @@ class AttentionMap(TableResult):
         layers = self.layers if place.layer is None else [self.layers[place.layer]]
         parts = [place.part(getattr(each, place.stage)) for each in layers]
         return np.stack(parts) if place.layer is None else parts[0]
-
-    def rollout(self, layer: SupportsIndex) -> Array:
-        """(T, T) the product of ½(mean of heads + identity) of the layers 0 … layer.
-
-        A heuristic for how much of each position reaches another (Abnar & Zuidema 2020): it assumes
-        that the residual stream is half of every layer's output, and ignores feed-forward. Raises
-        IndexError.
-        """
-        last = check_number("layer", layer, len(self.layers))
-        mixed: Array = np.eye(len(self.ids), dtype=self.layers[last].weights.dtype)
-        for stages in self.layers[: last + 1]:
-            mixed = (stages.weights.mean(axis=0) @ mixed + mixed) / 2
-        return mixed
 
     def first(self, count: int) -> AttentionMap:
         """The map of the first `count` characters only. Their numbers are the same, as no position

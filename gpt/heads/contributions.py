@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from gpt.checks import Check, Result
 from gpt.reading.gpt import Reader, Stages
-from gpt.reading.layers import EPSILON, Array
+from gpt.reading.layers import EPSILON, Array, centred
 from gpt.reading.proof import worst_row
 
 Numbers = npt.NDArray[np.integer[Any]]
@@ -56,7 +56,7 @@ class Contributions(Result):
 
 def contributions(reader: Reader, layers: Sequence[Stages], ids: Numbers) -> Contributions:
     """What the parts add to the logits of (T, K) ids, in float64. layers: the stages of each."""
-    back, last = BackwardPass(reader.in_float64(), ids), layers[-1].resid_post
+    back, last = _BackwardPass(reader.in_float64(), ids), layers[-1].resid_post
     scale = back.through("norm", last.astype(np.float64))
     for layer in reversed(range(len(layers))):
         back.layer(layer, layers[layer])
@@ -72,7 +72,7 @@ def contributions(reader: Reader, layers: Sequence[Stages], ids: Numbers) -> Con
     return Contributions(parts, np.stack(values, axis=-1), logits, check, sources, scale)
 
 
-class BackwardPass:
+class _BackwardPass:
     """Goes from the logits back to the embedding. vectors: (T, K, C), which multiply a part."""
 
     def __init__(self, exact: Reader, ids: Numbers) -> None:
@@ -91,11 +91,11 @@ class BackwardPass:
         """Passes the vectors through the frozen norm of x, (T, C). Returns the number by which the
         norm divides the last position.
         """
-        gain, shift = (self.exact.tensors.get(f"{norm}.{name}") for name in ("weight", "bias"))
-        self.shifts += 0 if shift is None else self.vectors @ shift
-        scale = 1 / np.sqrt((self.exact.centred(x) ** 2).mean(axis=-1) + EPSILON)  # (T,)
+        if (shift := self.exact.tensors.get(f"{norm}.bias")) is not None:
+            self.shifts += self.vectors @ shift
+        scale = 1 / np.sqrt((centred(x) ** 2).mean(axis=-1) + EPSILON)  # (T,)
         scaled = self.vectors * scale[:, None, None]
-        self.vectors = self.exact.centred(scaled if gain is None else scaled * gain)
+        self.vectors = centred(scaled * self.exact.tensors[f"{norm}.weight"])
         return float(1 / scale[-1])
 
     def layer(self, layer: int, stages: Stages) -> None:

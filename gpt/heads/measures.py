@@ -16,20 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from gpt.blocks import Block, Cell, Column, Note, Records, Table, Title, format_number
-from gpt.characters import quoted
 from gpt.checks import TableResult
 from gpt.config import DrawnStage
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Reader, Stages
+from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
 from gpt.words import counted, layers_and_heads
 
 PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters of a text
 SEQUENCES = 12  # random texts for each period
-MOST_COLUMNS = 32  # columns to show of a single measure
-EFFECTS = ("ablation", "shapley")  # measures of how much the loss rises
-NO_SHARES = ("distance", "distance_later", *EFFECTS)  # not shares of a row's weights
+NO_SHARES = ("distance", "distance_later", "ablation")  # not shares of a row's weights
 SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near other keys
 FARTHEST = 8  # largest distance of the measure `back`, in characters
 
@@ -41,8 +38,9 @@ class Measure(TableResult):
     values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
     value for a head that attends uniformly (NaN where there is none). parts: the same measure for
     each kind of text, if there are several kinds. offsets (L, H): for the measure `back`, the
-    number of characters back to which each head's value belongs; for a unit's `character`, the id
-    of the character; uniform is then (L, H), too.
+    number of characters back to which each head's value belongs; uniform is then (L, H), too. least
+    (L, H): for the measure `induction`, the part that follows from the head's mean weight at each
+    distance, from which a name counts.
     """
 
     name: str
@@ -53,7 +51,8 @@ class Measure(TableResult):
     uniform: float | Array
     windows: int
     parts: tuple[Measure, ...] = ()
-    offsets: npt.NDArray[Any] | None = None
+    offsets: npt.NDArray[np.intp] | None = None
+    least: Array | None = None
 
     def __repr__(self) -> str:
         layers, heads = self.values.shape
@@ -86,21 +85,21 @@ class Measure(TableResult):
     @property
     def digits(self) -> int:
         """Digits after the point: more for losses, whose differences are small."""
-        return 4 if self.name in EFFECTS else 2
+        return 4 if self.name == "ablation" else 2
 
-    def cell(self, layer: int, head: int, errors: bool = True) -> Cell:
+    def cell(self, layer: int, head: int) -> Cell:
         """A head's value with its standard error. For `back`, "6: .06±.01/.04": the number of
-        characters back, and the value of a uniform head there; similarly for `character`.
+        characters back, and the value of a uniform head there.
         """
-        value = float(self.values[layer, head])
-        error = float(self.errors[layer, head]) if errors else math.nan
-        text = with_error(value, error, self.digits)
+        value, error = float(self.values[layer, head]), float(self.errors[layer, head])
+        text = format_number(value, self.digits)
+        if not math.isnan(error):
+            text += f"±{format_number(error, self.digits)}"
         if self.offsets is not None:
             even = format_number(self.uniform_value(layer, head), self.digits)
-            of = self.offsets[layer, head]
-            text = f"{quoted(of) if isinstance(of, str) else of}: {text}/{even}"
+            text = f"{self.offsets[layer, head]}: {text}/{even}"
         is_share = self.name not in NO_SHARES and not math.isnan(value)
-        return Cell(text, share=abs(value) if is_share else None)
+        return Cell(text, share=value if is_share else None)
 
     def uniform_cell(self) -> Cell:
         """The largest value of a uniform head; "/" if each head's value has its own."""
@@ -109,8 +108,8 @@ class Measure(TableResult):
         return Cell(text, tone="dim")
 
     def blocks(self) -> list[Block]:
-        """A grid: layers are rows, heads, or the first units, are columns."""
-        layers, heads = self.values.shape[0], min(self.values.shape[1], MOST_COLUMNS)
+        """A grid: layers are rows, heads are columns."""
+        layers, heads = self.values.shape
         rows = [
             [Cell(f"layer {layer}"), *(self.cell(layer, head) for head in range(heads))]
             for layer in range(layers)
@@ -138,12 +137,6 @@ class Measure(TableResult):
         return found
 
 
-def with_error(value: float, error: float, digits: int) -> str:
-    """ ".25±.01"; without the error if it is NaN."""
-    text = format_number(value, digits)
-    return text if math.isnan(error) else f"{text}±{format_number(error, digits)}"
-
-
 def head_columns(shape: tuple[int, ...]) -> dict[str, npt.NDArray[Any]]:
     """The layer and the head of (L, H) heads, as columns."""
     layers, heads = np.indices(shape)
@@ -164,10 +157,6 @@ TITLES = {
         "weight on the character after the last earlier occurrence of the same character; doubled "
         "characters left out",
     ),
-    "induction_distance": (
-        "induction, by distance",
-        "the part of induction in text that follows from the head's mean weight at each distance",
-    ),
     "induction_synthetic": (
         "induction, synthetic",
         "the same in synthetic texts: P random distinct letters or digits, twice, for periods P at "
@@ -178,24 +167,16 @@ TITLES = {
     "entropy": ("entropy", "of a row's weights, as a share of the largest possible"),
     "distance": ("distance", "mean characters back (Vig & Belinkov 2019)"),
     "distance_later": ("distance, no sink", "mean characters back, without the first as key"),
-    "previous_valued": (
-        "previous, by value",
-        "share of the character before in what is written, ‖A·v·W‖ (Kobayashi et al. 2020)",
-    ),
-    "sink_valued": (
-        "sink, by value",
-        "share of the first character in what is written, ‖A·v·W‖ (Kobayashi et al. 2020)",
-    ),
 }
 
 
-def measure_heads(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure]:
+def measure_heads(texts: Iterable[AttentionMap]) -> list[Measure]:
     """All measures, on texts of two characters or more; `induction` has its own synthetic
     texts.
 
     A text without rows for a measure (no repeated character) is left out of its mean.
     """
-    shape = reader.config.n_layer, reader.config.n_head
+    shape = 0, 0  # (L, H)
     taken: dict[str, list[Array]] = {}  # (L·H + 1,) for each text: every head, and a uniform one
     asked: list[npt.NDArray[np.intp]] = []  # distances of the induction keys in each text
     far: list[Array] = []  # (L·H + 1, T) sums of the weights at each distance
@@ -203,13 +184,11 @@ def measure_heads(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure
         T = len(text.ids)
         if T < 2:
             continue
+        shape = len(text.layers), text.heads
         uniform = (np.tri(T) / np.arange(1, T + 1)[:, None])[None]
         # One layer at a time: in float64, all of them are large.
-        found = [
-            _of_layer(stages.weights, _shares(reader, layer, stages), text.ids)
-            for layer, stages in enumerate(text.layers)
-        ]
-        found.append(_of_layer(uniform, uniform, text.ids))
+        found = [_of_layer(stages.weights, text.ids) for stages in text.layers]
+        found.append(_of_layer(uniform, text.ids))
         for name in found[0]:
             values = np.concatenate([each[name] for each in found])
             (far if name == "far" else taken.setdefault(name, [])).append(values)
@@ -217,11 +196,13 @@ def measure_heads(reader: Reader, texts: Iterable[AttentionMap]) -> list[Measure
         asked.append(rows - after)
     if not taken:
         return []
-    taken["induction_distance"] = _from_distances(far, asked)
     offsets, taken["back"], uniforms = _strongest_offsets(far)
-    back, *others = (average_measure(name, taken[name], shape) for name in TITLES if name in taken)
+    means = {name: _average(name, taken[name], shape) for name in TITLES if name in taken}
     offsets, uniforms = offsets[:-1].reshape(shape), uniforms[:-1].reshape(shape)
-    return [replace(back, offsets=offsets, uniform=uniforms), *others]
+    means["back"] = replace(means["back"], offsets=offsets, uniform=uniforms)
+    by_distance = _average("induction", _from_distances(far, asked), shape).values
+    means["induction"] = replace(means["induction"], least=by_distance)
+    return [*means.values()]
 
 
 def induction(reader: Reader, text: Ids) -> Measure | None:
@@ -252,7 +233,7 @@ def induction(reader: Reader, text: Ids) -> Measure | None:
             weights = np.stack([layer.weights for layer in reader.stages(np.tile(once, 2))])
             means = weights[:, :, rows, rows - period + 1].mean(axis=-1, dtype=np.float64)
             taken.append(np.append(means, uniform))
-        part = average_measure("induction_synthetic", taken, shape)
+        part = _average("induction_synthetic", taken, shape)
         parts.append(replace(part, name=f"period_{period}", title=f"P={period}", explained=""))
     values = np.stack([part.values for part in parts])
     within = np.sqrt(np.sum([part.errors**2 for part in parts], axis=0)) / len(parts)
@@ -267,14 +248,13 @@ def induction(reader: Reader, text: Ids) -> Measure | None:
     )
 
 
-def _of_layer(weights: Array, shares: Array, ids: Ids) -> dict[str, Array]:
-    """(H, T, T) weights, and the shares of what is written -> every measure of them, (H,), and
-    "far", (H, T) sums of the weights at each distance.
+def _of_layer(weights: Array, ids: Ids) -> dict[str, Array]:
+    """(H, T, T) weights -> every measure of them, (H,), and "far", (H, T) sums of the weights at
+    each distance.
     """
     weights = weights.astype(np.float64)
     far = [np.trace(weights, -back, -2, -1) for back in range(len(ids))]
-    valued = {f"{name}_valued": values for name, values in _places(shares).items()}
-    return {**_of_weights(weights, ids), **valued, "far": np.stack(far, axis=-1)}
+    return {**_of_weights(weights, ids), "far": np.stack(far, axis=-1)}
 
 
 def _of_weights(weights: Array, ids: Ids) -> dict[str, Array]:
@@ -282,14 +262,15 @@ def _of_weights(weights: Array, ids: Ids) -> dict[str, Array]:
     T = weights.shape[-1]
     rows, columns = np.arange(1, T), np.arange(T)
     back = np.maximum(columns[:, None] - columns, 0)  # (T, T) how many characters back
-    entropy = entropies(weights)[..., 1:] / np.log(rows + 1)
+    entropy = _entropies(weights)[..., 1:] / np.log(rows + 1)
     earlier = (ids[:, None] == ids) & (back > 0)
     repeats = earlier.any(axis=-1)
     completed, after = _completed(ids)
     return {
-        **_places(weights),
-        "duplicate": mean((weights * earlier).sum(axis=-1)[..., repeats]),
-        "induction": mean(weights[..., completed, after]),
+        "previous": weights[..., rows, rows - 1].mean(axis=-1),
+        "sink": weights[..., 1:, 0].mean(axis=-1),
+        "duplicate": _mean((weights * earlier).sum(axis=-1)[..., repeats]),
+        "induction": _mean(weights[..., completed, after]),
         "sink_all": weights[..., 0].mean(axis=-1),
         "entropy": entropy.mean(axis=-1),
         "distance": _mean_of(back, weights),
@@ -318,7 +299,7 @@ def _from_distances(sums: list[Array], asked: list[npt.NDArray[np.intp]]) -> lis
         total[..., :T] += each
         rows[:T] += np.arange(T, 0, -1)
     usual = total / rows
-    return [mean(usual[..., back]) for back in asked]
+    return [_mean(usual[..., back]) for back in asked]
 
 
 def _strongest_offsets(sums: list[Array]) -> tuple[npt.NDArray[np.intp], list[Array], Array]:
@@ -336,16 +317,7 @@ def _strongest_offsets(sums: list[Array]) -> tuple[npt.NDArray[np.intp], list[Ar
     return offsets[strongest], list(values[..., 0]), of_all[-1, strongest]
 
 
-def _places(weights: Array) -> dict[str, Array]:
-    """Mean weight on two keys, the previous and the first, from the second row on."""
-    rows = np.arange(1, weights.shape[-1])
-    return {
-        "previous": weights[..., rows, rows - 1].mean(axis=-1),
-        "sink": weights[..., 1:, 0].mean(axis=-1),
-    }
-
-
-def entropies(weights: Array) -> Array:
+def _entropies(weights: Array) -> Array:
     """(…, T, S) -> (…, T) entropy of each row, in nats."""
     logs = np.where(weights > 0, weights, 1.0)
     np.log(logs, out=logs)
@@ -353,7 +325,7 @@ def entropies(weights: Array) -> Array:
     return -logs.sum(axis=-1)  # type: ignore[no-any-return]
 
 
-def mean(values: Array) -> Array:
+def _mean(values: Array) -> Array:
     """(…, N) -> (…) mean over the last axis; NaN for N = 0."""
     return values.mean(axis=-1) if values.size else np.full(values.shape[:-1], np.nan)
 
@@ -365,18 +337,7 @@ def _mean_of(values: npt.NDArray[np.int64], weights: Array) -> Array:
     return means
 
 
-def _shares(reader: Reader, layer: int, stages: Stages) -> Array:
-    """(H, T, T) each key's share in the lengths ‖A·v·W‖ that a head adds up in a row."""
-    weight, _ = reader.linear(f"blocks.{layer}.attention.proj")  # (C, C)
-    heads, _, size = stages.v.shape
-    slices = weight.T.reshape(heads, size, -1)  # (H, D, C)
-    lengths = np.linalg.norm(stages.v @ slices, axis=-1)  # (H, T)
-    written = stages.weights * lengths[:, None, :].astype(np.float64)
-    total = written.sum(axis=-1, keepdims=True)
-    return written / np.where(total > 0, total, 1.0)  # type: ignore[no-any-return]
-
-
-def average_measure(name: str, taken: list[Array], shape: tuple[int, int]) -> Measure:
+def _average(name: str, taken: list[Array], shape: tuple[int, int]) -> Measure:
     """(L·H + 1,) for each text, the last value a uniform head's -> the measure of their means."""
     values = np.stack(taken)
     values = values[~np.isnan(values).any(axis=1)]
@@ -423,12 +384,6 @@ def name_heads(measures: Sequence[Measure]) -> list[list[str]]:
     return names.tolist()  # type: ignore[no-any-return]
 
 
-def naming_measure(kind: str, measures: Sequence[Measure]) -> Measure:
-    """The measure that gives this name to heads."""
-    name = kind if kind in KINDS else "back"
-    return next(measure for measure in measures if measure.name == name)
-
-
 def strengths(measures: Sequence[Measure]) -> Array:
     """(L, H) where each head lies between a uniform one (0) and its kind at its purest (1)."""
     return np.max(list(_strengths(measures).values()), axis=0)  # type: ignore[no-any-return]
@@ -439,7 +394,7 @@ class StartHead:
     """Which head to show if the user chooses none. why: the reason for this head."""
 
     layer: int = 0
-    head: int | Literal["mean", "rollout"] = 0
+    head: int | Literal["mean"] = 0
     stage: DrawnStage = "weights"
     why: str = ""
 
@@ -470,7 +425,7 @@ def choose_head(
     place = divmod(int(rank.argmax()), rank.shape[1])
     found, why = by_name["entropy"], "no kind of head stands out; this one has the lowest entropy"
     if name := names[place[0]][place[1]]:
-        found = naming_measure(name, measures)
+        found = by_name[name if name in KINDS else "back"]
         shown = name if found.offsets is not None else found.title
         why = f"the head nearest to a named kind, {shown}"
     value, even = float(found.values[place]), found.uniform_value(*place)
@@ -481,15 +436,14 @@ def _strengths(measures: Sequence[Measure]) -> dict[str, Array]:
     """Kind -> (L, H) share of the way from uniform to 1, in the order of KINDS.
 
     A head that attends at a fixed distance gets a high induction measure in a text that repeats at
-    that distance. So its share in text is measured from `induction_distance`, if that is higher
-    than uniform, and its synthetic share is that of the second best period.
+    that distance. So its share in text is measured from `least`, if that is higher than uniform,
+    and its synthetic share is that of the second best period.
     """
     known = {measure.name: measure for measure in measures}
     found = {name: _strength(known[name], known[name].uniform) for name in KINDS if name in known}
-    if "induction_distance" in known and "induction" in known:
-        measure = known["induction"]
-        least = np.fmax(measure.uniform, known["induction_distance"].values)
-        found["induction"] = _strength(measure, least)
+    if "induction" in known and (by_distance := known["induction"].least) is not None:
+        least = np.fmax(known["induction"].uniform, by_distance)
+        found["induction"] = _strength(known["induction"], least)
     if "induction_synthetic" in known and len(parts := known["induction_synthetic"].parts) > 1:
         second = np.sort([_strength(part, part.uniform) for part in parts], axis=0)[-2]
         found["induction"] = np.maximum(found.get("induction", second), second)

@@ -1,31 +1,23 @@
-"""The distribution of the next character, as the model computes it and after each sampling filter.
-
-Also the logit lens (nostalgebraist 2020): what the model would predict if it stopped after a layer.
-The lens is a heuristic: only the last depth is the model's prediction.
-"""
+"""The distribution of the next character: the model's own, and what each filter leaves of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt import showing
 from gpt.blocks import Block, Cell, Column, Legend, Note, Records, Table, Title, Tone, format_number
 from gpt.characters import label
-from gpt.checks import TableResult, check_number
+from gpt.checks import Result, TableResult
 from gpt.config import SampleConfig
 from gpt.config.fields import flag_of
 from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
 from gpt.counting.tables import Numbers
-from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Reader
-from gpt.reading.layers import Array, softmax
+from gpt.reading.layers import Array
 from gpt.reading.sampler import probabilities, start_character, window_start
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
@@ -33,100 +25,45 @@ from gpt.words import counted
 END = 40  # characters from the end of a text that a title quotes
 
 
-@dataclass(frozen=True, repr=False)
-class Experts(TableResult):
-    """Predictions at T positions: of the GPT, of counting, and of both together, the model's
+@dataclass(frozen=True)
+class Experts(Result):
+    """Predictions of the next character: of the GPT, of counting, and of both together, the model's
     own.
 
-    gpt, counting, both: (T, V) probabilities. weights: (T, 2), the powers to which the
-    probabilities of the GPT and of counting enter their product. The next four describe the longest
-    history that counting knows. lengths: (T,) its characters; totals: (T,) how often it was
-    counted; kinds: (T,) how many distinct characters followed it; pairs: (T,) whether distinct
-    pairs of a character before and one after it were counted instead of its occurrences, as
-    Kneser–Ney does for all but the longest n-grams. `at` gives one position, without the axis T.
-    text: the T characters; characters: the vocabulary, id -> character; empty if not known.
+    gpt, counting, both: (V,) probabilities. weights: (2,), the powers to which the probabilities of
+    the GPT and of counting enter their product. The next four describe the longest history that
+    counting knows. length: its characters; total: how often it was counted; kinds: how many
+    distinct characters followed it; pairs: whether distinct pairs of a character before and one
+    after it were counted instead of its occurrences, as Kneser–Ney does for all but the longest
+    n-grams.
     """
 
     gpt: npt.NDArray[np.float64]
     counting: npt.NDArray[np.float64]
     both: npt.NDArray[np.float64]
     weights: npt.NDArray[np.float64]
-    lengths: npt.NDArray[np.integer[Any]]
-    totals: npt.NDArray[np.float64]
-    kinds: npt.NDArray[np.integer[Any]]
-    pairs: npt.NDArray[np.bool_]
-    text: str = ""
-    characters: str = ""
-
-    def __repr__(self) -> str:
-        gpt, counting = np.atleast_2d(self.weights).mean(axis=0)
-        places = len(np.atleast_1d(self.lengths))
-        return (
-            f"<Experts at {counted(places, 'position')}: mean weight of the GPT "
-            f"{gpt:.2f}, of counting {counting:.2f}>"
-        )
-
-    def at(self, position: int) -> Experts:
-        arrays = {name: each[position] for name, each in self.to_numpy().items()}
-        return replace(self, **arrays, text=self.text[position : position + 1])
-
-    def blocks(self) -> list[Block]:
-        """A row for each position: the likeliest character by each expert, and the weights."""
-        weights = np.atleast_2d(self.weights)
-        every = [np.atleast_2d(each) for each in (self.gpt, self.counting, self.both)]
-        lengths, totals = np.atleast_1d(self.lengths), np.atleast_1d(self.totals)
-        rows = []
-        for place, mixed in enumerate(weights.tolist()):
-            guesses, comes = [], self.text[place + 1 : place + 2]
-            for each in every:
-                best = each[place].argsort(kind="stable")[::-1][:1]
-                guesses.append(guess_cell(best, each[place][best], self.characters, comes))
-            counts = f"{int(lengths[place])}", f"{int(totals[place]):,}"
-            numbers = map(Cell, (*map(format_number, mixed), *counts))
-            rows.append([_after(self.text, place), *guesses, *numbers])
-        titles = ["GPT", "counting", "both", "weight GPT", "weight counting", "history", "seen"]
-        meaning = (
-            "Each cell: the likeliest next character and its probability; bold if the text "
-            "continues with it. both = GPT^weight × counting^weight, scaled to sum 1. history: "
-            "characters before it that counting used; seen: how often these were counted."
-        )
-        columns = [Column("after", left=True), *map(Column, titles)]
-        return [
-            Title("experts", [counted(len(weights), "position")]),
-            Table(columns, rows),
-            Note(meaning),
-            Legend(self.text),
-        ]
-
-    def records(self) -> Records:
-        """A row for each position."""
-        weights = np.atleast_2d(self.weights)
-        columns: dict[str, Any] = {"position": np.arange(len(weights))}
-        if self.text:
-            columns["text"] = list(self.text)
-        for name in ("gpt", "counting", "both"):
-            each = np.atleast_2d(getattr(self, name))
-            best = character_columns(self.characters, each.argmax(axis=-1))
-            columns |= {f"{name}_{key}": values for key, values in best.items()}
-            columns[f"{name}_probability"] = each.max(axis=-1)
-        columns |= {"gpt_weight": weights[:, 0], "counting_weight": weights[:, 1]}
-        for name in ("lengths", "totals", "kinds", "pairs"):
-            columns[name] = np.atleast_1d(getattr(self, name))
-        return Records(columns)
+    length: int
+    total: int
+    kinds: int
+    pairs: bool
 
     @property
     def mixed(self) -> list[str]:
-        """How the gate mixed both experts at one position, and which counts counting used."""
+        """How the gate mixed both experts, and which counts counting used."""
         gpt, counting = (format_number(weight) for weight in self.weights.tolist())
         mixed = f"expected = GPT^{gpt} × counting^{counting}, scaled to sum 1"
-        length, total, kinds = int(self.lengths), f"{int(self.totals):,}", int(self.kinds)
-        if not length:
+        if not self.length:
             return [mixed, "counting used no earlier character, only how common each character is"]
-        history = f"the last {counted(length, 'character')}" if length > 1 else "the last character"
-        pair = "pair" if self.totals == 1 else "different pair"
-        pairs = f"between {counted(total, pair)} of characters (one before, one after)"
-        seen = pairs if self.pairs else counted(total, "time")
-        followed = f"{kinds} different characters" if kinds > 1 else "always the same character"
+        history = "the last character"
+        if self.length > 1:
+            history = f"the last {counted(self.length, 'character')}"
+        seen = counted(self.total, "time")
+        if self.pairs:
+            pairs = counted(self.total, "pair" if self.total == 1 else "different pair")
+            seen = f"between {pairs} of characters (one before, one after)"
+        followed = "always the same character"
+        if self.kinds > 1:
+            followed = f"{self.kinds} different characters"
         return [mixed, f"counting used {history}, seen {seen} · {followed} followed"]
 
 
@@ -192,7 +129,7 @@ class NextCharacter(TableResult):
             tones: list[Tone] = [tone, "dim", "dim"]
             bars = [Cell(format_number(v, 3), v, t) for v, t in zip(values, tones, strict=False)]
             after = [Cell(self._after(token), tone="dim" if tone else "")] * self.changed
-            rows.append([Cell(character_name(self.characters, token)), *bars, *after])
+            rows.append([Cell(_character_name(self.characters, token)), *bars, *after])
         before, left = self.entropies
         facts = ["a bar of full width is 1", f"{before:.2f} bits expected"]
         expected = format_number(self.expected[rest].sum(), 3)
@@ -225,7 +162,10 @@ class NextCharacter(TableResult):
     def records(self) -> Records:
         """A row for each character, the likeliest first."""
         order, experts = self.order, self.experts
-        columns = {**character_columns(self.characters, order), "expected": self.expected[order]}
+        columns: dict[str, Any] = {}
+        if self.characters:
+            columns["character"] = [self.characters[token] for token in order]
+        columns |= {"id": order, "expected": self.expected[order]}
         if experts is not None:
             columns |= {"gpt": experts.gpt[order], "counting": experts.counting[order]}
         removed = [
@@ -239,8 +179,8 @@ class NextCharacter(TableResult):
         facts |= {"weights": None, "history": None}
         if experts is not None:
             facts["weights"] = experts.weights
-            used = {"length": experts.lengths, "counted": experts.totals, "kinds": experts.kinds}
-            facts["history"] = {name: int(each) for name, each in used.items()}
+            used = {"length": experts.length, "counted": experts.total, "kinds": experts.kinds}
+            facts["history"] = used
         return Records(columns, facts)
 
 
@@ -268,7 +208,7 @@ def next_character(
     experts = None
     if mixture is not None and counting is not None:
         if config.only is None:
-            experts = _experts(mixture, logits, counting.histories).at(0)
+            experts = _experts(mixture, logits, counting.histories)
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
     for place in range(len(DISTRIBUTION_OPTIONS)):
@@ -303,126 +243,26 @@ def ids_to_continue(vocabulary: Vocabulary, text: str) -> Ids:
     return vocabulary.encode(text or start_character(vocabulary))
 
 
-def all_experts(reader: Reader, attention: AttentionMap, mixture: Mixture) -> Experts:
-    """Predictions of the GPT, of counting and of both after each character of the map's text.
-
-    Counting uses only the characters of this text as histories.
-    """
-    logits = reader.logits(reader.final_norm(attention.layers[-1].resid_post[None]))[0]  # (T, V)
-    histories = mixture.expert.trie.histories(attention.ids)[:, 1:]
-    found = _experts(mixture, logits, histories)
-    return replace(found, text=attention.text, characters=attention.characters)
-
-
 def _experts(mixture: Mixture, logits: Array, histories: Numbers) -> Experts:
-    """(T, V) logits of the GPT, (N, T) histories -> the predictions at T positions."""
+    """(1, V) logits of the GPT, (N, 1) histories -> the predictions of the next character."""
     found = mixture.predict(logits, histories)
-    gpt, counting, both = (np.exp(each) for each in (found.gpt, found.counting, found.both))
-    depth, total, kinds = found.counted.depth, found.counted.total, found.counted.kinds
-    pairs = depth < mixture.expert.trie.orders
-    return Experts(gpt, counting, both, found.weights.T, depth - 1, total, kinds, pairs)
+    gpt, counting, both = (np.exp(each[0]) for each in (found.gpt, found.counting, found.both))
+    depth = int(found.counted.depth[0])
+    return Experts(
+        gpt=gpt,
+        counting=counting,
+        both=both,
+        weights=found.weights[:, 0],
+        length=depth - 1,
+        total=int(found.counted.total[0]),
+        kinds=int(found.counted.kinds[0]),
+        pairs=depth < mixture.expert.trie.orders,
+    )
 
 
-@dataclass(frozen=True, repr=False)
-class Lens(TableResult):
-    """The K likeliest next characters at each of S = n_layer + 1 depths and T positions.
-
-    Depth 0 is the embedding alone, the last is the model's own prediction. ids, probabilities:
-    (S, T, K), likeliest first. text: the T characters; characters: the vocabulary, id ->
-    character; empty if not known.
-    """
-
-    ids: npt.NDArray[np.int64]
-    probabilities: Array
-    text: str = ""
-    characters: str = ""
-
-    def __repr__(self) -> str:
-        depths, places, _ = self.ids.shape
-        mean = float(self.probabilities[-1, :, 0].mean())
-        return (
-            f"<Lens: {counted(places, 'position')} at {depths} depths; the model's "
-            f"likeliest character has {mean:.3f} on average>"
-        )
-
-    def blocks(self, positions: Sequence[int] | None = None) -> list[Block]:
-        """A row for each position, a column for each depth; cells show the likeliest next
-        character.
-
-        positions: which rows to show; None: all.
-        """
-        depths, T, _ = self.ids.shape
-        chosen = range(T) if positions is None else positions
-        places, rows = [check_number("positions", each, T) for each in chosen], []
-        for place in places:
-            depth_by_depth = zip(self.ids[:, place], self.probabilities[:, place], strict=True)
-            known = self.characters, self.text[place + 1 : place + 2]
-            guesses = (guess_cell(*each, *known) for each in depth_by_depth)
-            rows.append([_after(self.text, place), *guesses])
-        titles = ["embedded", *(f"layer {layer}" for layer in range(depths - 1))]
-        columns = [Column("after", left=True), *map(Column, titles)]
-        meaning = (
-            "Each cell: the likeliest next character if the model stopped after this layer, and "
-            "its probability; bold if the text continues with it. A heuristic: only the last "
-            "column is the model."
-        )
-        facts = [counted(len(places), "position"), "rows = position, columns = depth"]
-        return [Title("logit lens", facts), Table(columns, rows), Note(meaning), Legend(self.text)]
-
-    def save(self, path: str | Path) -> Path:
-        """Draws the likeliest character at each depth and position into a .svg, .pdf or .png file;
-        needs matplotlib. Raises ConfigError for another ending, StorageError.
-        """
-        found: Path = showing.renderer().save_lens(self, path)
-        return found
-
-    def records(self) -> Records:
-        """A row for each depth, position and rank."""
-        depths, positions, ranks = (each.ravel() for each in np.indices(self.ids.shape))
-        columns: dict[str, Any] = {"depth": depths, "position": positions, "rank": ranks}
-        columns |= character_columns(self.characters, self.ids.ravel())
-        return Records(columns | {"probability": self.probabilities.ravel()})
-
-
-def logit_lens(reader: Reader, attention: AttentionMap, most: int = 8) -> Lens:
-    """Applies unembed(norm(stream)) at every depth; the `most` likeliest characters of each."""
-    start = reader.embed(attention.ids[None])[0]
-    streams = np.stack([start, *(layer.resid_post for layer in attention.layers)])  # (S, T, C)
-    chances = softmax(reader.logits(reader.final_norm(streams)))  # (S, T, vocab_size)
-    ids = np.argsort(-chances, axis=-1, kind="stable")[..., :most]
-    probabilities = np.take_along_axis(chances, ids, axis=-1)
-    return Lens(ids, probabilities, attention.text, attention.characters)
-
-
-def character_name(characters: str, token: int) -> str:
+def _character_name(characters: str, token: int) -> str:
     """The label of a character; its id if the vocabulary is not known."""
     return label(characters[token]) if characters else f"id {token}"
-
-
-def character_columns(characters: str, ids: npt.NDArray[Any]) -> dict[str, Any]:
-    """Ids, and their characters if the vocabulary is known, as columns."""
-    names = {"character": [characters[token] for token in ids]} if characters else {}
-    return {**names, "id": ids}
-
-
-def guess_cell(
-    ids: npt.NDArray[Any], chances: npt.NDArray[Any], characters: str, next_one: str
-) -> Cell:
-    """The likeliest next character and its probability, the next ones as a hint; shaded if the text
-    continues with it. ids, chances: (K,), likeliest first.
-    """
-    names = [
-        f"{character_name(characters, token)} {format_number(chance)}"
-        for token, chance in zip(ids.tolist()[:4], chances.tolist(), strict=False)
-    ]
-    right = bool(next_one) and characters[ids[0] : ids[0] + 1] == next_one
-    tone: Tone = "good" if right else "dim"
-    return Cell(names[0], float(chances[0]) if right else None, tone, hint="  ".join(names))
-
-
-def _after(text: str, place: int) -> Cell:
-    """The position, and its character if the text is known."""
-    return Cell(f"{place} {label(text[place])}" if text else str(place))
 
 
 def _bits(chances: npt.NDArray[np.float64]) -> float:

@@ -100,6 +100,6 @@ def _chosen(what: str, entry: Any, count: int, from_end: bool = True) -> int | s
     return slice(start, stop, step)
 
 
-def head_name(layer: int, head: int, letter: str = "H") -> str:
-    """ "L1H0". letter: "N" names a unit."""
-    return f"L{layer}{letter}{head}"
+def head_name(layer: int, head: int) -> str:
+    """ "L1H0" """
+    return f"L{layer}H{head}"

@@ -1,14 +1,12 @@
 """Why a model expects a character: its logit, or the difference of two, as an exact sum of parts.
 
-`contributions` computes the parts (direct logit attribution, Elhage et al. 2021). With counting,
-the model multiplies powers of the GPT's and of counting's probabilities, so the logarithm of its
-prediction is a sum, too.
+`contributions` computes the parts (direct logit attribution, Elhage et al. 2021). They explain the
+GPT alone, also in a model with counting.
 Tensor names: P parts, S characters that a head attends to, K one or two characters, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,22 +28,18 @@ from gpt.characters import quoted
 from gpt.checks import Check, TableResult
 from gpt.config import SampleConfig, WhyConfig
 from gpt.config.fields import require
-from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
-from gpt.heads.ablation import Done, Texts, mean_contexts
 from gpt.heads.attention_map import require_fits
 from gpt.heads.contributions import Part, contributions
-from gpt.heads.next_character import ids_to_continue, next_character, quoted_end
-from gpt.heads.paths import PathPatching, Paths, path_effects
+from gpt.heads.next_character import ids_to_continue, quoted_end
 from gpt.heads.places import head_name
-from gpt.heads.survey import spread_windows
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.vocabulary import Ids, Vocabulary
+from gpt.reading.sampler import probabilities
+from gpt.vocabulary import Vocabulary
 from gpt.words import counted
 
 MOST_SOURCES = 3  # characters to name in a row of the table
-WINDOWS = 32  # windows of the text over which heads have their mean outputs
 SUMS = ("head", "ffn")  # parts that are sums themselves
 TOLERANCE = 1e-5  # for logarithms of probabilities that are computed in float32
 KINDS = {"embedding": "embedding", "ffn": "feed-forward", "ffn_bias": "feed-forward bias"}
@@ -58,12 +52,9 @@ class Why(TableResult):
     parts: in the order of computation. values: (P,), computed in float64; they sum to `logit`.
     sources: for each part of the kinds "head" and "ffn", (S,) what each character that the head
     attends to adds, or (U,) what each unit adds; they sum to the part. scale: the number by which
-    the last norm divides, which is held. characters: the K = 1 or 2 characters
-    that are compared. probabilities: (K,), as the model predicts them. counting: (K,) natural
-    logarithms of counting's probabilities, and weights: (2,), the powers of the GPT's and of
-    counting's probabilities; None without counting. same: minus the logarithm of the sum over all
-    characters. text: what the model has read. checks: whether the sums are right. paths: the
-    effects of heads along paths, if they were asked for.
+    the last norm divides, which is held. characters: the K = 1 or 2 characters that are compared.
+    probabilities: (K,), as the GPT predicts them. same: minus the logarithm of the sum of
+    exp(logit) over all characters. text: what the GPT has read. checks: whether the sums are right.
     """
 
     parts: tuple[Part, ...]
@@ -76,9 +67,6 @@ class Why(TableResult):
     same: float
     checks: tuple[Check, ...]
     text: str
-    weights: Array | None = None
-    counting: Array | None = None
-    paths: Paths | None = None
 
     def __repr__(self) -> str:
         largest = part_name(self.parts[int(np.abs(self.values).argmax())])
@@ -90,7 +78,7 @@ class Why(TableResult):
         return " − ".join(f"logit of {quoted(each)}" for each in self.characters)
 
     def blocks(self, most: int = 16) -> list[Block]:
-        """The `most` parts that add or subtract most, their sum, and with counting what it adds."""
+        """The `most` parts that add or subtract most, and their sum."""
         order = np.argsort(-np.abs(self.values), kind="stable")
         shown, rest = order[:most].tolist(), order[most:]
         rows = [self._row(part) for part in shown]
@@ -105,13 +93,11 @@ class Why(TableResult):
         return [
             Title("why", [*quoted_end(self.text), *chances]),
             Table(columns, rows),
-            *self._mixed(),
             Note(
                 "from: the positions that a head reads, the units of a layer (N) · the last norm "
                 f"divides by {self.scale:.4f}, as for this text; without a part, that and all "
-                "later parts may change, too: see --paths"
+                "later parts may change, too"
             ),
-            *(self.paths.blocks(most) if self.paths else []),
             Checks(self.checks),
             Legend([*self.text, *self.characters]),
         ]
@@ -132,25 +118,6 @@ class Why(TableResult):
         if rest := order[MOST_SOURCES:]:
             largest.append(f"rest {signed_number(values[rest].sum())}")
         return [*cells, Cell(" · ".join(largest), hint="  ".join(named[:24]))]
-
-    def _mixed(self) -> list[Block]:
-        """How the logit and counting give the logarithm of a probability, or of a ratio of two."""
-        if self.weights is None or self.counting is None:
-            return []
-        gpt, weight = self.weights.tolist()
-        logs = " − ".join(f"ln {format_number(p, 4)}" for p in np.exp(self.counting).tolist())
-        terms = {
-            f"GPT: {format_number(gpt)} × the sum above": gpt * self.logit,
-            f"counting: {format_number(weight)} × ({logs})": weight
-            * float(_difference(self.counting)),
-            "minus ln of the sum over all characters": self.same,
-        }
-        if len(self.characters) > 1:
-            terms.popitem()
-        found = " / ".join(format_number(each, 4) for each in self.probabilities.tolist())
-        rows = [[Cell(name), Cell(signed_number(value))] for name, value in terms.items()]
-        total = [Cell(f"ln {found}", tone="strong"), Cell(signed_number(sum(terms.values())))]
-        return [Table([Column("with counting", left=True), Column("adds")], [*rows, total])]
 
     def records(self) -> Records:
         """A row for each part, or for each character that a head attends to; `adds` sums to the
@@ -174,44 +141,30 @@ class Why(TableResult):
             "last_norm_divides_by": self.scale,
             "probabilities": self.probabilities,
             "same_for_every_character": self.same,
-            "weights": self.weights,
-            "ln_counting": self.counting,
             "checks": [each.record for each in self.checks],
-            "paths": self.paths and self.paths.rows,
         }
         return Records(columns, facts)
 
 
-def why(
-    reader: Reader,
-    vocabulary: Vocabulary,
-    text: str,
-    config: WhyConfig,
-    mixture: Mixture | None = None,
-    usual: Callable[[], tuple[Ids, str]] | None = None,
-    done: Done = lambda share: None,
-) -> Why:
+def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) -> Why:
     """What each part adds to the next character's logit; see TrainedGPT.why, which raises the same
-    errors. usual: returns the text over which heads have their mean outputs, and its name.
+    errors.
     """
     ids = ids_to_continue(vocabulary, text)
     ids = ids[-reader.config.block_size :] if config.truncate else ids
     require_fits(reader.config, len(ids))
-    expected = next_character(reader, ids, SampleConfig(), mixture, vocabulary)
-    asked = _asked(vocabulary, config, int(expected.expected.argmax()))
+    logits = reader.logits(reader.forward(ids[None])[:, -1])  # (1, V)
+    expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
+    asked = _asked(vocabulary, config, int(expected.argmax()))
     exact = reader.in_float64()
     layers = exact.stages(ids)
     found = contributions(exact, layers, np.tile(asked, (len(ids), 1)))
     scores = exact.logits(exact.final_norm(layers[-1].resid_post))[-1]  # (V,)
-    weights, counting = None, None
-    if (experts := expected.experts) is not None:
-        logs, weights = np.log(experts.counting), experts.weights
-        scores, counting = weights @ np.stack([scores, logs]), logs[asked]
     same = -float(np.logaddexp.reduce(scores))
     sums = [n for n, part in enumerate(found.parts) if part.kind in SUMS]
     summed = np.stack([each.sum(axis=-1) for each in found.sources], axis=-1)  # (K, sums)
     apart = float(np.abs(summed - found.values[-1][:, sums]).max())
-    wrong = np.abs(scores[asked] + same - np.log(expected.expected[asked])).max()
+    wrong = np.abs(scores[asked] + same - np.log(expected[asked])).max()
     checks = (
         found.check,
         Check("characters and units sum to their part", apart, found.check.bound),
@@ -220,44 +173,17 @@ def why(
         ),
     )
     return Why(
-        found.parts,
-        _difference(found.values[-1]),
-        tuple(map(_difference, found.sources)),
-        float(_difference(found.logits[-1])),
-        found.scale,
-        tuple(vocabulary.characters[each] for each in asked),
-        expected.expected[asked],
-        same,
-        checks,
-        expected.text,
-        weights,
-        counting,
-        _paths(exact, ids, asked, config, usual, done) if config.paths else None,
+        parts=found.parts,
+        values=_difference(found.values[-1]),
+        sources=tuple(map(_difference, found.sources)),
+        logit=float(_difference(found.logits[-1])),
+        scale=found.scale,
+        characters=tuple(vocabulary.characters[token] for token in asked),
+        probabilities=expected[asked],
+        same=same,
+        checks=checks,
+        text=vocabulary.decode(ids),
     )
-
-
-def _paths(
-    exact: Reader,
-    ids: Ids,
-    asked: list[int],
-    config: WhyConfig,
-    usual: Callable[[], tuple[Ids, str]] | None,
-    done: Done,
-) -> Paths:
-    """The effects of paths on the logit after the last character, or on the difference of two."""
-    H, D = exact.config.n_head, exact.config.head_size
-    means: Array = np.zeros((exact.config.n_layer, H, D))
-    name = "0"
-    if config.ablate == "mean" and usual:
-        text, name = usual()
-        windows = spread_windows(text, exact.config.block_size, WINDOWS)
-        means, name = mean_contexts(exact, Texts.of_windows(windows)), f"its mean over {name}"
-
-    def logit(x: Array) -> Array:
-        return _difference(exact.logits(exact.final_norm(x[:, -1]))[:, asked].T)  # (B,)
-
-    sent = PathPatching(exact, ids[None], [*means[:, :, None]], logit)
-    return path_effects([sent], "the logit" if len(asked) == 1 else "the difference", name, done)
 
 
 def _asked(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[int]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy.typing as npt
 
@@ -19,18 +18,15 @@ from gpt.config import EvalConfig, ModelConfig, Unknown
 from gpt.config.fields import require
 from gpt.corpus.corpus import splits_of_run
 from gpt.corpus.overlap import Learned, is_whole_text, share_learned
-from gpt.counting.baseline import count_baseline
 from gpt.counting.mixture import Mixture
-from gpt.counting.tables import MOST_CHARACTERS
 from gpt.reading import novelty as copies
 from gpt.reading.gpt import Reader
 from gpt.reading.paired import Paired, compare_paired
 from gpt.reading.score import Score, Surprisals, character_surprisals, score
-from gpt.storage.losses import comparison, comparison_record
-from gpt.storage.manifest import Baseline, Manifest, exposure_to_split
-from gpt.vocabulary import Ids, Reading, Vocabulary, known_text, log_note
+from gpt.storage.losses import counting_facts, counting_record
+from gpt.storage.manifest import Manifest, exposure_to_split
+from gpt.vocabulary import Reading, Vocabulary, known_text, log_note
 
-Found = TypeVar("Found")
 MOST_SHOWN = 10_000  # characters of the validation split with surprisals
 MOST_SCORED = 1_000_000  # characters to score in a longer split
 
@@ -127,7 +123,7 @@ class Scorer:
 
     unknown: what to do with characters that a model does not know; see TrainedGPT.sample. data: the
     folder of the encoded corpora. note: receives notes and warnings. Raises ConfigError for options
-    that exclude each other, TextError if `baseline` cannot read the corpus.
+    that exclude each other.
     """
 
     run: Model
@@ -138,25 +134,8 @@ class Scorer:
     note: Callable[[str], object] = log_note
 
     def __post_init__(self) -> None:
-        for name in ("chars", "baseline"):
-            alone = self.against is None or not getattr(self.options, name)
-            require(alone, "", f"`{name}` and `against`: give one of them")
-        _ = self._counted  # raises errors before the first text
-
-    def _splits(self, purpose: str, *advice: str) -> tuple[Ids, Ids]:
-        """The texts that the run was trained and validated on. Raises TextError."""
-        return splits_of_run(self.run.name, self.run.recorded, self.data, purpose, *advice)
-
-    @cached_property
-    def _counted(self) -> Ids | None:
-        """The training text, if its n-grams are to be counted. Raises TextError."""
-        if not self.options.baseline:
-            return None
-        train, _ = self._splits("`baseline`")
-        if len(train) > MOST_CHARACTERS:
-            most = f"the last {MOST_CHARACTERS:,} characters of the training text"
-            self.note(f"note: counting only {most}")
-        return train
+        alone = self.against is None or not self.options.chars
+        require(alone, "", "`chars` and `against`: give one of them")
 
     def text(self, text: str, name: str = "the text", file: str | None = None) -> Evaluation:
         """Evaluates a text. name: its name for the user; file: its name for programs. Raises
@@ -172,8 +151,14 @@ class Scorer:
         Raises TextError.
         """
         manifest, other = self.run.recorded, self.against
-        advice = ("; restore it, or give a text", "; give a text")
-        _, ids = self._splits("the validation split", *advice)
+        _, ids = splits_of_run(
+            self.run.name,
+            manifest,
+            self.data,
+            "the validation split",
+            "; restore it, or give a text",
+            "; give a text",
+        )
         name = "validation split" + (f" of {self.run.name}" if other else "")
         facts: dict[str, Any] = {"file": None, "split": "validation"}
         if other is not None:
@@ -196,7 +181,7 @@ class Scorer:
                 )
             name = f"the first {most:,} characters of the {name}"
         text = self.run.vocabulary.decode(ids)
-        return self._evaluated(text, name, facts, baseline=manifest.baseline if manifest else None)
+        return self._evaluated(text, name, facts, manifest=manifest)
 
     def _known(self, saved: Model, text: str, name: str) -> Reading:
         """The text as a model reads it; a note says what the model reads in place of unknown
@@ -218,20 +203,17 @@ class Scorer:
             return 1.0 if whole else share_learned(text, by.learned(self.data))
 
         share = learned(self.run)
-        seen = share >= 0.5
         if share:
             self.note(
                 f"warning: {_part_of(name, share)} is in the text that this run was trained on, "
                 "so its loss is of text that the model has learned and says nothing about new texts"
-                + "; --baseline is left out, as counting has read the text, too"
-                * (self.options.baseline and seen)
             )
         if self.against and (its := max(0.0, learned(self.against) - share)):
             self.note(
                 f"warning: {_part_of(name, its)} is in the text that {self.against.name} was "
                 "trained on, so this comparison favours it"
             )
-        return {"trained_on": seen, "learned": share}
+        return {"trained_on": share >= 0.5, "learned": share}
 
     def _evaluated(
         self,
@@ -239,9 +221,11 @@ class Scorer:
         name: str,
         facts: dict[str, Any],
         places: npt.NDArray[Any] | None = None,
-        baseline: Baseline | None = None,
+        manifest: Manifest | None = None,
     ) -> Evaluation:
-        """places: each character's position in its file. baseline: counting's loss on the text."""
+        """places: each character's position in its file. manifest: the run's, if the text is its
+        validation split, on which counting was measured, too.
+        """
         facts, model = {"scored": name, **facts}, self.run
         if self.against is not None:
             return self._compared(self.against, text, name, {"may_have_seen": None, **facts})
@@ -253,12 +237,9 @@ class Scorer:
             each = character_surprisals(model.reader, ids, *given, overlapping=True)
             surprisals = replace(each, places=places)
             facts["in_context"] = surprisals.score.numbers
-        same = baseline is not None and baseline.scored == found.characters
-        if not same and self._counted is not None and not facts.get("trained_on"):
-            baseline = count_baseline(self._counted, ids, len(model.vocabulary))
-        facts["counting"] = comparison_record(found.nats, found.characters, baseline)
-        beside = found.nats, found.characters, baseline, self.run.recorded
-        counting = comparison(*beside) if baseline else ""
+        measured = found.nats, found.characters, found.characters
+        facts["counting"] = manifest and counting_record(manifest, measured)
+        counting = counting_facts(manifest, measured) if manifest and manifest.baseline else ""
         return Evaluation(name, found, facts, surprisals=surprisals, counting=counting)
 
     def _compared(self, other: Model, text: str, name: str, facts: dict[str, Any]) -> Evaluation:
@@ -289,21 +270,15 @@ def changes_record(found: Reading) -> dict[str, Any]:
 
 
 def find_copies(
-    model: Model,
-    texts: Sequence[str],
-    data: Path,
-    note: Callable[[str], object],
-    find: Callable[..., list[Found]],
-    **options: int,
-) -> list[Found]:
-    """The results of novelty.novelty or .sources for these texts; see TrainedGPT. note: receives a
-    note if only a part of the corpus is searched.
+    model: Model, texts: Sequence[str], data: Path, note: Callable[[str], object]
+) -> list[copies.Novelty]:
+    """How much of these texts is copied; see TrainedGPT.novelty. note: receives a note if only a
+    part of the corpus is searched.
     """
     require_texts("texts", texts)
     advice = "; give its run with `run`"
-    chosen = model.name, model.recorded, data, f"`{find.__name__}`"
-    train, val = splits_of_run(*chosen, no_run=advice)
+    train, val = splits_of_run(model.name, model.recorded, data, "`novelty`", no_run=advice)
     if len(train) > copies.MOST:
         note(f"note: searching for copies only in the first {copies.MOST:,} characters")
     searched, usual = train[: copies.MOST], val[: copies.MOST_USUAL]
-    return find(texts, searched, usual, model.vocabulary, **options) if texts else []
+    return copies.novelty(texts, searched, usual, model.vocabulary) if texts else []

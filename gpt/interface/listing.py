@@ -69,18 +69,17 @@ class Runs(RunTable):
     def __iter__(self) -> Iterator[SavedRun]:
         return (SavedRun(run.path, manifest) for run, manifest in self.rows)
 
-    def compare(self, *names: str, each: bool = False) -> Comparison:
+    def compare(self, *names: str) -> Comparison:
         """Compares these runs: the options that differ and the losses. Runs that differ only in the
         seed are one row.
 
-        names: of runs, or patterns such as "lr-*"; none: all runs. each: whether every run has a
-        row of its own. Raises KeyError for a name or pattern without a run, ValueError if there are
-        no runs.
+        names: of runs, or patterns such as "lr-*"; none: all runs. Raises KeyError for a name or
+        pattern without a run, ValueError if there are no runs.
         """
         chosen = [run for name in names for run in self._matching(name)] if names else [*self]
         if not chosen:
             raise ValueError("no runs to compare")
-        return compare_runs(((run, run.manifest) for run in chosen), single=each)
+        return compare_runs((run, run.manifest) for run in chosen)
 
     def _matching(self, name: str) -> list[SavedRun]:
         found = matching(name, self) if is_pattern(name) else [self[name]]

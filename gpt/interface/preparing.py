@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gpt.training.trainer import Trainer
 
 #: Options for reading a text.
-READING = ("separator", "split", "min_count")
+READING = ("separator", "split")
 SPLITTING = ("split", "val_fraction")
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 ANOTHER_TEXT = (
@@ -114,14 +114,12 @@ def choose_options(
 @dataclass(frozen=True)
 class Start:
     """A planned training before its first step. trainer: a function that makes the model and the
-    optimizer; with `shard`, the ranks share the weights.
-
-    recipe: options that a known corpus has set.
+    optimizer. recipe: options that a known corpus has set.
     """
 
     plan: Plan
     run: Run
-    trainer: Callable[..., Trainer]
+    trainer: Callable[[], Trainer]
     recipe: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -178,7 +176,6 @@ def begin_run(
             )
             stack.enter_context(folder.lock())
             unlocked.callback(discard_if_empty, folder)
-            ranks.mark_run(folder)
             names = [printable(name) for name in texts.names] or None
             # the step that was read, because tomorrow another step may be the run's best
             source = {"corpus": names, "init_from": warm and printable(warm.place)}
@@ -218,7 +215,6 @@ def resume_run(
     with ExitStack() as stack:
         if ranks.is_first():
             stack.enter_context(run.lock())
-            ranks.mark_run(run)
         checkpoint, warnings = ranks.share_result(
             run.last_undamaged,
             lambda found: str(found[0].path),
@@ -306,13 +302,22 @@ def _trainer(
     checkpoint: Checkpoint | None = None,
     ahead: CountedAhead | None = None,
     start: StoredModel | None = None,
-    shard: bool = False,
 ) -> Trainer:
     from gpt.reading.proof import prove_tensors
     from gpt.training.trainer import Trainer
 
-    parts = (run, plan.corpus, plan.manifest, plan.device, prove_tensors)
-    trainer = Trainer(*parts, checkpoint, ahead, start, shard, began, plan.peak)
+    trainer = Trainer(
+        run,
+        plan.corpus,
+        plan.manifest,
+        plan.device,
+        prove_tensors,
+        checkpoint=checkpoint,
+        ahead=ahead,
+        start=start,
+        began=began,
+        peak=plan.peak,
+    )
     trainer.records.track(log, plan.manifest)
     return trainer
 

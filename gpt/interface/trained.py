@@ -18,17 +18,14 @@ from gpt.config import (
     AttnConfig,
     EvalConfig,
     HeadsConfig,
-    LiveConfig,
-    NeuronsConfig,
     SampleConfig,
     Stage,
     TrainConfig,
     Unknown,
     WhyConfig,
 )
-from gpt.config.fields import only_fields, require
+from gpt.config.fields import require
 from gpt.config.keywords import takes_options
-from gpt.config.model import NO_FEED_FORWARD, CircuitName
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
@@ -36,7 +33,7 @@ from gpt.reading.proof import OpenDevice, open_proven
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import MANIFEST, Checkpoint, Run
-from gpt.storage.runs import Steps, all_runs, find_run
+from gpt.storage.runs import all_runs, find_run
 from gpt.vocabulary import Ids, Reading, known_text, log_note
 from gpt.words import layers_and_heads, printable
 
@@ -46,8 +43,6 @@ if TYPE_CHECKING:
         AttnOptions,
         EvalOptions,
         HeadsOptions,
-        LiveOptions,
-        NeuronsOptions,
         SampleOptions,
         ShapingOptions,
         WhyOptions,
@@ -56,17 +51,15 @@ if TYPE_CHECKING:
     from gpt.counting.mixture import Mixture
     from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
-    from gpt.heads.circuits import Circuit
     from gpt.heads.measures import Measure
-    from gpt.heads.neurons import Neuron, Neurons
-    from gpt.heads.next_character import Experts, Lens, NextCharacter
-    from gpt.heads.survey import Development, Survey
+    from gpt.heads.next_character import NextCharacter
+    from gpt.heads.survey import Survey
     from gpt.heads.why import Why
     from gpt.interface.evaluating import Evaluation
     from gpt.model import GPT
     from gpt.reading.fallback import Device
     from gpt.reading.layers import Array
-    from gpt.reading.novelty import Novelty, Sources
+    from gpt.reading.novelty import Novelty
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.weights import Weights
     from gpt.storage.curves import Curve, TrainingCurve
@@ -74,10 +67,9 @@ if TYPE_CHECKING:
 
 #: What `dir` and completion show of a model.
 PUBLIC = (
-    *("activation_batches", "activations", "at", "attn", "batch", "circuit", "config"),
-    *("curve", "eval", "experts", "heads", "lens", "live", "logits", "manifest"),
-    *("neurons", "next", "novelty", "path", "sample", "sources", "steps", "text", "torch"),
-    *("training", "training_curve", "vocabulary", "weights", "why"),
+    *("activation_batches", "activations", "at", "attn", "batch", "config", "curve", "eval"),
+    *("heads", "live", "logits", "manifest", "next", "novelty", "path", "sample", "steps"),
+    *("text", "torch", "training", "training_curve", "vocabulary", "weights", "why"),
 )
 
 
@@ -366,8 +358,10 @@ class TrainedGPT(Displayable):
         """
         from gpt.heads.next_character import next_of_text
 
-        chosen = self.known_text(self.given(text), unknown), SampleConfig(**options), self.mixture
-        return next_of_text(self.reader, self.vocabulary, *chosen)
+        known = self.known_text(self.given(text), unknown)
+        return next_of_text(
+            self.reader, self.vocabulary, known, SampleConfig(**options), self.mixture
+        )
 
     @takes_options()
     def why(
@@ -375,13 +369,10 @@ class TrainedGPT(Displayable):
         text: str | None = None,
         *,
         unknown: Unknown = "fold",
-        done: Callable[[float], object] = lambda share: None,
         **options: Unpack[WhyOptions],
     ) -> Why:
-        """What the embedding, each head, each feed-forward layer and each bias add to the logit of
-        the next character, in float64; the sum is exact. With counting, also what counting adds.
-        With `paths`, also the effects of heads along single paths; done: is called with the share
-        of these that is done.
+        """What the embedding, each head, each feed-forward layer and each bias add to the GPT's
+        logit of the next character, in float64; the sum is exact.
 
         Raises TextError for a text that is longer than the context and for a character that the
         model does not know, ConfigError if `char` or `against` is not one character.
@@ -390,8 +381,7 @@ class TrainedGPT(Displayable):
 
         asked = WhyConfig(**options)
         known = self.known_text(self.given(text), unknown, asked.truncate)
-        chosen = asked, self.mixture, self.default_text, done
-        return why(self.reader, self.vocabulary, known, *chosen)
+        return why(self.reader, self.vocabulary, known, asked)
 
     def measures(
         self, text: AttentionMap | str | None = None, *, unknown: Unknown = "fold"
@@ -403,60 +393,7 @@ class TrainedGPT(Displayable):
         """
         from gpt.heads.measures import measure_heads
 
-        return measure_heads(self.reader, [self._map(text, unknown)])
-
-    def circuit(
-        self,
-        of: CircuitName = "qk",
-        layer: int = 0,
-        head: int = 0,
-        *,
-        distance: int = 1,
-        chars: str | None = None,
-    ) -> Circuit:
-        """Which character a head looks for ("qk") `distance` characters back, or which one it then
-        writes ("ov"): a table of the V characters in `chars`; None: of all that the model knows.
-
-        Raises ConfigError for a layer, head or distance that does not exist, TextError for no
-        character and for unknown ones.
-        """
-        from gpt.heads.circuits import circuit
-
-        text = "".join(dict.fromkeys(self.vocabulary.characters if chars is None else chars))
-        if not text:
-            raise TextError("`chars`: give at least one character")
-        ids, excerpt = map(self.vocabulary.encode, (text, self.stored.excerpt))
-        chosen = (layer, head, distance), text, ids, excerpt[: self.config.block_size]
-        return circuit(self.reader, of, *chosen)
-
-    def lens(
-        self, text: AttentionMap | str | None = None, most: int = 8, *, unknown: Unknown = "fold"
-    ) -> Lens:
-        """The `most` likeliest next characters at every depth and position of a text or of an
-        attention map's text; None: of the `example`.
-
-        Raises ValueError if `most` is less than 1, TextError like `attn`.
-        """
-        from gpt.heads.next_character import logit_lens
-
-        if most < 1:
-            raise ValueError(f"most: {most} is less than 1")
-        return logit_lens(self.reader, self._map(text, unknown), most)
-
-    def experts(
-        self, text: AttentionMap | str | None = None, *, unknown: Unknown = "fold"
-    ) -> Experts | None:
-        """Predictions of the GPT, of counting and of both after each of the T characters of a text
-        or of an attention map's text; None: of the `example`. Each has (T, vocab_size)
-        probabilities. Returns None for a model without counting.
-
-        Raises TextError like `attn`, CheckpointError for damaged counts.
-        """
-        from gpt.heads.next_character import all_experts
-
-        if not self.mixture:
-            return None
-        return all_experts(self.reader, self._map(text, unknown), self.mixture)
+        return measure_heads([self._map(text, unknown)])
 
     def known_text(
         self,
@@ -507,115 +444,33 @@ class TrainedGPT(Displayable):
         """An example text: the first long line of the validation split, cut between words."""
         return self.stored.example(length)
 
-    @overload
-    def heads(
-        self,
-        text: str | Ids | None = None,
-        *,
-        steps: None = None,
-        name: str = "",
-        unknown: Unknown = "fold",
-        done: Callable[[float], object] = lambda share: None,
-        **options: Unpack[HeadsOptions],
-    ) -> Survey: ...
-
-    @overload
-    def heads(
-        self,
-        text: str | Ids | None = None,
-        *,
-        steps: Steps,
-        name: str = "",
-        unknown: Unknown = "fold",
-        done: Callable[[float], object] = lambda share: None,
-        **options: Unpack[HeadsOptions],
-    ) -> Development: ...
-
     @takes_options()
     def heads(
         self,
         text: str | Ids | None = None,
         *,
-        steps: Steps | None = None,
         name: str = "",
         unknown: Unknown = "fold",
         done: Callable[[float], object] = lambda share: None,
         **options: Unpack[HeadsOptions],
-    ) -> Survey | Development:
+    ) -> Survey:
         """Every head's measures on a text; `gptx heads` gives the same for the same text.
 
-        Without a text, `default_text` is used. steps: measure the same text at two or more steps of
-        this model's run, "all" or a list of numbers, "best" and "last"; opens one model at a time.
-        name: the text's name in the result. done: is called with the share of the work that is
-        done. Raises TextError for a text that is too short or has unknown characters, ValueError
-        for other arguments, CheckpointError for a step that the run does not keep and for steps of
-        a model file outside a run.
+        Without a text, `default_text` is used. name: the text's name in the result. done: is called
+        with the share of the work that is done. Raises TextError for a text that is too short or
+        has unknown characters, ConfigError for an option out of range.
         """
-        from gpt.heads.survey import survey_steps, survey_with_paths
+        from gpt.heads.survey import survey
 
-        ids, name = self._measured(text, name, unknown)
-        asked = HeadsConfig(**options)
-        require(not asked.paths or steps is None, "paths", "of one step, not of several")
-
-        def measured(reader: Reader, done: Callable[[float], object]) -> Survey:
-            return survey_with_paths(reader, self.vocabulary, ids, asked, name, done)
-
-        if steps is None:
-            return measured(self.reader, done)
-        return survey_steps(self.stored, self._open_device, steps, measured, done)
-
-    def _measured(self, text: str | Ids | None, name: str, unknown: Unknown) -> tuple[Ids, str]:
-        """The ids of the text to measure on, and its name."""
         if text is None:
-            text, found = self.default_text(note=log_note)
-            name = name or found
+            text, default_name = self.default_text(note=log_note)
+            name = name or default_name
         if isinstance(text, str):
             ids = self.vocabulary.encode(self.readable_text(text, unknown))
         else:
             ids = self.vocabulary.row_of(text, "text")
-        return ids, name or f"a text of {len(ids):,} characters"
-
-    @takes_options()
-    def neurons(
-        self,
-        text: str | Ids | None = None,
-        *,
-        steps: Steps | None = None,
-        name: str = "",
-        unknown: Unknown = "fold",
-        done: Callable[[float], object] = lambda share: None,
-        **options: Unpack[NeuronsOptions],
-    ) -> Neurons | Development | Neuron:
-        """What every unit of the feed-forward layers follows on a text; `gptx neurons` gives the
-        same for the same text. text, steps, name, unknown, done: see `heads`.
-
-        With `unit`, only that unit: where it is strongest, which logits it changes. Raises what
-        `heads` raises, and ConfigError for an unknown unit and for contradicting options.
-        """
-        from gpt.heads.ablation import Texts
-        from gpt.heads.neurons import neuron, neurons, parse_unit, text_to_colour
-        from gpt.heads.survey import spread_windows, survey_steps
-
-        if not self.config.feed_forward:
-            raise ConfigError(NO_FEED_FORWARD)
-        asked, reader, known = NeuronsConfig(**options), self.reader, self.vocabulary
-        longest = self.config.block_size
-        for each in ("unit", "ablate"):
-            several = steps is not None and getattr(asked, each) is not None
-            require(not several, each, "measures one step, not several")
-        ids, name = self._measured(text, name, unknown)
-        at = asked.unit and parse_unit(asked.unit, self.config)
-        texts = Texts.of_windows(spread_windows(ids, longest, asked.windows))
-        if at:
-            on = None if asked.on is None else text_to_colour(known, asked.on, longest)
-            return neuron(reader, known, texts, asked, at, on, name, done)
-
-        def measured(reader: Reader, done: Callable[[float], object]) -> Neurons:
-            return neurons(reader, texts, known.characters, asked, name, done)
-
-        if steps is None:
-            return measured(reader, done)
-        return survey_steps(self.stored, self._open_device, steps, measured, done)
+        name = name or f"a text of {len(ids):,} characters"
+        return survey(self.reader, self.vocabulary, ids, HeadsConfig(**options), name, done)
 
     def default_text(
         self, data: Path = Path("data"), note: Callable[[str], object] = lambda line: None
@@ -830,28 +685,8 @@ class TrainedGPT(Displayable):
         logged.
         """
         from gpt.interface.evaluating import find_copies
-        from gpt.reading.novelty import novelty
 
-        return find_copies(self, texts, Path(data), note or log_note, novelty)
-
-    def sources(
-        self,
-        texts: Sequence[str],
-        *,
-        sources_from: int = 8,
-        data: str | Path = "data",
-        note: Callable[[str], object] | None = None,
-    ) -> list[Sources]:
-        """The longest passages, of `sources_from` or more characters, that each text, such as a
-        sample, shares with the training text, and where they are there. Raises what `novelty`
-        raises.
-        """
-        from gpt.interface.evaluating import find_copies
-        from gpt.reading.novelty import sources
-
-        require(sources_from >= 1, "sources_from", f"{sources_from} is less than 1")
-        chosen = Path(data), note or log_note, sources
-        return find_copies(self, texts, *chosen, least=sources_from)
+        return find_copies(self, texts, Path(data), note or log_note)
 
     def learned(self, data: Path) -> Learned:
         """The texts in `data` that the run was trained on; each is read once."""
@@ -870,25 +705,13 @@ class TrainedGPT(Displayable):
         given = self._open_device, checkpoint, self.name, self.device
         return TrainedGPT(stored, *given).prove()
 
-    @takes_options()
-    def live(
-        self,
-        path: str | Path = "live.html",
-        *,
-        text: str | None = None,
-        steps: Steps | None = None,
-        **options: Unpack[LiveOptions],
-    ) -> Path:
+    def live(self, path: str | Path = "live.html", *, text: str | None = None) -> Path:
         """Writes the model into one HTML file: type in the page, and every head follows.
 
-        text: the text to begin with; None: the first line of the validation split. steps: several
-        steps of this model's run for a slider, "all" or a list of numbers, "best" and "last". What
-        does not fit into `limit` is left out, and the page says so. Raises ConfigError if the model
-        does not fit, TextError for a text with unknown characters, CheckpointError for a step that
-        the run does not keep, StorageError.
+        text: the text to begin with; None: the first line of the validation split. Raises TextError
+        for a text with unknown characters, StorageError.
         """
-        config = LiveConfig(**only_fields(LiveConfig, options))
-        found: Path = showing.renderer().save_live(self, path, text, steps, config)
+        found: Path = showing.renderer().save_live(self, path, text)
         return found
 
 

@@ -90,8 +90,6 @@ class WarmStart:
                     f"{text.run} {why}, so it has seen some of the validation split: validation "
                     "losses will be too low"
                 )
-        if parent.added and "embeddings" in train.freeze:
-            yield "`freeze`: the embeddings of new characters do not train, so they stay equal"
 
 
 def open_parent(place: str, checkpoints: Path) -> WarmStart:

@@ -18,11 +18,6 @@ from gpt.config import ModelConfig
 EPSILON = 1e-5
 
 
-def rms_norm(x: Tensor) -> Tensor:
-    """x / sqrt(mean(x²) + epsilon) over the last axis."""
-    return F.rms_norm(x, x.shape[-1:], eps=EPSILON)
-
-
 class ReluSquared(torch.autograd.Function):
     """max(x, 0)² (So et al. 2021) in two passes over memory forward and one back.
 
@@ -45,18 +40,10 @@ class ReluSquared(torch.autograd.Function):
         return torch.addcmul(zero, gradient, positive, value=2)
 
 
-def swiglu(x: Tensor) -> Tensor:
-    """(…, 2n) -> (…, n): SiLU of the first half, the gate, times the second half (Shazeer 2020)."""
-    gate, up = x.chunk(2, dim=-1)
-    return F.silu(gate) * up
+def layer_norm(config: ModelConfig) -> nn.LayerNorm:
+    """Layer norm with a learned gain (Ba et al. 2016)."""
+    return nn.LayerNorm(config.n_embd, EPSILON, bias=config.bias)
 
-
-#: "layer" has a learned gain (Ba et al. 2016). "rms" has none, because the next matrix can contain
-#: it (Zhang & Sennrich 2019).
-NORMS: dict[str, Callable[[ModelConfig], nn.Module]] = {
-    "layer": lambda config: nn.LayerNorm(config.n_embd, EPSILON, bias=config.bias),
-    "rms": lambda config: nn.RMSNorm(config.n_embd, EPSILON, elementwise_affine=False),
-}
 
 #: GELU (Hendrycks & Gimpel 2016): its tanh approximation, as in GPT-2, and the form with erf, as in
 #: nanoGPT.
@@ -65,7 +52,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_erf": F.gelu,
     "relu": F.relu,
     "relu2": ReluSquared.apply,
-    "swiglu": swiglu,
 }
 
 
@@ -94,11 +80,11 @@ class Dropout(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """(B, T, C) -> (B, T, C): up to config.ffn_up numbers, an activation, down to C."""
+    """(B, T, C) -> (B, T, C): up to 4C numbers, an activation, down to C."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.up = nn.Linear(config.n_embd, config.ffn_up, bias=config.bias)
+        self.up = nn.Linear(config.n_embd, config.ffn_hidden, bias=config.bias)
         self.activation = ACTIVATIONS[config.activation]
         self.down = nn.Linear(config.ffn_hidden, config.n_embd, bias=config.bias)
         self.dropout = Dropout(config.dropout)

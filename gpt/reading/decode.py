@@ -24,7 +24,7 @@ from gpt.config import ModelConfig
 from gpt.devices import available_memory, cores
 from gpt.errors import OutOfMemory
 from gpt.reading.gpt import Reader
-from gpt.reading.layers import ACTIVATIONS, EPSILON, Array
+from gpt.reading.layers import ACTIVATIONS, EPSILON, Array, centred
 from gpt.vocabulary import Ids
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class CachedDecoder:
         """
         weights, streams, config, (b, T) = self._weights, self._streams, self.config, ids.shape
         at = slice(streams.length, streams.length + T)
-        x = self._reader.centred(self._reader.embed(ids, at.start).reshape(b * T, -1))
+        x = centred(self._reader.embed(ids, at.start).reshape(b * T, -1))
         mask = None  # (T, S), added to scores
         if T > 1:
             mask = np.triu(np.full((T, at.stop), -np.inf, x.dtype), k=at.start + 1)
@@ -160,11 +160,10 @@ class _Weights:
         return _Sublayer(self._reads(block + reads, block + norm), self._writes(block + writes))
 
     def _norm(self, name: str) -> tuple[Array, Array]:
-        """A norm's weight and bias for streams of length 1, (C,) or one number each."""
+        """A norm's weight, (C,), and bias, (C,) or one number, for streams of length 1."""
         tensors, dtype = self._reader.tensors, self._reader.dtype
-        gain = tensors.get(f"{name}.weight", np.ones(1, dtype))
         scale = dtype.type(self._reader.config.n_embd**0.5)
-        return gain * scale, tensors.get(f"{name}.bias", np.zeros(1, dtype))
+        return tensors[f"{name}.weight"] * scale, tensors.get(f"{name}.bias", np.zeros(1, dtype))
 
     def _reads(self, name: str, norm: str) -> _Linear:
         """W(n·w + b) = (W∘w)n + Wb, where n is the stream, centred and of length 1."""
@@ -178,9 +177,8 @@ class _Weights:
     def _writes(self, name: str) -> _Linear:
         """Output weights minus their mean over the coordinates, which every norm removes anyway."""
         weight, bias = self._reader.linear(name)
-        if self._reader.config.norm == "layer":
-            weight = weight - weight.mean(axis=0)
-            bias = None if bias is None else bias - bias.mean()
+        weight = weight - weight.mean(axis=0)
+        bias = None if bias is None else bias - bias.mean()
         return _Linear(np.ascontiguousarray(weight.T), bias)
 
 

@@ -16,12 +16,11 @@ from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
-import numpy.typing as npt
 
 from gpt.checks import Result, read_only
 from gpt.config import ModelConfig
 from gpt.devices import require_memory
-from gpt.reading.layers import ACTIVATIONS, NORMS, Array, softmax
+from gpt.reading.layers import ACTIVATIONS, Array, layer_norm, softmax
 from gpt.reading.positions import POSITIONS
 from gpt.vocabulary import Ids
 
@@ -150,24 +149,13 @@ class Reader:
         out = hook("ffn_out", layer, self.apply(hidden, f"blocks.{layer}.feed_forward.down"))
         return normed, hidden, out
 
-    def attend(
-        self,
-        x: Array,
-        layer: int,
-        hook: Hook = no_hook,
-        allowed: npt.NDArray[np.bool_] | None = None,
-    ) -> dict[str, Array]:
+    def attend(self, x: Array, layer: int, hook: Hook = no_hook) -> dict[str, Array]:
         """(B, T, C), normalised -> the stages of one layer's attention from q to proj, each
         (B, …).
-
-        allowed: (T, T), True where a query may attend to a key; None: to its own and earlier
-        positions.
         """
         B, T, C = x.shape
         matrix = B * self.config.n_head * T * T * self.dtype.itemsize  # in bytes
         require_memory("attention over", T, lambda n: MATRICES * matrix * (n / T) ** 2)
-        if allowed is None:
-            allowed = np.tri(T, dtype=np.bool_)
         stages = dict[str, Array]()
 
         def keep(name: str, stage: Array) -> Array:
@@ -179,7 +167,7 @@ class Reader:
         q, k, v = keep("q", q), keep("k", k), keep("v", v)
         scores = keep("scores", q @ k.swapaxes(-2, -1))  # (B, H, T, T)
         scaled = keep("scaled", scores * self.dtype.type(self.config.head_size**-0.5))
-        masked = np.where(allowed, scaled, -np.inf)
+        masked = np.where(np.tri(T, dtype=np.bool_), scaled, -np.inf)
         masked = keep("masked", masked.astype(self.dtype, copy=False))
         weights = keep("weights", softmax(masked))  # (B, H, T, T)
         context = keep("context", weights @ v)  # (B, H, T, D)
@@ -205,13 +193,9 @@ class Reader:
         shape = 3, self.config.n_head, self.config.head_size
         return [*packed.reshape(*x.shape[:2], *shape).transpose(2, 0, 3, 1, 4)]
 
-    def centred(self, x: Array) -> Array:
-        """(…, C) -> (…, C), minus the mean of each row if the model's norms subtract it."""
-        return x - x.mean(axis=-1, keepdims=True) if self.config.norm == "layer" else x
-
     def norm(self, x: Array, name: str) -> Array:
         """(…, C) -> (…, C), normalised by the norm of this name."""
-        return NORMS[self.config.norm](x, self.tensors, name)
+        return layer_norm(x, self.tensors, name)
 
     def apply(self, x: Array, name: str) -> Array:
         """(B, T, columns) @ weightᵀ (+ bias), as one large product."""

@@ -1,6 +1,6 @@
 """The parts of a block that treat each position by itself: gpt/model/layers.py in numpy.
 
-Norms, activations and softmax. Tensor names: B batch, T time, C n_embd.
+Norm, activations and softmax. Tensor names: B batch, T time, C n_embd.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ def softmax(x: Array) -> Array:
     return exponentials / total
 
 
-def rms_norm(x: Array) -> Array:
-    """x / sqrt(mean(x²) + epsilon) over the last axis."""
+def centred(x: Array) -> Array:
+    """(…, C) -> (…, C), minus the mean of each row."""
+    return x - x.mean(axis=-1, keepdims=True)  # type: ignore[no-any-return]
+
+
+def layer_norm(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
+    """(…, C) -> (…, C), normalised by the norm of this name (Ba et al. 2016)."""
+    x = centred(x)
     mean_square = np.einsum("...c,...c->...", x, x)[..., None] / x.dtype.type(x.shape[-1])
-    normed: Array = x / np.sqrt(mean_square + x.dtype.type(EPSILON))
-    return normed
-
-
-def _layer_norm(x: Array, tensors: Mapping[str, Array], name: str) -> Array:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    normed = rms_norm(centred) * tensors[f"{name}.weight"]
+    normed: Array = x / np.sqrt(mean_square + x.dtype.type(EPSILON)) * tensors[f"{name}.weight"]
     bias = tensors.get(f"{name}.bias")
     return normed if bias is None else normed + bias
 
@@ -85,29 +85,11 @@ def _gelu_erf(x: Array) -> Array:
     return x
 
 
-def _swiglu(x: Array) -> Array:
-    """SiLU of the first half times the second half (Shazeer 2020); x·σ(x) = x·(1 + tanh(x/2))/2."""
-    gate, up = np.split(x, 2, axis=-1)
-    curve: Array = gate * 0.5
-    np.tanh(curve, out=curve)
-    curve += 1
-    curve *= 0.5
-    gate *= curve
-    gate *= up
-    return gate
-
-
-NORMS: dict[str, Callable[[Array, Mapping[str, Array], str], Array]] = {
-    "layer": _layer_norm,
-    "rms": lambda x, tensors, name: rms_norm(x),
-}
-#: (…, ffn_up) -> (…, ffn_hidden). Each function overwrites its argument and returns it, or its
-#: first half.
+#: Each function overwrites its argument, (…, ffn_hidden), and returns it.
 Activation = Callable[[Array], Array]
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": _gelu,
     "gelu_erf": _gelu_erf,
     "relu": _relu,
     "relu2": _relu2,
-    "swiglu": _swiglu,
 }

@@ -29,7 +29,7 @@ from gpt.checks import Check
 from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
 from gpt.reading.gpt import Reader, Stages
-from gpt.reading.layers import ACTIVATIONS, EPSILON, Array
+from gpt.reading.layers import ACTIVATIONS, EPSILON, Array, centred
 from gpt.storage.model_file import Probe, StoredModel, Tensors
 from gpt.vocabulary import Ids
 
@@ -63,19 +63,16 @@ def worst_error(results: Iterable[Held]) -> Held:
     return float(errors[place]), float(bounds[place])
 
 
-def stream_summands(exact: Reader, ids: Ids) -> tuple[Array, Array]:
-    """(T,) ids -> what tokens and positions add to the stream that enters layer 0, both (T, C)."""
+def _stream_reach(exact: Reader, ids: Ids) -> Array:
+    """(T,) ids -> (T, 1) reach of the stream that enters layer 0: tokens and positions are added
+    up.
+    """
     stream = exact.embed(ids[None])[0]
     positions = exact.position.embed(np.zeros_like(stream[None]), slice(0, len(ids)))[0]
-    return stream - positions, positions
+    return _largest(np.abs(stream - positions) + np.abs(positions))
 
 
-def stream_reach(exact: Reader, ids: Ids) -> Array:
-    """(T,) ids -> (T, 1) reach of the stream that enters layer 0."""
-    return _largest(np.sum(np.abs(stream_summands(exact, ids)), axis=0))
-
-
-def stage_reaches(exact: Reader, layer: int, found: Stages) -> dict[str, Array | float]:
+def _stage_reaches(exact: Reader, layer: int, found: Stages) -> dict[str, Array | float]:
     """Stage -> its reach, if each stage is computed from the stages in `found`.
 
     exact: the model in float64.
@@ -106,7 +103,7 @@ def stage_reaches(exact: Reader, layer: int, found: Stages) -> dict[str, Array |
     }
 
 
-def logits_reach(exact: Reader, resid_post: Array) -> Array:
+def _logits_reach(exact: Reader, resid_post: Array) -> Array:
     """(T, C) resid_post of the last layer -> (T, 1) reach of the logits."""
     weight, _ = exact.linear(exact.output)
     return _norm(exact, resid_post, "norm") * float(_length(weight).max())
@@ -119,19 +116,11 @@ def _feed_forward(exact: Reader, block: str, resid_mid: Array) -> Array:
     spread = _linear(exact, normed, _norm(exact, resid_mid, norm), up)
     wide = exact.apply(normed, up)
     active = ACTIVATIONS[exact.config.activation](wide.copy())
-    spread = _length(active) + _slope(exact.config.activation, wide) * spread
+    slope: Array | float = 1.0  # the largest factor by which the activation enlarges an error
+    if exact.config.activation == "relu2":
+        slope = _largest(2 * np.maximum(wide, 0))
+    spread = _length(active) + slope * spread
     return _largest(resid_mid) + _linear(exact, active, spread, down)
-
-
-def _slope(activation: str, wide: Array) -> Array | float:
-    """(T, ffn_up) -> (T, 1) the largest factor by which an activation enlarges an error."""
-    if activation == "relu2":
-        return _largest(2 * np.maximum(wide, 0))
-    if activation == "swiglu":  # SiLU's slope is at most 1.1
-        gate, up = np.split(wide, 2, axis=-1)
-        silu = gate * (1 + np.tanh(gate / 2)) / 2
-        return _largest(np.abs(silu) + 1.1 * np.abs(up))
-    return 1.0
 
 
 def _linear(exact: Reader, x: Array, spread: Array | float, name: str) -> Array:
@@ -146,8 +135,7 @@ def _norm(exact: Reader, x: Array, norm: str) -> Array:
 
     The error of subtracting the mean is in proportion to the numbers, not to their difference.
     """
-    gain = exact.tensors.get(f"{norm}.weight", np.ones(1))
-    lost = _length(x * gain) / _root_mean_square(exact.centred(x))
+    lost = _length(x * exact.tensors[f"{norm}.weight"]) / _root_mean_square(centred(x))
     return np.maximum(_length(exact.norm(x, norm)), lost)
 
 
@@ -286,51 +274,37 @@ def check_stages(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> Iterator
     results = {check: list[Held]() for check in CHECKS.values()}
     x: Array = exact.embed(ids[None])[0]
     for layer, stages in enumerate(layers):
-        entering: Array | float = 0.0 if layer else stream_reach(exact, ids)
-        reach = {"resid_pre": entering, **stage_reaches(exact, layer, stages)}
-        hold = partial(_hold, results, vars(stages), reach)
-        x = recompute_layer(exact, layer, x, vars(stages), hold)
+        entering: Array | float = 0.0 if layer else _stream_reach(exact, ids)
+        reach = {"resid_pre": entering, **_stage_reaches(exact, layer, stages)}
+        x = _check_layer(exact, layer, x, vars(stages), reach, results)
     for name, errors in results.items():
         yield Check(name, *worst_error(errors), IN_FLOAT64)
     resid_post = layers[-1].resid_post
     logits = reader.logits(reader.final_norm(resid_post[None]))[0]  # (T, vocab_size)
     expected = exact.logits(exact.final_norm(x))
-    yield Check("logits", *worst_row(logits, expected, logits_reach(exact, x)), IN_FLOAT64)
+    yield Check("logits", *worst_row(logits, expected, _logits_reach(exact, x)), IN_FLOAT64)
     error = _apart(logits, next(compute_logits(exact, ids[None])))
     bound = allowed_difference(reader, ids[None], logits[None], error)
     yield Check("logits end to end", error, bound, IN_FLOAT64)
 
 
-def _hold(
-    results: Mapping[str, list[Held]],
-    found: Mapping[str, Array],
-    reach: Mapping[str, Array | float],
-    name: str,
-    stage: Array,
-) -> None:
-    """Adds the error of one stage in `found` to the results."""
-    if name in found:
-        results[CHECKS[name]].append(worst_row(found[name], stage, reach[name]))
-
-
-def recompute_layer(
+def _check_layer(
     exact: Reader,
     layer: int,
     x: Array,
     found: Mapping[str, Array],
-    see: Callable[[str, Array], object],
+    reach: Mapping[str, Array | float],
+    results: Mapping[str, list[Held]],
 ) -> Array:
-    """Computes one layer in float64; each stage is computed from the stage before it in `found`, if
-    it is there.
-
-    x: (T, C), the layer's input. see: a hook that gets each stage by its name before the one in
-    `found` replaces it. Returns resid_post, (T, C).
+    """(T, C), a layer's input -> (T, C) its output in float64, where each stage is computed from
+    the stage before it in `found`. Adds the error of each of these to the results.
     """
 
     def hook(name: str, layer: int, stage: Array) -> Array:
-        see(name, stage[0])
-        # The scores up to the weights are all computed from q and k.
-        if name not in found or name in ("scores", "scaled", "masked"):
+        if name not in found:
+            return stage
+        results[CHECKS[name]].append(worst_row(found[name], stage[0], reach[name]))
+        if name in ("scores", "scaled", "masked"):  # up to the weights, all from q and k
             return stage
         return found[name][None].astype(np.float64)
 

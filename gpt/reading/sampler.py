@@ -69,32 +69,13 @@ def _min_p(ranked: Probabilities, p: float) -> Kept:
     return ranked >= p * ranked.max(axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
-def _typical_p(ranked: Probabilities, p: float) -> Kept:
-    """Keeps the fewest characters whose sum reaches p, beginning with those whose surprisal
-    −ln(probability) is nearest to the entropy (Meister et al. 2023, locally typical sampling).
-
-    Distances are compared in steps of 1e-9 nats, so that rounding errors do not decide ties.
-    """
-    with np.errstate(divide="ignore"):
-        surprisal = -np.log(ranked)  # infinite where an earlier filter left 0
-    entropy = (ranked * np.where(ranked > 0, surprisal, 0.0)).sum(axis=-1, keepdims=True)
-    distance = np.round(np.abs(surprisal - entropy), 9)
-    order = np.argsort(distance, axis=-1, kind="stable")
-    kept = np.empty(ranked.shape, dtype=np.bool_)
-    nearest_first = np.take_along_axis(ranked, order, axis=-1)
-    np.put_along_axis(kept, order, _top_p(nearest_first, p), axis=-1)
-    return kept
-
-
 #: Name of the option -> function that chooses which characters to keep. It takes (B, vocab_size)
 #: probabilities in descending order (equal ones by id) and the option's value; it returns (B,
-#: vocab_size) True for those to keep. In order of application; filters that may remove the
-#: likeliest character come last.
+#: vocab_size) True for those to keep. In order of application.
 FILTERS: dict[str, Callable[[Probabilities, Any], Kept]] = {
     "top_k": _top_k,
     "top_p": _top_p,
     "min_p": _min_p,
-    "typical_p": _typical_p,
 }
 #: Filters that need no order: ranking takes longer than the rest of a draw.
 ORDERLESS = frozenset({"min_p"})

@@ -16,7 +16,6 @@ import numpy as np
 from gpt.blocks import Block, Title, shapes_table
 from gpt.checks import Result, check_number, read_only
 from gpt.config import ModelConfig
-from gpt.config.model import GATED
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.words import layers_and_heads
@@ -40,10 +39,9 @@ class Weights(Result):
     2. Names and orientation are TransformerLens's: x @ W, with (in, out) for each matrix.
 
     W_E (V, C), W_pos (S, C), W_U (C, V). For each layer: W_Q, W_K, W_V (H, C, D), W_O (H, D, C),
-    W_in (C, F), W_out (F, C), with swiglu also W_gate (C, F). Biases: b_Q, b_K, b_V (H, D), b_O
-    (C,), b_in, b_gate (F,), b_out (C,). Gains and shifts of layer norms (C,): ln1_w, ln1_b, ln2_w,
-    ln2_b, and outside layers ln_final_w, ln_final_b. What a model does not have is missing: rotary
-    positions have no W_pos, an RMS norm has no gain.
+    W_in (C, F), W_out (F, C). Biases: b_Q, b_K, b_V (H, D), b_O (C,), b_in (F,), b_out (C,). Gains
+    and shifts of norms (C,): ln1_w, ln1_b, ln2_w, ln2_b, and outside layers ln_final_w, ln_final_b.
+    What a model does not have is missing: rotary positions have no W_pos.
 
     Arrays are read-only; the arrays of one layer are views of the model's tensors. weights[…]
     raises ValueError for an unknown name, and for a layer or head if the weight has none;
@@ -69,10 +67,10 @@ class Weights(Result):
         """The same model, but each norm is x / √(mean(x²) + 1e-5), without gain and shift.
 
         A norm's gain is multiplied into the matrices that read it, and its shift becomes a bias
-        (b_U is new). For LayerNorm, matrices that write to the stream are centred, so that its mean
-        is 0 and no norm has to subtract it; matrices that read it are centred, too, like
-        TransformerLens's fold_ln and center_writing_weights. W_U is not centred over characters, so
-        logits do not change. Computed in float64, rounded once.
+        (b_U is new). Matrices that write to the stream are centred, so that its mean is 0 and no
+        norm has to subtract it; matrices that read it are centred, too, like TransformerLens's
+        fold_ln and center_writing_weights. W_U is not centred over characters, so logits do not
+        change. Computed in float64, rounded once.
         """
         found = dict[str, Array]()
         for name, stored in self.tensors.items():
@@ -84,13 +82,13 @@ class Weights(Result):
             shift = ""  # the name of the norm's bias, if the module reads a norm
             if module in _WRITES:
                 axis = -1 if module in _TABLES else 0
-                weight, bias = self._centred(weight, axis), self._centred(bias, 0)
+                weight, bias = _centred(weight, axis), _centred(bias, 0)
             else:
                 norm = _norm_before(place)
                 shift = f"{norm}.bias"
                 bias += weight @ self._exact(shift, self.config.n_embd)
                 gain = self._exact(f"{norm}.weight", self.config.n_embd, 1)
-                weight = self._centred(weight * gain, 1)
+                weight = _centred(weight * gain, 1)
             found[name] = weight.astype(stored.dtype)
             if {f"{place}.bias", shift} & self.tensors.keys():
                 found[f"{place}.bias"] = bias.astype(stored.dtype)
@@ -99,10 +97,6 @@ class Weights(Result):
     def _exact(self, name: str, size: int = 0, missing: float = 0) -> Array:
         """A tensor in float64; if the model does not have it, `size` times the value `missing`."""
         return np.array(self.tensors.get(name, np.full(size, missing)), np.float64)
-
-    def _centred(self, x: Array, axis: int) -> Array:
-        """x minus its mean along an axis, if the model's norms subtract it."""
-        return x - x.mean(axis, keepdims=True) if self.config.norm == "layer" else x
 
     @cached_property
     def _views(self) -> dict[str, list[Array]]:
@@ -167,6 +161,11 @@ class Weights(Result):
         return f"<Weights of {layers_and_heads(self.config.n_layer, self.config.n_head)}: {each}>"
 
 
+def _centred(x: Array, axis: int) -> Array:
+    """x minus its mean along an axis."""
+    return x - x.mean(axis, keepdims=True)  # type: ignore[no-any-return]
+
+
 def _norm_before(place: str) -> str:
     """The norm whose output a module reads: "blocks.1.attention.qkv" -> "blocks.1.norm1"."""
     module = next(module for module in _READS if place.endswith(module))
@@ -188,8 +187,5 @@ def _named(stored: str, tensor: Array, config: ModelConfig) -> Iterator[tuple[st
             yield letter + name, part.swapaxes(1, 2) if kind == "weight" else part
     elif module == "proj":
         yield f"{letter}O", tensor.T.reshape(H, D, -1) if kind == "weight" else tensor
-    elif module == "up" and config.activation in GATED:
-        for name, half in zip(("gate", "in"), np.split(tensor, 2), strict=True):
-            yield letter + name, half.T
     else:
         yield letter + {"up": "in", "down": "out", "lm_head": "U"}[module], tensor.T

@@ -63,7 +63,7 @@ def validation_of(manifest: Manifest) -> tuple[Any, ...]:
     """What determines the validation text: losses are comparable only if all of it is equal."""
     corpus, train = manifest.corpus, manifest.train
     share = (train.split, train.val_fraction) if train.split == "last" else (train.every,)
-    text = (corpus.digest, corpus.boundary, corpus.order, corpus.folded)
+    text = (corpus.digest, corpus.boundary, corpus.order)
     return *text, *share, manifest.val_characters
 
 
@@ -277,9 +277,9 @@ def validation_text(manifest: Manifest) -> str:
         return "a text that is not known"
     train, sources = manifest.train, ", ".join(manifest.corpus.sources)
     share = f"{100 * train.val_fraction:g} %"
-    kinds = {"last": f"the last {share}", "source": f"{share} of the sources"}
-    part = f"every {ordinal(train.every)} piece" if train.every else kinds.get(train.split)
-    return f"{part} of {sources}" if part else train.split
+    if train.split == "last":
+        return f"the last {share} of {sources}"
+    return f"every {ordinal(train.every)} piece of {sources}" if train.every else train.split
 
 
 def curve_characters(groups: Sequence[Group]) -> str:
@@ -372,25 +372,23 @@ def _record(group: Group) -> dict[str, Any]:
     return record | {"corpus": ", ".join(entries[0].manifest.corpus.sources)}
 
 
-def compare_runs(rows: Iterable[tuple[Run, Manifest]], single: bool = False) -> Comparison:
-    """Compares runs; a run that is given twice counts once. single: every run is a group of its
-    own.
-
-    Raises CheckpointError for a log that cannot be read.
+def compare_runs(rows: Iterable[tuple[Run, Manifest]]) -> Comparison:
+    """Compares runs; a run that is given twice counts once. Raises CheckpointError for a log that
+    cannot be read.
     """
     distinct = {run.path: (run, manifest) for run, manifest in rows}
     entries = [overview_of(run, manifest) for run, manifest in distinct.values()]
     by_recipe: dict[str, list[Overview]] = {}
     for entry in entries:
         kept = recipe_of(entry.manifest) | {"seed": None}
-        key = repr((validation_of(entry.manifest), kept, entry.name * single))
+        key = repr((validation_of(entry.manifest), kept))
         by_recipe.setdefault(key, []).append(entry)
     grouped = [*by_recipe.values()]
     firsts = [recipe_of(group[0].manifest) for group in grouped]
     columns = tuple(
         name
         for name in dict.fromkeys(key for each in firsts for key in each)
-        if len({repr(each.get(name)) for each in firsts}) > 1 and (single or name != "seed")
+        if len({repr(each.get(name)) for each in firsts}) > 1 and name != "seed"
     )
     every = [entry.name for entry in entries]
     sets: dict[tuple[Any, ...], list[Group]] = {}

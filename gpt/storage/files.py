@@ -238,24 +238,16 @@ def writing_folder(folder: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path) -> None:
-    """Removes temporary files (see `replace_in_pieces`) of killed processes; other files stay."""
-    with suppress(OSError), _locked(folder, wait=False) as alone:
-        for path in abandoned_files(folder, alone):
-            discard(path)
-
-
-def abandoned_files(folder: Path, alone: bool = False) -> list[Path]:
-    """The temporary files that no process will finish. alone: no other process on this machine
-    writes here. Files of other machines count only if they are old; without `alone`, all must be
-    old. Raises OSError.
+    """Removes temporary files (see `replace_in_pieces`) that no process will finish; other files
+    stay. Files of other machines count only if they are old; while a process writes here, all must
+    be old.
     """
     old = time.time() - STALE
-    return [
-        path
-        for path in folder.iterdir()
-        if _LEFT_BEHIND.fullmatch(path.name)
-        and ((alone and path.name.startswith(TEMPORARY)) or path.lstat().st_mtime < old)
-    ]
+    with suppress(OSError), _locked(folder, wait=False) as alone:
+        for path in folder.iterdir():
+            mine = alone and path.name.startswith(TEMPORARY)
+            if _LEFT_BEHIND.fullmatch(path.name) and (mine or path.lstat().st_mtime < old):
+                discard(path)
 
 
 @contextmanager

@@ -14,27 +14,17 @@ from blake3 import blake3
 
 from gpt.config.fields import LARGEST, field_types
 from gpt.errors import CheckpointError, SchemaError
-from gpt.version import __version__
 from gpt.words import short_repr
 
 #: Errors that a value of another type or size than gptx writes may cause.
 _WRONG = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 
 
-class UnknownNames(TypeError):
-    """Names that no field of a dataclass has; a later release may have added them."""
-
-
 @contextmanager
 def parsing(source: Path) -> Iterator[None]:
-    """Turns errors about a file's values into CheckpointError, UnknownNames into SchemaError."""
+    """Turns errors about a file's values into CheckpointError."""
     try:
         yield
-    except UnknownNames as names:
-        raise SchemaError(
-            f"{source} has what gptx {__version__} does not know ({names!s:.200}): a later release "
-            "has written it; update gptx"
-        ) from None
     except _WRONG as error:
         raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error
 
@@ -43,8 +33,8 @@ def parse_value(kind: Any, value: Any, name: str) -> Any:
     """Converts a value from JSON into the type `kind`: lists become tuples, objects become
     dataclasses. Whole numbers must not be negative, and numbers must be finite.
 
-    Raises ValueError, which names the value, for another type; TypeError for a missing name;
-    UnknownNames.
+    Raises ValueError, which names the value, for another type and for an unknown name; TypeError
+    for a missing one.
     """
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
@@ -54,7 +44,7 @@ def parse_value(kind: Any, value: Any, name: str) -> Any:
     elif is_dataclass(kind) and isinstance(value, dict):
         kinds = field_types(kind)  # type: ignore[arg-type]
         if unknown := [key for key in value if key not in kinds]:
-            raise UnknownNames(", ".join(map(short_repr, unknown[:3])))
+            raise ValueError(f"{name}: unknown {', '.join(map(short_repr, unknown[:3]))}")
         values = {key: parse_value(kinds[key], each, key) for key, each in value.items()}
         return kind(**values)  # type: ignore[operator]
     elif origin is dict and isinstance(value, dict):
@@ -79,10 +69,7 @@ def parse_value(kind: Any, value: Any, name: str) -> Any:
     )
 
 
-#: The schema of manifests, model files and states. 1.0 froze it: runs of 1.0 open in every 1.x. A
-#: later release may add a field whose default means what 1.0 did; it removes no field and changes
-#: no meaning (tests/storage/test_golden_checkpoint.py).
-SCHEMA = 1
+SCHEMA = 1  # of manifests, model files and states
 
 
 def check_schema(values: dict[str, Any], source: Path) -> None:
@@ -94,8 +81,7 @@ def check_schema(values: dict[str, Any], source: Path) -> None:
         )
     if schema != SCHEMA:
         raise SchemaError(
-            f"{source} has the schema {short_repr(schema)}, but this gptx reads {SCHEMA}: train "
-            "the model again, or open it with the release that wrote it"
+            f"{source} has the unknown schema {short_repr(schema)}; this gptx reads {SCHEMA}"
         )
 
 

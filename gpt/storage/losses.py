@@ -17,19 +17,16 @@ LEAST_COMPARED = 100  # fewest characters of a text whose loss is compared with 
 LEAST_JUDGED = 1_000
 
 
-def comparison(
-    nats: float | None,
-    characters: int,
-    baseline: Baseline | None,
-    manifest: Manifest | None = None,
-    first: bool = True,
-) -> str:
-    """Compares a model's loss, the mean over `characters` characters, with the baseline if both
-    were measured on the same characters.
+#: A loss in nats, the number of characters that it is the mean of, and of how many of the split.
+Measured = tuple[float | None, int, int]
 
-    manifest: the run's manifest, if any; the advice for a worse model follows from it. first:
-    whether they are the first characters of the text, as the baseline's are.
+
+def counting_facts(manifest: Manifest, measured: Measured | None = None) -> str:
+    """Compares a loss on the validation split with counting n-grams, if both were measured on the
+    same characters. measured: None: the run's shown loss.
     """
+    nats, characters, of = measured or manifest.shown_loss
+    baseline = manifest.baseline
     if baseline is None:
         return "–"
     line = f"counting {baseline.order}-grams: {baseline.nats:.4f} nats"
@@ -37,18 +34,15 @@ def comparison(
         return line
     if characters < LEAST_COMPARED:
         return f"{line}; {counted(characters, 'character')} are too few to compare the model"
-    if not first or characters != baseline.scored:
-        line += f" on {baseline.scored:,} characters, not those of the model ({characters:,})"
-        return f"{line}; gptx eval --baseline compares both on the same ones"
+    if not characters == of == baseline.scored:
+        return f"{line} on {baseline.scored:,} characters, not those of the model ({characters:,})"
     line += f"; this model is {better_or_worse(nats, baseline)}"
     return f"{line}: {loss_advice(nats, manifest)}" if nats > baseline.nats else line
 
 
-def loss_advice(nats: float, manifest: Manifest | None) -> str:
+def loss_advice(nats: float, manifest: Manifest) -> str:
     """Advice for a loss that is worse than the baseline."""
     what = "train longer, or on more text"
-    if manifest is None:
-        return what
     budget, best = manifest.budget, manifest.best_step
     if best is not None and best < manifest.step and manifest.since_best > 1:
         read, of = manifest.part
@@ -69,22 +63,6 @@ def better_or_worse(nats: float | None, baseline: Baseline | None) -> str:
     if float(shown) == 0:
         return "as good"
     return f"{shown.removeprefix('-')} {'better' if shown.startswith('-') else 'worse'}"
-
-
-def comparison_record(
-    nats: float | None, characters: int, baseline: Baseline | None, first: bool = True
-) -> dict[str, Any] | None:
-    """The comparison for programs. difference: above 0 if the model is worse, None if the losses
-    were measured on different characters. first: see `comparison`.
-    """
-    if baseline is None:
-        return None
-    same = first and characters == baseline.scored
-    return {
-        **{"order": baseline.order, "nats": baseline.nats, **vars(baseline)},
-        "difference": nats - baseline.nats if nats is not None and same else None,
-        "same_characters": same,
-    }
 
 
 def best_facts(manifest: Manifest) -> str:
@@ -117,16 +95,20 @@ def no_better_text(best_step: int, characters: int, of: int) -> str:
     return f"{'no' if characters == of else 'not clearly'} better since step {best_step:,}"
 
 
-def counting_facts(manifest: Manifest) -> str:
-    """Compares a run's shown loss with counting n-grams."""
-    best, characters, of = manifest.shown_loss
-    return comparison(best, characters, manifest.baseline, manifest, characters == of)
-
-
-def counting_record(manifest: Manifest) -> dict[str, Any] | None:
-    """Compares a run's shown loss with counting n-grams, for programs."""
-    best, characters, of = manifest.shown_loss
-    return comparison_record(best, characters, manifest.baseline, characters == of)
+def counting_record(manifest: Manifest, measured: Measured | None = None) -> dict[str, Any] | None:
+    """What `counting_facts` compares, for programs. difference: above 0 if the model is worse, None
+    if the losses were measured on different characters.
+    """
+    nats, characters, of = measured or manifest.shown_loss
+    baseline = manifest.baseline
+    if baseline is None:
+        return None
+    same = characters == of == baseline.scored
+    return {
+        **{"order": baseline.order, "nats": baseline.nats, **vars(baseline)},
+        "difference": nats - baseline.nats if nats is not None and same else None,
+        "same_characters": same,
+    }
 
 
 def compared_with_counting(manifest: Manifest) -> str:

@@ -30,7 +30,6 @@ class CorpusId:
 
     digest: BLAKE3 of its UTF-8. boundary: the number of training characters; None: --val-fraction
     sets it. order: a hash of the order of its pieces, if validation pieces were moved to the end.
-    folded: the rare characters that one character replaces, folded_count times in all.
     """
 
     digest: str
@@ -38,8 +37,6 @@ class CorpusId:
     sources: tuple[str, ...]
     boundary: int | None = None
     order: str = ""
-    folded: str = ""
-    folded_count: int = 0
 
 
 @dataclass(frozen=True)
@@ -219,9 +216,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: bytes, source: Path) -> Manifest:
-        """Raises CheckpointError for anything but a manifest of this schema, SchemaError for one of
-        another schema or of a later release.
-        """
+        """Raises CheckpointError for anything but a manifest, SchemaError for an unknown schema."""
         values = read_json_object(data, source)
         check_schema(values, source)
         if not has_valid_checksum(data):

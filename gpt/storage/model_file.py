@@ -115,11 +115,6 @@ class StoredModel(Result):
         """The checkpoint that a result came from, for programs."""
         return {"run": self.name, "step": self.step, "checkpoint": self.digest}
 
-    @property
-    def excerpt_lines(self) -> str:
-        """The complete lines of the excerpt, whose last line is cut."""
-        return self.excerpt.rpartition("\n")[0]
-
     def example(self, length: int = 12) -> str:
         """The excerpt's first line with `length` characters or more, cut between words."""
         lines = self.excerpt.split("\n")
@@ -262,7 +257,7 @@ def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredMod
     """Opens a model file, alone or with the fingerprint that its manifest recorded.
 
     Raises CheckpointError if it is missing, damaged or not a gptx model, SchemaError if it is of
-    another schema or of a later release.
+    another schema.
     """
     data, header, about = read_sealed(path, recorded)
     with parsing(path):

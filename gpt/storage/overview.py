@@ -12,13 +12,11 @@ from gpt.characters import cut, label, quoted
 from gpt.checks import Check, TableResult
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help
-from gpt.config.train import trained_parameters
 from gpt.storage.curves import Curve, curve_of, outlook_of
 from gpt.storage.losses import best_facts, compared_with_counting, counting_facts, counting_record
 from gpt.storage.manifest import CorpusId, Manifest, Parent
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run
-from gpt.vocabulary import REPLACEMENT
 from gpt.words import bits, counted, duration, first_few, layers_and_heads, millions
 
 LONGEST = 100  # cells for an option, and for the names of texts
@@ -114,7 +112,7 @@ class Overview(TableResult):
     @property
     def elapsed(self) -> float:
         """Seconds since training began, evaluations and saves included."""
-        return max(self.manifest.elapsed, self.manifest.seconds)
+        return self.manifest.elapsed
 
     @property
     def parameters(self) -> int:
@@ -215,19 +213,17 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
         "imported": manifest.imported,
         "corpus": corpus_facts(manifest.corpus, config, manifest.parent),
         "from": parent_facts(manifest.parent),
-        "folded": folded_facts(manifest.corpus),
         "model": model_facts(config),
-        "frozen": frozen_facts(config, manifest.train.freeze),
         "best": "" if imported else best_facts(manifest),
         "to beat": "" if imported else counting_facts(manifest),
     }
 
 
 def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
-    """How a run went, for programs; also which characters were folded, if any."""
-    corpus, budget = manifest.corpus, manifest.budget
+    """How a run went, for programs."""
+    budget = manifest.budget
     best, characters, of = manifest.shown_loss
-    record: dict[str, Any] = {
+    return {
         "run": name,
         "step": manifest.step,
         "best_step": manifest.best_step,
@@ -242,14 +238,6 @@ def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
         "parent": parent_record(manifest.parent),
         "counting": counting_record(manifest),
     }
-    if corpus.folded:
-        record["folded"] = {
-            "characters": corpus.folded,
-            "kinds": len(corpus.folded),
-            "count": corpus.folded_count,
-            "share": corpus.folded_count / corpus.characters,
-        }
-    return record
 
 
 def parent_record(parent: Parent | None) -> dict[str, Any] | None:
@@ -277,26 +265,6 @@ def parent_facts(parent: Parent | None) -> str:
     return f"{parent.title}; {new}: {quote_some(parent.added)}"
 
 
-def frozen_facts(config: ModelConfig, freeze: str) -> str:
-    """Which parts do not train, and how many parameters train."""
-    if not freeze:
-        return ""
-    trained, whole = trained_parameters(config, freeze), config.parameters()
-    return f"{freeze}; {millions(trained)} of {millions(whole)} parameters train"
-
-
-def folded_facts(corpus: CorpusId) -> str:
-    """The rare characters that one character replaces, and their share of the text."""
-    if not corpus.folded:
-        return ""
-    kinds, share = len(corpus.folded), corpus.folded_count / corpus.characters
-    return (
-        f"{quote_some(corpus.folded)} became {quoted(REPLACEMENT)}: "
-        f"{counted(kinds, 'rare character')}, {corpus.folded_count:,} of {corpus.characters:,} "
-        f"in the text ({100 * share:.3g}%)"
-    )
-
-
 def quote_some(characters: Sequence[str], most: int = MOST_CHARACTERS) -> str:
     """The labels of the first `most` characters in quotes, and how many more there are."""
     return first_few([quoted(character) for character in characters], most)
@@ -306,7 +274,7 @@ def model_facts(config: ModelConfig) -> str:
     """The model's size, then the kinds of its parts."""
     position = config.position if config.position != "none" else "no"
     activation = config.activation if config.feed_forward else "no feed-forward"
-    parts = [f"{position} positions", f"{config.norm} norm", activation]
+    parts = [f"{position} positions", activation]
     if config.previous_heads:
         heads = min(config.previous_heads, config.n_head)
         starts = "start on the last characters" if heads > 1 else "starts on the last character"

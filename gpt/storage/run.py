@@ -133,17 +133,6 @@ class Run:
             return False
         return all(name in _BEFORE_COMMIT or name.startswith(_UNFINISHED) for name in names)
 
-    def unfinished(self) -> list[Path]:
-        """Files that a trainer is writing or removing, or that a killed trainer left."""
-        with suppress(OSError, ValueError):
-            names = (entry.name for entry in os.scandir(self.path))
-            return sorted(self.path / name for name in names if name.startswith(_UNFINISHED))
-        return []
-
-    def damaged_folders(self) -> list[Path]:
-        """The folders of damaged steps that a resumed training has renamed."""
-        return sorted(self.path.glob(f"{_ASIDE}step-*"))
-
     def last(self) -> Checkpoint:
         """The newest commit. Raises CheckpointError if there is none, or it is damaged."""
         return self.at("last")
@@ -171,19 +160,9 @@ class Run:
 
         return self._steadily(both)
 
-    def verify(self, path: Path) -> StoredModel | None:
-        """Checks every byte of a step; None if a trainer removes it. Raises CheckpointError."""
-        try:
-            return self._steadily(lambda: Checkpoint.open(path).verify(), hint=False)
-        except CheckpointError:
-            if path in self.step_paths():
-                raise
-            return None
-
-    def _steadily(self, read: Callable[[], Read], hint: bool = True) -> Read:
-        """Repeats a failed read if a trainer has saved or removed a step meanwhile.
-
-        hint: whether an error names the undamaged steps.
+    def _steadily(self, read: Callable[[], Read]) -> Read:
+        """Repeats a failed read if a trainer has saved or removed a step meanwhile. An error names
+        the undamaged steps.
         """
         while True:
             before = self._stamps()
@@ -191,7 +170,7 @@ class Run:
                 return read()
             except CheckpointError as error:
                 if self._stamps() == before:
-                    raise CheckpointError(f"{error}{self._whole() * hint}") from error
+                    raise CheckpointError(f"{error}{self._whole()}") from error
 
     def _stamps(self) -> list[tuple[Path, int, int]]:
         """A value that changes when a step is saved, saved again or removed."""
@@ -220,8 +199,7 @@ class Run:
             best = newest.manifest.best_step
             return self._open(best) if which == "best" and best in steps else newest
         if not which.isdecimal() or len(which) > 12:
-            hint = f"; separate steps by a colon: {which.replace(',', ':')}" if "," in which else ""
-            raise ConfigError("step", f"{which!r} is neither best, last nor a step's number{hint}")
+            raise ConfigError("step", f"{which!r} is neither best, last nor a step's number")
         if int(which) not in steps:
             kept = ", ".join(map(str, steps)) or "none"
             raise CheckpointError(f"{self.name} has no step {which}; it keeps {kept}")
@@ -384,8 +362,9 @@ class Run:
                     f"{self.name} is in use by process {pid}; wait until it ends, or end it"
                 ) from None
         try:
-            for path in self.unfinished():
-                files.discard_folder(path)
+            for path in self.path.iterdir():
+                if path.name.startswith(_UNFINISHED):
+                    files.discard_folder(path)
             with files.storage_errors(f"write {owner}"):
                 files.write_note(owner, str(os.getpid()))
             yield

@@ -1,4 +1,4 @@
-"""The folder of runs: finds a run by its name or makes one, and lists the steps of a run."""
+"""The folder of runs: finds a run by its name or makes one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
-from typing import Literal, SupportsIndex, TypeVar
+from typing import TypeVar
 
 from gpt.config.fields import require
 from gpt.errors import CheckpointError, ConfigError, GptxError
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import StoredModel
-from gpt.storage.run import Run, step_folder
+from gpt.storage.run import Run
 
 MOST_FOLDERS = 1000  # folders in the current folder that are searched for runs
 OneRun = TypeVar("OneRun", bound=Run)
@@ -181,38 +180,3 @@ def discard_if_empty(run: Run) -> None:
     if not run.steps():
         with suppress(OSError, GptxError):
             shutil.rmtree(run.path)
-
-
-#: Steps of a run: "all" that it keeps, or several: numbers, "best", "last".
-Steps = Literal["all"] | Iterable[str | SupportsIndex]
-
-
-def run_of(stored: StoredModel) -> Run:
-    """The run that contains a model file. Raises CheckpointError for a file outside a run."""
-    folder = stored.source.absolute().parent
-    if folder.name != step_folder(stored.step):
-        raise CheckpointError(
-            f"{stored.source} is a model file without its run, so it has no other steps; open its "
-            "run"
-        )
-    return Run(folder.parent)
-
-
-def step_numbers(run: Run, steps: Steps, field: str = "steps") -> list[int]:
-    """The numbers of two or more steps of a run, ascending, each once. field: the option, for
-    errors.
-
-    Raises CheckpointError for a step that the run does not keep, ConfigError for another word and
-    if there is only one step.
-    """
-    if (isinstance(steps, str) and steps != "all") or not isinstance(steps, Iterable):
-        raise ConfigError(field, f"{steps!r} is neither 'all' nor a list of steps")
-    every = run.steps()
-    numbers = every if isinstance(steps, str) else [run.at(each).manifest.step for each in steps]
-    keeps = f"{run.name} keeps {', '.join(map(str, every)) or 'none'}"
-    if len(set(numbers)) == 1 < len(numbers):
-        raise ConfigError(field, f"all of these are step {numbers[0]}; {keeps}")
-    if len(set(numbers)) < 2:
-        more = "(train with `keep_all` to keep all)"
-        raise ConfigError(field, f"give two or more steps; {keeps} {more}")
-    return sorted(set(numbers))

@@ -12,12 +12,10 @@ from gpt.blocks import Block, Facts
 from gpt.config.fields import with_flags
 from gpt.config.schedule import characters_read, cycle_of
 from gpt.storage.curves import curve_of, outlook_of
-from gpt.storage.losses import best_facts, comparison_record, counting_facts, note_on_few
+from gpt.storage.losses import best_facts, counting_facts, counting_record, note_on_few
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import (
     corpus_facts,
-    folded_facts,
-    frozen_facts,
     model_facts,
     parent_facts,
     parent_record,
@@ -45,12 +43,10 @@ def plan_card(plan: Plan, recipe: Mapping[str, Any]) -> list[Block]:
         "corpus": corpus_facts(identity, manifest.model, manifest.parent),
         "from": parent_facts(manifest.parent),
         "characters": _characters(plan),
-        "folded": folded_facts(identity),
         "split": _split(plan),
         "model": model_facts(manifest.model),
         "recipe": _recipe(recipe),
         "training": _training(plan),
-        "frozen": frozen_facts(manifest.model, manifest.train.freeze),
         "fitted": "; ".join(plan.why),
         "device": _device(plan),
         "time": _time(plan),
@@ -74,13 +70,11 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "step_seconds": plan.speed.seconds_per_step,
         "seconds_left": plan.seconds_left,
         "uniform": plan.uniform,
-        "counting": comparison_record(None, 0, plan.baseline),
+        "counting": counting_record(plan.manifest, (None, 0, 0)),
     }
 
 
-def end_card(
-    run: Run, manifest: Manifest, reason: str, shard: bool = False, spent: Spent | None = None
-) -> list[Block]:
+def end_card(run: Run, manifest: Manifest, reason: str, spent: Spent | None = None) -> list[Block]:
     """The last lines of a training: how it ended, where its time went, whether the model is better
     than counting, the run's folder, and what to type next.
     """
@@ -95,7 +89,7 @@ def end_card(
     where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"
     resume = f"gptx train --resume --run {run.name}{where}"
     if manifest.environment.get("ranks", 1) != 1:
-        resume = resume.replace("gptx", "torchrun … -m -- gpt", 1) + " --shard" * shard
+        resume = resume.replace("gptx", "torchrun … -m -- gpt", 1)
     outlook = outlook_of(manifest, curve_of(run, manifest))
     if outlook and manifest.step == steps and "the time" in outlook:
         resume += f" --minutes {max(0.1, manifest.elapsed / 60):.2g}"

@@ -22,9 +22,7 @@ from gpt.model import GPT
 from gpt.storage.json_values import SCHEMA
 from gpt.storage.model_file import Probe, StoredModel, Tensors, pack_tensors, pick_probe_logits
 from gpt.storage.run import Checkpoint
-from gpt.training.net import gather_tensor, shard_like, shard_model
 from gpt.training.optim import Optimizer
-from gpt.training.ranks import is_first
 from gpt.vocabulary import Ids, Vocabulary
 
 PROBE_POSITIONS = 512  # limits the time to open a model, which computes them
@@ -115,51 +113,37 @@ def exact_logits(
 def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> bytes:
     """The optimizer's moments and step counts, by parameter name, as bytes.
 
-    averaged: store the weights as well, because the model file then has their average. If a model
-    is sharded, all ranks must call this; the first rank gets the tensors.
+    averaged: store the weights as well, because the model file then has their average.
     """
     tensors: Tensors = {}
-
-    def keep(name: str, tensor: torch.Tensor) -> None:
-        one = gather_tensor(tensor.detach())
-        if is_first():
-            tensors[name] = _numpy(one)
-
     for name, parameter in model.named_parameters():
         state = optimizer.state(parameter)
         steps = torch.as_tensor(state.get("step", 0.0), dtype=torch.float32)
-        keep(f"step.{name}", steps.reshape(1))
+        tensors[f"step.{name}"] = _numpy(steps.reshape(1))
         for moment in optimizer.moments(parameter):
             value = state.get(moment)
             value = torch.zeros_like(parameter) if value is None else value
-            keep(f"{moment}.{name}", value)
+            tensors[f"{moment}.{name}"] = _numpy(value)
         if averaged:
-            keep(f"weight.{name}", parameter)
+            tensors[f"weight.{name}"] = _numpy(parameter.detach())
     return pack_tensors(tensors, {"schema": SCHEMA})
 
 
 @torch.no_grad()
-def gather(model: GPT, device: str, shard: bool) -> GPT:
-    """A copy of the model, whole and on the CPU, where probes are computed.
-
-    If it is sharded, all ranks must call this.
-    """
-    if not shard and device == "cpu":
+def on_cpu(model: GPT, device: str) -> GPT:
+    """The model, or a copy of it on the CPU, where probes are computed."""
+    if device == "cpu":
         return model
-    one = GPT(model.config)
-    for mine, part in zip(one.parameters(), model.parameters(), strict=True):
-        mine.copy_(gather_tensor(part))
-    return one
+    copy = GPT(model.config)
+    copy.load_parameters(model.stored_parameters())
+    return copy
 
 
-def load_gpt(stored: StoredModel, device: str, shard: bool = False) -> GPT:
-    """The torch model of a verified file. shard: spread over all ranks, which must call this."""
+def load_gpt(stored: StoredModel, device: str) -> GPT:
+    """The torch model of a verified file."""
     model = GPT(stored.config)
     model.load_parameters({name: torch.tensor(a) for name, a in stored.tensors.items()})
-    model.to(device)
-    if shard:
-        shard_model(model)
-    return model
+    return model.to(device)
 
 
 def restore_state(
@@ -182,10 +166,10 @@ def restore_state(
     tensors = {name: torch.tensor(array) for name, array in checkpoint.state(shapes).items()}
     for name, parameter in parameters.items():
         if averaged:
-            parameter.data.copy_(shard_like(tensors[f"weight.{name}"], parameter))
+            parameter.data.copy_(tensors[f"weight.{name}"])
         state = optimizer.state(parameter)
         for moment in optimizer.moments(parameter):
-            state[moment] = shard_like(tensors[f"{moment}.{name}"], parameter)
+            state[moment] = tensors[f"{moment}.{name}"].to(parameter.device)
         state["step"] = tensors[f"step.{name}"].reshape(()).to(parameter.device)
 
 

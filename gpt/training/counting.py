@@ -71,8 +71,6 @@ class Counting:
         """The expert with a gate, the one that best predicts the held-out text together with the
         model at this step; None without counting. At step 0, and if the model's logits are not
         finite, the gate lets counting predict alone.
-
-        All ranks must call this, as a sharded model needs them.
         """
         release_memory()
         if self.held is None:

@@ -64,13 +64,11 @@ def evaluate_with_progress(
     rounds = -(-len(spans) // ranks.world_size())
     for turn in range(rounds):
         number = turn * ranks.world_size() + ranks.rank()
-        # All ranks must call a sharded model: a rank that has no span left computes its last one
-        # again.
-        span = spans[min(number, len(spans) - 1)]
-        logits, came = predict_span(model, ids, span, device)
-        losses = F.cross_entropy(logits, came, reduction="sum")
-        if number < len(spans):
-            gpt, done = gpt + float(losses), done + len(came)
+        if number < len(spans):  # in the last round, a rank may have no span left
+            span = spans[number]
+            logits, came = predict_span(model, ids, span, device)
+            gpt += float(F.cross_entropy(logits, came, reduction="sum"))
+            done += len(came)
             if mixture is not None:
                 together += float(_losses_together(mixture, ids, span, logits, came).sum())
         if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from gpt.model.attention import FusedAttention, MultiHeadAttention
 from gpt.model.layers import FeedForward
-from gpt.training.net import gather_tensor, shard_like
 
 #: Factors a, b, c of the steps s ← a·s + b·s³ + c·s⁵, which bring singular values s between 0.001
 #: and 1 near 1 (Polar Express, Amsel et al. 2025).
@@ -47,22 +46,21 @@ class Matrices:
 
 
 def find_matrices(model: nn.Module) -> Iterator[Matrices]:
-    """The trained matrices of a model's blocks, in both forms of attention: (C, C) matrices of all
-    heads' queries, keys and values; projections; the matrices of feed-forward layers.
+    """The matrices of a model's blocks, in both forms of attention: (C, C) matrices of all heads'
+    queries, keys and values; projections; the matrices of feed-forward layers.
     """
     for module in model.modules():
-        found: list[Matrices] = []
         if isinstance(module, FusedAttention):
-            found = [Matrices((module.qkv.weight,), 3), Matrices((module.proj.weight,))]
+            yield Matrices((module.qkv.weight,), 3)
+            yield Matrices((module.proj.weight,))
         elif isinstance(module, MultiHeadAttention):
             heads: Any = list(module.heads)
             for part in ("query", "key", "value"):
-                found.append(Matrices(tuple(getattr(head, part).weight for head in heads)))
-            found.append(Matrices((module.proj.weight,)))
+                yield Matrices(tuple(getattr(head, part).weight for head in heads))
+            yield Matrices((module.proj.weight,))
         elif isinstance(module, FeedForward):
-            up, down = module.up.weight, module.down.weight
-            found = [Matrices((up,), len(up) // down.shape[1]), Matrices((down,))]
-        yield from (each for each in found if all(p.requires_grad for p in each.parameters))
+            yield Matrices((module.up.weight,))
+            yield Matrices((module.down.weight,))
 
 
 def orthogonalise(stack: Tensor) -> Tensor:
@@ -99,13 +97,10 @@ class Muon:
     def step(self, rate: float, decay: float) -> None:
         """Makes an update. decay: the share of each matrix that is subtracted first."""
         for alike in self._alike.values():
-            moving = [it for it in alike if all(p.grad is not None for p in it.parameters)]
-            if not moving:
-                continue
-            directions = [self._direction(each) for each in moving]
+            directions = [self._direction(each) for each in alike]
             turned = orthogonalise(torch.cat(directions).to(self.dtype)).float()
-            sizes = [each.count for each in moving]
-            for each, change in zip(moving, torch.split(turned, sizes), strict=True):
+            sizes = [each.count for each in alike]
+            for each, change in zip(alike, torch.split(turned, sizes), strict=True):
                 rows, columns = each.shape
                 change = change if rows >= columns else change.mT
                 scale = rate * max(1.0, rows / columns) ** 0.5
@@ -113,7 +108,7 @@ class Muon:
                 parts = torch.split(change.reshape(-1, columns), lengths)
                 for parameter, part in zip(each.parameters, parts, strict=True):
                     parameter.mul_(1 - decay)
-                    parameter.add_(shard_like(part, parameter), alpha=-scale)
+                    parameter.add_(part, alpha=-scale)
 
     def _direction(self, matrices: Matrices) -> Tensor:
         """Updates the mean gradient -> (count, r, c), r ≥ c: the mean one step ahead (Nesterov)."""
@@ -126,7 +121,7 @@ class Muon:
             mean, gradient = state["exp_avg"], parameter.grad
             assert gradient is not None
             mean.lerp_(gradient, 1 - self.momentum)
-            ahead.append(gather_tensor(gradient.lerp(mean, self.momentum)))
+            ahead.append(gradient.lerp(mean, self.momentum))
         rows, columns = matrices.shape
         stack = torch.cat(ahead).view(matrices.count, rows, columns)
         return stack if rows >= columns else stack.mT

@@ -1,13 +1,11 @@
 """A model in training, on one rank or on several that share each batch.
 
-torch.distributed does the work: DistributedDataParallel averages the gradients (Li et al. 2020), or
-fully_shard also shards weights, gradients and moments over the ranks (FSDP2; Rajbhandari et al.
-2020, ZeRO-3).
+torch's DistributedDataParallel averages the gradients (Li et al. 2020).
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,11 +21,10 @@ class Net:
     """Computes a model in training. After the last part of a step, the gradients are means over all
     ranks.
 
-    shard: shards the model over the ranks. Raises ConfigError if a step has fewer sequences than
-    there are ranks.
+    Raises ConfigError if a step has fewer sequences than there are ranks.
     """
 
-    def __init__(self, model: GPT, config: TrainConfig, shard: bool = False) -> None:
+    def __init__(self, model: GPT, config: TrainConfig) -> None:
         if config.batch_size < world_size():
             raise ConfigError(
                 "batch_size",
@@ -35,11 +32,7 @@ class Net:
                 "needs one",
             )
         set_determinism(config)
-        self.shard, self._joined = shard, cast(Any, model)
-        if shard:
-            shard_model(model)
-        elif world_size() > 1:
-            self._joined = _averaged(model)
+        self._joined: Any = _averaged(model) if world_size() > 1 else model
         self._compute = compile_net(self._joined, config)
 
     def __call__(self, ids: Tensor) -> Tensor:
@@ -48,9 +41,7 @@ class Net:
 
     def send(self, now: bool) -> None:
         """Sets whether the next forward and backward pass sends gradients to the other ranks."""
-        if self.shard:
-            self._joined.set_requires_gradient_sync(now)
-        elif world_size() > 1:
+        if world_size() > 1:
             self._joined.require_backward_grad_sync = now
 
 
@@ -63,30 +54,3 @@ def _averaged(model: GPT) -> nn.Module:
     net(torch.zeros((1, 1), dtype=torch.int64, device=parameter.device)).sum().backward()
     net.zero_grad()
     return net
-
-
-def shard_model(model: GPT) -> None:
-    """Shards a model's weights over the ranks."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh(next(model.parameters()).device.type, (world_size(),))
-    for part in (*model.blocks, model):
-        # reshards, so that the parameter objects stay the same
-        fully_shard(part, mesh=mesh, reshard_after_forward=True)
-
-
-def gather_tensor(tensor: Tensor) -> Tensor:
-    """A sharded tensor in one piece, others unchanged; all ranks must call this."""
-    full: Any = getattr(tensor, "full_tensor", None)
-    return full() if full else tensor
-
-
-def shard_like(tensor: Tensor, parameter: Any) -> Tensor:
-    """A tensor that is whole and equal on all ranks, moved and sharded like the parameter."""
-    moved = tensor.to(parameter.device)
-    if not hasattr(parameter, "placements"):
-        return moved
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(moved, parameter.device_mesh, parameter.placements)

@@ -1,4 +1,4 @@
-"""Changes the weights: optimizer with learning rate, frozen parameters, averaged weights."""
+"""Changes the weights: optimizer with learning rate, averaged weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from gpt.config import TrainConfig
 from gpt.config.schedule import learning_rate
-from gpt.config.train import frozen_names
 from gpt.model import GPT
 from gpt.training.muon import Muon, find_matrices
 
@@ -21,18 +20,11 @@ EMBEDDING_AND_OUTPUT = ("token_embedding.weight", "lm_head.weight")
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def freeze(model: nn.Module, parts: str) -> None:
-    """Parameters of these parts (see gpt/config/train.py) get no gradient from now on."""
-    frozen = frozen_names(parts)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not name.startswith(frozen))
-
-
 class Optimizer:
     """AdamW (Loshchilov & Hutter 2019); with matrix_lr, Muon for the matrices of the blocks.
 
     Weight decay applies to matrices, not to gains and biases. The token embedding and the output
-    may have their own learning rate. Parameters without a gradient do not change.
+    may have their own learning rate.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig) -> None:
@@ -43,7 +35,7 @@ class Optimizer:
         matrices = list(find_matrices(model)) if config.matrix_lr else []
         self._muon = Muon(matrices, config.beta1, low)
         for name, parameter in model.named_parameters():
-            if not parameter.requires_grad or parameter in self._muon.state:
+            if parameter in self._muon.state:
                 continue
             rate = config.learning_rate
             if name in EMBEDDING_AND_OUTPUT:

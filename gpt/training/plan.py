@@ -18,7 +18,7 @@ from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import field_help, only_fields, require
 from gpt.config.presets import FITTED_PRESETS, MINUTES, override, preset
 from gpt.config.schedule import Budget, replan_steps
-from gpt.config.train import CHANGEABLE, trained_parameters
+from gpt.config.train import CHANGEABLE
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.counting.baseline import count_baseline
 from gpt.devices import available_memory, check_device, core_rate, resolve_device
@@ -239,7 +239,6 @@ def make_plan(
         baseline=baseline,
         parent=parent,
     )
-    trained_parameters(recipe.model, recipe.train.freeze)
     plan = complete_plan(corpus, manifest, machine, speed)
     return replace(plan, why=recipe.why, longer=longer if plan.has_time_budget else "")
 

@@ -1,11 +1,9 @@
 """The ranks: processes that torchrun starts to train one model. How they exchange values, and how
 they find the same run and text.
 
-After a process has died, torchrun starts all of them again. A run has a file with the launch's
-name, so that the next attempt resumes this run. The first rank finds the corpus and the checkpoint
-and tells the others where they are; `--data` and `--checkpoints` must be the same folders on all
-machines. Without torchrun, a process is the only rank; these functions then exchange nothing and
-import no torch.
+The first rank finds the corpus and the checkpoint and tells the others where they are; `--data` and
+`--checkpoints` must be the same folders on all machines. Without torchrun, a process is the only
+rank; these functions then exchange nothing and import no torch.
 """
 
 from __future__ import annotations
@@ -13,22 +11,15 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from gpt.devices import check_device
-from gpt.errors import CheckpointError, ConfigError, GptxError, RankError, StorageError
-from gpt.storage import files
-from gpt.storage.run import Run
-from gpt.storage.runs import all_runs
+from gpt.errors import ConfigError, GptxError, RankError, StorageError
 
-LAUNCH_FILE = ".launch"
-LAUNCH_FILE_LIMIT = 2**12  # bytes of the file with the launch's name
 #: How long until a silent rank counts as lost. The others wait while the first one reads a corpus.
 RANK_TIMEOUT = timedelta(hours=3)
 Found = TypeVar("Found")
@@ -49,11 +40,6 @@ def is_first() -> bool:
     return rank() == 0
 
 
-def will_restart() -> bool:
-    """Whether torchrun starts all processes again if this one does not end with exit code 0."""
-    return _number("TORCHELASTIC_RESTART_COUNT") < _number("TORCHELASTIC_MAX_RESTARTS")
-
-
 def _number(variable: str) -> int:
     return int(os.environ.get(variable, "0"))
 
@@ -66,8 +52,6 @@ def join(device: str) -> str:
     """
     import torch
     import torch.distributed as dist
-    from torch.distributed.distributed_c10d import PrefixStore
-    from torch.distributed.rendezvous import rendezvous
 
     def check_cuda(device: str) -> None:
         if device == "cuda" and not torch.cuda.is_available():
@@ -84,13 +68,7 @@ def join(device: str) -> str:
         torch.cuda.set_device(local_rank)
     backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
     try:
-        found, rank, size = next(rendezvous("env://"))
-        # The store survives an attempt and holds the addresses of processes that have ended.
-        attempt = f"attempt {_number('TORCHELASTIC_RESTART_COUNT')} of {size}"
-        store = PrefixStore(attempt, found)
-        dist.init_process_group(
-            backend, timeout=RANK_TIMEOUT, store=store, rank=rank, world_size=size
-        )
+        dist.init_process_group(backend, timeout=RANK_TIMEOUT)
     except (RuntimeError, ValueError) as error:
         raise RankError(f"the processes cannot connect ({_first_line(error)})") from None
     return device
@@ -200,34 +178,3 @@ def share_result(
     except GptxError as error:
         advice = "give all machines the same folders: --checkpoints, --data"
         raise StorageError(f"{error}; {advice}") from None
-
-
-def mark_run(run: Run) -> None:
-    """Writes the launch's name into a run's folder. Raises StorageError."""
-    if name := _launch():
-        run.write(LAUNCH_FILE, name)
-
-
-def interrupted_run(root: Path) -> Run | None:
-    """The run that an earlier attempt of this launch has started and saved, or None; the same on
-    all ranks, which must all call this.
-    """
-    if _number("TORCHELASTIC_RESTART_COUNT") == 0:  # an old launch may have had the name
-        return None
-    found = filter(_has_mark, reversed(all_runs(root))) if is_first() else ()
-    path = from_rank(0, next((str(run.path) for run in found), None))
-    return Run(Path(path)) if path else None
-
-
-def _has_mark(run: Run) -> bool:
-    with suppress(CheckpointError):
-        return files.read(run.path / LAUNCH_FILE, LAUNCH_FILE_LIMIT) == _launch().encode()
-    return False
-
-
-def _launch() -> str:
-    """A name that all attempts of a launch share: torchrun's name of the launch; if that is "none",
-    torchrun's process; "" without torchrun.
-    """
-    name = os.environ.get("TORCHELASTIC_RUN_ID", "")
-    return f"{socket.gethostname()}:{os.getppid()}" if name == "none" else name

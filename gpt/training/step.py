@@ -17,7 +17,7 @@ from gpt.counting.held_out import HeldOut
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
 from gpt.training import ranks
-from gpt.training.net import Net, gather_tensor
+from gpt.training.net import Net
 from gpt.training.optim import Optimizer
 from gpt.training.precision import precision_context
 from gpt.vocabulary import Ids
@@ -64,7 +64,7 @@ def train_step(
         (loss * size).backward()
         value += loss.item()
     clipped = torch.nn.utils.clip_grad_norm_(model.parameters(), config.grad_clip or math.inf)
-    value, norm = ranks.sum_over_ranks(value), gather_tensor(clipped).item()
+    value, norm = ranks.sum_over_ranks(value), clipped.item()
     if math.isfinite(value) and math.isfinite(norm):
         optimizer.step(step)
     return value, norm
@@ -131,7 +131,7 @@ def check_memory(model: ModelConfig, config: TrainConfig, has: int, ranks: int =
     # logits.
     # Before these, the ids that this rank reads.
     fixed = 16 * model.parameters() + 8 * (model.block_size + 1) * share
-    layer = (6 + 2 * model.feed_forward) * model.n_embd + model.ffn_up + model.ffn_hidden
+    layer = (6 + 2 * model.feed_forward) * model.n_embd + 2 * model.ffn_hidden
     kept = model.n_layer * layer + 3 * model.vocab_size
     sequence = 4 * kept * model.block_size
     if fixed + at_once * sequence <= has:
@@ -144,7 +144,7 @@ def check_memory(model: ModelConfig, config: TrainConfig, has: int, ranks: int =
     if fits < 1:
         remedy = "a smaller model: `n_embd`, `n_layer`"
         if model.vocab_size * model.n_embd > model.parameters() // 4:
-            remedy += ", or fewer characters: `min_count=2`"
+            remedy += ", or a text with fewer different characters"
     raise OutOfMemory(
         f"out of memory: a step needs {(fixed + at_once * sequence) / 2**30:,.0f} GB, "
         f"{has / 2**30:,.1f} GB are free; try {remedy}"

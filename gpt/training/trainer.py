@@ -28,9 +28,9 @@ from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 from gpt.training import ranks
 from gpt.training.checkpoint import (
     Prove,
-    gather,
     load_gpt,
     model_bytes,
+    on_cpu,
     restore_state,
     state_bytes,
 )
@@ -47,8 +47,8 @@ from gpt.training.events import (
     Stepped,
     Stopped,
 )
-from gpt.training.net import Net, shard_model
-from gpt.training.optim import Average, Optimizer, freeze
+from gpt.training.net import Net
+from gpt.training.optim import Average, Optimizer
 from gpt.training.records import Records
 from gpt.training.step import memory_errors, train_step
 
@@ -63,9 +63,8 @@ class Trainer:
     Each rank has a trainer and makes the same calls; only the first one writes to the run. prove:
     checks before each save that the model will open. checkpoint: where a resumed run continues.
     ahead: counts that were started before. start: the model whose weights a new run starts with.
-    shard: spreads weights and moments over the ranks. began: the time, by the clock, at which the
-    process began to prepare the training. peak: operations per second of all cores; 0: unknown.
-    Raises ConfigError, CheckpointError.
+    began: the time, by the clock, at which the process began to prepare the training. peak:
+    operations per second of all cores; 0: unknown. Raises ConfigError, CheckpointError.
     """
 
     def __init__(
@@ -78,11 +77,10 @@ class Trainer:
         checkpoint: Checkpoint | None = None,
         ahead: CountedAhead | None = None,
         start: StoredModel | None = None,
-        shard: bool = False,
         began: float | None = None,
         peak: float = 0.0,
     ) -> None:
-        self.run, self.corpus, self.device, self.shard = run, corpus, device, shard
+        self.run, self.corpus, self.device = run, corpus, device
         options, shape = manifest.train, manifest.model
         self.train, self.val = corpus.split(options.val_fraction, shape.block_size)
         self.manifest, self.prove, self.records = manifest, prove, Records(run, ranks.is_first())
@@ -92,12 +90,10 @@ class Trainer:
             start_from(self.model, start.tensors)
         elif checkpoint is None:
             initialise(self.model, options.seed)
-        freeze(self.model.to(device), options.freeze)
-        averages = options.average > 0  # a copy of the weights before they are sharded
+        self.model.to(device)
+        averages = options.average > 0
         self.average = Average(self.model, options.average) if averages else None
-        if self.average and shard:
-            shard_model(self.average.model)
-        self.net = Net(self.model, self.config, shard)
+        self.net = Net(self.model, self.config)
         self.optimizer = Optimizer(self.model, self.config)
         self.clock = time.perf_counter  # seconds
         self._mark = self.clock() if began is None else began
@@ -323,7 +319,7 @@ class Trainer:
         """The model after this step: the one in training, or a saved one."""
         if step == self.manifest.step:
             return self.kept
-        return load_gpt(self.run.model(step), self.device, self.shard)
+        return load_gpt(self.run.model(step), self.device)
 
     def _log(self, seconds: float, /, **record: float | None) -> None:
         """Records an evaluation and its duration in seconds; values that are None are left out."""
@@ -345,18 +341,15 @@ class Trainer:
 
     def _commit(self) -> Checkpoint | None:
         """Saves a checkpoint and returns it; None on ranks other than the first."""
-        manifest, vocabulary = self.manifest, self.corpus.vocabulary
-        mixture = self.counting.mixture(self.kept, self.device, manifest.step)
-        if not ranks.is_first() and not self.shard:
-            return None
-        model = gather(self.kept, self.device, self.shard)
-        if ranks.is_first():
-            excerpt = vocabulary.decode(self.val[:EXCERPT_LENGTH])
-            stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove, mixture)
-            release_memory()
-        state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
         if not ranks.is_first():
             return None
+        manifest, vocabulary = self.manifest, self.corpus.vocabulary
+        mixture = self.counting.mixture(self.kept, self.device, manifest.step)
+        excerpt = vocabulary.decode(self.val[:EXCERPT_LENGTH])
+        model = on_cpu(self.kept, self.device)
+        stored = model_bytes(model, vocabulary, excerpt, manifest.step, self.prove, mixture)
+        release_memory()
+        state = state_bytes(self.model, self.optimizer, averaged=self.average is not None)
         return self.run.commit(manifest, {MODEL: stored, STATE: state})
 
     def _check(self, finite: bool, step: int, what: str) -> None:

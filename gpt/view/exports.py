@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import chain
-from string import ascii_lowercase
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from gpt import characters
-from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.view.records import csv_text, round_floats
 from gpt.view.selection import Panel, Selection
@@ -44,54 +42,40 @@ def selection_record(selection: Selection, origin: Mapping[str, Any]) -> dict[st
     }
 
 
-def to_json(records: Sequence[Mapping[str, Any]]) -> str:
-    """JSON text: a single record as it is, several under "compared"."""
-    document = records[0] if len(records) == 1 else {"schema": SCHEMA, "compared": list(records)}
-    return characters.to_json(document) + "\n"
+def to_json(record: Mapping[str, Any]) -> str:
+    """A record as JSON text."""
+    return characters.to_json(record) + "\n"
 
 
-def to_csv(selections: Sequence[Selection]) -> str:
+def to_csv(selection: Selection) -> str:
     """A CSV text of `table_of`."""
-    names, rows = table_of(selections)
+    names, rows = table_of(selection)
     return csv_text(chain([names], rows))
 
 
-def table_of(selections: Sequence[Selection]) -> tuple[list[str], Iterator[list[Any]]]:
-    """The names of the columns, and a row for each number; with several selections, the
-    checkpoint's name comes first.
+def table_of(selection: Selection) -> tuple[list[str], Iterator[list[Any]]]:
+    """The names of the columns, and a row for each number.
 
     Weights above the diagonal, which are all 0, are left out.
     """
-    compared = len(selections) > 1
-    square, stage = selections[0].square, selections[0].stage
-    names = ["q_pos", "q_char", "k_pos", "k_char"] if square else ["pos", "char", "dimension"]
-    value_name = "weight" if stage == "weights" else stage
-    rows = (
-        [*[selection.name] * compared, *row]
-        for selection in selections
-        for panel in selection.panels()
-        for row in _rows(panel)
-    )
-    return [*["checkpoint"] * compared, "layer", "head", *names, value_name], rows
+    places = ["pos", "char", "dimension"]
+    if selection.square:
+        places = ["q_pos", "q_char", "k_pos", "k_char"]
+    value_name = "weight" if selection.stage == "weights" else selection.stage
+    rows = (row for panel in selection.panels() for row in _rows(panel))
+    return ["layer", "head", *places, value_name], rows
 
 
-def to_npz(attentions: Sequence[AttentionMap]) -> bytes:
+def to_npz(attention: AttentionMap) -> bytes:
     """All stages of all layers, as AttentionMap.to_numpy gives them, and the text with its code
     points, codes (T,). Nothing is pickled.
-
-    With several maps, at most 26, the names begin with a_, b_ and so on. Raises ConfigError for
-    more maps.
     """
-    arrays: dict[str, Any] = {}
-    if (count := len(attentions)) > len(ascii_lowercase):
-        raise ConfigError("format", f"npz contains at most 26 checkpoints, not {count}")
-    prefixes = [""] if count == 1 else [f"{letter}_" for letter in ascii_lowercase]
-    for prefix, attention in zip(prefixes, attentions, strict=False):
-        # Programs need the code points, as numpy cuts characters with code 0 from the end of a
-        # text.
-        arrays[prefix + "text"] = np.array(attention.text)
-        arrays[prefix + "codes"] = code_points(attention.text)
-        arrays |= {prefix + name: each for name, each in attention.to_numpy().items()}
+    arrays: dict[str, Any] = {
+        "text": np.array(attention.text),
+        # numpy cuts characters with code 0 from the end of a text; code points stay.
+        "codes": code_points(attention.text),
+        **attention.to_numpy(),
+    }
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)
     return buffer.getvalue()

@@ -37,7 +37,6 @@ LIMIT = 300_000  # bytes in a card
 MOST_ROWS = 100  # rows of a table to show
 MOST_CHARACTERS = 40_000  # characters of a text to show
 MOST_COLOURED = 8_000  # characters of a coloured text to show
-WIDTH, HEIGHT = 3, 16  # pixels: width of a value in a small curve, height of the curve
 COLOURS = 6  # number of line colours in card.css
 WIDE, HIGH = 640, 260  # size of a drawing in its own pixels
 LEFT, RIGHT, TOP, BOTTOM = 60, 96, 12, 26  # margins around its lines
@@ -103,11 +102,7 @@ def _passage(passage: Passage) -> str:
         shown = "".join(_visible(each) if coloured else escape_html(each) for _, each in pairs)
         spans.append(f"<b{shade}{hint}>{shown}</b>")
     steps = "".join(f"<b{_shade(passage, value)}>{name}</b>" for value, name in passage.steps)
-    scale = (
-        f'<p class="note legend">{escape_html(passage.unit)} {steps}</p>'
-        if coloured and passage.scale
-        else ""
-    )
+    scale = f'<p class="note legend">{escape_html(passage.unit)} {steps}</p>' if coloured else ""
     cut = f"the first {most:,} of {len(passage.text):,} characters"
     rest = _note(cut * (len(passage.text) > most))
     return f'<div class="text" dir="auto">{"".join(spans)}</div>{scale}{rest}'
@@ -162,11 +157,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> str:
 def _cell(cell: Cell, column: Column) -> str:
     classes = [name for name in (cell.tone, "left" if column.left else "") if name]
     hint = f' title="{escape_html(cell.hint)}"' if cell.hint else ""
-    text = (
-        f"{_curve(cell.curve)}<bdi>{escape_html(cell.text)}</bdi>"
-        if cell.text or cell.curve
-        else ""
-    )
+    text = f"<bdi>{escape_html(cell.text)}</bdi>" if cell.text else ""
     share = None if cell.share is None else f"{100 * min(1.0, max(0.0, cell.share)):.0f}%"
     shade = ""
     if share and not column.bars:
@@ -234,18 +225,3 @@ def _some(curves: Curves, line: Line) -> list[int]:
     count = len(line.x)
     every = math.ceil(count * len(curves.lines) / MOST_POINTS)
     return sorted({*range(0, count, every), line.y.index(min(line.y)), count - 1})
-
-
-def _curve(shares: Sequence[float]) -> str:
-    """A small curve of values in 0 … 1; unknown values interrupt it."""
-    if not shares:
-        return ""
-    width, lines = WIDTH * len(shares), [""]
-    for place, share in enumerate(shares):
-        if share == share:
-            lines[-1] += f" {place * WIDTH + 1},{1 + (1 - share) * (HEIGHT - 2):.1f}"
-        else:
-            lines.append("")
-    drawn = "".join(f'<polyline class="c0" points="{line.strip()}"/>' for line in lines if line)
-    size = f'viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}"'
-    return f'<svg class="small" {size}>{drawn}</svg>'

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.config import DrawnStage
 from gpt.config.fields import require
-from gpt.config.model import HEAD_STAGES, SQUARE, CircuitName
+from gpt.config.model import HEAD_STAGES, SQUARE
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.layers import Array
 from gpt.words import counted
 
-HeadName = int | Literal["mean", "all", "rollout"]
+HeadName = int | Literal["mean", "all"]
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,7 @@ class Selection:
     """A part of one attention map: layers, heads, a stage, a range of rows (queries) and of columns
     (keys).
 
-    name: the checkpoint's name, if several are compared. why: the reason for this head, if the user
-    chose none.
+    why: the reason for this head, if the user chose none.
     """
 
     attention: AttentionMap
@@ -35,18 +33,18 @@ class Selection:
     stage: DrawnStage
     queries: range
     keys: range
-    name: str = ""
     why: str = ""
 
     @property
     def square(self) -> bool:
         """Whether columns are keys; otherwise they are dimensions."""
-        return self.stage in SQUARE or self.of_characters
+        return self.stage in SQUARE
 
     @property
-    def of_characters(self) -> bool:
-        """Whether this is a circuit, whose rows and columns are characters without positions."""
-        return self.stage in get_args(CircuitName)
+    def name(self) -> str:
+        """The model's title; empty if the model is not known."""
+        model = self.attention.model
+        return str(model.title) if model else ""
 
     @property
     def text(self) -> str:
@@ -56,7 +54,7 @@ class Selection:
     @property
     def size(self) -> str:
         """ "T=7": the number of characters."""
-        return f"{'V' if self.of_characters else 'T'}={len(self.text)}"
+        return f"T={len(self.text)}"
 
     @property
     def allowed(self) -> npt.NDArray[np.bool_]:
@@ -66,8 +64,7 @@ class Selection:
 
     def panels(self) -> list[Panel]:
         """The selected matrices, layer by layer. A stage without heads has one matrix a layer."""
-        of_heads = self.stage in HEAD_STAGES or self.of_characters
-        heads: tuple[HeadName, ...] = self.heads if of_heads else ("all",)
+        heads: tuple[HeadName, ...] = self.heads if self.stage in HEAD_STAGES else ("all",)
         rows = slice(self.queries.start, self.queries.stop)
         columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
         return [
@@ -78,8 +75,6 @@ class Selection:
 
     def _matrix(self, layer: int, head: HeadName) -> Array:
         """(T, T or columns) matrix of one head, or of the layer."""
-        if head == "rollout":
-            return self.attention.rollout(layer)
         return self.attention[self.stage, layer, None if head == "all" else head]
 
 
@@ -112,25 +107,12 @@ class Panel:
     @property
     def of(self) -> str:
         """The name of the head or heads."""
-        names = {"mean": "mean of heads", "all": "all heads", "rollout": "rollout, a heuristic"}
+        names = {"mean": "mean of heads", "all": "all heads"}
         return names.get(str(self.head), f"head {self.head}")
 
     def where(self, joint: str = " ") -> str:
         """The layer and the head, as text."""
-        if self.head == "rollout":
-            return f"rollout through layer {self.layer}, a heuristic"
         return f"layer {self.layer}{joint}{self.of}"
-
-
-def shared_panels(selections: Sequence[Selection]) -> list[tuple[Panel, ...]]:
-    """For each matrix that all selections have, its panels, one from each selection.
-
-    Raises ConfigError if they have no matrix in common.
-    """
-    every = [{(panel.layer, panel.head): panel for panel in each.panels()} for each in selections]
-    found = [tuple(each[at] for each in every) for at in every[0] if all(at in e for e in every)]
-    require(bool(found), "diff", "the checkpoints share no such head")
-    return found
 
 
 def select(
@@ -140,16 +122,10 @@ def select(
     stage: DrawnStage = "weights",
     query: str | None = None,
     key: str | None = None,
-    name: str = "",
 ) -> Selection:
-    """Makes a selection from option texts: numbers, "all", "mean", "rollout", "A:B". Raises
-    ConfigError.
-    """
-    heads: tuple[HeadName, ...] = ("mean",) if head == "mean" else ("rollout",)
-    if head == "rollout":
-        require(stage == "weights", "stage", f"rollout exists for weights only, not for {stage}")
-    elif head != "mean":
-        heads = _indices("head", head, attention.heads)
+    """Makes a selection from option texts: numbers, "all", "mean", "A:B". Raises ConfigError."""
+    mean = head == "mean"
+    heads: tuple[HeadName, ...] = ("mean",) if mean else _indices("head", head, attention.heads)
     return Selection(
         attention,
         layers=_indices("layer", layer, len(attention.layers)),
@@ -157,14 +133,13 @@ def select(
         stage=stage,
         queries=_range("query", query, len(attention.text)),
         keys=_range("key", key, len(attention.text)),
-        name=name,
     )
 
 
 def _indices(option: str, text: str, count: int) -> tuple[int, ...]:
     if text == "all":
         return tuple(range(count))
-    words = "all, mean, rollout or a number" if option == "head" else "all or a number"
+    words = "all, mean or a number" if option == "head" else "all or a number"
     require(text.isdecimal() and len(text) < 10, option, f"{text[:20]!r} is not {words}")
     require(int(text) < count, option, f"{text} is not in 0 … {count - 1}")
     return (int(text),)

@@ -46,7 +46,7 @@ def only(weights: Array, *places: Any) -> Array:
 def test_lines_are_the_weights_of_the_head_above_the_stated_size(
     open_page: Open, subject: Subject
 ) -> None:
-    page = open_page([subject], StartHead(layer=1, head=1))
+    page = open_page(subject, StartHead(layer=1, head=1))
     weights = subject.attention.layers[1].weights
     expected = only(weights, 1)
     assert page.locator("#lines-title").inner_text() == "weights of head 1 ≥ .01"
@@ -63,7 +63,7 @@ def test_lines_are_the_weights_of_the_head_above_the_stated_size(
 def test_a_character_pointed_at_has_its_lines_only_and_one_that_is_kept_stands_out(
     open_page: Open, subject: Subject
 ) -> None:
-    page = open_page([subject], StartHead(layer=1, head=1))
+    page = open_page(subject, StartHead(layer=1, head=1))
     weights = subject.attention.layers[1].weights
     queries, keys = page.locator("#lines-from .character"), page.locator("#lines-to .character")
     assert queries.all_inner_texts() == keys.all_inner_texts() == [*"the␣cat"]
@@ -86,35 +86,20 @@ def test_a_character_pointed_at_has_its_lines_only_and_one_that_is_kept_stands_o
 
 
 def test_all_heads_have_lines_and_a_button_leaves_one(open_page: Open, subject: Subject) -> None:
-    page = open_page([subject], StartHead(layer=0, head=0), hash="view=mean")
+    page = open_page(subject, StartHead(layer=0, head=0), hash="view=mean")
     weights = subject.attention.layers[0].weights
     np.testing.assert_array_equal(drawn(page), np.where(weights < 0.01, 0, weights))
     page.locator("#lines-heads button", has_text="H1").click()
     expected = only(weights, 1)
     np.testing.assert_array_equal(drawn(page), np.where(expected < 0.01, 0, expected))
     assert page.locator("#lines-heads [aria-pressed=true]").inner_text() == "H1"
-    page.locator("#view button", has_text="rollout").click()
+    page.locator("#view button", has_text="head").first.click()
     assert page.locator("#lines-heads").is_hidden()
-    assert page.locator("#lines-title").inner_text() == "rollout ≥ .01"
-
-
-def test_lines_of_two_checkpoints_are_their_difference_or_the_second_ones(
-    open_page: Open, subject: Subject
-) -> None:
-    later = random_subject(TEXT, seed=1)
-    page = open_page([subject, later], StartHead(layer=1, head=0), hash="of=both")
-    before, after = (each.attention.layers[1].weights for each in (subject, later))
-    expected = only(after, 0)
-    np.testing.assert_array_equal(drawn(page), np.where(expected < 0.01, 0, expected))
-    page.locator("#of button", has_text="B − A").click()
-    page.locator("#lines-from .character").nth(6).hover()
-    difference = after.astype(np.float64) - before
-    np.testing.assert_array_equal(drawn(page), only(difference, (0, 6)))
 
 
 def test_a_long_text_has_at_most_500_lines_and_a_narrow_page_no_scroll(open_page: Open) -> None:
     long = random_subject("the cat sat on the mat. " * 8, n_head=4, n_embd=32)
-    page = open_page([long], StartHead(layer=1, head=0), hash="view=mean", width=360)
+    page = open_page(long, StartHead(layer=1, head=0), hash="view=mean", width=360)
     weights = long.attention.layers[1].weights
     page.locator("#lines").scroll_into_view_if_needed()
     values = page.evaluate("document.getElementById('lines').lines.map(l => l.value)")

@@ -14,7 +14,7 @@ from conftest import train_tiny
 from pages import HOSTILE, unpack
 
 import gpt
-from gpt.characters import drawn_label, label
+from gpt.characters import label
 from gpt.heads.contributions import Part, contributions
 from gpt.heads.why import SUMS, signed_number
 from gpt.interface.trained import TrainedGPT
@@ -38,24 +38,19 @@ SHORT = "no rat sat"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs: one with counting and two steps, one without counting."""
+    """Runs: one with counting, one without."""
     return tmp_path_factory.mktemp("live")
 
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> TrainedGPT:
-    checkpoint = train_tiny(folder / "counted", {"keep_all": True}, counting=4)
-    return gpt.load(checkpoint.path.parent, step="last")
+    return gpt.load(train_tiny(folder / "counted", counting=4).path.parent, step="last")
 
 
 @pytest.fixture(scope="module")
 def alone(folder: Path) -> TrainedGPT:
     checkpoint = train_tiny(
-        folder / "alone",
-        {"learning_rate": 0.02},
-        position="learned",
-        norm="layer",
-        activation="swiglu",
+        folder / "alone", {"learning_rate": 0.02}, position="learned", activation="relu2"
     )
     return gpt.load(checkpoint.path.parent)
 
@@ -108,7 +103,7 @@ def expect_stages(page: Page, run: TrainedGPT, text: str, every: bool = False) -
         for stage in STAGES if every else ("weights", "concat"):
             page.keyboard.press(str(STAGES.index(stage) + 1))
             selection = select(run.attn(text), str(layer), str(head), stage)  # type: ignore[arg-type]
-            expect_csv(page, to_csv([selection]), 2e-5)
+            expect_csv(page, to_csv(selection), 2e-5)
     page.keyboard.press("4")
 
 
@@ -164,15 +159,12 @@ def set_weight(page: Page) -> None:
 
 
 def nats_of(run: TrainedGPT, text: str, hook: Hook = no_hook) -> tuple[float, Array]:
-    """The mean surprisal of a text and the (V,) probabilities of the next character, with stages
+    """The GPT's mean surprisal of a text and (V,) probabilities of the next character, with stages
     changed by the hook.
     """
     ids, reader = run.vocabulary.encode(text), run.reader
     x = reader.blocks(reader.embed(ids[None]), range(run.config.n_layer), hook)
     logits = reader.logits(reader.final_norm(x))[0].astype(np.float64)
-    if run.mixture is not None:
-        histories = run.mixture.expert.trie.histories(ids)[:, 1:]
-        logits = run.mixture.scores(logits, histories)
     chances = np.exp(logits[-1] - logits[-1].max())
     return float(surprisals(logits[:-1], ids[1:]).mean()), chances / chances.sum()
 
@@ -204,16 +196,14 @@ def test_the_page_states_its_proof_and_has_pythons_next_characters_and_surprisal
     assert found, proof
     assert 0 < number(found[1]) <= number(found[2]) <= 1e-4
     assert "float32, as trained" in page.locator("#precision").inner_text()
-    experts = run.experts(SHORT)
-    assert experts is not None
-    ids = run.vocabulary.encode("".join(next_of(page)))
-    for name, data in (("gpt", "gpt"), ("counting", "counting"), ("both", "value")):
-        shown, wanted = values_of(page.locator(ROWS), data), getattr(experts.at(-1), name)[ids]
-        np.testing.assert_allclose(shown, wanted, rtol=1e-4, atol=1e-6)
+    assert "This page shows the GPT alone" in page.locator("#gpt-alone").inner_text()
+    nats, chances = nats_of(run, SHORT)
+    found_next = next_of(page)
+    wanted = chances[run.vocabulary.encode("".join(found_next))]
+    np.testing.assert_allclose([*found_next.values()], wanted, rtol=1e-4, atol=1e-6)
     page.locator("#direction button", has_text="surprisal").click()
     mean = page.locator("#text-said").inner_text().split("mean ")[1].split()[0]
-    expected = run.eval(SHORT).nats
-    assert number(mean) == pytest.approx(expected, abs=6e-4)
+    assert number(mean) == pytest.approx(nats, abs=6e-4)
 
 
 def test_unknown_characters_are_marked_and_no_text_begins_as_that_of_sample(
@@ -249,7 +239,7 @@ def test_a_text_beyond_the_context_has_the_window_of_sample(
     page.locator("#loss").wait_for()
     page.locator("#all-on").click()
     page.locator("#loss").wait_for(state="detached")
-    found = run.next(text, temperature=1.0)
+    found = run.next(text, temperature=1.0, only="gpt")
     page.locator("#option-temperature").fill("1")
     settled(page)
     shown = page.locator("#next li .number").first.inner_text()
@@ -300,8 +290,16 @@ def test_heads_that_are_off_and_a_weight_set_by_hand_change_predictions_as_in_py
     assert said.endswith("The loss does not contain this next character.")
     link = address(page)
     assert f"rows=0.1%3A{query}%3A{key}%3D0.75" in link
-    line = [each for each in lines_of(saved(page))[1:] if each[2:5:2] == [str(query), str(key)]]
-    assert float(line[0][-1]) == pytest.approx(0.75)
+
+    def saved_weight() -> float:
+        (line,) = (it for it in lines_of(saved(page)) if it[2:5:2] == [str(query), str(key)])
+        return float(line[-1])
+
+    assert saved_weight() == pytest.approx(0.75)
+    page.locator("#of button", has_text="B − A").click()
+    computed = float(alone.attn(SHORT).layers[0].weights[1, query, key])
+    assert saved_weight() == pytest.approx(0.75 - computed, abs=1e-5)
+    page.locator("#of").get_by_role("button", name="B", exact=True).click()
     again = ready(open_file(file_alone, hash=link), SHORT)
     again.locator("#loss").wait_for()
     expect_effect(again, alone, by_hand)
@@ -310,71 +308,6 @@ def test_heads_that_are_off_and_a_weight_set_by_hand_change_predictions_as_in_py
     page.locator("#row-reset").click()
     page.locator("#loss").wait_for(state="detached")
     assert "rows" not in address(page)
-
-
-def test_a_unit_colours_the_text_and_switched_off_changes_the_prediction_as_in_python(
-    open_file: OpenFile, alone: TrainedGPT, file_alone: Path
-) -> None:
-    hidden = alone.activations(SHORT, "ffn_hidden", 1)["ffn_hidden", 1][0]  # (T, U)
-    unit = int(np.abs(hidden).max(axis=0).argmax())
-    page = ready(open_file(file_alone, hash="temperature=1", width=360), SHORT)
-    assert page.locator("#units").is_hidden()
-    page.locator("#direction button", has_text="unit").click()
-    assert page.locator("#unit:focus").count() == 1
-    assert page.locator("#unit-off").is_disabled()
-    page.locator("#unit-layer").fill("1")
-    page.locator("#unit").fill(str(len(hidden[0])))
-    assert (
-        page.locator("#unit-said").inner_text() == f"layers 0 … 1, units 0 … {len(hidden[0]) - 1}"
-    )
-    page.locator("#unit").fill(str(unit))
-    page.locator("#direction [aria-pressed=true]", has_text="unit").wait_for()
-
-    def expect_values() -> None:
-        settled(page)
-        for position in (0, 4, len(SHORT) - 1):
-            page.locator(f'#text .character[data-position="{position}"]').hover()
-            said = page.locator("#text-said").inner_text()
-            found = re.match(rf"L1N{unit} after {position} '.' (\S+) · strongest · ", said)
-            assert found, said
-            assert number(found[1]) == pytest.approx(float(hidden[position, unit]), abs=6e-4)
-
-    expect_values()
-    shades = page.locator("#text .character").evaluate_all(
-        "all => all.map(e => e.style.background)"
-    )
-    assert len(set(shades)) > 3
-    switch = page.get_by_role("switch", name="the unit")
-    assert switch.get_attribute("data-switch") == f"L1N{unit}"
-    switch.press("Space")
-    page.locator("#loss").wait_for()
-    assert switch.get_attribute("aria-checked") == "false"
-    assert page.locator("#changes-said").text_content() == f"L1N{unit} = 0"
-    expect_values()  # as before it is 0 for what follows
-
-    def off(name: str, layer: int, array: Array) -> Array:
-        if (name, layer) == ("ffn_hidden", 1):
-            array[..., unit] = 0
-        return array
-
-    expect_effect(page, alone, off)
-    patched = alone.logits(
-        SHORT, patch={("ffn_hidden", 1): lambda x: x * (np.arange(x.shape[-1]) != unit)}
-    )
-    chances = np.exp(patched[0, -1] - patched[0, -1].max())
-    np.testing.assert_allclose(nats_of(alone, SHORT, off)[1], chances / chances.sum(), rtol=1e-4)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    link = address(page)
-    assert {f"off=L1N{unit}", f"unit=L1N{unit}"} <= {*link.split("&")}
-    again = ready(open_file(file_alone, hash=link), SHORT)
-    again.locator("#loss").wait_for()
-    expect_effect(again, alone, off)
-    assert again.locator("#unit").input_value() == str(unit)
-    again.locator("#all-on").click()
-    again.locator("#loss").wait_for(state="detached")
-    again.locator("#unit").fill("")
-    again.locator("#direction [aria-pressed=true]", has_text="attends to").wait_for()
-    assert "unit=" not in address(again)
 
 
 def test_two_pinned_texts_are_compared_and_the_small_heads_are_those_of_the_text(
@@ -402,13 +335,12 @@ def test_two_pinned_texts_are_compared_and_the_small_heads_are_those_of_the_text
     page.locator("#loss").wait_for(state="detached")
 
 
-#: Options of `generate`, and what the page calls the expert of `only`.
+#: Options of `sample`.
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"temperature": 1.3, "top_k": 7, "seed": 5},
     {"top_p": 0.9, "min_p": 0.02, "seed": 2**40 + 1},
-    {"typical_p": 0.8, "only": "gpt"},
-    {"temperature": 0.0, "only": "counting", "seed": 3},
+    {"temperature": 0.0, "seed": 3},
 ]
 
 
@@ -416,7 +348,7 @@ def test_a_seed_writes_the_text_of_sample_and_filters_show_what_they_removed(
     open_file: OpenFile, run: TrainedGPT, file: Path
 ) -> None:
     page = ready(open_file(file), SHORT)
-    expected = run.sample(SHORT, length=400)
+    expected = run.sample(SHORT, length=400, only="gpt")
     for count in range(1, 4):
         page.locator("#step").click()
         page.locator("#step:enabled").wait_for()
@@ -430,26 +362,22 @@ def test_a_seed_writes_the_text_of_sample_and_filters_show_what_they_removed(
     assert len(SHORT) + 3 < len(written) < 100_000
     assert written[:300] == expected[:300][: len(written)]
     typed(page, SHORT)
-    names = {None: "together", "gpt": "GPT", "counting": "counting"}
-    empty: dict[str, Any] = {"top_k": "", "top_p": "", "min_p": "", "typical_p": "", "seed": 0}
+    empty: dict[str, Any] = {"top_k": "", "top_p": "", "min_p": "", "seed": 0}
     for options in OPTIONS:
-        page.locator("#only button", has_text=names[options.get("only")]).click()
         for name, value in {**empty, "length": 120, "temperature": 0.8, **options}.items():
-            if name != "only":
-                page.locator(f"#option-{name}").fill(str(value))
+            page.locator(f"#option-{name}").fill(str(value))
         page.locator("#write").click()
-        expected = run.sample(SHORT, length=120, **{"seed": 0, **options})
+        expected = run.sample(SHORT, length=120, only="gpt", **{"seed": 0, **options})
         page.locator("#input-said", has_text="120 characters written").wait_for()
         page.locator("#write", has_text="write").wait_for()
         assert page.locator("#input").input_value() == expected, options
         page.locator("#unwrite").click()
         assert page.locator("#input").input_value() == SHORT
         settled(page)
-    page.locator("#only button", has_text="together").click()
-    for name, value in {**empty, "temperature": 1.5, "top_k": 6, "min_p": 0.2}.items():
+    for name, value in {**empty, "temperature": 1.5, "top_k": 6, "min_p": 0.95}.items():
         page.locator(f"#option-{name}").fill(str(value))
     settled(page)
-    found = run.next(SHORT, temperature=1.5, top_k=6, min_p=0.2)
+    found = run.next(SHORT, temperature=1.5, top_k=6, min_p=0.95, only="gpt")
     left = int((found.filtered > 0).sum())
     drawable = f" {left} of {len(run.vocabulary)} characters can be drawn"
     page.locator("#draw-said", has_text=drawable).wait_for()
@@ -467,7 +395,7 @@ def test_a_seed_writes_the_text_of_sample_and_filters_show_what_they_removed(
 def test_the_map_has_pythons_parts_of_a_logit_and_every_stage_of_a_layer(
     open_file: OpenFile, alone: TrainedGPT, file_alone: Path
 ) -> None:
-    run, page = alone, ready(open_file(file_alone), SHORT)
+    run, page = alone, ready(open_file(file_alone, hash="head=0"), SHORT)
     attention = run.attn(SHORT)
     every = np.tile(np.arange(len(run.vocabulary)), (len(SHORT), 1))
     found = contributions(run.reader, attention.layers, every)
@@ -525,28 +453,10 @@ def test_the_map_has_pythons_parts_of_a_logit_and_every_stage_of_a_layer(
     assert "layer=0&head=1" in address(page)
 
 
-def test_the_map_explains_the_character_that_is_likeliest_with_counting(
-    open_file: OpenFile, run: TrainedGPT, file: Path
-) -> None:
-    page, gpt = ready(open_file(file), SHORT), run.logits(SHORT)[0].argmax(axis=-1)
-    both = [int(run.next(SHORT[: n + 1]).expected.argmax()) for n in range(len(SHORT))]
-    at = next(n for n, id in enumerate(both) if id != gpt[n])
-    explained, other = (drawn_label(run.vocabulary.characters[id]) for id in (both[at], gpt[at]))
-    page.locator(f'#text .character[data-position="{at}"]').click()
-    settled(page)
-    page.locator("#only button", has_text="GPT").click()  # then the chart begins with the other one
-    settled(page)
-    logit = page.locator("#stream strong").inner_text()
-    assert logit.startswith(f"logit of '{explained}' = ")
-    offered = page.locator("#stream option").all_inner_texts()
-    assert f"less that of '{other}'" in offered
-    assert f"less that of '{explained}'" not in offered
-
-
 def test_without_feed_forward_layers_the_map_has_neither_their_parts_nor_their_stages(
     open_file: OpenFile, folder: Path
 ) -> None:
-    shape: dict[str, Any] = {"position": "none", "feed_forward": False, "norm": "layer"}
+    shape: dict[str, Any] = {"position": "none", "feed_forward": False}
     run = gpt.load(train_tiny(folder / "bare", {"learning_rate": 0.02}, **shape).path.parent)
     file = run.live(folder / "bare.html", text=SHORT)
     page = ready(open_file(file, hash="layer=1&stage=ffn_hidden"), SHORT)  # of another model's link
@@ -564,27 +474,6 @@ def test_without_feed_forward_layers_the_map_has_neither_their_parts_nor_their_s
     numbers = [float(line[-1]) for line in lines_of(saved(page))[1:]]
     post = layers[int(parse_qs(address(page))["layer"][0])].resid_post
     np.testing.assert_allclose(numbers, post.ravel(), rtol=1e-4, atol=1e-4)
-
-
-def test_a_slider_moves_over_the_steps_of_training_and_drops_weights_set_by_hand(
-    open_file: OpenFile, run: TrainedGPT, folder: Path
-) -> None:
-    steps = run.live(folder / "steps.html", text=SHORT, steps="all", precision="float32")
-    page = ready(open_file(steps, hash="layer=0&head=1&cell=9,3"), SHORT)
-    assert page.locator("#time-said").inner_text().startswith("12 ")
-    set_weight(page)
-    page.locator("#time").press("ArrowLeft")
-    page.locator("#time-said", has_text="6 ").wait_for()
-    page.locator("#loss").wait_for(state="detached")
-    settled(page)
-    expect_stages(page, run.at(6), SHORT)
-    assert "step=6" in address(page)
-    page.locator("#pin").click()
-    page.locator("#time").press("ArrowRight")
-    page.locator("#loss").wait_for()
-    settled(page)
-    for column, step in enumerate((6, 12)):
-        assert loss_of(page, column) == pytest.approx(nats_of(run.at(step), SHORT)[0], abs=6e-4)
 
 
 def test_taking_back_keeps_what_was_typed_and_wrong_options_stop_writing(
@@ -617,7 +506,6 @@ def test_the_address_restores_all_but_the_text_on_a_narrow_dark_screen(
     switch(page, 1, 1).click()
     page.locator("#how button", has_text="mean").click()
     page.locator("#option-top_k").fill("4")
-    page.locator("#only button", has_text="GPT").click()
     settled(page)
     shown = address(page)
     assert "rat" not in shown
@@ -627,7 +515,6 @@ def test_the_address_restores_all_but_the_text_on_a_narrow_dark_screen(
     assert [each.get_attribute("data-switch") for each in off.all()] == ["1.1"]
     assert again.locator('#how [aria-pressed="true"]').text_content() == "mean"
     assert again.locator("#option-top_k").input_value() == "4"
-    assert again.locator('#only [aria-pressed="true"]').inner_text() == "GPT"
     assert again.evaluate("document.documentElement.scrollWidth") <= 360
     page.locator("#share").check()
     shared = ready(open_file(file, hash=address(page)), "a rat on cat")
@@ -676,10 +563,10 @@ def other_byte(base64: str) -> str:
 
 
 DAMAGE: dict[str, tuple[str, Any, str]] = {
-    "the counting tables": ("base64", other_byte, "counting tables"),
+    "the model": ("base64", other_byte, "its bytes do not match their checksum"),
     "the bound of the proof": ("tolerance", lambda value: "1e-12", "other numbers"),
     "a proof without logits": ("logits", lambda value: '""', "other numbers"),
-    "the norm": ("norm", lambda value: '"other"', "cannot compute"),
+    "the activation": ("activation", lambda value: '"other"', "cannot compute"),
     "its script": ("class Session", None, "the page shows no numbers"),
 }
 

@@ -70,9 +70,13 @@ def test_a_frame_is_as_high_as_its_page(
         frame.frame_element().scroll_into_view_if_needed()  # Chromium does not lay out one unseen
         wait_until(frame, fits)
     frames[0].frame_element().scroll_into_view_if_needed()
-    frame, before = frames[0], frames[0].evaluate("innerHeight")
+    frame = frames[0]
+    summary = frame.locator("details summary").first
+    summary.scroll_into_view_if_needed()  # a card that was not drawn has no height of its own
+    wait_until(frame, fits)
+    before = frame.evaluate("innerHeight")
     assert before > 720  # the height without scripts
-    frame.locator("details summary").first.click()
+    summary.click()
     page.evaluate("scrollTo(0, 0)")  # so that the frame stays in sight when it gets lower
     wait_until(frame, f"() => innerHeight > {before}")
     wait_until(frame, fits)

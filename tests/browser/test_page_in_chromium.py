@@ -42,12 +42,6 @@ def subject() -> Subject:
     return random_subject(TEXT)
 
 
-@pytest.fixture(scope="module")
-def later() -> Subject:
-    """Another checkpoint's view of the same text, with one more layer and wider heads."""
-    return random_subject(TEXT, n_layer=3, n_embd=32, seed=1)
-
-
 def number(text: str) -> float:
     """A number as the page writes it."""
     return float(text.replace("−", "-").replace("∞", "inf").replace("–", "nan"))
@@ -114,7 +108,7 @@ def labels_of(found: Locator) -> list[str]:
 def test_hovering_and_the_saved_csv_have_the_numbers_of_the_map(
     open_page: Open, subject: Subject
 ) -> None:
-    page = open_page([subject], StartHead(layer=1, head=1))
+    page = open_page(subject, StartHead(layer=1, head=1))
     stages = subject.attention.layers[1]
     for row, column in ((0, 0), (2, 1), (5, 5), (6, 0), (6, 4)):
         hover(page, row, column)
@@ -137,7 +131,7 @@ def expect_every_csv(
     for number_, stage in enumerate(get_args(DrawnStage), start=1):
         page.keyboard.press(str(number_))
         lines = lines_of(saved(page))
-        expected = lines_of(to_csv([select(subject.attention, "1", "1", stage)]))
+        expected = lines_of(to_csv(select(subject.attention, "1", "1", stage)))
         assert [line[:-1] for line in lines] == [line[:-1] for line in expected]
         ours = np.array([float(line[-1]) for line in lines[1:]])
         theirs = np.array([float(line[-1]) for line in expected[1:]])
@@ -153,7 +147,7 @@ TABS = {"context": "context", "concat": "concat", "resid_mid": "stream", "masked
 
 
 def test_terms_of_a_clicked_cell_sum_to_its_number(open_page: Open, subject: Subject) -> None:
-    page = open_page([subject])
+    page = open_page(subject)
     stages = subject.attention.layers[0]
     click(page, 5, 3)
     page.mouse.move(0, 0)
@@ -181,7 +175,7 @@ def test_terms_of_a_clicked_cell_sum_to_its_number(open_page: Open, subject: Sub
 
 
 def test_keyboard_reaches_every_control(open_page: Open, subject: Subject) -> None:
-    page = open_page([subject])
+    page = open_page(subject)
     weights = subject.attention.layers[0].weights[0]
     page.locator(".matrix-box").focus()
     page.keyboard.press("Home")
@@ -226,7 +220,7 @@ def test_keyboard_reaches_every_control(open_page: Open, subject: Subject) -> No
 
 def test_url_and_back_button_restore_a_view(open_page: Open, subject: Subject) -> None:
     start = StartHead(layer=1, head=1, why="lowest entropy")
-    page = open_page([subject], start, hash="%%%&=&layer")  # nothing that the page knows
+    page = open_page(subject, start, hash="%%%&=&layer")  # nothing that the page knows
     assert here(page) == "L1 H1"
     assert page.locator("#heads-why").inner_text() == "Opened on L1 H1: lowest entropy."
     for hash, head in {
@@ -241,7 +235,7 @@ def test_url_and_back_button_restore_a_view(open_page: Open, subject: Subject) -
         assert page.locator('#text [aria-selected="true"]').count() == 0
         assert "Click a cell" in page.locator("#cell").inner_text()
     view = "layer=1&head=1&stage=scaled&scale=row&pins=2,4&cell=3,6"
-    page = open_page([subject], StartHead(layer=0, head=1, why="lowest entropy"), hash=view)
+    page = open_page(subject, StartHead(layer=0, head=1, why="lowest entropy"), hash=view)
     assert page.locator("#heads-why").inner_text() == ""
     assert (here(page), chosen(page, "stages"), chosen(page, "scale")) == (
         "L1 H1",
@@ -265,7 +259,7 @@ def test_url_and_back_button_restore_a_view(open_page: Open, subject: Subject) -
 
 def test_page_shows_any_text_without_interpreting_it(open_page: Open) -> None:
     hostile = random_subject(HOSTILE)
-    page = open_page([hostile], title=HOSTILE)
+    page = open_page(replace(hostile, name=HOSTILE))
     assert page.evaluate("typeof window.hacked") == "undefined"
     assert labels_of(page.locator("#text .character")) == [drawn_label(each) for each in HOSTILE]
     assert page.locator("img, script:not([type])").count() == 0
@@ -274,17 +268,11 @@ def test_page_shows_any_text_without_interpreting_it(open_page: Open) -> None:
     ElementTree.fromstring(saved(page, "svg"))
 
 
-def test_heads_sort_by_a_measure_and_have_a_mean_and_a_rollout(
-    open_page: Open, subject: Subject
-) -> None:
-    page = open_page([subject], StartHead(layer=1, head="mean"))
+def test_heads_sort_by_a_measure_and_have_a_mean(open_page: Open, subject: Subject) -> None:
+    page = open_page(subject, StartHead(layer=1, head="mean"))
     means = [layer.weights.mean(axis=0) for layer in subject.attention.layers]
     below = np.tri(T, dtype=bool)
     np.testing.assert_allclose(matrix_of(page)[below], means[1][below], rtol=0, atol=1e-6)
-    page.locator("#view button").nth(2).click()
-    rolled = subject.attention.rollout(1)
-    np.testing.assert_allclose(matrix_of(page)[below], rolled[below], rtol=0, atol=1e-6)
-    assert page.locator("#stages [data-stage=scores]").is_disabled()
     sink = subject.measures[0].values
     order = [f"L{i} H{j}" for i, j in sorted(np.ndindex(2, 2), key=lambda place: -sink[place])]
     page.locator("#order").select_option(label="sink")
@@ -303,7 +291,7 @@ def test_heads_sort_by_a_measure_and_have_a_mean_and_a_rollout(
 def test_the_text_shows_attention_from_and_to_characters_and_their_surprisal(
     open_page: Open, subject: Subject
 ) -> None:
-    page = open_page([subject])
+    page = open_page(subject)
     weights = subject.attention.layers[0].weights[0]
     characters, text = page.locator("#text .character"), page.locator("#text-said")
     characters.nth(4).hover()
@@ -341,7 +329,7 @@ def test_the_text_shows_attention_from_and_to_characters_and_their_surprisal(
 
 
 def test_page_shows_predictions_and_the_logit_lens(open_page: Open, subject: Subject) -> None:
-    page = open_page([subject])
+    page = open_page(subject)
     lens = subject.lens
     guesses = page.locator("#next li:not([hidden])")
     for position in (T - 1, 2):
@@ -349,9 +337,9 @@ def test_page_shows_predictions_and_the_logit_lens(open_page: Open, subject: Sub
             page.locator("#lens td").nth(position).click()
         values = values_of(guesses)
         expected = lens.probabilities[-1, position]
-        assert values[:4] == [float(value) for value in expected]
+        assert values == [float(value) for value in expected]
         assert math.isclose(sum(values), 1, abs_tol=1e-5)
-        for n in range(4):
+        for n in range(len(values)):
             # not inner_text, which is empty while the browser does not draw the card
             assert near(guesses.nth(n).locator(".number").text_content() or "", expected[n])
     depths = page.locator("#lens tbody tr")
@@ -364,73 +352,22 @@ def test_page_shows_predictions_and_the_logit_lens(open_page: Open, subject: Sub
         assert labels_of(depths.nth(line).locator("td")) == likeliest
 
 
-def test_page_shows_the_gpt_counting_and_both_side_by_side(
+def test_the_page_of_a_model_that_counts_says_that_it_shows_the_gpt_alone(
     open_page: Open, subject: Subject
 ) -> None:
-    one = random_subject(TEXT, counted="the cat sat on the mat. the rat\n")
-    page = open_page([one], scheme="dark", width=360)
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
-    experts = one.experts
-    assert experts is not None
-    rows = page.locator("#next li:not([hidden], .rest)")
-    for position in (T - 1, 2, 0):
-        page.locator("#lens tbody tr").nth(0).locator("td").nth(position).click()
-        shown = np.transpose([values_of(rows, name) for name in ("gpt", "counting", "value")])
-        labels = labels_of(rows.locator(".term"))
-        at = experts.at(position)
-        by_label = {drawn_label(each): id for id, each in enumerate(one.characters)}
-        for each, line in zip(labels, shown, strict=True):
-            id = by_label[each]
-            expected = [at.gpt[id], at.counting[id], at.both[id]]
-            np.testing.assert_allclose(line, expected, rtol=0, atol=1e-7)
-        rest = values_of(page.locator("#next .rest"))
-        np.testing.assert_allclose(np.sum(shown[:, 2]) + rest, 1, atol=1e-6)
-        # The page's weights make the product of both the third one, but for Z.
-        gpt, counting = map(float, page.locator("#next .mixed sup").all_text_contents())
-        np.testing.assert_allclose([gpt, counting], at.weights, rtol=0, atol=0.0051)
-        logs = np.log(shown)
-        odds = logs[:, 2] - logs[:, :2] @ at.weights
-        np.testing.assert_allclose(odds, odds[0], rtol=0, atol=1e-5)
-        following = [drawn_label(each) for each in TEXT[position + 1 : position + 2]]
-        assert labels_of(page.locator("#next .right .term")) == following
-    for name, chances in (("GPT", experts.gpt), ("counting", experts.counting)):
-        page.locator("#only button", has_text=name).click()
-        assert values_of(rows)[0] == pytest.approx(float(chances[0].max()), abs=1e-7)
-    page.locator("#only button", has_text="together").click()
-    page.locator("#lens td").nth(2).click()  # after "the"
-    used = page.locator("#next .used").text_content()
-    assert used == (
-        "Counting used the last 3 characters the, seen 3 times; always the same character followed."
-    )
-    assert page.locator("#next sup").count() == 2
-    assert "about the GPT alone" in page.locator("#gpt-alone").inner_text()
-    rows = page.locator("#lens tbody th").all_inner_texts()
-    assert rows == ["together", "counting", "layer 1", "layer 0", "embedding"]
-    labels = [drawn_label(character) for character in one.characters]
-    for row, chances in enumerate((experts.both, experts.counting)):
-        likeliest = labels_of(page.locator("#lens tbody tr").nth(row).locator("td"))
-        ids = [labels.index(text) for text in likeliest]
-        largest = chances.max(axis=1)  # of which there may be two in float32
-        np.testing.assert_allclose(chances[np.arange(T), ids], largest, rtol=1e-6)
-    both = open_page([subject, one])
-    for n, likeliest in ((0, subject.lens.probabilities[-1, -1, 0]), (1, experts.both[-1].max())):
-        both.locator("#of button").nth(n).click()
-        bars = both.locator("#next li:not([hidden], .rest)")
-        assert max(values_of(bars)) == pytest.approx(float(likeliest), abs=1e-7)
-        assert bars.first.get_attribute("data-gpt") == ""  # the only mark is the other one's
-    alone = open_page([subject])
-    assert not alone.locator("#gpt-alone").is_visible()
-    assert not alone.locator("#lens-experts").is_visible()
+    for counts in (True, False):
+        page = open_page(replace(subject, counts=counts))
+        assert page.locator("#gpt-alone").is_visible() == counts
 
 
 def test_figure_is_saved_as_svg_and_png(open_page: Open, subject: Subject) -> None:
-    page = open_page([subject], title="tiny-1 step 12", hash="scale=root")
+    page = open_page(subject, hash="scale=root")
     svg = saved(page, "svg")
     root = ElementTree.fromstring(svg)
     cells, scale = (svg_colours(root, name) for name in ("cells", "scale"))
     assert len(cells) == T * (T + 1) // 2
     texts = [element.text for element in root.findall(f"{SVG}text")]
-    for text in ("layer 0 · head 0 · weights", "tiny-1 step 12", "rows = query, columns = key"):
+    for text in ("layer 0 · head 0 · weights", "step 12", "rows = query, columns = key"):
         assert text in texts
     assert "6 t" in texts
     strip = root.findall(f"{SVG}g[@id='scale']/{SVG}rect")[-1].attrib
@@ -479,7 +416,7 @@ def svg_colours(root: ElementTree.Element, group: str) -> list[tuple[int, int, i
 def test_each_colour_means_the_same_sign_everywhere_on_the_page(
     open_page: Open, subject: Subject
 ) -> None:
-    page = open_page([subject], hash="stage=scores&cell=5,3", scheme="dark")
+    page = open_page(subject, hash="stage=scores&cell=5,3", scheme="dark")
 
     def background(selector: str) -> str:
         element = page.locator(selector).first
@@ -523,7 +460,7 @@ def test_weights_are_shaded_from_0_to_1_in_text_matrix_and_heads(
     open_page: Open,
 ) -> None:
     even = random_subject("the cat sat on the mat, and again the rat sat on the flat mat", seed=2)
-    page = open_page([even])
+    page = open_page(even)
     assert chosen(page, "scale") == "even"
     for legend in ("text-legend", "heads-legend", "legend"):
         assert page.locator(f"#{legend} span").all_inner_texts() == ["", "0", ".50", "1"]
@@ -540,7 +477,7 @@ def test_weights_are_shaded_from_0_to_1_in_text_matrix_and_heads(
 
 
 def test_fit_shows_the_whole_matrix(open_page: Open) -> None:
-    page = open_page([random_subject(("the cat sat on " * 4)[:50])])
+    page = open_page(random_subject(("the cat sat on " * 4)[:50]))
     for width, height in ((1280, 720), (360, 740)):
         page.set_viewport_size({"width": width, "height": height})
         for stage in ("weights", "context"):
@@ -574,7 +511,7 @@ def test_checks_show_errors_once_and_failed_checks_show_the_bound(
         Check("exactly 1", 0.5, 0.0),
         Check("odd", float("nan"), 1e-6),
     )
-    page = open_page([replace(subject, attention=replace(subject.attention, checks=checks))])
+    page = open_page(replace(subject, attention=replace(subject.attention, checks=checks)))
     assert page.locator("#checks li").all_inner_texts() == [
         "✓ above the diagonal exactly 0",
         "✓ sums 2.0e−7 ≤ 1.0e−6",
@@ -587,7 +524,7 @@ def test_checks_show_errors_once_and_failed_checks_show_the_bound(
 def test_page_with_a_small_limit_is_less_exact_and_names_the_option_for_omitted_data(
     open_page: Open, subject: Subject
 ) -> None:
-    page = open_page([subject], StartHead(layer=1, head=1), limit=0)
+    page = open_page(subject, StartHead(layer=1, head=1), limit=0)
     expect_every_csv(page, subject, exact=(), tolerance=2e-3)
     page.keyboard.press("4")
     assert "float16" in page.locator("#precision").inner_text()
@@ -603,40 +540,9 @@ def test_page_with_a_small_limit_is_less_exact_and_names_the_option_for_omitted_
     assert page.locator("#save-csv").is_disabled()
 
 
-def test_page_shows_two_checkpoints_and_their_difference(
-    open_page: Open, subject: Subject, later: Subject
-) -> None:
-    page = open_page([subject, later])
-    first = subject.attention.layers[0].weights[0]
-    second = later.attention.layers[0].weights[0]
-    below = np.tri(T, dtype=bool)
-    np.testing.assert_allclose(matrix_of(page)[below], (second - first)[below], rtol=0, atol=1e-7)
-    hover(page, 5, 2)
-    shown = parts(said(page))
-    assert near(shown["weight"].replace("+", ""), second[5, 2] - first[5, 2])
-    assert near(shown["A"], first[5, 2])
-    assert near(shown["B"], second[5, 2])
-    assert page.locator("#heads button").count() == 4  # the heads that both checkpoints have
-    choices = page.locator("#of button")
-    choices.nth(1).click()
-    assert page.locator("#heads button").count() == 6
-    page.locator("#heads button").last.click()
-    choices.nth(2).click()
-    assert "has no layer 2" in page.locator(".refusal").first.inner_text()
-    page.locator("#heads button").first.click()
-    choices.nth(3).click()
-    assert page.locator(".matrix-box:visible").count() == 2
-    saved(page)
-    assert page.evaluate("window.saved.length") == 2
-    page.locator("#stages [data-stage=context]").click()
-    choices.nth(2).click()
-    assert "no difference" in page.locator(".refusal").first.inner_text()
-
-
 def test_page_fits_the_width_of_a_phone(open_page: Open) -> None:
-    texts = [random_subject(("the cat sat on " * 6)[:90], seed=seed) for seed in (0, 1)]
-    for subjects in (texts, [random_subject("t")]):
-        page = open_page(subjects, title="x" * 200, width=360)
+    for text in (("the cat sat on " * 6)[:90], "t"):
+        page = open_page(replace(random_subject(text), name="x" * 200), width=360)
         for stage in ("weights", "concat"):
             page.evaluate(f"location.hash = 'stage={stage}&cell=0,0'")
             wait_until(page, "() => document.querySelector('#cell').textContent.includes('Σ')")
@@ -650,7 +556,7 @@ def test_security_policy_blocks_requests_and_foreign_scripts(
     chromium: BrowserContext, subject: Subject, tmp_path: Path
 ) -> None:
     path = tmp_path / "page.html"
-    path.write_text(build_page([subject], StartHead(), "title"), encoding="utf-8")
+    path.write_text(build_page(subject, StartHead()), encoding="utf-8")
     page = chromium.new_page()
     answered, blocked = [], []
     page.on("requestfinished", lambda request: answered.append(request.url))
@@ -681,7 +587,7 @@ def test_the_map_of_a_fixed_text_has_the_parts_and_stages_that_fit(
 ) -> None:
     found = load(train_tiny(tmp_path).path).attn(TEXT)
     one = make_subject(found)
-    page = open_page([one])
+    page = open_page(one)
     parts = contributions(found.model.reader, found.layers, one.lens.ids[-1])
     for position in (T - 1, 2):
         page.locator("#lens tbody tr").nth(0).locator("td").nth(position).click()
@@ -696,7 +602,7 @@ def test_the_map_of_a_fixed_text_has_the_parts_and_stages_that_fit(
     np.testing.assert_allclose(values, stages["ffn"].ravel(), rtol=1e-6)
     vector = values_of(page.locator(".terms li"))  # of the kept character
     np.testing.assert_allclose(vector, stages["ffn"][2], rtol=1e-6)
-    small = open_page([one], limit=0)
+    small = open_page(one, limit=0)
     assert small.locator("#stages [data-stage=ffn]").is_disabled()
     assert small.locator("#stream .part small").count() == 0
 
@@ -705,10 +611,10 @@ def test_a_page_of_a_model_without_feed_forward_layers_does_not_offer_their_stag
     open_page: Open, tmp_path: Path
 ) -> None:
     found = load(train_tiny(tmp_path, feed_forward=False, position="none").path).attn(TEXT)
-    page = open_page([make_subject(found)], hash="stage=ffn&layer=1")
+    page = open_page(make_subject(found), hash="stage=ffn&layer=1")
     assert chosen(page, "stages") == "softmax"
     for limit in ({}, {"limit": 0}):  # also where contributions and stages do not fit
-        page = open_page([make_subject(found)], **limit)
+        page = open_page(make_subject(found), **limit)
         for name in ("norm2", "ffn_hidden", "ffn"):
             assert not page.locator(f"#stages [data-stage={name}]").is_visible()
         assert page.locator("#stages [data-stage=resid_post]").is_visible()

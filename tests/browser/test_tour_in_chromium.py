@@ -1,23 +1,21 @@
-"""A tour of a live page in a browser: its stops, its numbers, its text in a link and an editor."""
+"""The built-in tour of a live page in a browser: its stops and its numbers."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import numpy as np
 import pytest
 from browsing import address, settled
-from pages import HOSTILE
 
 import gpt
 from gpt.corpus.repeats import repeats
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Hook, no_hook
 from gpt.reading.layers import Array
-from gpt.view.page.tour import TOURS
+from gpt.view.page import live
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -41,7 +39,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
 @pytest.fixture(scope="module")
 def file(run: TrainedGPT, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "tour.html"
-    return run.live(path, steps="all", tour=TOURS / "repeats.md")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(live.BUILT_IN, ",".join(run.manifest.corpus.sources), "repeats.md")
+        return run.live(path)
 
 
 def said(page: Page, name: str) -> str:
@@ -83,7 +83,7 @@ def test_every_stop_of_the_built_in_tour_can_be_shown(open_file: OpenFile, file:
     page = open_file(file)
     page.locator("#tour-open").click()
     count = int(at(page, "1").locator("#tour-place").inner_text().split(" / ")[1])
-    assert count == 9
+    assert count == 8
     for number in range(1, count + 1):
         at(page, f"{number}")
         assert said(page, "title")
@@ -210,72 +210,19 @@ def test_the_bar_covers_neither_text_nor_matrix_and_a_phone_does_not_scroll_side
     assert narrow.evaluate("document.documentElement.scrollWidth") <= 360
 
 
-def test_stops_of_other_steps_need_several_of_them(
-    open_file: OpenFile, run: TrainedGPT, tmp_path: Path
-) -> None:
-    path = run.live(tmp_path / "one.html", tour=TOURS / "repeats.md")
-    page = at(open_file(path, hash="stop=8"), "8")
-    assert said(page, "place") == "8 / 8"
-    assert said(page, "title") == "Your own word"
-    assert not page.locator("#steps").is_visible()
-
-
-def test_a_link_carries_a_tour_and_anything_in_it_stays_text(
-    open_file: OpenFile, file: Path
-) -> None:
-    text = HOSTILE.replace("\n", " ")
-    strange = "see: layer=99&head=__proto__&cell=1e9,-1&off=constructor,9.9&rows=x:1:1=2,0.0:99:0=1"
-    tour = f"## {text}\n{strange}&step=abc&temperature=-1&view=<b>&text=q%00\n{text}{{now f}}\n"
-    page = at(open_file(file, hash=f"stop=1&tour={quote(tour)}"), "1")
-    shown = page.locator("#tour-title").evaluate("title => title.textContent")
-    assert shown == text.replace("\0", "\0")
-    assert page.locator("#tour-stop *").count() == 4
-    assert page.evaluate("window.hacked") is None
-    assert page.locator("#tour-place").inner_text() == "1 / 1"
-    huge = open_file(file, hash="stop=2&tour=" + quote("## A\n" * 30_000))
-    assert said(at(huge, "2"), "place") == "2 / 9"  # the file's
-    empty = open_file(file, hash="stop=77&tour=nothing")
+def test_a_link_to_a_stop_that_there_is_not_shows_no_tour(open_file: OpenFile, file: Path) -> None:
+    empty = open_file(file, hash="stop=77")
     empty.locator("main:not([hidden])").wait_for()
     settled(empty)
     assert empty.locator("#tour").is_hidden()
 
 
-def test_a_stop_of_the_present_view_is_added_and_its_link_opens_it(
-    open_file: OpenFile, file: Path
+def test_a_page_without_a_tour_offers_none(
+    open_file: OpenFile, run: TrainedGPT, tmp_path: Path
 ) -> None:
-    page = open_file(file)
+    page = open_file(run.live(tmp_path / "none.html"), hash="stop=1")
     page.locator("main:not([hidden])").wait_for()
-    page.locator("#tour-open").click()
-    at(page, "1").locator("#tour-edit").click()
-    source, text = page.locator("#tour-source"), "qwe+ & 5% qw"
-    assert source.input_value() == (TOURS / "repeats.md").read_text("utf-8")
-    page.locator("#input").fill(text)
-    page.locator('#heads [data-layer="1"][data-head="0"]').click()
-    page.locator('#heads [data-switch="0.1"]').click()
-    page.locator("#loss").wait_for()
-    source.fill("# Mine\n")
-    page.locator("#tour-apply").click()
-    assert said(page, "said").startswith("there is no stop")
-    source.fill("# Mine\n## A\nsee: layr=1")
-    page.locator("#tour-apply").click()
-    assert said(page, "said") == "line 3: no setting 'layr'"
-    source.fill("# Mine\n")
-    page.locator("#tour-add").click()
-    written = source.input_value()
-    see = f"layer=1&head=0&off=0.1&text={quote(text)}&temperature=1"
-    assert written == f"# Mine\n\n## A new stop\nsee: {see}\nSay here what to look at.\n"
-    page.locator("#tour-apply").click()
-    at(page, "1").locator("#tour-title", has_text="A new stop").wait_for()
-    assert page.locator("#input").input_value() == text
-    page.evaluate("window.saved = []")
-    page.locator("#tour-save").click()
-    assert page.evaluate("window.saved[0].text()") == written
-    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error()); }")
-    page.locator("#tour-link").click()
-    link = said(page, "said")
-    assert link == f"{file.as_uri()}#tour={quote(written, safe='')}&stop=1"
-    again = at(open_file(file, hash=link.split("#")[1]), "1")
-    assert (said(again, "title"), said(again, "place")) == ("A new stop", "1 / 1")
-    assert again.locator("#input").input_value() == text
-    off = again.locator('#heads [aria-checked="false"]')
-    assert [each.get_attribute("data-switch") for each in off.all()] == ["0.1"]
+    settled(page)
+    page.keyboard.press("n")
+    assert page.locator("#tour").is_hidden()
+    assert page.locator("#tour-open").is_hidden()

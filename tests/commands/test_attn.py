@@ -1,4 +1,4 @@
-"""`gptx attn`: views, files, two checkpoints, refused options."""
+"""`gptx attn`: views, files, refused options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import train_tiny
 from pages import payload_of
 from program import Gptx
 
@@ -69,61 +68,14 @@ def test_views_of_stages_fit_the_terminal(
     assert max(map(len, answer.out.splitlines())) <= 40
 
 
-def test_attn_compares_two_steps_of_a_run(gptx: Gptx) -> None:
-    answer = gptx("attn", "the cat", "--step", "4:8", "--run", "corpus-1")
-    assert (answer.code, answer.err) == (0, "")
-    assert "step 4" in answer.out
-    assert "step 8" in answer.out
-    assert "mean change" in answer.out
-    compared = json.loads(
-        gptx("attn", "the cat", "--step", "4:", "--run", "corpus-1", "--format", "json").out
-    )["compared"]
-    assert compared[0]["step"] == 4
-    for same in (["--diff", "corpus-1"], ["--step", "best:8"]):
-        answer = gptx("attn", "the cat", *same, "--run", "corpus-1")
-        assert (answer.code, answer.out) == (2, "")
-        assert f"{same[0]}: gives step 8 of the same run more than once" in answer.err
-    assert gptx("attn", "x", "--diff", "none").code == 4
-
-
-def test_a_page_of_two_checkpoints_that_read_different_texts_is_refused(
-    gptx: Gptx, tmp_path: Path
-) -> None:
-    other = str(train_tiny(tmp_path, block_size=8).path.parent)
-    asked = ["attn", "the cat sat", "--diff", other, "--run", "corpus-1", "--truncate"]
-    answer = gptx(*asked, "-o", str(tmp_path / "a.html"))
-    assert (answer.code, answer.out) == (3, "")
-    assert "--format: html compares two checkpoints on one text" in answer.err
-    assert not (tmp_path / "a.html").exists()
-    assert gptx(*asked).code == 0
-
-
-def test_attn_view_accepts_lens_and_rollout(gptx: Gptx) -> None:
-    lens = gptx("attn", "the cat", "--view", "lens")
-    assert (lens.code, lens.out.split(" · ")[0]) == (0, "logit lens")
-    assert "lens" in json.loads(gptx("attn", "the cat", "--view", "lens", "--format", "json").out)
-    drawn = gptx("attn", "the cat", "--view", "lens", "--query", "2:5", "--format", "svg")
-    assert (drawn.code, drawn.err) == (0, "")
-    assert "<title>logit lens: " in drawn.out.replace("dc:", "")
-    rollout = gptx("attn", "the cat", "--view", "rollout")
-    assert rollout.out.startswith("rollout through layer 1, a heuristic")
-    assert gptx("attn", "the cat", "--head", "rollout").out == rollout.out
-    answer = gptx("attn", "the cat", "--view", "rollout", "--stage", "q")
-    assert answer.code == 2
-    answer = gptx("attn", "the cat", "--head", "rollout", "--stage", "scores")
-    assert (answer.code, answer.out) == (2, "")
-    assert "--stage: rollout exists for weights only, not for scores" in answer.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ("--view rollout --head 1", "--view rollout: combines all heads"),
         ("--stage proj --head 1", "--stage proj: combines all heads"),
-        ("--view lens -o lens.csv", "--view lens: not for csv; json has its numbers"),
-        ("--view lens --head 1 -o lens.svg", "--view lens: shows all layers and no head"),
-        ("--view lens --layer 1", "--view lens: shows all layers and no head"),
-        ("--view lens --stage scores", "--view lens: shows all layers and no head"),
+        ("--head rollout", "--head: 'rollout' is not all, mean or a number"),
+        ("--view lens", "'lens' is not one of"),
+        ("--step 4:8", "--step: '4:8' is neither best, last nor a step's number"),
+        ("--step 4 -o x.html --open --format csv", "--open: opens the HTML page, not csv"),
         ("--query 3:1", "--query: '3:1' is empty"),
         ("--top x", "(see gptx attn --help)"),
     ],
@@ -134,7 +86,7 @@ def test_options_that_contradict_each_other_are_refused(
     answer = gptx("attn", "the cat", *arguments.split())
     assert (answer.code, answer.out) == (2, "")
     assert problem in answer.err
-    assert not (home / "lens.csv").exists()
+    assert not (home / "x.html").exists()
 
 
 @pytest.mark.parametrize(
@@ -183,16 +135,14 @@ def test_the_name_of_the_output_selects_its_format(gptx: Gptx, home: Path) -> No
     assert json.loads((home / "real.json").read_text(encoding="utf-8"))["text"] == "the cat"
 
 
-@pytest.mark.parametrize("options", [[], ["--layer", "0"], ["--head", "1"], ["--step", "4:8"]])
+@pytest.mark.parametrize("options", [[], ["--layer", "0"], ["--head", "1"], ["--step", "4"]])
 def test_every_form_shows_the_head_that_the_page_opens_with(
     gptx: Gptx, home: Path, options: list[str]
 ) -> None:
     line = ["attn", "the cat sat on", "--run", "corpus-1", *options]
     start = start_of(gptx, home, *line)
     shown = {"layer": start["layer"], "head": start["head"]}
-    found = json.loads(gptx(*line, "--json").out)
-    for each in found.get("compared", [found]):
-        assert each["panels"] == [shown]
+    assert json.loads(gptx(*line, "--json").out)["panels"] == [shown]
     rows = csv.DictReader(io.StringIO(gptx(*line, "--format", "csv").out))
     assert {(row["layer"], row["head"]) for row in rows} == {tuple(map(str, shown.values()))}
     title, why, *_ = gptx(*line).out.splitlines()
@@ -220,7 +170,6 @@ def test_page_opens_on_the_most_specialised_or_the_selected_head(gptx: Gptx, hom
     both = start("--layer", "1", "--head", "0", "--stage", "scores")
     assert both == {"layer": 1, "head": 0, "stage": "scores", "why": ""}
     assert start("--head", "mean")["head"] == "mean"
-    assert start("--view", "rollout")["head"] == "rollout"
 
 
 def test_all_of_heads_or_of_layers_is_every_head_of_every_layer(gptx: Gptx, home: Path) -> None:

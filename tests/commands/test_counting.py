@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from pathlib import Path
@@ -104,49 +103,21 @@ def test_a_model_without_counting_refuses_to_count(gptx: Gptx) -> None:
     assert "--only: this model was trained without counting" in answer.err
 
 
-def test_pages_show_counting_beside_the_gpt(counted: Gptx, home: Path) -> None:
-    for command in (("attn", "the cat"), ("heads",)):
+def test_what_shows_heads_is_about_the_gpt_alone_and_says_so_once(
+    counted: Gptx, home: Path
+) -> None:
+    said = "note: this is the GPT alone; sample, next and eval also use counting\n"
+    for line in (["attn", "the c"], ["heads", "--windows", "2"], ["why", "the c"]):
+        assert counted(*line, "--run", "counted").err == said
+        assert counted(*line, "--run", "counted", "--json").err == ""
+        assert counted(*line, "--run", "corpus-1").err == ""
+    for command in (("attn", "the cat"), ("heads",), ("live",)):
         for run, counts in (("counted", True), ("corpus-1", False)):
             assert counted(*command, "--run", run, "-o", "page.html").code == 0
-            (subject,) = payload_of((home / "page.html").read_text("utf-8"))["subjects"]
-            assert (subject["experts"] is not None) == counts
-
-
-def test_the_pages_last_position_equals_next(counted: Gptx, home: Path) -> None:
-    assert counted("attn", "the cat", "--run", "counted", "-o", "page.html").code == 0
-    found = payload_of((home / "page.html").read_text("utf-8"))["subjects"][0]["experts"]
-    record = json.loads(counted("next", "the cat", "--run", "counted", "--json").out)
-    by_character = {each["character"]: each for each in record["rows"]}
-
-    def last(name: str, kind: str, count: int) -> list[float]:
-        numbers: list[float] = np.frombuffer(base64.b64decode(found[name]), kind)[-count:].tolist()
-        return numbers
-
-    shares = np.reshape(last("probabilities", "<f4", 3 * found["most"]), (-1, 3))
-    for place, share in zip(last("ids", "<u4", found["most"]), shares, strict=True):
-        each = by_character[found["characters"][int(place)]]
-        expected = [each[name] for name in ("gpt", "counting", "expected")]
-        np.testing.assert_allclose(share, expected, rtol=0, atol=1e-6)
-    assert last("weights", "<f4", 2) == pytest.approx(record["weights"], abs=1e-5)
-    assert last("history", "<u4", 4)[:3] == list(record["history"].values())
-
-
-def test_why_adds_countings_share_to_the_parts_of_the_gpt(counted: Gptx) -> None:
+            assert payload_of((home / "page.html").read_text("utf-8"))["counts"] == counts
     record = json.loads(counted("why", "the c", "--run", "counted", "--char", "a", "--json").out)
-    model = gpt.load("checkpoints/counted")
-    expected = model.next("the c", temperature=1.0)
-    experts, a = expected.experts, model.vocabulary.id_of("a")
-    assert experts is not None
     assert sum(row["adds"] for row in record["rows"]) == pytest.approx(record["logit"], abs=1e-6)
-    (on_gpt, on_counts), (counting,) = record["weights"], record["ln_counting"]
-    assert (on_gpt, on_counts) == pytest.approx(tuple(experts.weights), rel=1e-6)
-    assert counting == pytest.approx(np.log(experts.counting[a]), rel=1e-6)
-    total = on_gpt * record["logit"] + on_counts * counting + record["same_for_every_character"]
-    assert np.exp(total) == pytest.approx(expected.expected[a], rel=1e-4)
-    shown = counted("why", "the c", "--run", "counted", "--char", "t", "--against", "a").out
-    assert f"GPT: {on_gpt:.2f} × the sum above".replace(" 0.", " .") in shown
-    assert "sum over all characters" not in shown  # it cancels in a difference
-    t, a = (expected.expected[model.vocabulary.id_of(each)] for each in "ta")
-    (total,) = re.findall(r"^ln \S+ / \S+ +([+−]\S+)", shown, re.M)
-    assert float(total.replace("−", "-")) == pytest.approx(np.log(t / a), abs=2e-3)
-    assert counted("why", "the c", "--run", "counted", "--char", "xy").code == 2
+    model = gpt.load("checkpoints/counted")
+    alone = model.next("the c", temperature=1.0, only="gpt").expected
+    (probability,) = record["probabilities"]
+    assert alone[model.vocabulary.id_of("a")] == pytest.approx(probability, rel=1e-4)

@@ -100,7 +100,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", [*ALL, "attn the_cat --step 4:8"])
+@pytest.mark.parametrize("command", [*ALL, "eval --against corpus-1:4"])
 def test_auto_says_once_why_it_does_not_take_the_gpu(
     gptx: Gptx, listed: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -135,19 +135,11 @@ def test_records_name_the_device_that_computed(
     assert device_of("--device", "cuda") == "cpu"
 
 
-@pytest.mark.parametrize(
-    ("one", "second"),
-    [
-        ("attn the_cat --step 4", ":8"),
-        ("heads --windows 2 --step 4", ":8"),
-        ("eval --step 8", " --against corpus-1:4"),
-    ],
-)
 def test_both_models_of_a_comparison_are_computed_on_the_device(
-    gptx: Gptx, calls: list[str], one: str, second: str
+    gptx: Gptx, calls: list[str]
 ) -> None:
     counts = []
-    for command in (one, one + second):
+    for command in ("eval --step 8", "eval --step 8 --against corpus-1:4"):
         calls.clear()
         answer = gptx(*options(command), "--device", "cuda")
         assert answer.code == 0, answer.err

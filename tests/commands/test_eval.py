@@ -107,15 +107,9 @@ def test_positions_count_from_the_start_of_the_file_with_skipped_characters(
     assert "note: odd.txt: left out 5 of 21 characters" in answer.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        ("--chars --against corpus-1", "--chars and --against: give one of them"),
-        ("--baseline --against corpus-1", "--baseline and --against: give one of them"),
-    ],
-)
-def test_eval_refuses_options_without_effect(gptx: Gptx, arguments: str, problem: str) -> None:
-    answer = gptx("eval", *arguments.split())
+def test_eval_refuses_chars_of_two_models(gptx: Gptx) -> None:
+    answer = gptx("eval", "--chars", "--against", "corpus-1")
+    problem = "--chars and --against: give one of them"
     assert (answer.code, answer.out, answer.err) == (2, "", f"gptx: error: {problem}\n")
 
 
@@ -217,9 +211,7 @@ def test_eval_scores_part_of_a_long_validation_split_and_says_so(
     assert trained in answer.err
 
 
-def test_eval_compares_with_the_baseline_of_the_run(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_eval_compares_with_the_baseline_of_the_run(gptx: Gptx, home: Path) -> None:
     answer = gptx("eval")
     record = json.loads(gptx("eval", "--json").out)
     told = json.loads(gptx("runs", "--json").out.splitlines()[-1])["counting"]
@@ -233,12 +225,11 @@ def test_eval_compares_with_the_baseline_of_the_run(
         f"{worse:.4f} worse: train longer, or on more text\n"
     )
     assert answer.out.count("\n") == 4
-    monkeypatch.setattr(
-        "gpt.interface.evaluating.count_baseline", None
-    )  # n-grams are not counted again
-    assert gptx("eval", "--baseline").out == answer.out
     part = gptx("eval", "--chars").out.splitlines()[-1]
     assert f"  counting {told['order']}-grams: {told['nats']:.4f} nats; this model is " in part
+    (home / "new.txt").write_text("no mat, no cat")
+    assert json.loads(gptx("eval", "new.txt", "--json").out)["counting"] is None
+    assert "to beat" not in gptx("eval", "new.txt").out
 
 
 def test_the_first_characters_of_a_split_are_not_compared_with_counting_of_all(
@@ -246,68 +237,9 @@ def test_the_first_characters_of_a_split_are_not_compared_with_counting_of_all(
 ) -> None:
     monkeypatch.setattr("gpt.interface.evaluating.MOST_SHOWN", 200)
     part = gptx("eval", "--chars").out.splitlines()[-1]
-    assert "not those of the model (199); gptx eval --baseline compares both" in part
-    assert "this model is" not in part
-    record = json.loads(gptx("eval", "--chars", "--baseline", "--json").out)
-    assert (record["characters"], record["counting"]["scored"]) == (199, 199)
-    difference = record["nats"] - record["counting"]["nats"]
-    assert record["counting"]["difference"] == pytest.approx(difference)
-    compared = gptx("eval", "--chars", "--baseline").out.splitlines()[-1]
-    shown = re.search(r"this model is ([0-9.]+) ", compared)
-    assert shown
-    assert float(shown[1]) == pytest.approx(abs(difference), abs=1e-4)
-
-
-def test_eval_of_a_file_compares_with_counting_only_if_asked(
-    gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = (home / "corpus.txt").read_text()
-    (home / "end.txt").write_text(text[int(0.9 * len(text)) :])  # the validation split itself
-    stored = json.loads(gptx("eval", "--json").out)
-    with monkeypatch.context() as patch:  # this corpus repeats what it validates on
-        patch.setattr("gpt.corpus.overlap.copied_share", lambda *_: 0.0)
-        found = json.loads(gptx("eval", "end.txt", "--baseline", "--json").out)
-        assert found["counting"] == stored["counting"]
-        both = gptx("eval", "end.txt", "corpus.txt", "--baseline")
-    one, two = both.out.split("\n\ncorpus.txt · ")
-    assert one.startswith("end.txt · ")
-    assert re.search(r"; this model is \d\.\d{4} worse", one)
-    assert "to beat" not in two
-    assert both.err == (
-        "warning: corpus.txt is in the text that this run was trained on, so its loss is of text "
-        "that the model has learned and says nothing about new texts; --baseline is left out, as "
-        "counting has read the text, too\n"
-    )
-    (home / "part.txt").write_text(text[500:1500])
-    part = gptx("eval", "part.txt", "--baseline", "--json")
-    assert "warning: part.txt is in the text" in part.err
-    record = json.loads(part.out)
-    assert (record["trained_on"], record["counting"]) == (True, None)
-    (home / "short.txt").write_text("no mat")
-    short = gptx("eval", "short.txt", "--baseline")
-    assert "; 5 characters are too few to compare the model" in short.out
-    for module in ("counting.baseline", "interface.evaluating"):
-        monkeypatch.setattr(f"gpt.{module}.MOST_CHARACTERS", 100)
-    monkeypatch.setattr("gpt.corpus.overlap.copied_share", lambda *_: 0.0)
-    cut = gptx("eval", "end.txt", "--baseline", "--json")
-    assert json.loads(cut.out)["counting"]["counted"] == 100
-    assert cut.err == "note: counting only the last 100 characters of the training text\n"
-    monkeypatch.setattr(
-        "gpt.interface.evaluating.splits_of_run", None
-    )  # only this option needs the corpus
-    assert json.loads(gptx("eval", "end.txt", "--json").out)["counting"] is None
-    assert "counting" not in gptx("eval", "end.txt").out
-
-
-def test_counting_a_file_needs_the_corpus(gptx: Gptx, home: Path) -> None:
-    corpus = home / "corpus.txt"
-    corpus.rename(home / "moved.txt")
-    try:
-        answer = gptx("eval", "moved.txt", "--baseline", "--data", "nowhere")
-    finally:
-        (home / "moved.txt").rename(corpus)
-    assert (answer.code, answer.out) == (3, "")
-    assert answer.err.startswith("gptx: error: --baseline needs the corpus: cannot read corpus")
+    assert part.endswith("not those of the model (199)")
+    counting = json.loads(gptx("eval", "--chars", "--json").out)["counting"]
+    assert (counting["same_characters"], counting["difference"]) == (False, None)
 
 
 def test_an_excerpt_of_the_training_text_is_named_and_measured(gptx: Gptx, home: Path) -> None:

@@ -24,6 +24,7 @@ from gpt.characters import cut
 from gpt.checks import Check
 from gpt.errors import ConfigError
 from gpt.storage.config_file import from_toml
+from gpt.view.records import csv_text
 from gpt.view.terminal.lines import Page, check_lines, wrap_styled
 
 COMMANDS: dict[str, Any] = get_command(commands.make_program()).commands  # type: ignore[attr-defined]
@@ -62,8 +63,7 @@ def on_terminal(hostile_home: Path, monkeypatch: pytest.MonkeyPatch) -> Gptx:
 NAME, TEXT = f"{HOSTILE}.safetensors", f"{HOSTILE}.txt"
 LINES = [
     ["attn", "the cat", "--run", NAME],
-    ["attn", "the cat", "--run", HOSTILE, "--diff", "=1+1.safetensors", "--json"],
-    ["attn", "the cat", "--run", NAME, "--diff", "corpus-1", "--view", "lens"],
+    ["attn", "the cat", "--run", HOSTILE, "--json"],
     ["attn", "--file", TEXT, "--truncate"],
     ["heads", TEXT, "--windows", "2", "--run", NAME],
     ["sample", "--run", HOSTILE, "--length", "5", "--novelty"],
@@ -75,7 +75,6 @@ LINES = [
     ["next", "the", "--run", NAME],
     ["live", "--run", NAME, "-o", f"{HOSTILE}.html"],
     ["export", f"{HOSTILE}.folder", "--run", HOSTILE, "--force"],
-    ["runs", "--verify"],
     ["train", TEXT, *TINY],
     ["train", "corpus.txt", "--steps", "2", "--init-from", NAME, "--json"],
     ["runs"],
@@ -92,7 +91,7 @@ WRONG = [
     ["runs", HOSTILE, HOSTILE],
     ["sample", "--run", f"{HOSTILE}x"],
     ["train", "--init-from", f"{HOSTILE}x"],
-    ["train", "corpus.txt", "--freeze", HOSTILE],
+    ["train", "corpus.txt", "--split", HOSTILE],
 ]
 
 
@@ -151,24 +150,18 @@ def test_a_model_whose_name_is_not_utf8_is_drawn_in_every_format(
     on_terminal: Gptx, ending: str
 ) -> None:
     name = f"attn {HOSTILE}.{ending}"
-    answer = on_terminal("attn", "the", "--run", NAME, "--diff", "corpus-1", "-o", name)
+    answer = on_terminal("attn", "the", "--run", NAME, "-o", name)
     assert answer.code == 0, answer.err
     data = Path(name).read_bytes()
-    if ending not in ("png", "npz"):
-        assert "\\xff" in data.decode() or ending == "svg"
+    if ending in ("html", "json"):
+        assert "\\xff" in data.decode()
     if ending in ("html", "txt", "csv"):
         heads = ("heads", TEXT, "--windows", "2", "--run", NAME, "-o", f"heads.{ending}")
         assert on_terminal(*heads).code == 0
         Path(f"heads.{ending}").read_text(encoding="utf-8")
 
 
-def test_a_csv_cell_that_a_spreadsheet_would_run_is_quoted(on_terminal: Gptx) -> None:
-    compared = ("attn", "a-b", "--unknown", "skip", "--diff", "corpus-1", "-o", "f.csv")
-    assert on_terminal(*compared, "--run", "=1+1.safetensors").code == 0
-    names = {row[0] for row in csv.reader(Path("f.csv").read_text(encoding="utf-8").splitlines())}
-    assert "'=1+1.safetensors step 8" in names
-    from gpt.view.records import csv_text
-
+def test_a_csv_cell_that_a_spreadsheet_would_run_is_quoted() -> None:
     written = csv_text([("=1+1", "+1", "-x", "@a", "\tb", "\rc"), ("-", -1.5, None, "a=1", "=")])
     first, second = csv.reader(io.StringIO(written, newline=""))
     assert first == ["'=1+1", "'+1", "'-x", "'@a", "'\tb", "'\rc"]

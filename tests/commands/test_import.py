@@ -40,7 +40,6 @@ def test_every_command_opens_an_imported_model(gptx: Gptx, home: Path, foreign: 
         ["live", text, "-o", "imported.html"],
         ["runs"],
         ["runs", "letters-1"],
-        ["runs", "--verify"],
         ["runs", "--json"],
     ):
         found = gptx(*command, *where)

@@ -14,7 +14,7 @@ def test_next_shows_candidates_and_what_filters_remove(gptx: Gptx) -> None:
     lines = answer.out.split("\n")
     assert lines[0] == "next character · after “the c” · temperature 0.8 · top-k 2"
     assert lines[5].endswith("removed by top-k")
-    assert "removed by typical-p" in gptx("next", "the c", "--typical-p", "0.1").out
+    assert "removed by min-p" in gptx("next", "the c", "--min-p", "0.9").out
     record = json.loads(gptx("next", "the c", "--json").out)
     assert sum(each["expected"] for each in record["rows"]) == pytest.approx(1)
     assert gptx("next").err.startswith("no TEXT given; from the validation split")

@@ -12,12 +12,10 @@ import pytest
 import torch
 from program import TINY, Gptx
 
-import gpt
 from gpt.commands import shared
 from gpt.model.device import DeviceGPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.layers import Array
-from gpt.view.records import to_record
 from gpt.vocabulary import Ids
 
 
@@ -103,7 +101,6 @@ def test_sample_novelty_shows_copied_text(gptx: Gptx) -> None:
         ("-n 2", "-i: cannot be combined with -n"),
         ("--json", "-i: cannot be combined with --json"),
         ("--novelty", "-i: cannot be combined with --novelty"),
-        ("--sources", "-i: cannot be combined with --sources"),
     ],
 )
 def test_interactive_sampling_needs_a_terminal(gptx: Gptx, arguments: str, problem: str) -> None:
@@ -113,10 +110,10 @@ def test_interactive_sampling_needs_a_terminal(gptx: Gptx, arguments: str, probl
 
 
 def test_sample_json_has_settings_and_reason_of_the_end(gptx: Gptx) -> None:
-    made = "sample the --json --length 9 --top-k 4 --min-p .01 --typical-p .9 --seed 3 -n 2".split()
+    made = "sample the --json --length 9 --top-k 4 --min-p .01 --seed 3 -n 2".split()
     for record in map(json.loads, gptx(*made, "--stop", " ").out.splitlines()):
-        told = [record[name] for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")]
-        assert told == [0.8, 4, None, 0.01, 0.9]
+        told = [record[name] for name in ("temperature", "top_k", "top_p", "min_p")]
+        assert told == [0.8, 4, None, 0.01]
         assert (record["schema"], record["length"], record["stop"]) == (1, 9, [" "])
         assert (record["seed"], record["prompt"]) == (3, "the")
         assert record["ended"] == ("length" if len(record["text"]) == 12 else "stop")
@@ -126,9 +123,7 @@ def test_sample_json_has_settings_and_reason_of_the_end(gptx: Gptx) -> None:
     assert json.loads(greedy)["ended"] == "stop"
 
 
-@pytest.mark.parametrize(
-    "form", [(), ("-n", "2"), ("--json",), ("-n", "2", "--novelty"), ("-n", "2", "--sources")]
-)
+@pytest.mark.parametrize("form", [(), ("-n", "2"), ("--json",), ("-n", "2", "--novelty")])
 def test_ctrl_c_keeps_the_text_written_so_far(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, form: tuple[str, ...]
 ) -> None:
@@ -222,22 +217,19 @@ def test_stop_texts_that_cannot_occur_are_refused_or_reported(gptx: Gptx) -> Non
     assert never.out == gptx("sample", "--length", "3").out
 
 
-@pytest.mark.parametrize("asked", ["--novelty", "--sources"])
-def test_sample_is_printed_before_it_fails_without_corpus(
-    gptx: Gptx, home: Path, asked: str
-) -> None:
+def test_sample_is_printed_before_it_fails_without_corpus(gptx: Gptx, home: Path) -> None:
     (home / "corpus.txt").rename(home / "gone.txt")
-    options = ("--data", "nowhere", asked, "--length", "9")
+    options = ("--data", "nowhere", "--novelty", "--length", "9")
     try:
         answer = gptx("sample", *options)
         record = json.loads(gptx("sample", *options, "--json").out)
     finally:
         (home / "gone.txt").rename(home / "corpus.txt")
     assert (answer.code, answer.out) == (3, gptx("sample", "--length", "9").out)
-    assert answer.err.startswith(f"gptx: error: {asked} needs the corpus: cannot read corpus 'c")
+    assert answer.err.startswith("gptx: error: --novelty needs the corpus: cannot read corpus 'c")
     assert answer.err.endswith("; restore it\n")
     assert record["text"] == answer.out.removesuffix("\n")
-    assert asked[2:] not in record
+    assert "novelty" not in record
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")
@@ -262,43 +254,6 @@ def test_auto_computes_on_the_cpu_if_torch_cannot_use_the_gpu(
     (note,) = caplog.messages
     says = r"note: cuda failed \((Assertion|Runtime)Error: .+\); the CPU computes instead"
     assert re.fullmatch(says, note)
-
-
-def test_sources_mark_the_sample_in_text_json_and_html(gptx: Gptx, home: Path) -> None:
-    asked = ("sample", "the c", "--length", "40", "--sources", "--sources-from", "2")
-    plain = gptx("sample", "the c", "--length", "40").out.removesuffix("\n")
-    corpus = Path("corpus.txt").read_text(encoding="utf-8")
-    first, second = map(json.loads, gptx(*asked, "-n", "2", "--json").out.splitlines())
-    assert (first["text"], first["sources"]["least"]) == (plain, 2)
-    assert second["text"] != plain
-    for row in first["sources"]["rows"]:
-        assert row["text"] == plain[row["start"] : row["start"] + len(row["text"])]
-        assert row["start"] >= len("the c")
-        assert corpus[row["at"] :].startswith(row["text"])
-        assert corpus[: row["at"]].count("\n") + 1 == row["line"]
-    assert first["sources"]["rows"]
-    run = gpt.load("checkpoints")
-    (found,) = run.sources([run.sample("the c", length=40)], sources_from=2)
-    assert to_record(found.records(), {}) == first["sources"]
-    answer = gptx(*asked)
-    assert answer.err == ""
-    assert answer.out.startswith(f"sources · {100 * found.covered:.0f} % of 40 characters stand")
-    shown = answer.out.split("\n\n")[1].replace("⏎", "\n")
-    assert shown.startswith(plain[:20].split("\n")[0])
-    assert gptx(*asked, "-o", "s.html").out == ""
-    page = (home / "s.html").read_text(encoding="utf-8")
-    assert f'title="line {found.passages[0].line}' in page
-    assert "<title>sources</title>" in page
-    (longest,) = run.sources([corpus[9:90]], sources_from=80)
-    assert ([len(each) for each in longest.passages], longest.covered) == ([81], 1)
-    for wrong, problem in (
-        (("--sources-from", "9"), "--sources-from: only with --sources"),
-        (("-o", "x.html"), "--output: only with --sources"),
-        (("--sources", "-o", "x.csv"), "--output: .csv is not one of .txt, .html"),
-        (("--sources", "--sources-from", "0"), "--sources-from: 0 is less than 1"),
-    ):
-        failed = gptx("sample", *wrong)
-        assert (failed.code, failed.err) == (2, f"gptx: error: {problem}\n")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this torch has CUDA")

@@ -94,32 +94,25 @@ def test_resume_continues_to_more_steps_and_names_conflicting_options(
     assert (values["steps"], values["patience"], values["corpus"]) == (12, 5, ["corpus.txt"])
 
 
-def test_split_file_validates_and_min_count_replaces_rare_characters(
-    gptx: Gptx, home: Path
-) -> None:
+def test_split_file_validates(gptx: Gptx, home: Path) -> None:
     (home / "val.txt").write_text("the cat sat on the mat.\n" * 9 + "ő", encoding="utf-8")
-    where = ("--checkpoints", "folded")
-    refused = gptx("train", "corpus.txt", *TINY, "--split", "val.txt", *where)
+    where = ("--split", "val.txt", "--checkpoints", "split")
+    refused = gptx("train", "corpus.txt", *TINY, *where)
     assert refused.code == 3
     assert "(U+0151) is only in the text that validates" in refused.err
-    options = ("--split", "val.txt", "--min-count", "2")
-    answer = gptx("train", "corpus.txt", *TINY, *options, "--json", *where)
+    (home / "val.txt").write_text("the cat sat on the mat.\n" * 9, encoding="utf-8")
+    answer = gptx("train", "corpus.txt", *TINY, "--json", *where)
     assert answer.code == 0, answer.err
-    assert "to train on, 217 to validate: val.txt" in answer.err
-    assert "'ő' became '\ufffd': 1 rare character, 1 of" in answer.err
-    result = json.loads(answer.out)
-    assert result["folded"]["characters"] == "ő"
+    assert "to train on, 216 to validate: val.txt" in answer.err
+    result, where = json.loads(answer.out), ("--checkpoints", "split")
     scored = json.loads(gptx("eval", "--json", *where).out)
-    assert scored["characters"] == 216
+    assert scored["characters"] == 215
     assert scored["nats"] == pytest.approx(result["val_nats"], abs=1e-5)
-    unknown = gptx("eval", "val.txt", *where)
-    assert unknown.code == 3  # the model does not know replaced characters
-    assert "U+0151" in unknown.err
-    repeated = gptx("train", "--config", "folded/corpus-1/config.toml", "--json", *where)
+    repeated = gptx("train", "--config", "split/corpus-1/config.toml", "--json", *where)
     assert json.loads(repeated.out)["val_nats"] == result["val_nats"]
     on = gptx("train", "--resume", "--run", "corpus-1", "--steps", "12", "--json", *where)
     assert on.code == 0, on.err
-    assert "217 to validate: val.txt" in on.err
+    assert "216 to validate: val.txt" in on.err
 
 
 def test_minutes_option_overrides_steps_of_a_config(gptx: Gptx, home: Path) -> None:
@@ -175,8 +168,6 @@ def test_timed_run_ends_in_time_and_its_config_repeats_it(gptx: Gptx, home: Path
     assert f" {result['step']}+:" in config
     refused = gptx("train", "--resume", "--minutes", "1", "--steps", "900", *where)
     assert (refused.code, "--minutes: cannot be combined with --steps" in refused.err) == (2, True)
-    refused = gptx("train", "--shard", *where)
-    assert (refused.code, "--shard: needs several processes" in refused.err) == (2, True)
 
 
 def test_train_without_options_takes_two_minutes_and_says_how_to_train_longer(
@@ -196,7 +187,7 @@ def test_train_without_options_takes_two_minutes_and_says_how_to_train_longer(
     assert "about 0 s with evaluations and saves" in with_steps
     shown = " ".join(gptx("train", "--help").out.replace("│", "").split())
     assert re.search(r"--minutes .*?default: \(2 for --preset default without --steps", shown)
-    assert re.search(r"--norm .*?default: \(layer", shown)
+    assert re.search(r"--position .*?default: \(rotary", shown)
     assert re.search(r"--n-layer .*?default: \(fitted", shown)
 
 
@@ -249,14 +240,14 @@ def test_options_override_the_recipe_of_repeats(gptx: Gptx) -> None:
     assert "2 layers × 4 heads × 16, context 64; rotary positions" in own
     assert "800 steps × 2,048 characters" in own
     assert "recipe options of this corpus, unless you give others: --n-layer 2 --n-head 4" in own
-    assert "--norm layer --dropout 0.0" in own
-    given = card("--n-layer", "1", "--steps", "7", "--norm", "rms")
+    assert "--dropout 0.0" in own
+    given = card("--n-layer", "1", "--steps", "7", "--position", "learned")
     assert "1 layer × 4 heads × 16" in given
-    assert "rms norm" in given
+    assert "learned positions" in given
     assert "7 steps × 2,048 characters" in given
     recipe = given[given.index("recipe ") : given.index("training ")]
     assert "--n-head 4" in recipe
-    assert not {"--n-layer", "--steps", "--norm"} & set(recipe.split())
+    assert not {"--n-layer", "--steps", "--position"} & set(recipe.split())
     fitted = card("--minutes", "0.01")
     assert "2 layers × 4 heads × 16" in fitted
     assert "800 steps" not in fitted

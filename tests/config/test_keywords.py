@@ -29,7 +29,7 @@ def test_the_types_name_wider_arguments_of_python() -> None:
     lines = typed_stub().splitlines()
     assert "    init_from: TrainedGPT | str | PathLike[str] | None" in lines
     assert "    checkpoints: str | PathLike[str]" in lines
-    assert '    norm: Literal["layer", "rms"]' in lines
+    assert '    activation: Literal["gelu", "gelu_erf", "relu", "relu2"]' in lines
     assert "    top_k: int | None" in lines
 
 

@@ -222,25 +222,6 @@ def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
         corpus.split(0.1, 19)
 
 
-def test_rare_characters_are_folded_and_counted(tmp_path: Path) -> None:
-    text, config = "a" * 50 + "bé東" + "b" * 50, TrainConfig(min_count=2)
-    sources = sources_of(tmp_path, text)
-    corpus = encode_corpus(sources, tmp_path / "data", None, config)
-    assert text_of(corpus) == "a" * 50 + "b\ufffd\ufffd" + "b" * 50
-    assert (corpus.identity.folded, corpus.identity.folded_count) == ("é東", 2)
-    assert dict(zip(corpus.vocabulary.characters, corpus.counts, strict=True)) == {
-        "a": 50,
-        "b": 51,
-        "\ufffd": 2,
-    }
-    opened = reopen_corpus(corpus.identity, tmp_path / "data", corpus.vocabulary)
-    assert opened is not None
-    assert opened.identity == corpus.identity
-    again = encode_corpus(sources, tmp_path / "data", corpus.vocabulary, config)
-    assert again.identity == corpus.identity
-    assert text_of(encode_corpus(sources, tmp_path / "data")) == text
-
-
 def test_progress_never_decreases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(texts, "CHUNK", 100)
     progress: list[float] = []

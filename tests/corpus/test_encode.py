@@ -46,15 +46,15 @@ def test_ids_are_stored_split_by_split_each_with_a_checksum(
         patch.setattr(texts, "CHUNK", chunk)
         pieces = text_pieces(sources_of(folder, *contents), "", [])
         text = measure_text(pieces, sources=len(contents), training=len(contents))
-        made = build_vocabulary(text.counts)
+        vocabulary, table = build_vocabulary(text.counts)
         division = choose_split(text.starts, len(contents), every)
-        parts = write_ids(pieces, text.digest, made.table, division, folder / "ids", no_progress)
+        parts = write_ids(pieces, text.digest, table, division, folder / "ids", no_progress)
     data = (folder / "ids").read_bytes()
-    ids = np.frombuffer(data, made.vocabulary.dtype)
-    assert made.vocabulary == Vocabulary.from_text(whole)
+    ids = np.frombuffer(data, vocabulary.dtype)
+    assert vocabulary == Vocabulary.from_text(whole)
     borders = itertools.pairwise([0, *division.borders, len(whole)])
     spans = [whole[first:last] for first, last in borders]
-    assert made.vocabulary.decode(ids) == "".join(spans[::2] + spans[1::2])
+    assert vocabulary.decode(ids) == "".join(spans[::2] + spans[1::2])
     for size, checksum in parts:
         part, data = data[:size], data[size:]
         assert blake3(part).hexdigest() == checksum

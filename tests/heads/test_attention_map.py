@@ -171,12 +171,10 @@ def test_unknown_layers_heads_and_words_are_refused(trained: TrainedGPT) -> None
     for position in (7, -8):
         with pytest.raises(IndexError, match=rf"^position {position} is not in -7 … 6$"):
             attention["proj", 0, None, position]
-    wrong: list[Any] = [("weights", 0, "max"), ("weights", 0, "rollout"), "logits", ("ffn_out", 0)]
+    wrong: list[Any] = [("weights", 0, "max"), "logits", ("ffn_out", 0)]
     for key in [*wrong, ("proj", 0, 1), ("proj", 0, "mean")]:
         with pytest.raises(ValueError, match=r"not a head's number or mean|not one of|no heads"):
             attention[key]
-    with pytest.raises(IndexError):
-        attention.rollout(-1)
 
 
 def test_an_empty_or_too_long_text_is_refused(trained: TrainedGPT) -> None:
@@ -195,18 +193,3 @@ def test_a_truncated_text_gives_the_map_of_its_end(trained: TrainedGPT) -> None:
         assert np.array_equal(ours.weights, theirs.weights)
     assert trained.attn("the cat", truncate=True).text == "the cat"
     assert trained.attn("the€ cat", unknown="skip").text == "the cat"
-
-
-def test_rollout_is_the_product_of_half_mean_plus_half_identity(trained: TrainedGPT) -> None:
-    attention = trained.attn("the cat sat")
-    product = np.eye(11)
-    for layer, stages in enumerate(attention.layers):
-        product = (
-            0.5 * stages.weights.astype(np.float64).mean(axis=0) + 0.5 * np.eye(11)
-        ) @ product
-        found = attention.rollout(layer)
-        np.testing.assert_allclose(found, product, rtol=0, atol=1e-6)
-        assert np.array_equal(found, np.tril(found))
-        np.testing.assert_allclose(found.sum(axis=1), 1, rtol=0, atol=1e-6)
-    with pytest.raises(IndexError):
-        attention.rollout(2)

@@ -19,10 +19,7 @@ import { Reading } from "../../gpt/view/page/assets/model/reading.js";
 export function contributions(config, tensors, ids, logits, changes) {
   const reading = new Reading(new Gpt(config, new Map(Object.entries(tensors))), changes);
   reading.append(ids);
-  const scores = (/** @type {number} */ at) => reading.logits(at);
-  return ids.map((_, position) =>
-    logits.map((id) => contributionsOf(reading, { position, id }, scores))
-  );
+  return ids.map((_, position) => logits.map((id) => contributionsOf(reading, { position, id })));
 }
 
 /**
@@ -33,6 +30,6 @@ export function contributions(config, tensors, ids, logits, changes) {
  */
 export function answers(config, tensors, asks) {
   const gpt = new Gpt(config, new Map(Object.entries(tensors)));
-  const analysis = new Analysis(gpt, null, null);
+  const analysis = new Analysis(gpt, null);
   return asks.map((ask) => analysis.read(ask));
 }

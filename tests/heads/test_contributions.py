@@ -126,13 +126,10 @@ class Removable:
     def frozen(self, x: Tensor) -> Tensor:
         """The last norm of (T, C) x, with the mean of x and the scale of what entered."""
         norm: Any = self.model.norm
-        of_layer, was = self.model.config.norm == "layer", self.entered
-        was = was - was.mean(-1, keepdim=True) if of_layer else was
-        x = x - x.mean(-1, keepdim=True) if of_layer else x
-        x = x / (was.square().mean(-1, keepdim=True) + 1e-5).sqrt()
-        gain, shift = getattr(norm, "weight", None), getattr(norm, "bias", None)
-        x = x if gain is None else x * gain
-        return x if shift is None or not self.shifted else x + shift
+        was = self.entered - self.entered.mean(-1, keepdim=True)
+        x = x - x.mean(-1, keepdim=True)
+        x = x / (was.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight
+        return x if norm.bias is None or not self.shifted else x + norm.bias
 
     def without(self, part: Part | None) -> Array:
         """(T, V)"""
@@ -154,7 +151,7 @@ def test_a_part_adds_what_the_logits_of_torch_lose_without_it(config: ModelConfi
     whole = torchs.without(None)
     np.testing.assert_allclose(whole, torchs.logits, atol=1e-10)
     np.testing.assert_allclose(found.logits, whole, atol=1e-10)
-    shifts = [Part("bias")] * (config.bias and config.norm == "layer")
+    shifts = [Part("bias")] * config.bias
     assert {*found.parts} == {*torchs.parts, *shifts}
     assert len({*found.parts}) == len(found.parts) == found.values.shape[-1]
     for n, part in enumerate(found.parts):
@@ -215,7 +212,7 @@ def test_the_page_computes_the_contributions_of_numpy(
 
 
 ROW = {name: values[0] for name, values in SWITCHES.items()}
-PLAIN = config_of({**ROW, "norm": "layer", "bias": True})
+PLAIN = config_of({**ROW, "bias": True})
 
 
 def test_contributions_are_those_of_changed_heads(script: JavaScript) -> None:

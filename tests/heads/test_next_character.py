@@ -1,4 +1,4 @@
-"""The next character: its probabilities, which filter removed which one, and the logit lens."""
+"""The next character: its probabilities, which filter removed which one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from gpt.config import SampleConfig
 from gpt.config.sample import DISTRIBUTION_OPTIONS
-from gpt.heads.next_character import NextCharacter, logit_lens
+from gpt.heads.next_character import NextCharacter
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import softmax
 from gpt.reading.sampler import probabilities
@@ -43,12 +43,6 @@ def test_each_removed_character_has_the_name_of_its_filter(trained: TrainedGPT) 
     assert kept | by_mass | by_share == set(order[:9].tolist())
 
 
-def test_likeliest_character_removed_by_typical_p_names_it(trained: TrainedGPT) -> None:
-    found = trained.next("the c", temperature=1.0, typical_p=0.05)
-    assert removed_by(found, "typical_p") == set(np.flatnonzero(found.filtered == 0).tolist())
-    assert found.removed[found.expected.argmax()] == DISTRIBUTION_OPTIONS.index("typical_p")
-
-
 def test_temperature_0_removes_all_but_the_likeliest(trained: TrainedGPT) -> None:
     found = trained.next("the c", temperature=0.0, top_k=3)
     assert len(removed_by(found, "temperature")) == len(trained.vocabulary) - 1
@@ -57,7 +51,7 @@ def test_temperature_0_removes_all_but_the_likeliest(trained: TrainedGPT) -> Non
 
 
 def test_filters_that_remove_nothing_change_nothing(trained: TrainedGPT) -> None:
-    none, all_mass = {"temperature": 1.0}, {"top_p": 1.0, "min_p": 1e-300, "typical_p": 1.0}
+    none, all_mass = {"temperature": 1.0}, {"top_p": 1.0, "min_p": 1e-300}
     assert not trained.next("the c", **none).changed
     assert not trained.next("the c", **none, top_k=1000, **all_mass).changed
     assert trained.next("the c", **none, top_k=1).changed
@@ -74,33 +68,3 @@ def test_a_long_text_is_read_in_the_window_of_sampling(trained: TrainedGPT) -> N
     found, alone = trained.next(text), trained.next(text[8:])
     assert np.array_equal(found.expected, alone.expected)
     assert np.array_equal(trained.next("").expected, trained.next("\n").expected)
-
-
-def test_last_depth_of_the_lens_is_the_models_prediction(trained: TrainedGPT) -> None:
-    attention = trained.attn("the cat sat")
-    lens = logit_lens(trained.reader, attention, most=5)
-    logits = trained.reader.logits(trained.reader.forward(attention.ids[None]))[0]
-    chances = softmax(logits)
-    assert lens.ids.shape == lens.probabilities.shape == (3, 11, 5)
-    assert np.array_equal(lens.ids[-1], np.argsort(-chances, axis=-1, kind="stable")[:, :5])
-    np.testing.assert_allclose(lens.probabilities[-1], -np.sort(-chances)[:, :5], atol=1e-6)
-
-
-def test_each_depth_of_the_lens_is_its_stream_through_the_output_matrix(
-    trained: TrainedGPT,
-) -> None:
-    tensors, ids = trained.stored.tensors, trained.vocabulary.encode("a cat")
-    lens = logit_lens(trained.reader, trained.attn("a cat"), most=3)
-    for position, token in enumerate(ids):
-        embedded = tensors["token_embedding.weight"][token].astype(np.float64)
-        normed = embedded / np.sqrt(np.mean(embedded**2) + 1e-5)
-        logits = tensors["lm_head.weight"].astype(np.float64) @ normed
-        chances = np.exp(logits) / np.exp(logits).sum()
-        assert lens.ids[0, position].tolist() == np.argsort(-chances)[:3].tolist()
-        np.testing.assert_allclose(lens.probabilities[0, position], -np.sort(-chances)[:3], 1e-5)
-
-
-def test_the_lens_has_at_most_the_whole_vocabulary(trained: TrainedGPT) -> None:
-    lens = logit_lens(trained.reader, trained.attn("t"), most=1000)
-    assert lens.ids.shape == (3, 1, len(trained.vocabulary))
-    np.testing.assert_allclose(lens.probabilities.sum(axis=-1), 1, rtol=0, atol=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,9 +85,8 @@ def test_remaining_characters_are_summed(found: NextCharacter) -> None:
 def mixed(found: NextCharacter, **history: int | bool) -> NextCharacter:
     """With counting beside the GPT."""
     gpt, counting = np.array([0.7, 0.1, 0.1, 0.1]), np.array([0.1, 0.2, 0.3, 0.4])
-    used = {"lengths": 7, "totals": 1234, "kinds": 5, "pairs": False} | history
-    numbers = {name: np.array(each) for name, each in used.items()}
-    experts = Experts(gpt, counting, found.expected, np.array([0.3, 1.2]), **numbers)
+    used: dict[str, Any] = {"length": 7, "total": 1234, "kinds": 5, "pairs": False} | history
+    experts = Experts(gpt, counting, found.expected, np.array([0.3, 1.2]), **used)
     return replace(found, experts=experts)
 
 
@@ -120,12 +120,12 @@ def test_lines_say_the_weights_and_what_counting_used(found: NextCharacter) -> N
         "expected = GPT^.30 × counting^1.20, scaled to sum 1",
         "counting used the last 7 characters, seen 1,234 times · 5 different characters followed",
     ]
-    assert notes(lengths=1, totals=1, kinds=1, pairs=True)[1] == (
+    assert notes(length=1, total=1, kinds=1, pairs=True)[1] == (
         "counting used the last character, seen between 1 pair of characters "
         "(one before, one after) · always the same character followed"
     )
     nothing = "counting used no earlier character, only how common each character is"
-    assert notes(lengths=0, pairs=True)[1] == nothing
+    assert notes(length=0, pairs=True)[1] == nothing
     facts = mixed(found).records().facts
     assert facts["history"] == {"length": 7, "counted": 1234, "kinds": 5}
     assert found.records().facts["history"] is None

@@ -144,11 +144,11 @@ OF_FEED_FORWARD = (
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Error]]] = {
     "rotary": ({}, ERRORS | WITH_POSITIONS["rotary"]),
     "learned": (
-        {"position": "learned", "norm": "layer", "bias": True, "activation": "gelu"},
+        {"position": "learned", "bias": True, "activation": "gelu"},
         ERRORS | WITH_POSITIONS["learned"],
     ),
     "attention only": (
-        {"feed_forward": False, "position": "none", "norm": "layer"},
+        {"feed_forward": False, "position": "none"},
         {name: error for name, error in ERRORS.items() if name not in OF_FEED_FORWARD}
         # Without feed-forward, resid_post equals resid_mid to the last bit: its check has no bound.
         | {"the last position is 0.1 % off": at("resid_mid", times(SLIGHTLY, last_position))},

@@ -38,7 +38,7 @@ def test_logits_equal_numpys_at_every_step(decoder: DeviceGPT, trained: TrainedG
 
 
 @pytest.mark.parametrize(
-    "drawn", [{"temperature": 0.0}, {"temperature": 1.0}, {"top_p": 0.9, "typical_p": 0.5}], ids=str
+    "drawn", [{"temperature": 0.0}, {"temperature": 1.0}, {"top_p": 0.9, "min_p": 0.1}], ids=str
 )
 def test_text_equals_numpys_also_beyond_the_context(
     tiny: Checkpoint, decoder: DeviceGPT, trained: TrainedGPT, drawn: dict[str, float]

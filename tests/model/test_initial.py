@@ -25,11 +25,9 @@ def initial_attention(**options: Any) -> np.ndarray:
     return Reader(config, tensors).stages(ids)[0].weights
 
 
-@pytest.mark.parametrize("norm", ["layer", "rms"])
 @pytest.mark.parametrize("n_head", [1, 2, 4])
-def test_heads_start_on_the_previous_characters(norm: str, n_head: int) -> None:
-    options = {"norm": norm, "n_head": n_head, "previous_heads": 3}
-    weights = initial_attention(**options)
+def test_heads_start_on_the_previous_characters(n_head: int) -> None:
+    weights = initial_attention(n_head=n_head, previous_heads=3)
     rows = np.arange(32, 64)
     for head, of_head in enumerate(weights):
         profile = np.array([of_head[rows, rows - distance].mean() for distance in range(32)])

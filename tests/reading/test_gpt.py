@@ -1,4 +1,4 @@
-"""The reader and the decoder keep no state that they should not; softmax and norms are exact.
+"""The reader and the decoder keep no state that they should not; softmax and the norm are exact.
 
 tests/test_parity.py compares both with torch.
 """
@@ -15,7 +15,7 @@ from random_models import random_reader
 from gpt.config.model import Position
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
-from gpt.reading.layers import rms_norm, softmax
+from gpt.reading.layers import layer_norm, softmax
 
 BLOCK = 8
 WEIGHTS = [
@@ -67,7 +67,7 @@ def test_forward_is_a_pure_function_of_the_ids() -> None:
 
 @pytest.mark.parametrize("position", get_args(Position))
 def test_a_model_in_float64_has_no_float32(position: str) -> None:
-    reader, ids = random_reader(np.float32, position=position, norm="layer", bias=True), ids_of()
+    reader, ids = random_reader(np.float32, position=position, bias=True), ids_of()
     expected, exact = reader.forward(ids), reader.in_float64()
     kept: dict[str, np.dtype[Any]] = {}
 
@@ -119,7 +119,9 @@ def test_softmax_neither_overflows_nor_underflows() -> None:
     assert softmax(x).dtype == np.float32
 
 
-def test_rms_norm_equals_the_formula() -> None:
-    x = np.array([[3.0, 4.0], [0.0, 0.0]])
-    expected = [[3 / np.sqrt(12.5 + 1e-5), 4 / np.sqrt(12.5 + 1e-5)], [0, 0]]
-    np.testing.assert_allclose(rms_norm(x), expected, rtol=1e-15)
+def test_layer_norm_equals_the_formula() -> None:
+    x = np.array([[3.0, 5.0], [2.0, 2.0]])
+    tensors = {"norm.weight": np.array([2.0, 3.0]), "norm.bias": np.array([0.0, 1.0])}
+    one = 1 / np.sqrt(1 + 1e-5)
+    expected = [[-2 * one, 3 * one + 1], [0, 1]]
+    np.testing.assert_allclose(layer_norm(x, tensors, "norm"), expected, rtol=1e-15)

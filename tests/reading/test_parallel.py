@@ -16,7 +16,7 @@ from gpt.reading.sampler import sample_ids
 
 @pytest.fixture
 def reader() -> Reader:
-    return random_reader(norm="layer", position="learned")
+    return random_reader(position="learned")
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 64])

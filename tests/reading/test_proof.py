@@ -33,18 +33,13 @@ SIZES: dict[str, dict[str, Any]] = {
     "6 x 384": {"n_layer": 6, "n_head": 6, "n_embd": 384, "block_size": 32},
 }
 KINDS: dict[str, dict[str, Any]] = {
-    "default": {"norm": "layer"},
-    "classic": {
-        **{"position": "learned", "norm": "layer", "activation": "gelu"},
-        "tied": True,
-    },
+    "default": {},
+    "classic": {"position": "learned", "activation": "gelu", "tied": True},
     "nanoGPT's": {
-        **{"position": "learned", "norm": "layer", "activation": "gelu_erf"},
+        **{"position": "learned", "activation": "gelu_erf"},
         **{"tied": True, "bias": True, "qkv_bias": True},
     },
-    "rms": {},
     "sinusoidal": {"position": "sinusoidal", "activation": "relu", "bias": True},
-    "gated": {"activation": "swiglu"},
 }
 
 

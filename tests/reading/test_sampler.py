@@ -109,7 +109,7 @@ def test_every_sample_has_its_own_fixed_uniforms() -> None:
     assert first[:2] == [0.9196162942606468, 0.9844011843586706]
 
 
-VALUES: dict[str, Any] = {"top_k": 8, "top_p": 0.9, "min_p": 0.05, "typical_p": 0.95}
+VALUES: dict[str, Any] = {"top_k": 8, "top_p": 0.9, "min_p": 0.05}
 OPTIONS = [
     {"temperature": temperature, **{name: VALUES[name] for name in names}}
     for count in range(len(VALUES) + 1)
@@ -135,16 +135,6 @@ def exact(logits: list[float], options: dict[str, Any]) -> list[float]:
     if "min_p" in options:  # at least min_p times the likeliest (Nguyen et al. 2024)
         least = options["min_p"] * max(chances.values())
         chances = {token: chance for token, chance in chances.items() if chance >= least}
-    if "typical_p" in options:  # nearest to the entropy, sum p (Meister et al. 2023)
-        whole, held, kept = sum(chances.values()), 0.0, {}
-        surprisal = {token: -math.log(chance / whole) for token, chance in chances.items()}
-        entropy = sum(chances[token] / whole * surprisal[token] for token in chances)
-        far = {token: round(abs(surprisal[token] - entropy), 9) for token in chances}
-        for token in sorted(chances, key=lambda token: (far[token], order.index(token))):
-            if held / whole < options["typical_p"]:
-                kept[token] = chances[token]
-            held += chances[token]
-        chances = kept
     return [chances.get(token, 0.0) / sum(chances.values()) for token in range(len(logits))]
 
 
@@ -222,24 +212,6 @@ def test_each_filter_sees_only_what_earlier_filters_kept() -> None:
     np.testing.assert_allclose(both, [[4 / 7, 3 / 7, 0, 0]])
     alone = probabilities(logits, SampleConfig(temperature=1.0, top_p=0.75))
     np.testing.assert_allclose(alone, [[4 / 9, 3 / 9, 2 / 9, 0]])
-
-
-def test_typical_p_may_remove_the_likeliest_and_orders_ties() -> None:
-    def kept(*chances: float, **options: float) -> list[int]:
-        config = SampleConfig(temperature=1.0, **options)  # type: ignore[arg-type]
-        return probabilities(np.log([chances]), config)[0].nonzero()[0].tolist()  # type: ignore[no-any-return]
-
-    # the entropy is 1.31 nats; 0.6 is 0.8 nats from it, each of the nine others 1.8 nats
-    assert kept(0.6, *[0.4 / 9] * 9, typical_p=0.5) == [0]
-    # the entropy is 1.85 nats; 0.3 is 0.65 nats below it, the others are 0.1 to 0.5 nats from it
-    assert kept(0.3, *[0.14] * 5, typical_p=0.5) == [1, 2, 3, 4]
-    # all are half a bit from the entropy of 1.5 bits: one has 1 bit, two have 2 bits
-    assert kept(0.25, 0.5, 0.25, typical_p=0.4) == [1]
-    assert kept(0.25, 0.5, 0.25, typical_p=0.6) == [0, 1]
-    assert kept(0.25, 0.25, 0.25, 0.25, typical_p=0.5) == [0, 1]
-    # it gets the probabilities after the other filters: of 0.3 and two 0.14 the first is the
-    # nearest
-    assert kept(0.3, *[0.14] * 5, top_k=3, typical_p=0.4) == [0]
 
 
 def no_suffix_of_another(stops: list[str]) -> bool:

@@ -24,7 +24,6 @@ CURVES: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_erf": F.gelu,
     "relu": F.relu,
     "relu2": lambda x: F.relu(x) ** 2,
-    "swiglu": F.silu,
 }
 IDS = torch.tensor([3, 1, 4, 1, 5, 9, 2])
 
@@ -44,7 +43,7 @@ class FromNames:
         self.w = {name: torch.from_numpy(weights[name].copy()).double() for name in weights}
 
     def norm(self, x: Tensor, name: str, layer: int | None = None) -> Tensor:
-        if self.folded or self.config.norm == "rms":
+        if self.folded:
             return x / (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt()
         found = (self.w.get(f"{name}_{each}") for each in "wb")
         gain, shift = (each if each is None or layer is None else each[layer] for each in found)
@@ -87,12 +86,7 @@ class FromNames:
                 continue
             read = self.norm(x, "ln2", n)
             up = read @ self.layer("W_in", n) + self.layer("b_in", n)
-            if self.config.activation == "swiglu":
-                gate = read @ self.layer("W_gate", n) + self.layer("b_gate", n)
-                hidden = curve(gate) * up
-            else:
-                hidden = curve(up)
-            x = x + hidden @ self.layer("W_out", n) + self.layer("b_out", n)
+            x = x + curve(up) @ self.layer("W_out", n) + self.layer("b_out", n)
         return self.norm(x, "ln_final") @ self.w["W_U"] + self.w.get("b_U", torch.zeros(()))
 
 
@@ -115,12 +109,12 @@ def test_a_forward_from_named_and_from_folded_weights_gives_torchs_logits(
         found = FromNames(config, named, folded).logits()
         torch.testing.assert_close(found, logits, rtol=0, atol=1e-10)
         norms = {name for name in named if "ln" in name}
-        assert bool(norms) == (config.norm == "layer" and not folded)
+        assert bool(norms) == (not folded)
 
 
 def test_folded_layer_norm_is_centred_and_folding_again_changes_nothing() -> None:
-    options: dict[str, Any] = {"norm": "layer", "bias": True, "position": "learned"}
-    config = ModelConfig(vocab_size=11, n_layer=2, n_head=2, n_embd=8, **options)
+    shape: dict[str, Any] = {"vocab_size": 11, "n_layer": 2, "n_head": 2, "n_embd": 8}
+    config = ModelConfig(**shape, bias=True, position="learned")
     folded = double(config, random_weights(config))[0].folded()
     for name in ("W_E", "W_pos", "W_O", "W_out", "b_O", "b_out"):
         assert np.abs(folded[name].mean(axis=-1)).max() < 1e-15, name
@@ -132,7 +126,7 @@ def test_folded_layer_norm_is_centred_and_folding_again_changes_nothing() -> Non
 
 
 def test_a_layer_whose_shift_is_zero_has_a_folded_bias_like_the_others() -> None:
-    config = ModelConfig(vocab_size=11, n_layer=2, n_head=2, n_embd=8, norm="layer", bias=True)
+    config = ModelConfig(vocab_size=11, n_layer=2, n_head=2, n_embd=8, bias=True)
     stored = random_weights(config)
     stored["blocks.0.norm1.bias"] = torch.zeros(8)
     folded = double(config, stored)[0].folded()

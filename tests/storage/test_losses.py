@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from manifests import in_part, manifest
@@ -12,34 +13,36 @@ from gpt.config.schedule import Budget
 from gpt.storage.losses import (
     best_facts,
     compared_with_counting,
-    comparison,
-    comparison_record,
     counting_facts,
     counting_record,
     loss_advice,
 )
-from gpt.storage.manifest import Baseline
+from gpt.storage.manifest import Baseline, Manifest
+
+
+def evaluated(nats: float | None, **changes: Any) -> Manifest:
+    """A run whose last step has this loss on 46,504 characters, and counting 1.121 nats."""
+    baseline = Baseline((2.0, 1.4, 1.121), 418_543, 46_504)
+    start = manifest(best_loss=nats, best_step=1800, val_characters=46_504, baseline=baseline)
+    return replace(start, **changes)
 
 
 def test_comparison_with_counting_has_the_same_words_everywhere() -> None:
-    baseline = Baseline((2.0, 1.4, 1.121), 418_543, 46_504)
     counted = "counting 3-grams: 1.1210 nats"
     advice = ": train longer, or on more text"
-    assert comparison(1.1247, 46_504, baseline) == (
-        f"{counted}; this model is 0.0037 worse{advice}"
-    )
-    assert comparison(1.071, 46_504, baseline) == f"{counted}; this model is 0.0500 better"
-    assert comparison(1.12096, 46_504, baseline) == f"{counted}; this model is as good"
-    assert comparison(1.12094, 46_504, baseline) == f"{counted}; this model is 0.0001 better"
+    for nats, words in (
+        (1.1247, f"; this model is 0.0037 worse{advice}"),
+        (1.071, "; this model is 0.0500 better"),
+        (1.12096, "; this model is as good"),
+        (1.12094, "; this model is 0.0001 better"),
+        (None, ""),
+    ):
+        assert counting_facts(evaluated(nats)) == counted + words
     others = "on 46,504 characters, not those of the model (9,999)"
-    assert comparison(1.2, 9_999, baseline) == (
-        f"{counted} {others}; gptx eval --baseline compares both on the same ones"
-    )
-    assert comparison_record(1.2, 9_999, baseline)["difference"] is None  # type: ignore[index]
-    assert comparison(None, 0, baseline) == counted
-    assert comparison(1.2, 46_504, None) == "–"
-    assert comparison_record(1.2, 46_504, None) is None
-    assert comparison_record(1.0, 46_504, baseline) == {
+    assert counting_facts(evaluated(1.2, val_characters=9_999)) == f"{counted} {others}"
+    assert counting_facts(evaluated(1.2, baseline=None)) == "–"
+    assert counting_record(evaluated(1.2, baseline=None)) is None
+    assert counting_record(evaluated(1.0)) == {
         "order": 3,
         "nats": 1.121,
         "losses": (2.0, 1.4, 1.121),
@@ -48,9 +51,8 @@ def test_comparison_with_counting_has_the_same_words_everywhere() -> None:
         "difference": pytest.approx(-0.121),
         "same_characters": True,
     }
-    part = comparison_record(None, 9, baseline)
-    assert part is not None
-    assert (part["difference"], part["same_characters"]) == (None, False)
+    few = counting_facts(evaluated(9.0, val_characters=99, baseline=Baseline((2.0,), 9, 99)))
+    assert few.endswith("; 99 characters are too few to compare the model")
 
 
 def test_a_run_is_compared_with_counting_on_the_same_characters_or_not_at_all() -> None:
@@ -70,7 +72,7 @@ def test_a_run_is_compared_with_counting_on_the_same_characters_or_not_at_all() 
 
 def test_advice_for_a_loss_above_the_baseline_fits_the_run() -> None:
     longer = "train longer, or on more text"
-    assert loss_advice(2.0, None) == loss_advice(2.0, manifest(best_step=1800)) == longer
+    assert loss_advice(2.0, manifest(best_step=1800)) == longer
     limits = {"seconds": 60.0, "per_step": 0.1, "evaluating": 0.1, "saving": 0.1}
     for most, advice in (
         (0, longer),
@@ -86,9 +88,6 @@ def test_advice_for_a_loss_above_the_baseline_fits_the_run() -> None:
     assert best_facts(manifest(best_loss=None, best_step=None)) == "not evaluated yet"
     few = "at step 12; 60 characters are too few to judge a model by"
     assert best_facts(manifest(val_characters=60)).endswith(few)
-    assert comparison(9.0, 99, Baseline((2.0,), 9, 99)).endswith(
-        "; 99 characters are too few to compare the model"
-    )
 
 
 def test_losses_on_a_part_of_the_split_give_no_verdict_on_more_steps() -> None:

@@ -149,9 +149,9 @@ def test_wrong_value_in_a_manifest_is_damage(tiny: Checkpoint, name: str, value:
         ("baseline", {"losses": [1.5], "counted": 9, "scored": 9, "colour": 1}),
     ],
 )
-def test_a_field_of_a_later_release_is_no_damage(tiny: Checkpoint, name: str, value: Any) -> None:
+def test_an_unknown_field_is_damage(tiny: Checkpoint, name: str, value: Any) -> None:
     values = {**values_of(tiny.manifest), name: value}
-    with pytest.raises(SchemaError, match=r"^manifest\.json has what .*'colour'.*update gptx$"):
+    with pytest.raises(CheckpointError, match=r"^damaged: manifest\.json .*'colour'"):
         read(written(values))
 
 
@@ -177,9 +177,8 @@ def test_baseline_names_its_best_order(tiny: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("schema", [0, 2, 5, 10**99])
-def test_another_schema_is_refused_with_advice(schema: int) -> None:
-    advice = "train the model again, or open it with the release that wrote it$"
-    with pytest.raises(CheckpointError, match=rf"^manifest\.json has the schema .*: {advice}"):
+def test_another_schema_is_refused(schema: int) -> None:
+    with pytest.raises(SchemaError, match=r"^manifest\.json has the unknown schema .* reads 1$"):
         read(json.dumps({"schema": schema, "weights": "unknown"}))
 
 

@@ -218,11 +218,11 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "another program's": (lambda h: h.update(__metadata__={"format": "pt"}), "not a gptx"),
     "of an older release": (
         about(schema=5),
-        "schema 5, but this gptx reads 1: train",
+        "unknown schema 5; this gptx reads 1",
     ),
     "of no release": (
         about(schema=0),
-        "schema 0, but .*the release that wrote it",
+        "unknown schema 0; this gptx reads 1",
     ),
     "no schema": (about(schema=None), "damaged"),
     "no digest": (about(digest=None), "damaged"),
@@ -244,7 +244,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "with NaN": (raw('{"schema": 1, "step": NaN}'), "NaN is not JSON"),
     "key twice": (raw('{"schema": 1, "config": {"n_embd": 8, "n_embd": 9}}'), "duplicate keys"),
     "nested": (raw("[" * 99_999), "recursion"),
-    "config of a later release": (config(n_experts=8), "know .'n_experts'.*update gptx"),
+    "config with an unknown option": (config(n_experts=8), "config: unknown 'n_experts'"),
     "config out of range": (config(n_head=3), "damaged"),
     "vocabulary repeats": (about(vocabulary={"characters": "aabcdefghijklmn"}), "damaged"),
     "vocabulary too small": (about(vocabulary={"characters": "abc"}), "differ in size"),
@@ -301,7 +301,7 @@ def test_huge_tensor_count_is_refused_before_parsing(
 
 
 def test_largest_model_stays_below_the_tensor_limit() -> None:
-    largest = ModelConfig(vocab_size=2, n_layer=MOST_LAYERS, bias=True, norm="layer")
+    largest = ModelConfig(vocab_size=2, n_layer=MOST_LAYERS, bias=True)
     assert 4 * len(largest.shapes()) < stored.MOST_TENSORS  # weight, step and two moments
 
 

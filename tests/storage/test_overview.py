@@ -20,7 +20,6 @@ from gpt.storage.overview import (
     Overview,
     RunTable,
     corpus_facts,
-    folded_facts,
     model_facts,
     outcome_record,
     quote_some,
@@ -135,11 +134,11 @@ def test_imported_run_has_neither_losses_nor_options_of_a_training() -> None:
 def test_a_model_in_words() -> None:
     config = ModelConfig(vocab_size=65, bias=True, qkv_bias=True, dropout=0.2)
     assert model_facts(config) == (
-        "0.81 M parameters: 4 layers × 4 heads × 32, context 64; rotary positions, rms norm, "
-        "relu2, biases, biases of q, k, v, dropout 0.2, fused attention"
+        "0.81 M parameters: 4 layers × 4 heads × 32, context 64; rotary positions, relu2, "
+        "biases, biases of q, k, v, dropout 0.2, fused attention"
     )
     bare = model_facts(ModelConfig(vocab_size=65, position="none", feed_forward=False))
-    assert "; no positions, rms norm, no feed-forward, dropout" in bare
+    assert "; no positions, no feed-forward, dropout" in bare
     for heads, words in (
         (1, "1 head starts on the last character, "),
         (3, "3 heads start on the last characters, "),
@@ -147,7 +146,7 @@ def test_a_model_in_words() -> None:
         (0, ""),
     ):
         facts = model_facts(ModelConfig(vocab_size=65, n_head=4, previous_heads=heads))
-        assert f"rotary positions, {words}rms norm" in facts
+        assert f"rotary positions, {words}relu2" in facts
 
 
 def test_a_text_in_words_names_three_sources_and_warns_about_a_large_vocabulary() -> None:
@@ -160,22 +159,6 @@ def test_a_text_in_words_names_three_sources_and_warns_about_a_large_vocabulary(
     assert corpus_facts(text, large).endswith("(they take 87% of the parameters)")
     assert quote_some("\n\x1b") == "'⏎' '␛'"
     assert quote_some("abcde", most=3) == "'a' 'b' 'c' and 2 more"
-
-
-def test_replaced_characters_are_listed_with_counts() -> None:
-    corpus = CorpusId("0" * 64, 1_000_000, ("a",), folded="\x1béñ", folded_count=14)
-    assert folded_facts(corpus) == (
-        "'␛' 'é' 'ñ' became '\ufffd': 3 rare characters, 14 of 1,000,000 in the text (0.0014%)"
-    )
-    assert folded_facts(replace(corpus, folded="", folded_count=0)) == ""
-    record = outcome_record("tale-1", manifest(corpus=corpus))
-    assert record["folded"] == {
-        "characters": "\x1béñ",
-        "kinds": 3,
-        "count": 14,
-        "share": 1.4e-05,
-    }
-    assert "became" in " ".join(shown(overview(manifest(corpus=corpus)).blocks(), Page()))
 
 
 def test_outcome_has_numbers_for_programs() -> None:

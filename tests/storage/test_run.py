@@ -25,7 +25,6 @@ from hypothesis import strategies as st
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError, ConfigError, RunInUseError, SchemaError, StorageError
 from gpt.storage import files
-from gpt.storage.json_values import add_checksum
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import BLANK, fill_digest
 from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint, Run
@@ -353,20 +352,13 @@ def test_resume_drops_log_lines_after_the_checkpoint(tmp_path: Path) -> None:
     assert run.records("samples") == []
 
 
-def test_a_run_of_another_schema_is_refused_at_its_newest_step(fresh_run: Run) -> None:
+def test_a_step_of_another_schema_is_neither_passed_over_nor_renamed(fresh_run: Run) -> None:
     for path in fresh_run.path.glob("step-*/manifest.json"):
         path.write_bytes(path.read_bytes().replace(b'"schema": 1', b'"schema": 5'))
     newest = fresh_run.path / "step-00000012" / MANIFEST
-    with pytest.raises(CheckpointError, match=rf"^{newest} has the schema 5.*wrote it$"):
-        fresh_run.last_undamaged()
-
-
-def test_a_step_of_a_later_release_is_neither_passed_over_nor_renamed(fresh_run: Run) -> None:
-    newest = fresh_run.path / "step-00000012" / MANIFEST
-    values = json.loads(newest.read_bytes()) | {"colour": "red"}
-    del values["digest"]
-    newest.write_bytes(add_checksum(json.dumps(values, indent=1).encode()))
-    with pytest.raises(SchemaError, match=rf"^{newest} has what .*update gptx$"):
+    with pytest.raises(
+        SchemaError, match=rf"^{newest} has the unknown schema 5; this gptx reads 1$"
+    ):
         fresh_run.last_undamaged()
 
 
@@ -484,28 +476,6 @@ def test_model_file_that_contradicts_its_manifest_is_refused(fresh_run: Run, par
         fresh_run.read("last")
 
 
-def test_step_removed_while_verified_is_not_damaged(
-    fresh_run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, last = fresh_run.step_paths()
-    read = files.read
-
-    def removed(path: Path, limit: int) -> bytes:
-        """Removes the step after its manifest was read and before its model is."""
-        if path == first / MODEL:
-            files.remove_folder(first)
-        return read(path, limit)
-
-    monkeypatch.setattr(files, "read", removed)
-    assert fresh_run.verify(first) is None
-    verified = fresh_run.verify(last)
-    assert verified is not None
-    assert verified.step == fresh_run.last().manifest.step
-    (last / MODEL).write_bytes(b"damaged")
-    with pytest.raises(CheckpointError, match="not a gptx checkpoint"):
-        fresh_run.verify(last)
-
-
 def test_checkpoint_removed_while_read_is_searched_again(
     fresh_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -587,13 +557,11 @@ def test_resume_beside_damaged_later_steps_loses_nothing(fresh_run: Run, state: 
         pass
     assert fresh_run.last().manifest.step == 18
     assert kept(fresh_run)[-2:] == [12, 18]
-    assert [path.name for path in fresh_run.damaged_folders()] == [
-        "damaged-step-00000100",
-        "damaged-step-00000101",
-    ]
+    aside = {"damaged-step-00000100", "damaged-step-00000101"}
+    assert {path.name for path in fresh_run.path.glob("damaged-*")} == aside
     fresh_run.path.joinpath("step-00000100").mkdir()
     fresh_run.abandon_after(18)
-    assert fresh_run.damaged_folders()[1].name == "damaged-step-00000100-2"
+    assert (fresh_run.path / "damaged-step-00000100-2").is_dir()
 
 
 def test_next_trainer_removes_what_a_killed_one_left(fresh_run: Run) -> None:
@@ -601,9 +569,8 @@ def test_next_trainer_removes_what_a_killed_one_left(fresh_run: Run) -> None:
     shutil.copytree(fresh_run.last().path, fresh_run.path / ".trash-step-00000003")
     shutil.copytree(fresh_run.last().path, fresh_run.path / ".tmp-step-00000013")
     (fresh_run.path / f".tmp-{'a' * 32}").write_bytes(b"half a file")
-    assert len(fresh_run.unfinished()) == 3
     with fresh_run.lock():
-        assert fresh_run.unfinished() == []
+        assert {*tree(fresh_run.path)} - {*before} <= {".lock", ".owner"}
     assert {name: tree(fresh_run.path)[name] for name in before} == before
 
 

@@ -235,9 +235,8 @@ def test_last_lines_say_how_the_run_ended_and_how_to_continue(
     lines = shown(end_card(run, manifest(), reason), Page(60))
     assert lines[-2:] == ["         gptx attn", "         gptx runs tale-1"]
     shared = replace(manifest(), environment={"ranks": 2})
-    for shard, option in ((False, ""), (True, " --shard")):
-        expected = goes_on.replace("gptx", "torchrun … -m -- gpt")
-        assert last_facts(run, shared, reason, shard)["go on"] == expected + option * bool(expected)
+    expected = goes_on.replace("gptx", "torchrun … -m -- gpt")
+    assert last_facts(run, shared, reason)["go on"] == expected
     elsewhere = last_facts(Run(Path("my runs/tale-1")), manifest(), reason)
     assert all(each.endswith("--checkpoints 'my runs'") for each in elsewhere["next"])
 

@@ -35,7 +35,7 @@ VOCABULARY = Vocabulary.from_text(TEXT)
 SHAPES: list[dict[str, Any]] = [
     {},
     {"attention": "heads"},
-    {"tied": True, "bias": True, "norm": "layer", "position": "learned"},
+    {"tied": True, "bias": True, "position": "learned"},
     {"tied": True, "attention": "heads", "dropout": 0.2},
 ]
 TRAIN = TrainConfig(batch_size=2, warmup_steps=0)

@@ -31,13 +31,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "micro-batches": {"batch_size": 13, "micro_batch_size": 2},
     "heads, tied, averaged": {"attention": "heads", "tied": True, "average": 0.5, "bias": True},
-    "frozen": {"freeze": "embeddings,layers:0", "tied": True},
     "Muon": {"matrix_lr": 1e-2},
-    "sharded": {"shard": True},
-    "sharded, Muon": {"shard": True, "matrix_lr": 1e-2, "attention": "heads"},
-    "sharded, frozen": {"shard": True, "freeze": "embeddings,layers:1", "average": 0.5},
-    "sharded, micro-batches, averaged": {
-        "shard": True,
+    "one row at a time, averaged": {
         "batch_size": 7,  # some of a rank's three pieces have no row
         "micro_batch_size": 1,
         "average": 0.5,
@@ -53,8 +48,7 @@ def trainer_of(folder: Path, name: str, options: dict[str, Any]) -> Trainer:
     manifest = manifest_of(corpus, train, **only_fields(ModelConfig, options))
     if ranks.is_first():
         new_run(folder, name, name)
-    run, shard = Run(folder / name), options.get("shard", False)
-    return Trainer(run, corpus, manifest, "cpu", shard=shard)
+    return Trainer(Run(folder / name), corpus, manifest, "cpu")
 
 
 def told(events: Sequence[Event]) -> dict[str, Any]:
@@ -83,7 +77,7 @@ def tensors(folder: Path, name: str, step: int = 8) -> dict[str, Any]:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_several_ranks_learn_the_same_as_one_process(tmp_path: Path, variant: str) -> None:
     options = VARIANTS[variant]
-    alone = told(list(trainer_of(tmp_path, "1", {**options, "shard": False}).events()))
+    alone = told(list(trainer_of(tmp_path, "1", options).events()))
     expected = tensors(tmp_path, "1")
     for size in (2, 3, 4) if variant == "plain" else (3,):
         every = on_ranks(size, learn, tmp_path, str(size), options)
@@ -113,11 +107,11 @@ def learn_in_two_parts(folder: Path, options: dict[str, Any]) -> Any:
             trainer.stop("SIGTERM")
     ranks.sum_over_ranks(0.0)  # waits until the first rank has saved
     found = trainer.run.last_undamaged()[0]
-    again = resume(trainer.run, trainer.corpus, found, shard=trainer.shard)
+    again = resume(trainer.run, trainer.corpus, found)
     return told([*events, *again.events()])
 
 
-@pytest.mark.parametrize("options", [{}, {"shard": True, "average": 0.9}])
+@pytest.mark.parametrize("options", [{}, {"average": 0.9}])
 def test_three_ranks_stop_together_and_resume_bit_for_bit(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -140,10 +134,9 @@ def learn_until_the_whole_evaluation(folder: Path, options: dict[str, Any]) -> A
     return next(event for event in events if isinstance(event, EvaluatedWhole))
 
 
-@pytest.mark.parametrize("shard", [False, True])
-def test_ranks_evaluate_the_best_step_together(tmp_path: Path, shard: bool) -> None:
+def test_ranks_evaluate_the_best_step_together(tmp_path: Path) -> None:
     worse = {"learning_rate": 3.0, "warmup_steps": 7, "eval_interval": 1}  # the loss rises again
-    options = {**worse, "eval_part": 64, "shard": shard}
+    options = {**worse, "eval_part": 64}
     every = on_ranks(2, learn_until_the_whole_evaluation, tmp_path, options)
     best = Run(tmp_path / "whole").at()
     assert best.manifest.step < 8

@@ -31,7 +31,7 @@ def test_learning_rate_has_known_values(schedule: Any, points: dict[int, float])
 
 @pytest.mark.parametrize("attention", ["fused", "heads"])
 def test_weight_decay_applies_to_matrices_only(attention: Any) -> None:
-    options = {"norm": "layer", "tied": True, "bias": True, "position": "learned"}
+    options = {"tied": True, "bias": True, "position": "learned"}
     model = GPT(ModelConfig(vocab_size=9, **TINY, attention=attention, **options))
     initialise(model, seed=1)
     optimizer = Optimizer(model, TrainConfig(learning_rate=0.5, weight_decay=0.2, warmup_steps=0))

@@ -419,17 +419,17 @@ def test_resume_encodes_a_missing_corpus_again(working: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"split": "other.txt", "min_count": 2}, {"split": "every:3"}, {"separator": "--"}]
+    "options", [{"split": "other.txt"}, {"split": "every:3"}, {"separator": "--"}]
 )
 def test_resume_finds_the_same_validation_split(
     working: Path, options: dict[str, Any], tiny: Checkpoint
 ) -> None:
-    Path("other.txt").write_text(TEXT[:500] + "ß")
+    Path("other.txt").write_text(TEXT[:500])
     config = TrainConfig(**options)
     names = ["book.txt", "book.txt", "book.txt"]
     first = read_corpus(names, working, PIPE, config=config)
     train, val = (part.tolist() for part in first.split(0.1, 4))
-    assert bool(config.validation) == (first.vocabulary.decode(val) == TEXT[:500] + "\ufffd")
+    assert bool(config.validation) == (first.vocabulary.decode(val) == TEXT[:500])
     run = replace(begun(first.identity), train=config, vocabulary=first.vocabulary)
     stored = Manifest.from_json(
         replace(run, model=ModelConfig(vocab_size=len(run.vocabulary))).to_json(), Path("x")

@@ -1,27 +1,16 @@
-"""Reading torchrun's environment, and which run a restarted launch resumes."""
+"""Reading torchrun's environment."""
 
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
-from conftest import train_tiny
 
 import gpt
 from gpt.errors import ConfigError
-from gpt.storage.run import Run
 from gpt.training import ranks
-from gpt.training.ranks import LAUNCH_FILE
 
-GIVEN = {
-    "RANK": "3",
-    "WORLD_SIZE": "4",
-    "LOCAL_RANK": "1",
-    "TORCHELASTIC_RUN_ID": "job",
-    "TORCHELASTIC_RESTART_COUNT": "1",
-    "TORCHELASTIC_MAX_RESTARTS": "2",
-}
+GIVEN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
 
 
 @pytest.fixture
@@ -30,12 +19,6 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     found: dict[str, str] = {}
     monkeypatch.setattr(os, "environ", found)
     return found
-
-
-def launch(environment: dict[str, str], name: str, attempt: int = 0) -> None:
-    """Makes this process the only one of a launch."""
-    environment |= {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": name}
-    environment["TORCHELASTIC_RESTART_COUNT"] = str(attempt)
 
 
 def test_a_process_reads_its_rank_from_the_environment(environment: dict[str, str]) -> None:
@@ -50,33 +33,6 @@ def test_a_process_reads_its_rank_from_the_environment(environment: dict[str, st
         environment.clear()
         environment |= given
         assert (ranks.rank(), ranks.world_size(), ranks.is_first()) == expected, given
-    assert ranks.will_restart()
-    environment["TORCHELASTIC_RESTART_COUNT"] = "2"
-    assert not ranks.will_restart()
-
-
-def test_a_launch_resumes_only_its_own_run(tmp_path: Path, environment: dict[str, str]) -> None:
-    run, root = Run(train_tiny(tmp_path).path.parent), tmp_path / "checkpoints"
-    for name in ("job", "none"):
-        launch(environment, name, attempt=1)
-        assert ranks.interrupted_run(root) is None
-        launch(environment, name)
-        ranks.mark_run(run)
-        assert ranks.interrupted_run(root) is None  # the name may only be used again
-        launch(environment, name, attempt=1)
-        assert ranks.interrupted_run(root) == run
-        launch(environment, "other", attempt=1)
-        assert ranks.interrupted_run(root) is None
-        environment.clear()
-        assert ranks.interrupted_run(root) is None
-    (run.path / LAUNCH_FILE).write_text("elsewhere:1")  # another torchrun without a name
-    launch(environment, "none", attempt=1)
-    assert ranks.interrupted_run(root) is None
-
-
-def test_without_torchrun_a_run_is_not_marked(tmp_path: Path, environment: dict[str, str]) -> None:
-    ranks.mark_run(Run(tmp_path))
-    assert not (tmp_path / LAUNCH_FILE).exists()
 
 
 def test_python_functions_train_in_one_process(environment: dict[str, str]) -> None:

@@ -50,14 +50,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_part": 50},
     "counting": {"counting": 5},
     "Muon": {"matrix_lr": 1e-2, "weight_decay": 0.5},
-    "Muon of some layers, in bfloat16": {
+    "Muon of heads, in bfloat16": {
         "matrix_lr": 1e-2,
-        "freeze": "layers:0",
         "precision": "bfloat16",
         "attention": "heads",
     },
-    "frozen, two learning rates": {"freeze": "layers:1", "embedding_lr": 1e-2},
-    "frozen, averaged": {"freeze": "layers:0", "average": 0.9, "tied": True, "attention": "heads"},
+    "two learning rates": {"embedding_lr": 1e-2},
+    "averaged, tied heads": {"average": 0.9, "tied": True, "attention": "heads"},
 }
 
 

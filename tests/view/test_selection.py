@@ -111,8 +111,8 @@ OF_RANGES = {
             "head",
             {
                 "2": "2 is not in 0 … 1",
-                "first": "'first' is not all, mean, rollout or a number",
-                "²": "'²' is not all, mean, rollout or a number",
+                "first": "'first' is not all, mean or a number",
+                "²": "'²' is not all, mean or a number",
             },
         ),
         ("query", OF_RANGES),

@@ -32,7 +32,6 @@ ACTIVATIONS = {
 #: Option -> the values that can be exported.
 EXPORTED: dict[str, tuple[Any, ...]] = {
     "position": ("learned", "rotary"),
-    "norm": ("layer",),
     "activation": tuple(ACTIVATIONS),
     "feed_forward": (True,),
 }
@@ -97,7 +96,7 @@ def architecture_of(config: ModelConfig) -> Architecture:
     if differs:
         named = [f"`{name}={value}`" for name, value in differs.items()]
         raise ConfigError(
-            "export: transformers opens models with learned or rotary positions, layer norm, and "
+            "export: transformers opens models with learned or rotary positions and "
             f"feed-forward layers with {', '.join(ACTIVATIONS)}; this one has {', '.join(named)}"
         )
     return GPT2 if config.position == "learned" else GPT_NEOX

@@ -88,7 +88,7 @@ def read_nanogpt(path: Path, meta: Path | None = None) -> tuple[ImportedModel, P
         dropped = checkpoint["model_args"].get("dropout", 0.0)  # of activations and weights
         options: dict[str, Any] = {
             **sizes,
-            **{"position": "learned", "norm": "layer"},
+            "position": "learned",
             **dict.fromkeys(("dropout", "attention_dropout"), dropped),
             **dict.fromkeys(("bias", "qkv_bias"), "norm.bias" in tensors),
         }

@@ -17,7 +17,6 @@ from gpt.characters import PICTURES, drawn_legend
 from gpt.config.model import HEAD_STAGES
 from gpt.view.figure.fonts import drawable_label, label_characters
 from gpt.view.selection import Panel
-from gpt.view.terminal.attention import names_of
 
 DPI = 300
 COLUMN, _PAGE, _PAGE_HEIGHT = round(3.4 * DPI), 7 * DPI, 9 * DPI  # width of a column in a paper
@@ -40,21 +39,16 @@ class FigureLayout:
     digits: float
 
 
-def plan_figure(
-    panels: Sequence[Panel], numbers: list[list[str]], checkpoints: int = 1
-) -> FigureLayout:
+def plan_figure(panels: Sequence[Panel], numbers: list[list[str]]) -> FigureLayout:
     """Plans a figure. One head of T ≤ 16 is as wide as a paper's column; for larger T it grows up
     to the page's width.
 
-    checkpoints: how many consecutive panels show the same matrix; these form a row. A cell has at
-    least one pixel, even if the figure becomes larger than the page, because an omitted cell could
-    be the strongest.
+    A cell has at least one pixel, even if the figure becomes larger than the page, because an
+    omitted cell could be the strongest.
     """
     selection, (rows, columns) = panels[0].selection, panels[0].values.shape
     count, layers = len(panels), len(selection.layers)
     across = _across(count, layers, selection.stage not in HEAD_STAGES)
-    if checkpoints > 1:
-        across = checkpoints if checkpoints < count else _across(count, 1, False)
     widest = max((_ems(text) for row in numbers for text in row), default=0.0) or 1.0
     smallest = points(5 * widest + 2.2) if numbers else 1
     if count == 1:
@@ -136,8 +130,9 @@ def sides(
     shown = [*dict.fromkeys(each for side in lettered for each in side)]
     names, fonts, missing = label_characters(shown, ascii_only)
     sides = []
+    names_of_axes = "query", "key" if selection.square else "dimension"
     for axis, positions in enumerate((selection.queries, panel.columns)):
-        title = names_of(selection)[axis]
+        title = names_of_axes[axis]
         single, pitch = plan.panels == 1, plan.cell[axis] * 72 / DPI
         if axis < len(lettered):
             texts = [names[each] for each in lettered[axis]]

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from matplotlib.font_manager import FontProperties
 
 INK = "#202020"
 _SETTINGS: dict[str, Any] = {
@@ -97,26 +96,18 @@ class Sheet:
     """A figure to which panels, the colour bar and words are added."""
 
     def __init__(
-        self,
-        plan: FigureLayout,
-        query: SideLabels,
-        key: SideLabels,
-        explained: str,
-        each: bool = False,
+        self, plan: FigureLayout, query: SideLabels, key: SideLabels, explained: str
     ) -> None:
-        """each: all panels have labels below, not only the lowest ones. Raises ConfigError if the
-        figure would be too large.
-        """
+        """Raises ConfigError if the figure would be too large."""
         from matplotlib import figure
 
         self.plan, self.query, self.key = plan, query, key
         (rows, columns), (high, wide) = plan.shape, plan.cell
         self.size = columns * wide, rows * high
         head, gap = points(10) if plan.panels > 1 else 0, points(8)
-        below = key.deepest + points(3) if each else gap
-        self.step = max(self.size[0], points(54)) + gap, self.size[1] + head + below
+        self.step = max(self.size[0], points(54)) + gap, self.size[1] + head + gap
         down = -(-plan.panels // plan.across)
-        inner = plan.across * self.step[0] - gap, down * self.step[1] - below
+        inner = plan.across * self.step[0] - gap, down * self.step[1] - gap
         left, top, right = query.longest + points(18), points(29), points(54)
         self.middle = max(inner[1], round(0.9 * DPI))  # the colour bar needs some height
         self.width = max(COLUMN, left + inner[0] + right)
@@ -144,14 +135,14 @@ class Sheet:
             spine.set_position(("outward", 72 / DPI))
         return axes
 
-    def panel(self, place: int, key: SideLabels | None = None) -> Axes:
-        """The axes of the n-th panel. Only outer panels have labels, except those of `key`."""
+    def panel(self, place: int) -> Axes:
+        """The axes of the n-th panel. Only outer panels have labels."""
         row, column = divmod(place, self.plan.across)
         x, y = self.corner[0] + column * self.step[0], self.corner[1] + row * self.step[1]
         axes = self._axes(x, y, *self.size)
         _label(axes.yaxis, self.query, outer=column == 0)
         lowest = place + self.plan.across >= self.plan.panels
-        _label(axes.xaxis, key or self.key, outer=lowest or key is not None)
+        _label(axes.xaxis, self.key, outer=lowest)
         return axes
 
     def bar(self, meaning: str, paint: Mapping[str, Any]) -> None:
@@ -178,30 +169,16 @@ class Sheet:
         self._line(explained, points(3) / self.height, "bottom")
 
     def _line(self, text: str, y: float, side: Literal["top", "bottom"]) -> None:
-        """Adds a small grey line of text in the middle, at the height y in 0 … 1."""
-        text, font = small_line(text, self.width)
+        """Adds a small grey line of text in the middle, at the height y in 0 … 1, cut to the width;
+        in ASCII if no font has all its characters.
+        """
+        from matplotlib.font_manager import FontProperties
+
+        text = one_line(text)
+        fonts = find_fonts(frozenset({text}))
+        font = FontProperties(fname=fonts.get(text, fonts[""]), size=6)
+        text = cut(text if text in fonts else ascii(text)[1:-1], self.width // points(GLYPH * 6))
         self.figure.text(0.5, y, text, fontproperties=font, color=GREY, ha="center", va=side)
-
-
-def style_curve_axes(axes: Axes) -> None:
-    """The style of curves: two thin axes, and horizontal lines."""
-    axes.tick_params(width=0.4, length=2, pad=2, color=GREY, labelsize=6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set(color=GREY, linewidth=0.4)
-    axes.grid(axis="y", color="#e4e4e4", lw=0.4)
-    axes.set_axisbelow(True)
-
-
-def small_line(text: str, width: int) -> tuple[str, FontProperties]:
-    """A small line of text, cut to the width in pixels, and a font that has all its characters; if
-    no font has them, the line is in ASCII.
-    """
-    from matplotlib.font_manager import FontProperties
-
-    text = one_line(text)
-    fonts = find_fonts(frozenset({text}))
-    font = FontProperties(fname=fonts.get(text, fonts[""]), size=6)
-    return cut(text if text in fonts else ascii(text)[1:-1], width // points(GLYPH * 6)), font
 
 
 def _label(axis: Axis, side: SideLabels, outer: bool) -> None:

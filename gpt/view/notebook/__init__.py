@@ -15,8 +15,6 @@ from gpt.view.exports import table_of
 from gpt.view.html import LIMIT, html_card
 from gpt.view.notebook import attention
 from gpt.view.notebook.saving import save as save
-from gpt.view.notebook.saving import save_development as save_development
-from gpt.view.notebook.saving import save_lens as save_lens
 from gpt.view.notebook.saving import save_live as save_live
 from gpt.view.notebook.saving import selected
 from gpt.view.records import to_frame
@@ -43,6 +41,6 @@ def attention_to_pandas(
     found: AttentionMap, layer: AnyLayer, head: AnyHead, stage: DrawnStage
 ) -> Any:
     """See AttentionMap.to_pandas."""
-    names, rows = table_of([selected(found, layer, head, stage)])
+    names, rows = table_of(selected(found, layer, head, stage))
     columns = map(list, zip(*rows, strict=True))
     return to_frame(Records(dict(zip(names, columns, strict=True))))

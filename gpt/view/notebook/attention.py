@@ -67,7 +67,7 @@ def _page(found: AttentionMap, room: int) -> tuple[str | None, int]:
     count = len(found.text)
     for _ in range(ROUNDS):
         subject = make_subject(found.first(count) if count < len(found.text) else found)
-        page = build_page([subject], choose_head(subject.measures), subject.name, room + SAVED)
+        page = build_page(subject, choose_head(subject.measures), room + SAVED)
         packed = base64.b64encode(gzip.compress(page.encode(), mtime=0)).decode()
         size = len(packed) + len(_LOADER)
         if size <= room:

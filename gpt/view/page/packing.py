@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.heads.attention_map import AttentionMap
-from gpt.reading.gpt import Stages
 from gpt.reading.layers import Array
 
 #: Arrays of a layer besides its weights. All other stages up to resid_mid follow from these arrays
@@ -23,27 +21,21 @@ Bits = Literal[16, 32]
 _KEYS = 64  # characters that an array takes in JSON besides its numbers, at most
 
 
-def fit_details(maps: Sequence[AttentionMap], first: int, room: int) -> tuple[Bits, set[int]]:
+def fit_details(attention: AttentionMap, first: int, room: int) -> tuple[Bits, set[int]]:
     """How many bits a number may have, and which layers can have DETAILS, to fit into `room`
     bytes.
 
     first: the layer that always keeps its details.
     """
-    deepest = max(len(attention.layers) for attention in maps)
+    layers, allowed = attention.layers, int(attention.allowed.sum())
 
     def weights(bits: Bits) -> int:
-        return sum(
-            _size(len(layer.q) * int(attention.allowed.sum()), bits)
-            for attention in maps
-            for layer in attention.layers
-        )
+        return sum(_size(len(layer.q) * allowed, bits) for layer in layers)
 
     def details(n: int, bits: Bits) -> int:
-        layers: list[Stages] = [a.layers[n] for a in maps if n < len(a.layers)]
-        sizes = (getattr(each, name).size for each in layers for name in DETAILS)
-        return sum(_size(size, bits) for size in sizes)
+        return sum(_size(getattr(layers[n], name).size, bits) for name in DETAILS)
 
-    everything = set(range(deepest))
+    everything = set(range(len(layers)))
     if weights(32) + sum(details(n, 32) for n in everything) <= room:
         return 32, everything
     detailed, room = {first}, room - weights(16) - details(first, 16)

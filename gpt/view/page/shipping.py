@@ -43,7 +43,7 @@ SAFETY = 4
 
 def config_record(config: ModelConfig) -> dict[str, Any]:
     """The model's options, and the sizes that follow from them."""
-    derived = {name: getattr(config, name) for name in ("head_size", "ffn_hidden", "ffn_up")}
+    derived = {name: getattr(config, name) for name in ("head_size", "ffn_hidden")}
     return asdict(config) | derived
 
 

@@ -1,5 +1,5 @@
 """Attention maps in the terminal: a matrix as numbers, as a heat map or by its strongest keys; an
-overview of all heads; several checkpoints.
+overview of all heads.
 
 Lines fit the page's width; if the page has none (a pipe), they are as long as needed. Characters of
 the text are shown as labels, never as markup.
@@ -8,19 +8,17 @@ the text are shown as labels, never as markup.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from itertools import pairwise, zip_longest
-from typing import Any, Literal
+from itertools import zip_longest
+from typing import Literal
 
 import numpy as np
 from rich.cells import cell_len
 from rich.text import Text
 
 from gpt.characters import label, legend, pad, quoted
-from gpt.config import Drawing, Scale
-from gpt.heads.circuits import SIDES
+from gpt.config import View
 from gpt.reading.layers import Array
-from gpt.view.selection import Panel, Selection, shared_panels
+from gpt.view.selection import Panel, Selection
 from gpt.view.terminal.lines import (
     BOLD,
     DIM,
@@ -39,43 +37,24 @@ from gpt.view.terminal.lines import (
 )
 
 THUMBNAIL = 24  # largest number of cells on a side of a head in the overview
-FAINT = 0.15  # if the largest weight is below this, the fixed scale shows little
-ROW_SCALE = "scale: each row's largest = full"
 
 
-def title_of(panel: Panel, view: str, page: Page) -> list[str]:
+def title_of(panel: Panel, view: str) -> list[str]:
     """The title's parts: head, stage, axes, T, head_size, scale."""
     selection = panel.selection
-    parts = [*kind_of(selection), panel.where(), selection.stage, axes(selection)]
+    parts = [panel.where(), selection.stage, axes(selection)]
     parts += [selection.size, f"head_size={selection.attention.head_size}"]
-    if view == "heat":
-        if page.scale == "row":
-            parts.append(ROW_SCALE)
-        elif selection.stage == "weights":
-            faint = np.median(panel.values.max(axis=1)) < FAINT
-            parts.append("scale 0–1" + ("; faint: --scale row shows more" if faint else ""))
-        else:
-            low, high = _extent(panel)
-            parts.append(f"scale {low:.2f} … {high:.2f}")
+    if view == "heat" and selection.stage == "weights":
+        parts.append("scale 0–1")
+    elif view == "heat":
+        low, high = _extent(panel)
+        parts.append(f"scale {low:.2f} … {high:.2f}")
     return parts
-
-
-def kind_of(selection: Selection) -> list[str]:
-    """What a circuit shows."""
-    circuit: Any = selection.attention
-    return [circuit.title] if selection.of_characters else []
-
-
-def names_of(selection: Selection) -> tuple[str, str]:
-    """The names of the rows and of the columns."""
-    row, column = SIDES.get(selection.stage, ("query", "key"))
-    return row, column if selection.square else "dimension"
 
 
 def axes(selection: Selection) -> str:
     """The names of the selected stage's rows and columns."""
-    row, column = names_of(selection)
-    return f"rows = {row}, columns = {column}"
+    return f"rows = query, columns = {'key' if selection.square else 'dimension'}"
 
 
 def fitting_view(panel: Panel, page: Page) -> Literal["numbers", "heat", "top"]:
@@ -121,13 +100,12 @@ def heat(panel: Panel, page: Page) -> list[Text]:
     rows = row_labels(panel.selection, page)
     gutter, count = cell_len(rows[0]), len(panel.columns)
     width = 2 if page.width is None or gutter + 2 * count <= page.width else 1
-    shades = shades_of(panel, page.scale)
+    shades = shades_of(panel)
     lines: list[Text] = []
     for part in column_blocks([width] * count, gutter, page.width):
         lines += [Text()] if lines else []
-        bare = panel.selection.of_characters
-        headings = [] if bare else [ruler(panel.columns[part], width)]
-        for names in _headings(panel, page)[not bare :]:
+        headings = [ruler(panel.columns[part], width)]
+        for names in _headings(panel, page)[1:]:
             shown = [text if cell_len(text) <= width else "?" for text in names[part]]
             headings.append("".join(pad(text, width) for text in shown))
         lines += [Text(" " * gutter + heading, DIM) for heading in headings]
@@ -139,9 +117,10 @@ def heat(panel: Panel, page: Page) -> list[Text]:
 def _legend_of_shades(panel: Panel, page: Page) -> list[Text]:
     """The shades in order, between the values of the first and the last one, if this fits."""
     low, high = _extent(panel)
-    end = "each row's largest" if page.scale == "row" else number(high, page)
     line = Text().append(f"shades: {number(low, page)} ", DIM)
-    line.append_text(paint_cells(np.linspace(0, 1, len(GLYPHS)), 1)).append(f" {end}", DIM)
+    line.append_text(paint_cells(np.linspace(0, 1, len(GLYPHS)), 1)).append(
+        f" {number(high, page)}", DIM
+    )
     return [line] if page.width is None or line.cell_len <= page.width else []
 
 
@@ -166,13 +145,11 @@ def strongest_keys(panel: Panel, page: Page) -> list[Text]:
         for column in order:
             key = panel.columns[column]
             name = f" {quoted(selection.text[key], page.ascii_only)}" if selection.square else ""
-            shown = name.strip() if selection.of_characters else f"{key}{name}"
-            items.append(f"{shown} {number(float(values[column]), page)}")
+            items.append(f"{key}{name} {number(float(values[column]), page)}")
         if selection.stage == "weights" and len(values) > len(order):
             rest = max(0.0, float(values.sum() - values[order].sum()))
             items.append(f"rest {number(rest, page)}")
-        place = "" if selection.of_characters else f"{query:>{digits}} "
-        start = f"{place}{quoted(selection.text[query], page.ascii_only)} {arrow} "
+        start = f"{query:>{digits}} {quoted(selection.text[query], page.ascii_only)} {arrow} "
         gutter = cell_len(start)
         flowed = join_to_lines(items, page.width and page.width - gutter, separator) or ["masked"]
         for nth, part in enumerate(flowed):
@@ -185,8 +162,6 @@ def row_labels(selection: Selection, page: Page) -> list[str]:
     """ " 3 t ": position and character of every row, all of the same width."""
     names = [label(selection.text[query], page.ascii_only) for query in selection.queries]
     digits, width = len(str(selection.queries.stop - 1)), max(map(cell_len, names))
-    if selection.of_characters:
-        return [f"  {pad(name, width)} " for name in names]
     return [
         f"{query:>{digits + 2}} {pad(name, width)} "
         for query, name in zip(selection.queries, names, strict=True)
@@ -195,7 +170,7 @@ def row_labels(selection: Selection, page: Page) -> list[str]:
 
 def _headings(panel: Panel, page: Page) -> list[list[str]]:
     """Two lines above the columns: positions and characters; for dimensions only positions."""
-    headings = [[str(at) for at in panel.columns]] * (not panel.selection.of_characters)
+    headings = [[str(at) for at in panel.columns]]
     if panel.selection.square:
         text = panel.selection.text
         headings.append([label(text[key], page.ascii_only) for key in panel.columns])
@@ -216,13 +191,10 @@ def _strongest(panel: Panel, page: Page) -> list[str]:
     return notes
 
 
-def shades_of(panel: Panel, scale: Scale) -> Array:
+def shades_of(panel: Panel) -> Array:
     """(rows, columns) shades in 0 … 1, NaN where the mask forbids a value."""
     low, high = _extent(panel)
     shades: Array = (panel.visible_values - low) / (high - low if high > low else 1.0)
-    if scale == "row":
-        largest = np.where(np.isnan(shades), -np.inf, shades).max(axis=1, keepdims=True)
-        shades = shades / np.where(largest > 0, largest, 1.0)
     return np.clip(shades, 0.0, 1.0)
 
 
@@ -246,7 +218,7 @@ VIEWS: dict[str, Callable[[Panel, Page], list[Text]]] = {
 }
 
 
-def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
+def render(selection: Selection, view: View, page: Page) -> list[Text]:
     """Shows the selected matrices, then a legend and the checks."""
     lines: list[Text] = []
     if view == "heads":
@@ -254,24 +226,15 @@ def render(selection: Selection, view: Drawing, page: Page) -> list[Text]:
     else:
         for panel in selection.panels():
             drawn = view if view != "auto" else fitting_view(panel, page)
-            lines += wrap_styled(title_of(panel, drawn, page), page, BOLD)
-            lines += [*head_reason(selection, page), Text(), *VIEWS[drawn](panel, page), Text()]
+            lines += wrap_styled(title_of(panel, drawn), page, BOLD)
+            lines += wrap_styled([selection.why], page) if selection.why else []
+            lines += [Text(), *VIEWS[drawn](panel, page), Text()]
             lines += _legend_of_shades(panel, page) if drawn == "heat" else []
     return [
         *lines,
-        *label_meanings(selection, page),
+        *wrap_styled(legend(selection.text, page.ascii_only), page, DIM),
         *check_lines(selection.attention.checks, page),
     ]
-
-
-def head_reason(selection: Selection, page: Page) -> list[Text]:
-    """Why this head is shown, and how to choose another one, if the user chose none."""
-    return wrap_styled([selection.why], page) if selection.why else []
-
-
-def label_meanings(selection: Selection, page: Page) -> list[Text]:
-    """The meaning of the signs in the labels."""
-    return wrap_styled(legend(selection.text, page.ascii_only), page, DIM)
 
 
 def overview(selection: Selection, page: Page) -> list[Text]:
@@ -280,19 +243,19 @@ def overview(selection: Selection, page: Page) -> list[Text]:
     title = [f"{selection.stage} of every head", axes(selection), selection.size]
     step = -(-max(panels[0].values.shape) // THUMBNAIL)  # rows and columns that one cell covers
     title += [f"a cell = the largest of {step} × {step}"] if step > 1 else []
-    each = "scale 0–1" if selection.stage == "weights" else "each from its least to its largest"
-    title.append(ROW_SCALE if page.scale == "row" else each)
+    weights = selection.stage == "weights"
+    title.append("scale 0–1" if weights else "each from its least to its largest")
     lines = [*wrap_styled(title, page, BOLD), Text()]
-    pictures = [_thumbnail(panel, step, page) for panel in panels]
+    pictures = [_thumbnail(panel, step) for panel in panels]
     width = max(line.cell_len for picture in pictures for line in picture)
     across = len(selection.heads) if page.width is None else max(1, (page.width + 2) // (width + 2))
     for first in range(0, len(pictures), across):
-        lines += [*_beside(pictures[first : first + across], width, Text("  ")), Text()]
+        lines += [*_beside(pictures[first : first + across], width), Text()]
     return lines
 
 
-def _thumbnail(panel: Panel, step: int, page: Page) -> list[Text]:
-    shades = shades_of(panel, page.scale)
+def _thumbnail(panel: Panel, step: int) -> list[Text]:
+    shades = shades_of(panel)
     down, across = (-size % step for size in shades.shape)
     padded = np.pad(shades, ((0, down), (0, across)), constant_values=np.nan)
     covered = padded.reshape(len(padded) // step, step, -1, step)
@@ -300,92 +263,13 @@ def _thumbnail(panel: Panel, step: int, page: Page) -> list[Text]:
     return [Text(panel.where(), DIM), *(paint_cells(row, 1) for row in largest)]
 
 
-def compare(sides: Sequence[Selection], view: Drawing, page: Page) -> list[Text]:
-    """Shows every selected head that all checkpoints have: its matrices, how they differ, and all
-    checks.
-
-    Raises ConfigError if the checkpoints have no such head in common.
-    """
-    lines: list[Text] = []
-    if view == "heads":
-        for side in sides:
-            lines += [Text(side.name, BOLD), *overview(side, page)]
-    else:
-        for panels in shared_panels(sides):
-            lines += _compared(panels, view, page)
-    lines += label_meanings(sides[0], page)
-    for side in sides:
-        lines += [*wrap_styled([side.name], page, DIM), *check_lines(side.attention.checks, page)]
-    return lines
-
-
-def _compared(panels: Sequence[Panel], view: Drawing, page: Page) -> list[Text]:
-    """Shows one head of all checkpoints: as many side by side as fit, as numbers or heat."""
-    part, drawn = page, None
-    for across in range(len(panels), 0, -1):
-        part = replace(page, width=page.width and (page.width - 3 * (across - 1)) // across)
-        drawn = _widest(panels, view, part)
-        if drawn is not None:
-            break
-    drawn = drawn or (view if view != "auto" else "top")
-    pictures = [
-        [*wrap_styled([panel.selection.name], part, BOLD), *VIEWS[drawn](panel, part)]
-        for panel in panels
-    ]
-    lines = wrap_styled(title_of(panels[0], drawn, page), page, BOLD)
-    lines += [*head_reason(panels[0].selection, page), Text()]
-    width = max(line.cell_len for picture in pictures[:-1] for line in picture)
-    between = Text(" | " if page.ascii_only else " │ ", DIM)
-    for first in range(0, len(pictures), across):
-        lines += [*_beside(pictures[first : first + across], width, between), Text()]
-    for pair in pairwise(panels):
-        names = [" to ".join(panel.selection.name for panel in pair)] * (len(panels) > 2)
-        lines += wrap_styled([*names, *_change(pair, page)], page, DIM)
-    return [*lines, Text()]
-
-
-def _widest(panels: Sequence[Panel], view: Drawing, page: Page) -> str | None:
-    """The view for all sides: for "auto", the first of numbers and heat that fits; otherwise the
-    given view, if it fits.
-    """
-    order = ("numbers", "heat", "top")
-    fits = max((fitting_view(panel, page) for panel in panels), key=order.index)
-    drawn = fits if view == "auto" else view
-    return drawn if fits != "top" and order.index(fits) <= order.index(drawn) else None
-
-
-def _beside(pictures: Sequence[list[Text]], width: int, between: Text) -> list[Text]:
+def _beside(pictures: Sequence[list[Text]], width: int) -> list[Text]:
     """Puts pictures side by side; each but the last is filled up to `width` cells."""
     lines = []
     for first, *others in zip_longest(*pictures, fillvalue=Text()):
         line, before = first.copy(), first
         for part in others:
-            line.append(" " * (width - before.cell_len)).append_text(between).append_text(part)
+            line.append(" " * (width - before.cell_len + 2)).append_text(part)
             before = part
         lines.append(line)
     return lines
-
-
-def _change(panels: tuple[Panel, Panel], page: Page) -> list[str]:
-    """The mean and the largest difference, second minus first, over keys that the mask allows."""
-    before, after = (panel.visible_values for panel in panels)
-    if before.shape != after.shape:
-        return ["change: the matrices differ in shape"]
-    difference = after - before
-    if np.isnan(difference).all():
-        return ["change: nothing to compare"]
-    row, column = np.unravel_index(np.nanargmax(np.abs(difference)), difference.shape)
-    selection = panels[0].selection
-    query, at = selection.queries[int(row)], panels[0].columns[int(column)]
-    where = f"query {query} {quoted(selection.text[query], page.ascii_only)}, "
-    if selection.square:
-        where += f"key {at} {quoted(selection.text[at], page.ascii_only)}"
-    else:
-        where += f"dimension {at}"
-    largest = float(difference[row, column])
-    mean = float(np.nanmean(np.abs(difference)))
-    sign = "+" if largest > 0 else ""
-    return [
-        f"mean change {number(mean, page)}",
-        f"largest {sign}{number(largest, page)} at {where}",
-    ]

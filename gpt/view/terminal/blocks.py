@@ -30,7 +30,6 @@ from gpt.characters import cut, label, legend, one_line, pad
 from gpt.view.terminal.lines import (
     BOLD,
     DIM,
-    GLYPHS,
     Page,
     check_lines,
     column_blocks,
@@ -42,13 +41,11 @@ from gpt.view.terminal.lines import (
 
 TONES: dict[Tone, str] = {"": "", "dim": "dim", "strong": "bold", "good": "bold", "gone": "red"}
 TONES |= {"name": "bold cyan"}
-BARS = "▁▂▃▄▅▆▇█"
 EIGHTHS = " ▏▎▍▌▋▊▉"
 PROSE = 80  # cells in a line of sentences
 LONGEST = 32  # cells in a bar
 LEAST = 3  # even if a line becomes too long
 SHORTEST = 6  # if all bars of a line have fewer cells, only the first column keeps its bars
-FEWEST = 2  # spare columns to keep, and to wrap if there is no room
 NARROWEST = 10  # cells of a column whose texts are wrapped or cut
 GAP = 2  # cells before a column
 WIDEST = 100  # cells in a drawing
@@ -148,7 +145,7 @@ def _passage(passage: Passage, page: Page) -> list[Text]:
 
 def _scale(passage: Passage, page: Page) -> list[Text]:
     """What the colours or digits below a text mean."""
-    if not (passage.scale and len(passage.values)):
+    if not len(passage.values):
         return []
     if not page.coloured:
         return wrap_styled([f"digits: {passage.unit}", "9: nine or more"], page, DIM)
@@ -165,9 +162,9 @@ def _table(table: Table, page: Page) -> list[Text]:
     """Rows below the columns' titles; columns that do not fit follow below, with the labels
     again.
     """
-    table = _without_spare(table, page)
+    table = _fitting(table, page)
     titles = [_line(each.title, page) for each in table.columns]
-    texts = [[_plain(cell, page) for cell in row] for row in table.rows]
+    texts = [[_line(cell.text, page) for cell in row] for row in table.rows]
     numbers = [max(map(cell_len, each), default=0) for each in zip(*texts, strict=True)]
     bars = _bars(table.columns, numbers, titles, page)
     widths = [
@@ -227,8 +224,7 @@ def _wrapping(table: Table) -> list[int]:
     """The columns whose texts are wrapped on a narrow page; bars prevent that."""
     if any(column.bars for column in table.columns):
         return []
-    drawn = {n for row in table.rows for n, cell in enumerate(row) if cell.curve}
-    return [n for n, column in enumerate(table.columns) if column.left and n not in drawn]
+    return [n for n, column in enumerate(table.columns) if column.left]
 
 
 def _append(line: Text, text: str, style: str = "", first: bool = False) -> None:
@@ -242,32 +238,13 @@ def _fit(text: str, width: int, left: bool, page: Page) -> str:
     return pad(cut(text, width, "~" if page.ascii_only else "…"), width, right=not left)
 
 
-def _without_spare(table: Table, page: Page) -> Table:
-    """The table without the spare columns for which the page is too narrow: every second one or
-    fewer stays, always the first and the last; and without columns that need a wider page.
-    """
-    wide_enough = [n for n, each in enumerate(table.columns) if each.least <= (page.width or 0)]
-    if page.width is not None and len(wide_enough) < len(table.columns):
-        return _without_spare(_only(table, wide_enough), page)
-    spare = [n for n, column in enumerate(table.columns) if column.spare]
-    if page.width is None or not spare:
+def _fitting(table: Table, page: Page) -> Table:
+    """The table without columns that need a wider page."""
+    if page.width is None:
         return table
-    titles = [Cell(column.title) for column in table.columns]
-    wide = [
-        GAP + max(cell_len(_plain(cell, page)) for cell in each)
-        for each in zip(titles, *table.rows, strict=True)
-    ]
-    room = page.width + GAP - sum(width for n, width in enumerate(wide) if n not in spare)
-    fitting = room // max(wide[n] for n in spare)
-    count = min(len(spare), max(FEWEST, fitting))
-    kept = {spare[n] for n in np.linspace(0, len(spare) - 1, count).round().astype(int).tolist()}
-    return _only(table, [n for n in range(len(wide)) if n in kept or n not in spare])
-
-
-def _only(table: Table, chosen: Sequence[int]) -> Table:
-    """The table with these columns only."""
-    rows = [[row[n] for n in chosen] for row in table.rows]
-    return Table([table.columns[n] for n in chosen], rows, table.labels)
+    fitting = [n for n, column in enumerate(table.columns) if column.least <= page.width]
+    rows = [[row[n] for n in fitting] for row in table.rows]
+    return Table([table.columns[n] for n in fitting], rows, table.labels)
 
 
 def _bars(
@@ -306,22 +283,9 @@ def _bar(share: float, longest: int, page: Page) -> str:
     return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
 
 
-def _plain(cell: Cell, page: Page) -> str:
-    """A cell's text and curve."""
-    curve = _curve(cell.curve, page)
-    return f"{curve} {_line(cell.text, page)}".strip() if curve else _line(cell.text, page)
-
-
 def _line(text: str, page: Page) -> str:
     """A text within a line."""
     return in_ascii(one_line(text)) if page.ascii_only else one_line(text)
-
-
-def _curve(shares: Sequence[float], page: Page) -> str:
-    """A sign for each value, higher or denser for larger values; blank for NaN."""
-    signs = GLYPHS if page.ascii_only else BARS
-    last = len(signs) - 1
-    return "".join(" " if math.isnan(each) else signs[round(each * last)] for each in shares)
 
 
 def _style(cell: Cell, column: Column) -> str:

@@ -13,7 +13,6 @@ from rich.text import Text
 
 from gpt.characters import NAMED, cut, label, one_line, pad
 from gpt.checks import Check
-from gpt.config import Scale
 from gpt.reading.layers import Array
 
 GLYPHS = " .:-=+*#%@"
@@ -26,14 +25,13 @@ NORMAL = Style(dim=False)  # ends the dim style inside a dim line
 
 @dataclass(frozen=True)
 class Page:
-    """How to draw: width in cells (None = unlimited), labels, digits, scale, number of strongest
-    keys, whether to use colours, and whether to name all checks that passed.
+    """How to draw: width in cells (None = unlimited), labels, digits, number of strongest keys,
+    whether to use colours, and whether to name all checks that passed.
     """
 
     width: int | None = None
     ascii_only: bool = False
     precision: int = 2
-    scale: Scale = "fixed"
     top: int = 3
     coloured: bool = False
     checks: bool = True

@@ -22,7 +22,7 @@ from gpt.storage.run import Checkpoint
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     """A tiny trained checkpoint of a model that can be exported."""
-    return train_tiny(tmp_path_factory.mktemp("tiny"), norm="layer")
+    return train_tiny(tmp_path_factory.mktemp("tiny"))
 
 
 def trained(checkpoint: Checkpoint, **changed: Any) -> TrainedGPT:
@@ -89,12 +89,12 @@ def test_loss_of_another_step_is_measured_on_the_excerpt(tiny: Checkpoint) -> No
 
 
 def test_card_of_a_model_file_has_no_facts_of_a_run(tmp_path: Path) -> None:
-    model = random_model(tmp_path, position="learned", norm="layer")
+    model = random_model(tmp_path, position="learned")
     text = card_of(model)
     assert f"- Text: {len(model.vocabulary)} distinct characters. " in text
     assert f"{model.config.parameters():,} parameters" in text
     assert "- Context: 16 characters, prompt and new ones together; " in text
-    rotary = random_model(tmp_path, norm="layer")
+    rotary = random_model(tmp_path)
     assert "- Context: 16 characters; it continues longer texts" in card_of(rotary)
     short = TrainedGPT(replace(rotary.stored, excerpt="a"))  # too short to measure a loss
     assert exported_losses(short) is None

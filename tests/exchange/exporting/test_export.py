@@ -27,7 +27,7 @@ def names(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
-    return random_model(tmp_path_factory.mktemp("model"), norm="layer")
+    return random_model(tmp_path_factory.mktemp("model"))
 
 
 def test_export_writes_six_files_into_a_new_or_an_empty_folder(
@@ -162,6 +162,6 @@ def test_a_full_disk_leaves_nothing_of_a_failed_export(
 
 
 def test_a_model_of_another_shape_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="this one has `norm=rms`"):
-        export(random_model(tmp_path, norm="rms"), tmp_path / "folder")
+    with pytest.raises(ConfigError, match="this one has `position=none`"):
+        export(random_model(tmp_path, position="none"), tmp_path / "folder")
     assert names(tmp_path) == ["random.safetensors"]

@@ -30,10 +30,9 @@ from gpt.errors import ConfigError
 from gpt.exchange.exporting.architectures import ACTIVATIONS, architecture_of
 from gpt.exchange.exporting.export import export, tokenizer
 
-PLAIN = {"norm": "layer"}
 KINDS: dict[str, dict[str, Any]] = {
-    "gpt2": {"position": "learned", **PLAIN},
-    "gpt_neox": {"position": "rotary", **PLAIN},
+    "gpt2": {"position": "learned"},
+    "gpt_neox": {"position": "rotary"},
 }
 
 
@@ -91,9 +90,8 @@ def test_models_of_all_presets_are_exported(name: str, device: str) -> None:
     ("options", "named"),
     [
         ({"position": "sinusoidal"}, "`position=sinusoidal`"),
-        ({"norm": "rms", "activation": "swiglu"}, "`norm=rms`, `activation=swiglu`"),
-        ({"position": "none"}, "`position=none`"),
         ({"feed_forward": False}, "`feed_forward=False`"),
+        ({"position": "none", "feed_forward": False}, "`position=none`, `feed_forward=False`"),
     ],
 )
 def test_models_of_another_shape_are_refused_with_what_can_be_exported(

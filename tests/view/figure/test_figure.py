@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 from xml.etree import ElementTree
 
@@ -33,7 +35,6 @@ from gpt.view.figure import fonts
 from gpt.view.figure.figure import draw
 from gpt.view.figure.layout import DPI
 from gpt.view.figure.sheet import Form, to_bytes
-from gpt.view.notebook.saving import save_strip
 from gpt.view.selection import select
 from gpt.view.terminal.attention import numbers
 from gpt.view.terminal.lines import Page
@@ -71,11 +72,13 @@ def map_of(
     return AttentionMap(text, np.arange(T), tuple(layer() for _ in range(layers)), ())
 
 
-def made(
-    text: str, form: Form = "png", scale: Any = "fixed", ascii_only: bool = False, **options: Any
-) -> bytes:
-    attention = map_of(text)
-    return to_bytes(draw(select(attention, **options), scale, ascii_only)[0], form)
+def named(attention: AttentionMap, name: str) -> AttentionMap:
+    """The map of a model with this title."""
+    return replace(attention, model=SimpleNamespace(title=name))
+
+
+def made(text: str, form: Form = "png") -> bytes:
+    return to_bytes(draw(select(map_of(text)))[0], form)
 
 
 def labels(axes: Axes) -> tuple[list[str], list[str]]:
@@ -195,22 +198,10 @@ def test_panels_share_one_colour_scale_with_a_labelled_bar(stage: DrawnStage) ->
     assert figure.axes[-1].get_ylim() == pytest.approx(limits)
     ramp = figure.axes[-1].images[0].get_array()
     assert (ramp[0, 0], ramp[-1, 0]) == pytest.approx(limits)
-    low, _ = draw(select(attention, stage=stage, query="3:5"), "row")
+    low, _ = draw(select(attention, stage=stage, query="3:5"))
     low.draw_without_rendering()
     words_beside_the_bar = low.axes[-1].yaxis.label.get_window_extent()
     assert 0 <= words_beside_the_bar.y0 < words_beside_the_bar.y1 <= low.bbox.y1
-
-
-def test_scale_by_row_gives_the_largest_the_full_colour() -> None:
-    attention = map_of("abcdefgh")
-    for stage in ("weights", "scores", "masked"):
-        figure, _ = draw(select(attention, stage=stage), "row")
-        drawn = np.ma.filled(np.abs(figure.axes[0].images[0].get_array()), 0.0)
-        assert drawn.max(axis=1) == pytest.approx(np.ones(8))
-        assert figure.axes[0].images[0].get_clim() == (0 if stage == "weights" else -1, 1)
-        assert "÷ the row's largest" in figure.axes[-1].get_ylabel()
-    hidden, _ = draw(select(attention, query="0:2", key="5:8"), "row")
-    assert np.ma.getmaskarray(hidden.axes[0].images[0].get_array()).all()
 
 
 @pytest.mark.parametrize("stage", ["masked", "context"])
@@ -277,9 +268,9 @@ def test_axes_show_characters_if_legible_else_positions_and_the_text_below() -> 
 @pytest.mark.parametrize("length", [1, 24])
 def test_labels_neither_overlap_nor_leave_the_figure(length: int) -> None:
     for text in ("m" * length, ("W\u200d \n" * length)[:length]):
-        attention = map_of(text)
+        attention = named(map_of(text), "a run")
         for options in ({}, {"query": ":1"}, {"stage": "proj"}):
-            figure, _ = draw(select(attention, **options, name="a run"))
+            figure, _ = draw(select(attention, **options))
             whole = figure.bbox
             for axes in figure.axes:
                 boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
@@ -292,8 +283,8 @@ def test_labels_neither_overlap_nor_leave_the_figure(length: int) -> None:
 
 
 def test_panels_form_a_grid_of_layers_and_heads() -> None:
-    attention = map_of("abcdefgh", layers=2, heads=3)
-    figure, _ = draw(select(attention, layer="all", head="all", name="a-run"))
+    attention = named(map_of("abcdefgh", layers=2, heads=3), "a-run")
+    figure, _ = draw(select(attention, layer="all", head="all"))
     corners = [
         (round(box.x0, 4), round(box.y0, 4)) for box in (a.get_position() for a in figure.axes)
     ]
@@ -308,13 +299,10 @@ def test_panels_form_a_grid_of_layers_and_heads() -> None:
     assert ["".join(labels(axes)[1]) for axes in figure.axes[:6]] == [""] * 3 + ["abcdefgh"] * 3
     for options, title in (
         ({"head": "mean"}, "layer 0 · mean of heads · weights"),
-        ({"head": "rollout", "layer": "all"}, "layers 0–1 · rollout, a heuristic · weights"),
         ({"stage": "resid_mid", "layer": "all"}, "layers 0–1 · all heads · resid_mid"),
     ):
         shown, _ = draw(select(attention, **options))
         assert shown.get_suptitle() == title
-        if "rollout" in title:
-            assert shown.axes[1].get_title() == "rollout through layer 1, a heuristic"
     folded, _ = draw(select(map_of("ab", heads=12), head="all"))
     assert len({round(axes.get_position().y0, 4) for axes in folded.axes[:12]}) == 3
     widths = [
@@ -331,7 +319,7 @@ def test_any_text_gives_a_figure_without_other_output(
     text: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     starts: dict[Form, bytes] = {"png": b"\x89PNG\r\n", "svg": b"<?xml", "pdf": b"%PDF"}
-    selection = select(map_of(text), name="$a_b$")
+    selection = select(named(map_of(text), "$a_b$"))
     for form in get_args(Form) if text == TEXTS["others"] else ("svg",):
         figure, warnings = draw(selection)
         data = to_bytes(figure, form)
@@ -362,7 +350,7 @@ def test_one_warning_names_characters_without_a_font(few_fonts: Path) -> None:
     assert draw(select(long))[1] == []
     many = map_of("".join(map(chr, range(0x4E00, 0x4E14))))
     assert "and 12 more" in draw(select(many))[1][0]
-    assert "\\u6771\\u4eac" in draw(select(many, name="東京"))[0].texts[1].get_text()
+    assert "\\u6771\\u4eac" in draw(select(named(many, "東京")))[0].texts[1].get_text()
 
 
 def test_fonts_with_the_characters_are_found(few_fonts: Path) -> None:
@@ -471,39 +459,3 @@ def test_a_figure_that_cannot_be_drawn_is_refused_with_advice(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=re.escape("pip install -e '.[plot]'")):
         draw(select(attention))
-
-
-def test_heads_of_several_checkpoints_are_a_strip_with_a_row_for_each_head(tmp_path: Path) -> None:
-    steps = {f"step {n}": map_of("abcdefgh", layers=2, heads=2, seed=n) for n in (0, 10, 200)}
-    selections = [select(each, head="1", name=name) for name, each in steps.items()]
-    figure, _ = draw(selections, name="a-run")
-    *panels, bar = figure.axes
-    assert [axes.get_title() for axes in panels] == list(steps)
-    assert figure.get_suptitle() == "layer 0 · head 1 · weights"
-    assert "a-run · T=8 · head_size=4" in [text.get_text() for text in figure.texts]
-    assert len({axes.get_position().y0 for axes in panels}) == 1  # one row
-    assert {axes.images[0].get_clim() for axes in figure.axes} == {(0, 1)}
-    assert ["".join(labels(axes)[0]) for axes in panels] == ["abcdefgh", "", ""]
-    for axes, selection in zip(panels, selections, strict=True):
-        drawn = np.ma.filled(axes.images[0].get_array(), 0)
-        assert np.array_equal(drawn, np.nan_to_num(selection.panels()[0].visible_values))
-    path = save_strip(steps, tmp_path / "strip.svg", head=1, name="a-run")
-    assert path.read_bytes() == to_bytes(draw(selections, name="a-run")[0], "svg")
-    assert bar.get_ylabel() == "attention weight"
-    every = [select(each, layer="all", head="all", name=name) for name, each in steps.items()]
-    *panels, _ = draw(every)[0].axes
-    assert [axes.get_title() for axes in panels] == [
-        f"{at} · {name}" for at in ("L0H0", "L0H1", "L1H0", "L1H1") for name in steps
-    ]
-    assert len({round(axes.get_position().y0, 4) for axes in panels}) == 4
-    many = draw(selections * 4)[0].axes[:-1]
-    assert len({round(axes.get_position().y0, 4) for axes in many}) == 3
-
-
-def test_checkpoints_whose_matrices_differ_in_shape_are_refused(tmp_path: Path) -> None:
-    both = {"a": map_of("abc", size=4), "b": map_of("abc", size=8)}
-    with pytest.raises(ConfigError, match=r"^stage context: the checkpoints' matrices differ"):
-        save_strip(both, tmp_path / "strip.svg", stage="context")
-    assert save_strip(both, tmp_path / "strip.svg").exists()
-    with pytest.raises(ConfigError, match="all of the same text"):
-        save_strip({"a": map_of("abc"), "b": map_of("abd")}, tmp_path / "strip.svg")

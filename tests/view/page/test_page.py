@@ -8,29 +8,25 @@ import io
 import json
 import posixpath
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hand_built import SIZE, hand_built
+from hand_built import LETTERS, SIZE, hand_built
 from pages import HOSTILE, Document, payload_of, random_subject, unpack
 
 from gpt.characters import drawn_label
 from gpt.checks import Check
-from gpt.counting.mixture import FEATURES
-from gpt.counting.tables import count
+from gpt.config import HeadsConfig
 from gpt.heads.measures import Measure, StartHead, choose_head, name_heads
 from gpt.heads.survey import survey
 from gpt.interface.trained import TrainedGPT
-from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Checkpoint
 from gpt.view.exports import to_npz
-from gpt.view.page import page as page_module
 from gpt.view.page.document import ASSETS, join_scripts, scripts_of
 from gpt.view.page.live import LIVE
 from gpt.view.page.packing import DETAILS
-from gpt.view.page.page import PAGE, Subject, build_page, likeliest, make_subject, more_stages
+from gpt.view.page.page import MOST, PAGE, Subject, build_page, make_subject, more_stages
 
 TEXT = "the cat sat"
 T = len(TEXT)
@@ -42,7 +38,7 @@ def subject() -> Subject:
 
 
 def read_npz(subject: Subject) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(to_npz([subject.attention]))) as read:
+    with np.load(io.BytesIO(to_npz(subject.attention))) as read:
         return dict(read)
 
 
@@ -50,8 +46,8 @@ def read_npz(subject: Subject) -> dict[str, np.ndarray]:
 def test_the_payload_equals_the_npz_at_its_precision(
     subject: Subject, limit: int, bits: int
 ) -> None:
-    document = payload_of(build_page([subject], StartHead(layer=1), TEXT, limit))
-    (read,), npz = document["subjects"], read_npz(subject)
+    document = payload_of(build_page(subject, StartHead(layer=1), limit))
+    read, npz = document["subject"], read_npz(subject)
     assert document["bits"] == bits
     kind, below = np.dtype(f"<f{bits // 8}"), np.tri(T, dtype=bool)
     for layer, packed in enumerate(read["weights"]):
@@ -66,37 +62,24 @@ def test_the_payload_equals_the_npz_at_its_precision(
 
 
 def test_page_names_its_source_and_is_the_same_for_the_same_map(subject: Subject) -> None:
-    page = build_page([subject], StartHead(2, "mean", "scaled"), "A title")
+    page = build_page(subject, StartHead(2, "mean", "scaled"))
     again = random_subject(TEXT, n_layer=3)
-    assert page == build_page([again], StartHead(2, "mean", "scaled"), "A title")
+    assert page == build_page(again, StartHead(2, "mean", "scaled"))
     document = payload_of(page)
-    assert document["title"] == "A title"
+    assert document["title"] == "step 12"
     assert document["start"] == {"layer": 2, "head": "mean", "stage": "scaled", "why": ""}
     assert document["characters"] == [*TEXT]
     assert document["labels"] == [drawn_label(character) for character in TEXT]
-    (read,) = document["subjects"]
+    read = document["subject"]
     assert (read["name"], read["layers"], read["heads"], read["headSize"]) == ("step 12", 3, 2, 8)
     assert read["origin"] == {"run": "tiny-1", "step": "12", "checkpoint": "ab" * 32}
     assert [check["name"] for check in read["checks"]] == [c.name for c in subject.attention.checks]
     assert all(check["passed"] for check in read["checks"])
 
 
-def test_the_character_that_comes_is_shown_however_unlikely(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    falling = np.linspace(1, 0.1, 20)
-    chances = np.stack([falling, falling[::-1], falling])[:, None].repeat(2, axis=1)
-    monkeypatch.setattr(page_module, "MOST", 5)
-    found = likeliest(chances, np.array([10]))
-    assert found.tolist() == [[0, 1, 10, 18, 19], [0, 1, 2, 18, 19]]
-    assert likeliest(chances[:, :, :3], np.array([2])).tolist() == [[0, 1, 2]] * 2
-
-
 def test_measures_and_checks_that_are_not_finite_are_null(subject: Subject) -> None:
     failed = replace(subject.attention, checks=(Check("odd", float("nan"), 1e-6),))
-    (read,) = payload_of(build_page([replace(subject, attention=failed)], StartHead(), TEXT))[
-        "subjects"
-    ]
+    read = payload_of(build_page(replace(subject, attention=failed), StartHead()))["subject"]
     assert read["checks"] == [{"name": "odd", "error": None, "bound": 1e-6, "passed": False}]
     sink, away = read["measures"]
     np.testing.assert_allclose(sink["values"], subject.measures[0].values, rtol=1e-8)
@@ -106,37 +89,28 @@ def test_measures_and_checks_that_are_not_finite_are_null(subject: Subject) -> N
 
 
 def test_page_stays_below_its_size_limit_and_keeps_the_first_layer_shown(subject: Subject) -> None:
-    whole = len(build_page([subject], StartHead(1), TEXT))
+    whole = len(build_page(subject, StartHead(1)))
     seen = []
     for limit in range(whole - 14_000, whole + 2_000, 100):
-        page = build_page([subject], StartHead(1), TEXT, limit)
+        page = build_page(subject, StartHead(1), limit)
         document = payload_of(page)
-        details = list(document["subjects"][0]["details"])
+        details = list(document["subject"]["details"])
         assert len(page) <= limit or details == ["1"]
         assert "1" in details
-        assert len(document["subjects"][0]["weights"]) == 3
+        assert len(document["subject"]["weights"]) == 3
         if not seen or seen[-1] != (document["bits"], details):
             seen.append((document["bits"], details))
     every = ["0", "1", "2"]
     assert seen == [(16, ["1"]), (16, ["0", "1"]), (16, every), (32, every)]
 
 
-def counted(stored: StoredModel) -> TrainedGPT:
-    """The model with the counts of another text beside it."""
-    trie = count(stored.vocabulary.encode("the rat sat on the mat"), len(stored.vocabulary), 4)
-    counting = {**trie.packed(), "gate": 0.5 * np.eye(2, len(FEATURES)) + 0.05}
-    config = replace(stored.config, counting=4)
-    return TrainedGPT(replace(stored, config=config, counting=counting))
-
-
-@pytest.mark.parametrize("opened", [TrainedGPT, counted])
 def test_the_page_says_what_each_part_adds_to_the_logits_of_the_characters_it_lists(
-    tiny: Checkpoint, opened: Callable[[StoredModel], TrainedGPT]
+    tiny: Checkpoint,
 ) -> None:
-    model = opened(tiny.model())
+    model = TrainedGPT(tiny.model())
     seen = model.attn("the cat")
-    (read,) = payload_of(build_page([make_subject(seen)], StartHead(), TEXT))["subjects"]
-    listed = read["experts"] or read["lens"]
+    read = payload_of(build_page(make_subject(seen), StartHead()))["subject"]
+    listed = read["lens"]
     ids = np.frombuffer(base64.b64decode(listed["ids"]), "<u4").reshape(-1, 7, listed["most"])[-1]
     labels = np.array([model.vocabulary.characters.index(each) for each in listed["characters"]])
     logits = model.reader.logits(model.reader.forward(seen.ids[None]))[0]
@@ -158,9 +132,9 @@ def test_what_is_left_of_the_limit_takes_contributions_then_stages_the_first_lay
     model = TrainedGPT(tiny.model())
     seen = model.attn("the cat")
     subject = make_subject(seen)
-    whole = build_page([subject], StartHead(layer=1), TEXT)
+    whole = build_page(subject, StartHead(layer=1))
     size = len(whole.encode()) + 100
-    (read,) = payload_of(whole)["subjects"]
+    read = payload_of(whole)["subject"]
     assert list(read["more"]) == ["1", "0"]
     for n, stages in read["more"].items():
         expected = more_stages(model.reader, seen.layers[int(n)], int(n))
@@ -170,9 +144,9 @@ def test_what_is_left_of_the_limit_takes_contributions_then_stages_the_first_lay
     np.testing.assert_array_equal(expected["resid_post"], seen.layers[0].resid_post)
     found = []
     for limit in range(size, size - 40_000, -250):
-        page = build_page([subject], StartHead(layer=1), TEXT, limit)
+        page = build_page(subject, StartHead(layer=1), limit)
         document = payload_of(page)
-        (read,) = document["subjects"]
+        read = document["subject"]
         assert len(page.encode()) <= limit or document["bits"] == 16
         state = read["contributions"] is not None, "".join(read["more"])
         if document["bits"] == 32 and state not in found:
@@ -182,11 +156,11 @@ def test_what_is_left_of_the_limit_takes_contributions_then_stages_the_first_lay
 
 def test_page_of_6_layers_6_heads_256_characters_fits_5_mb() -> None:
     large = random_subject("the cat " * 32, n_layer=6, n_head=6, n_embd=384)
-    page = build_page([large], StartHead(layer=4, head=5), "large")
+    page = build_page(large, StartHead(layer=4, head=5))
     document = payload_of(page)
     assert len(page.encode()) <= 5_000_000
     assert document["bits"] == 16
-    assert list(document["subjects"][0]["details"]) == ["4"]
+    assert list(document["subject"]["details"]) == ["4"]
 
 
 def test_numbers_too_large_for_float16_stay_float32(subject: Subject) -> None:
@@ -194,8 +168,8 @@ def test_numbers_too_large_for_float16_stay_float32(subject: Subject) -> None:
     entered = first.resid_pre * np.float32(1e6)
     large = replace(first, resid_pre=entered, resid_mid=entered + first.proj)
     attention = replace(subject.attention, layers=(large, *others))
-    page = build_page([replace(subject, attention=attention)], StartHead(), TEXT, 0)
-    details = payload_of(page)["subjects"][0]["details"]["0"]
+    page = build_page(replace(subject, attention=attention), StartHead(), 0)
+    details = payload_of(page)["subject"]["details"]["0"]
     assert {name: packed["bits"] for name, packed in details.items()} == {
         **dict.fromkeys(DETAILS, 16),
         "resid_pre": 32,
@@ -206,8 +180,8 @@ def test_numbers_too_large_for_float16_stay_float32(subject: Subject) -> None:
 def test_page_data_keeps_any_text_and_runs_none_of_it() -> None:
     quiet = random_subject("a" * len(HOSTILE))
     hostile = replace(random_subject(HOSTILE), name=HOSTILE, origin={HOSTILE: HOSTILE})
-    page = build_page([hostile], StartHead(), HOSTILE)
-    document, usual = Document(page), Document(build_page([quiet], StartHead(), "quiet"))
+    page = build_page(hostile, StartHead())
+    document, usual = Document(page), Document(build_page(quiet, StartHead()))
     assert document.tags == usual.tags
     assert document.texts["script"] == usual.texts["script"]
     read = json.loads(document.texts["payload"])
@@ -221,7 +195,7 @@ def test_page_data_keeps_any_text_and_runs_none_of_it() -> None:
 def test_security_policy_allows_only_the_pages_script_and_style(
     subject: Subject,
 ) -> None:
-    document = Document(build_page([subject], StartHead(), TEXT))
+    document = Document(build_page(subject, StartHead()))
     digests = {
         kind: base64.b64encode(hashlib.sha256(document.texts[kind].encode()).digest()).decode()
         for kind in ("script", "style")
@@ -260,18 +234,6 @@ def test_every_script_is_in_a_page_after_its_imports_and_without_duplicate_names
         assert not re.search(r"^(import|export) ", join_scripts(start), re.M)
 
 
-def test_page_of_two_models_needs_equal_texts_not_equal_shapes(subject: Subject) -> None:
-    other = random_subject(TEXT, n_layer=1, n_head=4, seed=1)
-    document = payload_of(build_page([subject, other], StartHead(layer=2), TEXT, 0))
-    assert [(s["layers"], s["heads"]) for s in document["subjects"]] == [(3, 2), (1, 4)]
-    assert [list(s["details"]) for s in document["subjects"]] == [["2"], []]
-    with pytest.raises(ValueError, match="different texts"):
-        build_page([subject, random_subject("the rat sat")], StartHead(), TEXT)
-    for wrong in ([], [subject] * 3):
-        with pytest.raises(ValueError, match="one or two"):
-            build_page(wrong, StartHead(), TEXT)
-
-
 def read(name: str) -> str:
     return (ASSETS / name).read_text("utf-8")
 
@@ -280,15 +242,15 @@ def test_page_names_the_measured_text_and_names_heads_only_for_several(
     subject: Subject,
 ) -> None:
     ids = np.random.default_rng(0).integers(0, 6, 8 * SIZE + 1)
-    several, one = (survey(hand_built(), part) for part in (ids, ids[: SIZE + 1]))
+    several, one = (
+        survey(hand_built(), LETTERS, part, HeadsConfig()) for part in (ids, ids[: SIZE + 1])
+    )
     assert (several.windows, one.windows) == (8, 1)
     for found, shown in ((several, True), (one, False)):
         described = replace(subject, measures=found.measures)
-        document = payload_of(
-            build_page([described], StartHead(), "title", measured="<b>on it</b>")
-        )
+        document = payload_of(build_page(described, StartHead(), measured="<b>on it</b>"))
         assert document["measured"] == "<b>on it</b>"
-        assert document["subjects"][0]["kinds"] == (name_heads(found.measures) if shown else None)
+        assert document["subject"]["kinds"] == (name_heads(found.measures) if shown else None)
 
 
 def measured(name: str, values: list[list[float]], uniform: float) -> Measure:
@@ -354,3 +316,16 @@ def lab(sight: object, colour: np.ndarray) -> np.ndarray:
     shares = xyz @ np.clip(np.array(sight) @ linear, 0, 1) / np.array([0.9505, 1.0, 1.089])
     x, y, z = np.where(shares > 216 / 24389, np.cbrt(shares), (24389 / 27 * shares + 16) / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def test_the_logit_lens_has_the_likeliest_characters_of_each_depth(tiny: Checkpoint) -> None:
+    model = TrainedGPT(tiny.model())
+    attention, lens = model.attn("the cat"), make_subject(model.attn("the cat")).lens
+    assert lens.ids.shape == lens.probabilities.shape == (model.config.n_layer + 1, 7, MOST)
+    streams = [attention.layers[0].resid_pre, *(each.resid_post for each in attention.layers)]
+    for stream, ids, chances in zip(streams, lens.ids, lens.probabilities, strict=True):
+        logits = model.reader.logits(model.reader.final_norm(stream[None]))[0]
+        expected = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        expected /= expected.sum(axis=-1, keepdims=True)
+        np.testing.assert_allclose(np.take_along_axis(expected, ids, -1), chances, rtol=1e-4)
+        np.testing.assert_allclose(np.sort(expected)[:, : -1 - MOST : -1], chances, rtol=1e-4)

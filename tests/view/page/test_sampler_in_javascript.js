@@ -1,15 +1,12 @@
 // @ts-check
 // Functions for test_sampler_in_javascript.py.
 
-import { Trie } from "../../../gpt/view/page/assets/model/counting.js";
-import { Mixture } from "../../../gpt/view/page/assets/model/gate.js";
 import { Uniforms } from "../../../gpt/view/page/assets/model/random.js";
 import * as sampler from "../../../gpt/view/page/assets/model/sampler.js";
 
 export { beforeAll, draw, pairwiseSum } from "../../../gpt/view/page/assets/model/sampler.js";
 
 /** @typedef {import("../../../gpt/view/page/assets/model/sampler.js").SampleOptions} Options */
-/** @import { Tables } from "../../../gpt/view/page/assets/model/counting.js" */
 
 export function shaping() {
   return { filters: Object.keys(sampler.FILTERS), shaping: sampler.SHAPING };
@@ -72,14 +69,10 @@ class Toy {
  * @param {Int32Array} prompt
  * @param {Options} options
  * @param {number} size
- * @param {Tables} tables
- * @param {number[][]} gate
- * @param {boolean} counts whether the model counts
  */
-export function written(length, blockSize, prompt, options, size, tables, gate, counts) {
-  const mixture = counts ? new Mixture(new Trie(tables, size), gate) : null;
+export function written(length, blockSize, prompt, options, size) {
   const toy = new Toy(size, blockSize);
-  const writer = new sampler.Writer(toy, prompt, options, mixture);
+  const writer = new sampler.Writer(toy, prompt, options);
   const ids = Array.from({ length }, () => writer.next());
   return { ids, starts: toy.starts };
 }

@@ -32,15 +32,15 @@ from gpt.vocabulary import Vocabulary
 KINDS: dict[str, dict[str, Any]] = {
     "default": {},
     "classic": {
-        **{"position": "learned", "norm": "layer", "activation": "gelu"},
+        **{"position": "learned", "activation": "gelu"},
         **{"bias": True, "tied": True},
     },
     "nanoGPT's": {
-        **{"position": "learned", "norm": "layer", "activation": "gelu_erf"},
+        **{"position": "learned", "activation": "gelu_erf"},
         **{"bias": True, "qkv_bias": True, "tied": True},
     },
-    "large": {"activation": "swiglu", "larger": 2.0},
-    "sharp": {"norm": "layer", "sharper": 4.0},
+    "large": {"activation": "relu2", "larger": 2.0},
+    "sharp": {"sharper": 4.0},
 }
 
 
@@ -70,7 +70,7 @@ def last_logits(stored: StoredModel, tensors: Any, texts: Any) -> Any:
 
 @pytest.mark.parametrize("bits", [16, 32])
 def test_tensors_arrive_as_they_were_rounded(script: JavaScript, bits: Bits) -> None:
-    stored = stored_of(bias=True, norm="layer")
+    stored = stored_of(bias=True)
     tensors, record = dict(stored.tensors), model_record(stored, bits)
     tensors["norm.bias"] = np.resize(np.float32([1e-7, -3e-8, 0, 65504, 1e-4]), 32)
     record = model_record(replace(stored, tensors=tensors), bits)

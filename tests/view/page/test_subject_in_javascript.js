@@ -5,8 +5,10 @@ import { Subject } from "../../../gpt/view/page/assets/data.js";
 import { matrixOf, termsOf } from "../../../gpt/view/page/assets/derive.js";
 import { settled } from "../../../gpt/view/page/assets/state.js";
 
-/** @import { Payload, Text } from "../../../gpt/view/page/assets/payload.js" */
+/** @import { Payload, SubjectPayload, Text } from "../../../gpt/view/page/assets/payload.js" */
 /** @import { State } from "../../../gpt/view/page/assets/state.js" */
+
+/** @typedef {Payload & Text & {subject: SubjectPayload}} Page */
 
 /** @type {State} */
 const START = {
@@ -18,23 +20,22 @@ const START = {
   scale: "fixed",
   cell: null,
   pins: [],
-  only: /** @type {const} */ (""),
   next: "",
   against: "",
   more: {},
 };
 
-/** @param {Payload & Text} payload */
+/** @param {Page} payload */
 function subjectOf(payload) {
-  return new Subject(payload.subjects[0], payload);
+  return new Subject(payload.subject, payload);
 }
 
-/** @param {Payload & Text} payload @param {Partial<State>} state */
+/** @param {Page} payload @param {Partial<State>} state */
 export function matrix(payload, state) {
   return matrixOf(subjectOf(payload), { ...START, ...state });
 }
 
-/** The sum of a cell's terms. @param {Payload & Text} payload @param {Partial<State>} state
+/** The sum of a cell's terms. @param {Page} payload @param {Partial<State>} state
  * @param {number} row @param {number} column */
 export function sum(payload, state, row, column) {
   const subject = subjectOf(payload);
@@ -44,7 +45,7 @@ export function sum(payload, state, row, column) {
   return { value, names: found?.terms.map((term) => term.name) };
 }
 
-/** The cell that stays pinned. @param {Payload & Text} payload @param {Partial<State>} state */
+/** The cell that stays pinned. @param {Page} payload @param {Partial<State>} state */
 export function pinned(payload, state) {
   return settled({ ...START, ...state }, [subjectOf(payload)]).cell;
 }

@@ -22,7 +22,7 @@ TEXT = "the cat"
 def shown() -> tuple[AttentionMap, Any]:
     """A map, and the data of its page."""
     subject = random_subject(TEXT)
-    return subject.attention, payload_of(build_page([subject], StartHead(), TEXT))
+    return subject.attention, payload_of(build_page(subject, StartHead()))
 
 
 @pytest.mark.parametrize("stage", get_args(DrawnStage))
@@ -47,13 +47,6 @@ def test_the_terms_of_a_cell_sum_to_it(script: JavaScript, shown: tuple[Attentio
     assert context["names"] == ["t", "h", "e", "␣"]
     score = script("sum", page, {"stage": "weights"}, 2, 1)
     assert score["value"] == pytest.approx(found["scores", 0, 0][2, 1], abs=1e-5)
-
-
-def test_rollout_is_the_maps(script: JavaScript, shown: tuple[AttentionMap, Any]) -> None:
-    found, page = shown
-    read = script("matrix", page, {"view": "rollout", "layer": 1})
-    expected = found.rollout(1)
-    np.testing.assert_allclose(read["values"].reshape(expected.shape), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

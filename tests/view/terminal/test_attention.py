@@ -11,7 +11,7 @@ import pytest
 from drawn import drawn, random_map
 
 from gpt.checks import Check
-from gpt.config import Drawing
+from gpt.config import View
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Stages
 from gpt.view.selection import select
@@ -47,11 +47,11 @@ def known() -> AttentionMap:
     return AttentionMap("hé\n ", np.arange(4), (stages,), passed)
 
 
-def shown(attention: AttentionMap, view: Drawing, page: Page, **options: Any) -> list[str]:
+def shown(attention: AttentionMap, view: View, page: Page, **options: Any) -> list[str]:
     return drawn(render(select(attention, **options), view, page), page)
 
 
-BODIES: dict[Drawing, str] = {
+BODIES: dict[View, str] = {
     "heat": """
       0
       h é ⏎ ␠
@@ -96,7 +96,7 @@ def test_a_weight_that_is_not_a_number_is_shown_as_nan(known: AttentionMap) -> N
 
 
 @pytest.mark.parametrize("view", BODIES)
-def test_each_view_of_a_known_head(known: AttentionMap, view: Drawing) -> None:
+def test_each_view_of_a_known_head(known: AttentionMap, view: View) -> None:
     lines = shown(known, view, Page(top=2), head="all" if view == "heads" else "0")
     body = "\n".join(line.rstrip() for line in lines[1:])
     assert body.partition("\n\n")[0] == BODIES[view]
@@ -126,13 +126,13 @@ def test_ascii_output_of_a_known_head(known: AttentionMap) -> None:
     ]
 
 
-@pytest.mark.parametrize("view", get_args(Drawing))
+@pytest.mark.parametrize("view", get_args(View))
 @pytest.mark.parametrize("text", TEXTS)
-def test_lines_fit_the_page_and_are_printable(text: str, view: Drawing) -> None:
+def test_lines_fit_the_page_and_are_printable(text: str, view: View) -> None:
     attention = random_map(TEXTS[text])
     key = f"{min(3, len(attention.text) - 1)}:"  # masks all keys of the first rows
     for width, ascii_only in ((40, True), (42, False), (80, True), (None, False)):
-        page = Page(width, ascii_only, scale="row" if width == 80 else "fixed")
+        page = Page(width, ascii_only)
         for stage in ("masked", "weights", "context", "proj"):
             lines = shown(attention, view, page, layer="1", head="all", stage=stage, key=key)
             assert lines
@@ -165,17 +165,13 @@ def test_heat_grows_with_the_value_and_is_blank_for_later_keys() -> None:
     attention = random_map(PLAIN[:30])
     selection = select(attention)
     (panel,) = selection.panels()
-    fixed, by_row = (
-        [line.plain[7:] for line in heat(panel, Page(80, scale=scale))[2:]]
-        for scale in ("fixed", "row")
-    )
+    lines = [line.plain[7:] for line in heat(panel, Page(80))[2:]]
     for query, values in enumerate(panel.values):
-        glyphs = fixed[query].ljust(60)
+        glyphs = lines[query].ljust(60)
         assert glyphs[::2] == glyphs[1::2]  # two cells a key
         for key, value in enumerate(values):
             expected = GLYPHS[min(9, int(float(value) * 10))] if key <= query else " "
             assert glyphs[2 * key] == expected
-        assert by_row[query][2 * int(values.argmax())] == "@"
 
 
 def test_top_names_the_strongest_keys_in_order_and_the_rest() -> None:
@@ -221,7 +217,7 @@ def test_overview_shows_every_head_with_maxima_of_cell_areas() -> None:
     ],
 )
 def test_auto_view_is_numbers_then_heat_then_strongest_as_space_allows(
-    text: str, width: int | None, expected: Drawing
+    text: str, width: int | None, expected: View
 ) -> None:
     attention = random_map(text)
     assert shown(attention, "auto", Page(width)) == shown(attention, expected, Page(width))
@@ -239,7 +235,7 @@ def test_a_failed_check_shows_its_error_and_bound() -> None:
 
 
 @pytest.mark.parametrize("view", ["heat", "heads"])
-def test_zero_weight_is_shown_as_a_cell(view: Drawing) -> None:
+def test_zero_weight_is_shown_as_a_cell(view: View) -> None:
     attention = random_map("abcdefgh")
     lines = render(select(attention), view, Page(80))
     lines = [line for line in lines if not line.plain.startswith("shades")]
@@ -270,23 +266,10 @@ def test_overview_explains_its_cells() -> None:
     signed = shown(random_map("to be"), "heads", Page(), stage="scores")[0]
     assert signed.endswith("each from its least to its largest")
     assert shown(random_map("to be"), "heads", Page())[0].endswith("scale 0–1")
-    by_row = shown(random_map("to be"), "heads", Page(scale="row"))[0]
-    assert by_row.endswith("scale: each row's largest = full")
-
-
-def test_faint_heat_map_suggests_another_scale() -> None:
-    even = np.tri(40) / np.arange(1, 41)[:, None]
-    attention = random_map("x" * 40)
-    layer = replace(attention.layers[0], weights=np.stack([even, np.eye(40)]))
-    attention = replace(attention, layers=(layer,))
-    assert "faint: --scale row shows more" in shown(attention, "heat", Page())[0]
-    assert "faint" not in shown(attention, "heat", Page(), head="1")[0]
-    assert "faint" not in shown(attention, "heat", Page(scale="row"))[0]
 
 
 def test_heat_names_its_shades_and_numbers_mark_the_largest_weight(known: AttentionMap) -> None:
     assert "shades: .00  .:-=+*#%@ 1.00" in shown(known, "heat", Page())
-    assert "shades: .00  .:-=+*#%@ each row's largest" in shown(known, "heat", Page(scale="row"))
     assert not any("shades" in line for line in shown(known, "heat", Page(20)))
     rows = render(select(known), "numbers", Page())[4:8]
     bold = [[each for each in row.spans if str(each.style) == "bold"] for row in rows]

@@ -9,26 +9,18 @@ import { count, lead, make, part, say } from "./parts.js";
 export function introduce(app) {
   const { data, subjects } = app;
   say(part("title"), data.title);
-  const shapes = new Set(
-    subjects.map((subject) =>
-      `${count(subject.layers, "layer")} × ${count(subject.heads, "head")} × ${subject.headSize}`
-    ),
-  );
+  const [{ layers, heads, headSize }] = subjects;
+  const shape = `${count(layers, "layer")} × ${count(heads, "head")} × ${headSize}`;
   const names = subjects.length > 1 // the title names a single one
     ? subjects.map(({ name }, n) => `${"AB"[n]} ${name}`)
     : [];
-  say(part("subjects"), [...names, ...shapes].join(" · "));
+  say(part("subjects"), [...names, shape].join(" · "));
   say(part("symbols"), data.legend.join(" · "));
   const written = data.stored ??
     `numbers are float${data.bits}${data.bits === 16 ? " (about three digits)" : ""}`;
   say(part("precision"), `${count(lead(app).length, "character")} · ${written}`);
-  for (const name of ["gpt-alone", "lens-experts"]) {
-    part(name).hidden = subjects.every(({ experts }) => !experts);
-  }
-  const deepest = Math.max(...subjects.map(({ layers }) => layers));
-  const left = [...Array(deepest).keys()].filter((n) =>
-    subjects.some((subject) => n < subject.layers && !subject.detailed(n))
-  );
+  part("gpt-alone").hidden = !data.counts;
+  const left = [...Array(layers).keys()].filter((n) => !subjects[0].detailed(n));
   const [several, another] = left.length > 1 ? ["s", " (or another)"] : ["", ""];
   part("left-out").hidden = !left.length;
   say(

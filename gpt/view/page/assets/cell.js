@@ -51,7 +51,7 @@ function explained(app, subject, [row, column], order) {
   const written = (/** @type {number} */ value) => short(value, digits);
   const title = app.subjects.length > 1 ? [make("h3", null, subject.name)] : [];
   const alone = state.view === "head" || LAYER_STAGES.includes(state.stage);
-  const sum = alone && subject.has(state.layer, state.head)
+  const sum = alone
     ? termsOf(subject, state, row, column, (key) => named(subject, key), written) ??
       vectorOf(subject, state, row)
     : null;
@@ -113,7 +113,7 @@ function explained(app, subject, [row, column], order) {
  */
 function vectorOf(subject, state, row) {
   const matrix = matrixOf(subject, state);
-  if (typeof matrix === "string" || matrix.keys || state.view === "rollout") return null;
+  if (typeof matrix === "string" || matrix.keys) return null;
   const values = matrix.values.subarray(row * matrix.columns, (row + 1) * matrix.columns);
   const terms = Array.from(values, (value, n) => {
     return { name: `dimension ${n}`, value, factors: `dimension ${n}` };
@@ -137,10 +137,8 @@ function step(name, value, kind) {
 
 /** Why a number cannot be shown as a sum of terms. @param {App} app @param {Subject} subject */
 function reason(app, subject) {
-  const { view, layer, head } = app.state;
-  if (!subject.has(layer, head)) return `There is no layer ${layer} head ${head}.`;
+  const { view, layer } = app.state;
   if (view === "mean") return "A mean of heads: choose one head to see its products.";
-  if (view === "rollout") return "A product of layers: choose one head to see its products.";
   if (!subject.detailed(layer)) {
     return `This file has no q and k of layer ${layer}: make a page with --layer ${layer}.`;
   }

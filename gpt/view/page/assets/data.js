@@ -1,8 +1,8 @@
 // @ts-check
-// The page's data as objects: a subject is one checkpoint with all stages of the text. It does not
-// depend on the view.
+// The page's data as objects: a subject is a text with all stages of the model. It does not depend on
+// the view.
 
-import { Experts, Guesses } from "./guesses.js";
+import { Guesses } from "./guesses.js";
 import { recall, unpack } from "./numbers.js";
 
 /** @import { SubjectPayload, Text } from "./payload.js" */
@@ -86,7 +86,6 @@ export class Subject {
     /** @type {Map<string, Matrix>} */
     this.matrices = new Map();
     this.lens = new Guesses(payload.lens, this.length);
-    this.experts = payload.experts && new Experts(payload.experts);
     this.surprisals = unpack(payload.surprisals);
   }
 
@@ -137,7 +136,7 @@ export class Subject {
       const less = found.against === null ? "" : labels[found.against];
       return found.position === position ? { ...found, label: labels[found.id], less } : null;
     }
-    const listed = this.experts?.at(position) ?? this.lens.at(this.layers, position, Infinity);
+    const listed = this.lens.at(this.layers, position, Infinity);
     const placeOf = (/** @type {string} */ sought) =>
       listed.findIndex((each) => each.character === sought);
     const [at, other] = [character ? placeOf(character) : 0, placeOf(against)];
@@ -152,11 +151,6 @@ export class Subject {
     });
     const logit = parts.reduce((sum, { value }) => sum + value, 0);
     return { label: listed[at].label, less, logit, parts };
-  }
-
-  /** @param {number} layer @param {number | string} head */
-  has(layer, head) {
-    return layer < this.layers && (typeof head === "string" || head < this.heads);
   }
 
   /**
@@ -187,16 +181,6 @@ export class Subject {
     const size = this.begin(this.length);
     const array = this.#array(`weights ${layer}`, this.payload.weights[layer]);
     return array.subarray(head * size, (head + 1) * size);
-  }
-
-  /**
-   * Log-probabilities of the character after the text, of what predicts: both together if the model
-   * counts. null: the page does not have them.
-   * @param {"gpt" | "counting" | null} only
-   */
-  nextOf(only) {
-    const { next } = this.payload;
-    return (only ? next?.[only] : next?.both ?? next?.gpt) ?? null;
   }
 
   /** What replaces a head's output, if anything does. @param {number} layer @param {number} head */

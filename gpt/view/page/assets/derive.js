@@ -1,6 +1,5 @@
 // @ts-check
-// Computes from one or two subjects' stages: means of heads, rollout, differences, and the terms of
-// a number.
+// Computes from one or two subjects' stages: means of heads, differences, and the terms of a number.
 
 import { LAYER_STAGES, SQUARE } from "./data.js";
 
@@ -17,10 +16,6 @@ import { LAYER_STAGES, SQUARE } from "./data.js";
  */
 export function matrixOf(subject, state) {
   const { layer, head, stage, view } = state;
-  if (!subject.has(layer, view === "head" ? head : "mean")) {
-    return `${subject.name} has no layer ${layer} head ${head}.`;
-  }
-  if (view === "rollout") return rollout(subject, layer);
   if (subject.detailed(layer) && !subject.knows(stage, layer)) {
     return "This file does not have this stage; the page of gptx live computes it.";
   }
@@ -43,9 +38,7 @@ export function panelsOf(subjects, state) {
   const { layer, head, stage, view } = state;
   const shared = LAYER_STAGES.includes(stage);
   const which = shared ? "all heads" : view === "mean" ? "mean of heads" : `head ${head}`;
-  const title = view === "rollout"
-    ? `rollout of layers 0 … ${layer}`
-    : `layer ${layer} · ${which} · ${stage}`;
+  const title = `layer ${layer} · ${which} · ${stage}`;
   const of = (/** @type {Subject} */ subject) => {
     const off = view === "head" && !shared && subject.replacement(layer, Number(head));
     return off ? title.replace(which, `${which}, switched off`) : title;
@@ -59,9 +52,10 @@ export function panelsOf(subjects, state) {
   if (state.of === "b") return [single(b)];
   if (state.of === "both") return [single(a), single(b)];
   const [before, after] = [matrixOf(a, state), matrixOf(b, state)];
-  const missing = typeof before === "string" ? before : after;
-  const matrix = typeof before === "string" || typeof after === "string"
-    ? missing
+  const matrix = typeof before === "string"
+    ? before
+    : typeof after === "string"
+    ? after
     : difference(before, after);
   return [{ title: `${b.name} − ${a.name} · ${title}`, subject: b, matrix }];
 }
@@ -86,39 +80,8 @@ export function mean(subject, stage, layer) {
   });
 }
 
-/**
- * Attention rollout (Abnar & Zuidema 2020) up to a layer: Π ½(mean of heads + I). A heuristic.
- * @param {Subject} subject
- * @param {number} layer
- * @returns {Matrix}
- */
-export function rollout(subject, layer) {
-  return subject.remember(`rollout ${layer}`, () => {
-    const T = subject.length;
-    const here = mean(subject, "weights", layer);
-    const below = layer ? rollout(subject, layer - 1).values : null;
-    const values = new Float64Array(T * T);
-    for (let i = 0; i < T; i++) {
-      for (let j = 0; j <= i; j++) {
-        const step = (here.values[i * T + j] + (i === j ? 1 : 0)) / 2;
-        if (!below) values[i * T + j] = step;
-        else for (let m = 0; m <= j; m++) values[i * T + m] += step * below[j * T + m];
-      }
-    }
-    return { ...here, values };
-  });
-}
-
-/**
- * b − a, if both have the same shape.
- * @param {Matrix} a
- * @param {Matrix} b
- * @returns {Matrix | string}
- */
-export function difference(a, b) {
-  if (a.columns !== b.columns || a.rows !== b.rows) {
-    return "The two have other dimensions here: no difference.";
-  }
+/** b − a. @param {Matrix} a @param {Matrix} b @returns {Matrix} */
+function difference(a, b) {
   const values = b.values.map((value, i) => value === a.values[i] ? 0 : value - a.values[i]);
   return { ...a, values, kind: "difference" };
 }

@@ -3,7 +3,7 @@
 
 import { visible } from "./cards.js";
 import { Scale } from "./colours.js";
-import { short, signed, uniformOf } from "./numbers.js";
+import { short, uniformOf } from "./numbers.js";
 import { context, lead, make, part, placesOf, showLegend } from "./parts.js";
 
 /** @import { App } from "./parts.js" */
@@ -51,13 +51,13 @@ export function makeHeads(app) {
 
   function build() {
     const places = sorted(app, order.value);
-    const across = order.value ? 0 : Math.max(...places.map(({ head }) => head)) + 1;
+    const across = order.value ? 0 : lead(app).heads;
     grid.style.setProperty("--across", String(across || Math.min(6, places.length)));
     const small = places.map(({ layer, head }) => smaller(app, layer, head));
     const { scale: mode } = app.state;
     const limit = Math.max(...small.map((matrix) => new Scale(matrix, "fixed", app.dark).limit));
     const scales = small.map((matrix) => new Scale(matrix, mode, app.dark, limit));
-    const made = JSON.stringify([order.value, app.state.of === "diff", places]);
+    const made = JSON.stringify([order.value, places]);
     if (made !== shape) {
       buttons = places.map((place) => thumbnail(app, place, order.value));
       switches = app.switches ? places.map(switchOf) : [];
@@ -131,8 +131,7 @@ export function makeHeads(app) {
   /** @param {number} n of the button */
   function choose(n) {
     const { layer, head } = shown.places[n];
-    const { view } = app.state;
-    app.change({ layer, head, view: view === "mean" ? "head" : view, cell: null });
+    app.change({ layer, head, view: "head", cell: null });
   }
   return { host: grid, render };
 }
@@ -145,24 +144,15 @@ export function makeHeads(app) {
  */
 function sorted(app, order) {
   const valueOf = (/** @type {number} */ layer, /** @type {number} */ head) =>
-    order ? measured(app, Number(order), layer, head) : null;
+    order ? measureOf(app, order).values[layer][head] : null;
   return placesOf(app, valueOf).map((place) => {
     return { ...place, off: lead(app).replacement(place.layer, place.head) !== undefined };
   });
 }
 
-/**
- * A head's measure; the difference of both checkpoints if the page shows differences.
- * @param {App} app
- * @param {number} n
- * @param {number} layer
- * @param {number} head
- */
-function measured(app, n, layer, head) {
-  const of = (/** @type {Subject} */ { measures }) => measures[n]?.values[layer]?.[head] ?? null;
-  if (app.state.of !== "diff") return of(pictured(app, layer, head));
-  const [first, second] = app.subjects.map(of);
-  return first === null || second === null ? null : second - first;
+/** @param {App} app @param {string} order a measure's number */
+function measureOf(app, order) {
+  return lead(app).measures[Number(order)];
 }
 
 /** A head's switch, beside its picture. @param {Place} place */
@@ -181,7 +171,7 @@ function switchOf({ layer, head }) {
 /** @param {App} app @param {Place} place @param {string} order */
 function thumbnail(app, { layer, head, value, off }, order) {
   const name = `L${layer} H${head}`;
-  const kind = pictured(app, layer, head).payload.kinds?.[layer]?.[head] ?? "";
+  const kind = lead(app).payload.kinds?.[layer]?.[head] ?? "";
   const button = make(
     "button",
     {
@@ -195,27 +185,20 @@ function thumbnail(app, { layer, head, value, off }, order) {
     make("span", { class: "name" }, name, ...kind ? [make("small", null, kind)] : []),
   );
   if (order) {
-    const measure = pictured(app, layer, head).measures[Number(order)];
+    const measure = measureOf(app, order);
     const uniform = uniformOf(measure, layer, head);
-    const text = app.state.of === "diff" ? signed(value, 2) : short(value, 3);
+    const text = short(value, 3);
     const even = uniform === null ? "" : short(uniform, 2);
-    button.append(make("span", { class: "value" }, text));
-    if (app.state.of !== "diff") {
-      button.append(make("span", { class: "even" }, even && `/ ${even}`));
-    }
+    button.append(
+      make("span", { class: "value" }, text),
+      make("span", { class: "even" }, even && `/ ${even}`),
+    );
     button.setAttribute(
       "aria-label",
       `${name}, ${measure.title} ${text}${even && `, uniform ${even}`}`,
     );
   }
   return button;
-}
-
-/** The subject whose head the picture shows: that of the text, unless only the first has the head.
- * @param {App} app @param {number} layer @param {number} head */
-function pictured(app, layer, head) {
-  const subject = lead(app);
-  return subject.has(layer, head) ? subject : app.subjects[0];
 }
 
 /** How many rows and columns a pixel of a small picture covers. @param {Subject} subject */
@@ -233,7 +216,7 @@ function pixelSize({ length }) {
 function smaller(app, layer, head) {
   const { of } = app.state;
   const [a, b] = app.subjects;
-  const subject = of === "diff" ? a : pictured(app, layer, head);
+  const subject = of === "diff" ? a : lead(app);
   const weights = subject.weights(layer, head);
   const later = of === "diff" ? b.weights(layer, head) : null;
   const step = pixelSize(subject);

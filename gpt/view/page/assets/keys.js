@@ -32,14 +32,13 @@ export function listen(app, more) {
 
 /** @param {App} app @param {number} by */
 function otherHead(app, by) {
-  const heads = Math.max(...app.subjects.map((subject) => subject.heads));
-  const { view, head } = app.state;
-  app.change({ head: (head + by + heads) % heads, view: view === "mean" ? "head" : view });
+  const [{ heads }] = app.subjects;
+  app.change({ head: (app.state.head + by + heads) % heads, view: "head" });
 }
 
 /** @param {App} app @param {number} by */
 function otherLayer(app, by) {
-  const last = Math.max(...app.subjects.map((subject) => subject.layers)) - 1;
+  const last = app.subjects[0].layers - 1;
   app.change({ layer: Math.min(last, Math.max(0, app.state.layer + by)) });
 }
 
@@ -60,7 +59,7 @@ function onKey(app, event, more) {
   else if (event.key === "Escape") app.change({ cell: null, pins: [] });
   else if (event.key === "?") help.showModal();
   else if (own) own.act();
-  else if (stage && app.state.view !== "rollout") app.change({ stage });
+  else if (stage) app.change({ stage });
   else return;
   event.preventDefault();
 }

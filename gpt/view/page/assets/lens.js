@@ -1,6 +1,5 @@
 // @ts-check
-// The logit lens: the likeliest next character at every depth and position; above it, of a model with
-// counting, those of both together and of counting.
+// The logit lens: the likeliest next character at every depth and position.
 
 import { visible } from "./cards.js";
 import { short } from "./numbers.js";
@@ -96,9 +95,8 @@ class DepthTable {
       this.body.append(make("tr", null, make("th", { scope: "row" })));
     }
     while (this.body.childElementCount > this.rows.length) this.body.lastElementChild?.remove();
-    this.rows.forEach(({ name, guesses, last }, n) => {
+    this.rows.forEach(({ name, guesses }, n) => {
       const line = this.body.children[n];
-      line.className = last ? "last" : "";
       line.children[0].textContent = name;
       this.#fill(line, "td", labels.length, (cell, position) => {
         const [{ label, character, probability }] = guesses(position);
@@ -140,24 +138,13 @@ class DepthTable {
 }
 
 /**
- * The table's rows: names, and the likeliest characters of a position. last: of those that are no
- * depths of the GPT.
+ * The table's rows: names, and the likeliest characters of a position.
  * @param {Subject} subject
- * @returns {{name: string, guesses: (position: number) => Guess[], last: boolean}[]}
+ * @returns {{name: string, guesses: (position: number) => Guess[]}[]}
  */
-function rowsOf({ experts, lens, layers }) {
-  const depths = Array.from({ length: layers + 1 }, (_, n) => ({
+function rowsOf({ lens, layers }) {
+  return Array.from({ length: layers + 1 }, (_, n) => ({
     name: n < layers ? `layer ${layers - 1 - n}` : "embedding",
-    guesses: (/** @type {number} */ position) => lens.at(layers - n, position, 5),
-    last: false,
+    guesses: (position) => lens.at(layers - n, position, 5),
   }));
-  if (!experts) return depths;
-  const likeliest =
-    (/** @type {"both" | "counting"} */ expert) => (/** @type {number} */ position) =>
-      experts.likeliest(position, expert);
-  return [
-    { name: "together", guesses: likeliest("both"), last: false },
-    { name: "counting", guesses: likeliest("counting"), last: true },
-    ...depths,
-  ];
 }

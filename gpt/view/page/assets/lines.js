@@ -1,6 +1,6 @@
 // @ts-check
-// The weights as lines from queries to keys, beside the matrix: of one head, of all heads of the layer,
-// each in its colour, or of the rollout (after BertViz, Vig 2019).
+// The weights as lines from queries to keys, beside the matrix: of one head, or of all heads of the
+// layer, each in its colour (after BertViz, Vig 2019).
 
 import { visible } from "./cards.js";
 import { Scale } from "./colours.js";
@@ -49,7 +49,7 @@ export function makeLines(app) {
       ? all.map((line) => kept.length ? { ...line, opacity: line.opacity * BEHIND } : line)
       : [];
     if (here.flat().length) lines.push(...linesOf(heads, 0, here));
-    const what = { head: `weights of head ${head}`, mean: "weights of all heads", rollout: view };
+    const what = { head: `weights of head ${head}`, mean: "weights of all heads" };
     const most = query === undefined ? ` ≥ ${short(least, 2)}` : "";
     say(part("lines-title"), (of === "both" ? `${lead(app).name} · ` : "") + what[view] + most);
     draw(lines, write(here));

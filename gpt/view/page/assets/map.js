@@ -28,7 +28,7 @@ export function makeMap(app) {
   let shown = "";
 
   function render() {
-    const { stage: chosen, view, layer } = app.state;
+    const { stage: chosen, layer } = app.state;
     const subject = lead(app);
     say(name, `layer ${layer}:`);
     for (const { stage, button, shape } of stages) {
@@ -37,8 +37,7 @@ export function makeMap(app) {
       say(shape, known ? `${subject.length}×${columns}` : "\u00a0");
       button.setAttribute("aria-pressed", String(stage === chosen));
       button.hidden = subject.attentionOnly && OF_FEED_FORWARD.includes(stage);
-      button.disabled = view === "rollout" && stage !== "weights" ||
-        !app.drawing && subject.detailed(layer) && !subject.knows(stage, layer);
+      button.disabled = !app.drawing && subject.detailed(layer) && !subject.knows(stage, layer);
     }
     stream();
     if (shown === chosen) return;
@@ -85,8 +84,7 @@ function makeStream(app) {
         make(
           "small",
           null,
-          `after ${named(subject, position)}; the parts sum to it` +
-            shareOfCounting(subject, position, found.label),
+          `after ${named(subject, position)}; the parts sum to it`,
         ),
       )
       : null;
@@ -128,16 +126,6 @@ function lessThan(app, subject, position, { label: explained, less }) {
   options[0].textContent = "less that of …";
   select.addEventListener("change", () => app.change({ against: select.value }));
   return select;
-}
-
-/** With counting: what the sum becomes in the prediction. @param {import("./data.js").Subject} subject
- * @param {number} position @param {string} label of the character */
-function shareOfCounting({ experts }, position, label) {
-  const expected = experts?.at(position).find((each) => each.label === label);
-  if (!experts || !expected) return "";
-  const [gpt, counting] = experts.used(position).weights.map((weight) => short(weight, 2));
-  const log = `ln ${short(expected.counting, 3)}`;
-  return ` · together: ${gpt} × this + ${counting} × ${log} of counting`;
 }
 
 /** "5 'y' +1.770 · …": the characters from which a head takes most. @param {Float64Array} sources

@@ -32,7 +32,6 @@ export function makeMatrices(app) {
   const showView = segments(part("view"), [
     ["head", "head", "One head"],
     ["mean", "all heads", "The mean of the layer's heads, and the lines of all of them"],
-    ["rollout", "rollout", "Π ½(mean of heads + I) up to the layer: a heuristic"],
   ], (view) => app.change({ view: /** @type {State["view"]} */ (view) }));
   const showScale = segments(part("scale"), [
     ["fixed", "even", "Weights: from 0 to 1, evenly"],

@@ -5,9 +5,10 @@ import { Subject } from "./data.js";
 import { part } from "./parts.js";
 import { makeView } from "./view.js";
 
-/** @type {import("./payload.js").Payload & import("./payload.js").Text} */
+/** @type {import("./payload.js").Payload & import("./payload.js").Text &
+ *   {subject: import("./payload.js").SubjectPayload}} */
 const data = JSON.parse(part("data").textContent ?? "");
-makeView(data, data.subjects.map((subject) => new Subject(subject, data)), "diff", {
+makeView(data, [new Subject(data.subject, data)], {
   settings: [],
   opening:
     "What every head of this model reads of the text. Point at a character, or click one to keep it; " +

@@ -214,13 +214,11 @@ export function context(canvas) {
  * @param {App} app
  * @param {(layer: number, head: number) => number | null} valueOf
  */
-export function placesOf({ subjects: [a, b], state: { of } }, valueOf) {
-  const subject = of === "b" ? b : a;
+export function placesOf({ subjects: [{ layers, heads }] }, valueOf) {
   /** @type {HeadPlace[]} */
   const places = [];
-  for (let layer = 0; layer < subject.layers; layer++) {
-    for (let head = 0; head < subject.heads; head++) {
-      if (of === "diff" && !b.has(layer, head)) continue;
+  for (let layer = 0; layer < layers; layer++) {
+    for (let head = 0; head < heads; head++) {
       places.push({ layer, head, value: valueOf(layer, head) });
     }
   }

@@ -29,21 +29,18 @@
  * @property {Measure[]} measures
  * @property {(string | null)[][] | null} kinds of heads by layer, where several texts show them
  * @property {import("./guesses.js").GuessesPayload} lens
- * @property {import("./guesses.js").ExpertsPayload | null} experts of a model with counting
  * @property {Packed[]} weights of the keys that a row may read, row by row, by layer
  * @property {Record<string, Record<string, Packed>>} details q, k, v, resid_pre, proj, by layer
  * @property {{layer: number, head: number, value: Float32Array | null}[]} [replaced] heads whose
  *   output is replaced at every position: by `value`, or by 0 (null)
- * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} [next]
- *   log-probabilities of the vocabulary after the text, on a page that computes
+ * @property {Float64Array} [next] log-probabilities of the vocabulary after the text, on a page that
+ *   computes
  * @property {Packed} surprisals of each character after the first: −ln of its probability, in nats
  * @property {PackedContributions | import("./model/contributions.js").Contributions | null}
- *   [contributions] to the logits of the characters that experts lists, or else the last depth of the
- *   lens; on a page that computes, to the logit that was asked for; null: they do not fit, or none was
+ *   [contributions] to the logits of the characters that the last depth of the lens lists; on a page that computes, to the logit that was asked for; null: they do not fit, or none was
  * @property {Record<string, Record<string, Packed>>} [more] by layer, where they fit, the stages that
  *   Inspect names, but for resid_pre
  * @property {import("./model/reading.js").Inspected | null} [inspected] on a page that computes
- * @property {{name: string, values: Float32Array} | null} [unit] that colours the text, there
  */
 /** values: (T, characters of a position, parts), float32.
  * @typedef {{parts: Omit<import("./model/contributions.js").Part, "value">[], values: Packed}}
@@ -54,12 +51,10 @@
  * @property {string} title
  * @property {string} measured what the measures are of
  * @property {number} bits
- * @property {number} [units] of a layer's feed-forward, on a page that computes
  * @property {string} [stored] what the file contains, on a page that computes
- * @property {{layer: number, head: number | "mean" | "rollout", stage: string,
- *   why: string}} start
+ * @property {boolean} counts whether the model counts, too, which the page does not show
+ * @property {{layer: number, head: number | "mean", stage: string, why: string}} start
  * @property {string[]} legend of the signs in the labels
- * @property {SubjectPayload[]} subjects
  */
 
 export {};

@@ -58,7 +58,7 @@ export function makeSave(app) {
 }
 
 /** @param {string} name @param {Blob} blob */
-export function deliver(name, blob) {
+function deliver(name, blob) {
   const address = URL.createObjectURL(blob);
   make("a", { href: address, download: name }).click();
   setTimeout(() => URL.revokeObjectURL(address), 10_000);

@@ -7,14 +7,13 @@ import { AFTER, BEFORE, OF_FEED_FORWARD, STAGES } from "./data.js";
 /**
  * @typedef {object} State
  * @property {"a" | "b" | "diff" | "both"} of
- * @property {"head" | "mean" | "rollout"} view
+ * @property {"head" | "mean"} view
  * @property {number} layer
  * @property {number} head
  * @property {string} stage
  * @property {import("./colours.js").Mode} scale
  * @property {[number, number] | null} cell pinned row and column
  * @property {number[]} pins positions of the text
- * @property {"" | "gpt" | "counting"} only what alone predicts, of a model with counting
  * @property {string} next the next character whose logit is taken apart, or nothing: the likeliest
  * @property {string} against the one whose logit is taken away from that, or nothing
  * @property {Record<string, string>} more of a page that computes: its own settings, by name
@@ -22,10 +21,9 @@ import { AFTER, BEFORE, OF_FEED_FORWARD, STAGES } from "./data.js";
 
 const CHOICES = {
   of: ["a", "b", "diff", "both"],
-  view: ["head", "mean", "rollout"],
+  view: ["head", "mean"],
   stage: [...BEFORE, ...STAGES, ...AFTER].map(([name]) => /** @type {string} */ (name)),
   scale: ["fixed", "root", "row"],
-  only: ["", "gpt", "counting"],
 };
 
 /** @param {State} state */
@@ -46,7 +44,6 @@ export function toHash({ more, ...state }) {
  */
 export function fromHash(hash, start, subjects) {
   const said = new URLSearchParams(hash.replace(/^#/, ""));
-  const heads = Math.max(...subjects.map((subject) => subject.heads));
   /** @param {keyof CHOICES} name */
   const choice = (name) => {
     const value = said.get(name);
@@ -64,12 +61,11 @@ export function fromHash(hash, start, subjects) {
     of: choice("of"),
     view: choice("view"),
     layer,
-    head: Math.min(head, heads - 1),
+    head,
     stage: choice("stage"),
     scale: choice("scale"),
     cell: cell.length === 2 ? cell : null,
     pins: [...new Set(numbers("pins"))],
-    only: choice("only"),
     next: said.get("next") ?? "",
     against: said.get("against") ?? "",
     more: Object.fromEntries(Object.keys(start.more).map((name) => [name, said.get(name) ?? ""])),
@@ -79,7 +75,7 @@ export function fromHash(hash, start, subjects) {
 
 /**
  * The state without contradictions: pins lie within the text, a pinned cell within the stage, the
- * layer and the stage within the model; rollout needs weights, a difference needs texts of one length.
+ * layer, the head and the stage within the model; a difference needs texts of one length.
  * @param {State} state
  * @param {Subject[]} subjects
  * @returns {State}
@@ -87,16 +83,17 @@ export function fromHash(hash, start, subjects) {
 export function settled(state, subjects) {
   const [a, b] = subjects;
   let { of, cell } = state;
-  const layer = Math.min(state.layer, Math.max(...subjects.map(({ layers }) => layers)) - 1);
+  const layer = Math.min(state.layer, a.layers - 1);
+  const head = Math.min(state.head, a.heads - 1);
   if (!b) of = "a";
   else if (of === "diff" && a.length !== b.length) of = "both";
   const subject = of === "a" ? a : b;
   const lacks = subject.attentionOnly && OF_FEED_FORWARD.includes(state.stage);
-  const stage = state.view === "rollout" || lacks ? "weights" : state.stage;
+  const stage = lacks ? "weights" : state.stage;
   const causal = stage === "weights" || stage === "masked";
   const outside = cell &&
     (cell[0] >= subject.length || cell[1] >= subject.columnsOf(stage, layer));
   if (cell && (outside || (causal && cell[1] > cell[0]))) cell = null;
   const pins = state.pins.filter((pin) => pin < subject.length);
-  return { ...state, of, stage, cell, pins, layer };
+  return { ...state, of, stage, cell, pins, layer, head };
 }

@@ -1,6 +1,6 @@
 // @ts-check
 // The text: selecting a character shades the characters that it attends to, or that attend to it; or
-// each character is shaded by its surprisal, or by the value of a unit.
+// each character is shaded by its surprisal.
 
 import { css, ink, Scale } from "./colours.js";
 import { oneRow } from "./data.js";
@@ -9,7 +9,7 @@ import { followCharacters, lead, make, named, part, segments, showLegend } from 
 
 /** @import { App } from "./parts.js" */
 /** @import { Matrix, Subject } from "./data.js" */
-/** What the shades are. @typedef {"from" | "to" | "surprisal" | "unit"} Direction */
+/** What the shades are. @typedef {"from" | "to" | "surprisal"} Direction */
 
 const LEAST_NATS = 5; // of the scale of surprisals: ln 148
 
@@ -20,7 +20,6 @@ export function makeText(app) {
   /** @type {Direction} */
   let direction = "from";
   let drawn = "";
-  let unit = ""; // that the subject has
   /** @type {App["weights"]} */
   let shaded = "";
   let limit = 1; // of the scale: the matrix's, so that a colour means the same in both
@@ -36,15 +35,7 @@ export function makeText(app) {
     ["from", "attends to", "Shades the keys that a character looks at"],
     ["to", "is attended by", "Shades the queries that look at a character"],
     ["surprisal", "surprisal", "Shades each character by −ln of its probability, in nats"],
-    .../** @type {[string, string, string][]} */ (app.data.units
-      ? [["unit", "unit", "Shades each character by the value of the chosen unit after it"]]
-      : []),
   ], (value) => {
-    if (value === "unit" && !unit) { // its fields appear, to choose one
-      part("units").hidden = false;
-      part("unit").focus();
-      return;
-    }
     direction = /** @type {Direction} */ (value);
     render();
   });
@@ -81,17 +72,11 @@ export function makeText(app) {
 
   function render() {
     const subject = lead(app);
-    const chosenUnit = subject.payload.unit?.name ?? "";
-    if (chosenUnit !== unit && (chosenUnit || direction === "unit")) {
-      direction = chosenUnit ? "unit" : "from";
-    }
-    unit = chosenUnit;
     show(direction);
     const { weights } = app;
     const rows = chosen();
     const { scale: mode, pins } = app.state;
-    const now = [app.changes, app.state.of, direction, unit, app.dark, mode, rows, pins.join("+")]
-      .join();
+    const now = [app.changes, app.state.of, direction, app.dark, mode, rows, pins.join("+")].join();
     if (now === drawn && weights === shaded) return;
     if (subject.characters !== written) write(subject);
     if (weights !== shaded && typeof weights !== "string") {
@@ -99,12 +84,12 @@ export function makeText(app) {
     }
     drawn = now;
     shaded = weights;
-    const own = direction === "surprisal" || direction === "unit";
-    const line = own
-      ? lineOf(subject, direction)
+    const nats = direction === "surprisal";
+    const line = nats
+      ? oneRow(Float64Array.from([NaN, ...subject.surprisals]), "nats") // the first has none
       : weightsLine(weights, rows, direction, subject.length);
-    const least = { surprisal: LEAST_NATS, unit: 0, from: limit, to: limit }[direction];
-    const scale = new Scale(line, own ? "fixed" : mode, app.dark, least);
+    const least = nats ? LEAST_NATS : limit;
+    const scale = new Scale(line, nats ? "fixed" : mode, app.dark, least);
     showLegend(part("text-legend"), scale, app.digits);
     const masked = maskOf(direction, rows);
     characters.forEach((character, position) => {
@@ -122,10 +107,8 @@ export function makeText(app) {
       if (character.ariaSelected !== selected) character.ariaSelected = selected;
     });
     if (!host.querySelector('[tabindex="0"]')) characters[0].tabIndex = 0;
-    said.textContent = direction === "surprisal"
+    said.textContent = nats
       ? surprisalSummary(subject, rows, app.digits)
-      : direction === "unit"
-      ? unitSummary(subject, rows, line.values, app.digits)
       : summary(app, subject, rows, line.values, direction);
   }
   return { host, render };
@@ -146,27 +129,8 @@ function maskOf(direction, rows) {
   const [first, last] = [Math.min(...rows), Math.max(...rows)];
   return (/** @type {number} */ position) => {
     if (direction === "surprisal") return position === 0;
-    if (direction === "unit") return false;
     return direction === "from" ? position > last : position < first;
   };
-}
-
-/** Each character's surprisal, of which the first has none, or value of the unit.
- * @param {Subject} subject @param {Direction} direction @returns {Matrix} */
-function lineOf({ surprisals, payload }, direction) {
-  return direction === "surprisal"
-    ? oneRow(Float64Array.from([NaN, ...surprisals]), "nats")
-    : oneRow(Float64Array.from(payload.unit?.values ?? []), "signed");
-}
-
-/** @param {Subject} subject @param {number[]} rows @param {Float64Array} values @param {number} digits */
-function unitSummary(subject, rows, values, digits) {
-  const each = (/** @type {number} */ row) =>
-    `${named(subject, row)} ${short(values[row], digits)}`;
-  const [here, most] = [rows.slice(0, 6), bySize(values).slice(0, 4)].map((list) => list.map(each));
-  return [`${subject.payload.unit?.name} after ${here.join(", ")}`, "strongest", ...most].join(
-    " · ",
-  );
 }
 
 /**

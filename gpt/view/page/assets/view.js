@@ -37,14 +37,13 @@ const PROJECTED = 1.35; // times the usual size of letters, as in page.css
  */
 
 /**
- * Draws the page. `compared` is what the page shows first of two subjects.
+ * Draws the page.
  * @param {Payload} data
  * @param {Subject[]} subjects
- * @param {State["of"]} compared
  * @param {Additions} additions
  * @returns {{app: App, show: (subjects: Subject[]) => void}} show: draws other subjects
  */
-export function makeView(data, subjects, compared, additions) {
+export function makeView(data, subjects, additions) {
   const system = matchMedia("(prefers-color-scheme: dark)");
   const framed = parent !== window; // in a notebook, whose history and title are its own
   const root = document.documentElement;
@@ -57,15 +56,14 @@ export function makeView(data, subjects, compared, additions) {
 
   /** @type {State} */
   const start = {
-    of: subjects.length > 1 ? compared : "a",
-    view: typeof data.start.head === "string" ? data.start.head : "head",
+    of: subjects.length > 1 ? "b" : "a",
+    view: data.start.head === "mean" ? "mean" : "head",
     layer: data.start.layer,
-    head: typeof data.start.head === "string" ? 0 : data.start.head,
+    head: data.start.head === "mean" ? 0 : data.start.head,
     stage: data.start.stage,
     scale: "fixed",
     cell: null,
     pins: [],
-    only: "",
     next: "",
     against: "",
     more: Object.fromEntries(additions.settings.map((name) => [name, ""])),
@@ -114,7 +112,7 @@ export function makeView(data, subjects, compared, additions) {
       app.reading = position;
       follow();
     },
-    stateOf: (hash) => fromHash(hash, { ...start, of: compared }, app.subjects),
+    stateOf: (hash) => fromHash(hash, { ...start, of: "b" }, app.subjects),
   };
 
   const own = additions.parts(app);
@@ -212,7 +210,7 @@ export function makeView(data, subjects, compared, additions) {
     app.changes++;
     app.pointed = null;
     app.reading = null;
-    app.state = settled({ ...app.state, of: grown ? compared : app.state.of }, others);
+    app.state = settled({ ...app.state, of: grown ? "b" : app.state.of }, others);
     prepare();
     schedule.drawSoon();
   }
@@ -233,7 +231,7 @@ function makeTitle(app) {
         ? [
           ["a", "A", a.name],
           ["b", "B", b.name],
-          ["diff", "B − A", "The difference, where both have the head"],
+          ["diff", "B − A", "The difference"],
           ["both", "A | B", "Both, side by side"],
         ]
         : [];

@@ -1,10 +1,9 @@
 // @ts-check
-// Changes of the model: heads that are switched off, one row of weights set by hand, an earlier step of
-// training.
+// Changes of the model: heads that are switched off, one row of weights set by hand.
 
-import { decimals, short } from "../numbers.js";
+import { short } from "../numbers.js";
 import { make, named, part, say, segments } from "../parts.js";
-import { nameOf, nameOfUnit, titleOf } from "./changes.js";
+import { nameOf, titleOf } from "./changes.js";
 
 /** @import { App } from "../parts.js" */
 /** @import { How } from "./changes.js" */
@@ -25,7 +24,6 @@ export function makeAsk(app, session) {
   const all = /** @type {HTMLButtonElement} */ (part("all-on"));
   all.addEventListener("click", () => {
     model.off.clear();
-    model.units.clear();
     model.rows = [];
     session.changed();
   });
@@ -36,13 +34,11 @@ export function makeAsk(app, session) {
     },
     off: (layer, head) => model.off.has(nameOf({ layer, head })),
   };
-  const showTime = makeTime(session);
 
   function render() {
     showHow(model.how, (how) => how === "mean" && !model.knowsMeans);
     all.disabled = !model.changed;
     say(host, model.title || "A dot, or key x, switches its head off.");
-    showTime();
   }
   return { host, render };
 }
@@ -86,61 +82,4 @@ export function makeByHand(app, session) {
     reset.hidden = !session.model.rowOf(place, query);
   }
   return { host, render };
-}
-
-/** The unit that colours the text, and its switch. @param {Session} session */
-export function makeUnit(session) {
-  const input = (/** @type {string} */ id) => /** @type {HTMLInputElement} */ (part(id));
-  const [layer, number] = [input("unit-layer"), input("unit")];
-  const off = /** @type {HTMLButtonElement} */ (part("unit-off"));
-  const host = part("units");
-  const { layers, units } = session.data;
-  host.hidden = true; // until the text's button "unit" is pressed, or the address has a unit
-  layer.max = String(layers - 1);
-  number.max = String(units - 1);
-  const take = () => {
-    session.neuron = session.unitOf(`L${layer.value}N${number.value}`);
-    render();
-    session.changed();
-  };
-  layer.addEventListener("input", take);
-  number.addEventListener("input", take);
-  off.addEventListener("click", () => {
-    if (session.neuron) session.model.toggleUnit(session.neuron);
-    session.changed();
-  });
-  function render() {
-    const { neuron: unit, model } = session;
-    if (unit && !host.contains(document.activeElement)) {
-      [layer.value, number.value] = [String(unit.layer), String(unit.unit)];
-    }
-    if (unit) host.hidden = false;
-    const name = unit ? nameOfUnit(unit) : "";
-    off.disabled = !unit;
-    off.dataset.switch = name;
-    off.ariaChecked = String(!model.units.has(name));
-    say(off, model.units.has(name) ? "off" : "on");
-    const refused = number.value !== "" && !unit;
-    say(part("unit-said"), refused ? `layers 0 … ${layers - 1}, units 0 … ${units - 1}` : "");
-  }
-  return { host, render };
-}
-
-/** The slider of training steps. @param {Session} session */
-function makeTime(session) {
-  const { models } = session.data;
-  const slider = /** @type {HTMLInputElement} */ (part("time"));
-  part("steps").hidden = models.length < 2;
-  slider.max = String(models.length - 1);
-  slider.addEventListener("input", () => {
-    session.model.step = Number(slider.value);
-    session.model.rows = []; // they share out the weights of another step
-    session.changed();
-  });
-  return () => {
-    slider.value = String(session.model.step);
-    const { step, loss } = models[session.model.step];
-    const found = loss === null ? "" : ` · validation loss ${decimals(loss, 3)}`;
-    say(part("time-said"), `${step.toLocaleString("en")}${found}`);
-  };
 }

@@ -1,37 +1,33 @@
 // @ts-check
-// What the user has changed of the model: heads and units that are switched off, weights set by hand,
-// the step of training. Knows no elements of the page.
+// What the user has changed of the model: heads that are switched off, weights set by hand. Knows no
+// elements of the page.
 
 /** @typedef {{layer: number, head: number}} Head */
 /** A row of weights that the user has set: of a query of a head, from key 0 on; `key` has the `weight` that
  * the user chose, `computed` is the row before that, `text` the text up to the query.
  * @typedef {Head & {query: number, key: number, weight: number, weights: Float32Array, computed: Float32Array, text: string}} HandSet */
-/** A unit of a layer's feed-forward. @typedef {import("../model/attention.js").Unit} Unit */
 /** What a head's output becomes: zeros, or its mean. @typedef {"zero" | "mean"} How */
 
 export class Model {
-  /** @param {Record<string, Float32Array>[]} means the mean output of each head, by step and name */
+  /** @param {Record<string, Float32Array>} means the mean output of each head, by name */
   constructor(means) {
     this.means = means;
     /** @type {Map<string, Head>} By their names. */
     this.off = new Map();
-    /** @type {Map<string, Unit>} Units that are 0, by their names. */
-    this.units = new Map();
     /** @type {How} */
     this.how = "zero";
     /** @type {HandSet[]} */
     this.rows = [];
-    this.step = 0; // which of the models in the file
   }
 
   /** Whether it differs from the model in the file. */
   get changed() {
-    return this.off.size > 0 || this.units.size > 0 || this.rows.length > 0;
+    return this.off.size > 0 || this.rows.length > 0;
   }
 
   /** Whether the mean outputs of heads are known. */
   get knowsMeans() {
-    return Object.keys(this.means[this.step]).length > 0;
+    return Object.keys(this.means).length > 0;
   }
 
   /** @param {Head} head */
@@ -42,22 +38,14 @@ export class Model {
     this.rows = this.rows.filter(({ layer }) => layer <= head.layer);
   }
 
-  /** @param {Unit} unit */
-  toggleUnit(unit) {
-    const name = nameOfUnit(unit);
-    if (!this.units.delete(name)) this.units.set(name, unit);
-    this.rows = this.rows.filter(({ layer }) => layer <= unit.layer);
-  }
-
   /** A copy that later changes do not affect. */
   copy() {
-    const own = { off: new Map(this.off), units: new Map(this.units) };
-    return Object.assign(new Model(this.means), this, own);
+    return Object.assign(new Model(this.means), this, { off: new Map(this.off) });
   }
 
-  /** The same step without changes. */
+  /** The model without changes. */
   original() {
-    return Object.assign(new Model(this.means), { step: this.step });
+    return new Model(this.means);
   }
 
   /** @param {Head} head @param {number} query */
@@ -81,9 +69,9 @@ export class Model {
   /** What the worker needs. @returns {import("../model/attention.js").Changes | null} */
   changes() {
     if (!this.changed) return null;
-    const mean = this.how === "mean" ? this.means[this.step] : {};
+    const mean = this.how === "mean" ? this.means : {};
     const heads = [...this.off].map(([name, head]) => ({ ...head, value: mean[name] ?? null }));
-    return { heads, rows: this.rows, units: [...this.units.values()] };
+    return { heads, rows: this.rows };
   }
 
   /** The changes in words. */
@@ -91,8 +79,6 @@ export class Model {
     const heads = [...this.off.values()].map(titleOf);
     const few = heads.length > 4 ? [`${heads.length} heads`] : heads;
     const parts = few.length ? [`${few.join(", ")} ${this.how === "mean" ? "= mean" : "off"}`] : [];
-    const units = [...this.units.keys()];
-    if (units.length) parts.push(`${units.length > 4 ? `${units.length} units` : units} = 0`);
     if (this.rows.length) parts.push("weights set by hand");
     return parts.join(", ");
   }
@@ -125,11 +111,6 @@ export function headsOf({ layers, heads }) {
 /** "0.1" @param {Head} head */
 export function nameOf({ layer, head }) {
   return `${layer}.${head}`;
-}
-
-/** "L1N37" @param {Unit} unit */
-export function nameOfUnit({ layer, unit }) {
-  return `L${layer}N${unit}`;
 }
 
 /** "L0 H1" @param {Head} head */

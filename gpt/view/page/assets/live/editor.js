@@ -73,7 +73,6 @@ export class Editor {
     let [written, read] = [0, begun];
     const request = {
       ids: session.encoded(session.characters),
-      step: model.step,
       changes: model.changes(),
       options: options.drawing,
       length,

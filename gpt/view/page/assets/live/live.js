@@ -4,7 +4,7 @@
 
 import { make, part } from "../parts.js";
 import { makeView } from "../view.js";
-import { makeAsk, makeByHand, makeUnit } from "./ask.js";
+import { makeAsk, makeByHand } from "./ask.js";
 import { Client } from "./client.js";
 import { Editor } from "./editor.js";
 import { Session } from "./session.js";
@@ -15,7 +15,6 @@ import { drawnNext } from "./write.js";
 /** @import { Own } from "./session.js" */
 
 const INVITATION = "Type in the text or press write, and click a head, a character or a cell.";
-const COUNTS = "It also counts: this file contains short pieces of its training text.";
 
 /** Shows nothing but a reason. @param {string} reason */
 function refuse(reason) {
@@ -36,9 +35,8 @@ function refuse(reason) {
  * @param {Session} session @param {import("../data.js").Subject} subject @param {number} position */
 function drawnAt(session, subject, position) {
   const { options } = session;
-  const scores = position === subject.length - 1 ? subject.nextOf(options.only()) : null;
-  const both = options.only() ? null : subject.payload.next ?? null;
-  return scores && drawnNext(session, scores, options.drawing, both);
+  const { next } = subject.payload;
+  return position === subject.length - 1 && next ? drawnNext(session, next, options.drawing) : null;
 }
 
 /** @param {Payload & Own & {model: object}} data */
@@ -46,7 +44,6 @@ function openPage(data) {
   if (!getComputedStyle(document.documentElement).getPropertyValue("--card")) {
     throw new Error("Its style is damaged.");
   }
-  data.stored = [data.stored, ...data.left_out].join(". ");
   /** @type {ReturnType<typeof makeView> | null} */
   let view = null;
   const client = new Client(/** @type {any} */ (globalThis).WORKER, refuse);
@@ -60,7 +57,7 @@ function openPage(data) {
       part("notice").hidden = true;
       document.querySelector("main")?.removeAttribute("hidden");
       document.querySelector("footer")?.removeAttribute("hidden");
-      view = makeView(data, subjects, "b", additions);
+      view = makeView(data, subjects, additions);
       const { app } = view;
       let wanted = JSON.stringify(session.wanted(Infinity)); // without the address
       session.state = () => app.state;
@@ -77,20 +74,18 @@ function openPage(data) {
   const editor = new Editor(session, () => session.changed());
   const share = /** @type {HTMLInputElement} */ (part("share"));
   const tour = makeTour(session, share, () => editor.fill());
-  session.options.only = () => data.counts && view?.app.state.only || null;
   const additions = {
-    opening: [INVITATION, data.about, data.counts ? COUNTS : ""].join(" "),
+    opening: `${INVITATION} ${data.about}`,
     settings: Object.keys(session.toSettings(false)),
     parts(/** @type {import("../parts.js").App} */ app) {
       app.drawing = (subject, position) => drawnAt(session, subject, position);
       return [
         makeAsk(app, session),
         makeByHand(app, session),
-        makeUnit(session),
         tour.show(app),
       ];
     },
-    keys: [tour.key, {
+    keys: [...tour.keys, {
       key: "x",
       name: "x",
       does: "switch the shown head off or on",
@@ -120,7 +115,7 @@ function openPage(data) {
     if (!more || JSON.stringify(more) === JSON.stringify(session.toSettings(share.checked))) {
       return;
     }
-    const other = more.stop !== session.stop || more.tour !== session.tour;
+    const other = more.stop !== session.stop;
     client.stop();
     session.fromSettings(more);
     if (other) tour.begin();

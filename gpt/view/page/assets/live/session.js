@@ -6,17 +6,13 @@ import { ASKED, Subject } from "../data.js";
 import { beforeAll, windowStart } from "../model/sampler.js";
 import { codeOf, unpack } from "../numbers.js";
 import { make } from "../parts.js";
-import { headsOf, Model, nameOf, nameOfUnit, withWeight } from "./changes.js";
+import { headsOf, Model, nameOf, withWeight } from "./changes.js";
 import { foldedNote, unitsOf } from "./fold.js";
 import { Options } from "./write.js";
 
 /** @import { Answer, Ask } from "../model/worker.js" */
 /** @import { Head } from "./changes.js" */
 /** @import { Client } from "./client.js" */
-/** One of the models in the file. loss: nats of the validation split, if known; means: (L, H, D), the
- * mean output of each head, if known.
- * @typedef {{step: number, loss: number | null, origin: Record<string, string>,
- *   means: import("../numbers.js").Packed | null}} ModelRecord */
 /**
  * The data of a page that computes, beside the Payload of every page.
  * @typedef {object} Own
@@ -31,21 +27,18 @@ import { Options } from "./write.js";
  * @property {number} head_size
  * @property {boolean} attention_only
  * @property {number} block_size
- * @property {number} units of a layer's feed-forward
  * @property {import("../payload.js").Measure[]} measures
  * @property {(string | null)[][] | null} kinds
  * @property {import("./write.js").Option[]} options
- * @property {ModelRecord[]} models
- * @property {string[]} left_out what does not fit into the file
- * @property {boolean} counts
- * @property {string} [tour] its text, see tour.js
+ * @property {Record<string, string>} origin
+ * @property {import("../numbers.js").Packed | null} means (L, H, D), the mean output of each head, if
+ *   known
+ * @property {string} tour its text, see tour.js
  */
 /** A text, and the model that reads it. @typedef {{characters: string[], model: Model}} Case */
 
 const MOST_MARKED = 400; // characters of a text with marks
 const MOST_NAMED = 4; // unknown characters that are named
-const LONGEST_TOUR = 100_000; // characters; as in tour.py
-const UNIT = /^L(\d{1,4})N(\d{1,7})$/; // its name
 const ROW = /^(.+):(\d{1,7}):(\d{1,7})=([\d.]{1,9})$/; // head, query, key, weight
 
 export class Session {
@@ -60,10 +53,7 @@ export class Session {
     this.show = show;
     this.all = data.vocabulary;
     this.ids = new Map(this.all.map((character, id) => [character, id]));
-    this.model = new Model(
-      data.models.map(({ means }) => means ? byHead(unpack(means), data) : {}),
-    );
-    this.model.step = data.models.length - 1;
+    this.model = new Model(data.means ? byHead(unpack(data.means), data) : {});
     this.options = new Options(data.options, () => this.drawn());
     /** @type {Case | null} */
     this.pinned = null;
@@ -79,9 +69,6 @@ export class Session {
     /** Rows of weights to set by hand when the numbers have arrived, as in the address.
      * @type {string[]} */
     this.pending = [];
-    /** The unit that colours the text. @type {import("./changes.js").Unit | null} */
-    this.neuron = null;
-    this.tour = ""; // that of the address, instead of the file's
     this.stop = ""; // of the tour: "3", "3!" if its answer is shown
     /** What to do once, when the answer to the next question is shown. */
     this.after = () => {};
@@ -89,12 +76,6 @@ export class Session {
     this.drawn = () => {};
     /** Writes the settings to the address. */
     this.changed = () => this.ask();
-  }
-
-  /** The unit of this name, if there is one. @param {string} name */
-  unitOf(name) {
-    const [layer, unit] = (UNIT.exec(name) ?? []).slice(1).map(Number);
-    return layer < this.data.layers && unit < this.data.units ? { layer, unit } : null;
   }
 
   /** Why weights cannot be set by hand now; nothing if they can. @returns {string} */
@@ -202,7 +183,7 @@ export class Session {
     const ids = this.encoded(characters);
     const length = ids.length - windowStart(ids.length, this.data.block_size);
     const wanted = this.wanted(length);
-    return { ids, step: model.step, changes: model.changes(), ...wanted };
+    return { ids, changes: model.changes(), ...wanted };
   }
 
   /** What the view shows besides: a stage, and the parts of a logit. @param {number} length of the text */
@@ -215,7 +196,6 @@ export class Session {
         ? /** @type {import("../model/reading.js").Inspect} */ ({ layer, stage })
         : null,
       logit: { position, id: id(next), against: id(against) },
-      unit: this.neuron,
     };
   }
 
@@ -246,12 +226,9 @@ export class Session {
     const { model, options, data } = this;
     /** @type {Record<string, string>} */
     const more = {
-      tour: this.tour,
       stop: this.stop,
-      off: [...model.off.keys(), ...model.units.keys()].join(),
-      unit: this.neuron ? nameOfUnit(this.neuron) : "",
+      off: [...model.off.keys()].join(),
       how: model.how === "zero" ? "" : model.how,
-      step: model.step === data.models.length - 1 ? "" : String(data.models[model.step].step),
       text: share ? this.text : "",
       rows: [...model.rows.map(rowName), ...this.pending].join(),
     };
@@ -266,21 +243,14 @@ export class Session {
   fromSettings(more) {
     const { model, options, data } = this;
     const every = headsOf(data);
-    this.tour = more.tour.length > LONGEST_TOUR ? "" : more.tour;
     this.stop = more.stop;
     model.rows = [];
     this.pending = more.rows.split(",").filter(Boolean);
     model.off = new Map();
-    model.units = new Map();
-    this.neuron = this.unitOf(more.unit);
     for (const name of more.off.split(",")) {
       const head = every.find((each) => nameOf(each) === name);
-      const unit = this.unitOf(name);
       if (head) model.off.set(name, head);
-      if (unit) model.units.set(name, unit);
     }
-    const step = data.models.findIndex(({ step }) => String(step) === more.step);
-    model.step = step < 0 ? data.models.length - 1 : step;
     model.how = more.how === "mean" && model.knowsMeans ? "mean" : "zero";
     for (const { name } of data.options) {
       const text = more[name] === "none" ? "" : more[name];
@@ -290,19 +260,16 @@ export class Session {
   }
 
   /** What the page shows of an answer. @param {Answer} answer @param {Ask} asked @param {string} name */
-  #subjectOf(answer, { ids, step, changes, unit }, name) {
-    const { models, layers, heads, head_size, attention_only, measures, kinds } = this.data;
+  #subjectOf(answer, { ids, changes }, name) {
+    const { origin, layers, heads, head_size, attention_only, measures, kinds } = this.data;
     const vocabulary = { characters: this.all, labels: this.data.vocabulary_labels };
     return new Subject({
       ...answer,
-      ...{ name, layers, heads, measures, kinds, headSize: head_size },
-      origin: models[step].origin,
+      ...{ name, origin, layers, heads, measures, kinds, headSize: head_size },
       attentionOnly: attention_only,
       checks: checksOfAnswer(answer),
       lens: { ...answer.lens, ...vocabulary },
-      experts: answer.experts && { ...answer.experts, ...vocabulary },
       replaced: changes?.heads,
-      unit: unit && answer.unit ? { name: nameOfUnit(unit), values: answer.unit } : null,
     }, this.#textOf(ids.slice(answer.begin)));
   }
 }
@@ -343,12 +310,11 @@ function byHead(values, data) {
  * A name for each case: what distinguishes them.
  * @param {Case[]} cases
  * @param {boolean} pinned
- * @param {Own & {title: string}} data
+ * @param {{title: string}} data
  */
-function namesOf(cases, pinned, { title, models }) {
+function namesOf(cases, pinned, { title }) {
   if (cases.length < 2) return [title];
   const [before, after] = cases;
-  const steps = before.model.step !== after.model.step;
   return cases.map(({ characters, model }, n) => {
     const parts = [];
     if (pinned) parts.push(n ? "now" : "pinned");
@@ -356,7 +322,6 @@ function namesOf(cases, pinned, { title, models }) {
       const shown = characters.slice(-12).join("").replace(/\s+/g, " ");
       parts.push(`“${characters.length > 12 ? "…" : ""}${shown}”`);
     }
-    if (steps) parts.push(`step ${models[model.step].step.toLocaleString("en")}`);
     if (model.title) parts.push(model.title);
     else if (!pinned) parts.push("as trained");
     return parts.join(", ");

@@ -1,6 +1,8 @@
 // @ts-check
-// A tour: captioned stops, from a short text that a file, a link and the page's editor share, and that
-// gpt/view/page/tour.py checks. Knows no elements of the page.
+// A tour: captioned stops, from a short text in the file. `## title` begins a stop; `see: head=induction`
+// has settings as in the page's address, before the first stop for all of them; other lines are the
+// caption. A line with `?` asks a question; the `see:` after it, and the lines from `!` on, follow when
+// the learner has guessed. Knows no elements of the page.
 
 import { headsOf, nameOf } from "./changes.js";
 
@@ -9,41 +11,32 @@ import { headsOf, nameOf } from "./changes.js";
 /** see: settings, as in the address. then, answer: what follows when the learner has guessed.
  * @typedef {Record<"title" | "see" | "text" | "question" | "then" | "answer", string[]>} Stop */
 
-const LINE = /^(##|#|see:|\?|!)? ?(.*)$/s;
+const LINE = /^(##|#|see:|\?|!)? ?(.*)$/;
 
-/**
- * @param {string} text
- * @param {string[]} settings that it may have
- * @returns {{stops: Stop[], problem: string}} problem: what is wrong with the text, or nothing
- */
-export function parseTour(text, settings) {
+/** The stops of a tour's text. @param {string} text */
+export function stopsOf(text) {
   const begin = (/** @type {string} */ title) => {
     return { title: [title], see: [""], text: [""], question: [""], then: [""], answer: [""] };
   };
-  const all = begin(""); // what stands before the first stop: settings of every stop
+  const all = begin("");
+  /** @type {Stop[]} */
   const stops = [];
-  let [stop, problem] = [all, ""];
+  let stop = all;
   /** @type {"text" | "question" | "answer"} */
   let said = "text";
-  for (const [n, line] of text.split(/\r\n?|\n/).entries()) {
+  for (const line of text.split("\n")) {
     const [, mark, rest] = LINE.exec(line) ?? [];
     if (mark === "##") {
       stops.push(stop = begin(rest));
       said = "text";
-    } else if (mark === "see:") {
-      const unknown = Object.keys(settingsIn([rest])).find((name) => !settings.includes(name));
-      if (unknown !== undefined) problem ||= `line ${n + 1}: no setting '${unknown}'`;
-      stop[said === "text" ? "see" : "then"].push(rest);
-    } else if (mark !== "#") {
+    } else if (mark === "see:") stop[said === "text" ? "see" : "then"].push(rest);
+    else if (mark !== "#") {
       if (mark) said = mark === "?" ? "question" : "answer";
       stop[said].push(rest);
     }
   }
-  for (const each of stops) each.see.unshift(...all.see);
-  if (!stops.length) {
-    problem ||= "there is no stop: begin one with a line such as ## The first stop";
-  }
-  return { stops, problem };
+  for (const { see } of stops) see.unshift(...all.see);
+  return stops;
 }
 
 /** The settings of lines; of two with one name, the second. @param {string[]} lines */
@@ -53,7 +46,7 @@ export function settingsIn(lines) {
 }
 
 /**
- * The settings for this model: its heads instead of kinds of heads, one of its steps.
+ * The settings for this model: its heads instead of kinds of heads.
  * @param {Record<string, string>} said
  * @param {Session} session
  */
@@ -66,10 +59,8 @@ export function settingsFor(said, session) {
     return named(name).map((each) => [each, ...rest].join(":"));
   });
   const [{ layer = said.layer, head = said.head } = {}] = headsNamed(said.head, data);
-  const far = data.models.map(({ step }) => Math.abs(step - Number(said.step)));
-  const step = said.step && data.models[far.indexOf(Math.min(...far))]?.step;
   const off = list(said.off).flatMap(named);
-  const found = { ...said, layer, head, step, off: off.join(), rows: rows.join() };
+  const found = { ...said, layer, head, off: off.join(), rows: rows.join() };
   return Object.fromEntries(Object.entries(found).map(([name, value]) => [name, `${value ?? ""}`]));
 }
 

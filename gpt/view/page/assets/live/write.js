@@ -38,8 +38,6 @@ export class Options {
   constructor(options, changed) {
     /** @type {Record<string, number | null>} */
     this.values = {};
-    /** What alone predicts. @type {() => "gpt" | "counting" | null} */
-    this.only = () => null;
     this.options = Object.fromEntries(options.map((option) => [option.name, option]));
     this.defaults = Object.fromEntries(options.map((option) => [option.name, option.default]));
     this.said = make("p", { class: "refused", role: "alert", hidden: true });
@@ -102,7 +100,7 @@ export class Options {
   /** @returns {SampleOptions} */
   get drawing() {
     const { length: _, ...drawing } = this.values;
-    return /** @type {any} */ ({ ...drawing, only: this.only() });
+    return /** @type {any} */ (drawing);
   }
 }
 
@@ -111,23 +109,19 @@ export class Options {
  * @param {import("./session.js").Session} session
  * @param {Float64Array} scores (V,) log-probabilities of the vocabulary
  * @param {SampleOptions} options
- * @param {{gpt: Float64Array, counting: Float64Array | null} | null} both what both expect, if
- *   they predict together
  * @returns {Expected}
  */
-export function drawnNext({ all, ids, data }, scores, options, both) {
+export function drawnNext({ all, ids, data }, scores, options) {
   const { before, chances, removed } = probabilities(scores, options);
   const names = SHAPING.map((name) => name.replace("_", "-"));
   const order = Array.from(before.keys()).sort((a, b) => before[b] - before[a] || a - b);
   const first = order.slice(0, MOST_BARS).map((id) => {
     const drawn = chances[id] > 0;
-    const counting = both?.counting;
     return {
       character: all[id],
       label: data.vocabulary_labels[id],
       share: drawn ? chances[id] : before[id],
       out: drawn ? "" : names[removed[id]],
-      ...counting ? { gpt: Math.exp(both.gpt[id]), counting: Math.exp(counting[id]) } : {},
     };
   });
   const left = chances.reduce((count, chance) => count + Number(chance > 0), 0);

@@ -3,16 +3,12 @@
 // while the text changes at its end. T positions, V vocab_size, K characters of a list.
 
 import { contributionsOf } from "./contributions.js";
-import { logSoftmax } from "./gate.js";
 import { common, Reading } from "./reading.js";
-import { windowStart } from "./sampler.js";
+import { logSoftmax, windowStart } from "./sampler.js";
 
 /** @import { Changes } from "./attention.js" */
-/** @import { Expected, Mixture } from "./gate.js" */
 /** @import { Gpt } from "./gpt.js" */
 /** Ids with their probabilities, the likeliest first. @typedef {{ids: number[], chances: number[]}} Likeliest */
-/** Ids with three probabilities each, of a position that `next` follows in the text.
- * @typedef {{next: number | undefined, ids: number[], chances: number[]}} Candidates */
 /**
  * The arrays of a subject (see SubjectPayload), ids instead of characters; begin: where the window
  * begins in the text; next: (V,) log-probabilities of the next character; sums: the largest
@@ -23,13 +19,10 @@ import { windowStart } from "./sampler.js";
  * @property {Float32Array[]} weights
  * @property {Record<string, any>} details
  * @property {{most: number, ids: Uint32Array, probabilities: Float32Array}} lens
- * @property {{most: number, ids: Uint32Array, probabilities: Float32Array,
- *   weights: Float32Array, history: Uint32Array} | null} experts
  * @property {Float32Array} surprisals
- * @property {{gpt: Float64Array, counting: Float64Array | null, both: Float64Array | null}} next
+ * @property {Float64Array} next
  * @property {import("./contributions.js").Contributions | null} contributions to the asked logit
  * @property {import("./reading.js").Inspected | null} inspected the asked stage
- * @property {Float32Array | null} unit (T,) values of the asked unit
  */
 
 const MOST_SHOWN = 8; // characters of a list
@@ -37,28 +30,18 @@ const MOST_SHOWN = 8; // characters of a list
 export class Analysis {
   /**
    * @param {Gpt} gpt
-   * @param {Mixture | null} mixture
    * @param {Changes | null} changes
    */
-  constructor(gpt, mixture, changes) {
+  constructor(gpt, changes) {
     this.gpt = gpt;
-    this.mixture = mixture;
     this.reading = new Reading(gpt, changes);
     /** @type {Likeliest[][]} by depth, by position */
     this.lens = Array.from({ length: gpt.config.n_layer + 1 }, () => []);
-    /** @type {number[]} The characters before the window that counting looks at. */
-    this.before = [];
-    /** @type {number[][]} The histories after each position. */
-    this.nodes = [];
-    /** @type {Expected[]} */
-    this.expected = [];
-    /** @type {Candidates[]} What the page shows of these. */
-    this.candidates = [];
   }
 
   /** Everything about a text of one or more characters.
-   * @param {Pick<import("./worker.js").Ask, "ids" | "logit" | "inspect" | "unit">} ask @returns {Findings} */
-  read({ ids, logit, inspect, unit }) {
+   * @param {Pick<import("./worker.js").Ask, "ids" | "logit" | "inspect">} ask @returns {Findings} */
+  read({ ids, logit, inspect }) {
     const { reading, gpt, lens } = this;
     const begin = windowStart(ids.length, gpt.config.block_size);
     const window = ids.slice(begin);
@@ -71,7 +54,6 @@ export class Analysis {
         row.push(likeliest(reading.logits(at, depth)));
       }
     });
-    this.#count(ids, begin, known);
     const last = window.length - 1;
     const stages = reading.stages();
     return {
@@ -80,65 +62,14 @@ export class Analysis {
       weights: stages.map(({ weights }) => weights),
       details: Object.fromEntries(stages.map(({ weights: _, ...rest }, layer) => [layer, rest])),
       lens: this.#lens(window.length),
-      experts: this.mixture && this.#experts(window),
-      surprisals: Float32Array.from(window.slice(1), (id, at) => -this.#together(at)[id]),
-      next: this.expected[last] ?? { gpt: this.#together(last), counting: null, both: null },
-      contributions: contributionsOf(reading, logit, (at) => this.#together(at)),
+      surprisals: Float32Array.from(
+        window.slice(1),
+        (id, at) => -logSoftmax(reading.logits(at))[id],
+      ),
+      next: logSoftmax(reading.logits(last)),
+      contributions: contributionsOf(reading, logit),
       inspected: reading.inspect(inspect),
-      unit: reading.unit(unit),
     };
-  }
-
-  /**
-   * What counting expects after each position from `known` on.
-   * @param {number[]} ids
-   * @param {number} begin
-   * @param {number} known
-   */
-  #count(ids, begin, known) {
-    const { mixture, reading } = this;
-    if (!mixture) return;
-    const before = ids.slice(Math.max(0, begin - mixture.trie.orders), begin);
-    const same = before.length === this.before.length &&
-      common(before, this.before) === before.length;
-    const kept = same ? known : 0;
-    this.before = before;
-    this.nodes.length = Math.min(this.nodes.length, kept);
-    this.expected.length = this.candidates.length = this.nodes.length;
-    for (let at = this.nodes.length; at < reading.length; at++) {
-      const earlier = at ? this.nodes[at - 1] : mixture.trie.nodesOf(before);
-      const nodes = mixture.trie.followed(earlier, reading.ids[at]);
-      this.nodes.push(nodes);
-      this.expected.push(mixture.predict(reading.logits(at), nodes));
-    }
-  }
-
-  /** (V,) log-probabilities after a position. @param {number} at */
-  #together(at) {
-    return this.mixture ? this.expected[at].both : logSoftmax(this.reading.logits(at));
-  }
-
-  /** Only positions that are new, or that another character follows. @param {number[]} ids */
-  #experts(ids) {
-    const { expected, candidates } = this;
-    const most = Math.min(MOST_SHOWN, expected[0].both.length);
-    const found = {
-      most,
-      ids: new Uint32Array(ids.length * most),
-      probabilities: new Float32Array(ids.length * most * 3),
-      weights: new Float32Array(ids.length * 2),
-      history: new Uint32Array(ids.length * 4),
-    };
-    expected.forEach((each, at) => {
-      if (at >= candidates.length || candidates[at].next !== ids[at + 1]) {
-        candidates[at] = candidatesOf(each, ids[at + 1], most);
-      }
-      found.ids.set(candidates[at].ids, at * most);
-      found.probabilities.set(candidates[at].chances, 3 * at * most);
-      found.weights.set(each.weights, 2 * at);
-      found.history.set([each.length, each.total, each.kinds, Number(each.pairs)], 4 * at);
-    });
-    return found;
   }
 
   /** (depths, T, K) @param {number} length */
@@ -178,27 +109,4 @@ function highest(values, count) {
     best[place] = id;
   }
   return best;
-}
-
-/**
- * The characters that one of the three expects most and the one that comes next, as `experts_record`
- * of gpt/view/page/page.py.
- * @param {Expected} expected
- * @param {number | undefined} next
- * @param {number} most
- * @returns {Candidates}
- */
-function candidatesOf({ gpt, counting, both }, next, most) {
-  /** @type {Map<number, number>} */
-  const ranks = new Map();
-  for (const chances of [gpt, counting, both]) {
-    highest(chances, most).forEach((id, rank) => {
-      ranks.set(id, Math.min(rank, ranks.get(id) ?? rank));
-    });
-  }
-  if (next !== undefined) ranks.set(next, -1);
-  const order = [...ranks].sort(([a, x], [b, y]) => x - y || both[b] - both[a] || a - b);
-  const ids = order.slice(0, most).map(([id]) => id).sort((a, b) => both[b] - both[a] || a - b);
-  const chances = ids.flatMap((id) => [gpt[id], counting[id], both[id]]).map(Math.exp);
-  return { next, ids, chances };
 }

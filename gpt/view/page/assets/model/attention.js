@@ -6,15 +6,13 @@ import { multiplyOne } from "./linear.js";
 
 /** @import { Gpt } from "./gpt.js" */
 /** @typedef {Float32Array<ArrayBuffer>} Numbers */
-/** A unit of a layer's feed-forward. @typedef {{layer: number, unit: number}} Unit */
 /**
  * Replacements while the model computes, as patches of gpt/heads/activations.py. heads: their output
  * is 0 (value null) or `value`, D numbers, at every position. rows: the weights of one query, of
- * the keys that it may read. units: they are 0 at every position.
+ * the keys that it may read.
  * @typedef {object} Changes
  * @property {{layer: number, head: number, value: Float32Array | null}[]} heads
  * @property {{layer: number, head: number, query: number, weights: Float32Array}[]} rows
- * @property {Unit[]} [units]
  */
 
 /**

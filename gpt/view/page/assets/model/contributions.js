@@ -17,18 +17,15 @@ import { EPSILON } from "./layers.js";
  * null if no logit is asked for, or one of a position that the text does not have.
  * @param {import("./reading.js").Reading} reading
  * @param {AskedLogit | null | undefined} asked
- * @param {(position: number) => ArrayLike<number>} scores (V,) at a position, the largest of the
- *   likeliest character; with counting, those of both together
  * @returns {Contributions | null}
  */
-export function contributionsOf(reading, asked, scores) {
+export function contributionsOf(reading, asked) {
   if (!asked || asked.position >= reading.length) return null;
   const { position } = asked;
   const { gpt, streams } = reading;
   const { n_embd, n_layer } = gpt.config;
   const logits = reading.logits(position);
-  const likely = Array.from(scores(position));
-  const id = asked.id ?? likely.reduce((best, each, at) => each > likely[best] ? at : best, 0);
+  const id = asked.id ?? logits.reduce((best, each, at) => each > logits[best] ? at : best, 0);
   const against = asked.against === id ? null : asked.against ?? null;
   const row = (/** @type {Row} */ rows, at = position) =>
     rows.subarray(at * n_embd, (at + 1) * n_embd);
@@ -48,9 +45,9 @@ export function contributionsOf(reading, asked, scores) {
   const through = (name, normed) => {
     shifts += sumOfProducts(gpt.tensors.get(`${name}.bias`) ?? new Float32Array(n_embd), vector);
     const gain = gpt.tensors.get(`${name}.weight`);
-    const x = centred(gpt, Float64Array.from(normed));
+    const x = centred(Float64Array.from(normed));
     const scale = 1 / Math.sqrt(sumOfProducts(x, x) / n_embd + EPSILON);
-    vector = centred(gpt, Float64Array.from(vector, (v, i) => v * scale * (gain ? gain[i] : 1)));
+    vector = centred(Float64Array.from(vector, (v, i) => v * scale * (gain ? gain[i] : 1)));
   };
   through("norm", row(streams[n_layer]));
   for (let layer = n_layer - 1; layer >= 0; layer--) {
@@ -113,9 +110,9 @@ function sourcesOf(attention, position, head, vector) {
   });
 }
 
-/** Less the mean, if the norm removes it. @param {import("./gpt.js").Gpt} gpt @param {Float64Array} x */
-function centred({ config }, x) {
-  const mean = config.norm === "layer" ? x.reduce((sum, each) => sum + each) / x.length : 0;
+/** Less the mean. @param {Float64Array} x */
+function centred(x) {
+  const mean = x.reduce((sum, each) => sum + each) / x.length;
   return x.map((each) => each - mean);
 }
 

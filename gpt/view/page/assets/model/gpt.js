@@ -2,13 +2,13 @@
 // A trained GPT: gpt/reading/gpt.py in JavaScript. A reading of a text (reading.js) computes its
 // stages. Tensors keep the names of the model file. C n_embd, H heads, D head_size.
 
-import { ACTIVATIONS, NORMS } from "./layers.js";
+import { ACTIVATIONS, normalise } from "./layers.js";
 import { Linear } from "./linear.js";
 import { POSITIONS } from "./positions.js";
 
 /**
- * The fields of gpt/config/model.py that a forward pass uses, and three that follow from them:
- * head_size; `ffn_up` inputs and `ffn_hidden` outputs of the activation function.
+ * The fields of gpt/config/model.py that a forward pass uses, and two that follow from them:
+ * head_size, and ffn_hidden, the width of the feed-forward layers.
  * @typedef {object} Config
  * @property {number} vocab_size
  * @property {number} block_size
@@ -16,12 +16,10 @@ import { POSITIONS } from "./positions.js";
  * @property {number} n_head
  * @property {number} n_embd
  * @property {number} head_size
- * @property {number} ffn_up
  * @property {number} ffn_hidden
  * @property {boolean} feed_forward
  * @property {boolean} tied
  * @property {string} position
- * @property {string} norm
  * @property {string} activation
  */
 
@@ -35,7 +33,6 @@ export class Gpt {
   constructor(config, tensors) {
     this.config = config;
     this.tensors = tensors;
-    this.normalise = known(NORMS, config.norm, "norm");
     this.activation = known(ACTIVATIONS, config.activation, "activation function");
     this.position = known(POSITIONS, config.position, "kind of position")(config, tensors);
     const { n_embd, ffn_hidden, feed_forward } = config;
@@ -74,7 +71,7 @@ export class Gpt {
      * @param {Float32Array} out
      * @param {number} to
      */
-    return (x, from, out, to) => this.normalise(x, from, out, to, n_embd, gain, shift);
+    return (x, from, out, to) => normalise(x, from, out, to, n_embd, gain, shift);
   }
 }
 

@@ -6,32 +6,27 @@ export const EPSILON = 1e-5;
 const TAIL = [1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592];
 
 /**
- * Normalises the C numbers of `x` from `from` on, and writes them to `out`, which may be `x`, from `to` on.
- * @typedef {(x: Float32Array, from: number, out: Float32Array, to: number, width: number,
- *   gain: Float32Array | undefined, shift: Float32Array | undefined) => void} Norm
+ * LayerNorm of the C numbers of `x` from `from` on, written to `out`, which may be `x`, from `to` on.
+ * @param {Float32Array} x
+ * @param {number} from
+ * @param {Float32Array} out
+ * @param {number} to
+ * @param {number} width
+ * @param {Float32Array | undefined} gain
+ * @param {Float32Array | undefined} shift
  */
-/** @type {Record<string, Norm>} */
-export const NORMS = {
-  layer(x, from, out, to, width, gain, shift) {
-    let mean = 0;
-    for (let i = from; i < from + width; i++) mean += x[i];
-    mean /= width;
-    let squares = 0;
-    for (let i = from; i < from + width; i++) squares += (x[i] - mean) ** 2;
-    const scale = 1 / Math.sqrt(squares / width + EPSILON);
-    for (let i = 0; i < width; i++) {
-      const normed = (x[from + i] - mean) * scale * (gain ? gain[i] : 1);
-      out[to + i] = shift ? normed + shift[i] : normed;
-    }
-  },
-  /** x / sqrt(mean(x²) + epsilon). */
-  rms(x, from, out, to, width) {
-    let squares = 0;
-    for (let i = from; i < from + width; i++) squares += x[i] * x[i];
-    const scale = 1 / Math.sqrt(squares / width + EPSILON);
-    for (let i = 0; i < width; i++) out[to + i] = x[from + i] * scale;
-  },
-};
+export function normalise(x, from, out, to, width, gain, shift) {
+  let mean = 0;
+  for (let i = from; i < from + width; i++) mean += x[i];
+  mean /= width;
+  let squares = 0;
+  for (let i = from; i < from + width; i++) squares += (x[i] - mean) ** 2;
+  const scale = 1 / Math.sqrt(squares / width + EPSILON);
+  for (let i = 0; i < width; i++) {
+    const normed = (x[from + i] - mean) * scale * (gain ? gain[i] : 1);
+    out[to + i] = shift ? normed + shift[i] : normed;
+  }
+}
 
 /**
  * Φ(−x) for x ≥ 0, Φ the distribution function of N(0, 1), with an error of less than 1e-7
@@ -45,10 +40,7 @@ function normalTail(x) {
   return sum * Math.exp(-x * x / 2) / 2;
 }
 
-/**
- * A number, or for a gated function the gate's, and the number that the gate multiplies.
- * @type {Record<string, (x: number, up: number) => number>}
- */
+/** @type {Record<string, (x: number) => number>} */
 export const ACTIVATIONS = {
   /** The tanh form (Hendrycks & Gimpel 2016). */
   gelu: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x * x * x))),
@@ -56,6 +48,4 @@ export const ACTIVATIONS = {
   gelu_erf: (x) => Math.max(x, 0) - Math.abs(x) * normalTail(Math.abs(x)),
   relu: (x) => x > 0 ? x : 0,
   relu2: (x) => x > 0 ? x * x : 0,
-  /** SiLU of the gate times the other number (Shazeer 2020). */
-  swiglu: (x, up) => x / (1 + Math.exp(-x)) * up,
 };

@@ -15,13 +15,6 @@ export class Linear {
     this.rows = weight.length / columns;
   }
 
-  /** Some of its rows, as a layer. @param {number} first @param {number} end */
-  part(first, end) {
-    const { weight, bias, columns } = this;
-    const rows = weight.subarray(first * columns, end * columns);
-    return new Linear(rows, bias?.subarray(first, end), columns);
-  }
-
   /**
    * Multiplies `count` vectors, which stand in `x` from `from` on, and writes the results to `out`
    * from `to` on. Two vectors at once: then each weight is read once for both.

@@ -25,7 +25,6 @@ export class Reading {
   constructor(gpt, changes = null) {
     const { n_layer, n_embd } = gpt.config;
     this.gpt = gpt;
-    this.off = changes?.units ?? [];
     /** @type {number[]} The text. */
     this.ids = [];
     /** The input of each layer, and the output of the last one; (T, C) each. */
@@ -105,46 +104,18 @@ export class Reading {
    * @param {number} count
    */
   feedForward(layer, resid_mid, count) {
-    const { n_embd, ffn_up, ffn_hidden: width } = this.gpt.config;
+    const { n_embd, ffn_hidden: width } = this.gpt.config;
     const { norm2: norm, up, down } = this.gpt.layers[layer];
     const { activation } = this.gpt;
     if (!up || !down) return null;
     const norm2 = new Float32Array(count * n_embd);
-    const wide = new Float32Array(count * ffn_up);
     const ffn_hidden = new Float32Array(count * width);
     const ffn = new Float32Array(count * n_embd);
     for (let n = 0; n < count; n++) norm(resid_mid, n * n_embd, norm2, n * n_embd);
-    up.apply(norm2, 0, count, wide, 0);
-    const half = ffn_up - width; // where a gated activation's second half begins, else 0
-    for (let n = 0; n < count; n++) {
-      for (let i = 0, from = n * ffn_up; i < width; i++, from++) {
-        ffn_hidden[n * width + i] = activation(wide[from], wide[from + half]);
-      }
-    }
-    for (const off of this.off) {
-      for (let n = 0; off.layer === layer && n < count; n++) ffn_hidden[n * width + off.unit] = 0;
-    }
+    up.apply(norm2, 0, count, ffn_hidden, 0);
+    for (let i = 0; i < ffn_hidden.length; i++) ffn_hidden[i] = activation(ffn_hidden[i]);
     down.apply(ffn_hidden, 0, count, ffn, 0);
     return { norm2, ffn_hidden, ffn };
-  }
-
-  /** (T,) values of a unit, also of one that is 0 for what follows; null if none is asked for.
-   * @param {import("./attention.js").Unit | null} [asked] */
-  unit(asked) {
-    if (!asked) return null;
-    const { gpt, length } = this;
-    const { n_embd, ffn_up, ffn_hidden } = gpt.config;
-    const { norm2, up } = gpt.layers[asked.layer];
-    if (!up) return null;
-    const x = this.attention[asked.layer].result(0, length);
-    for (let at = 0; at < x.length; at += n_embd) norm2(x, at, x, at);
-    const row = (/** @type {number} */ n) => {
-      const result = new Float32Array(length);
-      up.part(n, n + 1).apply(x, 0, length, result, 0);
-      return result;
-    };
-    const gated = row(asked.unit + ffn_up - ffn_hidden); // the same row if nothing is gated
-    return row(asked.unit).map((value, n) => gpt.activation(value, gated[n]));
   }
 
   /**

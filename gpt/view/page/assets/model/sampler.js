@@ -2,10 +2,8 @@
 // From logits to characters: temperature, filters, the draw and the window, as gpt/reading/sampler.py.
 // The same options and logits give the same characters.
 
-import { largest } from "./gate.js";
 import { Uniforms } from "./random.js";
 
-/** @import { Mixture } from "./gate.js" */
 /**
  * Continues one text. start: forgets everything, reads the ids, and returns the (V,) logits of what
  * follows; step: reads one more id.
@@ -21,9 +19,7 @@ import { Uniforms } from "./random.js";
  * @property {number | null} [top_k]
  * @property {number | null} [top_p]
  * @property {number | null} [min_p]
- * @property {number | null} [typical_p]
  * @property {number} seed
- * @property {"gpt" | "counting" | null} [only]
  */
 /**
  * The distribution of the next character, (V,). before: after temperature; chances: after the filters
@@ -36,7 +32,7 @@ import { Uniforms } from "./random.js";
  * Name of the option -> which characters it keeps: (V,) probabilities from the largest down (equal
  * ones by id), and the option's value -> (V,) true for those kept. In order of application.
  */
-export const FILTERS = { top_k: topK, top_p: topP, min_p: minP, typical_p: typicalP };
+export const FILTERS = { top_k: topK, top_p: topP, min_p: minP };
 /** What changes the model's distribution, in the order of application. */
 export const SHAPING = ["temperature", ...Object.keys(FILTERS)];
 
@@ -58,24 +54,9 @@ function minP(ranked, p) {
 }
 
 /**
- * The fewest whose sum reaches p, beginning with those whose surprisal −ln(probability) is nearest to
- * the entropy, in steps of 1e-9 nats. @type {Filter}
- */
-function typicalP(ranked, p) {
-  const surprisal = ranked.map((chance) => -Math.log(chance)); // infinite for 0
-  const entropy = pairwiseSum(ranked.map((chance, n) => chance > 0 ? chance * surprisal[n] : 0));
-  const distance = surprisal.map((each) => Math.round(Math.abs(each - entropy) * 1e9));
-  const order = sortedBy(distance);
-  const near = topP(Float64Array.from(order, (n) => ranked[n]), p);
-  const kept = new Array(ranked.length);
-  order.forEach((n, place) => kept[n] = near[place]);
-  return kept;
-}
-
-/**
  * The distribution after temperature, and after the filters. Temperature 0 gives all to the likeliest
  * (the first of equals). Each filter gets what the one before it kept, scaled to sum 1.
- * @param {ArrayLike<number>} scores (V,) logits of what predicts
+ * @param {ArrayLike<number>} scores (V,) logits
  * @param {SampleOptions} options
  * @returns {Filtered}
  */
@@ -99,6 +80,23 @@ export function probabilities(scores, options) {
   const chances = new Float64Array(before.length);
   order.forEach((id, n) => chances[id] = ranked[n]);
   return { before, chances, removed };
+}
+
+/** Log-probabilities of (V,) logits. @param {ArrayLike<number>} logits */
+export function logSoftmax(logits) {
+  const most = largest(logits);
+  const below = Float64Array.from(logits);
+  let sum = 0;
+  for (let w = 0; w < below.length; w++) sum += Math.exp(below[w] -= most);
+  const normaliser = Math.log(sum);
+  return below.map((score) => score - normaliser);
+}
+
+/** @param {ArrayLike<number>} values */
+function largest(values) {
+  let most = values[0];
+  for (let w = 1; w < values.length; w++) if (values[w] > most) most = values[w];
+  return most;
 }
 
 /** The probabilities at a temperature. @param {ArrayLike<number>} scores @param {number} temperature */
@@ -182,15 +180,12 @@ export class Writer {
    * @param {Decoder} decoder used by nothing else until the sample ends
    * @param {ArrayLike<number>} ids of the prompt, at least one
    * @param {SampleOptions} options
-   * @param {Mixture | null} mixture of a model that counts
    */
-  constructor(decoder, ids, options, mixture = null) {
+  constructor(decoder, ids, options) {
     this.decoder = decoder;
     this.options = options;
-    this.mixture = options.only === "gpt" ? null : mixture;
     this.uniforms = new Uniforms(options.seed);
     this.window = Array.from(ids).slice(windowStart(ids.length, decoder.blockSize));
-    this.nodes = mixture ? mixture.trie.nodesOf(ids) : [];
     this.moved = true;
   }
 
@@ -202,23 +197,13 @@ export class Writer {
       window.splice(0, move);
       this.moved = true;
     }
-    const { chances } = probabilities(this.#scores(), this.options);
-    const id = draw(chances, uniforms.next());
-    window.push(id);
-    if (this.mixture) this.nodes = this.mixture.trie.followed(this.nodes, id);
-    this.moved = false;
-    return id;
-  }
-
-  /** The logits of what predicts. */
-  #scores() {
-    const { decoder, window, mixture, nodes } = this;
-    if (mixture && this.options.only === "counting") {
-      return mixture.trie.predict(nodes).chances.map(Math.log);
-    }
     const logits = this.moved
       ? decoder.start([...window])
       : decoder.step(window[window.length - 1]);
-    return mixture ? mixture.scores(logits, nodes) : Float64Array.from(logits);
+    const { chances } = probabilities(logits, this.options);
+    const id = draw(chances, uniforms.next());
+    window.push(id);
+    this.moved = false;
+    return id;
   }
 }

@@ -1,55 +1,45 @@
 // @ts-check
-// The thread that computes: it opens and proves the models of the file, reads texts, and writes. It
+// The thread that computes: it opens and proves the model of the file, reads texts, and writes. It
 // answers one message after the other; while it writes, it reads between two pieces.
 
 import { recall } from "../numbers.js";
 import { Analysis } from "./analysis.js";
-import { Trie } from "./counting.js";
-import { Mixture } from "./gate.js";
 import { Gpt } from "./gpt.js";
 import { largestError } from "./proof.js";
 import { Reading } from "./reading.js";
 import { Writer } from "./sampler.js";
-import { unpackCounting } from "./tables.js";
 import { unpackTensors } from "./weights.js";
 
 /** @import { Findings } from "./analysis.js" */
 /** @import { Changes } from "./attention.js" */
 /** @import { SampleOptions } from "./sampler.js" */
 /**
- * gate: how the GPT and counting go together, if the model counts.
  * @typedef {object} StoredModel
  * @property {import("./gpt.js").Config} config
  * @property {import("./weights.js").TensorShape[]} manifest
  * @property {number} bits
  * @property {string} base64
- * @property {number[][] | null} gate
  * @property {import("./proof.js").ProofRecord} proof
  */
-/** counting: the tables that all models share.
- * @typedef {{models: StoredModel[], counting: (import("./tables.js").CountingRecord &
- *   {base64: string}) | null}} ModelsPayload */
 /** proof: the check that the model passed.
- * @typedef {{gpt: Gpt, mixture: Mixture | null, proof: import("../payload.js").Check}} Opened */
+ * @typedef {{gpt: Gpt, proof: import("../payload.js").Check}} Opened */
 /**
- * A text for one of the file's models. logit: whose contributions are wanted, after a position of the
- * window. inspect, unit: a stage, and a unit's values, that are wanted, too.
- * @typedef {{ids: number[], step: number, changes: Changes | null,
+ * A text. logit: whose contributions are wanted, after a position of the window. inspect: a stage that
+ * is wanted, too.
+ * @typedef {{ids: number[], changes: Changes | null,
  *   logit?: import("./contributions.js").AskedLogit | null,
- *   inspect?: import("./reading.js").Inspect | null,
- *   unit?: import("./attention.js").Unit | null}} Ask
+ *   inspect?: import("./reading.js").Inspect | null}} Ask
  */
 /** @typedef {Findings & {proof: Opened["proof"]}} Answer */
 /** Continues the writing before, if the text, the model and the options are still the same.
- * @typedef {{kind: "write", ids: number[], step: number, changes: Changes | null,
+ * @typedef {{kind: "write", ids: number[], changes: Changes | null,
  *   options: SampleOptions, length: number}} WriteRequest */
-/** @typedef {{kind: "open", model: ModelsPayload} | {kind: "read", asks: Ask[]} | WriteRequest |
+/** @typedef {{kind: "open", model: StoredModel} | {kind: "read", asks: Ask[]} | WriteRequest |
  *   {kind: "stop"}} Request */
 /** @typedef {{kind: "opened"} | {kind: "read", answers: Answer[]} |
  *   {kind: "wrote", ids: number[]} | {kind: "stopped"} | {kind: "failed", reason: string}} Reply */
 
-const MOST_OPEN = 3; // models in memory
-const KEPT = 4; // analyses of texts, of different changes or steps
+const KEPT = 4; // analyses of texts, of different changes
 const PIECE = 12; // milliseconds of writing between two messages
 
 /** A decoder of sampler.js: a reading that starts again where the window moves. */
@@ -80,18 +70,13 @@ class ReadingDecoder {
 }
 
 /**
- * The models of the file, one for each training step that it has, unpacked and proven when they are
- * needed; and what reads and continues texts with them. Throws an Error with the reason if a model is
- * damaged or if this browser computes other numbers.
+ * The model of the file, and what reads and continues texts with it. Throws an Error with the reason if
+ * the model is damaged or if this browser computes other numbers.
  */
 class Computation {
   constructor() {
-    /** @type {ModelsPayload} */
-    this.payload = { models: [], counting: null };
-    /** @type {Map<number, Promise<Opened>>} */
-    this.models = new Map();
-    /** @type {Promise<Trie | null> | null} */
-    this.trie = null;
+    /** @type {Promise<Opened>} */
+    this.opened = new Promise(() => {}); // until the page sends the model
     /** @type {Map<string, Analysis>} */
     this.analyses = new Map();
     /** @type {{key: string, ids: number[], writer: Writer} | null} */
@@ -102,8 +87,8 @@ class Computation {
   /** @param {Request} request */
   async answer(request) {
     if (request.kind === "open") {
-      this.payload = request.model;
-      await this.#opened(request.model.models.length - 1);
+      this.opened = opened(request.model);
+      await this.opened;
       reply({ kind: "opened" });
     } else if (request.kind === "read") {
       const answers = [];
@@ -115,27 +100,22 @@ class Computation {
 
   /** @param {Ask} ask @returns {Promise<Answer>} */
   async #read(ask) {
-    const { gpt, mixture, proof } = await this.#opened(ask.step);
-    const key = keyOf(ask.step, ask.changes);
-    const analysis = recall(
-      this.analyses,
-      KEPT,
-      key,
-      () => new Analysis(gpt, mixture, ask.changes),
-    );
+    const { gpt, proof } = await this.opened;
+    const make = () => new Analysis(gpt, ask.changes);
+    const analysis = recall(this.analyses, KEPT, keyOf(ask.changes), make);
     return { ...analysis.read(ask), proof };
   }
 
   /** @param {WriteRequest} request */
-  async #write({ ids, step, changes, options, length }) {
+  async #write({ ids, changes, options, length }) {
     this.stopped = false;
-    const { gpt, mixture } = await this.#opened(step);
-    const key = keyOf(step, changes) + JSON.stringify(options);
+    const { gpt } = await this.opened;
+    const key = keyOf(changes) + JSON.stringify(options);
     const before = this.written;
     const goesOn = before?.key === key && before.ids.join() === ids.join();
     const writer = goesOn
       ? before.writer
-      : new Writer(new ReadingDecoder(gpt, changes), ids, options, mixture);
+      : new Writer(new ReadingDecoder(gpt, changes), ids, options);
     const written = { key, ids: [...ids], writer };
     this.written = written;
     for (let left = length; left > 0 && !this.stopped;) {
@@ -150,50 +130,28 @@ class Computation {
     }
     reply({ kind: "stopped" });
   }
-
-  /** One of the models, proven. @param {number} step its number */
-  #opened(step) {
-    const stored = this.payload.models[step];
-    return recall(this.models, MOST_OPEN, step, () => this.#open(stored));
-  }
-
-  /** @param {StoredModel} stored @returns {Promise<Opened>} */
-  async #open({ config, manifest, bits, base64, gate, proof }) {
-    this.trie ??= this.#counted();
-    const [tensors, trie] = await Promise.all([
-      unpackTensors(base64, manifest, bits),
-      this.trie,
-    ]);
-    const gpt = new Gpt(config, tensors);
-    const error = largestError(gpt, proof);
-    const bound = proof.tolerance;
-    if (!(error <= bound)) { // also if it is NaN
-      throw new Error(
-        "This browser computes other numbers than the model gave when the file was written: they " +
-          `differ by ${error.toExponential(1)}, at most ${bound.toExponential(1)} is allowed.`,
-      );
-    }
-    const name = "logits = numpy's, on the texts in this file";
-    return {
-      gpt,
-      mixture: trie && gate && new Mixture(trie, gate),
-      proof: { name, error, bound, passed: true },
-    };
-  }
-
-  /** The counting tables. @returns {Promise<Trie | null>} */
-  async #counted() {
-    const { counting } = this.payload;
-    return counting &&
-      new Trie(await unpackCounting(counting.base64, counting), counting.vocabSize);
-  }
 }
 
-/** @param {number} step @param {Changes | null} changes */
-function keyOf(step, changes) {
+/** The model, proven. @param {StoredModel} stored @returns {Promise<Opened>} */
+async function opened({ config, manifest, bits, base64, proof }) {
+  const gpt = new Gpt(config, await unpackTensors(base64, manifest, bits));
+  const error = largestError(gpt, proof);
+  const bound = proof.tolerance;
+  if (!(error <= bound)) { // also if it is NaN
+    throw new Error(
+      "This browser computes other numbers than the model gave when the file was written: they " +
+        `differ by ${error.toExponential(1)}, at most ${bound.toExponential(1)} is allowed.`,
+    );
+  }
+  const name = "logits = numpy's, on the texts in this file";
+  return { gpt, proof: { name, error, bound, passed: true } };
+}
+
+/** @param {Changes | null} changes */
+function keyOf(changes) {
   const plain = (/** @type {string} */ _, /** @type {any} */ value) =>
     value instanceof Float32Array ? [...value] : value;
-  return JSON.stringify([step, changes], plain);
+  return JSON.stringify(changes, plain);
 }
 
 /** @param {Reply} message @param {Transferable[]} moved what the worker does not need any more */
