@@ -152,11 +152,8 @@ def lesson(path: Path) -> str:
 
 
 def shown_output(output: Any) -> str:
-    """The Markdown of a cell's output: an image or text. What goes to stderr is left out."""
-    data = output.get("data", {})
-    if "image/png" in data:
-        return f'<img alt="" src="data:image/png;base64,{data["image/png"].strip()}">'
-    text = output.text if output.get("name") == "stdout" else data.get("text/plain", "")
+    """The Markdown of what a cell prints. What goes to stderr is left out."""
+    text = output.text if output.get("name") == "stdout" else ""
     return f"~~~~~~~~ text\n{text.rstrip()}\n~~~~~~~~" if text else ""
 
 

@@ -17,17 +17,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty folder, short trainings, and torch's random generator as before afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LESSON_STEPS", "20")
-    monkeypatch.setenv("MPLBACKEND", "agg")
     with torch.random.fork_rng(devices=[]):
         yield
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
 def test_lesson_runs_and_prints_its_tables(
-    lesson: Path, capsys: pytest.CaptureFixture[str]
+    lesson: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runpy.run_path(str(lesson), run_name="__main__")
     assert capsys.readouterr().out
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_the_dropout_mask_of_the_lesson_causal_is_that_of_intels_library() -> None:

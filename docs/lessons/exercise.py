@@ -2,43 +2,23 @@
 # # Exercise: write attention yourself
 #
 # You write the attention of a GPT: four short functions. A check compares them with the attention
-# of `gptx` itself (`gpt.model`). If the numbers differ, it looks for the typical slip that gives
+# of gptx itself (`gpt.model`). If the numbers differ, it looks for the typical slip that gives
 # exactly your numbers, and names it.
-#
-# Names: `B` texts, `T` characters, `C` = n_embd columns, `H` heads, `D` = head_size = `C // H`.
 
 # %%
-import math
-
 import torch
-import torch.nn.functional as F
 
 import gpt
 from gpt.model.attention import MultiHeadAttention
 
-B, T, C, H = 2, 6, 32, 4
-D = C // H
-assert D == 8  # a head has its share of the columns, not all of them
+B, T, C, H = 2, 6, 32, 4  # texts, characters, n_embd, heads
+D = C // H  # head_size
 causal = torch.ones(T, T, dtype=torch.bool).tril()  # (T, T), True on and below the diagonal
-
-
-def show(name, table):
-    """Prints a table with its name and shape, four digits."""
-    print(f"\n{name} {tuple(table.shape)}")
-    for row in table.tolist():
-        print(" ".join(f"{number:8.4f}" for number in row))
 
 
 # %% [markdown]
 # ## The four gaps
 # Replace each `raise NotImplementedError` by your code. One line is enough for each.
-#
-# **Guess 1.** Two random vectors of $D$ numbers, each with variance 1. What is the standard
-# deviation of their product $q \cdot k$?
-# <details><summary>Answer</summary>
-# $\sqrt{D}$: the product is a sum of $D$ terms with variance 1, so its variance is $D$. That is why
-# attention divides by $\sqrt{D}$.
-# </details>
 
 
 # %%
@@ -64,9 +44,24 @@ def join(contexts, proj):
 
 # %% [markdown]
 # ## The checker
-# `attention` computes all heads with four functions and the matrices of a model of `gptx`, so
-# right functions give the model's numbers. `twice` does it as the model answers (`eval`), and as it
-# trains (`train`), when dropout sets some weights to 0.
+# `attention` computes all heads with four functions and the matrices of a model of gptx. `twice`
+# does it as the model answers (`eval`), and as it trains (`train`).
+#
+# **Guess 1.** A slip in which gap gives right numbers in `eval`, and wrong ones only in `train`?
+# <details><summary>Answer</summary>
+# Gap 3, if dropout is forgotten. In `eval`, dropout changes nothing.
+# </details>
+#
+# **Guess 2.** Scaled by $\sqrt{C}$ in place of $\sqrt{D}$: are the weights more or less equal?
+# <details><summary>Answer</summary>
+# More equal: scores are too small by the factor $\sqrt{H} = 2$.
+# </details>
+#
+# **Guess 3.** A mask shows the next character. Is the training loss then better or worse?
+# <details><summary>Answer</summary>
+# Much better, and that is the danger. The model copies what it must predict. When it writes a text,
+# there is no next character to copy, and the text is nonsense.
+# </details>
 
 # %%
 torch.manual_seed(0)
@@ -87,18 +82,18 @@ def attention(scores, weights, context, join):
     return model.dropout(join(contexts, model.proj))
 
 
-def twice(forward, *functions):
-    """forward(*functions) in eval and in train, with equal random numbers: (2, B, T, C)"""
+def twice(forward):
+    """What forward() returns in eval and in train, with equal random numbers: (2, B, T, C)"""
     results = []
     for training in (False, True):
         model.train(training)
         torch.manual_seed(1)
-        results.append(forward(*functions))
-    return torch.stack(results)
+        results.append(forward())
+    return torch.stack(results).detach()
 
 
-expected = twice(model, x, lambda q, k: (q, k))  # (2, B, T, C), by gpt.model; no positions
-show("attention by gpt.model: first text, first 6 columns", expected[0, 0, :, :6])
+expected = twice(lambda: model(x, lambda q, k: (q, k)))  # (2, B, T, C), by gpt.model; no positions
+print(f"first text, first 6 columns, by gpt.model (T, 6)\n{expected[0, 0, :, :6]}")
 
 # %% [markdown]
 # The next cell has the solution, and the slips with what to do. **Read it later.** To check one
@@ -107,10 +102,9 @@ show("attention by gpt.model: first text, first 6 columns", expected[0, 0, :, :6
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
 def masked(scores, allowed, dim=-1):
-    return scores.masked_fill(~allowed, -math.inf).softmax(dim)
+    return scores.masked_fill(~allowed, -torch.inf).softmax(dim)
 
 
-after = torch.ones(T, T, dtype=torch.bool).tril(1)  # also the next character
 solution = {
     "scores": lambda q, k: q @ k.mT / D**0.5,
     "weights": lambda scores: masked(scores, causal),
@@ -119,29 +113,24 @@ solution = {
 }
 slips = {  # gap -> the slip's name, what to do -> code with the slip
     "scores": {
-        "scaled by n_embd; a score is a sum of D products": lambda q, k: q @ k.mT / C**0.5,
-        "no scale; divide by √D": lambda q, k: q @ k.mT,
-        "divided by D; take the root": lambda q, k: q @ k.mT / D,
-        "queries and keys exchanged; a row belongs to a query": lambda q, k: k @ q.mT / D**0.5,
+        "scaled by n_embd: weights too equal; take √D": lambda q, k: q @ k.mT / C**0.5,
+        "no scale: one weight is nearly 1; divide by √D": lambda q, k: q @ k.mT,
+        "queries and keys exchanged: a row must be a query": lambda q, k: k @ q.mT / D**0.5,
     },
     "weights": {
-        "no causal mask; later keys need the score −∞": lambda s: s.softmax(dim=-1),
-        "mask off by one: hides the character itself": lambda s: masked(s, causal.tril(-1)),
-        "mask off by one: shows the next character": lambda s: masked(s, after),
-        "mask after softmax; rows must sum to 1": lambda s: s.softmax(dim=-1) * causal,
-        "masked with 0; e⁰ is 1, so take −∞": lambda s: (s * causal).softmax(dim=-1),
-        "softmax over the wrong axis; a row is dim=-1": lambda s: masked(s, causal, dim=-2),
-    },
-    "context": {
-        "dropout left on; dropout(weights)": lambda w, v, dropout: F.dropout(w, dropout.p) @ v,
-        "no dropout; dropout(weights) @ v": lambda w, v, dropout: w @ v,
-    },
-    "join": {
-        "heads split the wrong way; T stands before H, so take torch.cat with dim=-1": (
-            lambda heads, proj: proj(torch.stack(heads, dim=1).reshape(B, T, C))
+        "mask off by one: shows the next character, the answer": (
+            lambda s: masked(s, torch.ones_like(causal).tril(1))
         ),
-        "wrong order; head 0 first": lambda heads, proj: proj(torch.cat(heads[::-1], dim=-1)),
-        "no projection; proj(...)": lambda heads, proj: torch.cat(heads, dim=-1),
+        "mask after softmax: rows sum to less than 1": lambda s: s.softmax(dim=-1) * causal,
+        "masked with 0: e⁰ is 1, so take −∞": lambda s: (s * causal).softmax(dim=-1),
+        "softmax over the wrong axis: columns sum to 1": lambda s: masked(s, causal, dim=-2),
+    },
+    "context": {"no dropout: take dropout(weights)": lambda weights, v, dropout: weights @ v},
+    "join": {
+        "heads split the wrong way: take torch.cat with dim=-1": (
+            lambda contexts, proj: proj(torch.stack(contexts, dim=1).reshape(B, T, C))
+        ),
+        "no projection: take proj(…)": lambda contexts, proj: torch.cat(contexts, dim=-1),
     },
 }
 
@@ -149,17 +138,15 @@ slips = {  # gap -> the slip's name, what to do -> code with the slip
 def check(gap, function):
     """What is right or wrong with a function for this gap, in one line."""
     try:
-        result = twice(attention, *(solution | {gap: function}).values())
+        result = twice(lambda: attention(**solution | {gap: function}))
     except NotImplementedError:
         return f"{gap}: still empty"
-    except Exception as error:
-        return f"{gap}: {type(error).__name__}: {error}"
     if result.shape != expected.shape:
         return f"{gap}: the result has the shape {tuple(result.shape[1:])}"
     if torch.allclose(result, expected, equal_nan=True):
         return f"{gap}: right, equal to gpt.model"
     for name, slip in slips[gap].items():
-        wrong = twice(attention, *(solution | {gap: slip}).values())
+        wrong = twice(lambda slip=slip: attention(**solution | {gap: slip}))
         if torch.allclose(result, wrong, equal_nan=True):
             return f"{gap}: {name}"
     return f"{gap}: differs by up to {(result - expected).abs().max():.4f}, by an unknown slip"
@@ -170,51 +157,14 @@ def check(gap, function):
 # Fill a gap, run its cell, then run this one again.
 
 # %%
-mine = {"scores": scores, "weights": weights, "context": context, "join": join}
-for gap, function in mine.items():
+for gap, function in zip(solution, (scores, weights, context, join), strict=True):
     print(check(gap, function))
 
 # %% [markdown]
-# ## What the slips do
-# Here are the weights of one head with three slips. Compare the rows.
-#
-# **Guess 2.** Without the scale, do the weights become more equal or less equal?
-# <details><summary>Answer</summary>
-# Less equal. Scores are $\sqrt{D} \approx 2.8$ times as large, and softmax gives nearly everything
-# to the largest one. There its gradient is nearly 0, so the head learns slowly. With $\sqrt{C}$ in
-# place of $\sqrt{D}$, scores are too small by the factor $\sqrt{H} = 2$: the weights are too equal.
-# </details>
-#
-# **Guess 3.** A mask shows the next character. Is the training loss then better or worse?
-# <details><summary>Answer</summary>
-# Much better, and that is the danger. The model copies what it must predict. When it writes a text,
-# there is no next character to copy, and the text is nonsense.
-# </details>
-
-# %%
-scores0 = model.heads[0].query(x[0]) @ model.heads[0].key(x[0]).mT  # (T, T), without a scale
-right = masked(scores0 / D**0.5, causal)  # (T, T)
-small = masked(scores0 / C**0.5, causal)
-shifted = masked(scores0 / D**0.5, after)
-axis = masked(scores0 / D**0.5, causal, dim=-2)
-show("weights, right", right)
-show("weights, scaled by n_embd", small)
-show("weights, mask shows the next character", shifted)
-show("weights, softmax over the wrong axis", axis)
-assert small[-1].max() < right[-1].max() < masked(scores0, causal)[-1].max()
-assert shifted[0, 1] > 0  # character 0 sees character 1
-assert torch.allclose(right.sum(dim=1), torch.ones(T).double())
-assert torch.allclose(axis.sum(dim=0), torch.ones(T).double())  # columns sum to 1, not rows
-
-# %% [markdown]
-# ## Does the checker know each slip?
-# Each wrong version goes through `check`, as if it were yours; then the solution.
+# The checker knows each slip, and accepts the solution:
 
 # %%
 for gap, versions in slips.items():
     for name, slip in versions.items():
-        print(answer := check(gap, slip))
-        assert answer == f"{gap}: {name}"
-for gap, function in solution.items():
-    print(answer := check(gap, function))
-    assert answer == f"{gap}: right, equal to gpt.model"
+        assert check(gap, slip) == f"{gap}: {name}"
+    assert check(gap, solution[gap]) == f"{gap}: right, equal to gpt.model"

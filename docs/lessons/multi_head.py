@@ -2,11 +2,10 @@
 # # Multi-head attention
 #
 # One head computes one mean of the words. But a word may need several things: the word before it, a
-# name far back. So a layer has several heads, each with its own matrices. This lesson computes them
-# one after the other, then all at once, and compares both with the attention in gptx.
+# name far back. So a layer has several heads, each with its own matrices. You compute them one
+# after the other, then all at once.
 
 # %%
-import numpy as np
 import torch
 from torch import nn
 
@@ -16,11 +15,10 @@ from gpt.model.attention import ATTENTION
 
 def show(name, tensor, numbers=""):
     """Prints a tensor with its name, shape and four digits; asserts that it has these numbers."""
-    table = tensor.detach().numpy()
-    print(f"{name}  {table.shape}")
-    print(np.array2string(table, precision=4, floatmode="fixed", suppress_small=True))
+    print(f"{name} {tuple(tensor.shape)}\n{tensor.detach()}")
     if numbers:
-        np.testing.assert_allclose(table.ravel(), np.array(numbers.split(), float), 0, 5.1e-5)
+        expected = torch.tensor([float(number) for number in numbers.split()])
+        torch.testing.assert_close(tensor.flatten(), expected, rtol=0, atol=5.1e-5)
 
 
 rows = [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64]]  # Your journey starts
@@ -28,12 +26,19 @@ rows += [[0.22, 0.58, 0.33], [0.77, 0.25, 0.10], [0.05, 0.80, 0.55]]  # with one
 batch = torch.tensor([rows, rows])  # (B, T, d_in) = (2, 6, 3): the same text twice
 
 # %% [markdown]
-# ## Heads side by side
-# `CausalAttention` is the module of `causal`, without dropout. The wrapper puts the columns of some
-# of them side by side. $H$ is the number of heads, $D$ the width of each, the **head size**.
+# ## One head, for a batch
+# A model computes several texts at once: a **batch**, $(B, T, d_{in})$. `@` and `transpose(-2, -1)`
+# work on the last two axes, for each text on its own.
 
 
 # %%
+def attend(q, k, v):
+    """(…, T, D) each -> (…, T, D): causal attention over the last two axes."""
+    scores = q @ k.transpose(-2, -1) / k.shape[-1] ** 0.5  # (…, T, T)
+    later = torch.ones_like(scores, dtype=torch.bool).triu(diagonal=1)
+    return torch.softmax(scores.masked_fill(later, -torch.inf), dim=-1) @ v
+
+
 class CausalAttention(nn.Module):
     """(B, T, d_in) -> (B, T, D)"""
 
@@ -44,17 +49,25 @@ class CausalAttention(nn.Module):
         self.W_value = nn.Linear(d_in, head_size, bias=False)
 
     def forward(self, x):
-        q, k, v = self.W_query(x), self.W_key(x), self.W_value(x)  # (B, T, D) each
-        return attend(q, k, v)
+        return attend(self.W_query(x), self.W_key(x), self.W_value(x))  # of (B, T, D) each
 
 
-def attend(q, k, v):
-    """(…, T, D) each -> (…, T, D): causal attention over the last two axes."""
-    scores = q @ k.transpose(-2, -1) / k.shape[-1] ** 0.5  # (…, T, T)
-    later = torch.ones_like(scores, dtype=torch.bool).triu(diagonal=1)
-    return torch.softmax(scores.masked_fill(later, -torch.inf), dim=-1) @ v
+torch.manual_seed(123)
+contexts = CausalAttention(d_in=3, head_size=2)(batch)  # (B, T, D) = (2, 6, 2)
+expected = """
+-0.4519  0.2216  -0.5874  0.0058  -0.6300 -0.0632
+-0.5675 -0.0843  -0.5526 -0.0981  -0.5299 -0.1081
+"""
+show("contexts of CausalAttention", contexts, 2 * expected)
+assert contexts.shape == (2, 6, 2)
+
+# %% [markdown]
+# ## Heads side by side
+# The wrapper puts the columns of $H$ heads side by side. $D$, the width of each, is the **head
+# size**.
 
 
+# %%
 class MultiHeadAttentionWrapper(nn.Module):
     """(B, T, d_in) -> (B, T, H·D)"""
 
@@ -77,15 +90,14 @@ show("contexts side by side", side_by_side, 2 * expected)
 assert side_by_side.shape == (2, 6, 4)
 
 # %% [markdown]
-# **Guess 1.** The first two columns are those of the lesson `causal`. Why?
+# **Guess 1.** The first two columns are those of one head alone. Why?
 # <details><summary>Answer</summary>
 # They are head 0, and head 0 draws its matrices first, with the same seed 123. Heads do not
 # influence each other. So they could run at the same time.
 # </details>
 #
 # ## A product of stacks
-# To compute all heads at once, we stack their matrices: $(B, H, T, D)$. A product of two stacks
-# multiplies the last two axes, for each text and each head on its own.
+# To compute all heads at once, we stack their matrices: $(B, H, T, D)$.
 
 # %%
 head_0 = [[0.2745, 0.6584, 0.2775, 0.8573], [0.8993, 0.0390, 0.9268, 0.7388]]
@@ -98,10 +110,8 @@ expected = """
 1.3208 1.1631 1.2879  1.1631 2.2150 1.8424  1.2879 1.8424 2.0402
 0.4384 0.6983 0.5880  0.6983 1.3737 1.0620  0.5880 1.0620 0.9912
 """
-show("a, last two axes exchanged", turned)
-show("a times that", a @ turned, expected)  # (B, H, T, T)
+show("a times a, its last two axes exchanged", a @ turned, expected)  # (B, H, T, T)
 assert torch.equal(turned[0, 0], torch.tensor(head_0).T)
-torch.testing.assert_close((a @ turned)[0, 1], a[0, 1] @ a[0, 1].T)
 
 # %% [markdown]
 # ## All heads at once: weight splits
@@ -152,8 +162,8 @@ show("output of MultiHeadAttention", output, 2 * expected)
 assert output.shape == (2, 6, 2)
 
 # %% [markdown]
-# Both forms are the same attention. Stack the matrices of the wrapper's heads, one below the other,
-# and the numbers before `out_proj` are equal.
+# Both forms are the same attention: with the wrapper's matrices, stacked one below the other, the
+# numbers before `out_proj` are equal.
 
 # %%
 same = MultiHeadAttention(d_in=3, d_out=4, n_head=2)  # D = 2
@@ -161,7 +171,6 @@ with torch.no_grad():
     for name in ("W_query", "W_key", "W_value"):
         stacked = torch.cat([getattr(head, name).weight for head in wrapper.heads])  # (H·D, d_in)
         getattr(same, name).weight.copy_(stacked)
-show("contexts before out_proj", same.concat(batch))
 torch.testing.assert_close(same.concat(batch), side_by_side)
 
 # %% [markdown]
@@ -169,7 +178,7 @@ torch.testing.assert_close(same.concat(batch), side_by_side)
 # gptx has attention in two forms: `heads`, a readable module for each head, and `fused`, one fast
 # kernel. In a GPT, input and output have the same width $C$ (`n_embd`); the head size is $C / H$. A
 # checkpoint has one matrix `qkv`: the rows of all queries, then keys, then values. With the same
-# weights, all three modules give the same outputs and the same gradients.
+# weights, all three modules give the same outputs and gradients.
 
 # %%
 ours = MultiHeadAttention(d_in=4, d_out=4, n_head=2)
@@ -177,13 +186,11 @@ x = side_by_side.detach().requires_grad_()  # (B, T, C) = (2, 6, 4)
 state = {"qkv.weight": torch.cat([ours.W_query.weight, ours.W_key.weight, ours.W_value.weight])}
 state |= {"proj.weight": ours.out_proj.weight, "proj.bias": ours.out_proj.bias}
 config = ModelConfig(vocab_size=1, block_size=6, n_head=2, n_embd=4, bias=True, position="learned")
-show("ours", ours(x))
 (gradient,) = torch.autograd.grad(ours(x).square().sum(), x)
 for form in ("heads", "fused"):
     theirs = ATTENTION[form](config)
     theirs.load_state_dict(state)
     y = theirs(x, rotate=lambda q, k: (q, k))  # the learned positions are already in x
-    show(f"gptx, {form}", y)
     torch.testing.assert_close(y, ours(x))
     torch.testing.assert_close(torch.autograd.grad(y.square().sum(), x)[0], gradient)
 
@@ -194,14 +201,3 @@ for form in ("heads", "fused"):
 # $4 \cdot 768^2 + 768 = 2360064$: four square matrices, and the bias of "out_proj". The number of
 # heads does not matter: more heads are narrower heads.
 # </details>
-
-# %%
-gpt2 = MultiHeadAttention(d_in=768, d_out=768, n_head=12)  # D = 64
-count = sum(parameter.numel() for parameter in gpt2.parameters())
-print("parameters", count)
-assert count == 2_360_064
-
-# %% [markdown]
-# **You can now explain:** heads are independent; one large product, split among them, computes the
-# same as a loop over heads; `out_proj` mixes them. Next: write attention yourself in `exercise`,
-# open your own model in `own_model`, or build an encoder and a decoder in `transformer`.

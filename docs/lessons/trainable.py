@@ -6,23 +6,17 @@
 # new rows, from three trained matrices: what it looks for, what it offers, and what it says.
 
 # %%
-import numpy as np
 import torch
 from torch import nn
 
 
 def show(name, tensor, numbers=""):
     """Prints a tensor with its name, shape and four digits; asserts that it has these numbers."""
-    table = tensor.detach().numpy()
-    print(f"{name}  {table.shape}")
-    print(np.array2string(table, precision=4, floatmode="fixed", suppress_small=True))
+    print(f"{name} {tuple(tensor.shape)}\n{tensor.detach()}")
     if numbers:
-        np.testing.assert_allclose(table.ravel(), np.array(numbers.split(), float), 0, 5.1e-5)
+        expected = torch.tensor([float(number) for number in numbers.split()])
+        torch.testing.assert_close(tensor.flatten(), expected, rtol=0, atol=5.1e-5)
 
-
-# %% [markdown]
-# The six words of `simple`: $T = 6$ rows of width $d_{in} = 3$. The new rows have the width
-# $d_{out} = 2$, so that you can tell old and new apart by their shape.
 
 # %%
 rows = [[0.43, 0.15, 0.89], [0.55, 0.87, 0.66], [0.57, 0.85, 0.64]]  # Your journey starts
@@ -34,9 +28,7 @@ torch.manual_seed(123)  # everybody draws the same random numbers
 W_query = torch.rand(d_in, d_out)  # between 0 and 1; training would change them
 W_key = torch.rand(d_in, d_out)
 W_value = torch.rand(d_in, d_out)
-show("W_query", W_query)
 show("W_key", W_key, "0.1366 0.1025  0.1841 0.7264  0.3153 0.6871")
-show("W_value", W_value)
 
 # %% [markdown]
 # ## Query, key and value
@@ -50,15 +42,12 @@ x_2 = inputs[1]  # (d_in,), "journey"
 query_2 = x_2 @ W_query  # (d_in,) @ (d_in, d_out) -> (d_out,)
 key_2 = x_2 @ W_key  # (d_out,)
 value_2 = x_2 @ W_value  # (d_out,)
-show("x of journey", x_2, "0.5500 0.8700 0.6600")
 show("query of journey", query_2, "0.4306 1.4551")
 show("key of journey", key_2, "0.4433 1.1419")
 show("value of journey", value_2, "0.3951 1.0037")
 
 keys = inputs @ W_key  # (T, d_in) @ (d_in, d_out) -> (T, d_out)
 values = inputs @ W_value  # (T, d_out)
-show("keys", keys)
-show("values", values)
 assert keys.shape == values.shape == (6, 2)
 
 # %% [markdown]
@@ -66,7 +55,7 @@ assert keys.shape == values.shape == (6, 2)
 # that still so?
 # <details><summary>Answer</summary>
 # No. The first is the query of "journey" times the key of "one", the second the query of "one"
-# times the key of "journey". A verb may look for its subject without the subject looking for it.
+# times the key of "journey".
 # </details>
 #
 # ## Scores, weights, context
@@ -76,16 +65,14 @@ assert keys.shape == values.shape == (6, 2)
 # $$w = \mathrm{softmax}\left(\frac{q K^\top}{\sqrt{d_k}}\right) \qquad z = w V$$
 
 # %%
-score_22 = query_2.dot(key_2)  # one number
 scores_2 = query_2 @ keys.T  # (d_out,) @ (d_out, T) -> (T,)
 d_k = keys.shape[-1]
 weights_2 = torch.softmax(scores_2 / d_k**0.5, dim=-1)  # (T,)
 context_2 = weights_2 @ values  # (T,) @ (T, d_out) -> (d_out,)
-show("score of journey with itself", score_22, "1.8524")
 show("scores of journey", scores_2, "1.2705 1.8524 1.8111 1.0795 0.5577 1.5440")
 show("weights of journey", weights_2, "0.1500 0.2264 0.2199 0.1311 0.0906 0.1820")
 show("context of journey", context_2, "0.3061 0.8210")
-assert abs(query_2 @ keys[4] - (inputs[4] @ W_query) @ key_2) > 0.01  # guess 1
+assert abs(scores_2[4] - (inputs[4] @ W_query) @ key_2) > 0.01  # guess 1
 
 # %% [markdown]
 # **Guess 2.** Queries and keys have 64 columns, all random with mean 0 and standard deviation 1.
@@ -98,7 +85,6 @@ assert abs(query_2 @ keys[4] - (inputs[4] @ W_query) @ key_2) > 0.01  # guess 1
 
 # %%
 random_scores = (torch.randn(20_000, 64) * torch.randn(20_000, 64)).sum(dim=1)  # (20000,)
-show("standard deviation of random scores", random_scores.std())
 assert 7.8 < random_scores.std() < 8.2
 
 # %% [markdown]
@@ -168,15 +154,9 @@ show("contexts of SelfAttention_v2", v2(inputs), expected)
 # </details>
 
 # %%
-show("W_key of v1, before", v1.W_key)
 for name in ("W_query", "W_key", "W_value"):
     matrix = getattr(v2, name).weight.detach()  # (d_out, d_in)
     setattr(v1, name, nn.Parameter(matrix.T.clone()))  # (d_in, d_out)
-show("W_key of v1, after", v1.W_key, "0.4058 0.2134  -0.4704 -0.2601  0.2368 -0.5105")
-show("contexts of v1, after", v1(inputs), expected)
+show("W_key of v1, copied", v1.W_key, "0.4058 0.2134  -0.4704 -0.2601  0.2368 -0.5105")
+show("contexts of v1, copied", v1(inputs), expected)
 assert v2.W_key.weight.shape == (2, 3)
-
-# %% [markdown]
-# **You can now explain:** query, key and value are three views of a word; attention learns their
-# matrices. Scores are divided by $\sqrt{d_k}$, so that softmax does not choose one word before the
-# model has learned anything. Next, `causal`: a GPT must not see later words.
