@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from gpt.errors import ConfigError as ConfigError
     from gpt.errors import GptxError as GptxError
     from gpt.errors import TextError as TextError
-    from gpt.exchange.exporting.export import export as export
+    from gpt.exchange.to_transformers import export as export
     from gpt.interface.listing import runs as runs
     from gpt.interface.trained import TrainedGPT as TrainedGPT
     from gpt.interface.trained import load as load
@@ -63,7 +63,7 @@ _HOMES = {
     **dict.fromkeys(("train", "train_events", "resume"), "gpt.interface.training"),
     "load": "gpt.interface.trained",
     "runs": "gpt.interface.listing",
-    "export": "gpt.exchange.exporting.export",
+    "export": "gpt.exchange.to_transformers",
     "TrainedGPT": "gpt.interface.trained",
     **dict.fromkeys(("ModelConfig", "TrainConfig", "SampleConfig"), "gpt.config"),
     **dict.fromkeys(("GptxError", "ConfigError", "TextError", "CheckpointError"), "gpt.errors"),

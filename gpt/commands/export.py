@@ -17,13 +17,17 @@ class Export(shared.CheckpointCommand):
     force: Annotated[bool, "Replace the files of an earlier export; other files stay."] = False
 
     def execute(self) -> None:
-        from gpt.exchange.exporting.export import export
+        from gpt.exchange.to_transformers import export
+        from gpt.words import printable
 
         opened = self.opened
-        found = export(opened, self.path, force=self.force)
-        if found.note:
-            console.say(f"note: {found.note}")
+        exported = export(opened, self.path, force=self.force)
+        if exported.note:
+            console.say(f"note: {exported.note}")
         if self.as_json:
-            console.write_json(found.record | opened.origin)
-        how = f"{found.architecture} of transformers; README.md in it says how to open it"
-        console.say(f"exported: {opened.title} to {found.path}, {found.size / 1e6:.2f} MB: {how}")
+            record = {"path": printable(exported.path), "architecture": exported.architecture}
+            files = {"files": dict(exported.files), "note": exported.note}
+            console.write_json(record | files | opened.origin)
+        how = f"{exported.architecture} of transformers; README.md in it says how to open it"
+        size = sum(exported.files.values()) / 1e6
+        console.say(f"exported: {opened.title} to {exported.path}, {size:.2f} MB: {how}")

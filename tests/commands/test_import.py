@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-from conftest import TEXT
 from foreign import write_nanogpt
 from program import Gptx
 
@@ -25,7 +23,7 @@ def test_every_command_opens_an_imported_model(gptx: Gptx, home: Path, foreign: 
     where = ["--checkpoints", str(foreign)]
     answer = gptx("import", "nano/out/ckpt.pt", *where)
     assert (answer.code, answer.out) == (0, "")
-    assert "nanoGPT, ckpt.pt: iteration 300, lowest validation loss there 1.2500" in answer.err
+    assert "nanoGPT, ckpt.pt: iteration 300" in answer.err
     assert "letters-1" in answer.err
     assert "gptx sample --checkpoints" in answer.err
     sampled = gptx("sample", "--length", "20", "--prompt", "the", *where)
@@ -79,21 +77,6 @@ def test_imported_model_with_its_text_is_evaluated_on_nanogpts_split(
     assert gptx("sample", "--novelty", "--length", "9", "--run", "own", *where).code == 0
 
 
-def test_input_beside_meta_is_the_text_if_its_characters_are_the_models(
-    gptx: Gptx, home: Path, foreign: Path
-) -> None:
-    folder, where = home / "nano" / "data" / "letters", ["--checkpoints", str(foreign)]
-    shutil.copy(home / "corpus.txt", folder / "input.txt")
-    record = json.loads(gptx("import", "nano/out/ckpt.pt", "--json", *where).out)
-    assert len(record["corpus"]) == 1
-    assert record["val_characters"] > 0
-    (folder / "input.txt").write_text(TEXT)
-    answer = gptx("import", "nano/out/ckpt.pt", "--json", *where)
-    assert json.loads(answer.out)["corpus"] == []
-    assert "input.txt does not seem to be the model's text: " in answer.err
-    assert "lacks characters that the model knows" in answer.err
-
-
 def test_imported_runs_are_compared_without_losses_and_folders_are_refused(
     gptx: Gptx, foreign: Path
 ) -> None:
@@ -104,13 +87,6 @@ def test_imported_runs_are_compared_without_losses_and_folders_are_refused(
     assert "validated on a text that is not known" in compared
     assert "imported, so it has no losses: same-1" in compared
     assert "not finished" not in compared
-    for folder, problem in (
-        ("nano", "nano is a folder; give the path of nanoGPT's ckpt.pt"),
-        (
-            "checkpoints/corpus-1",
-            "is a run of gptx; other commands open it: --run checkpoints/corpus-1",
-        ),
-    ):
-        answer = gptx("import", folder)
-        assert (answer.code, answer.out) == (2, "")
-        assert problem in answer.err
+    answer = gptx("import", "nano")
+    assert (answer.code, answer.out) == (2, "")
+    assert "nano is a folder; give the path of nanoGPT's ckpt.pt" in answer.err

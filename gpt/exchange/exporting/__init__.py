@@ -1,1 +1,0 @@
-"""Exports models of gptx as files for other programs."""

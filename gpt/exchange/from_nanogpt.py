@@ -1,0 +1,271 @@
+"""Makes a run from a character model of nanoGPT: ckpt.pt of its train.py, meta.pkl of prepare.py.
+
+No code of these files runs. The run has one checkpoint without an optimizer state, so it cannot be
+resumed.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import pickletools
+import re
+import warnings
+import zipfile
+from contextlib import nullcontext
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from gpt.config import ModelConfig, SampleConfig, TrainConfig
+from gpt.config.train import MOST_STEPS
+from gpt.corpus.corpus import Corpus, read_corpus
+from gpt.errors import ForeignModelError, TextError
+from gpt.exchange.to_transformers import their_modules
+from gpt.model import GPT
+from gpt.reading.decode import CachedDecoder
+from gpt.reading.gpt import Reader
+from gpt.reading.proof import prove_tensors
+from gpt.reading.sampler import Samples
+from gpt.storage.manifest import CorpusId, Manifest
+from gpt.storage.model_file import EXCERPT_LENGTH
+from gpt.storage.run import MODEL, Checkpoint
+from gpt.storage.runs import discard_if_empty, new_run
+from gpt.training.checkpoint import model_bytes
+from gpt.vocabulary import Vocabulary
+from gpt.words import printable, short_repr
+
+META_BYTES = 2**20  # nanoGPT's meta.pkl has about 20 bytes a character
+#: Instructions of a pickle of dicts, texts and whole numbers, as protocols 2 to 5 write them.
+PLAIN = set(
+    "PROTO FRAME MARK STOP EMPTY_DICT SETITEM SETITEMS BININT BININT1 BININT2 BINUNICODE "
+    "SHORT_BINUNICODE BINPUT LONG_BINPUT MEMOIZE BINGET LONG_BINGET".split()
+)
+
+
+def import_nanogpt(
+    path: Path,
+    checkpoints: Path,
+    *,
+    meta: Path | None = None,
+    corpus: Path | None = None,
+    run: str | None = None,
+    data: Path = Path("data"),
+) -> Checkpoint:
+    """Saves the model of a ckpt.pt as a new run.
+
+    meta: the path of its meta.pkl; None: beside it, or where nanoGPT puts it. corpus: the text that
+    the model was trained on, whose last tenth nanoGPT, too, validates on; None: not known. data:
+    the folder for the encoded text. Raises ForeignModelError, which names what is missing or wrong;
+    ConfigError if the run's name is taken; TextError, StorageError; NumericsError if numpy and
+    torch compute different logits.
+    """
+    checkpoint = read_checkpoint(path)
+    about = checkpoint.get("config")
+    dataset = about.get("dataset") if isinstance(about, dict) else None
+    if not isinstance(dataset, str) or not re.fullmatch(r"\w[\w.-]{0,59}", dataset):
+        dataset = ""
+    usual = path.resolve().parent.parent / "data" / dataset / "meta.pkl"
+    beside = path.parent / "meta.pkl"
+    ids = read_meta(meta or (beside if os.path.isfile(beside) else usual))
+    vocabulary = Vocabulary("".join(sorted(ids)))
+    try:
+        rows = [ids[character] for character in vocabulary.characters]
+        config, tensors = fit(checkpoint, rows, path.stat().st_size)
+    except ValueError as error:
+        raise refusal(path, error) from error
+    step = checkpoint.get("iter_num")
+    if type(step) is not int or not 0 <= step <= MOST_STEPS:
+        step = 0
+    train = TrainConfig(steps=max(1, step))
+    if corpus:
+        text = read_text(corpus, data, vocabulary, config.block_size)
+        validation = text.parts(train.val_fraction)[1]
+        excerpt, predicted = vocabulary.decode(validation[:EXCERPT_LENGTH]), len(validation) - 1
+        identity = text.identity
+    else:
+        excerpt, predicted = written(config, tensors, vocabulary), 0
+        identity = CorpusId(digest="", characters=0, sources=())
+    model = GPT(config)
+    model.load_parameters(tensors)
+    contents = {MODEL: model_bytes(model, vocabulary, excerpt, step, prove_tensors)}
+    manifest = Manifest(
+        step=step,
+        model=config,
+        train=train,
+        preset="",
+        vocabulary=vocabulary,
+        corpus=identity,
+        seconds=0.0,
+        running=(0.0, 0),
+        val_characters=predicted,
+        imported=f"nanoGPT, {printable(path.name)}: iteration {step:,}",
+    )
+    saved = new_run(checkpoints, dataset or path.resolve().parent.name, run)
+    with saved.lock():
+        try:
+            return saved.commit(manifest, contents)
+        except BaseException:
+            discard_if_empty(saved)
+            raise
+
+
+def refusal(path: Path, error: Exception) -> ForeignModelError:
+    """The error for a file that cannot be opened (OSError) or has something else in it."""
+    if isinstance(error, OSError):
+        return ForeignModelError(f"cannot read {path}: {error.strerror or error}")
+    reason = str(error).replace("`", "")
+    return ForeignModelError(f"not a nanoGPT checkpoint: {path} ({reason})")
+
+
+def read_checkpoint(path: Path) -> dict[Any, Any]:
+    """The dict that train.py has saved: tensors, dicts, lists, texts, numbers.
+
+    torch compares no checksum of the archive. Its messages advise to set weights_only=False, so
+    they stay hidden. Raises ForeignModelError.
+    """
+    try:
+        if not os.path.isfile(path):  # a pipe would block
+            raise OSError("it is missing, or not a file")
+        with zipfile.ZipFile(path) as archive:
+            if any(entry.compress_type for entry in archive.infolist()) or archive.testzip():
+                raise ValueError("torch.save compresses nothing, and its checksums are right")
+        with warnings.catch_warnings(action="ignore"):  # of pickle protocols other than 2
+            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(checkpoint, dict):
+            raise ValueError("train.py saves a dict")
+    except OSError as error:
+        raise refusal(path, error) from error
+    except Exception as error:  # damaged data can raise almost any exception
+        reason = "torch.save has not written it, it is damaged, or it has more than a dict of "
+        raise refusal(path, ValueError(f"{reason}tensors, texts and numbers")) from error
+    return checkpoint
+
+
+def read_meta(path: Path) -> dict[str, int]:
+    """The id of each character in meta.pkl. Raises ForeignModelError."""
+    try:
+        if not os.path.isfile(path):
+            raise OSError("it is missing; --meta gives the path of the model's characters")
+        with open(path, "rb") as file:
+            meta = plain_value(file.read(META_BYTES + 1))
+        ids, characters = dict_of(meta, "stoi"), dict_of(meta, "itos")
+        if list(characters) != list(range(len(ids))):
+            raise ValueError("the ids in 'itos' are not 0, 1, 2 …")
+        for token in characters.values():
+            if not isinstance(token, str) or len(token) != 1 or "\ud800" <= token <= "\udfff":
+                reason = "is not a character; gptx is character-level"
+                raise ValueError(f"its token {short_repr(token)} {reason}")
+        if {character: id for id, character in characters.items()} != ids:
+            raise ValueError("'stoi' and 'itos' differ")
+    except (OSError, ValueError) as error:
+        raise refusal(path, error) from error
+    return ids
+
+
+def plain_value(data: bytes) -> Any:
+    """The value of a pickle of dicts, texts and whole numbers. Raises ValueError for any other.
+
+    Other instructions are refused before one runs: hashing a tuple of shared tuples may never end.
+    """
+    if len(data) > META_BYTES:
+        raise ValueError(f"it has more than {META_BYTES:,} bytes")
+    try:
+        for instruction, argument, _ in pickletools.genops(data):
+            large = instruction.name == "LONG_BINPUT" and int(argument or 0) > len(data)
+            if large or instruction.name not in PLAIN:  # large: a table with so many places
+                raise ValueError(f"it has the instruction {instruction.name}")
+        return Unpickler(BytesIO(data)).load()
+    except Exception as error:  # damaged data can raise almost any exception
+        raise ValueError("it is damaged, or has more than dicts, texts and numbers") from error
+
+
+class Unpickler(pickle.Unpickler):
+    """Knows no class and no function."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it would call {module}.{name}")
+
+
+def dict_of(table: Any, name: str) -> dict[Any, Any]:
+    """The dict with this name in a table. Raises ValueError if it is missing or empty."""
+    value = table.get(name) if isinstance(table, dict) else None
+    if not isinstance(value, dict) or not value:
+        raise ValueError(f"it has no dict '{name}'")
+    return value
+
+
+def fit(
+    checkpoint: dict[Any, Any], rows: list[int], size: int
+) -> tuple[ModelConfig, dict[str, Tensor]]:
+    """The config and the parameters of gptx. rows: the id of each character in code point order.
+    size: bytes of the file, which bound the memory.
+
+    Raises ValueError for a size, a name, a shape or a number that no such model has.
+    """
+    arguments, state = dict_of(checkpoint, "model_args"), dict[str, Tensor]()
+    for name, tensor in dict_of(checkpoint, "model").items():
+        known = isinstance(tensor, Tensor) and tensor.layout == torch.strided and tensor.is_cpu
+        if not isinstance(name, str) or not known or tensor.dtype != torch.float32:
+            raise ValueError(f"{short_repr(name)} is not the name of a float32 tensor")
+        if not name.endswith(".attn.bias"):  # the causal mask, which older releases of torch store
+            state[name.removeprefix("_orig_mod.")] = tensor
+    if sum(tensor.nbytes for tensor in state.values()) > 2 * size:
+        raise ValueError("its tensors claim more numbers than the file has")
+    for name in ("n_layer", "n_head", "n_embd", "block_size"):
+        if type(arguments.get(name)) is not int or not 0 < arguments[name] < 2**31:
+            raise ValueError(f"its model_args have no whole number {name}")
+    dropout = arguments.get("dropout", 0.0)
+    if type(dropout) not in (int, float):
+        raise ValueError("its dropout is no number")
+    head = state.get("lm_head.weight")
+    tied = head is None or torch.equal(head, state.get("transformer.wte.weight", head))
+    if tied:
+        state.pop("lm_head.weight", None)
+    bias = "transformer.ln_f.bias" in state
+    config = ModelConfig(
+        vocab_size=len(rows),
+        block_size=arguments["block_size"],
+        n_layer=arguments["n_layer"],
+        n_head=arguments["n_head"],
+        n_embd=arguments["n_embd"],
+        dropout=dropout,
+        attention_dropout=dropout,
+        bias=bias,
+        qkv_bias=bias,
+        tied=tied,
+        position="learned",
+        norm="layer",
+        activation="gelu_erf",
+    )
+    modules, tensors = their_modules(config), {}
+    for ours, shape in config.shapes().items():
+        module, _, kind = ours.rpartition(".")
+        theirs = f"{modules[module]}.{kind}"
+        tensor = state.pop(theirs, torch.empty(0))
+        if tensor.shape != shape or not tensor.isfinite().all():
+            raise ValueError(f"it has no {theirs} of the shape {shape} with finite numbers")
+        tensors[ours] = tensor[rows] if module in ("token_embedding", "lm_head") else tensor
+    for name in state:
+        raise ValueError(f"it has {short_repr(name)}, which is not in a model of its options")
+    return config, tensors
+
+
+def read_text(path: Path, data: Path, vocabulary: Vocabulary, block_size: int) -> Corpus:
+    """A text of the model's characters, encoded in `data`. Raises TextError, StorageError."""
+    corpus = read_corpus([str(path)], data, BytesIO(), vocabulary, TrainConfig())
+    if unknown := vocabulary.unknown(corpus.vocabulary.characters):
+        raise TextError(f"{path} has characters that the model does not know: {unknown[:5]!r}")
+    corpus.split(TrainConfig().val_fraction, block_size)
+    return corpus
+
+
+def written(config: ModelConfig, tensors: dict[str, Tensor], vocabulary: Vocabulary) -> str:
+    """A text that the model writes; it stands in for an unknown validation split."""
+    reader = Reader(config, {name: tensor.numpy() for name, tensor in tensors.items()})
+    settings = SampleConfig(length=EXCERPT_LENGTH)
+    samples = Samples(nullcontext(CachedDecoder(reader)), vocabulary, "", settings)
+    return "".join(gained for (gained,) in samples)

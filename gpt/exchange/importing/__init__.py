@@ -1,1 +1,0 @@
-"""Imports models of other programs as runs of gptx."""
