@@ -238,7 +238,6 @@ def fit(
         qkv_bias=bias,
         tied=tied,
         position="learned",
-        norm="layer",
         activation="gelu_erf",
     )
     modules, tensors = their_modules(config), {}

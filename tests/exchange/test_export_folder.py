@@ -160,12 +160,3 @@ def test_a_full_disk_leaves_nothing_of_a_failed_export(
         export(model, folder, force=True)
     assert contents(tmp_path) == before
     assert names(tmp_path) == ["folder"] * exists
-<<<<<<< HEAD:tests/exchange/exporting/test_export.py
-
-
-def test_a_model_of_another_shape_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="this one has `position=none`"):
-        export(random_model(tmp_path, position="none"), tmp_path / "folder")
-    assert names(tmp_path) == ["random.safetensors"]
-=======
->>>>>>> 7cdb9210 (Exchange: torch.load and an Unpickler read nanoGPT's files; one module exports):tests/exchange/test_export_folder.py

@@ -37,13 +37,8 @@ from gpt.exchange.to_transformers import (
 )
 
 KINDS: dict[str, dict[str, Any]] = {
-<<<<<<< HEAD:tests/exchange/exporting/test_huggingface.py
     "gpt2": {"position": "learned"},
     "gpt_neox": {"position": "rotary"},
-=======
-    "gpt2": {"position": "learned", "norm": "layer"},
-    "gpt_neox": {"position": "rotary", "norm": "layer"},
->>>>>>> 7cdb9210 (Exchange: torch.load and an Unpickler read nanoGPT's files; one module exports):tests/exchange/test_to_transformers.py
 }
 
 
@@ -99,12 +94,8 @@ def test_models_of_all_presets_are_exported(name: str, device: str) -> None:
     ("options", "named"),
     [
         ({"position": "sinusoidal"}, "`position=sinusoidal`"),
-<<<<<<< HEAD:tests/exchange/exporting/test_huggingface.py
-=======
         ({"position": "none"}, "`position=none`"),
->>>>>>> 7cdb9210 (Exchange: torch.load and an Unpickler read nanoGPT's files; one module exports):tests/exchange/test_to_transformers.py
         ({"feed_forward": False}, "`feed_forward=False`"),
-        ({"position": "none", "feed_forward": False}, "`position=none`, `feed_forward=False`"),
     ],
 )
 def test_models_of_another_shape_are_refused_before_anything_is_written(
