@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import os
 import shutil
 import tempfile
@@ -20,7 +19,6 @@ from gpt.corpus.corpus import Corpus, encode_corpus
 from gpt.corpus.sources import Source
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.manifest import Manifest
-from gpt.storage.model_file import BLANK, fill_digest
 from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import new_run
 from gpt.training.checkpoint import Prove
@@ -103,16 +101,6 @@ def resume(
     budget = stored.budget if train.steps == stored.train.steps else None
     manifest = replace(stored, train=train, val_characters=val_characters, budget=budget)
     return Trainer(run, corpus, manifest, "cpu", prove, checkpoint)
-
-
-def model_of_step(data: bytes, step: int) -> bytes:
-    """The model file with the number of another step."""
-    length = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + length])
-    about = json.loads(header["__metadata__"]["gptx"]) | {"step": step, "digest": BLANK}
-    header["__metadata__"]["gptx"] = json.dumps(about)
-    text = json.dumps(header).encode()
-    return fill_digest(len(text).to_bytes(8, "little") + text + data[8 + length :])
 
 
 def train_tiny(folder: Path, train: dict[str, Any] | None = None, **model: Any) -> Checkpoint:

@@ -48,7 +48,6 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 os.environ["OMP_NUM_THREADS"] = "1"  # a forked child cannot use its parent's threads
 
 import numpy as np
-import safetensors.numpy
 import torch
 import typer.main
 from foreign import CHARACTERS, checkpoint_of, meta_of, state_of
@@ -58,9 +57,7 @@ from typer.main import get_command
 import gpt
 from gpt import commands
 from gpt.errors import CheckpointError
-from gpt.storage import model_file
-from gpt.storage.json_values import add_checksum
-from gpt.storage.run import MANIFEST, MODEL, STATE, Run
+from gpt.storage.run import MANIFEST, MODEL, Run
 
 EXITS = {0, 2, 3, 4, 5, 6, 7, 8, 10, 129, 130, 137, 141, 143}
 SECONDS = 20.0  # seconds allowed for an input; a training of a few steps takes one
@@ -90,7 +87,6 @@ NAMES = [
     *(b"a\x7f", b"[red]x[/red]", "é".encode() * 100, b"-rf", b" ", b"a\tb", b"@x", b"{x}", b"%s"),
     *("\u2067a".encode(), "\u200f".encode(), b"<b>", b"'", b'"', b"\\", b"`steps`", b"\x08\x08"),
 ]
-FLOATS = [0.0, -1.0, 1e-45, 1e10, 3e38, -3e38, np.inf, -np.inf, np.nan]
 WAITING = {"config", "corpus", "file", "files", "output", "path"}
 READING = ["runs", "runs run", "runs *", "sample --length 5", "attn", "heads --windows 2"]
 READING += ["eval", "next the", "sample --novelty --length 5", "eval corpus.txt"]
@@ -178,34 +174,23 @@ def changed(document: Any, chance: random.Random) -> Any:
     return copy
 
 
-def resealed(path: Path, document: dict[str, Any]) -> None:
-    """Writes a manifest with a correct checksum."""
-    document = {name: value for name, value in document.items() if name != "digest"}
-    body = json.dumps(document, indent=1).encode()
-    path.write_bytes(add_checksum(body) if document else b"{}")
-
-
 def manifests(chance: random.Random, home: Path) -> list[str]:
-    """A manifest with wrong values and a correct checksum, or a broken one; or the same of the
-    record of an encoded corpus.
+    """A manifest with other values or broken bytes; or the same of the record of an encoded
+    corpus.
     """
+    path = chance.choice(Run(home / "checkpoints/run").step_paths()) / MANIFEST
+    line = chance.choice(USING).split()
     if chance.random() < 0.25:
         path = chance.choice(sorted((home / "data").glob("*.json")))
-        path.write_text(json.dumps(changed(json.loads(path.read_bytes()), chance)))
-        return chance.choice([NEW, [*TRAIN, "--dry-run"], ["eval"], *map(str.split, USING[-2:])])
-    path = chance.choice(Run(home / "checkpoints/run").step_paths()) / MANIFEST
-    document = changed(json.loads(path.read_bytes()), chance)
-    if isinstance(document, dict) and chance.random() < 0.9:
-        resealed(path, document)
-    else:
-        path.write_text(json.dumps(document))
-    return chance.choice(USING).split()
+        line = chance.choice([NEW, [*TRAIN, "--dry-run"], ["eval"], *map(str.split, USING[-2:])])
+    path.write_text(json.dumps(changed(json.loads(path.read_bytes()), chance)))
+    return line
 
 
 def models(chance: random.Random, home: Path) -> list[str]:
-    """A model file with wrong bytes or a wrong header; its manifest has the correct digest."""
-    step = Run(home / "checkpoints/run").step_paths()[-1]
-    path, data = step / MODEL, bytearray((step / MODEL).read_bytes())
+    """A model file with wrong bytes or a wrong header, in its run or alone."""
+    path = Run(home / "checkpoints/run").step_paths()[-1] / MODEL
+    data = bytearray(path.read_bytes())
     length = int.from_bytes(data[:8], "little")
     if chance.random() < 0.5:
         header = json.loads(bytes(data[8 : 8 + length]))
@@ -222,11 +207,7 @@ def models(chance: random.Random, home: Path) -> list[str]:
     else:
         data = data[: chance.randrange(len(data))] + bytes(chance.randrange(3))
     path.write_bytes(data)
-    if chance.random() < 0.8:
-        if digest := re.search(rb'digest\\": \\"([0-9a-f]{64})', data):
-            blank = bytes(data).replace(digest[1], model_file.BLANK.encode())
-            forged(step, MODEL, model_file.fill_digest(blank))
-    elif chance.random() < 0.5:
+    if chance.random() < 0.3:
         shutil.copy(path, home / "alone.safetensors")
         return [*chance.choice(READING[3:]).split(), "--run", "alone.safetensors"]
     return chance.choice(USING).split()
@@ -245,29 +226,24 @@ def logs(chance: random.Random, home: Path) -> list[str]:
 
 
 def folders(chance: random.Random, home: Path) -> list[str]:
-    """A link, a pipe, a folder or nothing in the place of a file of the run or of the encoded
-    corpus, or a file of another length.
+    """A folder, other bytes or nothing in the place of a file of the run or of the encoded corpus,
+    or a file of another length.
     """
     run, data = home / "checkpoints/run", home / "data"
     places = [path for path in [run, *run.rglob("*")] if path != run or chance.random() < 0.2]
-    places += [run / ".owner", run / ".lock", run / "step-00000099", run / ".tmp-step-00000004"]
+    places += [run / ".lock", run / "step-00000099", run / ".tmp-step-00000004"]
     of_data = chance.random() < 0.4
     if of_data:
-        places = [*data.iterdir(), data / "x.json", data / "x.ids", data / ".spool-x.txt", data]
-    place, kind = chance.choice(places), chance.randrange(6)
-    if kind == 5 and place.is_file():
+        places = [*data.iterdir(), data / "x.json", data / "x.ids", data]
+    place, kind = chance.choice(places), chance.randrange(4)
+    if kind == 3 and place.is_file():
         size = place.stat().st_size
         os.truncate(place, chance.choice([0, size // 2, max(0, size - 1), size + 1]))
     else:
         shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
     if kind == 0:
-        targets = ["../../../precious/file", "../../precious", "/dev/zero", "nowhere", ".", place]
-        place.symlink_to(chance.choice(targets))
-    elif kind == 1:
-        os.mkfifo(place)
-    elif kind == 2:
         place.mkdir()
-    elif kind == 3:
+    elif kind == 1:
         made = [b"", b"\0" * 10, b"[]", b"123456", b"[" * 10**5, b"{}", b"\xff" * 99, b"null"]
         place.write_bytes(chance.choice(made))
     if of_data:
@@ -319,60 +295,6 @@ def steps(chance: random.Random, home: Path) -> list[str]:
         path = chance.choice(sorted(Run(run).path.glob("step-*/*")))
         os.truncate(path, chance.randrange(1 + path.stat().st_size))
     return chance.choice(USING).split()
-
-
-def forged(step: Path, name: str, data: bytes) -> None:
-    """Replaces a file of a step; the manifest gets its digest."""
-    (step / name).write_bytes(data)
-    document = json.loads((step / MANIFEST).read_bytes())
-    digest = re.search(rb'digest\\": \\"([0-9a-f]{64})', data)
-    document["files"][name] = [len(data), digest[1].decode() if digest else ""]
-    resealed(step / MANIFEST, document)
-
-
-def tensors(chance: random.Random, home: Path) -> list[str]:
-    """A model or a state whose numbers, types or shapes are others, with correct digests."""
-    step = Run(home / "checkpoints/run").step_paths()[-1]
-    name = MODEL if chance.random() < 0.85 else STATE
-    data = (step / name).read_bytes()
-    arrays = {key: array.copy() for key, array in safetensors.numpy.load(data).items()}
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    for _ in range(chance.randrange(1, 4)):
-        counting = [key for key in arrays if key.startswith("counting.")]
-        key = chance.choice(counting if counting and chance.random() < 0.5 else sorted(arrays))
-        array = arrays[key]
-        kind = chance.randrange(6)
-        if kind == 0:
-            kinds = ["int32", "float64", "float16", "uint8", "uint32", "int64", "bool", "float32"]
-            with np.errstate(all="ignore"):
-                arrays[key] = array.astype(chance.choice(kinds))
-        elif kind == 1:
-            length = chance.choice([0, 1, 2, 300, 60_000, 300_000, max(0, array.shape[0] - 1)])
-            arrays[key] = np.resize(array, (length, *array.shape[1:]))
-        elif kind == 2:
-            arrays[key] = np.full_like(
-                array, chance.choice([0, 1, 255 if array.dtype == "u1" else 7])
-            )
-        elif array.size:
-            numbers = FLOATS if array.dtype.kind == "f" else [0, 1, 2, 255, -1, 2**31 - 1]
-            for _ in range(chance.choice([1, 1, 5])):
-                with np.errstate(all="ignore"):
-                    number = np.array(chance.choice(numbers)).astype(array.dtype)
-                array.flat[chance.randrange(array.size)] = number
-    about = header.get("__metadata__") or {}
-    if "gptx" in about:
-        told = json.loads(about["gptx"]) | {"digest": model_file.BLANK}
-        if chance.random() < 0.2:
-            told["step"] = chance.choice([-1, 2**70, 10**12, 0, "1", 1.5])
-        about = {"gptx": json.dumps(told)}
-    data = safetensors.numpy.save(arrays, about)
-    forged(step, name, model_file.fill_digest(data))
-    if name == MODEL and chance.random() < 0.3:
-        shutil.copy(step / name, home / "alone.safetensors")
-        new = [*TRAIN, "--steps", "2", "--eval-interval", "2", "--run", "new", "--init-from"]
-        line = [*chance.choice(READING[3:]).split(), "--run"]
-        return [*(new[:2] + new[-7:] if chance.random() < 0.5 else line), "alone.safetensors"]
-    return chance.choice([*USING, "sample --length 20", "next the", "eval"]).split()
 
 
 def imports(chance: random.Random, home: Path) -> list[str]:
@@ -483,7 +405,7 @@ def signals(chance: random.Random, home: Path) -> Input:
 CLASSES: dict[str, Damage] = {
     each.__name__: each
     for each in (
-        *(options, toml, manifests, models, logs, folders, texts, steps, tensors, imports),
+        *(options, toml, manifests, models, logs, folders, texts, steps, imports),
         *(exports, names, environments, signals),
     )
 }

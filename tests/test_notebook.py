@@ -110,7 +110,6 @@ def test_loop_left_early_leaves_a_run_that_can_be_resumed(home: Path) -> None:
     events.close()  # type: ignore[attr-defined]
     path = home / "checkpoints/left"
     assert gpt.load(path).steps == [0, 4]
-    assert not (path / ".owner").exists()
     assert gpt.resume(path).steps[-1] == 8
 
 

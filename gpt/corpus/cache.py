@@ -2,18 +2,17 @@
 
 NAME consists of the text's digest and a hash of what else determines the ids: the split and the
 vocabulary. Whoever opens the ids reads them and compares their checksum; if the record is missing
-or damaged, the text is encoded again. Only files with these names are opened, no links.
+or damaged, the text is encoded again.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import mmap
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +20,12 @@ from blake3 import blake3
 
 from gpt.errors import CheckpointError
 from gpt.storage import files
-from gpt.storage.json_values import add_checksum, has_valid_checksum, parse_value, read_json_object
 from gpt.storage.manifest import CorpusId
+from gpt.storage.sealed import open_json, seal_json
 from gpt.vocabulary import Ids, Vocabulary
 
 FEW = 2**23  # bytes of a file whose pages stay in memory
 LARGEST_RECORD = 2**24  # bytes, enough for a text with every character of Unicode
-MOST_VALUES = 2**19  # commas in a record; the limit bounds the memory for its values
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -57,21 +55,14 @@ def ids_path(data: Path, identity: CorpusId, vocabulary: Vocabulary) -> Path:
 
 def write_record(path: Path, record: Record) -> None:
     """Writes the record of the ids at `path`. Raises OSError."""
-    body = json.dumps(asdict(record), ensure_ascii=False, indent=1).encode()
-    files.replace(path.with_suffix(".json"), add_checksum(body))
+    files.replace(path.with_suffix(".json"), seal_json(record))
 
 
 def read_encoding(path: Path) -> tuple[Ids, Record] | None:
     """The memory-mapped ids at `path` and their record; None if either is missing or damaged."""
     source = path.with_suffix(".json")
-    with suppress(CheckpointError, OSError, ValueError, TypeError):
-        data = files.read(source, LARGEST_RECORD)
-        if not has_valid_checksum(data) or data.count(b",") > MOST_VALUES:
-            return None
-        values = read_json_object(data, source)
-        del values["digest"]
-        record: Record = parse_value(Record, values, "record")
-        files.check_plain(path)
+    with suppress(CheckpointError, OSError, ValueError):
+        record = open_json(files.read(source, LARGEST_RECORD), Record, source)
         ids = np.memmap(path, dtype=record.vocabulary.dtype, mode="r")
         identity = record.identity
         if (

@@ -225,7 +225,8 @@ def encode_corpus(
     there, stored = os.path.lexists(path), cache.read_encoding(path)
     damaged = there and stored is None
     if stored is None or replace(stored[1], parts=()) != record:
-        with files.storage_errors(f"write {data}"), files.writing_folder(data):
+        with files.storage_errors(f"write {data}"):
+            data.mkdir(parents=True, exist_ok=True)
             second_half: Progress = lambda it: progress(0.5 + it / 2)  # noqa: E731
             parts = write_ids(pieces, text.digest, table, division, path, second_half)
             cache.write_record(path, replace(record, parts=parts))

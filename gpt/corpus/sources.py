@@ -259,7 +259,8 @@ def _known(name: str, data: Path) -> Source:
     known, path, there = KNOWN[name], data / f"{name}.txt", b""
     with suppress(CheckpointError):
         there = files.read(path, LARGEST_DOWNLOAD)
-    with files.storage_errors(f"write {path}"), files.writing_folder(data):
+    with files.storage_errors(f"write {path}"):
+        data.mkdir(parents=True, exist_ok=True)
         text = _fetched(name, known, there) if isinstance(known, Download) else known()
         if text != there:
             files.replace(path, text)

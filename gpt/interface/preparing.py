@@ -10,12 +10,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+import msgspec
 
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
 from gpt.config.fields import field_help, only_fields, require
@@ -29,7 +31,6 @@ from gpt.devices import resolve_device
 from gpt.errors import TextError
 from gpt.storage import files
 from gpt.storage.config_file import LONGEST_FILE, RECORDED, from_toml, to_toml
-from gpt.storage.json_values import parse_value
 from gpt.storage.manifest import CorpusId
 from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import check_free, discard_if_empty, new_run
@@ -264,9 +265,8 @@ def _read(
 ) -> Corpus:
     """Calls `read` to read the corpus on the first rank; the other ranks open it in `data`."""
 
-    def follow(message: tuple[dict[str, Any], dict[str, Any]]) -> Corpus:
-        identity = parse_value(CorpusId, message[0], "corpus")
-        vocabulary = parse_value(Vocabulary, message[1], "vocabulary")
+    def follow(message: list[Any]) -> Corpus:
+        identity, vocabulary = msgspec.convert(message, tuple[CorpusId, Vocabulary])
         corpus = reopen_corpus(identity, options.data, vocabulary)
         if corpus is None:
             raise TextError(f"{options.data.resolve()} does not hold the encoded corpus")
@@ -276,7 +276,7 @@ def _read(
         sources = {"names": texts.names, "data": options.data, "stdin": texts.pipe}
         reading = partial(read, **sources, progress=done)
         return ranks.share_result(
-            reading, lambda it: (asdict(it.identity), asdict(it.vocabulary)), follow
+            reading, lambda it: msgspec.to_builtins((it.identity, it.vocabulary)), follow
         )
 
 

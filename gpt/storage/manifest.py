@@ -1,27 +1,14 @@
-"""A checkpoint's manifest: everything about it that is not a tensor, stored as JSON."""
+"""A checkpoint's manifest: everything about it that is not a tensor, stored as sealed JSON
+(gpt/storage/sealed.py).
+"""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.schedule import Budget, characters_read, step_characters
-from gpt.config.train import MOST_STEPS
-from gpt.errors import CheckpointError
-from gpt.storage.json_values import (
-    SCHEMA,
-    add_checksum,
-    check_schema,
-    has_valid_checksum,
-    parse_value,
-    parsing,
-    read_json_object,
-)
 from gpt.vocabulary import Vocabulary
-
-LONGEST_NAME = 2**14  # characters in a text's name: a path of 4,096 bytes, each written as \xff
 
 
 @dataclass(frozen=True)
@@ -156,15 +143,6 @@ class Manifest:
     imported: str = ""  # where an imported model comes from; "" if gptx trained it
     parent: Parent | None = None  # None: the run started from random weights
 
-    def check(self) -> None:
-        """Raises ValueError if values of the right types contradict one another."""
-        if self.step > MOST_STEPS:
-            raise ValueError(f"step: {self.step} is over {MOST_STEPS}")
-        if any(len(name) > LONGEST_NAME for name in self.corpus.sources):
-            raise ValueError("corpus: a name is longer than any path")
-        if len(self.vocabulary) != self.model.vocab_size:
-            raise ValueError("vocabulary and embedding differ in size")
-
     def texts(self, run: str) -> tuple[TrainedText, ...]:
         """Every text that the weights of the run named `run` were trained on, oldest first."""
         text, train = self.corpus, self.train
@@ -207,25 +185,6 @@ class Manifest:
             now = replace(now, best_step=self.step, best_loss=val_loss, since_best=0)
             now = replace(now, whole_loss=None, gpt_loss=gpt_loss)
         return now
-
-    def to_json(self) -> bytes:
-        """The manifest as JSON; the last line is a checksum of all other lines."""
-        values = {**asdict(self), "schema": SCHEMA}
-        body = json.dumps(values, ensure_ascii=False, indent=1, allow_nan=False).encode()
-        return add_checksum(body)
-
-    @classmethod
-    def from_json(cls, data: bytes, source: Path) -> Manifest:
-        """Raises CheckpointError for anything but a manifest, SchemaError for an unknown schema."""
-        values = read_json_object(data, source)
-        check_schema(values, source)
-        if not has_valid_checksum(data):
-            raise CheckpointError(f"damaged: {source} has changed since it was written")
-        del values["digest"], values["schema"]
-        with parsing(source):
-            manifest: Manifest = parse_value(cls, values, "manifest")
-            manifest.check()
-        return manifest
 
 
 def exposure_to_split(name: str, manifest: Manifest | None, of: Manifest) -> str | None:

@@ -1,53 +1,59 @@
-"""Reads and writes model files (safetensors); checks each against its own config before its
-use.
+"""Reads and writes model files (safetensors); checks each against its own config before its use.
 
-Names, shapes and types must be exactly the config's before a tensor is allocated; no number may be
-infinite. The file contains a digest of all its bytes, so that it can be checked without its run. A
-state file (the optimizer's tensors) has such a digest, too.
+Names, shapes and types must be exactly the config's, and no number may be infinite. The file
+contains a digest of all its bytes, so that it can be checked without its run. A state file (the
+optimizer's tensors) has such a digest, too.
 """
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
-from blake3 import blake3
+import safetensors.numpy
+from safetensors import SafetensorError, safe_open
 
 from gpt.checks import Result
 from gpt.config import ModelConfig
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError
 from gpt.storage import files
-from gpt.storage.json_values import check_schema, parse_value, parsing, read_json_object
+from gpt.storage.sealed import Seal, check_seal, decode, seal, to_json
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable, short_repr
 
-HEADER_LIMIT = 10 * 2**20  # bytes
-MOST_TENSORS = 25_000  # more than MOST_LAYERS with their moments have
 LARGEST_MODEL = 2**36  # bytes
 EXCERPT_LENGTH = 1000  # characters of the validation split that a model file contains
+#: Types of tensors -> numpy's names for them.
+_TYPES = {"F64": "<f8", "F32": "<f4", "U32": "<u4", "I32": "<i4", "U16": "<u2", "U8": "<u1"}
+ENTRY = "gptx"  # of a file's metadata: everything that gptx writes beside the tensors
 
 Tensors = dict[str, npt.NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
 
-BLANK = "0" * 64  # placeholder for the digest in the file's header
+#: Array of the counting expert (gpt/counting/tables.py) or its gate -> its kind of numbers in
+#: numpy, and its number of dimensions.
+COUNTING = {"symbols": ("u", 1), "counts": ("u", 1), "children": ("u", 1), "gate": ("f", 2)}
 
-_COUNTS = ("U8", "U16", "U32")  # safetensors' names of types
-#: Tensor -> its possible types; every other tensor has floats.
-_DTYPES: dict[str, tuple[str, ...]] = {"probe.ids": ("I32",)}
-_DTYPES |= dict.fromkeys(("counting.symbols", "counting.counts", "counting.children"), _COUNTS)
-_FLOATS = ("F64", "F32")
-#: safetensors' names of types, in the order in which a file stores their tensors.
-_TYPES = {"F64": "<f8", "F32": "<f4", "U32": "<u4", "I32": "<i4", "U16": "<u2", "U8": "<u1"}
 
-#: Array of the counting expert (gpt/counting/tables.py) or its gate -> number of dimensions.
-COUNTING = {"symbols": 1, "counts": 1, "children": 1, "gate": 2}
+class _Header(msgspec.Struct):
+    """The part of a safetensors file's header that describes no tensor."""
+
+    metadata: dict[str, str] = msgspec.field(name="__metadata__", default_factory=dict)
+
+
+class _About(msgspec.Struct):
+    """What a model file says beside its seal and its tensors; see StoredModel."""
+
+    config: ModelConfig
+    vocabulary: Vocabulary
+    excerpt: str
+    step: Annotated[int, msgspec.Meta(ge=0, le=MOST_STEPS)]
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,13 @@ class Probe(Result):
     def of(self, rows: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """R rows of (L, vocab_size) logits -> (P, K), those that the probe stores."""
         return pick_probe_logits(rows, self.logits.shape[1])
+
+    def fits(self, config: ModelConfig) -> bool:
+        """Whether a model of this shape can compute the probe."""
+        characters = self.ids.size > 0 and 0 <= self.ids.min() <= self.ids.max() < config.vocab_size
+        (_, length), (positions, kept) = self.ids.shape, self.logits.shape
+        sizes = length <= config.block_size and 1 <= kept <= config.vocab_size
+        return characters and sizes and positions == self.ids.size
 
 
 def pick_probe_logits(rows: Iterable[npt.NDArray[Any]], count: int) -> npt.NDArray[Any]:
@@ -128,176 +141,121 @@ class StoredModel(Result):
         return cut.rstrip() or line[:longest]
 
 
-def pack_tensors(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
-    """The bytes of a safetensors file with its digest. Writes what the library writes, but needs
-    one copy of all tensors instead of three. about: what gptx writes into the header.
+def pack(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
+    """The bytes of a sealed safetensors file; equal content gives equal bytes. about: what the
+    file says beside its tensors.
     """
-    # The digest comes first, so that no earlier bytes equal BLANK. The metadata has a single entry:
-    # the library writes several in random order, but equal models must give equal bytes.
-    about_file = json.dumps({"digest": BLANK, **about}, ensure_ascii=False)
-    header: dict[str, Any] = {"__metadata__": {"gptx": about_file}}
-    known = {np.dtype(written): name for name, written in _TYPES.items()}
-    dtypes = {name: known[tensor.dtype.newbyteorder("<")] for name, tensor in tensors.items()}
-    places = _places(dtypes, {name: tensor.shape for name, tensor in tensors.items()})
-    parts = []
-    for name, place in places.items():
-        array = np.ascontiguousarray(tensors[name], _TYPES[dtypes[name]])
-        parts.append(array.reshape(-1).view(np.uint8).data)
-        shape = tensors[name].shape
-        header[name] = {"dtype": dtypes[name], "shape": shape, "data_offsets": place}
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return fill_digest(len(text).to_bytes(8, "little") + text, *parts)
-
-
-def _places(dtypes: Mapping[str, str], shapes: Shapes) -> dict[str, list[int]]:
-    """Each tensor's begin and end after the header, in the library's order: by type, then name."""
-    types, places, end = [*_TYPES], dict[str, list[int]](), 0
-    for name in sorted(shapes, key=lambda name: (types.index(dtypes[name]), name)):
-        size = math.prod(shapes[name]) * np.dtype(_TYPES[dtypes[name]]).itemsize
-        places[name] = [end, end + size]
-        end += size
-    return places
-
-
-def fill_digest(data: bytes, *more: memoryview) -> bytes:
-    """Replaces BLANK in `data`, a file's header, by the digest (BLAKE3) of the file with BLANK in
-    it.
-
-    more: the bytes after `data`.
-    """
-    place, digest = data.index(BLANK.encode()), blake3(data)
-    for each in more:
-        digest.update(each)
-    found = digest.hexdigest().encode()
-    return b"".join((data[:place], found, data[place + len(BLANK) :], *more))
-
-
-def _is_sealed(data: bytes, digest: str) -> bool:
-    place, view = data.find(digest.encode()), memoryview(data)
-    found = blake3(view[:place])
-    for part in (BLANK.encode(), view[place + len(BLANK) :]):  # a large file is not copied
-        found.update(part)
-    return found.hexdigest() == digest
-
-
-def read_header(data: bytes, source: Path) -> dict[str, Any]:
-    """A safetensors file's header. Raises CheckpointError if it has none."""
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > min(HEADER_LIMIT, len(data) - 8) or data[8:9] != b"{":
-        raise CheckpointError(f"not a gptx checkpoint: {source}")
-    text = data[8 : 8 + length]
-    if text.count(b'"dtype"') > MOST_TENSORS:  # parsing more would take a second
-        raise CheckpointError(f"damaged: {source} lists more tensors than any model has")
-    return read_json_object(text, source)
-
-
-def read_about(header: Mapping[str, Any], source: Path) -> dict[str, Any]:
-    """What gptx has written into a header. Raises CheckpointError if there is nothing."""
-    metadata = header.get("__metadata__")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("gptx"), str):
-        raise CheckpointError(f"not a gptx checkpoint: {source}")
-    return read_json_object(metadata["gptx"].encode("utf-8", "surrogatepass"), source)
+    whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    # One entry, because the library writes several in random order.
+    return seal(safetensors.numpy.save(whole, {ENTRY: to_json(about)}))
 
 
 def fingerprint(data: bytes, source: Path) -> tuple[int, str]:
-    """What a manifest records of a file: its size in bytes, and the digest in its header."""
-    return len(data), read_about(read_header(data, source), source)["digest"]
+    """What a manifest records of a file from `pack`: its size in bytes, and its digest."""
+    header = decode(data[8 : 8 + int.from_bytes(data[:8], "little")], _Header, source)
+    return len(data), decode(header.metadata[ENTRY].encode(), Seal, source).digest
 
 
-def read_sealed(
-    path: Path, recorded: tuple[int, str] | None = None
-) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
-    """A file's bytes, its header, and what gptx has written into the header.
+@dataclass(frozen=True)
+class Sealed:
+    """An undamaged file: its tensors, its JSON, and the digest of all its bytes."""
 
-    recorded: the fingerprint in a manifest. Raises CheckpointError if the file is missing, damaged,
-    not of gptx, of another schema, or does not have this fingerprint.
+    tensors: Tensors
+    text: bytes
+    digest: str
+
+
+def read_sealed(path: Path, recorded: str | None = None) -> Sealed:
+    """Opens a file that `pack` has written. recorded: the digest in its manifest.
+
+    Raises CheckpointError if the file is missing, damaged, not of gptx or not the recorded one,
+    SchemaError if it is of another schema.
     """
-    data = files.read(path, limit=recorded[0] if recorded else LARGEST_MODEL)
-    header = read_header(data, path)
-    about = read_about(header, path)
-    check_schema(about, path)
-    digest = about.get("digest")
-    is_whole = isinstance(digest, str) and _is_sealed(data, digest)
-    if not is_whole or (recorded and (len(data), digest) != recorded):
-        raise CheckpointError(f"damaged: {path} has changed since it was written")
-    return data, header, about
+    data, tensors = files.read(path, LARGEST_MODEL), Tensors()
+    try:
+        with safe_open(path, "np") as opened:
+            text = (opened.metadata() or {}).get(ENTRY, "").encode()
+            if not text:
+                raise CheckpointError(f"not a gptx checkpoint: {path}")
+            digest = check_seal(data, text, path)
+            if recorded not in (None, digest):
+                raise CheckpointError(f"damaged: {path} is not the file that its manifest records")
+            place = 8 + int.from_bytes(data[:8], "little")
+            for name in opened.offset_keys():  # one tensor follows the other without a gap
+                entry = opened.get_slice(name)
+                if entry.get_dtype() not in _TYPES:
+                    raise CheckpointError(f"damaged: {path} {short_repr(name)} has another type")
+                # The library's own reading would copy every tensor.
+                tensors[name] = np.ndarray(
+                    entry.get_shape(), _TYPES[entry.get_dtype()], data, place
+                )
+                place += tensors[name].nbytes
+    except SafetensorError:
+        raise CheckpointError(f"damaged, or not a gptx checkpoint: {path}") from None
+    return Sealed(tensors, text, digest)
 
 
-def unpack(data: bytes, header: Mapping[str, Any], expected: Shapes, source: Path) -> Tensors:
-    """The tensors of a safetensors file, if they are exactly the expected ones: read-only views of
-    `data`, without a copy.
-
-    Raises CheckpointError, which names the first tensor that is missing, unexpected or misshapen.
+def check_tensors(tensors: Tensors, shapes: Shapes, source: Path) -> None:
+    """Raises CheckpointError, which names a tensor, unless the tensors have exactly these names and
+    shapes, in float32.
     """
-    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-    for name in [*(set(expected) - set(entries)), *(set(entries) - set(expected))]:
-        what = "lacks" if name in expected else "has an unknown tensor"
+    for name in [*(shapes.keys() - tensors.keys()), *(tensors.keys() - shapes.keys())]:
+        what = "lacks" if name in shapes else "has an unknown tensor"
         raise CheckpointError(f"damaged: {source} {what} {short_repr(name)}")
-    for name, shape in expected.items():
-        entry = entries[name]
-        sizes = all(type(size) is int and size >= 0 for size in shape)
-        if not isinstance(entry, dict) or entry.get("shape") != list(shape) or not sizes:
-            raise CheckpointError(f"damaged: {source} {name} does not have the shape {shape}")
-        if entry.get("dtype") not in _DTYPES.get(name, _FLOATS):
-            raise CheckpointError(f"damaged: {source} {name} has another type than gptx writes")
-    dtypes = {name: entries[name]["dtype"] for name in expected}
-    places, first = _places(dtypes, expected), 8 + int.from_bytes(data[:8], "little")
-    if any(entries[name].get("data_offsets") != place for name, place in places.items()):
-        raise CheckpointError(f"damaged: {source} has its tensors in the wrong places")
-    if len(data) - first != max((end for _, end in places.values()), default=0):
-        raise CheckpointError(f"damaged: {source} does not end with its last tensor")
-    return {
-        name: np.ndarray(expected[name], _TYPES[dtypes[name]], data, first + start)
-        for name, (start, _) in places.items()
-    }
+    for name, shape in shapes.items():
+        if tensors[name].shape != shape or tensors[name].dtype != np.float32:
+            raise CheckpointError(f"damaged: {source} {name} is not float32 of the shape {shape}")
 
 
-def read_model(path: Path, recorded: tuple[int, str] | None = None) -> StoredModel:
-    """Opens a model file, alone or with the fingerprint that its manifest recorded.
+def read_model(path: Path, recorded: str | None = None) -> StoredModel:
+    """Opens a model file, alone or with the digest that its manifest records.
 
     Raises CheckpointError if it is missing, damaged or not a gptx model, SchemaError if it is of
     another schema.
     """
-    data, header, about = read_sealed(path, recorded)
-    with parsing(path):
-        config = parse_value(ModelConfig, about["config"], "config")
-        vocabulary = parse_value(Vocabulary, about["vocabulary"], "vocabulary")
-        if len(vocabulary) != config.vocab_size:
-            raise ValueError("vocabulary and embedding differ in size")
-        (rows, length), (_, kept) = (header[f"probe.{it}"]["shape"] for it in ("ids", "logits"))
-        if rows < 1 or not 1 <= length <= config.block_size:
-            raise ValueError("the probe is longer than the context")
-        if not 1 <= kept <= config.vocab_size:
-            raise ValueError("the probe has more logits than there are characters")
-        excerpt = parse_value(str, about["excerpt"], "excerpt")
-        step = parse_value(int, about["step"], "step")
-        if step > MOST_STEPS:
-            raise ValueError(f"step: {step} is over {MOST_STEPS}")
-        counting: Shapes = _counting_shapes(header) if config.counting else {}
-    # A damaged config may claim a billion layers: compare sizes before listing the names of
-    # tensors.
-    if config.n_layer > len(header) or 4 * config.parameters() > len(data):
-        raise CheckpointError(f"damaged: {path} is smaller than its model")
-    shapes = config.shapes()
-    expected = {"probe.ids": (rows, length), "probe.logits": (rows * length, kept)}
-    tensors = unpack(data, header, {**shapes, **expected, **counting}, path)
+    sealed = read_sealed(path, recorded)
+    about, tensors = decode(sealed.text, _About, path), sealed.tensors
+    config = about.config
+    if len(about.vocabulary) != config.vocab_size:
+        raise CheckpointError(f"damaged: {path} (vocabulary and embedding differ in size)")
     for name, tensor in tensors.items():
         if not np.isfinite(tensor).all():
-            raise CheckpointError(f"damaged: {path} {name} holds numbers that are not finite")
-    ids, logits = tensors.pop("probe.ids"), tensors.pop("probe.logits")
-    if ids.min() < 0 or ids.max() >= config.vocab_size:
-        raise CheckpointError(f"damaged: {path} (the probe has unknown ids)")
-    counted = {name: tensors.pop(f"counting.{name}") for name in COUNTING if counting}
-    probe = Probe(ids, logits)
+            raise CheckpointError(
+                f"damaged: {path} {short_repr(name)} holds numbers that are not finite"
+            )
+    probe = Probe(
+        ids=_taken(tensors, "probe.ids", "i", 2, path),
+        logits=_taken(tensors, "probe.logits", "f", 2, path),
+    )
+    if not probe.fits(config):
+        raise CheckpointError(f"damaged: {path} (the probe does not fit the model)")
+    counting = None
+    if config.counting:
+        counting = {
+            name: _taken(tensors, f"counting.{name}", kind, dimensions, path)
+            for name, (kind, dimensions) in COUNTING.items()
+        }
+    check_tensors(tensors, config.shapes(), path)
     return StoredModel(
-        *(config, vocabulary, tensors, probe, excerpt, step, about["digest"], path), counted or None
+        config=config,
+        vocabulary=about.vocabulary,
+        tensors=tensors,
+        probe=probe,
+        excerpt=about.excerpt,
+        step=about.step,
+        digest=sealed.digest,
+        source=path,
+        counting=counting,
     )
 
 
-def _counting_shapes(header: Mapping[str, Any]) -> Shapes:
-    """The shapes of the arrays of COUNTING in a header. Raises KeyError, ValueError."""
-    shapes = {f"counting.{name}": tuple(header[f"counting.{name}"]["shape"]) for name in COUNTING}
-    if any(len(shapes[f"counting.{name}"]) != COUNTING[name] for name in COUNTING):
-        raise ValueError("the tables of counting have the wrong shape")
-    return shapes
+def _taken(
+    tensors: Tensors, name: str, kind: str, dimensions: int, source: Path
+) -> npt.NDArray[Any]:
+    """Removes a tensor whose shape the config does not set, and returns it. kind: numpy's letter
+    for its type. Raises CheckpointError if it is missing or another one.
+    """
+    tensor = tensors.pop(name, None)
+    if tensor is None or tensor.ndim != dimensions or tensor.dtype.kind != kind:
+        raise CheckpointError(f"damaged: {source} has no {name} as gptx writes it")
+    return tensor

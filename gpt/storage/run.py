@@ -3,11 +3,10 @@
     checkpoints/RUN/config.toml · metrics.jsonl · samples.jsonl · .lock · step-00001000/ …
     step-00001000/model.safetensors · state.safetensors · manifest.json
 
-A step (class Checkpoint) has the model, the optimizer's state, and the manifest that records both.
-It exists once its manifest is in place; opening it fails if any byte differs from the record. A log
-has one JSON object a line. metrics.jsonl has two kinds of lines: evaluations ("metrics") and,
-between them, records of the training itself ("training"), which have a gradient norm. Readers need
-no lock: if a read fails while a trainer saves or removes a step, it is repeated.
+A step (class Checkpoint) has the model, the optimizer's state, and the manifest that records both;
+opening it fails if any byte differs from the record. A log has one JSON object a line.
+metrics.jsonl has two kinds of lines: evaluations ("metrics") and, between them, records of the
+training itself ("training"), which have a gradient norm. Readers need no lock.
 """
 
 from __future__ import annotations
@@ -15,38 +14,37 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, SupportsIndex, TypedDict
 
-from gpt.config.fields import LARGEST
+import msgspec
+
 from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError, ConfigError, RunInUseError, SchemaError
 from gpt.storage import files
-from gpt.storage.json_values import load_json
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import (
     Shapes,
     StoredModel,
     Tensors,
+    check_tensors,
     fingerprint,
     read_model,
     read_sealed,
-    unpack,
 )
-from gpt.words import short_repr
+from gpt.storage.sealed import open_json, seal_json
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
 MANIFEST_LIMIT = 16 * 2**20  # bytes
-PID_LIMIT = 100  # bytes of .owner
+LOG_LIMIT = 2**30  # bytes
 
-_BEFORE_COMMIT = frozenset({"config.toml", ".lock", ".owner", "tensorboard"})
+_BEFORE_COMMIT = frozenset({"config.toml", ".lock", "tensorboard"})
 _UNFINISHED = (".tmp-", ".trash-")  # how the names of unfinished files and folders begin
 _ASIDE = "damaged-"  # how the names of folders that `abandon_after` has renamed begin
 _STEP_FOLDER = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,11})")
-Read = TypeVar("Read")
 
 
 def step_folder(step: int) -> str:
@@ -65,38 +63,31 @@ class Checkpoint:
     def open(cls, path: Path) -> Checkpoint:
         """Reads the manifest. Raises CheckpointError."""
         source = path / MANIFEST
-        manifest = Manifest.from_json(files.read(source, MANIFEST_LIMIT), source)
+        manifest = open_json(files.read(source, MANIFEST_LIMIT), Manifest, source)
         if step_folder(manifest.step) != path.name:
             raise CheckpointError(f"damaged: {source} is of step {manifest.step}")
         return cls(path, manifest)
 
     def model(self) -> StoredModel:
         """The verified model file. Raises CheckpointError."""
-        stored = read_model(self.path / MODEL, self._recorded(MODEL))
-        described = (stored.config, stored.vocabulary, stored.step)
-        if described != (self.manifest.model, self.manifest.vocabulary, self.manifest.step):
-            raise CheckpointError(f"damaged: {self.path} (model and manifest differ)")
-        return stored
+        return read_model(self.path / MODEL, self._digest(MODEL))
 
     def state(self, expected: Shapes) -> Tensors:
         """The verified optimizer state. Raises CheckpointError."""
-        path = self.path / STATE
-        data, header, _ = read_sealed(path, self._recorded(STATE))
-        return unpack(data, header, expected, path)
+        tensors = read_sealed(self.path / STATE, self._digest(STATE)).tensors
+        check_tensors(tensors, expected, self.path / STATE)
+        return tensors
 
     def verify(self) -> StoredModel:
         """Reads and checks every byte that the manifest records. Raises CheckpointError."""
-        stored = self.model()
-        for name in self.manifest.files.keys() - {MODEL, STATE}:
-            raise CheckpointError(f"damaged: {self.path} lists an unknown file {short_repr(name)}")
         if STATE in self.manifest.files:
-            read_sealed(self.path / STATE, self._recorded(STATE))
-        return stored
+            read_sealed(self.path / STATE, self._digest(STATE))
+        return self.model()
 
-    def _recorded(self, name: str) -> tuple[int, str]:
+    def _digest(self, name: str) -> str:
         if name not in self.manifest.files:
             raise CheckpointError(f"damaged: {self.path / MANIFEST} does not list {name}")
-        return self.manifest.files[name]
+        return self.manifest.files[name][1]
 
 
 @dataclass(frozen=True)
@@ -141,56 +132,7 @@ class Run:
         """which: "last", a step's number, or "best", the best step that the newest commit names, or
         the newest commit if it names none. Raises CheckpointError, ConfigError.
         """
-        return self._steadily(lambda: self._at(str(which)))
-
-    def model(self, which: str | SupportsIndex = "best") -> StoredModel:
-        """The verified model of `at(which)`. Raises CheckpointError, ConfigError."""
-        return self.read(which)[1]
-
-    def read(self, which: str | SupportsIndex = "best") -> tuple[Checkpoint, StoredModel]:
-        """`at(which)` and its verified model; both are of one step even if a trainer saves
-        another.
-
-        Raises CheckpointError, ConfigError.
-        """
-
-        def both() -> tuple[Checkpoint, StoredModel]:
-            checkpoint = self._at(str(which))
-            return checkpoint, checkpoint.model()
-
-        return self._steadily(both)
-
-    def _steadily(self, read: Callable[[], Read]) -> Read:
-        """Repeats a failed read if a trainer has saved or removed a step meanwhile. An error names
-        the undamaged steps.
-        """
-        while True:
-            before = self._stamps()
-            try:
-                return read()
-            except CheckpointError as error:
-                if self._stamps() == before:
-                    raise CheckpointError(f"{error}{self._whole()}") from error
-
-    def _stamps(self) -> list[tuple[Path, int, int]]:
-        """A value that changes when a step is saved, saved again or removed."""
-        stamps = []
-        for path in self.step_paths():
-            with suppress(OSError):
-                found = path.stat()
-                stamps.append((path, found.st_ino, found.st_mtime_ns))
-        return stamps
-
-    def _whole(self) -> str:
-        """The end of an error: which steps are undamaged, if some are damaged and some are not."""
-        steps, whole = self.steps(), []
-        for step in steps:
-            with suppress(CheckpointError):
-                self._open(step).verify()
-                whole.append(str(step))
-        return f"; undamaged: `step` {' or '.join(whole)}" if 0 < len(whole) < len(steps) else ""
-
-    def _at(self, which: str) -> Checkpoint:
+        which = str(which)
         steps = self.steps()
         if which in ("best", "last"):
             if not steps:
@@ -204,6 +146,24 @@ class Run:
             kept = ", ".join(map(str, steps)) or "none"
             raise CheckpointError(f"{self.name} has no step {which}; it keeps {kept}")
         return self._open(int(which))
+
+    def model(self, which: str | SupportsIndex = "best") -> StoredModel:
+        """The verified model of `at(which)`. Raises CheckpointError, ConfigError."""
+        return self.read(which)[1]
+
+    def read(self, which: str | SupportsIndex = "best") -> tuple[Checkpoint, StoredModel]:
+        """`at(which)` and its verified model. Raises CheckpointError, ConfigError."""
+        steps = self.steps()
+        try:
+            return self._read(which)
+        except CheckpointError:
+            if self.steps() == steps:
+                raise
+            return self._read(which)  # a training has removed the step meanwhile
+
+    def _read(self, which: str | SupportsIndex) -> tuple[Checkpoint, StoredModel]:
+        checkpoint = self.at(which)
+        return checkpoint, checkpoint.model()
 
     def _open(self, step: int) -> Checkpoint:
         return Checkpoint.open(self.path / step_folder(step))
@@ -230,28 +190,22 @@ class Run:
         raise CheckpointError("\n".join([*warnings, f"no undamaged checkpoint in {self.path}"]))
 
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
-        """Saves a step as a whole or not at all, then removes earlier steps.
+        """Saves a new step as a whole or not at all, then removes earlier steps.
 
         Keeps the newest two undamaged steps and the best one, or all. Steps with higher numbers
-        stay. Raises StorageError, and CheckpointError for a manifest that could not be read again;
-        in both cases nothing has changed.
+        stay. Raises StorageError; then nothing has changed.
         """
         target = self.path / step_folder(manifest.step)
         recorded = {name: fingerprint(data, target / name) for name, data in contents.items()}
         manifest = replace(manifest, files=recorded)
-        about = _readable_json(manifest, target)
-        before = [step for step in self.steps() if self._seems_whole(step)]
-        good = f" (last good: step {before[-1]})" if before else ""
-        with files.storage_errors(f"save step {manifest.step} in {self.path}{good}"):
-            if self._has(target, contents):
-                files.replace(target / MANIFEST, about)
-            else:
-                files.commit_folder(target, [*contents.items(), (MANIFEST, about)])
+        earlier = [step for step in self.steps() if step < manifest.step]
+        good = [step for step in earlier if self._seems_whole(step)][-1:]
+        last_good = f" (last good: step {good[0]})" if good else ""
+        with files.storage_errors(f"save step {manifest.step} in {self.path}{last_good}"):
+            files.commit_folder(target, {**contents, MANIFEST: seal_json(manifest)})
         if not manifest.train.keep_all:
-            earlier = [step for step in before if step < manifest.step]
-            keep = {*earlier[-1:], manifest.step, manifest.best_step}
-            for step in self.steps():
-                if step < manifest.step and step not in keep:
+            for step in earlier:
+                if step not in {*good, manifest.best_step}:
                     with suppress(OSError):  # an old step that cannot be removed does no harm
                         files.remove_folder(self.path / step_folder(step))
         return Checkpoint(target, manifest)
@@ -268,24 +222,19 @@ class Run:
         """Renames the folders of later, damaged steps to damaged-step-N. Raises StorageError."""
         for path in self.step_paths():
             if int(path.name[5:]) > step:
+                target = path.with_name(f"{_ASIDE}{path.name}")
+                while os.path.lexists(target):
+                    target = target.with_name(f"{target.name}-again")
                 with files.storage_errors(f"rename {path}"):
-                    files.rename_folder(path, path.with_name(f"{_ASIDE}{path.name}"))
+                    files.rename_folder(path, target)
 
-    def replace_manifest(self, manifest: Manifest) -> None:
+    def replace_manifest(self, manifest: Manifest) -> Checkpoint:
         """Replaces the manifest of a saved step; its tensors stay. Raises StorageError."""
         saved = self._open(manifest.step)
+        manifest = replace(manifest, files=saved.manifest.files)
         with files.storage_errors(f"save step {manifest.step} in {self.path}"):
-            amended = replace(manifest, files=saved.manifest.files)
-            files.replace(saved.path / MANIFEST, _readable_json(amended, saved.path))
-
-    @staticmethod
-    def _has(step: Path, contents: Mapping[str, bytes]) -> bool:
-        """Whether the step's files have these contents, so that only the manifest is saved."""
-        with suppress(CheckpointError):
-            return all(
-                files.read(step / name, len(data)) == data for name, data in contents.items()
-            )
-        return False
+            files.replace(saved.path / MANIFEST, seal_json(manifest))
+        return Checkpoint(saved.path, manifest)
 
     def write(self, name: str, text: str) -> None:
         """Writes a file of the run beside its steps. Raises StorageError."""
@@ -303,14 +252,14 @@ class Run:
             files.append_line(path, line, flush=log != "training")
 
     def records(self, log: str) -> list[dict[str, Any]]:
-        """The valid lines of a log. Raises CheckpointError if the log is a link."""
+        """The valid lines of a log."""
         return self.read_log(log)[0]
 
     def read_log(self, log: str) -> tuple[list[dict[str, Any]], int]:
         """The valid lines of a log, and the number of damaged lines in its file; an incomplete last
-        line does not count. Raises CheckpointError if the log is a link.
+        line does not count.
         """
-        whole, damaged = self._read(FILES[log])
+        whole, damaged = self._lines(FILES[log])
         return [record for record in whole if log in ("samples", _kind(record))], damaged
 
     def forget_after(self, step: int, evaluated: bool = True) -> None:
@@ -319,7 +268,7 @@ class Run:
         evaluated: whether to keep the evaluation and sample of the step itself.
         """
         for name in dict.fromkeys(FILES.values()):
-            records, _ = self._read(name)
+            records, _ = self._lines(name)
             kept = [
                 record
                 for record in records
@@ -329,7 +278,7 @@ class Run:
                 lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
                 self.write(name, "".join(lines))
 
-    def _read(self, name: str) -> tuple[list[dict[str, Any]], int]:
+    def _lines(self, name: str) -> tuple[list[dict[str, Any]], int]:
         """The valid lines of a file, and the number of others, without an incomplete last one."""
         path = self.path / name
         if not os.path.lexists(path):
@@ -343,85 +292,56 @@ class Run:
     def lock(self) -> Iterator[None]:
         """Locks the run for one trainer, and removes unfinished files of a killed trainer.
 
-        The system releases the lock if the process dies. Raises RunInUseError with the other
-        trainer's process id.
+        The system releases the lock if the process dies. Raises RunInUseError, StorageError.
         """
         import filelock
 
-        owner = self.path / ".owner"
         lock = filelock.FileLock(self.path / ".lock", timeout=0)
         with files.storage_errors(f"write {self.path / '.lock'}"):
-            files.check_plain(self.path / ".lock")
             try:
                 lock.acquire()
             except filelock.Timeout:
-                pid = "unknown"
-                with suppress(CheckpointError):
-                    pid = files.read(owner, PID_LIMIT).decode("ascii", "replace")
                 raise RunInUseError(
-                    f"{self.name} is in use by process {pid}; wait until it ends, or end it"
+                    f"{self.name} is in use by another training; wait until it ends, or end it"
                 ) from None
         try:
             for path in self.path.iterdir():
                 if path.name.startswith(_UNFINISHED):
-                    files.discard_folder(path)
-            with files.storage_errors(f"write {owner}"):
-                files.write_note(owner, str(os.getpid()))
+                    files.discard(path)
             yield
         finally:
-            with suppress(OSError):
-                owner.unlink(missing_ok=True)
             lock.release()
 
 
-def _readable_json(manifest: Manifest, folder: Path) -> bytes:
-    """The JSON of a manifest. Raises CheckpointError if it could not be read again."""
-    data = manifest.to_json()
-    Manifest.from_json(data, folder / MANIFEST)
-    return data
+class Sample(TypedDict):
+    """A line of samples.jsonl."""
 
+    step: int
+    text: str
 
-LOG_LIMIT = 2**30  # bytes
 
 #: Kind of line -> the log file that contains it.
 FILES = {"metrics": "metrics.jsonl", "training": "metrics.jsonl", "samples": "samples.jsonl"}
-#: Field that identifies the kind of a line in metrics.jsonl -> the numbers that the line must have.
-_METRICS = {
-    "whole_loss": ("step", "whole_loss"),
-    "gradient_norm": ("step", "train_loss", "gradient_norm", "learning_rate"),
-    "val_loss": ("step", "train_loss", "val_loss"),
-}
-_OPTIONAL = frozenset(
-    {"best_step", "val_characters", "learning_rate", "seconds", "gpt_loss", "characters_per_second"}
+_TYPES: dict[str, Any] = {"metrics.jsonl": dict[str, int | float], "samples.jsonl": Sample}
+#: The numbers in each kind of line in metrics.jsonl; each line may have more.
+_NUMBERS = (
+    {"train_loss", "val_loss"},
+    {"whole_loss"},
+    {"train_loss", "gradient_norm", "learning_rate"},
 )
 
 
 def _kind(record: Mapping[str, Any]) -> str:
     """The kind of a line of metrics.jsonl."""
-    return "training" if _shown_by(record) == "gradient_norm" else "metrics"
-
-
-def _shown_by(record: Mapping[str, Any]) -> str:
-    return next((name for name in _METRICS if name in record), "val_loss")
+    return "training" if "gradient_norm" in record else "metrics"
 
 
 def _record(name: str, line: bytes) -> dict[str, Any] | None:
-    """A line of a log, if all values that gptx reads have the right types."""
+    """A line of a log; None if it is damaged."""
     try:
-        record = load_json(line)
+        record: dict[str, Any] = msgspec.json.decode(line, type=_TYPES[name])
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict) or type(record.get("step")) is not int:
-        return None
-    if not 0 <= record["step"] <= MOST_STEPS:
-        return None
-    if name == FILES["samples"]:
-        return record if isinstance(record.get("text"), str) else None
-    numbers = (*_METRICS[_shown_by(record)], *(_OPTIONAL & record.keys()))
-    return record if all(_is_number(record.get(name)) for name in numbers) else None
-
-
-def _is_number(value: object) -> bool:
-    if type(value) is int:
-        return abs(value) < 2**63  # numpy's range
-    return type(value) is float and abs(value) < LARGEST
+    step = record.get("step")
+    whole = name == FILES["samples"] or any(names <= record.keys() for names in _NUMBERS)
+    return record if whole and isinstance(step, int) and 0 <= step <= MOST_STEPS else None

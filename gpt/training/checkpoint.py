@@ -7,7 +7,7 @@ gpt/storage writes and verifies these bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,8 +19,7 @@ from gpt.counting.mixture import Mixture
 from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
 from gpt.model import GPT
-from gpt.storage.json_values import SCHEMA
-from gpt.storage.model_file import Probe, StoredModel, Tensors, pack_tensors, pick_probe_logits
+from gpt.storage.model_file import Probe, StoredModel, Tensors, pack, pick_probe_logits
 from gpt.storage.run import Checkpoint
 from gpt.training.optim import Optimizer
 from gpt.vocabulary import Ids, Vocabulary
@@ -57,16 +56,15 @@ def model_bytes(
             "would not open and was not saved. Try another version of numpy or torch"
         )
     about = {
-        "schema": SCHEMA,
-        "config": asdict(model.config),
-        "vocabulary": asdict(vocabulary),
+        "config": model.config,
+        "vocabulary": vocabulary,
         "excerpt": excerpt,
         "step": step,
     }
     tensors |= {"probe.ids": probe.ids, "probe.logits": probe.logits}
     for name, array in mixture.packed().items() if mixture else ():
         tensors[f"counting.{name}"] = array
-    return pack_tensors(tensors, about)
+    return pack(tensors, about)
 
 
 def probe_of(model: GPT, text: Ids) -> Probe:
@@ -126,7 +124,7 @@ def state_bytes(model: GPT, optimizer: Optimizer, averaged: bool = False) -> byt
             tensors[f"{moment}.{name}"] = _numpy(value)
         if averaged:
             tensors[f"weight.{name}"] = _numpy(parameter.detach())
-    return pack_tensors(tensors, {"schema": SCHEMA})
+    return pack(tensors, {})
 
 
 @torch.no_grad()

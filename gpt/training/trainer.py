@@ -344,6 +344,8 @@ class Trainer:
         if not ranks.is_first():
             return None
         manifest, vocabulary = self.manifest, self.corpus.vocabulary
+        if self.saved_step == manifest.step:  # it was saved without its evaluation
+            return self.run.replace_manifest(manifest)
         mixture = self.counting.mixture(self.kept, self.device, manifest.step)
         excerpt = vocabulary.decode(self.val[:EXCERPT_LENGTH])
         model = on_cpu(self.kept, self.device)

@@ -431,9 +431,7 @@ def test_resume_finds_the_same_validation_split(
     train, val = (part.tolist() for part in first.split(0.1, 4))
     assert bool(config.validation) == (first.vocabulary.decode(val) == TEXT[:500])
     run = replace(begun(first.identity), train=config, vocabulary=first.vocabulary)
-    stored = Manifest.from_json(
-        replace(run, model=ModelConfig(vocab_size=len(run.vocabulary))).to_json(), Path("x")
-    )
+    stored = replace(run, model=ModelConfig(vocab_size=len(run.vocabulary)))
     for forget in (False, True):  # from what is encoded; from the texts
         if forget:
             emptied(working)
