@@ -191,19 +191,35 @@ class TableResult(Result):
 
 @dataclass(frozen=True)
 class Check:
-    """A check: `error` must be at most `bound`, which must be finite.
+    """A check: `error` must be at most `bound`, which must be finite; without a bound, the error is
+    measured, and only has to be finite.
 
-    group: the title of the checks that belong together, if any.
+    detail: not in the short line of checks that passed.
     """
 
     name: str
     error: float
-    bound: float
-    group: str = ""
+    bound: float | None = None
+    detail: bool = False
 
     @property
     def passed(self) -> bool:
+        if self.bound is None:
+            return math.isfinite(self.error)
         return self.error <= self.bound < math.inf  # False for NaN
+
+    def __str__(self) -> str:
+        """ "rows sum to 1 ±1e-7"; if it failed, the error and what is allowed."""
+        error = f"{self.error:.1g}".replace("e-0", "e-")
+        if self.passed:
+            return f"{self.name} ±{error}" if self.error else self.name
+        allowed = "" if self.bound is None else f", allowed {self.bound:.1g}".replace("e-0", "e-")
+        return f"{self.name} (error {error}{allowed})"
+
+    @property
+    def short(self) -> str:
+        """The name, with the error only if it has no bound."""
+        return self.name if self.bound is not None else str(self)
 
     @property
     def record(self) -> dict[str, Any]:

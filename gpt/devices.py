@@ -87,7 +87,7 @@ def check_device(device: str, trial: Callable[[str], object]) -> str:
         if device != "auto":
             raise ConfigError(
                 "device",
-                f"torch cannot compute on {chosen} ({_reason(error)}); install a version "
+                f"torch cannot compute on {chosen} ({reason_of(error)}); install a version "
                 "of torch that can, or use `device='cpu'`",
             ) from error
         report_failure(chosen, error, "the CPU computes instead")
@@ -99,10 +99,10 @@ def report_failure(what: str, error: Exception, instead: str) -> None:
     """Writes one line to the log "gpt", which Python writes to stderr by default."""
     import logging
 
-    logging.getLogger("gpt").warning("note: %s failed (%s); %s", what, _reason(error), instead)
+    logging.getLogger("gpt").warning("note: %s failed (%s); %s", what, reason_of(error), instead)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """The error's type and first line."""
     lines = str(error).strip().splitlines() or ["no reason given"]
     return f"{type(error).__name__}: {lines[0][:200]}"

@@ -51,7 +51,7 @@ def random_subject(
     }
     reader = Reader(config, tensors)
     ids = np.array([characters.index(character) for character in text])
-    attention = inspect(reader, text, ids, Check("logits = torch's at saving", 0.0, 1e-4))
+    attention = inspect(reader, text, ids, (Check("logits = torch's at saving", 0.0, 1e-4),))
     values = np.stack([layer.weights[:, :, 0].mean(axis=-1) for layer in attention.layers])
     measures = [
         Measure("sink", "sink", "Weight on the first.", values, values / 50, 0.4, 32),

@@ -13,7 +13,7 @@ from gpt.config import ModelConfig
 from gpt.interface.trained import TrainedGPT, load
 from gpt.model import GPT, initialise
 from gpt.reading.gpt import Reader
-from gpt.reading.proof import prove_tensors
+from gpt.reading.probe import prove_tensors
 from gpt.training.checkpoint import model_bytes
 from gpt.vocabulary import Vocabulary
 

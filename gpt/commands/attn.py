@@ -94,7 +94,8 @@ class Attn(shared.DrawingCommand):
         self._write(selection, form, start, measures)
         if self.show and self.output:
             shared.open_in_browser(self.output)
-        shared.require_passed(check.name for check in attention.checks if not check.passed)
+        checks = attention.checks_of(self.stage)
+        shared.require_passed(check.name for check in checks if not check.passed)
 
     def _opening(
         self, selection: Selection, form: Form

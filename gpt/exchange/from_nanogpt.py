@@ -28,7 +28,7 @@ from gpt.exchange.to_transformers import their_modules
 from gpt.model import GPT
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
-from gpt.reading.proof import prove_tensors
+from gpt.reading.probe import prove_tensors
 from gpt.reading.sampler import Samples
 from gpt.storage.manifest import CorpusId, Manifest
 from gpt.storage.model_file import EXCERPT_LENGTH

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex
@@ -19,7 +20,6 @@ from gpt.errors import TextError
 from gpt.heads.places import Key, parse_key
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.reading.proof import check_stages
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import layers_and_heads
 
@@ -32,7 +32,8 @@ AnyHead = SupportsIndex | Literal["all", "mean"]
 class AttentionMap(TableResult):
     """All stages of all layers for one text of T characters, and their checks.
 
-    model: the TrainedGPT that computed the map, if known; the page needs it.
+    model: the TrainedGPT that computed the map, if known; the page needs it. rounding: stage -> the
+    largest difference from the same computation in float64.
     """
 
     text: str
@@ -40,9 +41,10 @@ class AttentionMap(TableResult):
     layers: tuple[Stages, ...]
     checks: tuple[Check, ...]
     model: Any = field(default=None, compare=False)
+    rounding: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        failed = [check.name for check in self.checks if not check.passed]
+        failed = [check.name for check in self.checks_of() if not check.passed]
         return (
             f"<AttentionMap of {self._quoted}: {len(self.ids)} characters, "
             f"{layers_and_heads(len(self.layers), self.heads)}, "
@@ -55,8 +57,13 @@ class AttentionMap(TableResult):
         return [
             Title("attention", [f"of {self._quoted}", *sizes]),
             shapes_table(self.to_numpy()),
-            Checks(self.checks),
+            Checks(self.checks_of()),
         ]
+
+    def checks_of(self, stage: str = "weights") -> tuple[Check, ...]:
+        """The checks, among them how far a stage is from the same computation in float64."""
+        first, *others = self.checks
+        return first, Check("the same in float64", self.rounding[stage]), *others
 
     @property
     def _quoted(self) -> str:
@@ -151,11 +158,11 @@ class AttentionMap(TableResult):
 
 
 def inspect(
-    reader: Reader, text: str, ids: Ids, proof: Check | None = None, model: Any = None
+    reader: Reader, text: str, ids: Ids, proofs: Sequence[Check] = (), model: Any = None
 ) -> AttentionMap:
     """Runs the model on (T,) ids, 1 ≤ T ≤ block_size; keeps and checks every stage.
 
-    proof: the check of the probe when the model was opened; model: the TrainedGPT of the reader.
+    proofs: the checks of the probe when the model was opened; model: the TrainedGPT of the reader.
     Raises TextError for another T, OutOfMemory if the machine does not have the memory.
     """
     if not len(ids):
@@ -165,14 +172,30 @@ def inspect(
     layers = reader.stages(ids)
     sums = [np.abs(each.weights.sum(axis=-1, dtype=np.float64) - 1).max() for each in layers]
     above = [np.abs(np.triu(each.weights, k=1)).max() for each in layers]
-    checks = [
+    checks = (
         Check("rows sum to 1", float(np.max(sums)), 1e-6),
-        Check("above the diagonal exactly 0", float(np.max(above)), 0.0),
-        *check_stages(reader, ids, layers),
-    ]
-    if proof:
-        checks.append(proof)
-    return AttentionMap(text, ids, layers, tuple(checks), model)
+        Check("above the diagonal exactly 0", float(np.max(above)), 0.0, detail=True),
+        *proofs,
+    )
+    return AttentionMap(text, ids, layers, checks, model, _rounding(reader, ids, layers))
+
+
+def _rounding(reader: Reader, ids: Ids, layers: Sequence[Stages]) -> dict[str, float]:
+    """Stage -> the largest difference, in any layer, from the same computation in float64."""
+    exact, read = reader.in_float64(), np.tri(len(ids), dtype=np.bool_)
+    largest = dict.fromkeys(vars(layers[0]), 0.0)
+
+    def compare(name: str, layer: int, stage: Array) -> Array:
+        if name in largest:
+            with np.errstate(invalid="ignore"):  # of masked scores, which are not compared
+                apart = stage[0] - getattr(layers[layer], name)
+            where = read if name in SQUARE else np.True_
+            found = np.abs(apart, out=apart).max(initial=0.0, where=where)
+            largest[name] = float(np.maximum(largest[name], found))  # NaN stays NaN
+        return stage
+
+    exact.blocks(exact.embed(ids[None]), range(len(layers)), compare)
+    return largest
 
 
 def inspect_text(
@@ -180,12 +203,12 @@ def inspect_text(
     vocabulary: Vocabulary,
     text: str,
     truncate: bool = False,
-    proof: Check | None = None,
+    proofs: Sequence[Check] = (),
     model: Any = None,
 ) -> AttentionMap:
     """The map of a text; see TrainedGPT.attn, which raises the same errors, and `inspect`."""
     text = text[-reader.config.block_size :] if truncate else text
-    return inspect(reader, text, vocabulary.encode(text), proof, model)
+    return inspect(reader, text, vocabulary.encode(text), proofs, model)
 
 
 def require_fits(config: ModelConfig, T: int) -> None:
@@ -207,8 +230,6 @@ def require_room(config: ModelConfig, T: int) -> None:
     def need(n: int) -> float:
         kept = 4 * layers * n**2  # rows × columns, for scores to weights each
         checked = 10.25 * n**2  # again, in float64
-        matrices = heads * (kept + checked)
-        logits = heads * kept + 6 * config.vocab_size * n
-        return 4 * (max(matrices, logits) + config.n_embd * (10 * layers + 75) * n)
+        return 4 * (heads * (kept + checked) + config.n_embd * (10 * layers + 30) * n)
 
     require_memory("attention over", T, need)

@@ -303,7 +303,7 @@ def _trainer(
     ahead: CountedAhead | None = None,
     start: StoredModel | None = None,
 ) -> Trainer:
-    from gpt.reading.proof import prove_tensors
+    from gpt.reading.probe import prove_tensors
     from gpt.training.trainer import Trainer
 
     trainer = Trainer(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, overload
@@ -29,7 +30,7 @@ from gpt.config.keywords import takes_options
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
-from gpt.reading.proof import OpenDevice, open_proven
+from gpt.reading.probe import difference, open_proven
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import MANIFEST, Checkpoint, Run
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from gpt.heads.why import Why
     from gpt.interface.evaluating import Evaluation
     from gpt.model import GPT
-    from gpt.reading.fallback import Device
+    from gpt.reading.device import Device, DeviceReader
     from gpt.reading.layers import Array
     from gpt.reading.novelty import Novelty
     from gpt.reading.sampler import Decoders, Samples
@@ -83,13 +84,13 @@ class TrainedGPT(Displayable):
 
     checkpoint: None for a model file without its run. name: None: the run's or the file's name.
     device: what computes; None: not chosen, so the CPU computes. open_device: puts the model on
-    that device.
+    that device; it is held against the probe.
     """
 
     def __init__(
         self,
         stored: StoredModel,
-        open_device: OpenDevice | None = None,
+        open_device: Callable[[StoredModel], Device] | None = None,
         checkpoint: Checkpoint | None = None,
         name: str | None = None,
         device: str | None = None,
@@ -102,7 +103,7 @@ class TrainedGPT(Displayable):
         self._splits: dict[Path, tuple[Ids, Ids]] = {}
 
     def on(self, device: str) -> TrainedGPT:
-        """The same model on "cpu", which uses numpy, or on a device, with numpy if that fails.
+        """The same model on "cpu", which uses numpy, or on a device.
 
         Raises ConfigError for an unusable device; "auto" becomes "cpu" instead.
         """
@@ -117,7 +118,13 @@ class TrainedGPT(Displayable):
 
     @cached_property
     def _proven(self) -> tuple[Reader, Check]:
-        return open_proven(self.stored, self._open_device)
+        reader, proof = open_proven(self.stored)
+        if self._open_device is not None:
+            from gpt.reading.device import reader_on_device
+
+            open_device = partial(self._open_device, self.stored)
+            reader = reader_on_device(reader, self.stored.probe, open_device)
+        return reader, proof
 
     @property
     def reader(self) -> Reader:
@@ -126,10 +133,17 @@ class TrainedGPT(Displayable):
 
     @property
     def proof(self) -> Check:
-        """The largest difference from the logits that torch computed when the model was saved, and
-        its bound.
+        """The largest difference, in float64, from the logits that torch computed when the model
+        was saved, and its bound.
         """
         return self._proven[1]
+
+    @cached_property
+    def rounding(self) -> Check:
+        """The largest difference of this reader, in float32, from the same logits: how exact the
+        model's numbers are. It has no bound.
+        """
+        return Check("logits in float32", difference(self.reader, self.stored.probe), detail=True)
 
     def __repr__(self) -> str:
         config = self.config
@@ -154,7 +168,7 @@ class TrainedGPT(Displayable):
         """
         from gpt.storage.overview import model_blocks
 
-        return model_blocks(self.stored, self.recorded, self.proof, self.example())
+        return model_blocks(self.stored, self.recorded, self.proof, self.rounding, self.example())
 
     @property
     def title(self) -> str:
@@ -164,17 +178,12 @@ class TrainedGPT(Displayable):
     @property
     def origin(self) -> dict[str, Any]:
         """The checkpoint that a result came from, for programs (see StoredModel.origin), and the
-        device that has computed so far, which is "cpu" also if another device failed.
+        device that computes, which is "cpu" also if another device could not.
         """
         origin = self.stored.origin | {"run": self.name}
         if self.device is None:
             return origin
-        failed = False
-        if self.device != "cpu":
-            from gpt.reading.fallback import FallbackReader
-
-            failed = isinstance(self.reader, FallbackReader) and self.reader.device.failed
-        return origin | {"device": "cpu" if failed else self.device}
+        return origin | {"device": self.device if self._on_device else "cpu"}
 
     @property
     def recorded(self) -> Manifest | None:
@@ -240,18 +249,21 @@ class TrainedGPT(Displayable):
 
     @cached_property
     def decoders(self) -> Decoders:
-        """The decoders: numpy's with a KV cache, or a device's with numpy's as fallback."""
+        """The decoders: numpy's or the device's, with a KV cache."""
         from gpt.reading.decode import ParallelDecoder
-        from gpt.reading.sampler import Decoder, Decoders
+        from gpt.reading.sampler import Decoders
 
-        numpys = ParallelDecoder(self.reader)
-        first: Decoder = numpys
-        if self._open_device is not None:
-            from gpt.reading.fallback import FallbackDecoder, FallbackReader
+        first = self._on_device or ParallelDecoder(self.reader)
+        return Decoders(first, first.make_twin)
 
-            if isinstance(self.reader, FallbackReader):
-                first = FallbackDecoder(self.reader.device, numpys.make_twin())
-        return Decoders(first, numpys.make_twin)
+    @property
+    def _on_device(self) -> DeviceReader | None:
+        """The reader if a device computes."""
+        if self._open_device is None:
+            return None
+        from gpt.reading.device import DeviceReader
+
+        return self.reader if isinstance(self.reader, DeviceReader) else None
 
     @overload
     def sample(
@@ -338,9 +350,8 @@ class TrainedGPT(Displayable):
 
         asked = AttnConfig(**options)
         text = self.known_text(self.given(text), unknown, asked.truncate)
-        return inspect_text(
-            self.reader, self.vocabulary, text, asked.truncate, self.proof, model=self
-        )
+        proofs = (replace(self.proof, detail=True), self.rounding)
+        return inspect_text(self.reader, self.vocabulary, text, asked.truncate, proofs, model=self)
 
     @takes_options()
     def next(
@@ -722,8 +733,9 @@ def load(
     """Opens a folder of runs (the newest run), a run, a checkpoint's folder, or a model file.
 
     step: "best", "last" or a number, if a run is opened. device: "cpu" uses numpy; "cuda" and "mps"
-    compute logits and stages with torch if it reproduces the probe; "auto" uses CUDA if there is
-    any. Replaced activations are always computed on the CPU. Raises CheckpointError, ConfigError.
+    compute logits and stages with torch; if they fail or do not reproduce the probe, the CPU does.
+    "auto" uses CUDA if there is any. Replaced activations are always computed on the CPU. Raises
+    CheckpointError, ConfigError.
     """
     return read_checkpoint(path, step).on(device).prove()
 

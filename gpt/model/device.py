@@ -1,13 +1,13 @@
 """The torch model on a device that numpy cannot use: logits with a cache, and every stage.
 
-If torch raises an error, so does this module; the caller then continues with numpy
-(gpt/reading/fallback.py). Arguments and results are numpy arrays, as in gpt/reading/; tests compare
-both. Tensor names: B batch, T time, C n_embd.
+Arguments and results are numpy arrays, as in gpt/reading/, which holds the device against the probe
+(gpt/reading/device.py). Tensor names: B batch, T time, C n_embd.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -29,6 +29,12 @@ class DeviceGPT:
     def __init__(self, model: GPT, device: str) -> None:
         self.config, self._model, self._device = model.config, model, torch.device(device)
         self._cache = Cache(self.config, 0, self._device)
+
+    def make_twin(self) -> DeviceGPT:
+        """The same weights with streams of their own."""
+        twin = copy(self)
+        twin._cache = Cache(self.config, 0, self._device)
+        return twin
 
     def start(self, ids: Ids) -> Array:
         """Starts new texts: (B, n) ids -> (B, vocab_size) logits of each text's next character."""

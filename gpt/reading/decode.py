@@ -206,8 +206,8 @@ class _Streams:
 def require_memory(config: ModelConfig, n: int, characters: int) -> None:
     """Raises OutOfMemory if n streams of so many characters need more memory than the machine has.
 
-    Linux grants memory that it does not have, and kills the process that uses it. This is also
-    checked when a device computes, as numpy must be able to replace it.
+    Linux grants memory that it does not have, and kills the process that uses it. This counts the
+    streams of a device, too.
     """
     positions = min(characters, config.block_size)
     cache = 2 * config.n_layer * config.n_embd + config.n_head  # keys, values and scores, float32

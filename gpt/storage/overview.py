@@ -185,19 +185,19 @@ def overview_of(run: Run, manifest: Manifest | None = None) -> Overview:
 
 
 def model_blocks(
-    stored: StoredModel, manifest: Manifest | None, proof: Check, example: str
+    stored: StoredModel, manifest: Manifest | None, proof: Check, rounding: Check, example: str
 ) -> list[Block]:
     """What a model is, what it was trained on, how good it is, and that it computes the right
     numbers.
 
-    manifest: None for a model file without its run. proof: the result of the probe. example: a text
-    to show.
+    manifest: None for a model file without its run. proof: the result of the probe, in float64;
+    rounding: in float32. example: a text to show.
     """
     facts = facts_of(manifest) if manifest else {"model": model_facts(stored.config)}
     facts["characters"] = first_few([label(each) for each in stored.vocabulary.characters], 80)
     facts["checked"] = (
         "✓ numpy computes the logits that torch had at saving: difference "
-        f"{proof.error:.0e}, allowed {proof.bound:.0e}"
+        f"{proof.error:.0e} in float64, {rounding.error:.0e} in float32"
     )
     here, source = Path.cwd(), stored.source
     facts["file"] = str(source.relative_to(here) if source.is_relative_to(here) else source)

@@ -28,7 +28,7 @@ PROBE_POSITIONS = 512  # limits the time to open a model, which computes them
 PROBE_LOGITS = 2**25  # computed in float64; limits the time for a very large vocabulary
 PROBE_AT_ONCE = 2**20  # logits computed together, unless a row has more; limits the memory
 PROBE_NUMBERS = 2**14  # stored logits; limits the size of a checkpoint with a large vocabulary
-#: Type of the check that numpy computes a probe's logits from these tensors (gpt/reading/proof.py).
+#: Type of the check that numpy computes a probe's logits from these tensors (gpt/reading/probe.py).
 Prove = Callable[[ModelConfig, Tensors, Probe], Check]
 
 

@@ -38,7 +38,7 @@ def selection_record(selection: Selection, origin: Mapping[str, Any]) -> dict[st
         "queries": list(selection.queries),
         "keys": list(selection.keys) if selection.square else None,
         "values": [round_floats(panel.values) for panel in panels],
-        "checks": [round_floats(check.record) for check in attention.checks],
+        "checks": [round_floats(check.record) for check in attention.checks_of(selection.stage)],
     }
 
 

@@ -130,9 +130,8 @@ def _visible(character: str) -> str:
 
 def _check(check: Check) -> str:
     if check.passed:
-        return _note(f"✓ {check.name}")
-    failed = f"✗ {check.name}: error {check.error:.1g}, allowed {check.bound:.1g}"
-    return f'<p class="alarm">{escape_html(failed)}</p>'
+        return _note(f"✓ {check.short}")
+    return f'<p class="alarm">{escape_html(f"✗ {check}")}</p>'
 
 
 def _note(text: str) -> str:

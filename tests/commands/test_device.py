@@ -24,6 +24,8 @@ COMMANDS = {
 }
 #: The same, and the command whose device works as a decoder.
 ALL = {**COMMANDS, "sample the_cat --length 5": "start"}
+#: What the device computes of the probe, before the command.
+OPENING = ["forward", "block", "block"]
 NUMBER = re.compile(r"[\d.]+(e-\d+)?")
 
 
@@ -56,12 +58,8 @@ def options(command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_device_computes_the_same_and_numpy_replaces_one_that_fails(
-    gptx: Gptx,
-    calls: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    command: str,
+def test_a_device_computes_the_same(
+    gptx: Gptx, calls: list[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     line = options(command)
     expected = gptx(*line, "--device", "cpu")
@@ -69,7 +67,8 @@ def test_a_device_computes_the_same_and_numpy_replaces_one_that_fails(
     assert calls == []  # the work does not repay the import of torch
     found = gptx(*line, "--device", "cuda")
     assert (found.code, found.err) == (0, expected.err)
-    assert set(calls) == {COMMANDS[command]}
+    assert calls[: len(OPENING)] == OPENING
+    assert COMMANDS[command] in calls[len(OPENING) :]
     assert NUMBER.sub("", found.out) == NUMBER.sub("", expected.out)
     calls.clear()
     monkeypatch.setattr(shared, "TORCH_PAYS", 0)
@@ -77,17 +76,46 @@ def test_a_device_computes_the_same_and_numpy_replaces_one_that_fails(
     note = "device: cuda (--device cpu computes with numpy)\n"
     assert found.err.count(note) == 1
     assert found.err.replace(note, "") == expected.err
-    assert set(calls) == {COMMANDS[command]}
+    assert COMMANDS[command] in calls[len(OPENING) :]
 
-    def fail(*given: Any) -> Any:
-        raise RuntimeError("CUDA error: device-side assert triggered")
 
-    monkeypatch.setattr(DeviceGPT, COMMANDS[command], fail)
-    assert gptx(*line, "--device", "cuda") == expected
+def fail(*given: Any) -> Any:
+    raise RuntimeError("CUDA error: device-side assert triggered")
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_the_cpu_replaces_a_device_that_fails_at_the_probe(
+    gptx: Gptx,
+    calls: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    command: str,
+) -> None:
+    line = options(command)
+    monkeypatch.setattr(DeviceGPT, ALL[command], fail)
+    assert gptx(*line, "--device", "cuda") == gptx(*line, "--device", "cpu")
     assert caplog.messages == [
         "note: the GPU failed (RuntimeError: CUDA error: device-side assert triggered); "
-        "numpy computes the same instead"
+        "the CPU computes instead"
     ]
+
+
+@pytest.mark.parametrize("command", ALL)
+def test_a_device_that_fails_later_is_an_error_of_one_line(
+    gptx: Gptx, calls: list[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    name, computed = ALL[command], list[int]()
+    real, opening = getattr(DeviceGPT, name), [*OPENING, "start"].count(name)
+
+    def compute(self: DeviceGPT, *given: Any) -> Any:
+        computed.append(1)
+        return real(self, *given) if len(computed) <= opening else fail()
+
+    monkeypatch.setattr(DeviceGPT, name, compute)
+    answer = gptx(*options(command), "--device", "cuda")
+    reason = "RuntimeError: CUDA error: device-side assert triggered"
+    assert (answer.code, answer.out.replace("the cat", "")) == (1, "")  # sample writes the prompt
+    assert answer.err.endswith(f"the GPU failed ({reason}); use --device cpu\n")
 
 
 @pytest.fixture
@@ -123,9 +151,6 @@ def test_auto_says_once_why_it_does_not_take_the_gpu(
 def test_records_name_the_device_that_computed(
     gptx: Gptx, calls: list[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    def fail(*given: Any) -> Any:
-        raise RuntimeError("CUDA error")
-
     def device_of(*more: str) -> str:
         return json.loads(gptx(*options(command), "--json", *more).out)["device"]
 
@@ -144,7 +169,8 @@ def test_both_models_of_a_comparison_are_computed_on_the_device(
         answer = gptx(*options(command), "--device", "cuda")
         assert answer.code == 0, answer.err
         counts.append(len(calls))
-    assert 0 < 2 * counts[0] == counts[1]
+    assert counts[0] > len(OPENING)
+    assert 2 * counts[0] == counts[1]
 
 
 def test_ablation_on_a_device_says_what_numpy_computes(gptx: Gptx, calls: list[str]) -> None:
@@ -152,7 +178,7 @@ def test_ablation_on_a_device_says_what_numpy_computes(gptx: Gptx, calls: list[s
     expected, found = gptx(*command), gptx(*command, "--device", "cuda")
     note = "note: --ablate computes replaced heads with numpy\n"
     assert (found.code, found.err) == (0, note + expected.err)
-    assert set(calls) == {"block"}
+    assert set(calls[len(OPENING) :]) == {"block"}
 
 
 def test_no_driver_is_asked_for_short_work_and_a_device_that_torch_cannot_use_is_refused(

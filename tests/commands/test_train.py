@@ -13,7 +13,7 @@ from program import TINY, Gptx
 
 from gpt.checks import Check
 from gpt.corpus.repeats import RECIPE
-from gpt.reading import proof
+from gpt.reading import probe
 from gpt.storage.config_file import from_toml
 from gpt.storage.run import Run
 
@@ -37,7 +37,7 @@ def test_train_prints_to_stderr_and_writes_its_files(gptx: Gptx, home: Path) -> 
 def test_nothing_is_saved_if_numpy_computes_other_logits(
     gptx: Gptx, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proof, "prove_tensors", lambda *_: Check("", 1.0, 0.5))
+    monkeypatch.setattr(probe, "prove_tensors", lambda *_: Check("", 1.0, 0.5))
     new = gptx("train", "corpus.txt", *TINY, "--checkpoints", "odd")
     assert (new.code, list((home / "odd").iterdir())) == (7, [])
     assert "numpy computes other logits than torch at step 0 (difference 1.0e+00" in new.err

@@ -89,13 +89,16 @@ def test_every_result_on_a_device_equals_numpys(
             return super().block(x, layer)
 
     model = TrainedGPT(tiny.model(), lambda stored: Counting(load_gpt(tiny.model(), "cpu"), "cpu"))
+    model.prove()
+    computed.clear()
     found, expected = (each.attn("the cat sat") for each in (model, trained))
-    assert all(check.passed for check in found.checks)
+    assert set(computed) == {"forward", "block"}  # of the probe, of the text
+    assert all(check.passed for check in found.checks_of())
     assert [check.name for check in found.checks] == [check.name for check in expected.checks]
+    assert 0 < found.rounding["weights"] < 1e-5
     for mine, its in zip(found.layers, expected.layers, strict=True):
         for name, stage in vars(its).items():
             np.testing.assert_allclose(getattr(mine, name), stage, rtol=0, atol=1e-4)
-    assert set(computed) == {"block"}
     computed.clear()
     assert model.eval(TEXT[:90]).nats == pytest.approx(trained.eval(TEXT[:90]).nats, abs=1e-5)
     assert model.next("the").expected == pytest.approx(trained.next("the").expected, abs=1e-5)
@@ -107,7 +110,7 @@ def test_every_result_on_a_device_equals_numpys(
 
 
 @pytest.mark.parametrize("change", ["rounded", "not finite"])
-def test_a_device_with_wrong_logits_writes_nothing(
+def test_a_device_with_wrong_logits_computes_nothing(
     tiny: Checkpoint, trained: TrainedGPT, caplog: pytest.LogCaptureFixture, change: str
 ) -> None:
     net = load_gpt(tiny.model(), "cpu")

@@ -5,6 +5,7 @@ tests/test_parity.py compares both with torch.
 
 from __future__ import annotations
 
+import math
 from typing import Any, get_args
 
 import numpy as np
@@ -15,7 +16,7 @@ from random_models import random_reader
 from gpt.config.model import Position
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
-from gpt.reading.layers import layer_norm, softmax
+from gpt.reading.layers import ACTIVATIONS, layer_norm, softmax
 
 BLOCK = 8
 WEIGHTS = [
@@ -125,3 +126,10 @@ def test_layer_norm_equals_the_formula() -> None:
     one = 1 / np.sqrt(1 + 1e-5)
     expected = [[-2 * one, 3 * one + 1], [0, 1]]
     np.testing.assert_allclose(layer_norm(x, tensors, "norm"), expected, rtol=1e-15)
+
+
+def test_gelu_erf_is_exact_in_float64() -> None:
+    x = np.append(np.linspace(-12, 12, 9999), [-1e3, 1e3, 0.0]).reshape(2, 3, -1)
+    expected = x * np.array([1 + math.erf(each / 2**0.5) for each in x.flat]).reshape(x.shape) / 2
+    np.testing.assert_allclose(ACTIVATIONS["gelu_erf"](x.copy()), expected, rtol=0, atol=1e-11)
+    assert np.isnan(ACTIVATIONS["gelu_erf"](np.array([[np.nan]]))).all()

@@ -88,8 +88,9 @@ def test_json_names_its_source(attention: AttentionMap) -> None:
     assert document["ids"] == attention.ids.tolist()
     assert (document["stage"], document["axes"]) == ("weights", ["panel", "query", "key"])
     assert (document["queries"], document["keys"]) == ([3, 4], [1, 2, 3, 4, 5, 6])
-    assert [check["name"] for check in document["checks"]] == [c.name for c in attention.checks]
-    assert all(check["error"] <= check["bound"] and check["passed"] for check in document["checks"])
+    checks = attention.checks_of("weights")
+    assert [check["name"] for check in document["checks"]] == [check.name for check in checks]
+    assert all(check["passed"] for check in document["checks"])
     context = strict(to_json(selection_record(selected(attention, "context"), origin)))
     assert (context["axes"][2], context["keys"]) == ("dimension", None)
 
@@ -135,7 +136,9 @@ def test_non_finite_error_of_a_check_is_null(attention: AttentionMap) -> None:
     failed = replace(attention, checks=(Check("odd", float("nan"), 1e-6),))
     document = strict(to_json(selection_record(selected(failed, "scores"), {})))
     expected = {"name": "odd", "error": None, "bound": 1e-6, "passed": False}
-    assert document["checks"] == [expected]
+    assert document["checks"][0] == expected
+    measured = {"name": "the same in float64", "bound": None, "passed": True}
+    assert measured.items() <= document["checks"][1].items()
 
 
 def test_nine_digits_round_trip_every_float32(attention: AttentionMap) -> None:

@@ -52,7 +52,8 @@ def attention(found: AttentionMap) -> str:
         why = 'The page is too large for a notebook: .save("attention.html") writes it.'
         return html_card([*found.blocks(), Note(why)])
     title, *_ = found.blocks()
-    blocks = [title, *[Checks(found.checks)] * (not all(each.passed for each in found.checks))]
+    checks = found.checks_of()
+    blocks = [title, *[Checks(checks)] * (not all(each.passed for each in checks))]
     if count < len(found.text):
         some = f"The page shows the first {count} of {len(found.text)} characters"
         blocks.append(Note(f'{some}; .save("attention.html") writes all.'))

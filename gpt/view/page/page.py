@@ -176,7 +176,7 @@ def _described(subject: Subject) -> dict[str, Any]:
         "heads": heads,
         "headSize": head_size,
         "attentionOnly": bool(model := attention.model) and not model.config.feed_forward,
-        "checks": [round_floats(check.record) for check in attention.checks],
+        "checks": [round_floats(check.record) for check in attention.checks_of()],
         "measures": measures_record(subject.measures),
         "kinds": name_heads(subject.measures) if _several(subject.measures) else None,
         "surprisals": pack(subject.surprisals, 32),

@@ -23,7 +23,7 @@ from gpt.heads.survey import SHORTEST, spread_windows
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
-from gpt.reading.proof import allowed_difference, compute_logits
+from gpt.reading.probe import allowed_in_float32
 from gpt.reading.score import windows_at_once
 from gpt.storage.model_file import StoredModel, Tensors, pick_probe_logits
 from gpt.view.page.packing import Bits, in_base64, pack
@@ -32,9 +32,6 @@ from gpt.vocabulary import Ids
 LOGITS = 8  # logits stored for each position
 LONGEST = 32  # characters of a random text that the page checks
 FEWEST, MOST = 2, 8  # number of these texts; more than FEWEST if the probe lacks characters
-#: The page also computes with float32. Its error may be PAGE times numpy's error, but at most
-#: ORDINARY if that is smaller.
-PAGE, ORDINARY = 4, 1e-4
 SAMPLED = 64  # random texts, to see how rounding the weights changes logits
 WINDOW = 256  # characters of such a text, at most
 #: The stated bound, as a multiple of the largest difference on these texts.
@@ -117,19 +114,18 @@ def proof_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
     reader = Reader(stored.config, weights)
     exact = reader.in_float64()
     kept = min(LOGITS, stored.config.vocab_size)
-    texts, tolerance = list[dict[str, Any]](), 0.0
+    texts, error, largest = list[dict[str, Any]](), 0.0, 0.0
     for ids in (stored.probe.ids, _random_texts(stored)):
         logits = _logits(exact, ids)
-        error = float(np.abs(_logits(reader, ids) - logits).max())
-        bound = allowed_difference(reader, ids, logits, PAGE * error)
-        tolerance = max(tolerance, bound if PAGE * error > ORDINARY else min(bound, ORDINARY))
+        error = max(error, float(np.abs(_logits(reader, ids) - logits).max()))
+        largest = max(largest, float(np.abs(logits).max()))
         for row, expected in zip(ids, logits, strict=True):
             numbers = pick_probe_logits(expected[None], kept).astype("<f4")
             texts.append({"ids": row.tolist(), "logits": in_base64(numbers)})
     return {
         "texts": texts,
         "kept": kept,
-        "tolerance": tolerance,
+        "tolerance": allowed_in_float32(error, largest),
         "rounding": rounding_bound(stored, reader) if bits == 16 else None,
     }
 
@@ -154,7 +150,7 @@ def rounding_bound(stored: StoredModel, reader: Reader) -> float:
 
 def _logits(reader: Reader, ids: Ids) -> Array:
     """(N, T) ids -> (N, T, vocab_size)"""
-    return np.stack([*compute_logits(reader, ids)])
+    return reader.logits(reader.forward(ids))
 
 
 def _random_texts(stored: StoredModel) -> npt.NDArray[np.int64]:

@@ -233,7 +233,7 @@ def render(selection: Selection, view: View, page: Page) -> list[Text]:
     return [
         *lines,
         *wrap_styled(legend(selection.text, page.ascii_only), page, DIM),
-        *check_lines(selection.attention.checks, page),
+        *check_lines(selection.attention.checks_of(selection.stage), page),
     ]
 
 

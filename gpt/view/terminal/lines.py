@@ -161,20 +161,15 @@ _IN_ASCII = str.maketrans(
 
 
 def check_lines(results: Sequence[Check], page: Page) -> list[Text]:
-    """The checks with their errors; a group's title comes before its checks. If all passed and the
-    page does not ask for their names, only their number.
+    """The checks with their errors. If all passed and the page does not ask for all, a short line:
+    the names, and the errors that have no bound.
     """
     good, bad = ("ok", "FAILED") if page.ascii_only else ("✓", "✗ FAILED")
     passed = all(check.passed for check in results)
     if passed and not page.checks:
-        return wrap_styled([f"{len(results)} checks {good}", "--checks names them"], page, DIM)
-    items = [
-        (f"{check.group}: " if check.group and check.group != before else "")
-        + check.name
-        + (f" ±{check.error:.0e}" if check.passed and check.error else "")
-        + ("" if check.passed else f" (error {check.error:.1g}, allowed {check.bound:.1g})")
-        for check, before in zip(results, ["", *(each.group for each in results[:-1])], strict=True)
-    ]
+        short = ", ".join(check.short for check in results if not check.detail)
+        return wrap_styled([f"{short} {good}"], page, DIM)
+    items = [str(check) for check in results]
     items[-1] = f"{items[-1]} {good if passed else bad}"
     items[0] = f"checks: {items[0]}"  # after items[-1], because it may be the same item
     style = DIM if passed else Style(color="red", bold=True)

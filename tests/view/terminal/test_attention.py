@@ -43,8 +43,10 @@ def known() -> AttentionMap:
         *(layer, none, none, none, scores, scores, masked, weights, none),
         *(layer, layer, layer, layer),
     )
-    passed = (Check("rows sum to 1", 1e-7, 1e-6), Check("above the diagonal exactly 0", 0, 0))
-    return AttentionMap("hé\n ", np.arange(4), (stages,), passed)
+    passed = (Check("rows sum to 1", 1e-7, 1e-6), Check("above the diagonal exactly 0", 0, 0, True))
+    return AttentionMap(
+        "hé\n ", np.arange(4), (stages,), passed, rounding=dict.fromkeys(vars(stages), 3e-7)
+    )
 
 
 def shown(attention: AttentionMap, view: View, page: Page, **options: Any) -> list[str]:
@@ -85,7 +87,7 @@ layer 0 head 0 · weights · rows = query, columns = key · T=4 · head_size=2
   3 ␠   .25  .25  .25  .25  → 0 'h'
 
 ␠ space · ⏎ newline
-checks: rows sum to 1 ±1e-07 · above the diagonal exactly 0 ✓"""
+checks: rows sum to 1 ±1e-7 · the same in float64 ±3e-7 · above the diagonal exactly 0 ✓"""
     assert "\n".join(shown(known, "numbers", Page())) == expected
 
 
@@ -122,7 +124,8 @@ def test_ascii_output_of_a_known_head(known: AttentionMap) -> None:
         "  2 \\n    -3.0  -.1 -3.0 -inf",
         "",
         "\\s space | \\n newline",
-        "checks: rows sum to 1 +-1e-07 | above the diagonal exactly 0 ok",
+        "checks: rows sum to 1 +-1e-7 | the same in float64 +-3e-7 | above the diagonal exactly 0"
+        " ok",
     ]
 
 
@@ -226,12 +229,12 @@ def test_auto_view_is_numbers_then_heat_then_strongest_as_space_allows(
 def test_a_failed_check_shows_its_error_and_bound() -> None:
     results = (Check("a", 2e-5, 1e-6), Check("b", 0.0, 0.0), Check("c", 1e-7, 1e-6))
     (line,) = check_lines(results, Page())
-    assert line.plain == "checks: a (error 2e-05, allowed 1e-06) · b · c ±1e-07 ✗ FAILED"
+    assert line.plain == "checks: a (error 2e-5, allowed 1e-6) · b · c ±1e-7 ✗ FAILED"
     (line,) = check_lines((Check("x exactly 0", 3e-2, 0.0),), Page())
     assert line.plain == "checks: x exactly 0 (error 0.03, allowed 0) ✗ FAILED"
     assert "red" in str(line.style)
     (line,) = check_lines(results[1:], Page())
-    assert line.plain == "checks: b · c ±1e-07 ✓"
+    assert line.plain == "checks: b · c ±1e-7 ✓"
 
 
 @pytest.mark.parametrize("view", ["heat", "heads"])
@@ -277,7 +280,10 @@ def test_heat_names_its_shades_and_numbers_mark_the_largest_weight(known: Attent
     assert marked == ["1.00", ".70", ".90", ".25"]
 
 
-def test_checks_that_passed_are_a_number_unless_the_page_names_them(known: AttentionMap) -> None:
-    assert "2 checks ✓ · --checks names them" in shown(known, "heat", Page(checks=False))
+def test_checks_that_passed_are_a_short_line_unless_the_page_names_them(
+    known: AttentionMap,
+) -> None:
+    short = "rows sum to 1, the same in float64 ±3e-7 ✓"
+    assert shown(known, "heat", Page(checks=False))[-1] == short
     failed = replace(known, checks=(*known.checks, Check("wrong", 1.0, 0.5)))
     assert any("wrong (error 1" in line for line in shown(failed, "heat", Page(checks=False)))

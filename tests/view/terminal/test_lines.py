@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from gpt.checks import Check
-from gpt.view.terminal.lines import Page, check_lines, in_ascii, join_to_lines, wrap_styled
+from gpt.view.terminal.lines import Page, in_ascii, join_to_lines, wrap_styled
 
 WORDS = ["logit lens", "rows = position", "a heuristic; the last column is the model", "x"]
 
@@ -24,13 +23,6 @@ def test_long_sentence_wraps_to_the_next_line(width: int, ascii_only: bool) -> N
 
 def test_too_wide_data_is_cut_with_an_ellipsis() -> None:
     assert join_to_lines(["abc", "defgh"], 4) == ["abc", "def…"]
-
-
-def test_group_of_checks_is_named_once() -> None:
-    results = [Check("a", 0, 0), Check("b", 1e-7, 1, "again"), Check("c", 2e-7, 1, "again")]
-    assert [line.plain for line in check_lines([*results, Check("d", 0, 0)], Page())] == [
-        "checks: a · again: b ±1e-07 · c ±2e-07 · d ✓"
-    ]
 
 
 def test_signs_are_converted_to_ascii() -> None:

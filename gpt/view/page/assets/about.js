@@ -56,9 +56,10 @@ function checksOf({ subjects }) {
       const written = (/** @type {number} */ number) =>
         number ? number.toExponential(1).replace("e-", "e−") : "0";
       const size = error === null ? "not finite" : written(error);
-      // A check without tolerance shows its error only if it fails.
-      const within = bound ? ` ${size} ≤ ${written(bound)}` : "";
-      const found = passed ? within : ` error ${size}, allowed ${written(bound)}`;
+      let found = ` error ${size}`;
+      if (passed && bound === null) found = ` ±${size}`;
+      else if (passed) found = bound ? ` ${size} ≤ ${written(bound)}` : ""; // exactly 0: no number
+      else if (bound !== null) found += `, allowed ${written(bound)}`;
       return make(
         "li",
         { class: passed ? "passed" : "failed" },

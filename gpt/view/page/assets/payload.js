@@ -2,7 +2,7 @@
 // The types of the data that Python writes into a page. This module has no code.
 
 /** @import { Packed } from "./numbers.js" */
-/** @typedef {{name: string, error: number | null, bound: number, passed: boolean}} Check */
+/** @typedef {{name: string, error: number | null, bound: number | null, passed: boolean}} Check */
 /**
  * @typedef {object} Measure
  * @property {string} name
