@@ -511,9 +511,11 @@ def test_checks_show_errors_once_and_failed_checks_show_the_bound(
         Check("exactly 1", 0.5, 0.0),
         Check("odd", float("nan"), 1e-6),
     )
-    page = open_page(replace(subject, attention=replace(subject.attention, checks=checks)))
+    attention = replace(subject.attention, checks=checks, rounding={"weights": 3e-7})
+    page = open_page(replace(subject, attention=attention))
     assert page.locator("#checks li").all_inner_texts() == [
         "✓ above the diagonal exactly 0",
+        "✓ the same in float64 ±3.0e−7",
         "✓ sums 2.0e−7 ≤ 1.0e−6",
         "✗ failed: exactly 1 error 5.0e−1, allowed 0",
         "✗ failed: odd error not finite, allowed 1.0e−6",
