@@ -80,7 +80,7 @@ class Attn(shared.DrawingCommand):
         refuse_if((other_form, f"--json and --format {self.format}: give one of them"))
         form = self.format or self.form(get_args(Form), "; choose one, or name the `format`")
         self._check_options(form)
-        given = shared.one_text({"TEXT": self.text, "--file": self.file})
+        given = shared.one_text({"TEXT": self.text, "--file": self.file}, self.encoding)
         text = self.text_for(self.opened, given, self.given.get("truncate", False))
         attention = self.opened.attn(text, unknown=self.unknown, **self.given)
         default = "all" if "all" in (self.layer, self.head) or self.view == "heads" else "0"

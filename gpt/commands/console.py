@@ -7,7 +7,6 @@ Importing this imports neither numpy nor torch.
 from __future__ import annotations
 
 import errno
-import math
 import os
 import select
 import shutil
@@ -15,9 +14,8 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
 from io import StringIO
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -31,8 +29,7 @@ if TYPE_CHECKING:
 
     from gpt.blocks import Block
 
-CHUNK = 2**16  # bytes of a text read at once
-MORE = 64  # chunks to read to find out the encoding of a text
+START = 2**20  # bytes of a text that are checked before the rest is read
 WIDE = 200  # cells in a line if there is no terminal
 LONGEST_LINE = 4000  # characters of a line on stderr
 CLOSING = "、。，．：；！？）」』】》〉”’…ー"  # no line may begin with one of these
@@ -272,66 +269,33 @@ def _console(stream: TextIO, color: str = "auto") -> Console:
     )
 
 
-def read_text(path: str, most: float = math.inf) -> str:
+def read_text(path: str, most: int | None = None, encoding: str = "utf-8") -> str:
     """A file's text, or standard input's for "-", read as a training reads it: a byte order mark is
     left out, line ends become LF. Prints a note if the text is not UTF-8.
 
-    Raises TextError if it is unreadable, is not a text, has an unrecognised encoding (with a byte's
-    offset), or has more than `most` characters. Reading stops at the first error, so that an
-    endless device does not block.
+    Raises TextError if it is unreadable, is not a text, is in another encoding, or has more than
+    `most` bytes; ConfigError for an unknown encoding. The start is checked first, as the rest may
+    never end.
     """
-    pieces, length = [], 0
-    for piece in _pieces(path):
-        pieces.append(piece)
-        length += len(piece)
-        if length > most:
-            raise TextError(f"{path} has more than {most:,} characters")
-    return "".join(pieces)
+    from gpt.config.train import check_encoding
+    from gpt.corpus import documents, encodings
 
-
-def _pieces(path: str) -> Iterator[str]:
-    """A text in pieces, each as soon as it can be read. Raises TextError."""
-    from gpt.corpus import encodings
-
+    check_encoding(encoding)
     if "\0" in path:
         raise TextError(f"cannot read {path}: the name has a NUL character")
-    name, held, codec, at, ascii = "standard input" if path == "-" else path, b"", "", 0, True
     try:
-        with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as opened:
-            file: Any = opened  # BinaryIO lacks read1, which buffered files have
-            ended = False
-            while not ended:
-                held += (chunk := file.read1(CHUNK))
-                ended = not chunk
-                if not codec:
-                    if not ended and any(mark.startswith(held) for mark in encodings.BOMS):
-                        continue
-                    encodings.require_text(held, path)
-                    codec, at = encodings.detect_codec(held[: encodings.HEAD], name)
-                    held = held[at:]
-                    if codec != encodings.UTF_8:
-                        sample = held[: len(held) // 2 * 2].decode(codec, "replace")
-                        _say_codec(codec, name, sample)
-                try:
-                    text, used, _ = encodings.decode(held, codec, ended)
-                except UnicodeDecodeError as error:
-                    if codec != encodings.UTF_8 or not ascii:
-                        raise encodings.decoding_error(path, at + error.start, codec) from None
-                    held += b"".join(islice(iter(partial(file.read1, CHUNK), b""), MORE))
-                    sample = encodings.sample_lines([held])
-                    encodings.require_windows(sample, path, at + error.start)
-                    codec = encodings.WINDOWS
-                    _say_codec(codec, name, sample.decode(codec))
-                    text, used, _ = encodings.decode(held, codec, ended)
-                held, at, ascii = held[used:], at + used, ascii and text.isascii()
-                if text:
-                    yield text
+        with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
+            data = file.read(START)
+            documents.refuse_document(data, path)
+            if encoding == encodings.UTF_8:
+                encodings.decode_text(data, path, encoding, last=False)
+            data += file.read() if most is None else file.read(most)
     except OSError as error:
         raise TextError(f"cannot read {path}: {error.strerror or error}") from None
-
-
-def _say_codec(codec: str, name: str, sample: str) -> None:
-    """Prints a note that a text is not UTF-8."""
-    from gpt.corpus.encodings import NAMES, excerpt, note_on_codec
-
-    say(f"note: {note_on_codec(NAMES[codec], {printable(name): excerpt(sample)})}")
+    if most is not None and len(data) > most:
+        raise TextError(f"{path} has more than {most:,} bytes")
+    text, codec = encodings.decode_text(data, path, encoding)
+    if codec != encodings.UTF_8:
+        name = "standard input" if path == "-" else printable(path)
+        say(f"note: {name}: read as {codec.upper()}")
+    return text

@@ -77,7 +77,8 @@ class Eval(shared.DrawingCommand):
                     names = [str(source.path) for source in found]
                 for name in names:
                     with shared.report_errors(name, failed):
-                        text, label = console.read_text(name), shared.text_label(name)
+                        text = console.read_text(name, encoding=self.encoding)
+                        label = shared.text_label(name)
                         yield scorer.text(text, label, printable(name))
         if not self.files:
             yield scorer.split()

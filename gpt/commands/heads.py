@@ -73,7 +73,8 @@ class Heads(shared.DrawingCommand):
         """A file's text, or the validation split's ids; and the text's name. Raises TextError."""
         if self.file is None:
             return model.default_text(self.data, shared.note)
-        return self.known_text(model, console.read_text(self.file)), shared.text_label(self.file)
+        text = console.read_text(self.file, encoding=self.encoding)
+        return self.known_text(model, text), shared.text_label(self.file)
 
     def _write_page(self, survey: Survey, measured: str | Ids) -> None:
         """Writes the HTML page. measured: the text, or its ids."""

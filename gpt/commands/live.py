@@ -42,7 +42,7 @@ class Live(shared.ModelCommand):
         )
         if self.output == Path(NAME):
             shared.default_file(NAME, OURS, "--output")
-        given = shared.one_text({"TEXT": self.text, "--file": self.file})
+        given = shared.one_text({"TEXT": self.text, "--file": self.file}, self.encoding)
         text = None if given is None else self.known_text(self.opened, given)
         with progress_bar() as done:
             page = live_page(self.opened, text, self.data, done, shared.note)

@@ -25,7 +25,7 @@ class Next(shared.DrawingCommand):
 
     def execute(self) -> None:
         opened = self.on_device(self.opened, self.opened.stored.config.block_size)
-        given = shared.one_text({"TEXT": self.text, "--file": self.file})
+        given = shared.one_text({"TEXT": self.text, "--file": self.file}, self.encoding)
         text = self.text_for(opened, given)
         found = opened.next(text, **self.shaping)
         if self.as_json:

@@ -56,7 +56,7 @@ class Sample(shared.ModelCommand):
                 (not has_terminal, "-i: needs a terminal; without one, give the text as --prompt"),
             )
         given = {"TEXT": self.text, "--prompt": self.prompt, "--file": self.file}
-        prompt = shared.one_text(given) or ""
+        prompt = shared.one_text(given, self.encoding) or ""
         if self.novelty and self.opened.recorded is None:
             self.opened.novelty([])  # raises an error, as the corpus is unknown
         model = self.opened.prove()

@@ -140,6 +140,9 @@ class ModelCommand(CheckpointCommand):
         "Characters that the model does not know. fold: read a known one that means the same, such "
         "as ’ for '; skip: as fold, and leave out the others; error: refuse the text.",
     ] = "fold"
+    encoding: Annotated[
+        str, "Encoding of a file that is not UTF-8 and has no byte order mark, such as cp1252."
+    ] = "utf-8"
 
     def on_device(self, saved: TrainedGPT, characters: int) -> TrainedGPT:
         """The checkpoint on the device of --device, to read or write this many characters. If there
@@ -240,17 +243,17 @@ def require_passed(failed: Iterable[str]) -> None:
         raise NumericsError(f"a check failed: {names}; do not trust these numbers")
 
 
-def one_text(given: Mapping[str, str | Path | None]) -> str | None:
+def one_text(given: Mapping[str, str | Path | None], encoding: str) -> str | None:
     """The text of the only option that has a value, read from a file or stdin if needed.
 
-    given: option -> its value. Raises ConfigError, TextError.
+    given: option -> its value. encoding: of a file. Raises ConfigError, TextError.
     """
     sources = {name: value for name, value in given.items() if value is not None}
     if len(sources) > 1:
         raise ConfigError(f"{' and '.join(sources)}: give the text once")
     source = next(iter(sources.values()), None)
     if isinstance(source, Path) or source == "-":
-        return console.read_text(str(source))
+        return console.read_text(str(source), encoding=encoding)
     return source
 
 

@@ -25,7 +25,7 @@ class Why(shared.DrawingCommand):
     def execute(self) -> None:
         from gpt.view.terminal.blocks import lines_of
 
-        given = shared.one_text({"TEXT": self.text, "--file": self.file})
+        given = shared.one_text({"TEXT": self.text, "--file": self.file}, self.encoding)
         model = self.opened
         text = self.text_for(model, given, self.asked.get("truncate", False))
         found = model.why(text, unknown=self.unknown, **self.asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -121,6 +122,9 @@ class TrainConfig(Checked):
     separator: Annotated[
         str, "Separates two texts, unless the first ends with it; \\n, \\t, \\uXXXX."
     ] = "\\n"
+    encoding: Annotated[
+        str, "Encoding of texts that are not UTF-8 and have no byte order mark, such as cp1252."
+    ] = "utf-8"
     split: Annotated[
         str,
         "Validation text: last, every:N (texts, or blocks of a single text), or a file.",
@@ -161,6 +165,7 @@ class TrainConfig(Checked):
         )
         require(self.every != 1, "split", f"{self.split!r} needs N of 2 or more")
         unescaped(self.separator, "separator")
+        check_encoding(self.encoding)
 
     @property
     def text_separator(self) -> str:
@@ -182,6 +187,16 @@ class TrainConfig(Checked):
     def step_plans(self) -> tuple[StepPlan, ...]:
         """The plans of the number of steps, one after the other."""
         return parse_step_plan(self.step_plan) or (StepPlan(0, self.steps),)
+
+
+def check_encoding(name: str) -> None:
+    """Raises ConfigError unless Python has a text encoding with this name."""
+    try:
+        "a".encode(name)  # refuses encodings of bytes, such as hex
+        known = codecs.lookup(name).name not in ("idna", "punycode")  # encodings of names
+    except (LookupError, ValueError):
+        known = False
+    require(known, "encoding", f"{name!r} is no text encoding of Python; one is cp1252")
 
 
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.|$)", re.DOTALL)

@@ -81,6 +81,7 @@ class TrainOptions(TypedDict, total=False):
     compile: bool
     deterministic: bool
     separator: str
+    encoding: str
     split: str
     val_fraction: float
     eval_interval: int

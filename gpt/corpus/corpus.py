@@ -25,13 +25,12 @@ from blake3 import blake3
 
 from gpt.config import TrainConfig
 from gpt.corpus import cache
-from gpt.corpus.encodings import NotUtf8Error, note_on_lines
 from gpt.corpus.sources import Source, discard_spooled, find_sources
 from gpt.corpus.split import SHORTEST_IN_CONTEXTS, SplitOrder, choose_split
 from gpt.corpus.text import (
+    MOST_NAMED,
     Piece,
     Progress,
-    TextMeasures,
     changed_error,
     measure_text,
     no_progress,
@@ -42,6 +41,7 @@ from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
 from gpt.vocabulary import Ids, Vocabulary
+from gpt.words import first_few
 
 COUNTED_AT_ONCE = 2**18  # ids
 
@@ -201,22 +201,15 @@ def encode_corpus(
     names = tuple(source.name for source in sources)
     notes: list[str] = []
 
-    def measure(checks_utf8: bool) -> tuple[Sequence[Piece], TextMeasures]:
-        notes.clear()
-        pieces = text_pieces(every, config.text_separator, notes, checks_utf8)
-        if not pieces:
-            piped = "; pipe the text to standard input" * ("-" in names)
-            raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
-        first_half: Progress = lambda it: progress(it / 2)  # noqa: E731
-        return pieces, measure_text(pieces, len(every), len(sources), first_half)
-
-    try:
-        pieces, text = measure(checks_utf8=False)
-    except NotUtf8Error:
-        pieces, text = measure(checks_utf8=True)
-    if text.returns.total():
-        of = [every[number].name for number, count in text.returns.items() if count]
-        notes.append(note_on_lines(text.returns.total(), of))
+    pieces = text_pieces(every, config.text_separator, notes, config.encoding)
+    if not pieces:
+        piped = "; pipe the text to standard input" if "-" in names else ""
+        raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
+    first_half: Progress = lambda it: progress(it / 2)  # noqa: E731
+    text = measure_text(pieces, len(every), len(sources), first_half)
+    if text.returns:
+        these = first_few(text.returns, MOST_NAMED, ", ")
+        notes.append(f"{these}: line ends CR LF or CR are read as LF")
     vocabulary, table = build_vocabulary(text.counts, known, grows)
     division = choose_split(text.starts, len(sources), config.every)
     identity = CorpusId(text.digest, text.starts[-1], (), division.boundary, division.order)
@@ -270,12 +263,12 @@ def read_corpus(
     """
     config = config or TrainConfig()
     files.sweep(data)
-    sources = find_sources(names, data, stdin)
+    sources = find_sources(names, data, stdin, config.encoding)
     validation: list[Source] = []
     try:
         if config.validation is not None:
             try:
-                validation = find_sources([config.validation], data, stdin)
+                validation = find_sources([config.validation], data, stdin, config.encoding)
             except TextError as error:
                 raise TextError(f"`split` takes last, every:N or a file; {error}") from None
         corpus = encode_corpus(sources, data, known, config, validation, progress, grows)

@@ -1,90 +1,109 @@
-"""Decodes the bytes of a text as UTF-8, UTF-16 or Windows-1252, and makes every line end LF.
+"""Decodes texts: UTF-8, texts with a byte order mark, and the encoding that the user names.
 
-The first bytes of a file show what it is; to accept a text as Windows-1252, we look for evidence in
-it. Knows bytes, and names for errors, but no files. Imports no numpy.
+Other bytes are refused, with a line of the text in its likeliest encodings; nothing is guessed.
+Knows bytes, and names for errors, but no files. Imports no numpy.
 """
 
 from __future__ import annotations
 
 import codecs
+import io
 import re
-import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import chain
 
 from gpt.errors import TextError
-from gpt.words import first_few
 
-UTF_8, WINDOWS = "utf-8", "cp1252"
-#: Codec -> its name for the user.
-NAMES = {UTF_8: "UTF-8", "utf-16-le": "UTF-16", "utf-16-be": "UTF-16", WINDOWS: "Windows-1252"}
-BOMS = {codecs.BOM_UTF8: UTF_8, codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-
-HEAD = 4096  # bytes at the start of a file that show its kind
-TAIL = 2**16  # bytes at the end of a zip archive that list its files
-SAMPLE = 2**16  # bytes of lines that are not ASCII: enough evidence
-LEAST_ZEROS = 8  # zero bytes, as evidence of UTF-16 without a byte order mark
-LEAST = 40  # characters outside ASCII; fewer are too little evidence of a language
-MOST_CHAOS = 5.0  # per cent of "chaos" (charset-normalizer) by which another reading may be lower
-MOST_FOREIGN = 0.02  # share of these letters that the text's language may lack
-MOST_NAMED = 3  # files that a note names
-QUOTED = 60  # characters of a line that a note quotes
-
-PANDOC = "pandoc {file} -t plain --wrap=none -o {new}"
-#: First bytes of a file -> what the file is, and a command that makes a text of it.
-DOCUMENTS = {
-    b"%PDF": ("a PDF", "pdftotext -layout {file} {new}"),
-    b"{\\rtf": ("RTF", PANDOC),
-    b"\xd0\xcf\x11\xe0": ("an old Word document", "libreoffice --headless --convert-to txt {file}"),
-    b"\x1f\x8b": ("gzip", "gzip -dc < {file} > {new}"),
-    b"\xff\xfe\0\0": ("UTF-32", "iconv -f UTF-32 -t UTF-8 {file} > {new}"),
-    b"\x89PNG": ("a PNG picture", ""),
-    b"\xff\xd8\xff": ("a JPEG picture", ""),
+UTF_8 = "utf-8"
+BOMS = {  # those of UTF-32 first, as they begin like those of UTF-16
+    codecs.BOM_UTF8: UTF_8,
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
 }
-ZIP = b"PK\x03\x04"
-#: The kinds of zip archives, recognised by names of files or by the type that is stored first.
-ARCHIVES = {
-    b"word/": ("a Word document", PANDOC),
-    b"application/vnd.oasis.opendocument.text": ("an OpenDocument text", PANDOC),
-    b"application/epub+zip": ("an EPUB", PANDOC),
-}
-#: Letters outside ASCII of languages that Windows-1252 was made for.
-ALPHABETS = {
-    "French": "àâæçèéêëîïôœùûüÿ",
-    "German": "äöüßé",
-    "Spanish, Catalan": "áàéèíïóòúüñçª",
-    "Portuguese": "áâãàçéêíóôõúªº",
-    "Italian": "àèéìíîòóùú",
-    "Dutch, Afrikaans": "áäèéêëíîïóôöúûü",
-    "Swedish, Finnish, Danish, Norwegian": "åäöæøéàüèô",
-    "Icelandic, Faroese": "áðéíóúýþæöø",
-    "Estonian": "äöõüšž",
-}
-_CONTROL = re.compile("[\0-\x08\x0e-\x1f\x7f]")
+SAMPLE = 2**13  # bytes of lines that show an encoding
+QUOTED = 40  # characters of such a line that an error shows
+USUAL = (
+    "cp1252 cp1250 cp1251 cp1253 cp1254 cp1255 cp1256 cp1257 cp874 cp437 cp850 cp852 cp855 cp857 "
+    "cp862 cp866 cp737 cp775 koi8-r iso8859-2 iso8859-5 iso8859-6 iso8859-7 iso8859-15 mac-roman "
+    "mac-cyrillic mac-latin2 cp932 euc-jp gb18030 big5 cp949 johab"
+).split()
+JAPANESE = re.compile(rb"\x1b(\$[@B]|\(J)")  # ISO-2022-JP switches to Japanese and back
+CONTROL = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+#: What no text has between letters („ ” ‡ ¢): all but ASCII, apostrophes, dashes, combining marks
+#: and Asian punctuation.
+BETWEEN_LETTERS = re.compile(
+    r"(?<=[^\W\d_])[^\w\s\0-\x7f’‘·–—…\xad\u0300-\u036f\u3000-\u303f\uff00-\uffef]+(?=[^\W\d_])"
+)
 
 
-def decode(data: bytes, codec: str, last: bool) -> tuple[str, int, int]:
-    """Decodes the whole characters at the start of `data`; returns the text, the number of bytes
-    used, and the number of carriage returns: CR LF, and CR alone, become LF.
+class BadByteError(Exception):
+    """Bytes are no text from this one on."""
 
-    last: no bytes follow; otherwise a CR at the end is left for the next call, as LF may follow.
-    Raises UnicodeDecodeError.
+    def __init__(self, byte: int, what: str) -> None:
+        super().__init__(f"byte {byte:,} {what}")
+
+
+class LineDecoder:
+    """Decodes a text that begins at byte `at`, in pieces; CR LF and CR become LF."""
+
+    def __init__(self, codec: str, at: int = 0) -> None:
+        self.codec, self.at = codec, at
+        decoder = codecs.getincrementaldecoder(codec)()
+        self.lines = io.IncrementalNewlineDecoder(decoder, translate=True)
+
+    @property
+    def has_returns(self) -> bool:
+        """Whether the text has had carriage returns so far."""
+        return any("\r" in end for end in self.lines.newlines or ())
+
+    def skip_unchanged(self, data: bytes) -> bool:
+        """Skips the next bytes if they are ASCII that decoding would not change."""
+        special = b"\r" in data or b"\0" in data or b"\x1b" in data or any(self.lines.getstate())
+        if self.codec != UTF_8 or special or not data.isascii():
+            return False
+        self.at += len(data)
+        return True
+
+    def decode(self, data: bytes, last: bool) -> tuple[str, bytes]:
+        """The next characters, and their UTF-8. last: no bytes follow. Raises BadByteError."""
+        held = len(self.lines.getstate()[0])  # bytes of a character that these bytes complete
+        if self.codec == UTF_8 and data.isascii() and (escape := JAPANESE.search(data)):
+            raise BadByteError(self.at + escape.start(), "begins an escape sequence of ISO-2022-JP")
+        try:
+            text = self.lines.decode(data, last)
+            encoded = text.encode()  # fails for lone surrogates, which some codecs know
+        except UnicodeError as error:
+            start = error.start if isinstance(error, UnicodeDecodeError) else held
+            raise BadByteError(self.at - held + start, f"is not {self.codec.upper()}") from None
+        if b"\0" in encoded:
+            place = max(0, data.find("\0".encode(self.codec)))
+            raise BadByteError(self.at + place, "is a NUL character, which no text has")
+        self.at += len(data)
+        return text, encoded
+
+
+def choose_codec(chunks: Iterable[bytes], encoding: str) -> tuple[str, int]:
+    """The codec of a text, and the bytes of its byte order mark. encoding: of a text that has no
+    such mark and is not UTF-8. It is that of a text in ASCII, too, which may be ISO-2022-JP.
     """
-    text, used = _DECODERS[codec](data, "strict", last)
-    if "\r" not in text:
-        return text, used, 0
-    width = len("\r".encode(codec))
-    if text[-1] == "\r" and len(data) - used < width and not last:
-        text, used = text[:-1], used - width
-    return unix_lines(text), used, text.count("\r")
-
-
-_DECODERS: dict[str, Callable[[bytes, str, bool], tuple[str, int]]] = {
-    WINDOWS: lambda data, errors, _: (data.decode(WINDOWS, errors), len(data)),
-    UTF_8: codecs.utf_8_decode,
-    "utf-16-le": codecs.utf_16_le_decode,
-    "utf-16-be": codecs.utf_16_be_decode,
-}
+    chunks, named = iter(chunks), codecs.lookup(encoding).name
+    head = next(chunks, b"")
+    for mark, codec in BOMS.items():
+        if head.startswith(mark):
+            return codec, len(mark)
+    if named != UTF_8:
+        decoder = codecs.getincrementaldecoder(UTF_8)()
+        is_text, is_ascii = True, not named.startswith(("utf-16", "utf-32"))
+        with suppress(UnicodeDecodeError):
+            for chunk in chain((head,), chunks):
+                is_text, is_ascii = is_text and b"\0" not in chunk, is_ascii and chunk.isascii()
+                decoder.decode(chunk)
+            decoder.decode(b"", final=True)
+            return (UTF_8 if is_text and not is_ascii else named), 0
+    return named, 0
 
 
 def unix_lines(text: str) -> str:
@@ -92,156 +111,76 @@ def unix_lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def require_text(head: bytes, name: str) -> None:
-    """Raises TextError, which says what to do, if the first bytes are not those of a text.
+def decode_text(data: bytes, name: str, encoding: str, last: bool = True) -> tuple[str, str]:
+    """A text, or its start if it is not the `last` of it, and its codec. Raises TextError."""
+    codec, start = choose_codec([data], encoding)
+    try:
+        return LineDecoder(codec, start).decode(data[start:], last)[0], codec
+    except BadByteError as error:
+        raise refusal(name, error, codec, data) from None
 
-    head: the first bytes of the file; for a zip archive, also its end, where it lists its files.
+
+def refusal(name: str, error: BadByteError, codec: str, data: bytes) -> TextError:
+    """The error for a text that is not in this codec: a line of it in the likeliest encodings, each
+    with the option that reads it. data: the bytes where the error is, and more.
     """
-    is_zip = head.startswith(ZIP)
-    for mark, (what, command) in (ARCHIVES if is_zip else DOCUMENTS).items():
-        if mark in head if is_zip else head.startswith(mark):
-            new = "NEW.txt" if name == "-" else shlex.quote(f"{name}.txt")
-            advice = "; convert it: " + command.format(file=_file(name), new=new) if command else ""
-            raise TextError(f"{name} is {what}, not plain text{advice}")
-    if is_zip:
-        raise TextError(f"{name} is a zip archive, not plain text; unpack it: unzip {_file(name)}")
+    lines = data.splitlines(keepends=True)
+    foreign = [line for line in lines if b"\x1b" in line or not line.isascii()]
+    sample = (data if b"\0" in data else b"".join(foreign))[:SAMPLE]
+    decoded = sample.decode(UTF_8, "replace")
+    wrong = decoded.count("\ufffd")
+    if b"\0" not in data and sum(each > "\x7f" for each in decoded) > 2 * wrong > 0:
+        return TextError(f"{name}: {error}, but what is around it is; the text is damaged there")
+    readings = _readings(sample)
+    if not readings:
+        return TextError(f"{name}: {error}; it looks like binary data, not text")
+    rows = [[*map(_excerpt, row)] for row in zip(*map(str.splitlines, readings), strict=False)]
+    row = next((row for row in rows if len({*row}) == len(row)), rows[0])
+    options = (
+        f"“{line}” with `encoding='{reading}'`"
+        for line, reading in zip(row, readings.values(), strict=True)
+    )
+    return TextError(f"{name}: {error}; one of its lines is {' or '.join(options)}")
 
 
-def _file(name: str) -> str:
-    return "FILE" if name == "-" else shlex.quote(name)
-
-
-def detect_codec(head: bytes, name: str) -> tuple[str, int]:
-    """The codec that a text's first bytes show, and the bytes of its byte order mark. A text that
-    is not UTF-16 counts as UTF-8 here.
-
-    UTF-16 without a mark: every second byte is often 0, the others never. Raises TextError if zeros
-    or control characters show that the file is not a text.
-    """
-    whole = head[: len(head) // 2 * 2]
-    for mark, codec in BOMS.items():
-        if head.startswith(mark):
-            if codec != UTF_8 and not _is_plain(whole, codec):
-                break
-            return codec, len(mark)
+def _readings(sample: bytes) -> dict[str, str]:
+    """The sample in each of its three likeliest encodings -> the encoding, the likeliest first."""
+    if sample.count(0) * 4 > len(sample):
+        names = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
+    elif sample.isascii():
+        names = ["iso2022-jp", "iso2022-jp-ext"]
     else:
-        zeros = whole[::2].count(0), whole[1::2].count(0)
-        if max(zeros) < max(LEAST_ZEROS, len(whole) / 16):
-            return UTF_8, 0
-        codec = "utf-16-be" if zeros[0] else "utf-16-le"
-        if not min(zeros) and _is_plain(whole, codec):
-            return codec, 0
-        if len(head) < 64 or sum(zeros) * 4 <= len(whole):
-            return UTF_8, 0
-    raise TextError(f"{name} looks like binary data, not text")
+        from charset_normalizer import from_bytes
+
+        names = [match.encoding for match in from_bytes(sample)] or USUAL
+    usual = {_decoded(sample, name): name for name in reversed(USUAL)}
+    readings: dict[str, str] = {}
+    for name in names:
+        if text := _decoded(sample, name):
+            readings.setdefault(text, usual.get(text, name))
+
+    texts = sorted(readings, key=lambda text: text not in usual)
+    likely = [text for text in texts if not _is_strange(text)] or texts
+    return {text: readings[text] for text in likely[:3]}
 
 
-def check_start(part: bytes, name: str) -> None:
-    """Raises TextError if the start of a text is not one, or has an unknown encoding."""
-    require_text(part, name)
-    codec, _ = detect_codec(part[:HEAD], name)
-    try:
-        decode(part, codec, False)
-    except UnicodeDecodeError as error:
-        if codec != UTF_8:
-            raise decoding_error(name, error.start, codec) from None
-        require_windows(sample_lines([part]), name, error.start)
+def _is_strange(text: str) -> bool:
+    """Whether many signs that are not ASCII stand between letters."""
+    foreign = sum(each > "\x7f" for each in text)
+    return 20 * len(BETWEEN_LETTERS.findall(text)) > foreign
 
 
-def _is_plain(data: bytes, codec: str) -> bool:
-    """Whether the start of a text decodes without errors and has no control characters."""
-    try:
-        return not _CONTROL.search(decode(data, codec, False)[0])
-    except UnicodeDecodeError:
-        return False
+def _decoded(sample: bytes, codec: str) -> str:
+    """The sample in this codec; "" if it is not a text."""
+    with suppress(UnicodeError):
+        text = codecs.getincrementaldecoder(codec)().decode(sample)
+        return "" if CONTROL.search(text) else text
+    return ""
 
 
-def sample_lines(chunks: Iterable[bytes]) -> bytes:
-    """The first lines with bytes outside ASCII, about SAMPLE bytes."""
-    found, size = list[bytes](), 0
-    for chunk in chunks:
-        for line in () if chunk.isascii() else chunk.splitlines(keepends=True):
-            if not line.isascii():
-                found.append(line)
-                size += len(line)
-        if size >= SAMPLE:
-            break
-    return b"".join(found)[:SAMPLE]
-
-
-def require_windows(sample: bytes, name: str, byte: int) -> None:
-    """Raises TextError, with a command that converts the text, unless there is good evidence that a
-    text that is not UTF-8 is Windows-1252.
-
-    sample: see `sample_lines`. byte: the position at which the text is not UTF-8. Evidence:
-    charset-normalizer finds no much cleaner reading, and the letters belong to one western
-    language. A text whose other characters are UTF-8 is damaged.
-    """
-    from charset_normalizer import from_bytes
-
-    readable = sample.decode("utf-8", "replace")
-    wrong = readable.count("\ufffd")
-    if sum(each > "\x7f" for each in readable) - wrong > wrong:
-        raise not_utf8_error(name, byte, "its other characters are UTF-8, so it is damaged there")
-    guesses = from_bytes(sample)
-    best, western = guesses.best(), _is_western(sample)
-    if best is not None and western and wrong >= LEAST:
-        clean = [each for each in guesses if each.percent_chaos - best.percent_chaos < MOST_CHAOS]
-        if any(WINDOWS in each.could_be_from_charset for each in clean):
-            return
-    # CP1252 has all letters of Latin 1, and quotes and dashes where Latin 1 has controls.
-    likely = WINDOWS if western or best is None else best.encoding
-    raise not_utf8_error(name, byte, codec="utf_16_le" if b"\0" in sample else likely)
-
-
-def _is_western(sample: bytes) -> bool:
-    """Whether a sample, read as Windows-1252, is text of one of ALPHABETS."""
-    try:
-        text = sample.decode(WINDOWS)
-    except UnicodeDecodeError:
-        return False
-    letters = [each for each in text.lower() if each > "\x7f" and each.isalnum()]
-    fewest = min(sum(each not in known for each in letters) for known in ALPHABETS.values())
-    return fewest <= MOST_FOREIGN * len(letters) and not _CONTROL.search(text)
-
-
-class NotUtf8Error(TextError):
-    """The text is not UTF-8."""
-
-
-def not_utf8_error(name: str, byte: int, why: str = "", codec: str = WINDOWS) -> NotUtf8Error:
-    """The error for a text that is not UTF-8, with a command that converts it from the codec. why:
-    a reason that replaces the command.
-    """
-    new = "NEW" if name == "-" else shlex.quote(f"{name}.utf8{Path(name).suffix}")
-    source = codec.upper().replace("_", "-").replace("UTF-16-", "UTF-16")
-    source = "MACINTOSH" if source.startswith("MAC-") else source
-    command = f"convert it, for example: iconv -f {source} -t UTF-8 {_file(name)} > {new}"
-    return NotUtf8Error(f"{name}: invalid UTF-8 at byte {byte}; {why or command}")
-
-
-def decoding_error(name: str, byte: int, codec: str) -> TextError:
-    """The error for a text that its codec cannot decode."""
-    if codec == UTF_8:
-        return not_utf8_error(name, byte)
-    return TextError(f"{name} is read as {NAMES[codec]}, but has no character at byte {byte}")
-
-
-def excerpt(text: str) -> str:
-    """The first line with a character outside ASCII, cut around it; or the first line of all."""
-    lines = text.strip().splitlines() or [""]
-    line = next((each for each in lines if not each.isascii()), lines[0]).strip()
-    at = next((n for n, each in enumerate(line) if each > "\x7f"), 0)
+def _excerpt(line: str) -> str:
+    """A line, cut around its first character that is not ASCII."""
+    at = next((place for place, each in enumerate(line) if each > "\x7f"), 0)
     start = max(0, min(at - QUOTED // 2, len(line) - QUOTED))
-    return "…" * (start > 0) + line[start : start + QUOTED] + "…" * (start + QUOTED < len(line))
-
-
-def note_on_codec(encoding: str, read: Mapping[str, str]) -> str:
-    """A note for the user on texts in one of NAMES. read: a text's name -> an excerpt."""
-    these = first_few([*read], MOST_NAMED, ", ")
-    return f"{these}: read as {encoding}, for example: {next(iter(read.values()))}"
-
-
-def note_on_lines(returns: int, names: Sequence[str]) -> str:
-    """A note for the user on carriage returns in texts."""
-    return f"{first_few(names, MOST_NAMED, ', ')}: {returns:,} line ends CR LF or CR are read as LF"
+    end = start + QUOTED
+    return "…" * (start > 0) + line[start:end].replace("`", "'") + "…" * (end < len(line))

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpt.corpus import repeats
-from gpt.corpus.encodings import HEAD, TAIL, ZIP, check_start, require_text
+from gpt.corpus.documents import HEAD, TAIL, ZIP, refuse_document
+from gpt.corpus.encodings import UTF_8, decode_text
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
 from gpt.words import counted, first_few, printable
@@ -74,8 +75,11 @@ class Source:
     note: str = ""
 
 
-def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Source]:
-    """The files that CORPUS arguments name, in their order; those of a folder sorted by path.
+def find_sources(
+    corpus: Sequence[str], data: Path, stdin: BinaryIO, encoding: str = UTF_8
+) -> list[Source]:
+    """The files that CORPUS arguments name, in their order; those of a folder sorted by path. The
+    start of a pipe is checked if its encoding is UTF-8.
 
     Raises TextError if a file cannot be found, StorageError when `data` cannot be written.
     """
@@ -84,19 +88,21 @@ def find_sources(corpus: Sequence[str], data: Path, stdin: BinaryIO) -> list[Sou
         for name in corpus or (EMBEDDED,):
             if name == "-" and any(source.name == "-" for source in found):
                 raise TextError("cannot read corpus '-' twice; give standard input once")
-            found += [_spool(stdin, data)] if name == "-" else _named(name, data)
+            found += (
+                [_spool(stdin, data, encoding)] if name == "-" else _named(name, data, encoding)
+            )
     except BaseException:
         discard_spooled(found)
         raise
     return found
 
 
-def _named(name: str, data: Path) -> list[Source]:
+def _named(name: str, data: Path, encoding: str) -> list[Source]:
     """The files of a file name, a folder or a known name. Raises TextError, StorageError."""
     mode = _mode(name)
     if stat.S_ISFIFO(mode):
         with open_source(Source(Path(name), name), waits=True) as stream:
-            return [_spool(stream, data)]
+            return [_spool(stream, data, encoding)]
     if stat.S_ISDIR(mode):
         return _folder(Path(name))
     if mode:
@@ -209,7 +215,7 @@ def _advice_on(paths: Sequence[Path]) -> str:
                 with open(path, "rb") as file:
                     head = read_head(file)
                 try:
-                    require_text(head, printable(path))
+                    refuse_document(head, printable(path))
                 except TextError as error:
                     if "convert it" in str(error):
                         return f"; {error}"
@@ -217,7 +223,7 @@ def _advice_on(paths: Sequence[Path]) -> str:
 
 
 def read_head(file: BinaryIO) -> bytes:
-    """The first bytes of a file, and the end of a zip archive, for `require_text`."""
+    """The first bytes of a file, and the end of a zip archive, for `refuse_document`."""
     head = file.read(HEAD) or b""  # None: a device that has nothing yet
     if head.startswith(ZIP):
         file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
@@ -225,7 +231,7 @@ def read_head(file: BinaryIO) -> bytes:
     return head
 
 
-def _spool(pipe: BinaryIO, data: Path) -> Source:
+def _spool(pipe: BinaryIO, data: Path, encoding: str) -> Source:
     """Copies a pipe to a file, since a corpus is read twice. The system deletes the file when it is
     closed, even if this process is killed. What is not a text is refused at once, as it may never
     end. Raises StorageError, TextError.
@@ -236,7 +242,9 @@ def _spool(pipe: BinaryIO, data: Path) -> Source:
         try:
             while part := pipe.read(2**20):
                 if not copy.tell():
-                    check_start(part, "-")
+                    refuse_document(part, "-")
+                    if encoding == UTF_8:
+                        decode_text(part, "-", encoding, last=False)
                 copy.write(part)
             copy.flush()
         except BaseException:

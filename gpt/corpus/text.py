@@ -9,26 +9,33 @@ module does not use ids.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from itertools import accumulate
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from blake3 import blake3
 
-from gpt.corpus import encodings
-from gpt.corpus.encodings import HEAD, NAMES, UTF_8, WINDOWS, decode, unix_lines
+from gpt.corpus.documents import refuse_document
+from gpt.corpus.encodings import (
+    UTF_8,
+    BadByteError,
+    LineDecoder,
+    choose_codec,
+    refusal,
+    unix_lines,
+)
 from gpt.corpus.sources import Source, open_source, read_head
 from gpt.errors import TextError
 from gpt.vocabulary import code_points
+from gpt.words import first_few
 
 CODE_POINTS = 0x110000  # of Unicode
-CHUNK = 2**18  # bytes read at a time, at least 4; arrays of this length fit in a processor's cache
+CHUNK = 2**18  # bytes read at a time; arrays of this length fit in a processor's cache
+MOST_NAMED = 3  # texts that a note names
 
 #: A chunk: the number of its source, its UTF-8 bytes, and its (characters,) code points.
 Chunk = tuple[int, bytes, npt.NDArray[np.unsignedinteger[Any]]]
@@ -41,17 +48,17 @@ def no_progress(_: float) -> None:
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes `start` to `stop` of a source's file, or of `data` if `data` is not empty.
+    """Bytes `start` to `stop` of a source's file, at least one.
 
-    number: the number of the source. codec: how its bytes are decoded. A piece has at least one
-    byte.
+    number: the number of the source. separator: stands before this text, unless the text before
+    ends with it. codec: how the bytes are decoded.
     """
 
     number: int
     source: Source
     start: int
     stop: int
-    data: bytes = b""
+    separator: str = ""
     codec: str = UTF_8
 
 
@@ -61,111 +68,77 @@ class TextMeasures:
 
     digest: the text's digest. starts (sources + 1,): the position of each source's first character,
     then the number of characters. counts (2, CODE_POINTS): how often each character occurs in the
-    training sources, and in the validation sources. returns: number of a source -> its carriage
+    training sources, and in the validation sources. returns: names of the sources with carriage
     returns, which become LF.
     """
 
     digest: str
     starts: tuple[int, ...]
     counts: npt.NDArray[np.int64]
-    returns: Counter[int]
+    returns: tuple[str, ...]
 
 
 def text_pieces(
-    sources: Sequence[Source], separator: str, notes: list[str], checks_utf8: bool = False
+    sources: Sequence[Source], separator: str, notes: list[str], encoding: str = UTF_8
 ) -> list[Piece]:
-    """The texts; each gets the separator, unless it ends with it or no other text follows.
-
-    Adds notes for the user to `notes`. checks_utf8: reads each text once more to find out whether
-    it is UTF-8; otherwise all texts that are not UTF-16 count as UTF-8. Raises TextError.
+    """The texts that are not empty. encoding: of those that are not UTF-8 and have no byte order
+    mark. Adds notes for the user to `notes`. Raises TextError.
     """
-    found: list[Piece] = []
-    foreign: dict[str, dict[str, str]] = {}  # codec -> name -> excerpt
-    ends, end = True, unix_lines(separator)
+    pieces: list[Piece] = []
+    foreign: dict[str, list[str]] = {}  # codec -> names of texts
     for number, source in enumerate(sources):
         with open_source(source) as file:
-            head = read_head(file)
-            encodings.require_text(head, source.name)
-            codec, start = encodings.detect_codec(head[:HEAD], source.name)
-            if start and codec == UTF_8:
-                notes.append(f"left out the byte order mark of {source.name}")
-            if codec != UTF_8:
-                sample = decode(head[start : len(head) // 2 * 2], codec, False)[0]
-                foreign.setdefault(NAMES[codec], {})[source.name] = encodings.excerpt(sample)
-            elif checks_utf8 and (line := _excerpt_of_windows(file, source.name)):
-                codec = WINDOWS
-                foreign.setdefault(NAMES[codec], {})[source.name] = line
+            refuse_document(read_head(file), source.name)
+            file.seek(0)
+            codec, start = choose_codec(iter(partial(file.read, CHUNK), b""), encoding)
             stop = os.fstat(file.fileno()).st_size  # 0: a device, or a file that the system makes
-            if start >= stop:
-                continue
-            if not ends:
-                last = found[-1]
-                data = end.encode()
-                found.append(Piece(last.number, last.source, 0, len(data), data))
-            found.append(Piece(number, source, start, stop, codec=codec))
-            # The last bytes, enough for the separator in every encoding, with CR LF.
-            file.seek(max(start, stop - 8 * len(end)))
-            ends = unix_lines(file.read().decode(codec, "replace")).endswith(end)
-    notes += [encodings.note_on_codec(name, read) for name, read in foreign.items()]
-    return found
-
-
-def _excerpt_of_windows(file: BinaryIO, name: str) -> str:
-    """An excerpt of a text in Windows-1252; "" for UTF-8. Raises TextError for other ones."""
-    file.seek(0)
-    at, rest = 0, b""
-    while chunk := file.read(CHUNK):
-        try:
-            data = rest + chunk
-            used = decode(data, UTF_8, False)[1]
-        except UnicodeDecodeError as error:
-            byte = at + error.start
-            break
-        at, rest = at + used, data[used:]
-    else:
-        return ""
-    file.seek(0)
-    sample = encodings.sample_lines(iter(partial(file.read, CHUNK), b""))
-    encodings.require_windows(sample, name, byte)
-    return encodings.excerpt(sample.decode(WINDOWS))
+        if start or codec != UTF_8:
+            mark = " with a byte order mark" if start else ""
+            foreign.setdefault(codec.upper() + mark, []).append(source.name)
+        if start < stop:
+            pieces.append(Piece(number, source, start, stop, unix_lines(separator), codec))
+    for codec, names in foreign.items():
+        notes.append(f"{first_few(names, MOST_NAMED, ', ')}: read as {codec}")
+    return pieces
 
 
 def read_pieces(
-    pieces: Sequence[Piece],
-    progress: Progress = no_progress,
-    returns: Counter[int] | None = None,
+    pieces: Sequence[Piece], progress: Progress = no_progress, returns: set[str] | None = None
 ) -> Iterator[Chunk]:
-    """The text in chunks of whole characters, unchanged except for its line ends. returns: counts
-    the carriage returns of each source. Raises TextError, or NotUtf8Error, which is one, for a text
-    that counts as UTF-8 but is not.
+    """The text in chunks of whole characters, unchanged except for its line ends. returns: receives
+    the names of sources with carriage returns. Raises TextError.
     """
-    done, size = 0, sum(piece.stop - piece.start for piece in pieces)
-    for piece in pieces:
-        at, name, codec = piece.start, piece.source.name, piece.codec
-        with BytesIO(piece.data) if piece.data else open_source(piece.source) as file:
-            while at < piece.stop:
-                file.seek(at)
+    done, end, size = 0, b"", sum(piece.stop - piece.start for piece in pieces)
+    for before, piece in zip((None, *pieces), pieces, strict=False):
+        separator = piece.separator.encode()
+        if before and not end.endswith(separator):
+            yield before.number, separator, code_points(piece.separator)
+        end, decoder = b"", LineDecoder(piece.codec, piece.start)
+        with open_source(piece.source) as file:
+            file.seek(piece.start)
+            for at in range(piece.start, piece.stop, CHUNK):
                 wanted = min(CHUNK, piece.stop - at)
                 data = file.read(wanted)
                 if len(data) < wanted:
                     raise changed_error([piece])
-                if codec == UTF_8 and data.isascii() and b"\r" not in data:
-                    points: npt.NDArray[Any] = np.frombuffer(data, np.uint8)
-                    used = wanted
-                else:
-                    try:
-                        last = at + wanted == piece.stop
-                        text, used, ends = decode(data, codec, last)
-                    except UnicodeDecodeError as error:
-                        raise encodings.decoding_error(name, at + error.start, codec) from None
-                    if returns is not None:
-                        returns[piece.number] += ends
-                    data = text.encode() if ends or codec != UTF_8 else data[:used]
-                    points = code_points(text)
-                yield piece.number, data, points
-                at += used
-                done += used
+                try:
+                    points: npt.NDArray[Any]
+                    if decoder.skip_unchanged(data):
+                        points = np.frombuffer(data, np.uint8)
+                    else:
+                        text, data = decoder.decode(data, at + wanted == piece.stop)
+                        points = code_points(text)
+                except BadByteError as error:
+                    more = data + file.read(CHUNK)
+                    raise refusal(piece.source.name, error, piece.codec, more) from None
+                kept = max(1, len(separator))
+                end = (end + data[-kept:])[-kept:]
+                if data:
+                    yield piece.number, data, points
+                done += wanted
                 progress(done / size)
+        if returns is not None and decoder.has_returns:
+            returns.add(piece.source.name)
 
 
 def measure_text(
@@ -175,7 +148,7 @@ def measure_text(
     progress: Progress = no_progress,
 ) -> TextMeasures:
     """Measures the text; the first `training` sources are for training. Raises TextError."""
-    digest, lengths, returns = blake3(), [0] * sources, Counter[int]()
+    digest, lengths, returns = blake3(), [0] * sources, set[str]()
     counts = np.zeros((2, CODE_POINTS), np.int64)  # only pages that are written take memory
     for number, data, points in read_pieces(pieces, progress, returns):
         digest.update(data)
@@ -183,7 +156,7 @@ def measure_text(
         times = np.bincount(points)
         counts[int(number >= training), : len(times)] += times
     starts = tuple(accumulate(lengths, initial=0))
-    return TextMeasures(digest.hexdigest(), starts, counts, returns)
+    return TextMeasures(digest.hexdigest(), starts, counts, tuple(sorted(returns)))
 
 
 def changed_error(pieces: Sequence[Piece]) -> TextError:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from gpt.training.trainer import Trainer
 
 #: Options for reading a text.
-READING = ("separator", "split")
+READING = ("separator", "split", "encoding")
 SPLITTING = ("split", "val_fraction")
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
 ANOTHER_TEXT = (

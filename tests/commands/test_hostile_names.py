@@ -245,7 +245,7 @@ def test_numbers_of_any_form_are_refused_in_one_line(gptx: Gptx, option: str) ->
     Path("c.toml").write_text(f"{option.lstrip('-')} = 0x{'f' * 300}")
     assert gptx("sample", "--config", "c.toml").code == 2
     Path("c.toml").write_text("# a comment\n" * 100_000)
-    assert "has more than 1,048,576 characters" in gptx("runs", "--config", "c.toml").err
+    assert "has more than 1,048,576 bytes" in gptx("runs", "--config", "c.toml").err
 
 
 def test_a_time_beyond_any_machine_is_refused(gptx: Gptx) -> None:

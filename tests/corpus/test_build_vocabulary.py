@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -11,22 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpt.corpus.corpus import build_vocabulary
-from gpt.corpus.sources import Source
-from gpt.corpus.text import Piece, measure_text
+from gpt.corpus.text import CODE_POINTS
 from gpt.errors import TextError
-from gpt.vocabulary import Ids, Vocabulary
+from gpt.vocabulary import Ids, Vocabulary, code_points
 
 Counts = npt.NDArray[np.int64]
 
 
 def counted(text: str, val: str = "") -> Counts:
     """(2, code points) counts of each character in a training and a validation text."""
-    pieces = [
-        Piece(n, Source(Path(), ""), 0, len(each.encode()), each.encode())
-        for n, each in enumerate((text, val))
-        if each
-    ]
-    return measure_text(pieces, sources=2).counts
+    return np.array([np.bincount(code_points(each), minlength=CODE_POINTS) for each in (text, val)])
 
 
 def meaning(vocabulary: Vocabulary, table: Ids, text: str) -> str:

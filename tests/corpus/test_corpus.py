@@ -23,7 +23,7 @@ from gpt.errors import TextError
 from gpt.storage.manifest import CorpusId
 from gpt.vocabulary import Vocabulary
 
-DELICATE = "\r\n\r\0\x85\u2028é e\u0301 👩\u200d🚀\ufeff\U0010ffff"
+DELICATE = "\r\n\r\x85\u2028é e\u0301 👩\u200d🚀\ufeff\U0010ffff"
 CHUNKS = st.integers(4, 9)
 
 
@@ -44,7 +44,7 @@ def test_any_text_is_read_exactly_in_chunks_of_any_size(
     tmp_path_factory: pytest.TempPathFactory, text: str, chunk: int
 ) -> None:
     whole = "A text: " + text
-    assume(whole.count("\0") <= len(whole.encode()) // 4)
+    assume("\0" not in whole)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "CHUNK", chunk)
         corpus = encoded(tmp_path_factory.mktemp("corpus"), whole.encode())
@@ -65,7 +65,7 @@ def test_invalid_utf8_is_reported_with_its_byte_at_any_chunk_boundary(
     tmp_path_factory: pytest.TempPathFactory, before: str, junk: bytes, after: str, chunk: int
 ) -> None:
     content = b"A text: " + before.encode() + junk + after.encode()
-    assume(content.count(0) <= len(content) // 4)
+    assume(b"\0" not in content)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "CHUNK", chunk)
         for start in (b"", codecs.BOM_UTF8):
@@ -74,7 +74,7 @@ def test_invalid_utf8_is_reported_with_its_byte_at_any_chunk_boundary(
                 expected = content.decode()
             except UnicodeDecodeError as error:
                 place = len(start) + error.start
-                with pytest.raises(TextError, match=rf"^0\.txt: invalid UTF-8 at byte {place};"):
+                with pytest.raises(TextError, match=rf"^0\.txt: byte {place:,} is not UTF-8[;,]"):
                     encoded(folder, start + content)
                 assert list(folder.glob("data/*")) == []
             else:
@@ -84,9 +84,7 @@ def test_invalid_utf8_is_reported_with_its_byte_at_any_chunk_boundary(
 def test_a_byte_order_mark_is_left_out_with_a_note(tmp_path: Path) -> None:
     corpus = encoded(tmp_path, codecs.BOM_UTF8 + b"a\xef\xbb\xbfb\n", codecs.BOM_UTF8 + b"c")
     assert text_of(corpus) == "a\ufeffb\nc"
-    assert corpus.notes == tuple(
-        f"left out the byte order mark of {n}.txt" for n in range(2)
-    )  # one note for each text, although texts are read twice
+    assert corpus.notes == ("0.txt, 1.txt: read as UTF-8 with a byte order mark",)
 
 
 @pytest.mark.parametrize(
@@ -99,9 +97,6 @@ def test_a_byte_order_mark_is_left_out_with_a_note(tmp_path: Path) -> None:
         (b"\x89PNG\r\n\x1a\n", "is a PNG picture, not plain text$"),
         (b"PK\x03\x04", "is a zip archive, not plain text; unpack it: unzip 1.txt$"),
         (b"%PDF-1.7", "is a PDF, .*convert it: pdftotext -layout 1.txt 1.txt.txt$"),
-        (b"\xff\xfe\0\0t\0\0\0", "is UTF-32, .*iconv -f UTF-32"),
-        (b"\0\1\2" * 99, "looks like binary data, not text$"),
-        (b"\xff\xfe" + b"\1\0" * 99, "looks like binary data, not text$"),
     ],
 )
 def test_a_file_that_is_not_text_is_rejected_with_its_format(

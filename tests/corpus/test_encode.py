@@ -41,7 +41,7 @@ def test_ids_are_stored_split_by_split_each_with_a_checksum(
     folder, whole = tmp_path_factory.mktemp("ids"), "".join(map(unix_lines, contents))
     assume(whole and len([each for each in contents if each]) not in range(2, every))
     assume(len(whole) >= every)
-    assume(all(content.count("\0") < 9 for content in contents))
+    assume(not any("\0" in content for content in contents))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "CHUNK", chunk)
         pieces = text_pieces(sources_of(folder, *contents), "", [])
@@ -98,7 +98,7 @@ def test_a_text_that_becomes_invalid_while_it_is_read_leaves_no_file(
             yield write
 
     monkeypatch.setattr(files, "replace_in_pieces", meanwhile)
-    with pytest.raises(TextError, match=r"^0\.txt: invalid UTF-8 at byte 98;"):
+    with pytest.raises(TextError, match=r"^0\.txt: byte 98 is not UTF-8;"):
         encode_corpus(sources, tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import re
+import shutil
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,10 +18,11 @@ from program import Gptx
 
 import gpt
 from gpt.commands import console
+from gpt.config import TrainConfig
 from gpt.corpus import text as texts
 from gpt.corpus.corpus import encode_corpus, read_corpus
-from gpt.corpus.encodings import decode, require_windows, unix_lines
-from gpt.errors import TextError
+from gpt.corpus.encodings import LineDecoder, unix_lines
+from gpt.errors import ConfigError, TextError
 
 NOVEL = (
     "“Where is the King’s horse?” she asked — nobody knew.\n"
@@ -33,115 +35,196 @@ FORMS = {
     "old-mac-lines.txt": NOVEL.replace("\n", "\r").encode(),
     "utf16.txt": codecs.BOM_UTF16_LE + NOVEL.encode("utf-16-le"),
     "utf16-big.txt": codecs.BOM_UTF16_BE + NOVEL.replace("\n", "\r\n").encode("utf-16-be"),
-    "utf16-no-mark.txt": NOVEL.replace("\n", "\r\n").encode("utf-16-le"),
-    "utf16-big-no-mark.txt": NOVEL.encode("utf-16-be"),
-    "windows.txt": NOVEL.replace("\n", "\r\n").encode("cp1252"),
+    "utf32.txt": codecs.BOM_UTF32_LE + NOVEL.encode("utf-32-le"),
+    "utf32-big.txt": codecs.BOM_UTF32_BE + NOVEL.encode("utf-32-be"),
+}
+ENCODED = {
+    "cp1252.txt": NOVEL.replace("\n", "\r\n").encode("cp1252"),
+    "utf-16-le.txt": NOVEL.replace("\n", "\r\n").encode("utf-16-le"),
+    "utf-32-be.txt": NOVEL.encode("utf-32-be"),
+    "utf-7.txt": NOVEL.encode("utf-7"),
 }
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", FORMS | ENCODED)
 @pytest.mark.parametrize("chunk", [4, 7, 2**18])
 def test_a_novel_has_the_same_ids_in_every_encoding_from_a_file_and_through_a_pipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, chunk: int
 ) -> None:
     monkeypatch.setattr(texts, "CHUNK", chunk)
-    path, data = tmp_path / name, tmp_path / "data"
-    path.write_bytes(FORMS[name])
+    path, data, content = tmp_path / name, tmp_path / "data", (FORMS | ENCODED)[name]
+    path.write_bytes(content)
     expected = encode_corpus(sources_of(tmp_path, NOVEL), data)
+    config = TrainConfig(encoding=name.removesuffix(".txt") if name in ENCODED else "utf-8")
     for source in (str(path), "-"):
-        found = read_corpus([source], data, io.BytesIO(FORMS[name]))
+        found = read_corpus([source], data, io.BytesIO(content), config=config)
         assert found.vocabulary.decode(found.ids) == NOVEL
         assert (found.vocabulary, found.identity.digest) == (
             expected.vocabulary,
             expected.identity.digest,
         )
     assert len(list(data.glob("*.ids"))) == 1  # one encoding for all
-    assert console.read_text(str(path)) == NOVEL
+    assert console.read_text(str(path), encoding=config.encoding) == NOVEL
 
 
 def test_the_same_novel_trains_the_same_model_to_the_bit(tmp_path: Path) -> None:
     tensors = []
-    for name in ("utf8.txt", "windows-lines.txt", "utf16.txt", "windows.txt"):
+    for name in ("utf8.txt", "windows-lines.txt", "utf16.txt", "cp1252.txt"):
         path = tmp_path / name
-        path.write_bytes(FORMS[name])
+        path.write_bytes((FORMS | ENCODED)[name])
         shape = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 16, "counting": 0}
         folders = {"checkpoints": tmp_path / "runs", "data": tmp_path / name.replace(".", "-")}
-        run = gpt.train(path, steps=3, **shape, **folders)  # type: ignore[arg-type]
+        run = gpt.train(path, steps=3, encoding="cp1252", **shape, **folders)  # type: ignore[arg-type]
         tensors.append({name: t.numpy().tobytes() for name, t in run.torch().state_dict().items()})
     assert tensors[0]
     assert all(each == tensors[0] for each in tensors)
 
 
-def test_notes_name_the_encoding_quote_a_changed_line_and_count_line_ends(tmp_path: Path) -> None:
-    contents = [FORMS[name] for name in ("windows.txt", "utf16.txt", "windows.txt", "utf8.txt")]
-    notes = encode_corpus(sources_of(tmp_path, *contents), tmp_path / "data").notes
-    line = "“Where is the King’s horse?” she asked — nobody knew."
+def test_notes_name_the_encodings_and_line_ends(tmp_path: Path) -> None:
+    names = ("cp1252.txt", "utf16.txt", "cp1252.txt", "utf8.txt", "mark.txt")
+    sources = sources_of(tmp_path, *((FORMS | ENCODED)[name] for name in names))
+    notes = encode_corpus(sources, tmp_path / "data", config=TrainConfig(encoding="cp1252")).notes
     assert notes == (
-        f"0.txt, 2.txt: read as Windows-1252, for example: {line}",
-        f"1.txt: read as UTF-16, for example: {line}",
-        "0.txt, 2.txt: 480 line ends CR LF or CR are read as LF",
+        "0.txt, 2.txt: read as CP1252",
+        "1.txt: read as UTF-16-LE with a byte order mark",
+        "4.txt: read as UTF-8 with a byte order mark",
+        "0.txt, 2.txt: line ends CR LF or CR are read as LF",
     )
 
 
 @settings(deadline=None, max_examples=80)
 @given(
-    text=st.text(st.sampled_from("\r\na\0é東😀\u2028") | st.characters(codec="utf-8")),
-    codec=st.sampled_from(["utf-8", "utf-16-le", "utf-16-be"]),
-    size=st.integers(4, 9),
+    text=st.text(st.sampled_from("\r\na\x1bé東😀\u2028") | st.characters(codec="utf-8")),
+    codec=st.sampled_from(["utf-8", "utf-16-le", "utf-16-be", "gb18030"]),
+    size=st.integers(1, 9),
 )
 @example(text="\r😀\r\n", codec="utf-16-le", size=4)
 @example(text="\r😀\r\n", codec="utf-8", size=4)
 def test_a_text_is_decoded_in_pieces_of_any_size_as_python_reads_a_file(
     text: str, codec: str, size: int
 ) -> None:
-    data, found, returns, at = text.encode(codec), "", 0, 0
-    while at < len(data):
-        piece, used, ends = decode(data[at : at + size], codec, at + size >= len(data))
-        assert used > 0
-        found, returns, at = found + piece, returns + ends, at + used
-    assert found == io.TextIOWrapper(io.BytesIO(data), codec).read() == unix_lines(text)
-    assert returns == text.count("\r")
+    data, found, decoder = text.replace("\0", "").encode(codec), "", LineDecoder(codec)
+    for at in range(0, len(data), size):
+        part = data[at : at + size]
+        if decoder.skip_unchanged(part):
+            found += part.decode("ascii")
+        else:
+            piece, encoded = decoder.decode(part, at + size >= len(data))
+            assert piece.encode() == encoded
+            found += piece
+    assert found == io.TextIOWrapper(io.BytesIO(data), codec).read()
+    assert found == unix_lines(text.replace("\0", ""))
+    assert decoder.has_returns == ("\r" in text)
 
 
 def test_a_separator_follows_a_text_that_ends_otherwise_in_every_encoding(tmp_path: Path) -> None:
-    for ending, whole in (("\r\n", "é\n\nb"), ("\r\n\r\n", "é\n\nb"), ("", "é\n\nb")):
-        for codec in ("utf-8", "utf-16"):
+    for ending, whole in (("\r\n", "é\n\n\nb"), ("\r\n\r\n", "é\n\nb"), ("", "é\n\nb")):
+        for codec in ("utf-8", "utf-16", "cp1252", "utf-7"):
             sources = sources_of(tmp_path, f"é{ending}".encode(codec), b"b")
-            pieces = texts.text_pieces(sources, "\r\n\r\n", [])
+            pieces = texts.text_pieces(sources, "\r\n\r\n", [], codec)
             found = "".join(chr(n) for _, _, points in texts.read_pieces(pieces) for n in points)
-            assert found == (whole if ending != "\r\n" else "é\n\n\nb")
+            assert found == whole
+
+
+#: Texts, and encodings that such texts had.
+OLD = [
+    ("Äiti söi puuroa yöllä, ja isä lähti työhön Hämeeseen.", "cp1252 cp850 mac-roman"),
+    ("Akıl ve vicdana sahiptirler; şimdi yağmur yağıyor, çocuk dışarıda.", "cp1254 cp857"),
+    ("Això no és així, però l’avi pensà que vindríem demà a la plaça.", "cp1252"),
+    ("¿Dónde está el niño? ¡Mañana será otro día! El señor Núñez comió jamón.", "cp1252 cp850"),
+    ("Příliš žluťoučký kůň úpěl ďábelské ódy. Řekl jsem jí, že zítra přijdu.", "cp1250 cp852"),
+    ("Wszyscy ludzie rodzą się wolni i równi. Książka leży na stole.", "cp1250 cp852"),
+    ("Жили-были старик со старухой у самого синего моря.", "cp1251 koi8-r cp866 iso8859-5"),
+    ("Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια.", "cp1253 cp737"),
+    ("כולם חוננו בתבונה ובמצפון, לפיכך חובה עליהם לנהוג איש ברעהו. הילד הלך לגן.", "cp1255 cp862"),
+    (
+        "吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。",
+        "cp932 euc-jp iso2022-jp",
+    ),
+    ("人人生而自由，在尊严和权利上一律平等。他们赋有理性和良心。", "gb18030"),
+    ("人人生而自由，在尊嚴和權利上一律平等。他們賦有理性和良心。", "big5"),
+    ("모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다.", "cp949"),
+    ("“Where is the King’s horse?” she asked — nobody knew.", "cp1252 mac-roman utf-16-le"),
+    ("The café was closed.", "cp1252"),
+]
+
+
+@pytest.mark.parametrize(("text", "codec"), [(t, c) for t, many in OLD for c in many.split()])
+def test_another_encoding_is_refused_with_a_line_and_the_option_that_reads_it(
+    tmp_path: Path, text: str, codec: str
+) -> None:
+    path = tmp_path / "a novel.txt"
+    path.write_bytes(f"Plain words\n{text}\n".encode(codec))
+    for read in (encode_of, lambda path: console.read_text(str(path))):
+        with pytest.raises(TextError, match=r"a novel.txt: byte [\d,]+ (is|begins) ") as caught:
+            read(path)
+        offers = re.findall(r"“(\S.*?)” with `encoding='(\S+)'`", str(caught.value))
+        assert 1 <= len(offers) <= 3
+        assert "\n" not in str(caught.value)
+        read_as = [path.read_bytes().decode(name) for _, name in offers]
+        assert f"Plain words\n{text}\n" in read_as
+        quoted, name = offers[read_as.index(f"Plain words\n{text}\n")]
+        assert quoted.strip("…") in text or quoted == "Plain words"
+        assert console.read_text(str(path), encoding=name).endswith(f"{text}\n")
+
+
+def test_signs_between_letters_rule_an_encoding_out(tmp_path: Path) -> None:
+    path = tmp_path / "fi.txt"
+    path.write_bytes(
+        ("Äiti söi puuroa yöllä, ja isä lähti työhön Hämeeseen.\n" * 20).encode("cp850")
+    )
+    with pytest.raises(TextError) as caught:
+        encode_of(path)
+    assert "cp1252" not in str(caught.value)  # it reads „iti s”i
+
+
+def test_utf_8_is_utf_8_whatever_is_named_and_ascii_is_what_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    for content, named, text in (
+        ("é東".encode(), "cp1252", "é東"),
+        (b"caf\xe9", "cp1252", "café"),
+        ("é".encode("utf-7"), "utf-7", "é"),
+        ("é".encode("utf-7"), "utf-8", "+AOk-"),
+    ):
+        path.write_bytes(content)
+        assert console.read_text(str(path), encoding=named) == text
+
+
+@pytest.mark.parametrize("name", ["hex", "rot13", "zip", "idna", "undefined", "x", "", "é", "\0"])
+def test_an_encoding_that_is_none_of_texts_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^encoding: .* is no text encoding of Python"):
+        TrainConfig(encoding=name)
+    with pytest.raises(ConfigError, match=r"^encoding: "):
+        console.read_text(str(tmp_path / "a.txt"), encoding=name)
 
 
 @pytest.mark.parametrize(
-    ("text", "codec", "advised"),
+    ("content", "encoding", "what"),
     [
-        ("The café was closed.\n", "cp1252", "CP1252"),  # one character is no evidence
-        ("Árvíztűrő tükörfúrógép. Az őz a mezőn, a lány a kút mellett.\n", "cp1250", "CP1250"),
-        ("Zażółć gęślą jaźń. Książka leży na stole.\n" * 9, "cp1250", "CP1250"),
-        ("Жили-были старик со старухой у самого синего моря.\n" * 9, "cp1251", "CP1251"),
-        ("吾輩は猫である。名前はまだ無い。どこで生れたかとんと見当がつかぬ。\n", "cp932", "CP932"),
-        ("吾輩は猫である。名前はまだ無い。\n" * 9, "utf-16-le", "UTF-16LE"),
-        ("Il était une fois, dans un château très éloigné.\n" * 9, "mac-roman", "MACINTOSH"),
+        (b"one\0two", "utf-8", "byte 3 is a NUL character.* looks like binary data"),
+        ("é\0".encode(), "utf-8", "byte 2 is a NUL character"),
+        (b"\0\1\2" * 99, "utf-8", "byte 0 is a NUL character.* looks like binary data"),
+        (b"\xff\xfea\0\0\xd8", "utf-8", "byte 4 is not UTF-16-LE"),
+        (b"\x81\x8d", "cp1252", "byte 0 is not CP1252"),
+        (b"+2AA-", "utf-7", "byte . is not UTF-7"),
+        (b"\x1b$B8cGZ\x1b(B", "utf-8", "byte 0 begins an escape sequence of ISO-2022-JP"),
+        (
+            NOVEL.encode() + b"\xe9 " * 40,
+            "utf-8",
+            "byte 7,860 is not UTF-8, but what is around it is; the text is damaged there",
+        ),
     ],
 )
-def test_an_uncertain_encoding_is_refused_with_the_command_that_converts_it(
-    tmp_path: Path, text: str, codec: str, advised: str
+def test_bytes_that_are_no_text_are_refused_with_the_place_of_the_first(
+    tmp_path: Path, content: bytes, encoding: str, what: str
 ) -> None:
-    path = tmp_path / "a novel.txt"
-    path.write_bytes(text.encode(codec))
-    command = rf"convert it, for example: iconv -f {advised} -t UTF-8 '.*a novel.txt' > "
-    for read in (encode_of, lambda path: console.read_text(str(path))):
-        with pytest.raises(TextError, match=rf"invalid UTF-8 at byte \d+; {command}") as caught:
-            read(path)
-        assert "\n" not in str(caught.value)
-
-
-def test_damaged_utf8_is_not_taken_for_windows_1252(tmp_path: Path) -> None:
-    path = tmp_path / "damaged.txt"
-    path.write_bytes(NOVEL.encode() + b"\xe9 " * 40)
-    for read in (encode_of, lambda path: console.read_text(str(path))):
-        with pytest.raises(TextError, match="its other characters are UTF-8, so it is damaged"):
-            read(path)
+    path = tmp_path / "a.txt"
+    path.write_bytes(content)
+    with pytest.raises(TextError, match=rf"a\.txt: {what}"):
+        console.read_text(str(path), encoding=encoding)
+    config = TrainConfig(encoding=encoding)
+    with pytest.raises(TextError, match=rf"a\.txt: {what}"):
+        read_corpus([str(path)], tmp_path / "data", io.BytesIO(), config=config)
 
 
 def encode_of(path: Path) -> object:
@@ -206,20 +289,18 @@ def test_a_folder_says_what_it_skips_and_how_to_convert_it(gptx: Gptx, home: Pat
     assert "not read" not in notes(["one.txt", ".DS_Store"])
 
 
-def test_a_windows_novel_is_evaluated_as_it_was_trained(gptx: Gptx, home: Path) -> None:
+def test_a_windows_novel_is_evaluated_and_resumed_as_it_was_trained(gptx: Gptx, home: Path) -> None:
     shape = "--n-layer 1 --n-head 2 --n-embd 16 --block-size 16 --counting 0 --steps 3".split()
-    (home / "novel.txt").write_bytes(FORMS["windows.txt"])
+    (home / "novel.txt").write_bytes(ENCODED["cp1252.txt"])
     (home / "again.txt").write_bytes(FORMS["utf16.txt"])
-    assert gptx("train", "novel.txt", *shape, "--checkpoints", "windows").code == 0
+    place = ("--checkpoints", "windows", "--data", "encoded")
+    refused = gptx("train", "novel.txt", *shape, *place)
+    assert (refused.code, "” with --encoding cp1252" in refused.err) == (3, True)
+    assert gptx("train", "novel.txt", *shape, *place, "--encoding", "cp1252").code == 0
     for name in ("novel.txt", "again.txt"):
-        answer = gptx("eval", name, "--checkpoints", "windows")
+        answer = gptx("eval", name, *place, "--encoding", "windows-1252")
         assert f"warning: {name} is in the text that this run was trained on" in answer.err
         assert f"note: {name}: read as " in answer.err
-    assert gptx("train", "--resume", "--steps", "5", "--checkpoints", "windows").code == 0
-
-
-def test_a_few_hungarian_letters_are_no_evidence_of_windows_1252() -> None:
-    """Without ö and ü, their letters are also those of Portuguese."""
-    data = ("Álmos őz áll az ősi fánál, és várja az őszt.\n" * 3).encode("cp1250")
-    with pytest.raises(TextError, match=r"invalid UTF-8 at byte 0; convert it, .* -f CP125"):
-        require_windows(data, "hu.txt", 0)
+    shutil.rmtree(home / "encoded")
+    answer = gptx("train", "--resume", "--steps", "5", *place)
+    assert (answer.code, "novel.txt: read as CP1252" in answer.err) == (0, True), answer.err

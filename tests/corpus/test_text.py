@@ -15,11 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpt.corpus import text as module
-from gpt.corpus.sources import Source
-from gpt.corpus.text import Piece, measure_text, read_pieces, text_pieces
+from gpt.corpus.text import measure_text, read_pieces, text_pieces
 from gpt.errors import TextError
 
-NONE = Source(Path(), "")
 #: The BLAKE3 of "abc", of the authors of BLAKE3.
 ABC = "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"
 
@@ -32,13 +30,6 @@ def joined(contents: Sequence[str], separator: str) -> str:
             result += separator
         result, last = result + content, content
     return result
-
-
-def text_of(piece: Piece) -> str:
-    chunks = list(read_pieces([piece]))
-    text = "".join(chr(point) for _, _, points in chunks for point in points)
-    assert b"".join(data for _, data, _ in chunks) == text.encode()
-    return text
 
 
 @settings(deadline=None, max_examples=120)
@@ -62,15 +53,16 @@ def test_texts_are_separated_hashed_and_counted(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
         found = text_pieces(sources, separator, [])
-        parts = [text_of(piece) for piece in found]
+        chunks = list(read_pieces(found))
         progress: list[float] = []
         text = measure_text(found, len(contents), training, progress.append)
+    parts = ["".join(map(chr, points)) for _, _, points in chunks]
     assert "".join(parts) == whole
-    assert [len(part.encode()) for part in parts] == [piece.stop - piece.start for piece in found]
+    assert [data.decode() for _, data, _ in chunks] == parts
     assert text.digest == blake3(whole.encode()).hexdigest()
     assert progress == sorted(progress)
     assert progress[-1:] == [1] * bool(whole)
-    places = [piece.number for piece in found]
+    places = [number for number, _, _ in chunks]
     assert places == sorted(places)
     assert (text.starts[0], text.starts[-1]) == (0, len(whole))
     for number, content in enumerate(contents):
@@ -82,12 +74,11 @@ def test_texts_are_separated_hashed_and_counted(
         assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(part)
 
 
-def test_characters_of_a_long_ascii_text_are_counted() -> None:
+def test_characters_of_a_long_ascii_text_are_counted(tmp_path: Path) -> None:
     length = 2**18 + 1
     printable = string.printable.replace("\r", "")
-    text = (printable * (length // 99 + 1))[:length] + "\0\x7f"
-    data = text.encode()
-    counts = measure_text([Piece(0, NONE, 0, len(data), data)]).counts[0]
+    text = (printable * (length // 99 + 1))[:length] + "\x1b\x7f"
+    counts = measure_text(text_pieces(sources_of(tmp_path, text), "\n", [])).counts[0]
     assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(text)
 
 
@@ -99,6 +90,6 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, left: 
         measure_text([piece])
 
 
-def test_a_digest_is_the_blake3_of_all_pieces() -> None:
-    pieces = [Piece(0, NONE, 0, len(part), part) for part in (b"a", b"bc")]
-    assert measure_text(pieces).digest == ABC
+def test_a_digest_is_the_blake3_of_all_texts(tmp_path: Path) -> None:
+    pieces = text_pieces(sources_of(tmp_path, "a", "bc"), "", [])
+    assert measure_text(pieces, sources=2).digest == ABC
