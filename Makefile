@@ -12,7 +12,7 @@ DENO := DENO_NO_UPDATE_CHECK=1 $(BIN)/deno
 # Compiled modules are kept: otherwise each worker and each process of a test compiles all of them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check lint types layers tests site versions release lessons page pictures cli-docs typed interface soak fuzz planted planted-record all-variants bench clean
+.PHONY: demo test check lint types layers tests site versions release lessons page pictures cli-docs interface soak fuzz planted planted-record all-variants bench clean
 .DELETE_ON_ERROR:
 
 # One installation serves both: versions that were tested are pinned in constraints.txt.
@@ -94,10 +94,6 @@ pictures: $(INSTALLED)
 # docs/cli.md: every command and option, from the commands' own help.
 cli-docs: $(INSTALLED)
 	$(BIN)/python docs/commands.py
-
-# gpt/config/typed.pyi: the types of keywords, from the configurations.
-typed: $(INSTALLED)
-	$(BIN)/python docs/typed.py
 
 # tests/interface.txt: every public name, signature and option.
 interface: $(INSTALLED)

@@ -19,8 +19,9 @@ BEGINNING = """# Commands and options
 
 *For looking up every command and option. To begin, read [the first hour](first-hour.md).*
 
-`make cli-docs` writes this page from the commands' own `--help`: change the help texts in
-`gpt/commands/` and `gpt/config/`, not this page. `--config FILE.toml` sets any of these options;
+`gptx train --help` shows the options that most trainings need, `gptx train --help-all` shows all.
+`make cli-docs` writes this page from the commands' help texts: change these in `gpt/commands/` and
+`gpt/config/`, not this page. `--config FILE.toml` sets any of these options;
 `--config checkpoints/RUN/config.toml` repeats a run. Data goes to stdout, everything else to
 stderr.
 """

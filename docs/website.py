@@ -27,7 +27,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 import gpt
-from gpt.config.fields import field_help
+from gpt.config.fields import options_of
 from gpt.interface import trained
 
 ROOT = Path(__file__).parents[1]
@@ -265,31 +265,45 @@ def is_class(path: str) -> bool:
 
 class Options(griffe.Extension):
     """Adds to docstrings what the code computes when it runs: the keywords of a function that takes
-    `**options: Unpack[…]`, and the fields of a configuration.
+    the fields of a class, and the fields of a configuration.
     """
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
-        if any("Unpack[" in str(parameter.annotation) for parameter in func.parameters):
+        if any(str(each.value).startswith("takes") for each in func.decorators):
             function = griffe.dynamic_import(func.path)
-            keywords = inspect.signature(function).parameters.values()
+            keywords = inspect.signature(function).parameters
             helps = re.findall(r"^    (\w+): (.*)$", function.__doc__, re.MULTILINE)
-            defaults = {each.name: each.default for each in keywords}
-            add_table(func, "keyword", ((name, defaults[name], text) for name, text in helps))
+            own = [each for name, each in keywords.items() if name not in dict(helps)]
+            func.overloads = None
+            func.parameters = griffe.Parameters(*map(documented, own))
+            func.parameters.add(griffe.Parameter("options", kind=griffe.ParameterKind.var_keyword))
+            rows = ((name, keywords[name].default, text) for name, text in helps)
+            add_table(func, "keyword", rows)
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         if cls.path.startswith("gpt.config.") and cls.name in gpt.__all__:
             config = griffe.dynamic_import(cls.path)
-            helps = field_help(config, flags=False)
-            fields = config.__dataclass_fields__
-            add_table(cls, "field", ((name, fields[name].default, helps[name]) for name in helps))
+            options = options_of(config).values()
+            add_table(cls, "field", ((each.name, each.default, each.help) for each in options))
+
+
+def documented(parameter: inspect.Parameter) -> griffe.Parameter:
+    """A parameter of a function, as its documentation shows it."""
+    has_default = parameter.default is not inspect.Parameter.empty
+    return griffe.Parameter(
+        parameter.name,
+        annotation=str(parameter.annotation),
+        kind=griffe.ParameterKind[parameter.kind.name.lower()],
+        default=repr(parameter.default) if has_default else None,
+    )
 
 
 def add_table(of: griffe.Object, kind: str, rows: Iterable[tuple[str, Any, str]]) -> None:
     """Adds a table of options to a docstring."""
     lines = [f"| {kind} | default | |", "|---|---|---|"]
     for name, default, text in rows:
-        value = str(default) if isinstance(default, Path) else default
+        value = repr(str(default) if isinstance(default, Path) else default).replace("`", "")
         cell = text.replace("|", "\\|")
-        lines.append(f"| `{name}` | `{value!r}` | {cell} |")
+        lines.append(f"| `{name}` | `{value}` | {cell} |")
     own = of.docstring.value if of.docstring else ""
     of.docstring = griffe.Docstring("\n".join([own, "", *lines]), parent=of)

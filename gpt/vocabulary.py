@@ -17,7 +17,6 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import checks_methods
 from gpt.config import Unknown
 from gpt.errors import TextError
 from gpt.words import counted, first_few
@@ -45,7 +44,6 @@ def code_points(text: str) -> npt.NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
-@checks_methods
 @dataclass(frozen=True)
 class Vocabulary:
     """The distinct characters that a model knows; a character's index is its id.

@@ -145,7 +145,7 @@ def toml(chance: random.Random, home: Path) -> list[str]:
         [n for n in COMMANDS if n != "runs" and (n != "train" or chance.random() < 0.2)]
     )
     spelled = [each[2:] for p in COMMANDS[name].params for each in p.opts if each.startswith("--")]
-    spelled += ["as_json", "context", "corpus", "text", "", "a b", "config"]
+    spelled += ["help_all", "context", "corpus", "text", "", "a b", "config"]
     literals = ["true", "1", "-1", "0.5", "nan", "inf", "'x'", '"a\\u0000b"', "[]", "['x']", "[1]"]
     literals += ["{}", "1979-05-27", "9223372036854775808", "'''\n'''", "[[[[]]]]", '"\\ud800"']
     lines = []

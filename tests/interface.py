@@ -16,12 +16,13 @@ import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from typer.main import get_command
 
 import gpt
 from gpt.commands import make_program
+from gpt.config.fields import Options
 
 FILE = Path(__file__).with_suffix(".txt")
 PLAIN = (int, float, str, bool, type(None), tuple)  # defaults that are shown as they are
@@ -74,9 +75,11 @@ def classes_of_gpt() -> dict[str, type]:
 def member_lines(owner: type) -> Iterator[str]:
     """Fields, properties and methods of a class and of its bases in gpt."""
     fields = {field.name: field for field in dataclasses.fields(owner)} if is_data(owner) else {}
+    hints = get_type_hints(owner) if issubclass(owner, Options) else {}
     for name, field in fields.items():
         default = "" if field.default is dataclasses.MISSING else f" = {shown(field.default)}"
-        yield f"{owner.__name__}.{name}: {written(field.type)}{default}"
+        kind = hints.get(name, field.type)
+        yield f"{owner.__name__}.{name}: {written(kind)}{default}"
     for name in sorted(dir(owner)):
         base = next((base for base in owner.__mro__ if name in vars(base)), object)
         if name.startswith("_") or name in fields or not base.__module__.startswith("gpt"):

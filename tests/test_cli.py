@@ -18,7 +18,7 @@ from program import TINY, Gptx, answer_of, at_home
 
 import gpt
 from gpt.commands import COMMANDS as ALL
-from gpt.commands import GROUPS, MOVED, ClickContext, make_program
+from gpt.commands import GROUPS, MOVED, make_program
 from gpt.interface import training as notebook
 
 ROOT = Path(__file__).parents[1]
@@ -57,7 +57,7 @@ START = ("--init-from",)
         ),
         (["attn", "the", "--json", "--format", "csv"], 2, "--json and --format csv: give one"),
         (["train", "corpus.txt", "--min-lr", "1"], 2, "--min-lr: 1.0 is above --learning-rate"),
-        (["sample", "-n", "0"], 2, "-n: 0 is less than 1"),
+        (["sample", "-n", "0"], 2, "-n: 0 is not a whole number of 1 or more"),
         (["attn", "the", "-o", "picture.gif"], 2, "--output: .gif is not one of .txt, .json"),
         (["train", "nowhere.txt"], 3, "cannot read corpus"),
         (["train", "empty.txt"], 3, "corpus is empty"),
@@ -350,9 +350,7 @@ def test_without_a_command_gptx_names_the_three_to_start_with(
     calls = ["gptx train", "gptx sample", "gptx attn", "gptx --help"]
     assert [" ".join(line.split()[:2]) for line in lines] == calls
     monkeypatch.setenv("COLUMNS", "30")
-    with monkeypatch.context() as patch:  # leave the formatter as it is for other tests
-        patch.setattr(ClickContext, "formatter_class", ClickContext.formatter_class)
-        narrow = gptx().out
+    narrow = gptx().out
     assert max(map(len, narrow.splitlines())) <= 30
     assert narrow.split() == answer.out.split()
 
@@ -400,23 +398,32 @@ def test_help_in_a_narrow_terminal_has_every_option_and_sentence_in_full(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    with monkeypatch.context() as patch:  # leave the formatter as it is for other tests
-        patch.setattr(ClickContext, "formatter_class", ClickContext.formatter_class)
-        overview, details = gptx("--help").out, gptx("train", "--help").out
-    words = " ".join(re.sub("[│╭╮╰╯─]", " ", overview).split())
-    headings = re.findall(
-        r"(?:^|╭─ )(Arguments|\w+ options|Options)(?::$| ─)", details, re.MULTILINE
-    )
+    overview, details = gptx("--help").out, gptx("train", "--help-all").out
+    words = " ".join(overview.split())
+    headings = re.findall(r"^(Arguments|\w+ options|Options):$", details, re.MULTILINE)
     assert headings == ["Arguments", "Options", "Model options", "Train options"]
     app = make_program()
     titles = [re.escape(title) for title in GROUPS]
-    groups = re.findall(rf"(?:^|╭─ )({'|'.join(titles)})(?::$| ─)", overview, re.MULTILINE)
+    groups = re.findall(rf"^({'|'.join(titles)}):$", overview, re.MULTILINE)
     assert groups == [*GROUPS]
     for command in app.registered_commands:
         assert str(command.short_help) in words
-    assert not {*MOVED} & {*re.findall(r"^[│ ] +(\S+)", overview, re.MULTILINE)}
+    assert not {*MOVED} & {*re.findall(r"^ +(\S+)", overview, re.MULTILINE)}
     for line in (overview + details).splitlines():
         assert len(line) <= int(columns) or re.match("Usage|  [^ ]", line), line
     parameters = typer.main.get_command(app).commands["train"].params  # type: ignore[attr-defined]
     for spelling in (each for parameter in parameters for each in parameter.opts):
         assert re.search(rf"{re.escape(spelling)}(?![\w-])", details), spelling
+
+
+def test_help_of_train_fits_two_screens_and_begins_its_groups_with_the_names_of_nanogpt(
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = gptx("train", "--help").out
+    assert len(shown.splitlines()) <= 100
+    groups = re.split(r"^\w+ options:$", shown, flags=re.MULTILINE)[1:]
+    first = [re.findall(r"^  --([\w-]+)", group, re.MULTILINE) for group in groups]
+    assert first[0] == ["n-layer", "n-head", "n-embd", "block-size", "dropout"]
+    assert first[1][:2] == ["batch-size", "learning-rate"]
+    assert "--help-all" in shown

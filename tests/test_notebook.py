@@ -61,8 +61,6 @@ def test_resumed_run_continues_to_the_same_weights(home: Path) -> None:
         CheckpointError, match=r"no checkpoint in /.*/half; checkpoints/half is a run"
     ):
         gpt.resume("half", steps=14)
-    with pytest.raises(TypeError, match=r"^against: expected TrainedGPT \| Run .*, not int"):
-        half.eval("the cat", against=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="has no keyword 'n_layer'"):
         gpt.resume(half, n_layer=3)  # type: ignore[call-arg]
 
@@ -132,12 +130,12 @@ def test_text_itself_can_be_trained_on() -> None:
         ([[]], {}, TextError, "^corpus: the list is empty; give at least one file"),
         ([], {"text": "a\ud800b"}, TextError, r"^text: '.ud800' at position 1 .*; leave it out$"),
         (["corpus.txt"], {"text": "a"}, ConfigError, "^text: give either `corpus` or `text`"),
-        ([], {"text": b"a"}, TypeError, "^text: expected str | None, not bytes"),
-        (["corpus.txt"], {"minuts": 2}, TypeError, "no keyword 'minuts'; did you mean 'minutes'"),
+        ([], {"text": b"a"}, ConfigError, "^text: b'a' is not a text"),
+        (["corpus.txt"], {"minuts": 2}, TypeError, "no keyword 'minuts'; did you mean minutes"),
         (["corpus.txt"], {"minutes": "2"}, ConfigError, "^minutes: '2' is not a number"),
         (["corpus.txt"], {"minutes": 0}, ConfigError, "^minutes: "),
         (["corpus.txt"], {"minutes": 1, "steps": 9}, ConfigError, "^minutes: .* with `steps`"),
-        (["corpus.txt"], {"n_layer": 0}, ConfigError, r"^n_layer: 0 is not in \[1, 500\]"),
+        (["corpus.txt"], {"n_layer": 0}, ConfigError, r"^n_layer: 0 is not .* in \[1, 500\]"),
         (["corpus.txt"], {"preset": "fast"}, ConfigError, "^preset: 'fast' is not one of"),
         (["corpus.txt"], {"device": "tpu"}, ConfigError, "^device: 'tpu' is not one of"),
         (["corpus.txt"], {"data": 3}, ConfigError, "^data: 3 is not a path"),

@@ -89,15 +89,24 @@ START = {
 MODULES = {"eval": "evaluate", "import": "import_model"}
 #: Objects that are made before Python looks for unused cycles. With its own number, which is below
 #: 2,000, importing torch takes a fifth longer (benchmarks/LOG.md).
-COLLECT_AFTER = 50_000
+COLLECT_AFTER = 100_000
 NARROWEST = 20  # cells of the narrowest line that gptx wraps to
-NARROW = 80  # in fewer cells, Typer's tables of options cut option names
-NARROW_OF = {"train": 100}  # commands with longer option names
+ROOMY = 60  # cells of a line in which a command's name and its text stand side by side
+LONGEST_COMMAND = 12  # characters of its name
+#: Command -> the options of its groups that --help shows, in this order; --help-all shows all.
+FIRST = {
+    "train": (
+        *("n_layer", "n_head", "n_embd", "block_size", "dropout", "batch_size", "learning_rate"),
+        *("steps", "min_lr", "warmup_steps", "weight_decay", "precision", "eval_interval"),
+        *("seed", "keep_all"),
+    )
+}
+HELP_ALL = "gptx.help_all"  # set in a context's meta by --help-all
 
 # Since 0.26, Typer contains its own click; before, it used the installed one. In both cases, these
-# are the base class of usage errors and the class of contexts.
+# are the base class of usage errors and the class that lays out help.
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
-ClickContext: Any = typer.Context.__mro__[1]
+HelpFormatter: Any = typer.Context.formatter_class
 
 
 def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) -> typer.Typer:
@@ -107,26 +116,25 @@ def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) 
         cls=CommandsAndMoved,
         help="Train a character-level GPT on any text, sample from it, see what its heads do.",
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # its tables cut the names of options
     )
     app.callback(invoke_without_command=True)(gptx)
-    titles = {name: title for title, group in GROUPS.items() for name in group}
     for name in names:
         function = listed if only_listed else _function(name)
         app.command(
             name,
             cls=GroupedOptions,
             short_help=COMMANDS[name],  # without it, a narrow terminal would cut the sentence
-            rich_help_panel=titles[name],
         )(function)
     return app
 
 
 def _function(name: str) -> Callable[..., None]:
-    """The function that Typer calls for a command, made from its class: Train for train."""
+    """The function that Typer calls for a command, made from `command` in its module."""
     from gpt.commands.options import make_callback
 
     module = import_module(f"gpt.commands.{MODULES.get(name, name)}")
-    return make_callback(getattr(module, name.capitalize()))
+    return make_callback(module.command)
 
 
 def listed() -> None:
@@ -185,7 +193,7 @@ def _code_of(app: typer.Typer) -> int:
     """Runs the program and returns its exit code."""
     limit_blas_threads()
     _reopen_closed_streams()
-    _allow_for_narrow_terminals(app)
+    _check_terminal_size()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # text is UTF-8 in every locale
             stream.reconfigure(errors="backslashreplace")
@@ -227,36 +235,40 @@ class _Stdout:
             self._stream.flush()
 
 
-def _allow_for_narrow_terminals(app: typer.Typer) -> None:
-    """Ignores terminal sizes in the environment that no terminal has and libraries would use, makes
-    the width at least NARROWEST, and writes --help without tables if these would cut names.
+def _check_terminal_size() -> None:
+    """Ignores terminal sizes in the environment that no terminal has and libraries would use, and
+    makes the width at least NARROWEST.
     """
     for name in ("COLUMNS", "LINES", "TERMINAL_WIDTH"):
         if not re.fullmatch("0*[1-9][0-9]{0,3}", os.environ.get(name, "")):
             os.environ.pop(name, None)
-    width = shutil.get_terminal_size().columns
-    if width < NARROWEST:
+    if shutil.get_terminal_size().columns < NARROWEST:
         os.environ["COLUMNS"] = str(NARROWEST)
-    if width < NARROW_OF.get("".join(sys.argv[1:2]), NARROW):
-        app.rich_markup_mode = None
-        ClickContext.formatter_class = _NarrowHelp
 
 
-class _NarrowHelp(ClickContext.formatter_class):  # type: ignore[misc]
-    """Help that shows each option's text below its name, in lines of the terminal's width."""
+class PlainHelp(HelpFormatter):  # type: ignore[misc]
+    """Help in lines of the terminal's width. The text of an option stands below its name, that of a
+    command beside it if there is room.
+    """
 
     def __init__(self, **_: Any) -> None:
         super().__init__(width=shutil.get_terminal_size().columns)
 
     def write_dl(self, rows: Any, col_max: int = 0, col_spacing: int = 4) -> None:
-        super().write_dl(rows, 0, 4)
+        beside = self.width >= ROOMY and max(len(name) for name, _ in rows) <= LONGEST_COMMAND
+        super().write_dl(rows, LONGEST_COMMAND if beside else 0, 4)
+
+
+class PlainContext(typer.Context):
+    formatter_class = PlainHelp
 
 
 class CommandsAndMoved(TyperGroup):
     """The list of commands, in groups; the error for a command that moved says where it went."""
 
+    context_class = PlainContext
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The groups of --help without tables."""
         for title, group in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([*group.items()])
@@ -268,17 +280,33 @@ class CommandsAndMoved(TyperGroup):
 
 
 class GroupedOptions(TyperCommand):
-    """A command whose help shows groups of options even without tables."""
+    """A command whose help shows groups of options. Of a long command, --help shows those in FIRST
+    of the groups, and --help-all shows all.
+    """
+
+    context_class = PlainContext
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        if self.name in FIRST and HELP_ALL not in ctx.meta:
+            in_groups = {each.name: each for each in self.params if _group_of(each)}
+            self.params = [each for each in self.params if each.name not in in_groups]
+            self.params += [in_groups[name] for name in FIRST[self.name]]
+        super().format_help(ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
         for each in self.get_params(ctx):
             kind = "Arguments" if each.param_type_name == "argument" else "Options"
             if record := each.get_help_record(ctx):
-                groups.setdefault(getattr(each, "rich_help_panel", None) or kind, []).append(record)
+                groups.setdefault(_group_of(each) or kind, []).append(record)
         for heading, records in groups.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+
+def _group_of(parameter: Any) -> str | None:
+    """The title of the group in which the help shows an option, if it is in one."""
+    return getattr(parameter, "rich_help_panel", None)
 
 
 def is_follower() -> bool:
@@ -311,7 +339,6 @@ def explain_error(error: Exception) -> tuple[int, str]:
         return 128 + signal.SIGINT, ""
     if isinstance(error, ClickException):
         message: str = error.format_message()  # type: ignore[attr-defined]
-        message = message.replace(": Value error, ", ": ")
         context = getattr(error, "ctx", None)
         command = f" {context.info_name}" if context and context.parent else ""
         takes_text = context and any(each.name == "text" for each in context.command.params)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from functools import cached_property
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpt.commands import console, shared
-from gpt.commands.options import options_of
+from gpt.commands import console
+from gpt.commands.options import argument
+from gpt.commands.shared import CheckpointOptions, DeviceOptions, DrawingOptions, text_label
 from gpt.config import EvalConfig
-from gpt.config.train import Data, OnDevice
+from gpt.config.fields import error_with_flags, option
+from gpt.config.train import Data
+from gpt.errors import TextError
 from gpt.words import printable
 
 if TYPE_CHECKING:
@@ -22,73 +26,92 @@ if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
 
 
-class Eval(shared.DrawingCommand):
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions(EvalConfig):
+    """What to score, and what to compare it with."""
+
+    files: Annotated[
+        tuple[str, ...],
+        argument("Texts, or folders of them; - reads stdin.", "the validation split"),
+    ] = ()
+    against: Annotated[
+        str | None,
+        option(
+            "Run, RUN:STEP or model file to compare with on this text. Two runs "
+            "are two models; to compare recipes, train several seeds of each, and give gptx "
+            "runs a pattern."
+        ),
+    ] = None
+    data: Data = Path("data")
+
+
+def command(asked: EvalOptions, reading: DeviceOptions, output: DrawingOptions) -> None:
     """Measure how well a model predicts a text: nats and bits per character, perplexity.
 
     Reads the text as training does, in windows one after the other; with --chars, each character
     has at least half a window of context.
     """
+    from gpt.interface.evaluating import MOST_SCORED, Scorer
 
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Texts, or folders of them; - reads stdin.", show_default="the validation split"
-        ),
-    ] = None
-    given: Annotated[dict[str, Any], options_of(EvalConfig)]
-    against: Annotated[
-        str | None,
-        "Run, RUN:STEP or model file to compare with on this text. Two runs are two models; to "
-        "compare recipes, train several seeds of each, and give gptx runs a pattern.",
-    ] = None
-    device: OnDevice = "auto"
-    data: Data = Path("data")
+    sizes = [os.path.getsize(file) for file in asked.files if os.path.isfile(file)]
+    models = [reading.open()]
+    if asked.against is not None:
+        models.append(_open_other(asked.against, reading.checkpoints))
+    device = reading.device_for(sum(sizes) if sizes else MOST_SCORED, *models)
+    model, *others = (each.on(device) for each in models)
+    other = others[0] if others else None
+    options = EvalConfig(chars=asked.chars)
+    scorer = Scorer(model, other, options, reading.unknown, asked.data, console.say)
+    failed = list[int]()
+    evaluations = _evaluations(scorer, asked, reading.encoding, failed)
+    for number, found in enumerate(evaluations):
+        if output.json:
+            output.write_record(found.records(), model.origin)
+        else:
+            if number > 0:
+                console.write("\n")
+            output.write_blocks(found.blocks())
+    if failed:
+        raise typer.Exit(failed[0])
 
-    def execute(self) -> None:
-        from gpt.interface.evaluating import MOST_SCORED, Scorer
 
-        sizes = [os.path.getsize(file) for file in self.files or () if os.path.isfile(file)]
-        characters = sum(sizes) if sizes else MOST_SCORED
-        run = self.on_device(self.opened, characters)
-        other = self._other and self.on_device(self._other, characters)
-        options = EvalConfig(**self.given)
-        scorer = Scorer(run, other, options, self.unknown, self.data, console.say)
-        failed = list[int]()
-        for number, found in enumerate(self._evaluations(scorer, failed)):
-            if self.as_json:
-                self.write_record(found.records(), run.origin)
-            else:
-                console.write("\n" * (number > 0))
-                self.write_blocks(found.blocks())
-        if failed:
-            raise typer.Exit(failed[0])
+def _evaluations(
+    scorer: Scorer, asked: EvalOptions, encoding: str, failed: list[int]
+) -> Iterator[Evaluation]:
+    """Evaluates every text, those of a folder as `gptx train` finds them, or the validation split.
+    failed: receives the exit codes of texts that cannot be scored.
+    """
+    from gpt.corpus.sources import find_sources
 
-    def _evaluations(self, scorer: Scorer, failed: list[int]) -> Iterator[Evaluation]:
-        """Evaluates every text, those of a folder as `gptx train` finds them, or the validation
-        split. failed: receives the exit codes of texts that cannot be scored.
-        """
-        from gpt.corpus.sources import find_sources
+    if not asked.files:
+        yield scorer.split()
+    for file in asked.files:
+        with _report_errors(file, failed):
+            names = [file]
+            if os.path.isdir(file):
+                names = [
+                    str(each.path) for each in find_sources(names, asked.data, sys.stdin.buffer)
+                ]
+            for name in names:
+                with _report_errors(name, failed):
+                    text = console.read_text(name, encoding=encoding)
+                    yield scorer.text(text, text_label(name), printable(name))
 
-        for chosen in self.files or ():
-            with shared.report_errors(chosen, failed):
-                names = [chosen]
-                if os.path.isdir(chosen):
-                    found = find_sources(names, self.data, sys.stdin.buffer)
-                    names = [str(source.path) for source in found]
-                for name in names:
-                    with shared.report_errors(name, failed):
-                        text = console.read_text(name, encoding=self.encoding)
-                        label = shared.text_label(name)
-                        yield scorer.text(text, label, printable(name))
-        if not self.files:
-            yield scorer.split()
 
-    @cached_property
-    def _other(self) -> TrainedGPT | None:
-        """The checkpoint of --against. Raises CheckpointError, ConfigError."""
-        if self.against is None:
-            return None
-        if os.path.isfile(self.against):  # a path may contain colons
-            return self.open(self.against, "best")
-        name, _, step = self.against.partition(":")
-        return self.open(name, step or "best")
+@contextmanager
+def _report_errors(name: str, failed: list[int]) -> Iterator[None]:
+    """A context that reports the error of a text by its name, so that the others are scored."""
+    try:
+        yield
+    except TextError as error:
+        problem, label = error_with_flags(error), text_label(name)
+        console.say_error(problem if label in problem else f"{label}: {problem}")
+        failed.append(error.exit_code)
+
+
+def _open_other(place: str, checkpoints: Path) -> TrainedGPT:
+    """The checkpoint of --against. Raises CheckpointError, ConfigError."""
+    name, _, step = place.partition(":")
+    if os.path.isfile(place):  # a path may contain colons
+        name, step = place, ""
+    return CheckpointOptions(run=name, step=step or "best", checkpoints=checkpoints).open()

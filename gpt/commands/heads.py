@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
-import typer
-
-from gpt.commands import console, shared
-from gpt.commands.options import options_of
+from gpt.commands import console
+from gpt.commands.options import argument
+from gpt.commands.shared import DeviceOptions, DrawingOptions, note, note_on_counting, text_label
 from gpt.config import HeadsConfig
-from gpt.config.train import Data, OnDevice
+from gpt.config.fields import option
+from gpt.config.train import Data
 
 if TYPE_CHECKING:
     from gpt.heads.survey import Survey
@@ -22,73 +22,66 @@ PAGE_TEXT = 64  # characters of the measured text that the page shows
 Form = Literal["text", "json", "csv", "html"]
 
 
-class Heads(shared.DrawingCommand):
+@dataclass(frozen=True, kw_only=True)
+class HeadsOptions(HeadsConfig):
+    """What to measure, and how much of it to show."""
+
+    file: Annotated[
+        str | None,
+        argument("Text to measure on; - reads stdin.", "validation split"),
+    ] = None
+    all: Annotated[bool, option("All measures.")] = False
+    data: Data = Path("data")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsOutput(DrawingOptions):
+    """Where to write the table."""
+
+    output: Annotated[Path | None, option("File: .txt, .json, .csv or .html.")] = None
+
+
+def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) -> None:
     """Rank every head by what it does, compared with a head of uniform attention.
 
     The heads are those of the GPT alone; counting has none.
     """
+    from gpt.commands.progress import progress_bar
 
-    file: Annotated[
-        str | None,
-        typer.Argument(help="Text to measure on; - reads stdin.", show_default="validation split"),
-    ] = None
-    given: Annotated[dict[str, Any], options_of(HeadsConfig)]
-    every: Annotated[bool, typer.Option("--all", help="All measures.")] = False
-    device: OnDevice = "auto"
-    output: Annotated[Path | None, shared.output_option("File: .txt, .json, .csv or .html.")] = None
-    data: Data = Path("data")
+    form: Form = output.form(get_args(Form))
+    model = reading.open()
+    characters = asked.windows * model.config.block_size
+    model = model.on(reading.device_for(characters, model)).prove()
+    if asked.ablate and model.device != "cpu":
+        console.say("note: --ablate computes replaced heads with numpy")
+    text: str | Ids
+    if asked.file is None:
+        text, name = model.default_text(asked.data, note)
+    else:
+        text = reading.known_text(model, console.read_text(asked.file, encoding=reading.encoding))
+        name = text_label(asked.file)
+    with progress_bar() as done:
+        survey = model.heads(text, name=name, done=done, windows=asked.windows, ablate=asked.ablate)
+    if form == "text":
+        output.write_blocks(survey.blocks(asked.all))
+        note_on_counting(model)
+    elif form == "json":
+        output.write_record(survey.records(), model.origin)
+    elif form == "csv":
+        output.write_csv(survey.records())
+    else:
+        output.write_text(_page(model, survey, text))
 
-    def execute(self) -> None:
-        from gpt.commands.progress import progress_bar
 
-        form: Form = self.form(get_args(Form))
-        model = self.opened.prove()
-        if self.asked.ablate and model.device != "cpu":
-            console.say("note: --ablate computes replaced heads with numpy")
-        text, name = self._measured(model)
-        with progress_bar() as done:
-            survey = model.heads(text, name=name, done=done, **self.given)
-        if form == "text":
-            self.write_blocks(survey.blocks(self.every))
-            shared.note_on_counting(model)
-        elif form == "json":
-            self.write_record(survey.records(), model.origin)
-        elif form == "csv":
-            self.write_csv(survey.records())
-        else:
-            self._write_page(survey, text)
+def _page(model: TrainedGPT, survey: Survey, measured: str | Ids) -> str:
+    """The HTML page, opened at the head that matters most. measured: the text, or its ids."""
+    from gpt.heads.measures import RULE, StartHead, choose_head
+    from gpt.view.page.page import build_page, make_subject
 
-    @cached_property
-    def opened(self) -> TrainedGPT:
-        """The checkpoint, on its device."""
-        opened = self.open(self.run, self.step)
-        return self.on_device(opened, self.asked.windows * opened.config.block_size)
-
-    @cached_property
-    def asked(self) -> HeadsConfig:
-        """How to measure. Raises ConfigError."""
-        return HeadsConfig(**self.given)
-
-    def _measured(self, model: TrainedGPT) -> tuple[str | Ids, str]:
-        """A file's text, or the validation split's ids; and the text's name. Raises TextError."""
-        if self.file is None:
-            return model.default_text(self.data, shared.note)
-        text = console.read_text(self.file, encoding=self.encoding)
-        return self.known_text(model, text), shared.text_label(self.file)
-
-    def _write_page(self, survey: Survey, measured: str | Ids) -> None:
-        """Writes the HTML page. measured: the text, or its ids."""
-        from gpt.heads.measures import RULE, StartHead, choose_head
-        from gpt.view.page.page import build_page, make_subject
-
-        model = self.opened
-        begin = measured[: min(PAGE_TEXT, model.config.block_size)]
-        text = begin if isinstance(begin, str) else model.vocabulary.decode(begin)
-        measures = sorted(survey.measures, key=lambda measure: measure.name != "ablation")
-        if self.asked.ablate is not None:
-            start = StartHead(*survey.ranking()[0])
-        else:
-            start = choose_head(measures)
-        subject = make_subject(model.attn(text), measures)
-        page = build_page(subject, start, measured=f"{survey.measured} · {RULE}")
-        self.write_text(page)
+    begin = measured[: min(PAGE_TEXT, model.config.block_size)]
+    text = begin if isinstance(begin, str) else model.vocabulary.decode(begin)
+    measures = sorted(survey.measures, key=lambda measure: measure.name != "ablation")
+    ablated = measures[0].name == "ablation"
+    start = StartHead(*survey.ranking()[0]) if ablated else choose_head(measures)
+    subject = make_subject(model.attn(text), measures)
+    return build_page(subject, start, measured=f"{survey.measured} · {RULE}")

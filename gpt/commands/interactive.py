@@ -10,7 +10,7 @@ import ast
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +19,7 @@ from gpt.characters import words_meet
 from gpt.commands import console, explain_error, shared
 from gpt.commands.shared import refuse_if
 from gpt.config import SampleConfig, Unknown
-from gpt.config.fields import flag_of
+from gpt.config.fields import fields_of, flag_of
 from gpt.errors import ConfigError, GptxError
 from gpt.signals import raise_first_interrupt, stop_on_signals
 from gpt.storage.files import storage_errors
@@ -27,7 +27,9 @@ from gpt.storage.files import storage_errors
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
 
-SETTINGS = {flag_of(each.name)[2:]: each.name for each in fields(SampleConfig) if each.name != "n"}
+#: Name of a setting -> its field. A turn has no number of samples.
+SETTINGS = {"length": "length"}
+SETTINGS |= {flag_of(name)[2:]: name for name in fields_of(SampleConfig) if name != "n"}
 #: Command -> what it does. It takes a value if its key contains one.
 HELP = {
     "Enter": "the model continues; Ctrl-C stops it and keeps what it wrote",
@@ -80,7 +82,7 @@ class Session:
     versions: list[tuple[str, str | None]] = field(default_factory=list)  # of which 1, 2 … take one
 
     def __post_init__(self) -> None:
-        refuse_if((self.settings.length > LONGEST_TURN, f"--length: {TOO_LONG} with -i"))
+        refuse_if(self.settings.length > LONGEST_TURN, f"--length: {TOO_LONG} with -i")
         self.settings = replace(self.settings, n=1)
 
     def take(self, line: str) -> bool:
@@ -167,12 +169,12 @@ class Session:
     def _command(self, name: str, raw: str, value: str) -> None:
         bare = f"/{name}" in HELP
         known = bare or any(key.startswith(f"/{name} [") for key in HELP)
-        refuse_if((bare and bool(value), "takes no value"))
+        refuse_if(bare and bool(value), "takes no value")
         match name if known else None:
             case "again" | "three":
                 self._rewrite(1 if name == "again" else 3)
             case "undo":
-                refuse_if((not self.turns, "there is nothing to take back"))
+                refuse_if(not self.turns, "there is nothing to take back")
                 self.text, self.stopped = self.turns.pop().before, None
                 console.stream("\n".join(self.text.split("\n")[-3:]), wraps=True)
             case "new":
@@ -201,7 +203,7 @@ class Session:
 
     def _save(self, value: str) -> None:
         """Writes the text into a file; into one that the session has not written if asked twice."""
-        refuse_if((not self.text, "the text is empty; nothing was written"))
+        refuse_if(not self.text, "the text is empty; nothing was written")
         name = value or str(self.saved[-1] if self.saved else "sample.txt")
         with storage_errors(f"write {name}"):
             place = Path(os.path.expanduser(name)).resolve()
@@ -215,13 +217,13 @@ class Session:
 
     def _set(self, name: str, value: str) -> None:
         """Changes a setting. Raises ConfigError for an unknown name or a wrong value."""
-        refuse_if((name not in SETTINGS, "no such command; /help lists them"))
+        refuse_if(name not in SETTINGS, "no such command; /help lists them")
         if value:
             read: Any = None if value == "none" else value
             with suppress(ValueError, SyntaxError):
                 read = ast.literal_eval(value)
             settings = replace(self.settings, **{SETTINGS[name]: read})
-            refuse_if((settings.length > LONGEST_TURN, TOO_LONG))
+            refuse_if(settings.length > LONGEST_TURN, TOO_LONG)
             self.settings = settings
             self.drawn *= name != "seed"  # the next turn uses this seed
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from gpt.commands import console, shared
-from gpt.commands.shared import refuse_if
+from gpt.commands import console
+from gpt.commands.shared import (
+    OutputOptions,
+    ReadingOptions,
+    TextOptions,
+    default_file,
+    note,
+    open_in_browser,
+    refuse_if,
+)
+from gpt.config.fields import option
 from gpt.config.train import Data
 from gpt.words import printable
 
@@ -17,44 +25,42 @@ NAME = "live.html"
 OURS = b"gptx live</title>"
 
 
-class Live(shared.ModelCommand):
+@dataclass(frozen=True, kw_only=True)
+class LiveOptions(OutputOptions):
+    """Where to write the page, and whether to open it."""
+
+    output: Annotated[Path | None, option("A file; - is stdout.")] = Path(NAME)
+    open: Annotated[bool, option("Open the file in the browser.")] = False
+    data: Data = Path("data")
+
+
+def command(source: TextOptions, page: LiveOptions, reading: ReadingOptions) -> None:
     """Write the model into one HTML file: type in it, and every head follows.
 
     The page shows the GPT alone, without counting.
     """
+    from gpt.commands.progress import progress_bar
+    from gpt.view.page.live import live_page
 
-    text: Annotated[
-        str | None,
-        typer.Argument(help="Text to begin with; - reads stdin.", show_default="from validation"),
-    ] = None
-    file: shared.TextFile = None
-    output: Annotated[Path | None, shared.output_option("A file; - is stdout.")] = Path(NAME)
-    show: Annotated[bool, typer.Option("--open", help="Open the file in the browser.")] = False
-    data: Data = Path("data")
-
-    def execute(self) -> None:
-        from gpt.commands.progress import progress_bar
-        from gpt.view.page.live import live_page
-
-        refuse_if(
-            (self.as_json and self.output is None, "--json: needs a file for the page, not stdout"),
-            (self.show and self.output is None, "--open: needs a file, not stdout"),
+    path = page.path
+    refuse_if(page.json and path is None, "--json: needs a file for the page, not stdout")
+    refuse_if(page.open and path is None, "--open: needs a file, not stdout")
+    if path == Path(NAME):
+        default_file(NAME, OURS, "--output")
+    given = source.given(reading.encoding)
+    model = reading.open()
+    text = None if given is None else reading.known_text(model, given)
+    with progress_bar() as done:
+        made = live_page(model, text, page.data, done, note)
+    page.write_text(made.html)
+    if page.open and path:
+        open_in_browser(path)
+    if page.json:
+        size = {"bytes": len(made.html.encode()), "bits": made.bits}
+        facts = {"file": printable(str(path)), **size}
+        console.write_json({"schema": SCHEMA, **model.origin, **facts})
+    elif path and not page.open:
+        console.say(
+            f"page: {path}, {len(made.html) / 1e6:.1f} MB, weights in "
+            f"float{made.bits}; open it in a browser"
         )
-        if self.output == Path(NAME):
-            shared.default_file(NAME, OURS, "--output")
-        given = shared.one_text({"TEXT": self.text, "--file": self.file}, self.encoding)
-        text = None if given is None else self.known_text(self.opened, given)
-        with progress_bar() as done:
-            page = live_page(self.opened, text, self.data, done, shared.note)
-        console.write(page.html, self.output)
-        if self.show and self.output:
-            shared.open_in_browser(self.output)
-        if self.as_json:
-            size = {"bytes": len(page.html.encode()), "bits": page.bits}
-            facts = {"file": printable(str(self.output)), **size}
-            console.write_json({"schema": SCHEMA, **self.opened.origin, **facts})
-        elif self.output and not self.show:
-            console.say(
-                f"page: {self.output}, {len(page.html) / 1e6:.1f} MB, weights in "
-                f"float{page.bits}; open it in a browser"
-            )

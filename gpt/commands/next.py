@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from gpt.commands import shared
-from gpt.commands.options import options_of
-from gpt.config import SampleConfig
-from gpt.config.fields import Range
-from gpt.config.sample import DISTRIBUTION_OPTIONS
-from gpt.config.train import OnDevice
+from gpt.commands.shared import DeviceOptions, DrawingOptions, TextOptions
+from gpt.config.fields import only_fields, option
+from gpt.config.sample import Shaping
 
 
-class Next(shared.DrawingCommand):
+@dataclass(frozen=True, kw_only=True)
+class NextOptions(Shaping):
+    """What changes the distribution, and how much of it to show."""
+
+    all: Annotated[bool, option("Show every character.")] = False
+
+
+def command(
+    source: TextOptions, asked: NextOptions, reading: DeviceOptions, output: DrawingOptions
+) -> None:
     """Show what the model expects next, and what temperature and filters change."""
-
-    text: shared.Preceding = None
-    file: shared.TextFile = None
-    show: Annotated[int, "Characters to show.", Range(1)] = 12
-    device: OnDevice = "auto"
-    shaping: Annotated[
-        dict[str, Any], options_of(SampleConfig, only=(*DISTRIBUTION_OPTIONS, "only"))
-    ]
-
-    def execute(self) -> None:
-        opened = self.on_device(self.opened, self.opened.stored.config.block_size)
-        given = shared.one_text({"TEXT": self.text, "--file": self.file}, self.encoding)
-        text = self.text_for(opened, given)
-        found = opened.next(text, **self.shaping)
-        if self.as_json:
-            self.write_record(found.records(), {"text": text, **opened.origin})
-        else:
-            self.write_blocks(found.blocks(self.show))
+    model = reading.open()
+    model = model.on(reading.device_for(model.config.block_size, model))
+    text = reading.text_for(model, source.given(reading.encoding))
+    found = model.next(text, **only_fields(Shaping, vars(asked)))
+    if output.json:
+        output.write_record(found.records(), {"text": text, **model.origin})
+    else:
+        output.write_blocks(found.blocks(len(found.order)) if asked.all else found.blocks())

@@ -1,4 +1,5 @@
-"""Commands as classes whose annotations are options, and --config files that set options.
+"""Commands as functions whose parameters are option classes: each field is an option of Typer, and
+a name in --config files.
 
 Importing this imports neither numpy nor torch.
 """
@@ -7,210 +8,197 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
+from msgspec import Meta
 
-from gpt.commands import console
-from gpt.config import ModelConfig, SampleConfig, TrainConfig
+from gpt.commands import HELP_ALL, console
+from gpt.config import ModelConfig, SampleConfig, TrainConfig, presets
 from gpt.config.fields import (
     KINDS,
-    Range,
-    check_size,
-    field_notes,
-    field_types,
+    LARGEST_WHOLE,
+    Field,
     flag_of,
+    nearest,
+    only_fields,
+    options_of,
     with_flags,
 )
-from gpt.config.train import Checkpoints
 from gpt.errors import ConfigError, TextError
 from gpt.words import short_repr
 
-KEYWORD_ONLY, REQUIRED = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.empty
-
-#: Configurations whose options form a group in the help -> the group's title.
-PANELS = {
+#: Classes whose options form a group in the help -> the group's title.
+PANELS: Mapping[type, str] = {
     ModelConfig: "Model options",
     TrainConfig: "Train options",
     SampleConfig: "Sample options",
 }
 #: Options that an environment variable can set as well.
 ENVIRONMENT = {"checkpoints": "GPTX_CHECKPOINTS", "data": "GPTX_DATA"}
-
-#: Type of an option -> types of its value in TOML; for other types, those of a text.
-TOML: dict[Any, tuple[type, ...]] = {bool: (bool,), int: (int,), float: (int, float)}
-
-
-def use_config_file(context: typer.Context, path: Path | None) -> Path | None:
-    """--config: the file's values become the command's defaults.
-
-    The names in the file are those of --help without the leading dashes: n_layer and n-layer are
-    --n-layer, json is --json. Raises ConfigError for any other name and for a value of the wrong
-    type. `train` also accepts what a run records (RECORDED).
-    """
-    if path is None or context.resilient_parsing:
-        return path
-    from gpt.storage.config_file import LONGEST_FILE, RECORDED, from_toml
-
-    kinds = get_type_hints(inspect.unwrap(context.command.callback))  # type: ignore[arg-type]
-    names = {
-        python_name(spelling): parameter.name
-        for parameter in context.command.params
-        for spelling in parameter.opts
-        if parameter.name in kinds and parameter.name != "config"
-    }
-    try:
-        text = console.read_text(os.path.abspath(path), LONGEST_FILE)
-        stored = from_toml(text, str(path))
-    except TextError as error:
-        raise ConfigError(f"--config: {error}") from None
-    values = {}
-    for spelling, value in stored.items():
-        recorded = spelling in RECORDED and context.info_name == "train"
-        name = spelling if recorded else names.get(python_name(spelling))
-        if name is None:
-            raise ConfigError(f"--config {path}: there is no option {short_repr(spelling)}")
-        kind = RECORDED[spelling][0] if recorded else kinds[name]
-        values[name] = _of_kind(value, kind, f"--config {path}: {spelling}")
-    context.default_map = values
-    return path
+SHORT = {"output": "-o", "interactive": "-i"}
+GIVEN = ("COMMANDLINE", "ENVIRONMENT")  # click's names of the places where users set options
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 
 
-def python_name(spelling: str) -> str:
-    """The name of an option in config files and Python: n_layer."""
-    return spelling.lstrip("-").replace("-", "_")
+def show_all(context: typer.Context, asked: bool) -> None:
+    """--help-all: prints the help with all options, and ends the command."""
+    if asked and not context.resilient_parsing:
+        context.meta[HELP_ALL] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
 
 
-def _of_kind(value: object, kind: Any, where: str) -> object:
-    """Converts a TOML value for an option of this type; a text ("--step") may be a whole number.
-    Raises ConfigError for a value of the wrong type.
-    """
-    if type(None) in get_args(kind):
-        kind = get_args(kind)[0]
-    if get_origin(kind) is list:
-        texts: Any = value if isinstance(value, list) else [None]
-        fits, expected = all(isinstance(each, str) for each in texts), "a list of texts"
-    else:
-        kinds, expected = TOML.get(kind, (str, int)), KINDS.get(kind, "a text")
-        fits = type(value) in kinds
-        value = str(value) if fits and str in kinds else value
-    if not fits:
-        raise ConfigError(f"{where} = {short_repr(value)} is not {expected}")
-    if kind is Path and "\0" in str(value):
-        raise ConfigError(f"{where} = {short_repr(value)}: a file's name has no NUL character")
-    return value
+ConfigFile = Annotated[
+    Path | None, typer.Option(help="TOML file with values for any of these options.")
+]
+HelpAll = Annotated[
+    bool,
+    typer.Option("--help-all", is_eager=True, callback=show_all, help="Show every option."),
+]
 
 
-class Command:
-    """Base of commands: annotations are options, the docstring is the help, `execute` does the
-    work.
+def argument(help: str, shown: str = "") -> Meta:
+    """The note on a field that is an argument; its value has no name on the command line."""
+    return Meta(description=help, extra={"argument": True, "shown": shown})
 
-    An attribute of type `Annotated[kind, about]` is an option. about: the help of an option with
-    the attribute's name. If the help shows another default, that is a third argument, and the Range
-    of a number is the last one. Or about is the result of typer.Option or typer.Argument; or of
-    options_of(…): the attribute then holds the options that the user has set, except those that are
-    attributes themselves. An attribute without a default is required.
+
+class Asked(NamedTuple):
+    """The options that the user has given, for a command that completes them itself: on the command
+    line, and in the --config file.
+
+    A command's parameter `Annotated[Asked, ModelConfig, TrainConfig]` has the options of these
+    classes; its value also has the options of the command's other parameters.
     """
 
-    context: typer.Context
-    checkpoints: Checkpoints = Path("checkpoints")
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            is_eager=True,
-            callback=use_config_file,
-            help="TOML file with values for any of these options.",
-        ),
-    ] = None
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False
-
-    def execute(self) -> None:
-        raise NotImplementedError
+    typed: dict[str, Any]
+    in_file: dict[str, Any]
 
 
-def options_of(
-    *configs: type, defaults: Mapping[str, Any] | None = None, only: Collection[str] | None = None
-) -> dict[str, inspect.Parameter]:
-    """Options for the documented fields of configurations. The value of an option is None if the
-    user does not set it.
-
-    The help shows the default of the configuration's field, or the one in `defaults`. only: the
-    names of the fields that become options of this command; None: all.
+def make_callback(command: Callable[..., None]) -> Callable[..., None]:
+    """The function that Typer calls for a command. It gives each parameter of the command an object
+    of its option class, made from the options that the user has given.
     """
-    parameters = {}
-    for config in configs:
-        kinds, notes, panel = field_types(config), field_notes(config), PANELS.get(config)
-        for field in fields(config):
-            name = field.name
-            if name in (notes if only is None else only):
-                help, *shown = notes[name]
-                default = (defaults or {}).get(name, shown[0] if shown else field.default)
-                hidden = default in (None, "") or (default is False and not panel)
-                option = _option(name, kinds[name], help, not hidden and str(default), panel)
-                parameters[name] = _parameter(name, kinds[name] | None, option, None)
-    return parameters
-
-
-def _option(name: str, kind: Any, help: str, show: bool | str, panel: str | None = None) -> Any:
-    """Makes an option of Typer. show: whether the help shows its default, or what to show as the
-    default. panel: the title of its group; in a group, an option that is on or off has a flag for
-    each.
-    """
-    flag = flag_of(name)
-    return typer.Option(
-        f"{flag}/--no-{flag[2:]}" if panel and kind is bool else flag,
-        help=with_flags(help),
-        envvar=ENVIRONMENT.get(name),
-        rich_help_panel=panel,
-        show_default=with_flags(show) if isinstance(show, str) else show,
-    )
-
-
-def make_callback(command: type[Command]) -> Callable[..., None]:
-    """The function that Typer calls for a command; the options of its base classes come last."""
-
-    def call(**values: Any) -> None:
-        for name, value in values.items():
-            check_size(name, value)
-            if name in ranges and value is not None:
-                ranges[name].check(name, value)
-        for name, options in groups.items():
-            taken = {option: values.pop(option) for option in options}
-            values[name] = {name: value for name, value in taken.items() if value is not None}
-        made = command()
-        vars(made).update(values)
-        made.execute()
-
     hints = get_type_hints(command, include_extras=True)
-    parameters: list[inspect.Parameter] = []
-    groups: dict[str, dict[str, inspect.Parameter]] = {}
-    ranges: dict[str, Range] = {}
-    names = (name for each in command.__mro__ for name in inspect.get_annotations(each))
-    for name in dict.fromkeys(names):
-        kind = hints[name]
-        if get_origin(kind) is Annotated:
-            kind, about, *more = get_args(kind)
-            if more and isinstance(more[-1], Range):
-                ranges[name] = more.pop()
-            if isinstance(about, dict):
-                groups[name] = {each: it for each, it in about.items() if each not in hints}
-                parameters += groups[name].values()
-                continue
-            default = getattr(command, name, REQUIRED)
-            if isinstance(about, str):
-                about = _option(name, kind, about, more[0] if more else True)
-            parameters.append(_parameter(name, kind, about, default))
-    context = inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context)
+    del hints["return"]
+    owners = classes_of_options(command)
+    options = {name: options_of(kind)[name] for name, kind in owners.items()}
+    completes = any(get_origin(hint) is Annotated for hint in hints.values())
+
+    def call(
+        context: typer.Context, config: Path | None, help_all: bool = False, **values: Any
+    ) -> None:
+        typed = {
+            name: options[name].checked(value)
+            for name, value in values.items()
+            if (source := context.get_parameter_source(name)) and source.name in GIVEN
+        }
+        in_file = read_config(config, options, completes) if config else {}
+        arguments: dict[str, Any] = {}
+        for name, hint in hints.items():
+            if get_origin(hint) is Annotated:
+                arguments[name] = Asked(typed, in_file)
+            else:
+                arguments[name] = hint(**only_fields(hint, {**in_file, **typed}))
+        command(**arguments)
+
+    parameters = [
+        inspect.Parameter("context", KEYWORD_ONLY, annotation=typer.Context),
+        *(parameter(options[name], kind) for name, kind in owners.items()),
+        inspect.Parameter("config", KEYWORD_ONLY, annotation=ConfigFile, default=None),
+    ]
+    if completes:
+        parameters.append(
+            inspect.Parameter("help_all", KEYWORD_ONLY, annotation=HelpAll, default=False)
+        )
     # Typer reads the signature of some functions and the annotations of others.
-    call.__annotations__ = {each.name: each.annotation for each in (context, *parameters)}
-    call.__signature__ = inspect.Signature([context, *parameters])  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__doc__ = command.__doc__
     return call
 
 
-def _parameter(name: str, kind: Any, about: Any, default: Any) -> inspect.Parameter:
-    annotation: Any = Annotated[kind, about]
-    return inspect.Parameter(name, KEYWORD_ONLY, default=default, annotation=annotation)
+def classes_of_options(command: Callable[..., None]) -> dict[str, type]:
+    """Name of each option of a command -> its class. Those of base classes come last."""
+    owners = dict[str, type]()
+    for parameter, hint in get_type_hints(command, include_extras=True).items():
+        kinds = get_args(hint)[1:] if get_origin(hint) is Annotated else (hint,)
+        for kind in kinds if parameter != "return" else ():
+            names = [name for base in kind.__mro__ for name in inspect.get_annotations(base)]
+            owners |= {name: kind for name in names if name in options_of(kind)}
+    return owners
+
+
+def parameter(field: Field, kind: type) -> inspect.Parameter:
+    """A field of an option class as a parameter for Typer."""
+    several = field.type == tuple[str, ...]
+    default = None if several else field.default
+    shown = field.shown
+    if field.name in presets.SHOWN:
+        shown = str(presets.SHOWN[field.name])
+    has_negative = kind in PANELS and field.type is bool
+    hidden = default in (None, "") or (default is False and not has_negative)
+    show_default = with_flags(shown) if shown else not hidden
+    about: Any
+    if any(note.extra and "argument" in note.extra for note in field.notes):
+        about = typer.Argument(help=with_flags(field.help), show_default=show_default)
+    else:
+        flag = flag_of(field.name)
+        names = [f"{flag}/--no-{flag[2:]}" if has_negative else flag]
+        if field.name in SHORT:
+            names.insert(0, SHORT[field.name])
+        about = typer.Option(
+            *names,
+            help=with_flags(field.help),
+            envvar=ENVIRONMENT.get(field.name),
+            rich_help_panel=PANELS.get(kind),
+            show_default=show_default,
+        )
+    annotation = list[str] if several else field.type
+    if default is None:
+        annotation = annotation | None
+    return inspect.Parameter(
+        field.name,
+        KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is MISSING else default,
+        annotation=Annotated[annotation, about],
+    )
+
+
+def read_config(path: Path, options: Mapping[str, Field], repeats: bool = False) -> dict[str, Any]:
+    """Option -> value from a --config file.
+
+    Its names are those of --help without the leading dashes: n_layer and n-layer are --n-layer.
+    repeats: the command can repeat a run, so the file may have what a run records (RECORDED).
+    Raises ConfigError for any other name and for a value that the option does not accept.
+    """
+    from gpt.config.toml import LONGEST_FILE, RECORDED, from_toml
+
+    where = f"--config {path}"
+    try:
+        stored = from_toml(console.read_text(os.path.abspath(path), LONGEST_FILE), str(path))
+    except TextError as error:
+        raise ConfigError(f"--config: {error}") from None
+    values = {}
+    for spelling, value in stored.items():
+        name = spelling.replace("-", "_")
+        if repeats and name in RECORDED:
+            kind, _ = RECORDED[name]
+            if type(value) is not kind:
+                raise ConfigError(f"{where}: {name} = {short_repr(value)} is not {KINDS[kind]}")
+            values[name] = value
+            continue
+        if name not in options:
+            meant = nearest(name, options)
+            raise ConfigError(f"{where}: there is no option {short_repr(spelling)}{meant}")
+        field = options[name]
+        if field.type is str and type(value) is int and abs(value) <= LARGEST_WHOLE:
+            value = str(value)  # the number of a step, a layer or a head
+        try:
+            values[name] = field.checked(value)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {spelling}: {error.reason}") from None
+    return values

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated
 
-from gpt.commands import shared
-from gpt.commands.options import options_of
+from gpt.commands.shared import (
+    DrawingOptions,
+    ReadingOptions,
+    TextOptions,
+    note_on_counting,
+    require_passed,
+)
 from gpt.config import WhyConfig
-from gpt.config.fields import Range
+from gpt.config.fields import option
 
 
-class Why(shared.DrawingCommand):
+@dataclass(frozen=True, kw_only=True)
+class WhyOptions(WhyConfig):
+    """What to explain, and how much of it to show."""
+
+    all: Annotated[bool, option("Show every part, and every check.")] = False
+
+
+def command(
+    source: TextOptions, asked: WhyOptions, reading: ReadingOptions, output: DrawingOptions
+) -> None:
     """Show what each part of the model adds to the next character's logit: the exact sum.
 
     The parts are those of the GPT alone, without counting.
     """
-
-    text: shared.Preceding = None
-    file: shared.TextFile = None
-    asked: Annotated[dict[str, Any], options_of(WhyConfig)]
-    show: Annotated[int, "Parts to show.", Range(1)] = 16
-    checks: Annotated[bool, "Name every check of the numbers, with its error."] = False
-
-    def execute(self) -> None:
-        from gpt.view.terminal.blocks import lines_of
-
-        given = shared.one_text({"TEXT": self.text, "--file": self.file}, self.encoding)
-        model = self.opened
-        text = self.text_for(model, given, self.asked.get("truncate", False))
-        found = model.why(text, unknown=self.unknown, **self.asked)
-        if self.as_json:
-            self.write_record(found.records(), {"text": text, **model.origin})
-        else:
-            self.write_lines(lines_of(found.blocks(self.show), self.page(checks=self.checks)))
-            shared.note_on_counting(model)
-        shared.require_passed(check.name for check in found.checks if not check.passed)
+    given = source.given(reading.encoding)
+    model = reading.open()
+    text = reading.text_for(model, given, asked.truncate)
+    found = model.why(
+        text,
+        unknown=reading.unknown,
+        char=asked.char,
+        against=asked.against,
+        truncate=asked.truncate,
+    )
+    if output.json:
+        output.write_record(found.records(), {"text": text, **model.origin})
+    else:
+        blocks = found.blocks(len(found.values)) if asked.all else found.blocks()
+        output.write_blocks(blocks, checks=asked.all)
+        note_on_counting(model)
+    require_passed(check.name for check in found.checks if not check.passed)

@@ -1,8 +1,6 @@
-"""The options of models, trainings, runs, samples and questions, as frozen dataclasses that check
-their values; and the names that options have for stages and views of attention.
+"""The options of models, trainings, runs, samples and questions, as frozen dataclasses whose fields
+are flags, keywords and keys in TOML (fields.py); and the names of stages and views of attention.
 
-A field is an option: the field's name is the flag, the keyword and the key in TOML, its `Annotated`
-text is the help, its type is the keyword's type in typed.pyi. There is no second list of options.
 Uses no torch, no text and no files.
 """
 
@@ -10,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gpt.config.model import DrawnStage, ModelConfig, Stage
+from gpt.config.model import DrawnStage, ModelConfig, ModelOptions, Stage
 from gpt.config.questions import (
     Ablation,
     AttnConfig,
@@ -19,7 +17,7 @@ from gpt.config.questions import (
     Unknown,
     WhyConfig,
 )
-from gpt.config.sample import SampleConfig
+from gpt.config.sample import SampleConfig, Shaping
 from gpt.config.train import RunConfig, TrainConfig
 
 __all__ = [
@@ -29,8 +27,10 @@ __all__ = [
     "EvalConfig",
     "HeadsConfig",
     "ModelConfig",
+    "ModelOptions",
     "RunConfig",
     "SampleConfig",
+    "Shaping",
     "Stage",
     "TrainConfig",
     "Unknown",

@@ -1,69 +1,210 @@
-"""Fields of the configurations: their types, help texts and checks."""
+"""Fields of the option classes: their types, help texts and checks, read from annotations.
+
+A class of options is a frozen dataclass based on `Options`. A field is an option:
+
+    n_layer: Annotated[int, Meta(ge=1, le=500), option("Transformer blocks.")] = 4
+    top_k: Annotated[Count | None, option("Keep only the k likeliest characters.")] = None
+
+Its name is flag, keyword and key in TOML; msgspec checks its type, choices and range whenever an
+object is made, by a constructor or by `dataclasses.replace`. A field with a Meta that is no option
+is only checked; a field without Meta is not checked here. Every number has finite bounds, which
+also refuse NaN and infinity.
+"""
 
 from __future__ import annotations
 
-import math
-import os
+import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import MappingProxyType, NoneType
+from typing import (
+    Annotated,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import msgspec
+from msgspec import Meta
 
 from gpt.errors import ConfigError, GptxError
 from gpt.words import short_repr
 
-Note = TypeVar("Note")
+Keywords = ParamSpec("Keywords")
+Kind = TypeVar("Kind")
+Owner = TypeVar("Owner")
+Result = TypeVar("Result")
 
-LARGEST = 1e100  # largest number allowed: the square of a larger one may overflow
-LARGEST_WHOLE = 2**63
+LARGEST_WHOLE = 2**63 - 1  # msgspec knows no larger ones
+LARGEST = 1e100  # the square of a larger number may overflow
+UNLIMITED = (LARGEST, LARGEST_WHOLE)  # bounds that only keep a number finite
 #: Type of a field -> what its values are called in errors.
-KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+KINDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a text",
+    Path: "a path",
+    tuple[str, ...]: "a list of texts",
+    Sequence[str]: "a list of texts",
+}
+
+
+#: Numbers of options.
+Whole = Annotated[int, Meta(ge=0, le=LARGEST_WHOLE)]
+Count = Annotated[int, Meta(ge=1, le=LARGEST_WHOLE)]
+Amount = Annotated[float, Meta(ge=0, le=LARGEST)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
+
+
+def option(help: str, shown: str | None = None) -> Meta:
+    """Makes a field an option. shown: what the help shows as the default, if not the field's."""
+    return Meta(description=help, extra={"shown": shown})
 
 
 @dataclass(frozen=True)
-class Range:
-    """The range of a number: `least` or more, or only more than `least`; `most` or less, or only
-    less than `most`. None: no limit. It stands beside the help in an option's annotation.
+class Field:
+    """One field of an option class.
+
+    type: int, float, bool, str, Path or a Literal; optional: whether None is a value, too.
+    annotation: the field's, whole; notes: its Metas. A field without default has MISSING.
     """
 
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
-    below: float | None = None
-
-    def check(self, name: str, value: float) -> None:
-        """Raises ConfigError with the option's name if the number is outside the range."""
-        outside = (
-            (self.least is not None and value < self.least)
-            or (self.above is not None and value <= self.above)
-            or (self.most is not None and value > self.most)
-            or (self.below is not None and value >= self.below)
-        )
-        require(not outside, name, f"{value} is {self._outside}")
+    name: str
+    type: Any
+    optional: bool
+    default: Any
+    annotation: Any
+    notes: tuple[Meta, ...]
 
     @property
-    def _outside(self) -> str:
-        """ "not in [0, 1)", "less than 1", "not above 0" """
-        if self.most is None and self.below is None:
-            return f"not above {self.above}" if self.least is None else f"less than {self.least}"
-        begin = f"({self.above}" if self.least is None else f"[{self.least}"
-        end = f"{_plain(self.below)})" if self.most is None else f"{_plain(self.most)}]"
-        return f"not in {begin}, {end}"
+    def help(self) -> str:
+        """The help text; "" for a field that is no option."""
+        return next((note.description for note in self.notes if note.description), "")
+
+    @property
+    def shown(self) -> str | None:
+        """What the help shows as the default; None: `default`."""
+        return next((note.extra.get("shown") for note in self.notes if note.extra), None)
+
+    @property
+    def limits(self) -> Meta:
+        """The limits of a number: ge, gt, le, lt."""
+        bounded = (note for note in self.notes if note.ge is not None or note.gt is not None)
+        return next(bounded, Meta())
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values of a Literal; () for other types."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+    @property
+    def values(self) -> str:
+        """The values in words: "a whole number in [1, 500]", "one of none, learned"."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        return KINDS[self.type] + _range(self.limits)
+
+    def checked(self, value: Any) -> Any:
+        """The value, as the field's type. Raises ConfigError, which names the field."""
+        if not self.notes:
+            return value
+        try:
+            return msgspec.convert(value, self.annotation, dec_hook=_path)
+        except msgspec.ValidationError:
+            most, problem = self.limits.le, f"is not {self.values}"
+            if most in UNLIMITED and isinstance(value, int | float) and value > most:
+                problem = "is too large"
+            raise ConfigError(self.name, f"{short_repr(value)} {problem}") from None
 
 
-def _plain(number: float | None) -> str:
-    """A number as a text; a large power of two as 2^N."""
-    power = isinstance(number, int) and number.bit_count() == 1 and number.bit_length() - 1
-    return f"2^{power}" if power and power >= 20 else f"{number:,}"
+def _path(kind: type, value: Any) -> Any:
+    """A path from a text: msgspec calls this for types that it does not know."""
+    if "\0" in str(value):
+        raise ValueError("a file's name has no NUL character")
+    return kind(value)
+
+
+def _range(limits: Meta) -> str:
+    """The range of a number in words; a limit that only keeps it finite is not mentioned."""
+    above, least = limits.gt, limits.ge
+    below, most = limits.lt, limits.le
+    if above is None and least is None:
+        return ""
+    if most in UNLIMITED:
+        return f" above {above}" if least is None else f" of {least} or more"
+    begin = f"({above}" if least is None else f"[{least}"
+    end = f"{below:,})" if most is None else f"{most:,}]"
+    return f" in {begin}, {end}"
+
+
+class Options:
+    """Base of the option classes, which are frozen dataclasses. Raises ConfigError when an object
+    would have a value that its field does not accept, or when `_check` finds a contradiction.
+    """
+
+    def __post_init__(self) -> None:
+        kind: type = type(self)
+        for field in fields_of(kind).values():
+            object.__setattr__(self, field.name, field.checked(getattr(self, field.name)))
+        self._check()
+
+    def _check(self) -> None:
+        """Raises ConfigError if options contradict one another."""
+
+
+@cache  # evaluating annotations takes time
+def fields_of(kind: type) -> Mapping[str, Field]:
+    """Name -> field of an option class, in order; also of fields that are no options."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = {
+        field.name: _field(field.name, field.default, hints[field.name]) for field in fields(kind)
+    }
+    return MappingProxyType(found)
+
+
+def _field(name: str, default: Any, annotation: Any) -> Field:
+    kind, optional, notes = annotation, False, list[Meta]()
+    while True:
+        if get_origin(kind) is Annotated:
+            kind, *more = get_args(kind)
+            notes += more
+        elif NoneType in get_args(kind):
+            kind, optional = next(part for part in get_args(kind) if part is not NoneType), True
+        else:
+            return Field(name, kind, optional, default, annotation, tuple(notes))
+
+
+def options_of(kind: type) -> dict[str, Field]:
+    """Name -> field, for the fields that are options."""
+    return {name: field for name, field in fields_of(kind).items() if field.help}
+
+
+def only_fields(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of `values` that belongs to one class."""
+    return {name: value for name, value in values.items() if name in fields_of(kind)}
 
 
 def require(condition: bool, field: str, reason: str) -> None:
     """Raises ConfigError(field, reason) unless the condition holds."""
     if not condition:
         raise ConfigError(field, reason)
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """The end of an error about a misspelt name: "; did you mean n_layer?", or ""."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def flag_of(field: str) -> str:
@@ -94,80 +235,76 @@ def _as_flag(option: re.Match[str]) -> str:
     return flag_of(option[1]) + (f" {option[2]}" if option[2] else "")
 
 
-class Checked:
-    """Base of configurations: checks type, choices and range of every field when one is made;
-    numbers must be finite. Raises ConfigError.
+def takes(
+    kind: Callable[Keywords, Kind],
+) -> Callable[[Callable[[Owner, Kind], Result]], Callable[Concatenate[Owner, Keywords], Result]]:
+    """Gives a method of one object of an option class the fields of this class as keywords, typed
+    for checkers and editors; help() lists them with their help texts. The method gets the object
+    that they make. Raises ConfigError for a wrong value, TypeError for a wrong keyword.
     """
 
-    def __post_init__(self) -> None:
-        of: type = type(self)
-        ranges = field_ranges(of)
-        for name, kind in field_types(of).items():
-            value = getattr(self, name)
-            if type(None) in get_args(kind):
-                if value is None:
-                    continue
-                kind = get_args(kind)[0]
-            if get_origin(kind) is Literal:
-                choices = get_args(kind)
-                problem = f"{short_repr(value)} is not one of {', '.join(choices)}"
-                require(value in choices, name, problem)
-            elif kind in KINDS:
-                good = type(value) is kind or (kind is float and type(value) is int)
-                require(good, name, f"{short_repr(value)} is not {KINDS[kind]}")
-                check_size(name, value)
-            elif kind is Path:
-                require(isinstance(value, str | os.PathLike), name, f"{value!r} is not a path")
-            if name in ranges:
-                ranges[name].check(name, value)
+    def decorate(
+        method: Callable[[Owner, Kind], Result],
+    ) -> Callable[Concatenate[Owner, Keywords], Result]:
+        @wraps(method)
+        def call(owner: Owner, /, *args: Keywords.args, **keywords: Keywords.kwargs) -> Result:
+            _check_names(method.__name__, kind, keywords)
+            return method(owner, kind(*args, **keywords))
+
+        _document(call, kind, {}, method=True)
+        return call
+
+    return decorate
 
 
-def check_size(name: str, value: object) -> None:
-    """Raises ConfigError for NaN and for a number that is too large to compute with."""
-    if type(value) is int:
-        require(abs(value) <= LARGEST_WHOLE, name, "this number is too large")
-    elif type(value) is float:
-        require(abs(value) < math.inf, name, f"{value!r} is not a finite number")
-        require(abs(value) < LARGEST, name, "this number is too large")
-
-
-@cache  # configurations are checked whenever one is made, and evaluating type hints takes time
-def field_types(config: type) -> Mapping[str, Any]:
-    """Field -> type without its help text; `X | None` stays."""
-    hints = get_type_hints(config)
-    return MappingProxyType({field.name: hints[field.name] for field in fields(config)})
-
-
-def _notes(config: type, kind: type[Note]) -> dict[str, list[Note]]:
-    """Field -> the notes of this type in its annotation, for the fields that have any."""
-    found = {
-        name: [note for note in getattr(hint, "__metadata__", ()) if isinstance(note, kind)]
-        for name, hint in get_type_hints(config, include_extras=True).items()
-    }
-    return {name: notes for name, notes in found.items() if notes}
-
-
-@cache
-def field_ranges(config: type) -> Mapping[str, Range]:
-    """Field -> the range of its numbers, for the fields that have one."""
-    return MappingProxyType({name: found for name, (found,) in _notes(config, Range).items()})
-
-
-def field_help(config: type, flags: bool = True) -> dict[str, str]:
-    """Field -> help text, for the fields that are options. flags: write options as flags."""
-    spell = with_flags if flags else str
-    return {name: spell(help) for name, (help, *_) in field_notes(config).items()}
-
-
-@cache
-def field_notes(config: type) -> Mapping[str, list[str]]:
-    """Field -> its help text and, if the help shows another default than the dataclass has, the
-    text that the help shows; for the fields that are options.
+def takes_given(
+    kind: Callable[Keywords, object], shown: Mapping[str, object] = MappingProxyType({})
+) -> Callable[[Callable[[dict[str, Any]], Result]], Callable[Keywords, Result]]:
+    """Like `takes`, for a function that completes the options by presets: it gets a dictionary of
+    those that its caller has given, each checked alone. shown: name -> what help() shows as a
+    default in place of the class's.
     """
-    return MappingProxyType(_notes(config, str))
+
+    def decorate(function: Callable[[dict[str, Any]], Result]) -> Callable[Keywords, Result]:
+        @wraps(function)
+        def call(*args: Keywords.args, **keywords: Keywords.kwargs) -> Result:
+            _check_names(function.__name__, kind, keywords)
+            given = inspect.signature(kind).bind(*args, **keywords).arguments
+            known = fields_of(kind)
+            return function({name: known[name].checked(value) for name, value in given.items()})
+
+        _document(call, kind, shown)
+        return call
+
+    return decorate
 
 
-def only_fields(config: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of `values` that belongs to one dataclass."""
-    names = {field.name for field in fields(config)}
-    return {name: value for name, value in values.items() if name in names}
+def _check_names(function: str, kind: Any, keywords: Mapping[str, object]) -> None:
+    for name in keywords.keys() - fields_of(kind).keys():
+        meant = nearest(name, fields_of(kind)) or f". It takes: {', '.join(fields_of(kind))}"
+        raise TypeError(f"{function}() has no keyword {name!r}{meant}")
+
+
+class _Shown(str):
+    """A default or a type that help() shows without quotes."""
+
+    __repr__ = str.__str__
+
+
+def _document(function: Any, kind: Any, shown: Mapping[str, object], method: bool = False) -> None:
+    """Gives a function the signature of an option class, and its docstring the help texts."""
+    own = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)] if method else []
+    hints, taken = get_type_hints(kind), []
+    lines = [inspect.cleandoc(function.__doc__ or ""), ""]
+    for parameter in inspect.signature(kind).parameters.values():
+        field = fields_of(kind)[parameter.name]
+        default = shown.get(field.name, field.shown or parameter.default)
+        if isinstance(default, str) and default not in (field.default, *field.choices):
+            default = _Shown(default)
+        kind_shown = hints[field.name] if field.notes else _Shown(parameter.annotation)
+        taken.append(parameter.replace(default=default, annotation=kind_shown))
+        if field.help:
+            lines.append(f"    {field.name}: {field.help}")
+    returned = _Shown(inspect.signature(function).return_annotation)
+    function.__signature__ = inspect.Signature([*own, *taken], return_annotation=returned)
+    function.__doc__ = "\n".join(lines)

@@ -8,7 +8,9 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
-from gpt.config.fields import Checked, Range, require
+from msgspec import Meta
+
+from gpt.config.fields import Count, Options, Share, Whole, option, require
 
 Attention = Literal["fused", "heads"]
 Position = Literal["none", "learned", "sinusoidal", "rotary"]
@@ -39,44 +41,54 @@ MOST_LAYERS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig(Checked):
-    """The shape of a GPT. Names follow nanoGPT where it has one."""
+class ModelOptions(Options):
+    """The options that set the shape of a GPT. Names follow nanoGPT where it has one."""
 
-    vocab_size: Annotated[int, Range(1)]
-    block_size: Annotated[int, "Characters of context.", Range(1, LONGEST_CONTEXT)] = 64
-    n_layer: Annotated[int, "Transformer blocks.", Range(1, MOST_LAYERS)] = 4
-    n_head: Annotated[int, "Attention heads in a block; head_size = n_embd / n_head.", Range(1)] = 4
-    n_embd: Annotated[int, "Width of the residual stream.", Range(1)] = 128
-    dropout: Annotated[float, "Share of activations dropped while training.", Range(0, below=1)] = (
-        0.0
+    block_size: Annotated[int, Meta(ge=1, le=LONGEST_CONTEXT), option("Characters of context.")] = (
+        64
     )
+    n_layer: Annotated[int, Meta(ge=1, le=MOST_LAYERS), option("Transformer blocks.")] = 4
+    n_head: Annotated[Count, option("Attention heads in a block; head_size = n_embd / n_head.")] = 4
+    n_embd: Annotated[Count, option("Width of the residual stream.")] = 128
+    dropout: Annotated[Share, option("Share of activations dropped while training.")] = 0.0
     attention_dropout: Annotated[
-        float, "Share of attention weights dropped while training.", Range(0, below=1)
+        Share, option("Share of attention weights dropped while training.")
     ] = 0.0
-    bias: Annotated[bool, "Biases in projections and norms; for q, k, v see `qkv_bias`."] = False
-    qkv_bias: Annotated[bool, "Biases in queries, keys and values, as in GPT-2."] = False
-    tied: Annotated[bool, "Output weights = token embedding (Press & Wolf 2017)."] = False
+    bias: Annotated[
+        bool, option("Biases in projections and norms; for q, k, v see `qkv_bias`.")
+    ] = False
+    qkv_bias: Annotated[bool, option("Biases in queries, keys and values, as in GPT-2.")] = False
+    tied: Annotated[bool, option("Output weights = token embedding (Press & Wolf 2017).")] = False
     position: Annotated[
-        Position, "How the model uses positions; none: only through the causal mask."
+        Position, option("How the model uses positions; none: only through the causal mask.")
     ] = "rotary"
-    activation: Annotated[Activation, "Activation function of the feed-forward layers."] = "relu2"
+    activation: Annotated[Activation, option("Activation function of the feed-forward layers.")] = (
+        "relu2"
+    )
     feed_forward: Annotated[
-        bool, "Feed-forward layers; without them, attention only (Elhage et al. 2021)."
+        bool, option("Feed-forward layers; without them, attention only (Elhage et al. 2021).")
     ] = True
-    attention: Annotated[Attention, "One fast kernel, or one readable module per head."] = "fused"
+    attention: Annotated[Attention, option("One fast kernel, or one readable module per head.")] = (
+        "fused"
+    )
     previous_heads: Annotated[
-        int,
-        "Heads of layer 0 whose initial weights attend 1, 2 … characters back; 0 = none.",
-        Range(0),
+        Whole,
+        option("Heads of layer 0 whose initial weights attend 1, 2 … characters back; 0 = none."),
     ] = 0
     counting: Annotated[
         int,
-        "Length of the longest n-grams whose counts help the GPT predict; 0 = GPT alone.",
-        Range(0, 16),
+        Meta(ge=0, le=16),
+        option("Length of the longest n-grams whose counts help the GPT predict; 0 = GPT alone."),
     ] = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ModelOptions):
+    """The shape of a GPT for a vocabulary."""
+
+    vocab_size: Annotated[Count, Meta()]
+
+    def _check(self) -> None:
         fits = self.n_embd % self.n_head == 0
         require(fits, "n_embd", f"{self.n_embd} does not divide into `n_head={self.n_head}` heads")
         turns = self.position == "rotary" or not self.previous_heads

@@ -7,48 +7,62 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from gpt.config.fields import Checked, Range
+from gpt.config.fields import Count, Options, option
 
 Ablation = Literal["mean", "zero", "resample"]
 #: What to do with characters that a model does not know. fold: replace those that mean the same as
 #: known ones (vocabulary.fold), fail for others; skip: as fold, but leave the others out; error:
 #: fail for all.
 Unknown = Literal["fold", "skip", "error"]
+OnUnknown = Annotated[
+    Unknown,
+    option(
+        "Characters that the model does not know: fold reads them as known ones with the "
+        "same meaning, skip also leaves out the others, error does neither."
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttnConfig(Checked):
+class AttnConfig(Options):
     """Which part of a text the attention is shown of."""
 
-    truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
+    truncate: Annotated[bool, option("If the text is longer than the context, use its end.")] = (
+        False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeadsConfig(Checked):
+class HeadsConfig(Options):
     """How heads are measured."""
 
-    windows: Annotated[int, "Most windows of text to measure on.", Range(1)] = 32
+    windows: Annotated[Count, option("Most windows of text to measure on.")] = 32
     ablate: Annotated[
         Ablation | None,
-        "How much the loss rises if a head's output becomes its mean, 0, or another window's.",
+        option(
+            "How much the loss rises if a head's output becomes its mean, 0, or another window's."
+        ),
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhyConfig(Checked):
+class WhyConfig(Options):
     """Which logit to explain."""
 
-    char: Annotated[str | None, "The next character to explain.", "the likeliest"] = None
+    char: Annotated[str | None, option("The next character to explain.", "the likeliest")] = None
     against: Annotated[
-        str | None, "Explain the difference from this character's logit.", "none"
+        str | None, option("Explain the difference from this character's logit.", "none")
     ] = None
-    truncate: Annotated[bool, "If the text is longer than the context, use its end."] = False
+    truncate: Annotated[bool, option("If the text is longer than the context, use its end.")] = (
+        False
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalConfig(Checked):
+class EvalConfig(Options):
     """What to compute for a text beside its loss."""
 
     chars: Annotated[
-        bool, "Colour each character by its surprisal, with half a window of context or more."
+        bool,
+        option("Colour each character by its surprisal, with half a window of context or more."),
     ] = False

@@ -6,46 +6,50 @@ and gpt/view/page/assets/model/sampler.js.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from gpt.config.fields import Checked, Range
+from msgspec import Meta
+
+from gpt.config.fields import Amount, Count, Options, Whole, fields_of, option
 
 Only = Literal["gpt", "counting"]
 LONGEST_SAMPLE = 10**12  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampleConfig(Checked):
-    """How characters are drawn from the model's distribution."""
+class Shaping(Options):
+    """How the model's distribution of the next character changes before one is drawn."""
 
-    length: Annotated[int, "Characters to generate after the prompt.", Range(0, LONGEST_SAMPLE)] = (
-        500
-    )
-    n: Annotated[int, "Number of samples.", Range(1)] = 1
     temperature: Annotated[
-        float, "Divides the logits; 1 = as learned, 0 = the likeliest.", Range(0)
+        Amount, option("Divides the logits; 1 = as learned, 0 = the likeliest.")
     ] = 0.8
     top_k: Annotated[
-        int | None, "Keep only the k likeliest characters (Fan et al. 2018).", Range(1)
+        Count | None, option("Keep only the k likeliest characters (Fan et al. 2018).")
     ] = None
     top_p: Annotated[
-        float | None,
-        "Keep the likeliest characters that sum to p (Holtzman et al. 2020).",
-        Range(above=0, most=1),
+        Annotated[float, Meta(gt=0, le=1)] | None,
+        option("Keep the likeliest characters that sum to p (Holtzman et al. 2020)."),
     ] = None
     min_p: Annotated[
-        float | None,
-        "Keep characters with at least p x the largest probability (Nguyen et al. 2024).",
-        Range(0, 1),
+        Annotated[float, Meta(ge=0, le=1)] | None,
+        option("Keep characters with at least p x the largest probability (Nguyen et al. 2024)."),
     ] = None
-    seed: Annotated[int, "Same seed, same text.", Range(0, below=2**63)] = 1
-    only: Annotated[Only | None, "In a model with counting: predict with this part alone."] = None
+    only: Annotated[
+        Only | None, option("In a model with counting: predict with this part alone.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleConfig(Shaping):
+    """How characters are drawn from the model's distribution."""
+
+    length: Annotated[
+        int, Meta(ge=0, le=LONGEST_SAMPLE), option("Characters to generate after the prompt.")
+    ] = 500
+    n: Annotated[Count, option("Number of samples.")] = 1
+    seed: Annotated[Whole, option("Same seed, same text.")] = 1
 
 
 #: Temperature and the filters: the options that change the model's distribution, in this order.
-DISTRIBUTION_OPTIONS = tuple(
-    field.name
-    for field in fields(SampleConfig)
-    if field.name not in ("length", "n", "seed", "only")
-)
+DISTRIBUTION_OPTIONS = tuple(name for name in fields_of(Shaping) if name != "only")

@@ -9,7 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from gpt.config.fields import Checked, Range, require
+from msgspec import Meta
+
+from gpt.config.fields import LARGEST, Amount, Count, Options, Share, Whole, option, require
 from gpt.devices import Device
 
 Schedule = Literal["cosine", "linear"]
@@ -18,49 +20,51 @@ WindowOrder = Literal["random", "epochs"]
 Tracker = Literal["tensorboard"]
 Preset = Literal["default", "best", "classic"]
 
-#: Options that may change when a run is resumed, because earlier steps do not depend on them.
-CHANGEABLE = ("steps", "eval_interval", "patience", "keep_all", "micro_batch_size")
 MOST_MINUTES = 10**8  # two centuries
 MOST_STEPS = 10**12 - 1  # the name of a checkpoint's folder has at most 12 digits
 
-
 #: Folders and devices, as commands and functions take them.
-Checkpoints = Annotated[Path, "Folder of the runs."]
-Data = Annotated[Path, "Folder of the corpora."]
-OnDevice = Annotated[Device, "Where to compute."]
+Checkpoints = Annotated[Path, option("Folder of the runs.")]
+Data = Annotated[Path, option("Folder of the corpora.")]
+OnDevice = Annotated[Device, option("Where to compute.")]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig(Checked):
-    """The options of a run that concern neither model nor training. Raises ConfigError."""
+class Session(Options):
+    """The options of a new or resumed run that are not stored with it."""
 
-    preset: Annotated[
-        Preset | None, "classic: nanoGPT's recipe; best: lowest loss, slow.", "default"
-    ] = None
     minutes: Annotated[
-        float | None,
-        "Time budget from the first step to the last save, evaluations included; gptx fits the "
-        "model's shape and the steps to it.",
-        "2 for `preset=default` without `steps`",
-        Range(above=0, most=MOST_MINUTES),
+        Annotated[float, Meta(gt=0, le=MOST_MINUTES)] | None,
+        option(
+            "Time budget from the first step to the last save, evaluations included; gptx "
+            "fits the model's shape and the steps to it.",
+            "2 for `preset=default` without `steps`",
+        ),
     ] = None
-    run: Annotated[str | None, "The run's name.", "the corpus's name and a number"] = None
-    init_from: Annotated[
-        str | None,
-        "A run's name, or the path of a run or a model file, whose weights a new run starts with; "
-        "its vocabulary grows, its layout stays.",
-    ] = None
-    checkpoints: Checkpoints = Path("checkpoints")
     data: Data = Path("data")
     device: OnDevice = "auto"
     log: Annotated[
-        Tracker | None, "Also write the records of metrics.jsonl into the run's folder tensorboard."
+        Tracker | None,
+        option("Also write the records of metrics.jsonl into the run's folder tensorboard."),
     ] = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("checkpoints", "data"):
-            object.__setattr__(self, name, Path(getattr(self, name)))
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(Session):
+    """The options of a new run that concern neither model nor training."""
+
+    preset: Annotated[
+        Preset | None, option("classic: nanoGPT's recipe; best: lowest loss, slow.", "default")
+    ] = None
+    run: Annotated[str | None, option("The run's name.", "the corpus's name and a number")] = None
+    init_from: Annotated[
+        str | None,
+        option(
+            "A run's name, or the path of a run or a model file, whose weights a new run "
+            "starts with; its vocabulary grows, its layout stays."
+        ),
+    ] = None
+    checkpoints: Checkpoints = Path("checkpoints")
 
 
 class StepPlan(NamedTuple):
@@ -75,83 +79,96 @@ class StepPlan(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(Checked):
+class Changeable(Options):
+    """The options that may change when a run is resumed, because earlier steps do not depend on
+    them.
+    """
+
+    steps: Annotated[int, Meta(ge=1, le=MOST_STEPS), option("Optimizer steps.")] = 2000
+    micro_batch_size: Annotated[
+        Whole, option("Sequences to compute at once, at most; 0 = a rank's whole share.")
+    ] = 0
+    eval_interval: Annotated[Whole, option("Steps between evaluations; 0 = use `evaluations`.")] = 0
+    patience: Annotated[
+        Whole, option("Stop after this many evaluations without a new best; 0 = never.")
+    ] = 0
+    keep_all: Annotated[
+        bool, option("Keep every evaluation's checkpoint (attn and heads --step).")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Changeable):
     """How a model learns. Every field is stored with the run, and used again when it resumes."""
 
-    steps: Annotated[int, "Optimizer steps.", Range(1, MOST_STEPS)] = 2000
     step_plan: Annotated[
         str,
-        "Numbers of steps that `minutes` planned: FROM:STEPS, each from step FROM on; FROM+: a new "
-        "cycle, in which the learning rate rises and falls again.",
+        option(
+            "Numbers of steps that `minutes` planned: FROM:STEPS, each from step FROM on; "
+            "FROM+: a new cycle, in which the learning rate rises and falls again."
+        ),
     ] = ""
-    batch_size: Annotated[int, "Sequences in a step, on all ranks together.", Range(1)] = 32
-    micro_batch_size: Annotated[
-        int, "Sequences to compute at once, at most; 0 = a rank's whole share.", Range(0)
-    ] = 0
+    batch_size: Annotated[Count, option("Sequences in a step, on all ranks together.")] = 32
     learning_rate: Annotated[
         float,
-        "Peak learning rate, except where `embedding_lr` and `matrix_lr` apply.",
-        Range(above=0),
+        Meta(gt=0, le=LARGEST),
+        option("Peak learning rate, except where `embedding_lr` and `matrix_lr` apply."),
     ] = 2e-3
     embedding_lr: Annotated[
-        float, "Learning rate of embedding and output; 0 = `learning_rate`.", Range(0)
+        Amount, option("Learning rate of embedding and output; 0 = `learning_rate`.")
     ] = 0.0
     matrix_lr: Annotated[
-        float,
-        "Muon's learning rate for the matrices of blocks (Jordan et al. 2024); 0 = AdamW.",
-        Range(0),
+        Amount,
+        option("Muon's learning rate for the matrices of blocks (Jordan et al. 2024); 0 = AdamW."),
     ] = 0.0
-    min_lr: Annotated[float, "Learning rate at the end.", Range(0)] = 0.0
-    warmup_steps: Annotated[int, "Steps of linear warm-up.", Range(0)] = 40
-    schedule: Annotated[Schedule, "How the learning rate falls to `min_lr`."] = "linear"
+    min_lr: Annotated[Amount, option("Learning rate at the end.")] = 0.0
+    warmup_steps: Annotated[Whole, option("Steps of linear warm-up.")] = 40
+    schedule: Annotated[Schedule, option("How the learning rate falls to `min_lr`.")] = "linear"
     weight_decay: Annotated[
-        float, "Decay of matrices, times `learning_rate` (Loshchilov & Hutter 2019).", Range(0)
+        Amount, option("Decay of matrices, times `learning_rate` (Loshchilov & Hutter 2019).")
     ] = 0.1
-    beta1: Annotated[float, "Decay of the mean gradient.", Range(0, below=1)] = 0.9
-    beta2: Annotated[float, "AdamW's decay of the mean squared gradient.", Range(0, below=1)] = 0.99
-    grad_clip: Annotated[float, "Largest gradient norm; 0 = no limit.", Range(0)] = 1.0
+    beta1: Annotated[Share, option("Decay of the mean gradient.")] = 0.9
+    beta2: Annotated[Share, option("AdamW's decay of the mean squared gradient.")] = 0.99
+    grad_clip: Annotated[Amount, option("Largest gradient norm; 0 = no limit.")] = 1.0
     average: Annotated[
-        float, "Saves an average of the weights with this decay; 0 = none.", Range(0, below=1)
+        Share, option("Saves an average of the weights with this decay; 0 = none.")
     ] = 0.0
     window_order: Annotated[
-        WindowOrder, "How windows are chosen: at random, or each once an epoch."
+        WindowOrder, option("How windows are chosen: at random, or each once an epoch.")
     ] = "random"
-    precision: Annotated[Precision, "Precision of matrix products in training."] = "float32"
-    compile: Annotated[bool, "torch.compile: takes a minute, then faster steps on a GPU."] = False
-    deterministic: Annotated[bool, "On a GPU: repeats a run bit for bit; slower."] = False
+    precision: Annotated[Precision, option("Precision of matrix products in training.")] = "float32"
+    compile: Annotated[
+        bool, option("torch.compile: takes a minute, then faster steps on a GPU.")
+    ] = False
+    deterministic: Annotated[bool, option("On a GPU: repeats a run bit for bit; slower.")] = False
     separator: Annotated[
-        str, "Separates two texts, unless the first ends with it; \\n, \\t, \\uXXXX."
+        str, option("Separates two texts, unless the first ends with it; \\n, \\t, \\uXXXX.")
     ] = "\\n"
     encoding: Annotated[
-        str, "Encoding of texts that are not UTF-8 and have no byte order mark, such as cp1252."
+        str,
+        option("Encoding of texts that are not UTF-8 and have no byte order mark, such as cp1252."),
     ] = "utf-8"
     split: Annotated[
         str,
-        "Validation text: last, every:N (texts, or blocks of a single text), or a file.",
+        option("Validation text: last, every:N (texts, or blocks of a single text), or a file."),
     ] = "last"
     val_fraction: Annotated[
-        float, "Share of the text held out by `split='last'`.", Range(above=0, below=1)
+        float, Meta(gt=0, lt=1), option("Share of the text held out by `split='last'`.")
     ] = 0.1
-    eval_interval: Annotated[int, "Steps between evaluations; 0 = use `evaluations`.", Range(0)] = 0
-    evaluations: Annotated[int, "Evaluations in a run, evenly distributed.", Range(1)] = 10
+    evaluations: Annotated[Count, option("Evaluations in a run, evenly distributed.")] = 10
     eval_chars: Annotated[
-        int,
-        "Validation characters that an evaluation reads, evenly distributed; 0 = all.",
-        Range(0),
+        Whole,
+        option("Validation characters that an evaluation reads, evenly distributed; 0 = all."),
     ] = 0
     eval_part: Annotated[
-        int,
-        "Validation characters that each evaluation but the last reads; 0 = as `eval_chars`.",
-        Range(0),
+        Whole,
+        option(
+            "Validation characters that each evaluation but the last reads; 0 = as `eval_chars`."
+        ),
     ] = 0
-    patience: Annotated[
-        int, "Stop after this many evaluations without a new best; 0 = never.", Range(0)
-    ] = 0
-    keep_all: Annotated[bool, "Keep every evaluation's checkpoint (attn and heads --step)."] = False
-    seed: Annotated[int, "Seed of initialisation, batches and dropout.", Range(0, below=2**63)] = 1
+    seed: Annotated[Whole, option("Seed of initialisation, batches and dropout.")] = 1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         ends = self.step_plans[-1][1] == self.steps
         require(ends, "step_plan", f"its last number is not `steps={self.steps}`")
         falls = self.min_lr <= self.learning_rate

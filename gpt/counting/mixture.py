@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.config import SampleConfig
 from gpt.config.fields import require
+from gpt.config.sample import Only
 from gpt.counting.expert import AT_ONCE, Array, CachedExpert, CountingPrediction, Expert
 from gpt.counting.tables import Numbers, unpack_trie
 from gpt.errors import CheckpointError
@@ -305,19 +305,21 @@ class OneStream(Streams):
         return found
 
 
-def counting_streams(mixture: Mixture | None, ids: Ids, config: SampleConfig) -> Streams | None:
-    """The counting streams of config.n texts after (n,) ids; None if the GPT predicts alone.
+def counting_streams(
+    mixture: Mixture | None, ids: Ids, only: Only | None = None, texts: int = 1
+) -> Streams | None:
+    """The counting streams of `texts` texts after (n,) ids; None if the GPT predicts alone.
 
-    Raises ConfigError if `config.only` asks for a counting expert and the model has none.
+    Raises ConfigError if `only` asks for a counting expert and the model has none.
     """
     require(
-        mixture is not None or config.only != "counting",
+        mixture is not None or only != "counting",
         "only",
         "this model was trained without counting",
     )
-    if mixture is None or config.only == "gpt":
+    if mixture is None or only == "gpt":
         return None
-    alone = config.only == "counting"
-    if config.n == 1:
+    alone = only == "counting"
+    if texts == 1:
         return OneStream(mixture, ids, alone)
-    return Streams(mixture, ids, config.n, alone)
+    return Streams(mixture, ids, texts, alone)

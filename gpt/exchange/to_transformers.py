@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import checks_arguments
 from gpt.config import ModelConfig, SampleConfig
 from gpt.errors import ConfigError
 from gpt.interface.trained import TrainedGPT
@@ -214,7 +213,6 @@ class Exported:
     note: str
 
 
-@checks_arguments
 def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Exported:
     """Writes the model into a folder that `transformers` opens.
 

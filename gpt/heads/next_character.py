@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gpt.blocks import Block, Cell, Column, Legend, Note, Records, Table, Title, Tone, format_number
 from gpt.characters import label
 from gpt.checks import Result, TableResult
-from gpt.config import SampleConfig
+from gpt.config import Shaping
 from gpt.config.fields import flag_of
 from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
@@ -83,7 +83,7 @@ class NextCharacter(TableResult):
     filtered: npt.NDArray[np.float64]
     removed: npt.NDArray[np.int64]
     experts: Experts | None = None
-    config: SampleConfig = field(default_factory=SampleConfig)
+    config: Shaping = field(default_factory=Shaping)
     characters: str = ""
     text: str = ""
 
@@ -193,7 +193,7 @@ def quoted_end(text: str) -> list[str]:
 def next_character(
     reader: Reader,
     ids: Ids,
-    config: SampleConfig,
+    config: Shaping,
     mixture: Mixture | None = None,
     vocabulary: Vocabulary | None = None,
 ) -> NextCharacter:
@@ -204,7 +204,7 @@ def next_character(
     """
     seen = ids[window_start(len(ids), reader.config.block_size) :]
     logits = reader.logits(reader.forward(seen[None])[:, -1])  # (1, V)
-    counting = counting_streams(mixture, ids, replace(config, n=1))
+    counting = counting_streams(mixture, ids, config.only)
     experts = None
     if mixture is not None and counting is not None:
         if config.only is None:
@@ -216,7 +216,7 @@ def next_character(
         unset: dict[str, Any] = dict.fromkeys(later)
         filtered = probabilities(logits, replace(config, **unset))[0]
         removed[(filtered == 0) & (removed < 0)] = place
-    expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
+    expected = probabilities(logits, Shaping(temperature=1.0))[0]
     found = NextCharacter(expected, filtered, removed, experts, config)
     if vocabulary:
         return replace(found, characters=vocabulary.characters, text=vocabulary.decode(ids))
@@ -227,7 +227,7 @@ def next_of_text(
     reader: Reader,
     vocabulary: Vocabulary,
     text: str,
-    config: SampleConfig,
+    config: Shaping,
     mixture: Mixture | None = None,
 ) -> NextCharacter:
     """The next character of a text; see TrainedGPT.next, which raises the same errors."""

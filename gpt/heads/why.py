@@ -26,7 +26,7 @@ from gpt.blocks import (
 )
 from gpt.characters import quoted
 from gpt.checks import Check, TableResult
-from gpt.config import SampleConfig, WhyConfig
+from gpt.config import Shaping, WhyConfig
 from gpt.config.fields import require
 from gpt.errors import TextError
 from gpt.heads.attention_map import require_fits
@@ -154,7 +154,7 @@ def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) ->
     ids = ids[-reader.config.block_size :] if config.truncate else ids
     require_fits(reader.config, len(ids))
     logits = reader.logits(reader.forward(ids[None])[:, -1])  # (1, V)
-    expected = probabilities(logits, SampleConfig(temperature=1.0))[0]
+    expected = probabilities(logits, Shaping(temperature=1.0))[0]
     asked = _asked(vocabulary, config, int(expected.argmax()))
     exact = reader.in_float64()
     layers = exact.stages(ids)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy.typing as npt
 
 from gpt.blocks import Block, Facts, Records, Title
-from gpt.checks import TableResult, require_texts
+from gpt.checks import TableResult
 from gpt.config import EvalConfig, ModelConfig, Unknown
 from gpt.config.fields import require
 from gpt.corpus.corpus import splits_of_run
@@ -275,7 +275,8 @@ def find_copies(
     """How much of these texts is copied; see TrainedGPT.novelty. note: receives a note if only a
     part of the corpus is searched.
     """
-    require_texts("texts", texts)
+    if isinstance(texts, str):  # it is a sequence of texts, too
+        raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
     advice = "; give its run with `run`"
     train, val = splits_of_run(model.name, model.recorded, data, "`novelty`", no_run=advice)
     if len(train) > copies.MOST:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import SupportsIndex, overload
 
 from gpt.blocks import Block
-from gpt.checks import Displayable, checks_arguments
+from gpt.checks import Displayable
 from gpt.errors import CheckpointError
 from gpt.interface.trained import TrainedGPT, load
 from gpt.storage.comparison import Comparison, compare_runs
@@ -105,7 +105,6 @@ class Runs(RunTable):
         raise KeyError(f"no run {which!r}; there are: {', '.join(run.name for run in self)}")
 
 
-@checks_arguments
 def runs(checkpoints: str | Path = "checkpoints") -> Runs:
     """Lists the runs of a folder, as `gptx runs` does; returns a sequence that names can index,
     too.

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
-from gpt.config.fields import field_help, only_fields, require
+from gpt.config.fields import only_fields, options_of, require
+from gpt.config.toml import LONGEST_FILE, RECORDED, from_toml, to_toml
 from gpt.config.train import Preset, Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
 from gpt.corpus.sources import corpus_name, known_recipe
@@ -30,7 +31,6 @@ from gpt.counting.tables import release_memory
 from gpt.devices import resolve_device
 from gpt.errors import TextError
 from gpt.storage import files
-from gpt.storage.config_file import LONGEST_FILE, RECORDED, from_toml, to_toml
 from gpt.storage.manifest import CorpusId
 from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import check_free, discard_if_empty, new_run
@@ -328,7 +328,7 @@ def _record_plan(run: Run, config: TrainConfig) -> None:
     if os.path.isfile(path):
         text = files.read(path, LONGEST_FILE).decode("utf-8", "replace")
         values = from_toml(text, str(path))
-        options = {name: getattr(config, name) for name in field_help(TrainConfig)}
+        options = {name: getattr(config, name) for name in options_of(TrainConfig)}
         changed = to_toml({**values, **options})
         if changed != text:
             run.write(path.name, changed)

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, Unpack, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex, TypeAlias, overload
+
+from msgspec import Meta
 
 from gpt import showing
-from gpt.checks import Check, Displayable, check_number, checks_arguments
+from gpt.checks import Check, Displayable, check_number
 from gpt.config import (
     AttnConfig,
     EvalConfig,
     HeadsConfig,
     SampleConfig,
+    Shaping,
     Stage,
     TrainConfig,
     Unknown,
     WhyConfig,
 )
-from gpt.config.fields import require
-from gpt.config.keywords import takes_options
+from gpt.config.fields import Options, require, takes
+from gpt.config.questions import OnUnknown
 from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
@@ -40,14 +43,6 @@ from gpt.words import layers_and_heads, printable
 
 if TYPE_CHECKING:
     from gpt.blocks import Block
-    from gpt.config.typed import (
-        AttnOptions,
-        EvalOptions,
-        HeadsOptions,
-        SampleOptions,
-        ShapingOptions,
-        WhyOptions,
-    )
     from gpt.corpus.overlap import Learned
     from gpt.counting.mixture import Mixture
     from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
@@ -72,6 +67,71 @@ PUBLIC = (
     *("heads", "live", "logits", "manifest", "next", "novelty", "path", "sample", "steps"),
     *("text", "torch", "training", "training_curve", "vocabulary", "weights", "why"),
 )
+
+
+if TYPE_CHECKING:
+    OtherModel: TypeAlias = "TrainedGPT | Run | str | Path"
+else:
+    OtherModel = object
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question(Options):
+    """What every question about a text takes."""
+
+    text: Annotated[str | None, Meta()] = field(default=None, kw_only=False)
+    unknown: OnUnknown = "fold"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleCall(SampleConfig):
+    """The arguments of TrainedGPT.sample."""
+
+    prompt: Annotated[str, Meta()] = field(default="", kw_only=False)
+    stop: Annotated[Sequence[str], Meta()] = ()
+    unknown: OnUnknown = "fold"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneSampleCall(SampleCall):
+    """The arguments for a single text, for type checkers."""
+
+    n: Literal[1] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttnCall(AttnConfig, _Question):
+    """The arguments of TrainedGPT.attn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextCall(Shaping, _Question):
+    """The arguments of TrainedGPT.next."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhyCall(WhyConfig, _Question):
+    """The arguments of TrainedGPT.why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsCall(HeadsConfig):
+    """The arguments of TrainedGPT.heads."""
+
+    text: str | Ids | None = field(default=None, kw_only=False)
+    name: Annotated[str, Meta()] = ""
+    unknown: OnUnknown = "fold"
+    done: Callable[[float], object] = lambda share: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalCall(EvalConfig):
+    """The arguments of TrainedGPT.eval."""
+
+    text: str | Ids | None = field(default=None, kw_only=False)
+    against: OtherModel | None = None
+    unknown: OnUnknown = "fold"
+    data: str | Path = "data"
 
 
 class NoRunError(CheckpointError, AttributeError):
@@ -265,56 +325,33 @@ class TrainedGPT(Displayable):
 
         return self.reader if isinstance(self.reader, DeviceReader) else None
 
-    @overload
-    def sample(
-        self,
-        prompt: str = "",
-        *,
-        n: Literal[1] = 1,
-        stop: Sequence[str] = (),
-        unknown: Unknown = "fold",
-        **options: Unpack[SampleOptions],
-    ) -> str: ...
+    if TYPE_CHECKING:
 
-    @overload
-    def sample(
-        self,
-        prompt: str = "",
-        *,
-        n: int,
-        stop: Sequence[str] = (),
-        unknown: Unknown = "fold",
-        **options: Unpack[SampleOptions],
-    ) -> str | list[str]: ...
+        @overload
+        @takes(OneSampleCall)
+        def sample(self, call: OneSampleCall) -> str: ...
 
-    @takes_options()
-    def sample(
-        self,
-        prompt: str = "",
-        *,
-        n: int = 1,
-        stop: Sequence[str] = (),
-        unknown: Unknown = "fold",
-        **options: Unpack[SampleOptions],
-    ) -> str | list[str]:
+        @overload
+        @takes(SampleCall)
+        def sample(self, call: SampleCall) -> str | list[str]: ...
+
+    @takes(SampleCall)
+    def sample(self, call: SampleCall) -> str | list[str]:
         """Continues the prompt; returns the whole text, or for n > 1 a list of n texts, as `gptx
         sample -n` does.
 
-        The text ends before the first of the texts in `stop`. unknown: "fold" reads characters that
-        the model does not know as known ones with the same meaning, "skip" also leaves out the
-        others, "error" does neither; notes are logged. Raises TextError for a character that is
-        still unknown, ConfigError for an option out of range, TypeError for an unknown option,
-        OutOfMemory for texts that do not fit this machine's memory.
+        The text ends before the first of the texts in `stop`. Notes on unknown characters are
+        logged. Raises TextError for a character that is still unknown, ConfigError for an option
+        out of range, OutOfMemory for texts that do not fit this machine's memory.
         """
         from gpt.reading.sampler import GrowingTexts, Sample
 
-        prompt = self.known_text(prompt, unknown)
-        steps = self.stream(prompt, SampleConfig(n=n, **options), stop)
-        held = GrowingTexts(n)
-        for gained in steps:
+        prompt = self.known_text(call.prompt, call.unknown)
+        held = GrowingTexts(call.n)
+        for gained in self.stream(prompt, call, call.stop):
             held.add(gained)
-        texts: list[str] = [Sample(prompt, held.text(number)) for number in range(n)]
-        return texts if n > 1 else texts[0]
+        texts: list[str] = [Sample(prompt, held.text(number)) for number in range(call.n)]
+        return texts if call.n > 1 else texts[0]
 
     def stream(
         self,
@@ -326,8 +363,8 @@ class TrainedGPT(Displayable):
     ) -> Samples:
         """The new text of each of config.n samples, step by step; see sampler.Samples.
 
-        Raises TextError; OutOfMemory for more samples than fit this machine's memory; for `stop`,
-        TypeError if it is one text and ValueError if one of its texts is empty.
+        Raises TextError; OutOfMemory for more samples than fit this machine's memory; ValueError
+        if a text of `stop` is empty.
         """
         from gpt.reading.decode import require_memory
         from gpt.reading.sampler import Samples
@@ -337,10 +374,8 @@ class TrainedGPT(Displayable):
         samples = (self.decoders.lend_decoder(), self.vocabulary, known, config, stop, past)
         return Samples(*samples, self.mixture)
 
-    @takes_options()
-    def attn(
-        self, text: str | None = None, *, unknown: Unknown = "fold", **options: Unpack[AttnOptions]
-    ) -> AttentionMap:
+    @takes(AttnCall)
+    def attn(self, call: AttnCall) -> AttentionMap:
         """Computes every stage of every head for the text; None: the `example`, which a note
         quotes.
 
@@ -348,40 +383,25 @@ class TrainedGPT(Displayable):
         """
         from gpt.heads.attention_map import inspect_text
 
-        asked = AttnConfig(**options)
-        text = self.known_text(self.given(text), unknown, asked.truncate)
+        text = self.known_text(self.given(call.text), call.unknown, call.truncate)
         proofs = (replace(self.proof, detail=True), self.rounding)
-        return inspect_text(self.reader, self.vocabulary, text, asked.truncate, proofs, model=self)
+        return inspect_text(self.reader, self.vocabulary, text, call.truncate, proofs, model=self)
 
-    @takes_options()
-    def next(
-        self,
-        text: str | None = None,
-        *,
-        unknown: Unknown = "fold",
-        **options: Unpack[ShapingOptions],
-    ) -> NextCharacter:
+    @takes(NextCall)
+    def next(self, call: NextCall) -> NextCharacter:
         """The distribution of the next character, before and after temperature and filters. text:
         None: the `example`, which a note quotes.
 
         Raises TextError for a character that the model does not know, ConfigError for an option out
-        of range, TypeError for an unknown option.
+        of range.
         """
         from gpt.heads.next_character import next_of_text
 
-        known = self.known_text(self.given(text), unknown)
-        return next_of_text(
-            self.reader, self.vocabulary, known, SampleConfig(**options), self.mixture
-        )
+        known = self.known_text(self.given(call.text), call.unknown)
+        return next_of_text(self.reader, self.vocabulary, known, call, self.mixture)
 
-    @takes_options()
-    def why(
-        self,
-        text: str | None = None,
-        *,
-        unknown: Unknown = "fold",
-        **options: Unpack[WhyOptions],
-    ) -> Why:
+    @takes(WhyCall)
+    def why(self, call: WhyCall) -> Why:
         """What the embedding, each head, each feed-forward layer and each bias add to the GPT's
         logit of the next character, in float64; the sum is exact.
 
@@ -390,9 +410,8 @@ class TrainedGPT(Displayable):
         """
         from gpt.heads.why import why
 
-        asked = WhyConfig(**options)
-        known = self.known_text(self.given(text), unknown, asked.truncate)
-        return why(self.reader, self.vocabulary, known, asked)
+        known = self.known_text(self.given(call.text), call.unknown, call.truncate)
+        return why(self.reader, self.vocabulary, known, call)
 
     def measures(
         self, text: AttentionMap | str | None = None, *, unknown: Unknown = "fold"
@@ -455,16 +474,8 @@ class TrainedGPT(Displayable):
         """An example text: the first long line of the validation split, cut between words."""
         return self.stored.example(length)
 
-    @takes_options()
-    def heads(
-        self,
-        text: str | Ids | None = None,
-        *,
-        name: str = "",
-        unknown: Unknown = "fold",
-        done: Callable[[float], object] = lambda share: None,
-        **options: Unpack[HeadsOptions],
-    ) -> Survey:
+    @takes(HeadsCall)
+    def heads(self, call: HeadsCall) -> Survey:
         """Every head's measures on a text; `gptx heads` gives the same for the same text.
 
         Without a text, `default_text` is used. name: the text's name in the result. done: is called
@@ -473,15 +484,16 @@ class TrainedGPT(Displayable):
         """
         from gpt.heads.survey import survey
 
+        text, name = call.text, call.name
         if text is None:
             text, default_name = self.default_text(note=log_note)
             name = name or default_name
         if isinstance(text, str):
-            ids = self.vocabulary.encode(self.readable_text(text, unknown))
+            ids = self.vocabulary.encode(self.readable_text(text, call.unknown))
         else:
             ids = self.vocabulary.row_of(text, "text")
         name = name or f"a text of {len(ids):,} characters"
-        return survey(self.reader, self.vocabulary, ids, HeadsConfig(**options), name, done)
+        return survey(self.reader, self.vocabulary, ids, call, name, call.done)
 
     def default_text(
         self, data: Path = Path("data"), note: Callable[[str], object] = lambda line: None
@@ -652,30 +664,22 @@ class TrainedGPT(Displayable):
 
         return load_gpt(self.stored, "cpu").eval()
 
-    @takes_options()
-    def eval(
-        self,
-        text: str | Ids | None = None,
-        *,
-        against: TrainedGPT | Run | str | Path | None = None,
-        unknown: Unknown = "fold",
-        data: str | Path = "data",
-        **options: Unpack[EvalOptions],
-    ) -> Evaluation:
+    @takes(EvalCall)
+    def eval(self, call: EvalCall) -> Evaluation:
         """How well the model predicts a text or, without one, the validation split of its run;
         `gptx eval` shows the same. Logs a warning if the model has learned some of the text.
 
         against: also compare with another model, a run of `gpt.runs()`, or a path that `load`
-        opens. unknown: what to do with characters that a model does not know, as in `sample`. data:
-        the folder of the encoded corpora. Raises TextError, CheckpointError, and ConfigError for
-        options that exclude each other.
+        opens. data: the folder of the encoded corpora. Raises TextError, CheckpointError, and
+        ConfigError for options that exclude each other.
         """
         from gpt.interface.evaluating import Scorer
 
+        against, text = call.against, call.text
         if against is not None and not isinstance(against, TrainedGPT):
             path = against.path if isinstance(against, Run) else against
             against = read_checkpoint(path).on(self.device or "cpu")
-        scorer = Scorer(self, against, EvalConfig(**options), unknown, Path(data))
+        scorer = Scorer(self, against, call, call.unknown, Path(call.data))
         if text is None:
             return scorer.split()
         if not isinstance(text, str):
@@ -726,7 +730,6 @@ class TrainedGPT(Displayable):
         return found
 
 
-@checks_arguments
 def load(
     path: str | Path = "checkpoints", *, step: str | SupportsIndex = "best", device: str = "cpu"
 ) -> TrainedGPT:

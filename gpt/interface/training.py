@@ -10,15 +10,17 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeAlias
 
-from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
-from gpt.config.fields import only_fields, require
-from gpt.config.keywords import Unquoted, takes_options
-from gpt.config.train import CHANGEABLE
+from msgspec import Meta
+
+from gpt.config import ModelOptions, RunConfig, TrainConfig, presets
+from gpt.config.fields import fields_of, only_fields, require, takes_given
+from gpt.config.train import Changeable, Session
 from gpt.devices import let_threads_sleep
 from gpt.errors import ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
@@ -29,7 +31,6 @@ from gpt.vocabulary import log_note
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from gpt.config.typed import ResumeOptions, TrainOptions
     from gpt.interface.preparing import Start
     from gpt.training.events import Event
     from gpt.training.trainer import Trainer
@@ -41,20 +42,52 @@ Corpus: TypeAlias = PathLike | Sequence[PathLike] | None
 SHOWN = 60  # characters of a wrong name that an error shows
 
 
-def _begin(
-    corpus: Corpus, text: str | None, options: TrainOptions, screen: TextIO | None = None
-) -> AbstractContextManager[Start]:
+@dataclass(frozen=True, kw_only=True)
+class _NewRun(TrainConfig, ModelOptions, RunConfig):
+    """The options of a new run, as Python functions take them."""
+
+    corpus: Corpus = field(default=None, kw_only=False)
+    text: Annotated[str | None, Meta()] = None
+    init_from: TrainedGPT | PathLike | None = None  # type: ignore[assignment]  # wider
+    checkpoints: PathLike = "checkpoints"  # type: ignore[assignment]  # wider
+    data: PathLike = "data"  # type: ignore[assignment]  # wider
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCall(_NewRun):
+    """The arguments of `train`."""
+
+    progress: Annotated[bool, Meta()] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventsCall(_NewRun):
+    """The arguments of `train_events`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeCall(Changeable, Session):
+    """The arguments of `resume`."""
+
+    run: TrainedGPT | PathLike = field(kw_only=False)
+    corpus: Corpus = field(default=None, kw_only=False)
+    progress: Annotated[bool, Meta()] = True
+    data: PathLike = "data"  # type: ignore[assignment]  # wider
+
+
+def _begin(given: dict[str, Any], screen: TextIO | None = None) -> AbstractContextManager[Start]:
     """Plans a new run. Raises ConfigError, TextError."""
     from gpt.interface.preparing import Texts, begin_run
 
     _require_one_process("train")
     let_threads_sleep()
-    run = RunConfig(**{**only_fields(RunConfig, options), "init_from": _place(options)})
-    given = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
+    run = RunConfig(**{**only_fields(RunConfig, given), "init_from": _place(given)})
+    corpus, text = given.get("corpus"), given.get("text")
+    options = only_fields(ModelOptions, given) | only_fields(TrainConfig, given)
     is_last = options.get("split", "last") == "last"
-    require(is_last or "val_fraction" not in given, "val_fraction", "only with `split='last'`")
+    require(is_last or "val_fraction" not in options, "val_fraction", "only with `split='last'`")
     if text is None:
-        return begin_run(run, given, Texts(corpus_names(corpus)), _working(screen))
+        return begin_run(run, options, Texts(corpus_names(corpus)), _working(screen))
     require(corpus is None, "text", "give either `corpus` or `text`")
     if text == "":
         raise TextError("text: it is empty")
@@ -63,7 +96,7 @@ def _begin(
     except UnicodeEncodeError as error:
         half = f"{text[error.start]!a} at position {error.start} is half of a surrogate pair"
         raise TextError(f"text: {half}, which UTF-8 cannot store; leave it out") from error
-    return begin_run(run, given, Texts(("-",), pipe, "text"), _working(screen))
+    return begin_run(run, options, Texts(("-",), pipe, "text"), _working(screen))
 
 
 def _require_one_process(name: str) -> None:
@@ -74,9 +107,9 @@ def _require_one_process(name: str) -> None:
         raise ConfigError(f"gpt.{name} trains in one process; use torchrun with gptx train")
 
 
-def _place(options: TrainOptions) -> str | None:
+def _place(given: dict[str, Any]) -> str | None:
     """The run's name or the path of the model to start with."""
-    model = options.get("init_from")
+    model = given.get("init_from")
     if not isinstance(model, TrainedGPT):
         return os.fspath(model) if isinstance(model, os.PathLike) else model
     source = model.stored.source
@@ -89,9 +122,6 @@ def corpus_names(corpus: Corpus) -> tuple[str, ...]:
 
     several = () if corpus is None else corpus
     several = [several] if isinstance(several, str | os.PathLike) else [*several]
-    wrong = [each for each in several if not isinstance(each, str | os.PathLike)]
-    if wrong:
-        raise TypeError(f"corpus: expected names of files, not {type(wrong[0]).__name__}")
     names = tuple(os.fspath(each) for each in several)
     if corpus is not None and not names:
         raise TextError("corpus: the list is empty; give at least one file, folder or known name")
@@ -107,60 +137,45 @@ def corpus_names(corpus: Corpus) -> tuple[str, ...]:
 
 BAR_FORMAT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow terminal cuts its end
 
-#: What help() shows as defaults of options that the preset, the corpus or the time sets.
-DEFAULTS = {**presets.SHOWN, **dict.fromkeys(presets.FITTED, Unquoted("fitted"))}
 
-
-@takes_options(DEFAULTS)
-def train(
-    corpus: Corpus = None,
-    *,
-    text: str | None = None,
-    progress: bool = True,
-    **options: Unpack[TrainOptions],
-) -> TrainedGPT:
+@takes_given(TrainCall, presets.SHOWN)
+def train(given: dict[str, Any]) -> TrainedGPT:
     """Trains a new run and returns it, opened at its best step.
 
     corpus: a file, a folder, a known name or a list of these. Known names are "shakespeare", which
     is downloaded, and "repeats", which sets its own options. text: the text itself, in place of a
-    corpus. Without both, gptx trains on the Python language reference. progress: shows a bar in a
-    terminal or notebook. Ctrl-C or a notebook's stop button ends the training early: the run is
-    saved and returned; `gpt.resume` continues it. A second Ctrl-C, a second or more later, ends it
-    at once, with what was last saved.
+    corpus. Without both, gptx trains on the Python language reference. init_from: a run, its name,
+    or the path of a run or a model file, whose weights a new run starts with. checkpoints, data:
+    the folders of the runs and of the encoded corpora. progress: shows a bar in a terminal or
+    notebook. Ctrl-C or a notebook's stop button ends the training early: the run is saved and
+    returned; `gpt.resume` continues it. A second Ctrl-C, a second or more later, ends it at once,
+    with what was last saved.
 
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
-    screen = _screen(progress)
-    return _trained(_begin(corpus, text, options, screen), screen)
+    screen = _screen(given.get("progress", True))
+    return _trained(_begin(given, screen), screen)
 
 
-@takes_options(DEFAULTS)
-def train_events(
-    corpus: Corpus = None, *, text: str | None = None, **options: Unpack[TrainOptions]
-) -> Iterator[Event]:
+@takes_given(EventsCall, presets.SHOWN)
+def train_events(given: dict[str, Any]) -> Iterator[Event]:
     """Trains a new run, and yields each event: Stepped, Evaluated, Saved and others, which are
     described in gpt/training/events.py.
 
     The arguments and errors are those of `train`. If you leave the loop early, the run stays as it
     was last saved.
     """
-    return _events(_begin(corpus, text, options))
+    return _events(_begin(given))
 
 
-@takes_options({"minutes": None, **dict.fromkeys(CHANGEABLE, Unquoted("unchanged"))})
-def resume(
-    run: TrainedGPT | PathLike,
-    corpus: Corpus = None,
-    *,
-    progress: bool = True,
-    **options: Unpack[ResumeOptions],
-) -> TrainedGPT:
+@takes_given(ResumeCall, {"minutes": None, **dict.fromkeys(fields_of(Changeable), "unchanged")})
+def resume(given: dict[str, Any]) -> TrainedGPT:
     """Trains a run further from its last step on; returns it, opened at its best step.
 
     run: what `load` or `train` returned, or the run's folder. minutes: train this much longer; the
     learning rate rises and falls again. steps: the number of steps in all, from step 0 on. corpus:
-    where the text is now, if it has moved. It can be stopped like `train` and raises the same
-    errors; also CheckpointError if there is no such run.
+    where the text is now, if it has moved. data: the folder of the encoded corpora. It can be
+    stopped like `train` and raises the same errors; also CheckpointError if there is no such run.
     """
     from gpt.interface.preparing import Texts, resume_run
     from gpt.storage.run import Run
@@ -168,12 +183,13 @@ def resume(
 
     _require_one_process("resume")
     let_threads_sleep()
+    run = given["run"]
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
     found = Run(path) if Run(path).steps() else find_run(path)
-    settings = RunConfig(**only_fields(RunConfig, options), checkpoints=path.parent)
-    given, texts = only_fields(TrainConfig, options), Texts(corpus_names(corpus))
-    screen = _screen(progress)
-    return _trained(resume_run(found, settings, given, texts, _working(screen)), screen)
+    settings = RunConfig(**only_fields(Session, given), checkpoints=path.parent)
+    options, texts = only_fields(Changeable, given), Texts(corpus_names(given.get("corpus")))
+    screen = _screen(given.get("progress", True))
+    return _trained(resume_run(found, settings, options, texts, _working(screen)), screen)
 
 
 def _trained(preparing: AbstractContextManager[Start], screen: TextIO | None) -> TrainedGPT:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.fields import field_help, require
+from gpt.config.fields import options_of, require
 from gpt.config.model import MAY_DIFFER_FROM_PARENT
 from gpt.corpus.corpus import Corpus
 from gpt.errors import CheckpointError, ConfigError, TextError
@@ -50,7 +50,7 @@ class WarmStart:
     @cached_property
     def layout(self) -> dict[str, Any]:
         """The options that the new model takes from its parent."""
-        options = field_help(ModelConfig).keys() - {*MAY_DIFFER_FROM_PARENT}
+        options = options_of(ModelConfig).keys() - {*MAY_DIFFER_FROM_PARENT}
         return {name: each for name, each in vars(self.stored.config).items() if name in options}
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Displayable, require_texts
-from gpt.config import ModelConfig, SampleConfig
+from gpt.checks import Displayable
+from gpt.config import ModelConfig, SampleConfig, Shaping
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
 from gpt.reading.layers import Array
@@ -81,7 +81,7 @@ FILTERS: dict[str, Callable[[Probabilities, Any], Kept]] = {
 ORDERLESS = frozenset({"min_p"})
 
 
-def probabilities(logits: Array, config: SampleConfig) -> Probabilities:
+def probabilities(logits: Array, config: Shaping) -> Probabilities:
     """(B, vocab_size) logits -> the distribution after temperature and then each of FILTERS.
 
     Temperature 0 gives everything to the likeliest character (the first one if several are equal).
@@ -142,7 +142,7 @@ def sample_ids(
     if mixture is not None or config.only == "counting":
         from gpt.counting.mixture import counting_streams
 
-        counting = counting_streams(mixture, prompt, config)
+        counting = counting_streams(mixture, prompt, config.only, config.n)
     block_size = decoder.config.block_size
     begin = window_start(len(prompt), block_size)  # where the window begins in the text
     held = len(prompt) - begin
@@ -236,8 +236,8 @@ class Samples(Iterator[list[str]]):
     """The new text of each of the config.n samples, step by step ("" for a stopped one).
 
     decoding: lends a decoder until the samples are complete or dropped. past: see StopFilter.
-    Raises TextError for a prompt with an unknown character, TypeError if `stops` is one text,
-    ValueError if one of them is empty.
+    Raises TextError for a prompt with an unknown character, ValueError if one of `stops` is
+    empty.
     """
 
     def __init__(
@@ -250,7 +250,6 @@ class Samples(Iterator[list[str]]):
         past: str | None = None,
         mixture: Mixture | None = None,
     ) -> None:
-        require_texts("stop", stops)
         if not all(stops):
             raise ValueError("stop: an empty text would stop before anything is written")
         ids = vocabulary.encode(prompt or start_character(vocabulary))

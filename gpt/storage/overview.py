@@ -11,7 +11,7 @@ from gpt.blocks import Block, Cell, Column, Facts, Fold, Note, Passage, Records,
 from gpt.characters import cut, label, quoted
 from gpt.checks import Check, TableResult
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.fields import field_help
+from gpt.config.fields import options_of, with_flags
 from gpt.storage.curves import Curve, curve_of, outlook_of
 from gpt.storage.losses import best_facts, compared_with_counting, counting_facts, counting_record
 from gpt.storage.manifest import CorpusId, Manifest, Parent
@@ -147,11 +147,15 @@ class Overview(TableResult):
 
     def _options(self) -> Table:
         """Every option with what it means; for an imported run, only those of the model."""
-        of_training = {} if self.manifest.imported else field_help(TrainConfig)
+        of_training = {} if self.manifest.imported else options_of(TrainConfig)
         values = {name: cut(str(value), LONGEST) for name, value in self.options.items()}
         rows = [
-            [Cell(name, tone="name"), Cell(values[name]), Cell(meaning, tone="dim")]
-            for name, meaning in {**field_help(ModelConfig), **of_training}.items()
+            [
+                Cell(name, tone="name"),
+                Cell(values[name]),
+                Cell(with_flags(option.help), tone="dim"),
+            ]
+            for name, option in {**options_of(ModelConfig), **of_training}.items()
         ]
         return Table([Column(left=True), Column(left=True), Column(left=True)], rows)
 

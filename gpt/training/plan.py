@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.fields import field_help, only_fields, require
+from gpt.config.fields import fields_of, only_fields, options_of, require
 from gpt.config.presets import FITTED_PRESETS, MINUTES, override, preset
 from gpt.config.schedule import Budget, replan_steps
-from gpt.config.train import CHANGEABLE
+from gpt.config.train import Changeable
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.counting.baseline import count_baseline
 from gpt.devices import available_memory, check_device, core_rate, resolve_device
@@ -114,7 +114,7 @@ class Plan:
     def settings(self) -> dict[str, Any]:
         """Every option that someone needs to repeat this run."""
         values = {**vars(self.manifest.model), **vars(self.manifest.train)}
-        options = [*field_help(ModelConfig), *field_help(TrainConfig)]
+        options = [*options_of(ModelConfig), *options_of(TrainConfig)]
         return {"preset": self.manifest.preset, **{name: values[name] for name in options}}
 
 
@@ -259,13 +259,13 @@ def resume_plan(
         raise ConfigError("minutes", "cannot be combined with `steps`")
     known = {**vars(stored.model), **vars(stored.train)}
     for name, value in given.items():
-        if name not in CHANGEABLE and known[name] != value:
+        if name not in fields_of(Changeable) and known[name] != value:
             raise ConfigError(
                 name,
                 f"this run has {known[name]}, not {value}; leave the option out, or train a new "
                 "run",
             )
-    changed = {name: value for name, value in given.items() if name in CHANGEABLE}
+    changed = only_fields(Changeable, given)
     if changed.get("steps", stored.train.steps) != stored.train.steps:
         changed["step_plan"] = ""  # an ordinary schedule with this many steps
     train = replace(stored.train, **changed)

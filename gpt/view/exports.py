@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from gpt import characters
+from gpt.devices import require_memory
 from gpt.heads.attention_map import AttentionMap
 from gpt.view.records import csv_text, round_floats
 from gpt.view.selection import Panel, Selection
@@ -18,10 +19,27 @@ from gpt.vocabulary import code_points
 SCHEMA = 1
 
 Figure = Literal["svg", "png", "pdf"]
-Form = Literal["text", "json", "csv", "npz", "html", Figure]
+FileForm = Literal["json", "csv", "npz", "html", Figure]
+Form = Literal["text", FileForm]
 #: Ending of a file -> format.
 FORMS: dict[str, Form] = {"": "text", ".txt": "text"}
 FORMS |= {f".{form}": form for form in get_args(Form) if form != "text"}
+
+#: Bytes of memory for each number of a matrix that an output shows; for npz: for each number of all
+#: matrices; for html: for each number of a layer's matrices (benchmarks/LOG.md).
+BYTES_PER_NUMBER = {"text": 80, "json": 70, "csv": 90, "npz": 37, "html": 45}
+BYTES_PER_NUMBER |= dict.fromkeys(get_args(Figure), 130)
+
+
+def require_memory_for(selection: Selection, form: Form) -> None:
+    """Raises OutOfMemory if an output of this selection does not fit in memory."""
+    layers = selection.attention.layers
+    every = sum(layer.weights.size for layer in layers)
+    panels = len(selection.layers) * len(selection.heads)
+    shown = panels * len(selection.queries) * len(selection.keys)
+    numbers = {"npz": every, "html": every / len(layers)}.get(form, shown)
+    need, longest = numbers * BYTES_PER_NUMBER[form], len(selection.text)
+    require_memory("writing", longest, lambda length: need * (length / longest) ** 2)
 
 
 def selection_record(selection: Selection, origin: Mapping[str, Any]) -> dict[str, Any]:

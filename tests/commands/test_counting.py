@@ -76,7 +76,7 @@ def test_train_says_once_that_it_counts_fewer_orders(
 
 
 def test_next_shows_both_experts_and_their_weights(counted: Gptx) -> None:
-    out = counted("next", "the ca", "--run", "counted", "--show", "3").out
+    out = counted("next", "the ca", "--run", "counted").out
     assert re.search(r"expected +GPT +counting +after", out)
     assert re.search(r"expected = GPT\^\d?\.\d\d × counting\^\d?\.\d\d, scaled to sum 1", out)
     assert "counting used the last 5 characters, seen" in out

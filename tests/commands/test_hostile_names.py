@@ -22,8 +22,8 @@ import gpt
 from gpt import commands
 from gpt.characters import cut
 from gpt.checks import Check
+from gpt.config.toml import from_toml
 from gpt.errors import ConfigError
-from gpt.storage.config_file import from_toml
 from gpt.view.records import csv_text
 from gpt.view.terminal.lines import Page, check_lines, wrap_styled
 
@@ -252,26 +252,6 @@ def test_a_time_beyond_any_machine_is_refused(gptx: Gptx) -> None:
     answer = gptx(*"train corpus.txt --minutes 1e300 --dry-run".split())
     assert answer.code == 2, answer.err
     assert answer.err.count("gptx: error: ") == 1
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        ".".join("a" * 20_001) + " = 1",
-        "x = {" + ".".join("a" * 2_000) + " = 1}",
-        "[" + ".".join("a" * 2_000) + "]",
-        ".".join(['""'] * 2_000) + " = 1",
-        "top = 0x" + "f" * 20_000,
-        "x = [0x" + "f" * 20_000 + "]",
-    ],
-    ids=range(6),
-)
-def test_config_file_that_would_cost_much_memory_is_refused_before_it_is_parsed(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tomllib.loads", lambda text: pytest.fail("parsed"))
-    with pytest.raises(ConfigError):
-        from_toml(text, "c.toml")
 
 
 @pytest.mark.parametrize("text", ['"""\n\\"""\n' * 99_999, '"\\' * 500_000, "'''\n'" * 200_000])

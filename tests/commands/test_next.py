@@ -9,7 +9,7 @@ from program import Gptx
 
 
 def test_next_shows_candidates_and_what_filters_remove(gptx: Gptx) -> None:
-    answer = gptx("next", "the c", "--top-k", "2", "--show", "3")
+    answer = gptx("next", "the c", "--top-k", "2")
     assert (answer.code, answer.err) == (0, "")
     lines = answer.out.split("\n")
     assert lines[0] == "next character · after “the c” · temperature 0.8 · top-k 2"
@@ -20,7 +20,9 @@ def test_next_shows_candidates_and_what_filters_remove(gptx: Gptx) -> None:
     assert gptx("next").err.startswith("no TEXT given; from the validation split")
 
 
-def test_next_works_for_a_vocabulary_of_one_character(gptx: Gptx) -> None:
+def test_next_shows_the_likeliest_characters_or_all(gptx: Gptx) -> None:
     count = len(json.loads(gptx("next", "the c", "--json").out)["rows"])
-    assert "rest: 1 character ." in gptx("next", "the c", "--show", str(count - 1)).out
-    assert "rest: 2 characters ." in gptx("next", "the c", "--show", str(count - 2)).out
+    assert f"rest: {count - 12} characters ." in gptx("next", "the c").out
+    shown = gptx("next", "the c", "--all").out
+    assert "rest: " not in shown
+    assert shown.count("█") >= count

@@ -179,7 +179,7 @@ def test_huge_length_is_refused_and_the_largest_allowed_starts(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = gptx("sample", "--length", str(10**18))
-    problem = f"gptx: error: --length: {10**18} is not in [0, 1,000,000,000,000]\n"
+    problem = f"gptx: error: --length: {10**18} is not a whole number in [0, 1,000,000,000,000]\n"
     assert (refused.code, refused.out, refused.err) == (2, "", problem)
     steps = iter(range(99))
 

@@ -13,7 +13,7 @@ from drawn import shown
 from manifests import METRICS, NASTY, in_part, manifest
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.fields import field_help
+from gpt.config.fields import options_of
 from gpt.storage.curves import Curve
 from gpt.storage.manifest import CorpusId, Manifest
 from gpt.storage.overview import (
@@ -108,7 +108,7 @@ def test_list_and_run_fit_the_page_and_escape_names(width: int | None, ascii_onl
     shown(table(named, manifest(best_loss=None)).blocks(), page)
     shown(overview(manifest(best_loss=None, best_step=None)).blocks(), page)
     output = "\n".join(shown(overview(named, f"\n{NASTY}\n\tnew").blocks(), page))
-    assert all(name in output for name in (*field_help(ModelConfig), *field_help(TrainConfig)))
+    assert all(name in output for name in (*options_of(ModelConfig), *options_of(TrainConfig)))
     if width is None and not ascii_only:
         assert "corpus   \\x1b[31m[red]\\u202eáru[/].txt" in output
         assert "\n␛[31m[red]U+202Eáru[/].txt\n⇥new\n" in output

@@ -4,18 +4,17 @@ live`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gpt.config import DrawnStage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
-from gpt.heads.measures import choose_head
+from gpt.heads.measures import Measure, StartHead, choose_head
 from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
 from gpt.view import exports
-from gpt.view.figure import figure
-from gpt.view.figure.sheet import to_bytes
-from gpt.view.page.page import build_page, make_subject
 from gpt.view.selection import Selection, select
 from gpt.view.terminal.attention import render
 from gpt.view.terminal.lines import Page
@@ -35,25 +34,45 @@ def save(
     if form is None:
         endings = ", ".join(filter(None, exports.FORMS))
         raise ConfigError("path", f"{target.name} does not end in one of {endings}")
-    if form == "html":
-        subject = make_subject(attention)
-        page = build_page(subject, choose_head(subject.measures))
-        return _write(target, page.encode())
     selection = selected(attention, layer, head, stage)
-    if form == "npz":
-        return _write(target, exports.to_npz(attention))
-    if form in ("svg", "png", "pdf"):
-        return _write(target, to_bytes(figure.draw(selection)[0], form))
-    if form == "csv":
-        text = exports.to_csv(selection)
-    elif form == "json":
-        origin = attention.model.stored.origin if attention.model else {}
-        text = exports.to_json(exports.selection_record(selection, origin))
-    else:
+    if form == "text":
         single = len(selection.panels()) == 1
         lines = render(selection, "auto" if single else "heads", Page())
-        text = "".join(f"{line.plain}\n" for line in lines)
-    return _write(target, text.encode())
+        content: str | bytes = "".join(f"{line.plain}\n" for line in lines)
+    else:
+        origin = attention.model.stored.origin if attention.model else {}
+        content, _ = file_of(selection, form, origin)
+    return _write(target, content.encode() if isinstance(content, str) else content)
+
+
+def file_of(
+    selection: Selection,
+    form: exports.FileForm,
+    origin: Mapping[str, Any],
+    start: StartHead | None = None,
+    measures: Sequence[Measure] | None = None,
+    ascii_only: bool = False,
+) -> tuple[str | bytes, list[str]]:
+    """The content of a file in any form but text, and warnings. origin: what JSON says about the
+    model. start, measures: what an HTML page shows first, and its measures; None: those that it
+    computes. ascii_only: a figure has ASCII labels.
+    """
+    if form == "npz":
+        return exports.to_npz(selection.attention), []
+    if form == "csv":
+        return exports.to_csv(selection), []
+    if form == "json":
+        return exports.to_json(exports.selection_record(selection, origin)), []
+    if form == "html":
+        from gpt.view.page.page import build_page, make_subject
+
+        subject = make_subject(selection.attention, measures)
+        return build_page(subject, start or choose_head(subject.measures)), []
+    from gpt.view.figure.figure import draw
+    from gpt.view.figure.sheet import to_bytes
+
+    figure, warnings = draw(selection, ascii_only)
+    return to_bytes(figure, form), warnings
 
 
 def save_live(model: TrainedGPT, path: str | Path, text: str | None) -> Path:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from gpt.characters import drawn_label, drawn_legend, escape
 from gpt.config import SampleConfig
-from gpt.config.fields import field_help, field_ranges, field_types
+from gpt.config.fields import UNLIMITED, Field, fields_of
 from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.heads.measures import RULE, choose_head, name_heads
 from gpt.heads.survey import Survey
@@ -97,9 +97,6 @@ def build_live(
 def _common(model: TrainedGPT, survey: Survey, text: str | None) -> dict[str, Any]:
     """What the page shows, besides the model's weights."""
     config, characters = model.config, model.vocabulary.characters
-    defaults = SampleConfig()
-    help, ranges = field_help(SampleConfig, flags=False), field_ranges(SampleConfig)
-    kinds_of = field_types(SampleConfig)
     return {
         "bits": 32,  # the page computes in float32
         "layers": config.n_layer,
@@ -122,16 +119,20 @@ def _common(model: TrainedGPT, survey: Survey, text: str | None) -> dict[str, An
         "head_size": config.head_size,
         "attention_only": not config.feed_forward,
         "block_size": config.block_size,
-        "options": [
-            {
-                "name": name,
-                "help": help[name],
-                "default": getattr(defaults, name),
-                "whole": int in (kinds_of[name], *get_args(kinds_of[name])),
-                **vars(ranges[name]),
-            }
-            for name in OPTIONS
-        ],
+        "options": [_option(fields_of(SampleConfig)[name]) for name in OPTIONS],
+    }
+
+
+def _option(option: Field) -> dict[str, Any]:
+    limits = option.limits
+    return {
+        "name": option.name,
+        "help": option.help,
+        "default": option.default,
+        "whole": option.type is int,
+        "least": limits.ge,
+        "most": None if limits.le in UNLIMITED else limits.le,
+        "above": limits.gt,
     }
 
 

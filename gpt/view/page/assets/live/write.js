@@ -10,25 +10,24 @@ import { make, part } from "../parts.js";
 /** @import { SampleOptions } from "../model/sampler.js" */
 /** @import { Expected } from "../next.js" */
 /** An option of `gptx sample`: its field, its help, its default, and the numbers that it takes: whole
- * ones or all, from `least` or above `above`, up to `most` or below `below`, where these are not null.
+ * ones or all, from `least` or above `above`, up to `most`, where these are not null.
  * @typedef {{name: string, help: string, default: number | null, whole: boolean, least: number | null,
- *  most: number | null, above: number | null, below: number | null}} Option */
+ *  most: number | null, above: number | null}} Option */
 /** Whether an option takes a number. @param {Option} option @param {number} value */
-function optionTakes({ whole, least, most, above, below }, value) {
+function optionTakes({ whole, least, most, above }, value) {
   return (whole ? Number.isSafeInteger(value) : Number.isFinite(value)) &&
     !(least !== null && value < least) && !(above !== null && value <= above) &&
-    !(most !== null && value > most) && !(below !== null && value >= below);
+    !(most !== null && value > most);
 }
 
 /** The numbers that an option takes, in words. @param {Option} option */
-function optionRange({ whole, least, most, above, below }) {
+function optionRange({ whole, least, most, above }) {
   const begin = least === null ? `more than ${above}` : `from ${least}`;
-  const last = whole && below !== null ? Math.min(below, Number.MAX_SAFE_INTEGER) : most ?? below;
-  const end = last === null
+  const end = most === null
     ? ""
     : least === null
-    ? `, at most ${last}`
-    : ` to ${last.toLocaleString("en")}`;
+    ? `, at most ${most}`
+    : ` to ${most.toLocaleString("en")}`;
   return `a ${whole ? "whole " : ""}number ${begin}${end}`;
 }
 

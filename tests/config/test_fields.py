@@ -1,0 +1,166 @@
+"""Options: a class refuses every wrong value of each field, and gives functions its keywords."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wrong_options import wrong_options
+
+import gpt
+from gpt.config import (
+    AttnConfig,
+    EvalConfig,
+    HeadsConfig,
+    ModelConfig,
+    ModelOptions,
+    RunConfig,
+    SampleConfig,
+    TrainConfig,
+    WhyConfig,
+)
+from gpt.config.fields import fields_of, options_of, takes
+from gpt.config.train import Changeable
+from gpt.errors import ConfigError
+from gpt.interface.trained import SampleCall, TrainedGPT
+
+KINDS = (
+    ModelOptions,
+    TrainConfig,
+    RunConfig,
+    SampleConfig,
+    AttnConfig,
+    HeadsConfig,
+    WhyConfig,
+    EvalConfig,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_error_names_every_option_with_a_wrong_value(kind: type) -> None:
+    valid: Any = kind()
+    for name, value in wrong_options(kind):
+        for make in (kind, lambda **values: replace(valid, **values)):
+            with pytest.raises(ConfigError) as caught:
+                make(**{name: value})
+            error = caught.value
+            assert error.field == name, value
+            assert "\n" not in str(error)
+            assert len(str(error)) < 250
+            assert error.exit_code == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_number_has_finite_bounds_and_every_option_has_help(kind: type) -> None:
+    for name, option in fields_of(kind).items():
+        limits = option.limits
+        if option.type in (int, float):
+            assert limits.ge is not None or limits.gt is not None, name
+            assert limits.le is not None or limits.lt is not None, name
+        assert option.help.endswith("."), name
+        assert option.help.isprintable(), name
+        if option.default is not None:
+            assert option.checked(option.default) == option.default
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        (ModelOptions, {"n_layer": 0}, "n_layer: 0 is not a whole number in [1, 500]"),
+        (ModelOptions, {"n_head": 0}, "n_head: 0 is not a whole number of 1 or more"),
+        (ModelOptions, {"n_head": 2**63}, "n_head: 9223372036854775808 is too large"),
+        (ModelOptions, {"dropout": 1}, "dropout: 1 is not a number in [0, 1)"),
+        (TrainConfig, {"learning_rate": 0}, "learning_rate: 0 is not a number above 0"),
+        (TrainConfig, {"weight_decay": 1e200}, "weight_decay: 1e+200 is too large"),
+        (RunConfig, {"minutes": 0}, "minutes: 0 is not a number in (0, 100,000,000]"),
+        (RunConfig, {"device": "tpu"}, "device: 'tpu' is not one of auto, cpu, cuda, mps"),
+        (RunConfig, {"data": 3}, "data: 3 is not a path"),
+        (TrainConfig, {"keep_all": 1}, "keep_all: 1 is not true or false"),
+        (TrainConfig, {"split": 1}, "split: 1 is not a text"),
+    ],
+)
+def test_an_error_says_what_the_option_takes(
+    kind: type, values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        kind(**values)
+    assert str(caught.value) == message
+
+
+def test_values_get_the_type_of_their_field() -> None:
+    assert type(TrainConfig(learning_rate=1).learning_rate) is float
+    assert RunConfig(data="texts").data == Path("texts")  # type: ignore[arg-type]
+    assert ModelConfig(vocab_size=3).vocab_size == 3
+    with pytest.raises(ConfigError, match=r"^vocab_size: "):
+        ModelConfig(vocab_size=0)
+
+
+def test_train_takes_every_option_and_resume_those_that_may_change() -> None:
+    options = {*options_of(RunConfig), *options_of(ModelConfig), *options_of(TrainConfig)}
+    trained, resumed = (
+        inspect.signature(function).parameters for function in (gpt.train, gpt.resume)
+    )
+    assert {*trained} == {"corpus", "text", "progress", *options}
+    assert {*fields_of(Changeable), "minutes", "device"} <= {*resumed}
+    assert not {"n_layer", "preset"} & {*resumed}
+    assert str(trained["n_layer"]) == "n_layer: int = fitted"
+    assert str(resumed["steps"]) == "steps: int = unchanged"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(SampleConfig):
+    prompt: str = field(default="", kw_only=False)
+
+
+class Writer:
+    @takes(Asked)
+    def write(self, asked: Asked) -> str:
+        """Writes."""
+        return asked.prompt * asked.n
+
+
+def test_a_method_takes_the_fields_of_a_class() -> None:
+    assert Writer().write("ab", n=2) == "abab"
+    shown = str(inspect.signature(Writer.write))
+    assert shown.startswith(
+        "(self, /, prompt: str = '', *, temperature: float = 0.8, top_k: Optional[int]"
+    )
+    assert shown.endswith("seed: int = 1) -> str")
+    assert "    temperature: Divides the logits" in str(Writer.write.__doc__)
+    with pytest.raises(ConfigError, match=r"^n: 0 is not"):
+        Writer().write("ab", n=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (
+            lambda: gpt.train("a.txt", minuts=2),
+            "train.. has no keyword 'minuts'; did you mean minutes?",
+        ),
+        (lambda: gpt.resume("a", step=2), "resume.. has no keyword 'step'; did you mean steps?"),
+        (lambda: Writer().write(topk=2), "write.. has no keyword 'topk'; did you mean top_k?"),
+        (lambda: Writer().write(zzz=2), "write.. has no keyword 'zzz'. It takes: .*prompt"),
+    ],
+)
+def test_a_misspelt_keyword_names_the_nearest_one(call: Any, error: str) -> None:
+    with pytest.raises(TypeError, match=error.replace("?", r"\?")):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"), [(TrainedGPT.sample, SampleConfig), (TrainedGPT.heads, HeadsConfig)]
+)
+def test_a_signature_shows_the_defaults_of_the_class(method: Any, kind: type) -> None:
+    shown = inspect.signature(method).parameters
+    for name, option in options_of(kind).items():
+        assert shown[name].default == option.default, name
+
+
+def test_one_text_is_no_list_of_texts() -> None:
+    for wrong in ("ab", [1]):
+        with pytest.raises(ConfigError, match=r"^stop: .* is not a list of texts$"):
+            SampleCall(stop=wrong)  # type: ignore[arg-type]
