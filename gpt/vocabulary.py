@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from typing import Any, get_args
@@ -26,16 +26,16 @@ Ids = npt.NDArray[np.integer[Any]]
 #: Characters with the same meaning, and what each may become, the nearest first: dashes; spaces;
 #: quotation marks, where the character before them decides whether they open.
 _SINGLE, _DOUBLE = "'’‘‚‛ʼ′´`", '"”“„‟″'
-_FOLDS: tuple[tuple[str, str, str], ...] = (
+_SPACES = "".join(map(chr, (0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
+_FOLDS = (
     (_SINGLE, "‚‘'’", "’'‘"),
     (_DOUBLE, '„“"”', '”"“'),
     ("-‐‑−", "-‐‑–—", "-‐‑–—"),
     ("–", "—-", "—-"),
     ("—―", "—–-", "—–-"),
-    ("".join(map(chr, (0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000))), " ", " "),
+    (_SPACES, " ", " "),
 )
 _OPENING, _DASHES = "([{<¿¡", "-‐‑–—―"  # quotation marks after these open; after dashes, in words
-_LONGEST = 32  # characters of a letter with its marks
 _JAMO = range(0x1100, 0x1200)  # the parts of Korean syllables
 
 
@@ -114,13 +114,17 @@ class Vocabulary:
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         if self.known(text).all():
             return Reading(text)
-        folded = fold(text, self)
-        known = self.known(folded.text)
-        if unknown == "fold" or known.all():
-            return folded
-        kept, left_out = ("".join(compress(folded.text, it.tolist())) for it in (known, ~known))
-        places = folded.places[known] if folded.places is not None else None
-        return Reading(kept, folded.folded, left_out, places, len(folded.text))
+        reading = fold(text, self)
+        known = self.known(reading.text)
+        if unknown == "fold" or reading.places is None or known.all():
+            return reading
+        return replace(
+            reading,
+            text="".join(compress(reading.text, known)),
+            left_out="".join(compress(reading.text, ~known)),
+            places=reading.places[known],
+            of=len(reading.text),
+        )
 
     def _ids_of(self, reading: Reading) -> Ids:
         """(characters,) ids of a text after `read`. Raises TextError like `encode`."""
@@ -148,14 +152,13 @@ class Vocabulary:
         """Unknown character -> the known ones with the same meaning: the first for places where a
         quotation mark opens, the second for other places.
         """
-        return {
-            each: (first, other)
-            for characters, opening, closing in _FOLDS
-            for each in characters
-            if each not in self.characters
-            and (first := next((it for it in opening if it in self.characters), ""))
-            and (other := next((it for it in closing if it in self.characters), first))
-        }
+        found = {}
+        for characters, opening, closing in _FOLDS:
+            first = next((each for each in opening if each in self._ids), "")
+            other = next((each for each in closing if each in self._ids), first)
+            if first:
+                found.update(dict.fromkeys(self.unknown(characters), (first, other)))
+        return found
 
     def row_of(self, ids: Ids | Iterable[int], name: str = "ids") -> Ids:
         """The (n,) ids as an array. name: what the ids are, for errors.
@@ -198,19 +201,19 @@ class Reading:
         from gpt.characters import quoted  # imports rich
 
         def shown(text: str) -> str:  # quotation marks within quotes would be hard to read
-            marks = (unicodedata.category(each)[0] == "P" for each in text)
-            pairs = zip(text, marks, strict=True)
-            return " + ".join(each if mark else quoted(each) for each, mark in pairs)
+            is_mark = [unicodedata.category(each)[0] == "P" for each in text]
+            parts = zip(text, is_mark, strict=True)
+            return " + ".join(each if bare else quoted(each) for each, bare in parts)
 
-        of = f"{name}: " if name else ""
+        begin = f"note: {name}: " if name else "note: "
         if self.folded:
             pairs = [f"{shown(new)} for {shown(old)}" for old, new in self.folded]
-            yield f"note: {of}the model reads {first_few(pairs, 8, ', ')}"
+            yield f"{begin}the model reads {first_few(pairs, 8, ', ')}"
         if self.left_out:
-            missing = [quoted(each) for each in sorted(set(self.left_out))]
+            missing = first_few([quoted(each) for each in sorted(set(self.left_out))], 8)
             yield (
-                f"note: {of}left out {len(self.left_out):,} of {counted(self.of, 'character')}, "
-                f"which the model does not know: {first_few(missing, 8)}"
+                f"{begin}left out {len(self.left_out):,} of {counted(self.of, 'character')}, "
+                f"which the model does not know: {missing}"
             )
 
 
@@ -229,17 +232,15 @@ def fold(text: str, vocabulary: Vocabulary) -> Reading:
         if at < end:
             continue
         first, last = at, at + 1
-        while first > end and _joins(text, first) and at - first < _LONGEST:
+        while first > end and _joins(text, first):
             first -= 1
-        while last < len(text) and _joins(text, last) and last - first < _LONGEST:
+        while last < len(text) and _joins(text, last):
             last += 1
-        old = text[first:last]
+        old, other = text[first:last], not _opens(text, first)
         forms = [unicodedata.normalize(form, old) for form in ("NFC", "NFD")]
         new = next((form for form in forms if not vocabulary.unknown(form)), forms[0])
-        if vocabulary.unknown(new):
-            opens = _opens(text, first)
-            folds = ((each, vocabulary.folds.get(each)) for each in new)
-            new = "".join(to[not opens] if to else each for each, to in folds)
+        folds = vocabulary.folds
+        new = "".join(folds[each][other] if each in folds else each for each in new)
         parts += text[end:first], new
         places += np.arange(end, first), np.minimum(np.arange(len(new)) + first, last - 1)
         if new != old and not vocabulary.unknown(new):
@@ -259,13 +260,10 @@ def _joins(text: str, at: int) -> bool:
 
 def _opens(text: str, at: int) -> bool:
     """Whether a quotation mark at this position opens a quotation, by the characters around it."""
-    first = at
-    while first and text[first - 1] in _SINGLE + _DOUBLE:
-        first -= 1
-    before, after = text[max(0, first - 1) : first], text[at + 1 : at + 2]
+    before = text[max(0, at - 9) : at].rstrip(_SINGLE + _DOUBLE)[-1:]
     if before and before in _DASHES:
-        return bool(after) and not after.isspace()
-    return not before or before.isspace() or before in _OPENING
+        return text[at + 1 : at + 2].strip() != ""
+    return before.strip() == "" or before in _OPENING
 
 
 def log_note(line: str) -> None:

@@ -41,21 +41,79 @@ def test_openmp_threads_wait_passively_unless_the_user_set_it(
 
 
 @pytest.mark.parametrize(
+    ("own", "files", "cpus"),
+    [
+        ("0::/", {}, 6),
+        ("0::/", {"cpu.max": "max 100000\n"}, 6),
+        ("0::/", {"cpu.max": "50000 100000\n"}, 1),
+        ("0::/", {"cpu.max": "250000 100000\n"}, 2),
+        ("0::/", {"cpu.max": "900000 100000\n"}, 6),
+        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000"}, 3),
+        ("0::/a/b", {"a/b/cpu.max": "200000 100000", "a/cpu.max": "300000 100000"}, 2),
+        ("0::/a", {"b/cpu.max": "100000 100000"}, 6),  # another process's
+        ("4:cpu,cpuacct:/", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 6),
+        (
+            "5:memory:/x\n4:cpu,cpuacct:/a\n0::/",
+            {"cpu/a/cpu.cfs_quota_us": "50000\n", "cpu/a/cpu.cfs_period_us": "100000\n"},
+            1,
+        ),
+        (
+            "4:cpu:/docker/of-the-host",
+            {"cpu/cpu.cfs_quota_us": "400000", "cpu/cpu.cfs_period_us": "100000"},
+            4,
+        ),
+        ("0::/", {"cpu.max": "damaged"}, 6),
+        ("0::/", {"cpu.max": "100000 0"}, 6),
+        ("damaged", {"cpu.max": "100000 100000"}, 6),
+    ],
+)
+def test_threads_follow_the_quota_of_control_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str], cpus: int
+) -> None:
+    for name, text in files.items():
+        (tmp_path / "groups" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name).write_text(text)
+    (tmp_path / "own").write_text(own)
+    monkeypatch.setattr(devices, "GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(devices, "OWN_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(6), raising=False)
+    assert devices.available_cpus() == cpus
+
+
+def test_memory_follows_the_limit_of_control_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (
+        ("memory.max", "5000"),
+        ("memory.stat", "anon 1000\nfile 9\n"),
+        ("memory/a/memory.limit_in_bytes", "7000"),
+        ("memory/a/memory.stat", "cache 9\ntotal_rss 4000\n"),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "own").write_text("3:memory:/a/b\n0::/\n")
+    monkeypatch.setattr(devices, "GROUPS", tmp_path)
+    monkeypatch.setattr(devices, "OWN_GROUPS", tmp_path / "own")
+    assert {*devices._left_in_groups()} == {3000, 4000}
+
+
+@pytest.mark.parametrize(
     ("own", "cores", "threads"),
     [
-        ({}, 6, "1"),
+        ({}, 3, "1"),
         ({"OMP_NUM_THREADS": "2"}, 2, None),
         ({"OPENBLAS_NUM_THREADS": "4", "OMP_NUM_THREADS": "2"}, 4, "4"),
         ({"OMP_NUM_THREADS": "64"}, 6, None),
-        ({"OMP_NUM_THREADS": "many"}, 6, None),
-        ({"OMP_NUM_THREADS": "9" * 5000}, 6, None),
+        ({"OMP_NUM_THREADS": "many"}, 3, None),
+        ({"OMP_NUM_THREADS": "9" * 5000}, 3, None),
     ],
 )
 def test_a_product_uses_one_thread_unless_the_user_set_it(
     monkeypatch: pytest.MonkeyPatch, own: dict[str, str], cores: int, threads: str | None
 ) -> None:
     monkeypatch.setattr(os, "environ", dict(own))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(6), raising=False)
+    monkeypatch.setattr(devices, "_own_cores", lambda: 6)
+    monkeypatch.setattr(devices, "available_cpus", lambda: 3)
     devices.cores.cache_clear()
     try:
         devices.limit_blas_threads()

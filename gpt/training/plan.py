@@ -7,6 +7,7 @@ A plan is a manifest, either of step 0 or of a checkpoint, and everything that t
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,7 +22,7 @@ from gpt.config.schedule import Budget, replan_steps
 from gpt.config.train import Changeable
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.counting.baseline import count_baseline
-from gpt.devices import available_memory, check_device, core_rate, resolve_device
+from gpt.devices import available_cpus, available_memory, check_device, core_rate, resolve_device
 from gpt.errors import ConfigError
 from gpt.storage.manifest import Baseline, Manifest, Parent
 from gpt.storage.run import Checkpoint
@@ -141,6 +142,8 @@ class Machine:
         the slowest one sets the rate. Raises ConfigError.
         """
         device = usable_device(device)
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(min(torch.get_num_threads(), available_cpus()))
         core, threads = core_rate(), torch.get_num_threads()
         rate = training_rate(device, core, threads, ranks.world_size())
         environment: dict[str, str | int] = {

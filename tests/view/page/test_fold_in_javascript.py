@@ -24,7 +24,7 @@ def script() -> Iterator[JavaScript]:
 @settings(deadline=None, max_examples=150)
 @given(known=st.text(TYPED, min_size=1), text=st.text(TYPED, max_size=12))
 @example(known="가", text="\u1100\u1161\u0301")  # a mark after the parts of a syllable
-@example(known="e\u0301", text="e" + "\u0301" * 33 + "\u030b")  # more marks than a letter has
+@example(known="“”", text="'" * 9 + '"')  # quotation marks before a quotation mark
 def test_the_page_folds_as_python_does(script: JavaScript, known: str, text: str) -> None:
     vocabulary = Vocabulary.from_text(known)
     found = fold(text, vocabulary)
