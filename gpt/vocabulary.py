@@ -127,12 +127,22 @@ class Vocabulary:
         )
 
     def _ids_of(self, reading: Reading) -> Ids:
-        """(characters,) ids of a text after `read`. Raises TextError like `encode`."""
+        """(characters,) ids of a text after `read`. Raises TextError like `encode`; it suggests the
+        other case of a letter if the model knows that one.
+        """
         ids = self._ids_or_none(reading.text)
         if not (known := ids >= 0).all():
             at = int(np.argmin(known))
             place = at if reading.places is None else int(reading.places[at])
-            raise TextError(unknown_message(reading.text[at], place, self))
+            wrong = reading.text[at]
+            shown = repr(wrong) if wrong.isprintable() else ascii(wrong)
+            cased = wrong.swapcase()
+            hint = f"the model knows {cased!r}; " if not self.unknown(cased) else ""
+            raise TextError(
+                f"{shown} (U+{ord(wrong):04X} {unicodedata.name(wrong, 'no name')}) at position "
+                f"{place} is not in this model's vocabulary; {hint}leave it out or pass "
+                "`unknown='skip'`"
+            )
         return ids.astype(self.dtype)
 
     def _ids_or_none(self, text: str) -> npt.NDArray[np.int32]:
@@ -272,33 +282,15 @@ def log_note(line: str) -> None:
 
 
 def known_text(
-    vocabulary: Vocabulary, found: Reading, note: Callable[[str], object], name: str = ""
+    vocabulary: Vocabulary, reading: Reading, note: Callable[[str], object], name: str = ""
 ) -> Reading:
-    """The text after reading it, with known characters only; `note` receives lines that say what
-    the model reads in place of unknown characters, and what is left out.
-
-    name: the text's name in notes and errors, if there are several texts. Raises TextError for an
-    unknown character.
+    """The text after reading it, if the model knows all of its characters; otherwise raises
+    TextError. note: receives the reading's notes. name: see Reading.notes.
     """
     try:
-        vocabulary._ids_of(found)
+        vocabulary._ids_of(reading)
     except TextError as error:
         raise TextError(f"{name}: {error}" if name else str(error)) from error
-    for line in found.notes(name):
+    for line in reading.notes(name):
         note(line)
-    return found
-
-
-def unknown_message(character: str, position: int, vocabulary: Vocabulary) -> str:
-    """The message for an unknown character: the character, its position, and what to do. It
-    suggests the other case of the letter if the model knows that one.
-    """
-    shown = repr(character) if character.isprintable() else ascii(character)
-    cased = character.swapcase()
-    hint = ""
-    if cased != character and vocabulary.known(cased).all():
-        hint = f"the model knows {cased!r}; "
-    return (
-        f"{shown} (U+{ord(character):04X} {unicodedata.name(character, 'no name')}) at position "
-        f"{position} is not in this model's vocabulary; {hint}leave it out or pass `unknown='skip'`"
-    )
+    return reading

@@ -62,7 +62,7 @@ START = ("--init-from",)
         (["train", "nowhere.txt"], 3, "cannot read corpus"),
         (["train", "empty.txt"], 3, "corpus is empty"),
         (["train", "short.txt"], 3, "--block-size"),
-        (["train", "latin.txt"], 3, "invalid UTF-8 at byte 3"),
+        (["train", "latin.txt"], 3, "byte 3 is not UTF-8; one of its lines is"),
         (["train", "corpus.txt", "--n-embd", "10"], 2, "--n-embd"),
         (["train", "corpus.txt", "--position", "spiral"], 2, "--position"),
         (["train", "corpus.txt", "--minutes", "1", "--steps", "5"], 2, "--minutes"),

@@ -51,8 +51,8 @@ class LineDecoder:
 
     def __init__(self, codec: str, at: int = 0) -> None:
         self.codec, self.at = codec, at
-        decoder = codecs.getincrementaldecoder(codec)()
-        self.lines = io.IncrementalNewlineDecoder(decoder, translate=True)
+        self.characters = codecs.getincrementaldecoder(codec)()
+        self.lines = io.IncrementalNewlineDecoder(self.characters, translate=True)
 
     @property
     def has_returns(self) -> bool:
@@ -69,15 +69,21 @@ class LineDecoder:
 
     def decode(self, data: bytes, last: bool) -> tuple[str, bytes]:
         """The next characters, and their UTF-8. last: no bytes follow. Raises BadByteError."""
-        held = len(self.lines.getstate()[0])  # bytes of a character that these bytes complete
+        held, ends = self.lines.getstate()  # bytes of a character; not 0: after CR, LF may follow
         if self.codec == UTF_8 and data.isascii() and (escape := JAPANESE.search(data)):
             raise BadByteError(self.at + escape.start(), "begins an escape sequence of ISO-2022-JP")
         try:
-            text = self.lines.decode(data, last)
-            encoded = text.encode()  # fails for lone surrogates, which some codecs know
+            if self.codec == UTF_8 and not ends and b"\r" not in data:  # the same, but faster
+                text = self.characters.decode(data, last)
+                encoded = (held + data).removesuffix(self.characters.getstate()[0])
+            else:
+                text = self.lines.decode(data, last)
+                encoded = text.encode()  # fails for lone surrogates, which some codecs know
         except UnicodeError as error:
-            start = error.start if isinstance(error, UnicodeDecodeError) else held
-            raise BadByteError(self.at - held + start, f"is not {self.codec.upper()}") from None
+            start = error.start if isinstance(error, UnicodeDecodeError) else len(held)
+            raise BadByteError(
+                self.at - len(held) + start, f"is not {self.codec.upper()}"
+            ) from None
         if b"\0" in encoded:
             place = max(0, data.find("\0".encode(self.codec)))
             raise BadByteError(self.at + place, "is a NUL character, which no text has")
