@@ -159,7 +159,7 @@ def read(path: Path, limit: int) -> bytes:
             size = os.fstat(file.fileno()).st_size
             if size > limit:
                 raise CheckpointError(f"damaged: {path} has {size:,} bytes, more than it can need")
-            return file.read()
+            return file.read(size)  # a device, which has no size, may never end
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
 
