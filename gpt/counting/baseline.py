@@ -1,19 +1,85 @@
-"""The baseline: the loss of counting n-grams on a text, which a trained model has to beat."""
+"""What a training counts before its first step: the expert, and the baseline, the loss of counting
+n-grams on the validation text, which a trained model has to beat.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+import numpy.typing as npt
 
-from gpt.counting.expert import Array, estimate_discounts
-from gpt.counting.tables import AT_ONCE, MOST_CHARACTERS, Level, Numbers, count_levels
+from gpt.counting.held_out import PIECES, HeldOut
+from gpt.counting.mixture import AT_ONCE, Array, Expert, estimate_discounts, slices
+from gpt.counting.tables import (
+    MOST_CHARACTERS,
+    Level,
+    Numbers,
+    Trie,
+    count,
+    count_levels,
+    find,
+    first_grams,
+    join,
+    keep,
+)
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Ids
 
 ORDERS = 8
 MOST_VAL = 1_000_000  # characters to score
+
+
+@dataclass(frozen=True)
+class Experts:
+    """The counting experts of a training. whole: of all text, which predicts. held: (T, V)
+    log-probabilities of the T held-out characters, in float32, by an expert that has not counted
+    them (gpt/counting/held_out.py); the gate is fitted to these.
+    """
+
+    whole: Expert
+    held: npt.NDArray[np.float32]
+
+
+def count_ahead(
+    train: Ids, val: Ids, vocab_size: int, orders: int
+) -> Future[tuple[Baseline, Experts | None]]:
+    """Begins to count in a thread, while torch is imported: numpy sorts without the interpreter's
+    lock. orders: of the experts; 0: no experts.
+    """
+    thread = ThreadPoolExecutor(1, "counting")
+    counts = thread.submit(count_splits, train, val, vocab_size, orders)
+    thread.shutdown(wait=False)
+    return counts
+
+
+def count_splits(
+    train: Ids, val: Ids, vocab_size: int, orders: int
+) -> tuple[Baseline, Experts | None]:
+    """The baseline and the experts, whose n-grams are counted once."""
+    if not orders:
+        return count_baseline(train, val, vocab_size), None
+    kept: list[Level] = []
+    levels = keep(count_levels(train, vocab_size, max(orders, ORDERS)), kept, orders)
+    baseline = count_baseline(train, val, vocab_size, levels=levels)
+    for _ in levels:  # those of more orders than the baseline has
+        pass
+    return baseline, count_experts(train, vocab_size, orders, join(kept))
+
+
+def count_experts(train: Ids, vocab_size: int, orders: int, whole: Trie | None = None) -> Experts:
+    """The experts of a training split. whole: its n-grams, if they are already counted."""
+    held = HeldOut.of(len(train), vocab_size)
+    apart = Expert(count(held.apart(train), vocab_size, orders), vocab_size)
+    histories = apart.trie.histories_at(train, held.starts, held.length)
+    logs = np.empty((held.length * PIECES, vocab_size), np.float32)
+    for part in slices(*logs.shape):
+        logs[part] = np.log(apart.predict(histories[:, part]))
+    del apart, histories
+    return Experts(Expert(whole or count(train, vocab_size, orders), vocab_size), logs)
 
 
 def count_baseline(
@@ -33,10 +99,11 @@ def count_baseline(
     baseline a little too strong, never too weak.
     """
     train, val = train[-MOST_CHARACTERS:], val[: MOST_VAL + 1]
-    levels = count_levels(train, vocab_size, orders) if levels is None else levels
+    if levels is None:
+        levels = count_levels(train, vocab_size, orders)
     probabilities = kneser_ney(islice(levels, orders), train, val, vocab_size)
-    losses = tuple(max(0.0, float(-np.log(each).mean())) for each in probabilities)
-    return Baseline(losses, len(train), len(val) - 1)
+    losses = tuple(max(0.0, float(-np.log(order).mean())) for order in probabilities)
+    return Baseline(losses, counted=len(train), scored=len(val) - 1)
 
 
 def kneser_ney(levels: Iterable[Level], train: Ids, val: Ids, vocab_size: int) -> Iterator[Array]:
@@ -44,44 +111,38 @@ def kneser_ney(levels: Iterable[Level], train: Ids, val: Ids, vocab_size: int) -
     after the first one of `val`. `val` counts as the continuation of `train`.
 
     Order n counts how often each n-gram occurs; lower orders count how many distinct characters
-    precede each n-gram (gpt/counting/expert.py has the formula).
+    precede each n-gram (gpt/counting/mixture.py has the formula).
     """
     text = np.concatenate((train[-ORDERS:], val))
     first = len(text) - len(val) + 1  # the first character to score
     histories = np.zeros(len(text), np.int32)
     lower = np.full(len(text), 1.0 / vocab_size)
     for level in levels:
-        grams = level.find(histories, text)
-        yield _interpolated(level, level.often, histories, grams, lower)[first:]
-        lower = _interpolated(level, level.counts, histories, grams, lower)
+        starts = first_grams(level.children)
+        grams = find(starts, level.symbols, histories, text).astype(np.int32)
+        yield _interpolated(starts, level.often, histories, grams, lower)[first:]
+        lower = _interpolated(starts, level.counts, histories, grams, lower)
         histories[0], histories[1:] = -1, grams[:-1]
-        del level, grams  # frees them while the next order is counted
+        del level, starts, grams  # frees them while the next order is counted
 
 
 def _interpolated(
-    level: Level, counts: Numbers, histories: Numbers, grams: Numbers, lower: Array
+    starts: Numbers, counts: Numbers, histories: Numbers, grams: Numbers, lower: Array
 ) -> Array:
     """(T,) histories, n-grams (−1 = none), lower order's probabilities -> (T,) probabilities."""
     if not len(counts):  # the text is shorter than the order
         return lower
-    found = estimate_discounts(counts)
-    size = len(level.children)
-    total, left = np.zeros(size + 1, np.int32), np.zeros(size + 1)  # last item: history −1
-    starts = np.zeros(size + 1, np.int32)
-    np.cumsum(level.children, dtype=np.int32, out=starts[1:])
-    cuts = starts.searchsorted(range(0, max(1, len(counts)), AT_ONCE)).tolist()
-    for node, end in zip(cuts, [*cuts[1:], size], strict=True):
-        followed = node + np.flatnonzero(level.children[node:end])
+    discounts = estimate_discounts(counts)
+    total, left = np.zeros(len(starts), np.int32), np.zeros(len(starts))  # last item: history −1
+    for node in range(0, len(starts) - 1, AT_ONCE):
+        ends = starts[node : node + AT_ONCE + 1]
+        followed = np.flatnonzero(np.diff(ends))  # the histories that have n-grams
         if len(followed):
-            first = starts[node]
-            piece, places = counts[first : starts[end]], starts[followed] - first
-            total[followed] = np.add.reduceat(piece, places, dtype=np.int32)
-            left[followed] = np.add.reduceat(found[np.minimum(piece, 3)], places)
-    known, mixed = total > 0, np.empty(len(lower))
-    for first in range(0, len(lower), AT_ONCE):
-        part = slice(first, first + AT_ONCE)
-        nodes, below = histories[part], lower[part]
-        seen = np.where(grams[part] < 0, 0, counts[grams[part]])
-        both = seen - found[np.minimum(seen, 3)] + left[nodes] * below
-        mixed[part] = np.where(known[nodes], both / np.maximum(total[nodes], 1), below)
-    return mixed
+            part, places = counts[ends[0] : ends[-1]], ends[followed] - ends[0]
+            total[node + followed] = np.add.reduceat(part, places, dtype=np.int32)
+            left[node + followed] = np.add.reduceat(discounts[np.minimum(part, 3)], places)
+    seen = np.where(grams < 0, 0, counts[grams])
+    mixed = seen - discounts[np.minimum(seen, 3)]
+    mixed += left[histories] * lower
+    mixed /= np.maximum(total[histories], 1)
+    return np.where(total[histories] > 0, mixed, lower)

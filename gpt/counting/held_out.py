@@ -61,14 +61,11 @@ class HeldOut:
         inside: npt.NDArray[np.bool_] = (after >= 0) & (after % self.period < self.length)
         return inside & (after < PIECES * self.period)
 
-    def counted(self, ids: Ids) -> Ids:
-        """The part of the split that is counted."""
-        return np.asarray(ids[self.start : self.end])
-
     def apart(self, ids: Ids) -> Ids:
         """The counted part of the split without the pieces and their margins."""
-        margin = int(MARGIN * (self.end - self.start))
-        away = np.ones(self.end - self.start, np.bool_)
+        counted = np.asarray(ids[self.start : self.end])
+        margin = int(MARGIN * len(counted))
+        away = np.ones(len(counted), np.bool_)
         for first in (self.starts - self.start).tolist():
             away[max(0, first - margin) : first + self.length + margin] = False
-        return self.counted(ids)[away]
+        return counted[away]

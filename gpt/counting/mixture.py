@@ -1,20 +1,22 @@
-"""The counting expert and its gate beside a GPT; they predict together as a product of
-experts.
+"""The counting expert, and the gate that mixes its predictions with a GPT's.
 
-ln p(w) = a·ln p_GPT(w) + b·ln p_counting(w) − ln Z. The gate gives the weights a and b, linear
-functions of features that do not depend on w. So fitting the gate is a convex problem (a log-linear
-model), which Newton's method solves. It is fitted to text that neither the GPT nor the counts have
-learned (gpt/counting/held_out.py).
-Tensor names: B streams, T positions, N orders, V vocab_size, F features.
+The expert is interpolated modified Kneser–Ney over the trie (Chen & Goodman 1999):
+P_n(w | h) = (c(hw) − D(c(hw)) + Σ_v D(c(hv)) · P_{n−1}(w | h')) / Σ_v c(hv), where h' is h without
+its first character; P_{n−1}(w | h') alone if nothing followed h; P_0 is uniform over the
+vocabulary. All in float64: a distribution sums to 1 within 1e-12.
+
+Both together are a product of experts: ln p(w) = a·ln p_GPT(w) + b·ln p_counting(w) − ln Z. The
+gate gives a and b, linear functions of features that do not depend on w.
+Tensor names: T positions, N orders, V vocab_size, F features.
 """
 
 from __future__ import annotations
 
-import math
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from operator import mul
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,23 +24,23 @@ import numpy.typing as npt
 
 from gpt.config.fields import require
 from gpt.config.sample import Only
-from gpt.counting.expert import AT_ONCE, Array, CachedExpert, CountingPrediction, Expert
-from gpt.counting.tables import Numbers, unpack_trie
+from gpt.counting.tables import Numbers, Trie, unpack_trie
 from gpt.errors import CheckpointError
 from gpt.storage.model_file import StoredModel
 from gpt.vocabulary import Ids
 
-#: entropy: of counting's prediction, in nats; agreement: the mean of the GPT's log-probabilities,
-#: weighted by counting's probabilities, in nats.
-FEATURES = ("1", "entropy", "agreement")
-#: Prior of the weights: a normal distribution with these means, so that a fit to a few hundred
-#: characters stays near them. The means give half of each expert, whatever the features.
-PRIOR_MEAN = np.array([[0.5, 0.0, 0.0]] * 2)
-DEVIATION = 0.1
-MOST_WEIGHT = 4.0
-ROUNDS = 30  # most Newton steps
-ENOUGH = 1e-10  # stop if the next step would gain less, in nats
+AT_ONCE = 2**16  # probabilities that are computed together
+FALLBACK = (0.5, 1.0, 1.5)  # discounts where the counts of counts give none
+MOST_KEPT = 2**21  # probabilities to cache while sampling: 16 MB
 
+#: What the gate sees. entropy: of counting's prediction, in nats; agreement: the mean of the GPT's
+#: log-probabilities, weighted by counting's probabilities, in nats.
+FEATURES = ("1", "entropy", "agreement")
+MOST_WEIGHT = 4.0
+#: A gate with the weights a = 0 and b = 1 everywhere: counting alone.
+COUNTING_ALONE = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+
+Array = npt.NDArray[np.float64]
 Logits = npt.NDArray[np.floating[Any]]
 
 
@@ -46,6 +48,117 @@ def slices(characters: int, vocab_size: int) -> Iterator[slice]:
     """How many characters' probabilities are computed together."""
     rows = max(1, AT_ONCE // vocab_size)
     return (slice(first, first + rows) for first in range(0, characters, rows))
+
+
+def estimate_discounts(counts: Numbers) -> Array:
+    """(4,) the discounts of counts of 0, 1, 2, and 3 or more (Chen & Goodman 1999).
+
+    counts: the counts of all n-grams of an order. The discounts are 0, ½, 1, 1½ if one of the
+    counts 1, 2, 3 and 4 does not occur, or if a computed discount is not above 0.
+    """
+    n1, n2, n3, n4 = (int(np.count_nonzero(counts == n)) for n in (1, 2, 3, 4))
+    discounts = FALLBACK
+    if n1 and n2 and n3 and n4:
+        y = n1 / (n1 + 2 * n2)
+        estimated = 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3
+        if min(estimated) > 0:
+            discounts = estimated
+    return np.array([0.0, *discounts])
+
+
+class Expert:
+    """Predicts the next character by counting."""
+
+    def __init__(self, trie: Trie, vocab_size: int) -> None:
+        self.trie, self.vocab_size = trie, vocab_size
+        orders = [trie.counts[first:end] for first, end in pairwise(trie.ends)]
+        self.discounts = np.stack([estimate_discounts(counts) for counts in orders])  # (N, 4)
+
+    def predict(self, histories: Numbers) -> Array:
+        """(N, T) histories -> (T, V) the probabilities of the next characters."""
+        chances = np.empty((histories.shape[1], self.vocab_size))
+        for part in slices(*chances.shape):
+            chances[part] = self._predict(histories[:, part])
+        return chances
+
+    def _predict(self, histories: Numbers) -> Array:
+        orders, T = histories.shape
+        first = self.trie.starts[histories].ravel()  # (N · T,)
+        kinds = self.trie.starts[histories + 1].ravel() - first
+        # All n-grams of all histories, one after the other; `pair` holds their order and position.
+        pair = np.repeat(np.arange(orders * T), kinds)
+        grams = np.arange(len(pair)) + (first - np.cumsum(kinds) + kinds)[pair]
+        counts = self.trie.counts[grams]
+        taken = self.discounts[pair // T, np.minimum(counts, 3)]
+        total = np.bincount(pair, counts, orders * T)
+        divisor = np.maximum(total, 1)
+        left = np.bincount(pair, taken, orders * T) / divisor  # the share of the lower order
+        left[total == 0] = 1.0
+        below = np.ones((orders + 1, T))  # and what all higher orders leave of it
+        np.cumprod(left.reshape(orders, T)[::-1], axis=0, out=below[1:])
+        shares = (counts - taken) * (below[-2::-1].ravel() / divisor)[pair]
+        cells = pair % T * self.vocab_size + self.trie.symbols[grams]
+        chances = np.bincount(cells, shares, T * self.vocab_size).view(np.float64).reshape(T, -1)
+        chances += below[-1][:, None] / self.vocab_size
+        return chances
+
+
+class CachedExpert:
+    """Predicts as Expert does, one character after the other. It keeps the distributions that it
+    computed, as short histories return all the time.
+
+    The nodes of a text are its last 0, 1, 2 … characters as histories, up to the longest counted
+    one.
+    """
+
+    def __init__(self, expert: Expert) -> None:
+        def items(array: Numbers) -> memoryview:  # Python reads its items faster
+            return memoryview(np.require(array, requirements="A"))  # type: ignore[arg-type]
+
+        trie = expert.trie
+        self._orders, self._discounts = trie.orders, expert.discounts.tolist()
+        self._symbols, self._counts = items(trie.symbols), items(trie.counts)
+        self._starts = items(trie.starts)
+        self._uniform = np.full(expert.vocab_size, 1 / expert.vocab_size)
+        self._kept: dict[int, Array] = {}
+
+    def predict(self, nodes: Sequence[int]) -> Array:
+        """(V,) the probability of each next character."""
+        order = len(nodes)
+        while order and nodes[order - 1] not in self._kept:
+            order -= 1
+        chances = self._kept[nodes[order - 1]] if order else self._uniform
+        for node, discounts in zip(nodes[order:], self._discounts[order:], strict=False):
+            chances = self._after(node, discounts, chances)
+            if len(self._kept) * len(chances) >= MOST_KEPT:
+                self._kept.clear()
+            self._kept[node] = chances
+        return chances
+
+    def _after(self, node: int, discounts: Sequence[float], lower: Array) -> Array:
+        """(V,) the probabilities of the order below -> (V,) those after this history."""
+        part = slice(self._starts[node], self._starts[node + 1])
+        counts = self._counts[part].tolist()
+        total = sum(counts)
+        if not total:  # the counted text starts or ends here
+            return lower
+        taken = [discounts[count if count < 3 else 3] for count in counts]
+        chances = lower * (sum(taken) / total)
+        cells: Any = chances.data
+        for symbol, seen, less in zip(self._symbols[part].tolist(), counts, taken, strict=True):
+            cells[symbol] += (seen - less) / total
+        return chances
+
+    def advance(self, nodes: Sequence[int], symbol: int) -> list[int]:
+        """The nodes of a text -> its nodes after one more character."""
+        after = [0]
+        for node in nodes[: self._orders - 1]:
+            first, end = self._starts[node], self._starts[node + 1]
+            place = bisect_left(self._symbols, symbol, first, end)
+            if place == end or self._symbols[place] != symbol:
+                break  # no longer n-gram contains what the text does not contain
+            after.append(place + 1)
+        return after
 
 
 def log_softmax(logits: Logits) -> Array:
@@ -56,173 +169,76 @@ def log_softmax(logits: Logits) -> Array:
     return scores
 
 
-def gate_features(counted: CountingPrediction, gpt: Logits) -> Array:
-    """What counting says about T characters, and (T, V) logits of the GPT -> (T, F) FEATURES."""
+def gate_features(gpt: Logits, counting: Array, chances: Array) -> Array:
+    """(T, V) logits of the GPT, log-probabilities and probabilities of counting -> (T, F)
+    FEATURES.
+    """
     with np.errstate(invalid="ignore"):
         below = gpt - gpt.max(axis=-1, keepdims=True).astype(np.float64)
-    normaliser = np.log(np.exp(below).sum(axis=-1))
-    entropy = -np.einsum("tv,tv->t", counted.chances, counted.logs)
-    agreement = np.einsum("tv,tv->t", counted.chances, below) - normaliser
-    return np.stack([np.ones_like(entropy), entropy, agreement], axis=-1)
-
-
-@dataclass(frozen=True)
-class Gate:
-    """The gate. weights: (2, F); a and b of a position are its features times the two rows."""
-
-    weights: Array
-
-    def scaled(self, factor: float) -> Gate:
-        """The same gate, but with the GPT's weight multiplied by `factor`."""
-        return Gate(self.weights * [[factor], [1.0]])
-
-    def shares(self, features: Array) -> Array:
-        """(T, F) features -> (2, T) a and b."""
-        found: Array = np.minimum(np.maximum(self.weights @ features.T, 0.0), MOST_WEIGHT)
-        return found
-
-    def shares_of_position(self, features: Sequence[float]) -> tuple[float, float]:
-        """F features -> a and b."""
-        a, b = (sum(map(mul, row, features)) for row in self._rows)
-        return min(max(a, 0.0), MOST_WEIGHT), min(max(b, 0.0), MOST_WEIGHT)
-
-    @cached_property
-    def _rows(self) -> list[list[float]]:
-        rows: list[list[float]] = self.weights.tolist()
-        return rows
-
-    def scores(self, gpt: Logits, counting: Array, features: Array) -> Array:
-        """(T, V) logits of the GPT, (T, V) log-probabilities of counting, (T, F) features -> (T, V)
-        the logits of both together.
-        """
-        a, b = self.shares(features)[:, :, None]
-        scores: Array = a * gpt + b * counting
-        return scores
-
-
-#: A gate with weights a = 0 and b = 1 everywhere: counting alone.
-COUNTING_ALONE = Gate(np.eye(2, len(FEATURES), -1) * [[0], [1]])
-
-
-@dataclass(frozen=True)
-class Block:
-    """A part of the text to which the gate is fitted: (T, V) logits of the GPT and
-    log-probabilities of counting, (T, F) features, and the (T,) ids that follow.
-    """
-
-    gpt: Logits
-    counting: Logits
-    features: Array
-    ids: Ids
-
-
-def fit_gate(blocks: Sequence[Block]) -> Gate:
-    """The most likely gate, given the blocks and the prior."""
-    characters = sum(len(block.ids) for block in blocks)
-    precision, weights, step, best = DEVIATION**-2, PRIOR_MEAN, np.zeros_like(PRIOR_MEAN), np.inf
-    for _ in range(ROUNDS):
-        away = (weights - PRIOR_MEAN).ravel()
-        loss, gradient = 0.5 * precision * float(away @ away), precision * away
-        curvature = precision * np.eye(len(away))
-        for block in blocks:
-            found = _derivatives(weights, block)
-            loss, gradient, curvature = loss + found[0], gradient + found[1], curvature + found[2]
-        if loss > best:  # the step was too long
-            step = step / 2
-            weights = weights + step
-            continue
-        best = loss
-        step = np.linalg.solve(curvature, gradient).reshape(PRIOR_MEAN.shape).astype(np.float64)
-        if float(step.ravel() @ gradient) < ENOUGH * characters:
-            break
-        weights = weights - step
-    return Gate(weights)
-
-
-def _derivatives(weights: Array, block: Block) -> tuple[float, Array, Array]:
-    """The summed loss of a block in nats, and its first and second derivatives with respect to the
-    weights, (2F,) and (2F, 2F).
-    """
-    characters, features = len(block.ids), block.features
-    a, b = weights @ features.T
-    loss, missed = np.empty(characters), np.empty((2, characters))
-    spread = np.empty((3, characters))
-    for part in slices(characters, block.gpt.shape[1]):
-        experts, ids = (block.gpt[part], block.counting[part]), block.ids[part]
-        scores = a[part, None] * experts[0] + b[part, None] * experts[1]
-        scores -= scores.max(axis=1, keepdims=True)
-        came = np.arange(len(ids)), ids
-        loss[part] = -scores[came]
-        chances = np.exp(scores, out=scores)
-        normaliser = chances.sum(axis=1)
-        loss[part] += np.log(normaliser)
-        chances /= normaliser[:, None]
-        means = [np.einsum("tv,tv->t", chances, each) for each in experts]
-        missed[:, part] = [mean - each[came] for mean, each in zip(means, experts, strict=True)]
-        for row, (i, j) in enumerate(((0, 0), (0, 1), (1, 1))):
-            squares = np.einsum("tv,tv,tv->t", chances, experts[i], experts[j])
-            spread[row, part] = squares - means[i] * means[j]
-    first, cross, last = ((features * each[:, None]).T @ features for each in spread)
-    return (
-        float(loss.sum()),
-        np.concatenate([each @ features for each in missed]),
-        np.block([[first, cross], [cross.T, last]]),
-    )
-
-
-LARGEST_WEIGHT = 1e6  # of a gate in a file; fitted weights are below 10
-LEAST = -600.0  # a log-probability; float64 has no number for exp of less than −745
+    features = np.ones((len(gpt), len(FEATURES)))
+    features[:, 1] = -(chances * counting).sum(axis=-1)
+    features[:, 2] = (chances * below).sum(axis=-1) - np.log(np.exp(below).sum(axis=-1))
+    return features
 
 
 @dataclass(frozen=True)
 class MixedPrediction:
     """Predictions of T characters: (T, V) log-probabilities of the GPT, of counting and of both;
-    (2, T) the gate's weights of the first two; and what counting says.
+    (2, T) the gate's weights of the first two.
     """
 
     gpt: Array
     counting: Array
     both: Array
     weights: Array
-    counted: CountingPrediction
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """The counting expert of a checkpoint, and the gate that mixes it with the GPT."""
+    """The counting expert of a checkpoint, and the gate that mixes it with the GPT. gate: (2, F); a
+    and b of a position are its features times the two rows.
+    """
 
     expert: Expert
-    gate: Gate
+    gate: Array
 
     def predict(self, logits: Logits, histories: Numbers) -> MixedPrediction:
         """(T, V) logits of the GPT and (N, T) histories -> both alone and together."""
-        counted = self.expert.predict(histories)
-        seen = gate_features(counted, logits)
-        both = log_softmax(self.gate.scores(logits, counted.logs, seen))
-        weights = self.gate.shares(seen)
-        return MixedPrediction(log_softmax(logits), counted.logs, both, weights, counted)
-
-    def losses(self, logits: Logits, histories: Numbers, ids: Ids) -> Array:
-        """As `predict` -> (T,) losses of both together in nats, for the (T,) ids that follow."""
-        both = np.empty(len(ids))
-        for part in slices(*logits.shape):
-            found = log_softmax(self.scores(logits[part], histories[:, part]))
-            both[part] = found[np.arange(len(found)), ids[part]]
-        return -both
+        chances = self.expert.predict(histories)
+        scores, weights = self.mixed(logits, chances)
+        return MixedPrediction(log_softmax(logits), np.log(chances), log_softmax(scores), weights)
 
     def scores(self, logits: Logits, histories: Numbers) -> Array:
         """As `predict` -> (T, V) the logits of both together."""
-        counted = self.expert.predict(histories)
-        return self.gate.scores(logits, counted.logs, gate_features(counted, logits))
+        return self.mixed(logits, self.expert.predict(histories))[0]
+
+    def losses(self, logits: Logits, histories: Numbers, ids: Ids) -> Array:
+        """As `predict` -> (T,) losses of both together in nats, for the (T,) ids that follow."""
+        losses = np.empty(len(ids))
+        for part in slices(*logits.shape):
+            both = log_softmax(self.scores(logits[part], histories[:, part]))
+            losses[part] = -both[np.arange(len(both)), ids[part]]
+        return losses
+
+    def mixed(self, logits: Logits, chances: Array) -> tuple[Array, Array]:
+        """(T, V) logits of the GPT, (T, V) probabilities by counting -> (T, V) the logits of both
+        together, (2, T) the weights a and b.
+        """
+        counting: Array = np.log(chances)
+        features = gate_features(logits, counting, chances)
+        weights: Array = np.minimum(np.maximum(self.gate @ features.T, 0.0), MOST_WEIGHT)
+        scores: Array = weights[0, :, None] * logits
+        scores += weights[1, :, None] * counting
+        return scores, weights
 
     @cached_property
     def cached(self) -> CachedExpert:
-        """The expert, with a cache for one text."""
+        """The expert, with a cache for sampling."""
         return CachedExpert(self.expert)
 
     def packed(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays that a model file stores (model_file.COUNTING)."""
-        return {**self.expert.trie.packed(), "gate": self.gate.weights}
+        return {**self.expert.trie.packed(), "gate": self.gate}
 
 
 def load_mixture(stored: StoredModel) -> Mixture | None:
@@ -233,76 +249,35 @@ def load_mixture(stored: StoredModel) -> Mixture | None:
     try:
         if gate.shape != (2, len(FEATURES)):
             raise ValueError("the gate has the wrong shape")
-        if not np.abs(gate).max() <= LARGEST_WEIGHT:
-            raise ValueError("the gate has a weight that is too large, or not a number")
-        expert = Expert(unpack_trie(stored.counting, size, stored.config.counting), size)
-        if expert.least < LEAST:
-            raise ValueError("the counts leave some characters no probability")
-        return Mixture(expert, Gate(gate))
+        trie = unpack_trie(stored.counting, size, stored.config.counting)
     except ValueError as error:
         raise CheckpointError(f"damaged: {stored.source} ({error})") from error
+    return Mixture(Expert(trie, size), gate)
 
 
 class Streams:
-    """B texts to continue, with (N, B) histories. alone: counting predicts without the GPT."""
+    """B texts to continue. alone: counting predicts without the GPT."""
 
     def __init__(self, mixture: Mixture, prompt: Ids, count: int, alone: bool = False) -> None:
         """All texts begin with the same (n,) prompt ids."""
-        self.mixture, self.alone, trie = mixture, alone, mixture.expert.trie
-        last = trie.histories(prompt[max(0, len(prompt) - trie.orders + 1) :])[:, -1:]
-        self._histories = np.repeat(last, count, axis=1)
+        self._mixture, self._alone, self._expert = mixture, alone, mixture.cached
+        nodes = [0]
+        for symbol in prompt[1 - mixture.expert.trie.orders :].tolist():
+            nodes = self._expert.advance(nodes, symbol)
+        self._nodes = [nodes] * count  # of each text
 
     def scores(self, logits: Logits) -> Array:
         """(B, V) logits of the GPT -> (B, V) logits of the prediction."""
-        if self.alone:
-            return self.mixture.expert.predict(self._histories).logs
-        return self.mixture.scores(logits, self._histories)
+        chances = np.array([self._expert.predict(nodes) for nodes in self._nodes])
+        if self._alone:
+            counting: Array = np.log(chances)
+            return counting
+        return self._mixture.mixed(logits, chances)[0]
 
     def append(self, ids: Ids) -> None:
         """Appends the (B,) characters that were drawn."""
-        self._histories = self.mixture.expert.trie.advance(self._histories, ids)
-
-    @property
-    def histories(self) -> npt.NDArray[np.int64]:
-        """(N, B), see Trie.histories."""
-        return self._histories
-
-
-class OneStream(Streams):
-    """Does what Streams does, for one text and in a third of the time."""
-
-    def __init__(self, mixture: Mixture, prompt: Ids, alone: bool = False) -> None:
-        self.mixture, self.alone, self._nodes = mixture, alone, [0]
-        self.append(prompt[1 - mixture.expert.trie.orders :])  # earlier ones are in no history
-
-    def scores(self, logits: Logits) -> Array:
-        """(1, V) logits of the GPT -> (1, V) logits of the prediction."""
-        chances = self.mixture.cached.predict(self._nodes)
-        counting: Array = np.log(chances)
-        if self.alone:
-            return counting[None]
-        gpt = logits[0].astype(np.float64)
-        gpt -= gpt.max()
-        entropy = -float(chances @ counting)
-        agreement = float(chances @ gpt) - math.log(np.exp(gpt).sum())
-        a, b = self.mixture.gate.shares_of_position((1.0, entropy, agreement))
-        gpt *= a
-        counting *= b
-        counting += gpt
-        return counting[None]
-
-    def append(self, ids: Ids) -> None:
-        """Appends the (n,) characters that were drawn, one after the other."""
-        for symbol in ids.tolist():
-            self._nodes = self.mixture.cached.advance(self._nodes, symbol)
-
-    @property
-    def histories(self) -> npt.NDArray[np.int64]:
-        """(N, 1)"""
-        trie = self.mixture.expert.trie
-        found = np.full((trie.orders, 1), trie.unseen_node)
-        found[: len(self._nodes), 0] = self._nodes
-        return found
+        texts = zip(self._nodes, ids.tolist(), strict=True)
+        self._nodes = [self._expert.advance(nodes, symbol) for nodes, symbol in texts]
 
 
 def counting_streams(
@@ -319,7 +294,4 @@ def counting_streams(
     )
     if mixture is None or only == "gpt":
         return None
-    alone = only == "counting"
-    if texts == 1:
-        return OneStream(mixture, ids, alone)
-    return Streams(mixture, ids, texts, alone)
+    return Streams(mixture, ids, texts, alone=only == "counting")

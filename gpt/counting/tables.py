@@ -11,7 +11,6 @@ import ctypes
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -41,23 +40,15 @@ class Level:
     counts: Numbers
     children: Numbers
 
-    def find(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int32]:
-        """(T,) histories and (T,) next characters -> (T,) indices of the n-grams; −1 = none."""
-        starts, found = np.zeros(len(self.children) + 1, np.int32), np.full(len(ids), -1, np.int32)
-        np.cumsum(self.children, dtype=np.int32, out=starts[1:])
-        for first in range(0, len(ids) * (len(self.symbols) > 0), AT_ONCE):
-            part = slice(first, first + AT_ONCE)
-            found[part] = _find(starts, self.symbols, histories[part], ids[part])
-        return found
-
 
 @dataclass(frozen=True)
 class Trie:
     """The n-grams of the orders 1 … N, in this order.
 
-    symbols: (G,) the last character of each n-gram. counts: (G,) see Level. starts: (G + 3,): the
-    n-grams with history h have the numbers starts[h] to starts[h + 1] − 1. ends: (N + 1,): ends[k]
-    n-grams have the orders 1 to k.
+    symbols: (G,) the last character of each n-gram. counts: (G,) see Level. starts: (H + 2,): the
+    n-grams with history h have the numbers starts[h] to starts[h + 1] − 1. The last history stands
+    for all that the text does not have: nothing follows it. ends: (N + 1,): ends[k] n-grams have
+    the orders 1 to k.
     """
 
     symbols: Numbers
@@ -69,94 +60,44 @@ class Trie:
     def orders(self) -> int:
         return len(self.ends) - 1
 
-    @property
-    def unseen_node(self) -> int:
-        """The node of all histories that the text does not have: nothing follows it."""
-        return len(self.symbols) + 1
-
-    def follow(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
-        """(…, T) histories and (T,) next characters -> (…, T) histories that end with these."""
-        grams = _find(self.starts, self.symbols, histories, ids)
-        return np.where(grams < 0, self.unseen_node, grams + 1)
-
-    def histories(self, ids: Numbers) -> npt.NDArray[np.int64]:
-        """(…, T) ids -> (N, …, T + 1) the histories of 0 to N − 1 characters before each character,
-        and after the last one. The id −1 stands for a character that the text does not have.
-        """
-        shape = (self.orders, *ids.shape[:-1], ids.shape[-1] + 1)
-        found = np.full(shape, self.unseen_node, np.int64)
-        found[0] = 0
-        for order in range(1, self.orders):
-            found[order, ..., 1:] = self.follow(found[order - 1, ..., :-1], ids)
-        return found
-
     def histories_at(self, ids: Ids, starts: Numbers, length: int) -> npt.NDArray[np.int64]:
-        """(n,) ids and (B,) starts -> (N, B · length) the histories before each of the `length`
-        characters from each start on.
+        """(n,) ids and (B,) starts -> (N, B · length) the histories of 0 to N − 1 characters before
+        each of the `length` characters from each start on.
         """
-        return self._around(ids, starts, length)[..., self.orders - 1 :].reshape(self.orders, -1)
-
-    def _around(self, ids: Ids, starts: Numbers, length: int) -> npt.NDArray[np.int64]:
-        """Like `histories_at` -> (N, B, N − 1 + length), including the N − 1 places before each
-        start; histories reach back to the first of these places only.
-        """
-        places = np.asarray(starts)[:, None] + np.arange(1 - self.orders, length - 1)
-        rows = np.where(places < 0, -1, np.asarray(ids[np.maximum(places, 0)]).astype(np.int64))
-        return self.histories(rows)
-
-    def advance(self, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
-        """(N, T) histories and (T,) next characters -> (N, T) the histories after them."""
-        after = np.zeros(histories.shape, np.int64)
-        after[1:] = self.follow(histories[:-1], ids)
-        return after
-
-    def pruned(self, ids: Ids, starts: Numbers, length: int) -> Trie:
-        """The trie with only the n-grams that continue histories of `histories_at`."""
-        nodes = np.unique(self._around(ids, starts, length))
-        nodes = nodes[self.starts[nodes + 1] > self.starts[nodes]]
-        first = self.starts[nodes]
-        kinds = self.starts[nodes + 1] - first
-        grams = np.arange(kinds.sum()) + np.repeat(first - np.cumsum(kinds) + kinds, kinds)
-        children = np.zeros(len(grams) + 1, np.int32)
-        children[np.append(0, grams + 1).searchsorted(nodes)] = kinds
-        ends = grams.searchsorted(self.ends).tolist()
-        return Trie(self.symbols[grams], self.counts[grams], _starts(children, len(grams)), ends)
+        before = self.orders - 1
+        places = np.asarray(starts)[:, None] + np.arange(-before, length - 1)
+        symbols = np.asarray(ids[np.maximum(places, 0)]).astype(np.int64)
+        symbols[places < 0] = -1  # a character that the text does not have
+        unseen = len(self.starts) - 2
+        shape = (self.orders, len(places), before + length)
+        histories = np.full(shape, unseen, np.int64)
+        histories[0] = 0
+        for order in range(1, self.orders):
+            grams = find(self.starts, self.symbols, histories[order - 1, :, :-1], symbols)
+            histories[order, :, 1:] = np.where(grams < 0, unseen, grams + 1)
+        return histories[:, :, before:].reshape(self.orders, -1)
 
     def packed(self) -> dict[str, Numbers]:
         """The trie as three arrays of the smallest types: symbols, counts, and the number of
         n-grams that each history of less than N characters has.
         """
-        children = np.diff(self.starts[: self.ends[-2] + 2])
+        children = np.diff(self.starts[:-1])
         arrays = {"symbols": self.symbols, "counts": self.counts, "children": children}
         return {name: _smallest(numbers) for name, numbers in arrays.items()}
 
 
 def unpack_trie(arrays: Mapping[str, Numbers], vocab_size: int, orders: int) -> Trie:
-    """The trie from these three arrays, with at most `orders` orders. Raises ValueError if no text
-    has such n-grams. Takes time and memory in proportion to the arrays.
+    """The trie from these three arrays, with at most `orders` orders. Raises ValueError if their
+    sizes do not match, or for a character that the vocabulary does not have.
     """
     symbols, counts, children = (arrays[name] for name in ("symbols", "counts", "children"))
-    grams, nodes = len(symbols), len(children)
-    if not 0 < nodes <= grams < 2**31 or len(counts) != grams or children.sum(dtype="i8") != grams:
+    starts, ends = first_grams(children), [0]
+    while ends[-1] < len(children) and len(ends) <= orders:
+        ends.append(int(starts[ends[-1] + 1]))
+    if not 0 < ends[-1] == len(symbols) == len(counts) or len(children) != ends[-2] + 1:
         raise ValueError("the n-grams and their histories do not match")
-    starts = _starts(children, grams)
-    ends = [0]
-    while ends[-1] < grams and len(ends) <= orders:
-        # Histories of the next order: the node of the last n-gram so far, and those before it.
-        ends.append(int(starts[min(ends[-1] + 1, nodes)]))
-    if ends[-1] != grams or nodes != ends[-2] + 1:
-        raise ValueError("the n-grams and their histories do not match")
-    # Each distinct character before an n-gram makes a longer n-gram.
-    *sums, last = (int(counts[a:b].sum(dtype=np.int64)) for a, b in pairwise(ends))
-    if sums != np.diff(ends[1:]).tolist() or last > MOST_CHARACTERS:
-        raise ValueError("no text has n-grams with these counts")
-    ascending = np.ones(grams, np.bool_)
-    np.greater(symbols[1:], symbols[:-1], out=ascending[:-1])
-    for first in range(0, nodes, AT_ONCE):
-        history = slice(first, min(first + AT_ONCE, nodes))
-        ascending[starts[history] - 1] = True  # of the history before; −1: the last
-    if not ascending.all() or int(symbols.max()) >= vocab_size:
-        raise ValueError("the n-grams are not in order")
+    if int(symbols.max()) >= vocab_size:
+        raise ValueError("an n-gram has an unknown character")
     return Trie(symbols, counts, starts, ends)
 
 
@@ -165,49 +106,43 @@ def count(ids: Ids, vocab_size: int, orders: int) -> Trie:
     (Chen & Goodman 1999). Counts the last MOST_CHARACTERS of a longer text, and fewer orders if
     all of them together have more than MOST_GRAMS n-grams.
     """
-    kept = KeptLevels(orders)
-    for _ in kept.passing(count_levels(ids, vocab_size, orders)):
-        if kept.is_full:
+    kept: list[Level] = []
+    for order, _ in enumerate(keep(count_levels(ids, vocab_size, orders), kept, orders), 1):
+        if len(kept) < order:
             break
-    return kept.trie()
+    return join(kept)
 
 
-class KeptLevels:
-    """Keeps levels while they are counted, for a trie of at most `orders` orders."""
-
-    def __init__(self, orders: int) -> None:
-        self._orders, self._grams, self._levels = orders, 0, list[Level]()
-        self.is_full = False  # the trie needs no further levels
-
-    def passing(self, levels: Iterable[Level]) -> Iterator[Level]:
-        """Yields the levels of the orders 1, 2, …, and keeps those that the trie needs."""
-        for level in levels:
-            self._grams += len(level.symbols)
-            self.is_full |= bool(self._levels) and self._grams > MOST_GRAMS
-            if not self.is_full:
-                if self._levels:  # frees the memory of `often`, which only the last one needs
-                    self._levels[-1] = replace(self._levels[-1], often=self._levels[-1].counts)
-                self._levels.append(level)
-                self.is_full = len(self._levels) == self._orders
-            yield level
-
-    def trie(self) -> Trie:
-        """The trie of the orders that have n-grams; the last one has numbers of occurrences."""
-        *shorter, last = self._levels
-        levels = [*shorter, replace(last, counts=last.often)]
-        levels = [level for level in levels if len(level.symbols)]
-        ends = np.cumsum([0, *(len(level.symbols) for level in levels)]).tolist()
-        starts = _starts(np.concatenate([level.children for level in levels]), ends[-1])
-        symbols = np.concatenate([level.symbols for level in levels])
-        counts = np.concatenate([level.counts for level in levels])
-        return Trie(symbols, counts, starts, ends)
+def keep(levels: Iterable[Level], kept: list[Level], orders: int) -> Iterator[Level]:
+    """Yields the levels of the orders 1, 2, …, and appends to `kept` those that `count` joins."""
+    grams = 0
+    for order, level in enumerate(levels, 1):
+        grams += len(level.symbols)
+        if order <= orders and (order == 1 or grams <= MOST_GRAMS):
+            if kept:  # frees the memory of `often`, which only the last one needs
+                kept[-1] = replace(kept[-1], often=kept[-1].counts)
+            kept.append(level)
+        yield level
 
 
-def _starts(children: Numbers, grams: int) -> npt.NDArray[np.int32]:
-    """(H,) numbers of n-grams with each history -> (grams + 3,) Trie.starts."""
-    starts = np.full(grams + 3, grams, np.int32)
-    starts[0] = 0
-    np.cumsum(children, dtype=np.int32, out=starts[1 : len(children) + 1])
+def join(levels: Sequence[Level]) -> Trie:
+    """The trie of the levels that have n-grams; the last one has numbers of occurrences."""
+    levels = [level for level in levels if len(level.symbols)]
+    counts = [level.counts for level in levels]
+    counts[-1] = levels[-1].often
+    return Trie(
+        symbols=np.concatenate([level.symbols for level in levels]),
+        counts=np.concatenate(counts),
+        starts=first_grams(np.concatenate([level.children for level in levels])),
+        ends=np.cumsum([0, *(len(level.symbols) for level in levels)]).tolist(),
+    )
+
+
+def first_grams(children: Numbers) -> npt.NDArray[np.int32]:
+    """(H,) numbers of n-grams with each history -> (H + 2,) Trie.starts."""
+    starts = np.zeros(len(children) + 2, np.int32)
+    np.cumsum(children, dtype=np.int32, out=starts[1:-1])
+    starts[-1] = starts[-2]
     return starts
 
 
@@ -259,14 +194,14 @@ def _sort(
         packed[kept : kept + len(part)] = part
         kept += len(part)
     packed = packed[:kept]
-    symbols = np.empty(len(packed), text.dtype)
+    symbols = np.empty(kept, text.dtype)
     np.remainder(packed, size, out=symbols, casting="unsafe")
     packed //= size
     children = _tally(packed, histories)
     del packed
     numbers = np.cumsum(new, dtype=np.int32)
     numbers -= 1
-    often = _tally(numbers, len(symbols))
+    often = _tally(numbers, kept)
     after = np.zeros(len(text) + 1, np.int32)
     after[1:][places] = numbers
     return Level(symbols, often, often, children), after, places[new]
@@ -281,28 +216,31 @@ def release_memory() -> None:
         trim(0)
 
 
+def find(starts: Numbers, symbols: Numbers, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
+    """(…, T) histories and (…, T) next characters -> (…, T) indices of the n-grams; −1 = none. The
+    history −1 has no n-grams.
+
+    A binary search in all histories at the same time, as sorted keys would take memory.
+    """
+    if not len(symbols):
+        return np.full(histories.shape, -1)
+    grams, end = starts[histories].astype(np.int64), starts[histories + 1]
+    for bit in reversed(range(int((end - grams).max(initial=0)).bit_length())):
+        later = grams + (1 << bit)
+        later[(later >= end) | (symbols.take(later, mode="clip") > ids)] = 0
+        np.maximum(grams, later, out=grams)
+    grams[(grams >= end) | (symbols.take(grams, mode="clip") != ids)] = -1
+    return grams
+
+
 def _tally(numbers: Numbers, size: int) -> Numbers:
     """(size,) how often 0 … size − 1 occur, in the smallest type."""
-    found = np.zeros(size, np.int32)
+    often = np.zeros(size, np.int32)
     for first in range(0, len(numbers), AT_ONCE):
-        np.add.at(found, numbers[first : first + AT_ONCE].astype(np.intp), np.int32(1))
-    return _smallest(found)
+        np.add.at(often, numbers[first : first + AT_ONCE].astype(np.intp), np.int32(1))
+    return _smallest(often)
 
 
 def _smallest(numbers: Numbers) -> Numbers:
     """The same numbers (none is negative) in the smallest unsigned type that holds them."""
     return numbers.astype(np.min_scalar_type(int(numbers.max(initial=0))), copy=False)
-
-
-def _find(starts: Numbers, symbols: Numbers, histories: Numbers, ids: Ids) -> npt.NDArray[np.int64]:
-    """(…, T) histories and (T,) next characters -> (…, T) indices of the n-grams; −1 = none.
-
-    A binary search in all histories at the same time, as sorted keys would take memory.
-    """
-    found, end = starts[histories].astype(np.int64), starts[histories + 1]
-    for bit in reversed(range(int((end - found).max(initial=0)).bit_length())):
-        later = found + (1 << bit)
-        later[(later >= end) | (symbols.take(later, mode="clip") > ids)] = 0
-        np.maximum(found, later, out=found)
-    found[(found >= end) | (symbols.take(found, mode="clip") != ids)] = -1
-    return found

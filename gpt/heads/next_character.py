@@ -15,7 +15,6 @@ from gpt.config import Shaping
 from gpt.config.fields import flag_of
 from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.counting.mixture import Mixture, counting_streams
-from gpt.counting.tables import Numbers
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import probabilities, start_character, window_start
@@ -208,7 +207,7 @@ def next_character(
     experts = None
     if mixture is not None and counting is not None:
         if config.only is None:
-            experts = _experts(mixture, logits, counting.histories)
+            experts = _experts(mixture, logits, ids)
         logits = counting.scores(logits)
     removed = np.full(logits.shape[1], -1)
     for place in range(len(DISTRIBUTION_OPTIONS)):
@@ -243,20 +242,22 @@ def ids_to_continue(vocabulary: Vocabulary, text: str) -> Ids:
     return vocabulary.encode(text or start_character(vocabulary))
 
 
-def _experts(mixture: Mixture, logits: Array, histories: Numbers) -> Experts:
-    """(1, V) logits of the GPT, (N, 1) histories -> the predictions of the next character."""
-    found = mixture.predict(logits, histories)
-    gpt, counting, both = (np.exp(each[0]) for each in (found.gpt, found.counting, found.both))
-    depth = int(found.counted.depth[0])
+def _experts(mixture: Mixture, logits: Array, ids: Ids) -> Experts:
+    """(1, V) logits of the GPT, the (n,) ids so far -> the predictions of the next character."""
+    trie = mixture.expert.trie
+    histories = trie.histories_at(ids, np.array([len(ids)]), 1)  # (N, 1)
+    predicted = mixture.predict(logits, histories)
+    followers = [trie.counts[trie.starts[node] : trie.starts[node + 1]] for node in histories[:, 0]]
+    length = max((n for n, counts in enumerate(followers) if counts.any()), default=0)
     return Experts(
-        gpt=gpt,
-        counting=counting,
-        both=both,
-        weights=found.weights[:, 0],
-        length=depth - 1,
-        total=int(found.counted.total[0]),
-        kinds=int(found.counted.kinds[0]),
-        pairs=depth < mixture.expert.trie.orders,
+        gpt=np.exp(predicted.gpt[0]),
+        counting=np.exp(predicted.counting[0]),
+        both=np.exp(predicted.both[0]),
+        weights=predicted.weights[:, 0],
+        length=length,
+        total=int(followers[length].sum()),
+        kinds=len(followers[length]),
+        pairs=length + 1 < trie.orders,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,12 +27,12 @@ from gpt.config.train import Preset, Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
 from gpt.corpus.sources import corpus_name, known_recipe
 from gpt.corpus.text import Progress, no_progress
-from gpt.counting.ahead import CountedAhead
+from gpt.counting.baseline import Experts, count_ahead
 from gpt.counting.tables import release_memory
 from gpt.devices import resolve_device
 from gpt.errors import TextError
 from gpt.storage import files
-from gpt.storage.manifest import CorpusId
+from gpt.storage.manifest import Baseline, CorpusId
 from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import check_free, discard_if_empty, new_run
 from gpt.training import ranks
@@ -160,7 +161,7 @@ def begin_run(
     ahead = _count_ahead(corpus, choices, device, warm)  # torch is imported at the same time
     from gpt.training.plan import Machine, make_plan
 
-    baseline = ahead.baseline.result()  # before the machine's speed is measured
+    baseline, experts = ahead.result()  # before the machine's speed is measured
     machine = Machine.measured(options.device)
     parent = warm.parent(corpus) if warm else None
     asked = choices.given, choices.preset, machine, options.minutes
@@ -183,7 +184,7 @@ def begin_run(
             here = {name: plan.environment[name] for name in RECORDED}
             folder.write("config.toml", to_toml({**source, **plan.settings(), **here}))
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
-        trainer = partial(_trainer, run, plan, options.log, began, ahead=ahead, start=start)
+        trainer = partial(_trainer, run, plan, options.log, began, experts=experts, start=start)
         yield Start(plan, run, trainer, choices.recipe)
 
 
@@ -282,7 +283,7 @@ def _read(
 
 def _count_ahead(
     corpus: Corpus, choices: NewRunOptions, device: str, warm: WarmStart | None
-) -> CountedAhead:
+) -> Future[tuple[Baseline, Experts | None]]:
     """Starts counting. Raises ConfigError, TextError."""
     size = len(corpus.vocabulary)
     values = presets.override(presets.preset(choices.preset, device), choices.given)
@@ -291,7 +292,7 @@ def _count_ahead(
     train_ids, val_ids = corpus.split(train.val_fraction, 1)
     if warm:
         warm.check_context(corpus, train)
-    return CountedAhead(train_ids, val_ids, size, model.counting)
+    return count_ahead(train_ids, val_ids, size, model.counting)
 
 
 def _trainer(
@@ -300,7 +301,7 @@ def _trainer(
     log: Tracker | None,
     began: float,
     checkpoint: Checkpoint | None = None,
-    ahead: CountedAhead | None = None,
+    experts: Experts | None = None,
     start: StoredModel | None = None,
 ) -> Trainer:
     from gpt.reading.probe import prove_tensors
@@ -313,7 +314,7 @@ def _trainer(
         plan.device,
         prove_tensors,
         checkpoint=checkpoint,
-        ahead=ahead,
+        experts=experts,
         start=start,
         began=began,
         peak=plan.peak,

@@ -18,7 +18,7 @@ from typing import Any
 from gpt.config import TrainConfig
 from gpt.config.schedule import is_due, learning_rate
 from gpt.corpus.corpus import Corpus
-from gpt.counting.ahead import CountedAhead
+from gpt.counting.baseline import Experts
 from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise, start_from
@@ -62,9 +62,10 @@ class Trainer:
 
     Each rank has a trainer and makes the same calls; only the first one writes to the run. prove:
     checks before each save that the model will open. checkpoint: where a resumed run continues.
-    ahead: counts that were started before. start: the model whose weights a new run starts with.
-    began: the time, by the clock, at which the process began to prepare the training. peak:
-    operations per second of all cores; 0: unknown. Raises ConfigError, CheckpointError.
+    experts: those of counting, if they are counted already. start: the model whose weights a new
+    run starts with. began: the time, by the clock, at which the process began to prepare the
+    training. peak: operations per second of all cores; 0: unknown. Raises ConfigError,
+    CheckpointError.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Trainer:
         device: str,
         prove: Prove | None = None,
         checkpoint: Checkpoint | None = None,
-        ahead: CountedAhead | None = None,
+        experts: Experts | None = None,
         start: StoredModel | None = None,
         began: float | None = None,
         peak: float = 0.0,
@@ -84,7 +85,7 @@ class Trainer:
         options, shape = manifest.train, manifest.model
         self.train, self.val = corpus.split(options.val_fraction, shape.block_size)
         self.manifest, self.prove, self.records = manifest, prove, Records(run, ranks.is_first())
-        self.counting = Counting(self.train, shape, ahead)
+        self.counting = Counting(self.train, shape, experts)
         self.model = GPT(shape) if checkpoint is None else load_gpt(checkpoint.model(), device)
         if start is not None:
             start_from(self.model, start.tensors)
@@ -142,8 +143,6 @@ class Trainer:
     def _events(self) -> Iterator[Event]:
         self.model.train()
         self._lap("start", counted=False)
-        self.counting.wait()  # otherwise the first save or steps would wait
-        self._lap("counting", counted=False)
         step = self.manifest.step
         if self._unevaluated:
             yield self._evaluate()

@@ -1,11 +1,10 @@
-"""Counting that begins before torch is imported gives what counting later gives."""
+"""What a training counts before its first step: in a thread or later the same; its memory."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import sys
-import threading
 import tracemalloc
 from pathlib import Path
 
@@ -13,11 +12,9 @@ import numpy as np
 import pytest
 
 from gpt.counting import tables
-from gpt.counting.ahead import ORDINARY, CountedAhead, count_experts
-from gpt.counting.baseline import count_baseline
-from gpt.counting.expert import Expert
-from gpt.counting.held_out import HeldOut
-from gpt.counting.mixture import COUNTING_ALONE, Mixture, log_softmax
+from gpt.counting.baseline import count_ahead, count_baseline, count_experts
+from gpt.counting.held_out import PIECES, HeldOut
+from gpt.counting.mixture import COUNTING_ALONE, Expert, Mixture, log_softmax
 from gpt.counting.tables import count, release_memory
 
 IDS = np.random.default_rng(1).integers(0, 5, 3000).astype(np.uint8)
@@ -28,33 +25,41 @@ def test_counts_begun_before_are_those_of_a_training(
     orders: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "MOST_GRAMS", most)
-    ahead = CountedAhead(IDS[:2700], IDS[2700:], 5, orders)
-    assert ahead.baseline.result() == count_baseline(IDS[:2700], IDS[2700:], 5)
-    begun, later = ahead.experts, count_experts(IDS[:2700], 5, orders)
+    baseline, begun = count_ahead(IDS[:2700], IDS[2700:], 5, orders).result()
+    assert baseline == count_baseline(IDS[:2700], IDS[2700:], 5)
+    later = count_experts(IDS[:2700], 5, orders)
     assert begun is not None
-    for one, other in zip(begun, later, strict=True):
-        found, expected = one.result().trie.packed(), other.result().trie.packed()
-        assert all(np.array_equal(found[name], expected[name]) for name in expected)
-    whole, apart = (each.result().trie.counts.sum() for each in begun)
-    assert apart < whole
-    for thread in threading.enumerate():
-        if thread.name.startswith("counting"):
-            thread.join()
-    assert sys.getswitchinterval() == ORDINARY
+    counted, expected = begun.whole.trie.packed(), later.whole.trie.packed()
+    assert all(np.array_equal(counted[name], expected[name]) for name in expected)
+    assert np.array_equal(begun.held, later.held)
+
+
+def test_the_held_out_text_is_predicted_by_counts_of_the_other_text() -> None:
+    experts, held = count_experts(IDS, 5, 4), HeldOut.of(len(IDS), 5)
+    apart = Expert(count(held.apart(IDS), 5, 4), 5)
+    histories = apart.trie.histories_at(IDS, held.starts, held.length)
+    assert experts.held.shape == (PIECES * held.length, 5)
+    assert experts.held == pytest.approx(np.log(apart.predict(histories)), rel=1e-6)
+    assert experts.held != pytest.approx(np.log(experts.whole.predict(histories)), rel=1e-3)
+
+
+def test_without_orders_only_the_baseline_is_counted() -> None:
+    baseline, experts = count_ahead(IDS[:2700], IDS[2700:], 5, 0).result()
+    assert experts is None
+    assert baseline == count_baseline(IDS[:2700], IDS[2700:], 5)
 
 
 @pytest.mark.parametrize("size", [60, 5000])
 def test_experts_of_random_text_take_less_than_160_bytes_a_character_and_keep_60(size: int) -> None:
     ids = np.random.default_rng(1).integers(0, size, 2**17).astype(np.min_scalar_type(size - 1))
-    held = HeldOut.of(len(ids), size)
     tracemalloc.start()
     try:
-        experts = [each.result() for each in count_experts(ids, size, 8)]
-        for expert in experts:
-            expert.trie.histories_at(ids, held.starts, held.length)
+        experts = count_experts(ids, size, 8)
         kept, most = (each / len(ids) for each in tracemalloc.get_traced_memory())
     finally:
         tracemalloc.stop()
+    held = experts.held.nbytes / len(ids)
+    kept, most = kept - held, most - held
     assert (kept < 60, most < 160) == (True, True), (kept, most)
 
 

@@ -16,7 +16,7 @@ from kneser_ney import Definition
 from gpt.corpus.sources import find_sources
 from gpt.counting import baseline as counting
 from gpt.counting.baseline import ORDERS, count_baseline, kneser_ney
-from gpt.counting.expert import estimate_discounts
+from gpt.counting.mixture import estimate_discounts
 from gpt.counting.tables import MOST_CHARACTERS, count_levels
 from gpt.storage.manifest import Baseline
 from gpt.vocabulary import Vocabulary

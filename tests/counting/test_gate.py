@@ -9,22 +9,18 @@ import numpy as np
 import pytest
 from conftest import TEXT
 
-from gpt.counting import mixture as gates
-from gpt.counting.expert import Array, Expert
 from gpt.counting.mixture import (
-    DEVIATION,
     FEATURES,
-    PRIOR_MEAN,
-    Block,
-    Gate,
+    Array,
+    Expert,
     Mixture,
-    OneStream,
     Streams,
-    fit_gate,
     gate_features,
     log_softmax,
 )
-from gpt.counting.tables import count
+from gpt.counting.tables import Numbers, count
+from gpt.training import counting as gates
+from gpt.training.counting import DEVIATION, PRIOR_MEAN, fit_gate
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text(TEXT)
@@ -47,26 +43,29 @@ def logits() -> Array:
     return found
 
 
+def histories(expert: Expert) -> Numbers:
+    """Before each of the last 400 characters, and after them."""
+    return expert.trie.histories_at(IDS[-400:], np.array([0]), 401)
+
+
 def parts(expert: Expert, logits: Array) -> tuple[Array, Array, Array]:
-    histories = expert.trie.histories(IDS[-400:])
-    counted = expert.predict(histories)
-    counting, seen = np.log(counted.chances), gate_features(counted, logits)
-    return logits[:-1], counting[:-1], seen[:-1]
+    """Logits, log-probabilities of counting and features, for the last 400 characters."""
+    chances = expert.predict(histories(expert))
+    counting = np.log(chances)
+    return logits[:-1], counting[:-1], gate_features(logits, counting, chances)[:-1]
 
 
-def cut(gpt: Array, counting: Array, seen: Array) -> list[Block]:
-    """The text in three blocks."""
-    ids = IDS[-400:]
-    parts = slice(0, 128), slice(128, 300), slice(300, 400)
-    return [Block(gpt[part], counting[part], seen[part], ids[part]) for part in parts]
+def fitted(expert: Expert, logits: Array) -> Array:
+    gpt, counting, _ = parts(expert, logits)
+    return fit_gate(gpt, counting, IDS[-400:])
 
 
 def test_features_are_those_of_their_names(expert: Expert, logits: Array) -> None:
-    counted = expert.predict(expert.trie.histories(IDS[-400:]))
-    seen = gate_features(counted, logits)
+    counted = expert.predict(histories(expert))
+    seen = gate_features(logits, np.log(counted), counted)
     for place in (0, 1, 7, 250, 400):
         gpt = [score - math.log(sum(map(math.exp, logits[place]))) for score in logits[place]]
-        chances = counted.chances[place].tolist()
+        chances = counted[place].tolist()
         expected = {
             "1": 1.0,
             "entropy": -sum(chance * math.log(chance) for chance in chances),
@@ -77,72 +76,72 @@ def test_features_are_those_of_their_names(expert: Expert, logits: Array) -> Non
 
 def test_the_derivatives_are_those_of_the_loss(expert: Expert, logits: Array) -> None:
     gpt, counting, seen = parts(expert, logits)
-    weights = np.random.default_rng(0).normal(0.3, 0.1, (2, len(FEATURES)))
+    gate = np.random.default_rng(0).normal(0.3, 0.1, (2, len(FEATURES)))
 
     def at(flat: Array) -> tuple[float, Array, Array]:
-        block = Block(gpt, counting, seen, IDS[-400:])
-        return gates._derivatives(flat.reshape(2, -1), block)
+        return gates._derivatives(flat.reshape(2, -1), gpt, counting, seen, IDS[-400:])
 
-    _, gradient, curvature = at(weights.ravel())
+    _, gradient, curvature = at(gate.ravel())
     for number in range(2 * len(FEATURES)):
         shift = np.zeros(2 * len(FEATURES))
         shift[number] = 1e-5
-        above, below = at(weights.ravel() + shift), at(weights.ravel() - shift)
+        above, below = at(gate.ravel() + shift), at(gate.ravel() - shift)
         assert (above[0] - below[0]) / 2e-5 == pytest.approx(gradient[number], rel=1e-5, abs=1e-3)
         assert (above[1] - below[1]) / 2e-5 == pytest.approx(curvature[number], rel=1e-4, abs=1e-2)
 
 
 def test_no_other_gate_near_the_fitted_one_is_likelier(expert: Expert, logits: Array) -> None:
-    blocks = cut(*parts(expert, logits))
-    fitted = fit_gate(blocks)
+    gpt, counting, seen = parts(expert, logits)
 
-    def unlikely(gate: Gate) -> float:
+    def unlikely(gate: Array) -> float:
         """−ln of its probability, but for a constant."""
-        usual = 0.5 * (((gate.weights - PRIOR_MEAN) / DEVIATION) ** 2).sum()
-        text = sum(gates._derivatives(gate.weights, block)[0] for block in blocks)  # not clipped
+        usual = 0.5 * (((gate - PRIOR_MEAN) / DEVIATION) ** 2).sum()
+        text = gates._derivatives(gate, gpt, counting, seen, IDS[-400:])[0]  # not clipped
         return text + float(usual)
 
-    best = unlikely(fitted)
+    gate = fitted(expert, logits)
+    best = unlikely(gate)
     generator = np.random.default_rng(1)
     for size in (0.001, 0.01, 0.1):
         for _ in range(20):
-            other = Gate(fitted.weights + generator.normal(0, size, fitted.weights.shape))
-            assert unlikely(other) > best
+            assert unlikely(gate + generator.normal(0, size, gate.shape)) > best
+
+
+def test_the_fit_does_not_depend_on_what_is_computed_together(
+    expert: Expert, logits: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = fitted(expert, logits)
+    monkeypatch.setattr("gpt.counting.mixture.AT_ONCE", 100 * SIZE)
+    assert fitted(expert, logits) == pytest.approx(whole, rel=1e-9)
 
 
 def test_without_text_the_gate_is_the_usual_one() -> None:
-    assert fit_gate([]).weights == pytest.approx(PRIOR_MEAN)
+    nothing = np.empty((0, SIZE))
+    assert fit_gate(nothing, nothing, IDS[:0]) == pytest.approx(PRIOR_MEAN)
 
 
 def test_weights_are_never_negative(expert: Expert, logits: Array) -> None:
-    _, _, seen = parts(expert, logits)
-    shares = Gate(-np.eye(2, len(FEATURES))[:1].repeat(2, axis=0)).shares(seen)
-    assert (shares == 0).all()
+    mixture = Mixture(expert, -np.eye(2, len(FEATURES))[:1].repeat(2, axis=0))
+    assert (mixture.predict(logits, histories(expert)).weights == 0).all()
 
 
 def test_both_together_are_a_distribution(expert: Expert, logits: Array) -> None:
-    mixture = Mixture(expert, fit_gate(cut(*parts(expert, logits))))
-    together = mixture.predict(logits, expert.trie.histories(IDS[-400:]))
-    for each in (together.gpt, together.counting, together.both):
-        assert np.abs(np.exp(each).sum(axis=1) - 1).max() < 1e-12
-    scores = mixture.scores(logits, expert.trie.histories(IDS[-400:]))
+    mixture = Mixture(expert, fitted(expert, logits))
+    together = mixture.predict(logits, histories(expert))
+    for logs in (together.gpt, together.counting, together.both):
+        assert np.abs(np.exp(logs).sum(axis=1) - 1).max() < 1e-12
+    scores = mixture.scores(logits, histories(expert))
     assert log_softmax(scores) == pytest.approx(together.both, abs=1e-12)
 
 
-def test_streams_follow_what_is_drawn(expert: Expert, logits: Array) -> None:
-    mixture = Mixture(expert, fit_gate(cut(*parts(expert, logits))))
-    text = IDS[-400:]
-    expected = mixture.scores(logits, expert.trie.histories(text))
-    whole = expert.trie.histories(text)
-    alone = np.log(expert.predict(whole).chances)
-    two, two_alone = Streams(mixture, text[:10], 2), Streams(mixture, text[:10], 2, alone=True)
-    one, one_alone = OneStream(mixture, text[:10]), OneStream(mixture, text[:10], alone=True)
+@pytest.mark.parametrize("n", [1, 2])
+def test_streams_follow_what_is_drawn(expert: Expert, logits: Array, n: int) -> None:
+    mixture, text = Mixture(expert, fitted(expert, logits)), IDS[-400:]
+    both = log_softmax(mixture.scores(logits, histories(expert)))
+    counting = np.log(expert.predict(histories(expert)))
+    together, alone = Streams(mixture, text[:10], n), Streams(mixture, text[:10], n, alone=True)
     for place in range(10, 400):
-        both = log_softmax(expected[place : place + 1])
-        for streams in (one, two, one_alone, two_alone):
-            n = streams.histories.shape[1]
-            assert np.array_equal(streams.histories, np.repeat(whole[:, place, None], n, axis=1))
-            found = log_softmax(streams.scores(np.repeat(logits[place : place + 1], n, axis=0)))
-            wanted = alone[place : place + 1] if streams.alone else both
-            assert found == pytest.approx(np.repeat(wanted, n, axis=0), abs=1e-12)
+        for streams, expected in ((together, both), (alone, counting)):
+            scores = log_softmax(streams.scores(np.repeat(logits[place : place + 1], n, axis=0)))
+            assert scores == pytest.approx(np.tile(expected[place], (n, 1)), abs=1e-12)
             streams.append(np.repeat(text[place], n))

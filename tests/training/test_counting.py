@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ from conftest import TEXT, corpus_of, manifest_of
 import gpt
 from gpt.config import ModelConfig, TrainConfig
 from gpt.counting import tables
-from gpt.counting.expert import Array, Expert
 from gpt.counting.held_out import HeldOut
-from gpt.counting.mixture import fit_gate
+from gpt.counting.mixture import Array, Expert
 from gpt.counting.tables import count
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise
@@ -27,6 +25,7 @@ from gpt.reading.score import character_surprisals
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training.counting import Counting
+from gpt.training.evaluation import Span, predict_span
 from gpt.training.events import Evaluated, Saved
 from gpt.training.optim import Optimizer
 from gpt.training.step import IGNORED, _mean_loss, batch_rows, train_step
@@ -108,25 +107,39 @@ def test_the_gate_is_fitted_with_counts_of_text_apart_from_the_held_out_pieces(
     made: tuple[Run, Trainer, list[Evaluated]],
 ) -> None:
     run, trainer, _ = made
-    counting = trainer.counting
-    held, size = counting.held, counting.config.vocab_size
+    counting, size = trainer.counting, trainer.counting.config.vocab_size
+    held, stored = counting.held, gpt.load(run.path).stored.counting
     assert held is not None
-
-    def fitted(part: Callable[[Ids], Ids]) -> Array:
-        expert = Expert(count(part(counting.ids), size, 5), size)
-        spans = counting._windows(held)
-        gate = fit_gate([counting._block(trainer.kept, expert, span, "cpu") for span in spans])
-        return gate.weights * [[0.9], [1]]  # the GPT's weight is reduced
-
-    stored = gpt.load(run.path).stored.counting
     assert stored is not None
-    assert stored["gate"] == pytest.approx(fitted(held.apart))
-    assert stored["gate"] != pytest.approx(fitted(held.counted))
-    starts = [first for firsts, _ in counting._windows(held) for first in firsts.tolist()]
-    length = next(counting._windows(held))[1]
-    predicted = np.array(starts)[:, None] + 1 + np.arange(length)
+
+    def fitted(text: Ids) -> Array:
+        expert = Expert(count(text, size, 5), size)
+        histories = expert.trie.histories_at(counting.ids, held.starts, held.length)
+        logs = np.log(expert.predict(histories))
+        return counting._fitted(trainer.kept, "cpu", held, logs)
+
+    assert stored["gate"] == pytest.approx(fitted(held.apart(counting.ids)), rel=1e-5)
+    assert stored["gate"] != pytest.approx(fitted(counting.ids), rel=1e-3)
+
+
+def test_the_gpt_predicts_the_held_out_text_and_no_other(
+    made: tuple[Run, Trainer, list[Evaluated]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, trainer, _ = made
+    counting, held = trainer.counting, trainer.counting.held
+    assert held is not None
+    places = []
+
+    def predict(model: GPT, ids: Ids, span: Span, device: str) -> Any:
+        places.append((span[0][:, None] + 1 + np.arange(span[1])).ravel())
+        return predict_span(model, ids, span, device)
+
+    monkeypatch.setattr("gpt.training.counting.predict_span", predict)
+    assert counting.experts is not None
+    counting._fitted(trainer.kept, "cpu", held, counting.experts.held)
+    predicted = np.concatenate(places)
     assert held.contains(predicted).all()
-    assert {*held.starts.tolist()} <= {*predicted[:, 0].tolist()}
+    assert {*held.starts.tolist()} <= {*predicted.tolist()}
 
 
 def test_greedy_sampling_takes_the_likeliest_of_both_past_the_context(

@@ -14,7 +14,6 @@ from ranked import on_ranks
 from tqdm import tqdm
 
 from gpt.config.schedule import LATER_CYCLE_PEAK, Budget, progress
-from gpt.counting.expert import Expert
 from gpt.interface.training import BAR_FORMAT, show_bar
 from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
@@ -47,18 +46,6 @@ class Clock:
 
     def works(self, seconds: float) -> None:
         self.now += seconds * self.slower(self.now - self._began)
-
-
-class Late:
-    """An expert that is counted four seconds after it is first asked for."""
-
-    def __init__(self, expert: Expert, clock: Clock) -> None:
-        self.expert, self.clock, self.left = expert, clock, 4.0
-
-    def result(self) -> Expert:
-        self.clock.works(self.left)
-        self.left = 0.0
-        return self.expert
 
 
 def timed(folder: Path, clock: Clock, counting: int = 0, **options: Any) -> Trainer:
@@ -140,19 +127,6 @@ def test_a_timed_run_ends_on_time_with_its_schedule_complete(
     else:
         assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1], abs=0.05)
     assert len(config.step_plans) > (slower in (late, early))
-
-
-def test_counting_before_the_first_step_takes_nothing_of_the_time(tmp_path: Path) -> None:
-    """Else the plan reserves as long for each later save, and the run ends early."""
-    clock = Clock()
-    trainer = timed(tmp_path, clock, counting=2)
-    counts = trainer.counting
-    for name in ("_whole", "_apart"):
-        setattr(counts, name, Late(getattr(counts, name).result(), clock))
-    finish(trainer)
-    assert trainer.manifest.elapsed == pytest.approx(10, rel=0.05)
-    assert len(trainer.run.records("metrics")) == 5
-    assert len(trainer.config.step_plans) == 1
 
 
 def test_eta_of_the_bar_is_that_of_the_budget(tmp_path: Path) -> None:
