@@ -64,7 +64,7 @@ def count_splits(
         return count_baseline(train, val, vocab_size), None
     kept: list[Level] = []
     levels = keep(count_levels(train, vocab_size, max(orders, ORDERS)), kept, orders)
-    baseline = count_baseline(train, val, vocab_size, levels=levels)
+    baseline = count_baseline(train, val, vocab_size, levels)
     for _ in levels:  # those of more orders than the baseline has
         pass
     return baseline, count_experts(train, vocab_size, orders, join(kept))
@@ -83,13 +83,9 @@ def count_experts(train: Ids, vocab_size: int, orders: int, whole: Trie | None =
 
 
 def count_baseline(
-    train: Ids,
-    val: Ids,
-    vocab_size: int,
-    orders: int = ORDERS,
-    levels: Iterable[Level] | None = None,
+    train: Ids, val: Ids, vocab_size: int, levels: Iterable[Level] | None = None
 ) -> Baseline:
-    """Mean nats per character of `val` under n-grams of `train`, for the orders 1 … `orders`.
+    """Mean nats per character of `val` under n-grams of `train`, for the orders 1 … ORDERS.
 
     levels: those of `train`; None: count them now.
 
@@ -100,8 +96,8 @@ def count_baseline(
     """
     train, val = train[-MOST_CHARACTERS:], val[: MOST_VAL + 1]
     if levels is None:
-        levels = count_levels(train, vocab_size, orders)
-    probabilities = kneser_ney(islice(levels, orders), train, val, vocab_size)
+        levels = count_levels(train, vocab_size, ORDERS)
+    probabilities = kneser_ney(islice(levels, ORDERS), train, val, vocab_size)
     losses = tuple(max(0.0, float(-np.log(order).mean())) for order in probabilities)
     return Baseline(losses, counted=len(train), scored=len(val) - 1)
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -231,11 +230,6 @@ class Mixture:
         scores += weights[1, :, None] * counting
         return scores, weights
 
-    @cached_property
-    def cached(self) -> CachedExpert:
-        """The expert, with a cache for sampling."""
-        return CachedExpert(self.expert)
-
     def packed(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays that a model file stores (model_file.COUNTING)."""
         return {**self.expert.trie.packed(), "gate": self.gate}
@@ -256,11 +250,11 @@ def load_mixture(stored: StoredModel) -> Mixture | None:
 
 
 class Streams:
-    """B texts to continue. alone: counting predicts without the GPT."""
+    """B texts to continue."""
 
-    def __init__(self, mixture: Mixture, prompt: Ids, count: int, alone: bool = False) -> None:
+    def __init__(self, mixture: Mixture, prompt: Ids, count: int) -> None:
         """All texts begin with the same (n,) prompt ids."""
-        self._mixture, self._alone, self._expert = mixture, alone, mixture.cached
+        self._mixture, self._expert = mixture, CachedExpert(mixture.expert)
         nodes = [0]
         for symbol in prompt[1 - mixture.expert.trie.orders :].tolist():
             nodes = self._expert.advance(nodes, symbol)
@@ -269,9 +263,6 @@ class Streams:
     def scores(self, logits: Logits) -> Array:
         """(B, V) logits of the GPT -> (B, V) logits of the prediction."""
         chances = np.array([self._expert.predict(nodes) for nodes in self._nodes])
-        if self._alone:
-            counting: Array = np.log(chances)
-            return counting
         return self._mixture.mixed(logits, chances)[0]
 
     def append(self, ids: Ids) -> None:
@@ -294,4 +285,6 @@ def counting_streams(
     )
     if mixture is None or only == "gpt":
         return None
-    return Streams(mixture, ids, texts, alone=only == "counting")
+    if only == "counting":
+        mixture = replace(mixture, gate=COUNTING_ALONE)
+    return Streams(mixture, ids, texts)

@@ -74,12 +74,12 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> str:
     return source.path.read_text(encoding="utf-8")
 
 
-def counted(text: str, orders: int = ORDERS) -> Baseline:
+def counted(text: str) -> Baseline:
     """Counting's losses on the last tenth of a text."""
     vocabulary = Vocabulary.from_text(text)
     ids = vocabulary.encode(text)
     boundary = int(0.9 * len(ids))
-    return count_baseline(ids[:boundary], ids[boundary:], len(vocabulary), orders)
+    return count_baseline(ids[:boundary], ids[boundary:], len(vocabulary))
 
 
 def test_fast_counting_equals_the_definition_on_a_real_text(reference: str) -> None:
@@ -132,8 +132,8 @@ def test_counting_a_large_vocabulary_does_not_overflow() -> None:
     size = 0x110000
     text = np.random.default_rng(0).choice([0, 1, 70_000, size - 2, size - 1], 4_000)
     train, val = text[:3_900].astype("u4"), text[3_900:].astype("u4")
-    slow = losses_of(slowly(train.tolist(), val.tolist(), size, 5))
-    found = count_baseline(train, val, size, 5).losses
+    slow = losses_of(slowly(train.tolist(), val.tolist(), size, ORDERS))
+    found = count_baseline(train, val, size).losses
     assert found == pytest.approx(slow, rel=0, abs=1e-9)
 
 
@@ -151,8 +151,8 @@ def test_only_the_part_around_the_split_of_a_long_text_is_counted(
     monkeypatch.setattr(counting, "MOST_VAL", 20)
     ids = np.random.default_rng(1).integers(0, 5, 400)
     train, val = ids[:300].tolist(), ids[300:].tolist()
-    slow = losses_of(slowly(train[-50:], val[:21], 5, 5))
-    found = count_baseline(ids[:300], ids[300:], 5, 5)
+    slow = losses_of(slowly(train[-50:], val[:21], 5, ORDERS))
+    found = count_baseline(ids[:300], ids[300:], 5)
     assert found.losses == pytest.approx(slow, rel=0, abs=1e-9)
     assert (found.counted, found.scored) == (50, 20)
 
@@ -162,7 +162,7 @@ def test_counting_random_text_takes_less_than_eighty_bytes_a_character(size: int
     ids = np.random.default_rng(1).integers(0, size, 2**19).astype(np.min_scalar_type(size - 1))
     tracemalloc.start()
     try:
-        count_baseline(ids, ids[: 2**18], size, 5)
+        count_baseline(ids, ids[: 2**18], size)
         baseline = tracemalloc.get_traced_memory()[1]
         tracemalloc.reset_peak()
         list(count_levels(ids, size, 2))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from operator import mul
 
 import numpy as np
 import pytest
 from conftest import TEXT
 
+from gpt.config import SampleConfig
 from gpt.counting.mixture import (
     FEATURES,
     Array,
     Expert,
     Mixture,
-    Streams,
+    counting_streams,
     gate_features,
     log_softmax,
 )
@@ -139,7 +141,12 @@ def test_streams_follow_what_is_drawn(expert: Expert, logits: Array, n: int) -> 
     mixture, text = Mixture(expert, fitted(expert, logits)), IDS[-400:]
     both = log_softmax(mixture.scores(logits, histories(expert)))
     counting = np.log(expert.predict(histories(expert)))
-    together, alone = Streams(mixture, text[:10], n), Streams(mixture, text[:10], n, alone=True)
+    config = SampleConfig(n=n)
+    together = counting_streams(mixture, text[:10], config)
+    alone = counting_streams(mixture, text[:10], replace(config, only="counting"))
+    assert together is not None
+    assert alone is not None
+    assert counting_streams(mixture, text[:10], replace(config, only="gpt")) is None
     for place in range(10, 400):
         for streams, expected in ((together, both), (alone, counting)):
             scores = log_softmax(streams.scores(np.repeat(logits[place : place + 1], n, axis=0)))
