@@ -99,10 +99,10 @@ KINDS = {
 }
 
 
-def where_time_goes(steps: Iterator[object], count: int = 5) -> dict[str, float]:
+def where_time_goes(steps: Iterator[object]) -> dict[str, float]:
     """Kind of work -> share of a step's CPU time."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        for _ in range(count):
+        for _ in range(5):
             next(steps)
     times: dict[str, float] = dict.fromkeys([*KINDS, "elementwise and the rest"], 0.0)
     for event in profile.key_averages():

@@ -110,16 +110,15 @@ def address(page: Page) -> str:
     return str(page.evaluate("location.hash")).removeprefix("#")
 
 
-def wait_until(page: Page | Frame, condition: str, argument: Any = None) -> None:
+def wait_until(page: Page | Frame, condition: str) -> None:
     """Waits until a function in JavaScript returns true; the page's policy forbids Playwright's own
     `wait_for_function`."""
     page.evaluate(
-        f"""(argument) => new Promise((resolve, reject) => {{
+        f"""() => new Promise((resolve, reject) => {{
             setTimeout(() => reject(new Error("waited for 60 seconds")), 60_000);
-            const look = () => ({condition})(argument) ? resolve() : setTimeout(look, 10);
+            const look = () => ({condition})() ? resolve() : setTimeout(look, 10);
             look();
-        }})""",
-        argument,
+        }})"""
     )
 
 

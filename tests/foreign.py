@@ -49,8 +49,8 @@ def state_of(tokens: int, bias: bool = True, tied: bool = True, **sizes: int) ->
     return state
 
 
-def logits_of(state: State, ids: Tensor, heads: int = 2, approximate: str = "none") -> Tensor:
-    """(B, T) ids -> (B, T, tokens), in float64. approximate: of GELU, as in torch."""
+def logits_of(state: State, ids: Tensor) -> Tensor:
+    """(B, T) ids -> (B, T, tokens), in float64."""
     weights = {name: tensor.double() for name, tensor in state.items()}
 
     def linear(x: Tensor, name: str) -> Tensor:
@@ -65,13 +65,15 @@ def logits_of(state: State, ids: Tensor, heads: int = 2, approximate: str = "non
     layer = 0
     while (block := f"transformer.h.{layer}") + ".ln_1.weight" in weights:
         packed = linear(norm(x, f"{block}.ln_1"), f"{block}.attn.c_attn")
-        q, k, v = (part.view(B, T, heads, -1).transpose(1, 2) for part in packed.split(C, -1))
-        scores = q @ k.transpose(-2, -1) / math.sqrt(C / heads)
+        q, k, v = (
+            part.view(B, T, SIZES["n_head"], -1).transpose(1, 2) for part in packed.split(C, -1)
+        )
+        scores = q @ k.transpose(-2, -1) / math.sqrt(C / SIZES["n_head"])
         scores = scores.masked_fill(torch.ones(T, T).triu(1).bool(), -torch.inf)
         context = (scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, C)
         x = x + linear(context, f"{block}.attn.c_proj")
         hidden = linear(norm(x, f"{block}.ln_2"), f"{block}.mlp.c_fc")
-        x = x + linear(F.gelu(hidden, approximate=approximate), f"{block}.mlp.c_proj")
+        x = x + linear(F.gelu(hidden), f"{block}.mlp.c_proj")
         layer += 1
     return linear(norm(x, "transformer.ln_f"), "lm_head")
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from gpt.checks import Check
 from gpt.config import ModelConfig
-from gpt.config.model import Position
 from gpt.heads.attention_map import inspect
 from gpt.heads.measures import Measure
 from gpt.reading.gpt import Reader
@@ -32,7 +31,6 @@ def random_subject(
     n_head: int = 2,
     n_embd: int = 16,
     seed: int = 0,
-    position: Position = "rotary",
 ) -> Subject:
     """A model of random weights, sharp enough that its heads differ, and its view of the text."""
     characters = "".join(sorted(set(text) | set("abc ")))
@@ -42,7 +40,7 @@ def random_subject(
         n_layer=n_layer,
         n_head=n_head,
         n_embd=n_embd,
-        position=position,
+        position="rotary",
     )
     random = np.random.default_rng(seed)
     tensors = {

@@ -181,13 +181,13 @@ class TrainConfig(Changeable):
             self.split != "-", "split", "standard input cannot be used for validation; give a file"
         )
         require(self.every != 1, "split", f"{self.split!r} needs N of 2 or more")
-        unescaped(self.separator, "separator")
+        unescaped(self.separator)
         check_encoding(self.encoding)
 
     @property
     def text_separator(self) -> str:
         """The separator between two texts, its escapes resolved."""
-        return unescaped(self.separator, "separator")
+        return unescaped(self.separator)
 
     @property
     def every(self) -> int:
@@ -220,8 +220,8 @@ _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.|$)",
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "0": "\0", "\\": "\\"}
 
 
-def unescaped(text: str, option: str) -> str:
-    """The text with \\n, \\t, \\u2028 … resolved. Raises ConfigError."""
+def unescaped(text: str) -> str:
+    """A separator with \\n, \\t, \\u2028 … resolved. Raises ConfigError."""
 
     def resolved(match: re.Match[str]) -> str:
         name = match[1]
@@ -229,12 +229,14 @@ def unescaped(text: str, option: str) -> str:
             return _ESCAPED[name]
         point = int(name[1:], 16) if len(name) > 1 else 0xD800
         good = point <= 0x10FFFF and not 0xD800 <= point < 0xE000
-        require(good, option, f"{match[0]!r} stands for no character; write \\\\ for a backslash")
+        require(
+            good, "separator", f"{match[0]!r} stands for no character; write \\\\ for a backslash"
+        )
         return chr(point)
 
     result = _ESCAPE.sub(resolved, text)
     lone = next((each for each in result if 0xD800 <= ord(each) < 0xE000), "")
-    require(not lone, option, f"{lone!r} is no character")
+    require(not lone, "separator", f"{lone!r} is no character")
     return result
 
 

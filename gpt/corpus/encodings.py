@@ -123,10 +123,10 @@ def decode_text(data: bytes, name: str, encoding: str, last: bool = True) -> tup
     try:
         return LineDecoder(codec, start).decode(data[start:], last)[0], codec
     except BadByteError as error:
-        raise refusal(name, error, codec, data) from None
+        raise refusal(name, error, data) from None
 
 
-def refusal(name: str, error: BadByteError, codec: str, data: bytes) -> TextError:
+def refusal(name: str, error: BadByteError, data: bytes) -> TextError:
     """The error for a text that is not in this codec: a line of it in the likeliest encodings, each
     with the option that reads it. data: the bytes where the error is, and more.
     """

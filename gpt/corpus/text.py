@@ -130,7 +130,7 @@ def read_pieces(
                         points = code_points(text)
                 except BadByteError as error:
                     more = data + file.read(CHUNK)
-                    raise refusal(piece.source.name, error, piece.codec, more) from None
+                    raise refusal(piece.source.name, error, more) from None
                 kept = max(1, len(separator))
                 end = (end + data[-kept:])[-kept:]
                 if data:

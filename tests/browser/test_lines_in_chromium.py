@@ -26,9 +26,9 @@ def subject() -> Subject:
     return random_subject(TEXT)
 
 
-def drawn(page: Page, heads: int = 2, keys: int = T) -> Array:
-    """(H, T, S) weights of the drawn lines, 0 where there is none."""
-    found = np.zeros((heads, T, keys))
+def drawn(page: Page) -> Array:
+    """(H, T, T) weights of the drawn lines, 0 where there is none."""
+    found = np.zeros((2, T, T))
     for line in page.evaluate("document.getElementById('lines').lines"):
         assert found[line["head"], line["row"], line["column"]] == 0
         found[line["head"], line["row"], line["column"]] = line["value"]

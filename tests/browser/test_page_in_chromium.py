@@ -54,9 +54,9 @@ def near(text: str, value: float) -> bool:
     )
 
 
-def hover(page: Page, row: int, column: int, box: int = 0) -> None:
+def hover(page: Page, row: int, column: int) -> None:
     """Moves the mouse to a cell. Its place is counted from the lower right corner of the matrix."""
-    frame = page.locator(".matrix-space").nth(box).bounding_box()
+    frame = page.locator(".matrix-space").first.bounding_box()
     assert frame
     x = frame["x"] + frame["width"] - 1 - (T - column - 0.5) * CELL
     page.mouse.move(x, frame["y"] + frame["height"] - 1 - (T - row - 0.5) * CELL)

@@ -23,11 +23,11 @@ STUDENT = (
 )
 
 
-def coverage(values: Numbers, mean: float = 0.0) -> float:
-    """How often the interval of a row's mean contains the true mean."""
+def coverage(values: Numbers) -> float:
+    """How often the interval of a row's mean contains the true mean, 0."""
     error, freedom = mean_error(values)
     reach = np.where(freedom == FEW, QUANTILES[FEW], QUANTILES[SEVERAL]) * error
-    return float(np.mean(np.abs(values.mean(axis=1) - mean) <= reach))
+    return float(np.mean(np.abs(values.mean(axis=1)) <= reach))
 
 
 def autoregressive(shape: tuple[int, int], lag1: float, heavy: bool = False) -> Numbers:

@@ -194,10 +194,10 @@ def test_the_recorded_plan_of_steps_repeats_the_weights(unbroken: Trainer, tmp_p
     expect_equal(unbroken.run, again.run)
 
 
-def prolonged(trainer: Trainer, clock: Clock, minutes: float = 1 / 6) -> Trainer:
+def prolonged(trainer: Trainer, clock: Clock) -> Trainer:
     """The trainer that trains a run for so much longer, like `gptx train --resume --minutes`."""
     last, corpus = trainer.run.last(), trainer.corpus
-    plan = resume_plan(last, corpus, {}, CPU, minutes)
+    plan = resume_plan(last, corpus, {}, CPU, 1 / 6)
     clock.pauses(500)
     return at_work(Trainer(trainer.run, corpus, plan.manifest, "cpu", checkpoint=last), clock)
 

@@ -78,9 +78,9 @@ def curve(count: int = 5, name: str = "tale-1") -> Curve:
     return Curve(np.arange(count) * 10, losses, losses + 0.1, losses * np.nan, name)
 
 
-def training_curve(count: int = 5, name: str = "tale-1") -> TrainingCurve:
-    losses = np.linspace(3, 1, count)
-    return TrainingCurve(np.arange(count), losses, losses, losses, losses, name)
+def training_curve(name: str = "tale-1") -> TrainingCurve:
+    losses = np.linspace(3, 1, 5)
+    return TrainingCurve(np.arange(5), losses, losses, losses, losses, name)
 
 
 def every(run: TrainedGPT, text: str) -> list[Any]:
