@@ -190,11 +190,6 @@ def test_train_without_options_takes_two_minutes_and_says_how_to_train_longer(
     assert re.search(r"--n-layer .*?default: \(fitted", shown)
 
 
-def saved(folder: Path) -> dict[str, bytes]:
-    """Every file in it."""
-    return {str(path): path.read_bytes() for path in folder.rglob("*.*") if path.is_file()}
-
-
 def test_resume_refuses_a_changed_text_and_advises_a_run_from_its_weights(
     gptx: Gptx, home: Path
 ) -> None:
