@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from operator import mul
 
 import numpy as np
 import pytest
 from conftest import TEXT
 
-from gpt.config import SampleConfig
 from gpt.counting.mixture import (
     FEATURES,
     Array,
@@ -141,12 +139,11 @@ def test_streams_follow_what_is_drawn(expert: Expert, logits: Array, n: int) -> 
     mixture, text = Mixture(expert, fitted(expert, logits)), IDS[-400:]
     both = log_softmax(mixture.scores(logits, histories(expert)))
     counting = np.log(expert.predict(histories(expert)))
-    config = SampleConfig(n=n)
-    together = counting_streams(mixture, text[:10], config)
-    alone = counting_streams(mixture, text[:10], replace(config, only="counting"))
+    together = counting_streams(mixture, text[:10], None, n)
+    alone = counting_streams(mixture, text[:10], "counting", n)
     assert together is not None
     assert alone is not None
-    assert counting_streams(mixture, text[:10], replace(config, only="gpt")) is None
+    assert counting_streams(mixture, text[:10], "gpt", n) is None
     for place in range(10, 400):
         for streams, expected in ((together, both), (alone, counting)):
             scores = log_softmax(streams.scores(np.repeat(logits[place : place + 1], n, axis=0)))
