@@ -151,15 +151,17 @@ def append_line(path: Path, line: str, flush: bool = True) -> None:
 
 
 def read(path: Path, limit: int) -> bytes:
-    """The bytes of a file. Raises CheckpointError if it is missing or unreadable, or has more than
-    `limit` bytes.
+    """The bytes of a file. Raises CheckpointError if it is missing, unreadable or no regular file,
+    or has more than `limit` bytes.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise CheckpointError(f"cannot read {path}: it is not a regular file")
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > limit:
                 raise CheckpointError(f"damaged: {path} has {size:,} bytes, more than it can need")
-            return file.read(size)  # a device, which has no size, may never end
+            return file.read()
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
 

@@ -190,7 +190,7 @@ def read_sealed(path: Path, recorded: str | None = None) -> Sealed:
                     entry.get_shape(), _TYPES[entry.get_dtype()], data, place
                 )
                 place += tensors[name].nbytes
-    except SafetensorError:
+    except (OSError, SafetensorError):  # OSError: a training has removed it meanwhile
         raise CheckpointError(f"damaged, or not a gptx checkpoint: {path}") from None
     return Sealed(tensors, text, digest)
 

@@ -122,7 +122,8 @@ def test_a_file_above_the_limit_or_missing_is_not_read(tmp_path: Path) -> None:
     assert files.read(path, limit=5) == b"12345"
     with pytest.raises(CheckpointError, match=r"damaged: .*5 bytes, more than it can need"):
         files.read(path, limit=4)
-    for name in ("missing", "", "a/below"):
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    for name in ("missing", "", "a/below", "endless"):
         with pytest.raises(CheckpointError, match=f"cannot read {tmp_path / name}: ") as caught:
             files.read(tmp_path / name, limit=100)
         assert caught.value.exit_code == 4
