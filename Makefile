@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+CHECKED := $(VENV)/.checked
 PAGE := gpt/view/page/assets
 # One more than the cores, as tests of browsers and processes wait a part of their time; four at most.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 4 ? n + 1 : 4)))
@@ -15,10 +16,17 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test check lint types layers tests site versions release lessons page pictures cli-docs interface soak fuzz planted planted-record all-variants bench clean
 .DELETE_ON_ERROR:
 
-# One installation serves both: versions that were tested are pinned in constraints.txt.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# What a user needs; versions that were tested are pinned in constraints.txt.
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(PIP) --editable .
+	touch $@
+
+# What the checks need, too.
+$(CHECKED): $(INSTALLED)
+	$(PIP) --editable '.[dev]'
 	touch $@
 
 demo: $(INSTALLED)
@@ -28,11 +36,12 @@ demo: $(INSTALLED)
 	@echo; echo '$$ gptx attn'
 	@$(BIN)/gptx attn
 
-test: check
+test: $(CHECKED)
+	@$(MAKE) --no-print-directory --jobs --output-sync=target check
 
 check: lint types layers tests
 
-lint: $(INSTALLED)
+lint: $(CHECKED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(DENO) lint --config $(PAGE)/deno.json
@@ -45,17 +54,17 @@ lint: $(INSTALLED)
 	$(DENO) fmt --check --config tests/deno.json docs/iframe-worker.js
 	$(DENO) check --config tests/deno.json docs/iframe-worker.js
 
-types: $(INSTALLED)
+types: $(CHECKED)
 	$(BIN)/mypy
 
-layers: $(INSTALLED)
+layers: $(CHECKED)
 	$(BIN)/lint-imports
 
-tests: $(INSTALLED)
+tests: $(CHECKED)
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The documentation as pages that open without a server; docs/website.py.
-site: $(INSTALLED) lessons
+site: $(CHECKED) lessons
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "Open $(CURDIR)/build/site/index.html in a browser."
 
@@ -72,55 +81,55 @@ versions:
 	test -n "$$tested" || { echo "PATH has no Python from 3.11 on"; exit 1; }
 
 # Everything to check before a release, about two hours; publishes nothing. tests/release.py --help
-release: $(INSTALLED)
+release: $(CHECKED)
 	$(BIN)/python tests/release.py
 
 # build/lessons/: the lessons as notebooks, with their outputs; some minutes.
 lessons: $(LESSONS)
 
-build/lessons/%.ipynb: docs/lessons/%.py $(INSTALLED)
+build/lessons/%.ipynb: docs/lessons/%.py $(CHECKED)
 	mkdir -p $(@D)
 	$(BIN)/jupytext --quiet --to ipynb --output $@ $<
 	$(BIN)/jupyter-execute --inplace $@
 
 # docs/demo.html: a model of the Python language reference, without counting, in a page.
-page: $(INSTALLED)
+page: $(CHECKED)
 	$(BIN)/python docs/demo.py --train
 
 # docs/page-*.png and docs/live-*.webp, of a new run of repeats.
-pictures: $(INSTALLED)
+pictures: $(CHECKED)
 	$(BIN)/python docs/pictures.py
 
 # docs/cli.md: every command and option, from the commands' own help.
-cli-docs: $(INSTALLED)
+cli-docs: $(CHECKED)
 	$(BIN)/python docs/commands.py
 
 # tests/interface.txt: every public name, signature and option.
-interface: $(INSTALLED)
+interface: $(CHECKED)
 	$(BIN)/python tests/interface.py
 
 # Trainings killed at random moments; minutes, so not among the tests.
-soak: $(INSTALLED)
+soak: $(CHECKED)
 	$(BIN)/python tests/soak.py
 
 # Hostile command lines, configs, manifests, model files, logs, folders and texts, at random.
-fuzz: $(INSTALLED)
+fuzz: $(CHECKED)
 	$(BIN)/python tests/fuzz.py
 
 # Faults planted one by one in a copy; a test has to find each.
-planted: $(INSTALLED)
+planted: $(CHECKED)
 	$(BIN)/python tests/planted.py
 
 # Which tests find each of these faults: tests/planted/found.txt. Hours; goes on where it stopped.
-planted-record: $(INSTALLED)
-	$(BIN)/pip install --quiet --constraint constraints.txt pytest-cov
+planted-record: $(CHECKED)
+	$(PIP) pytest-cov
 	$(BIN)/python tests/planted.py --record
 
 # All forms of the model for every combination of its options; before a release.
-all-variants: $(INSTALLED)
+all-variants: $(CHECKED)
 	ALL_VARIANTS=1 $(BIN)/pytest --numprocesses $(WORKERS) tests/test_parity.py
 
-bench: $(INSTALLED)
+bench: $(CHECKED)
 	$(BIN)/python benchmarks/step.py
 	$(BIN)/python benchmarks/start.py
 

@@ -41,16 +41,25 @@ def read_faults() -> list[Fault]:
 
 
 def read_found() -> dict[str, list[str]]:
-    """A fault's name -> the tests that find it, the quickest first."""
+    """A fault's name -> the tests that find it, the quickest first; without tests that left."""
     tests: dict[str, list[str]] = {}
     name = ""
     for line in FOUND.read_text().splitlines() if FOUND.exists() else ():
         if line.startswith("    "):
-            tests[name].append(line.strip().removesuffix(ALONE.strip()).strip())
+            test = line.strip().removesuffix(ALONE.strip()).strip()
+            if exists(test):
+                tests[name].append(test)
         elif line and not line.startswith("#"):
             name = line
             tests[name] = []
     return tests
+
+
+def exists(test: str) -> bool:
+    """Whether there is a test of this name, "tests/test_cli.py::test_help"."""
+    name, *_, function = test.split("::")
+    path = ROOT / name
+    return path.is_file() and f"def {function}(" in path.read_text()
 
 
 def write_found(tests: dict[str, list[str]]) -> None:
