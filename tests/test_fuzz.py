@@ -14,13 +14,13 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork and 
 
 
 def test_hostile_inputs_never_cause_a_hang_a_traceback_or_a_lost_file() -> None:
-    line = [sys.executable, str(FUZZ), "--inputs", "39", "--seed", "31"]
+    line = [sys.executable, str(FUZZ), "--inputs", "20", "--seed", "31"]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     counts = json.loads(done.stdout)
     assert counts["findings"] == {}
-    assert len(counts["inputs"]) == 13
-    assert sum(counts["inputs"].values()) == 39
+    assert len(counts["inputs"]) == 5
+    assert sum(counts["inputs"].values()) == 20
 
 
 @pytest.mark.parametrize(
