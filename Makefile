@@ -80,9 +80,9 @@ versions:
 	done; \
 	test -n "$$tested" || { echo "PATH has no Python from 3.11 on"; exit 1; }
 
-# Everything to check before a release, about two hours; publishes nothing. tests/release.py --help
-release: $(CHECKED)
-	$(BIN)/python tests/release.py
+# Everything to check before a release, about two hours; then dist/ has the wheel. Publishes nothing.
+release: check versions fuzz soak planted all-variants lessons
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist .
 
 # build/lessons/: the lessons as notebooks, with their outputs; some minutes.
 lessons: $(LESSONS)
@@ -134,4 +134,4 @@ bench: $(CHECKED)
 	$(BIN)/python benchmarks/start.py
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
