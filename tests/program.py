@@ -60,7 +60,7 @@ def trained_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir()
         for number in range(10):
             (folder / name / f"{number}.txt").write_text(TEXT[:400], encoding="utf-8")
-    write_nanogpt(folder, sorted(set(text)))  # docs/platforms.md imports it
+    write_nanogpt(folder, sorted(set(text)))  # docs/errors.md imports it
     with pytest.MonkeyPatch.context() as patch:
         at_home(folder, patch)
         answer = answer_of(patch, ("train", "corpus.txt", *TINY))

@@ -226,7 +226,6 @@ def test_snippets_in_the_page_on_python_work(
     names: dict[str, Any] = {}
     for snippet in snippets:
         exec(snippet, names)
-    assert len(names["losses"]) == 8
     assert names["run"].path.name == "kept"
     assert "induction" in capsys.readouterr().out
 
@@ -263,8 +262,8 @@ def test_a_page_says_for_whom_it_is_and_is_in_the_index(page: Path) -> None:
 
 
 def test_words_of_errors_in_the_docs_are_those_of_gptx() -> None:
-    """But for those of the shell, the system and the parser of options."""
-    others = {"command not found: gptx", "No space left", "No such option"}
+    """But for those of the shell."""
+    others = {"command not found: gptx"}
     texts = {
         node.value
         for path in ROOT.glob("gpt/**/*.py")
@@ -275,23 +274,35 @@ def test_words_of_errors_in_the_docs_are_those_of_gptx() -> None:
     tables = re.findall(r"^\| the error says .*?\n\n", page, re.DOTALL | re.MULTILINE)
     rows = [row.split("|")[1] for table in tables for row in table.strip().splitlines()[2:]]
     words = {each for row in rows for each in re.findall(r"`([^`]+)`", row)}
-    assert len(words) > 25
+    assert len(words) > 10
     assert {each for each in words - others if not any(each in text for text in texts)} == set()
 
 
-@pytest.mark.parametrize(
-    "document",
-    DOCUMENTS,
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_links_and_paths_in_readme_and_docs_exist(
-    document: Path,
-) -> None:
+LINKING = [
+    *DOCUMENTS,
+    *(ROOT / path for path in ("CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")),
+    *(ROOT / path for path in ("tests/README.md", "docs/lessons/README.md")),
+]
+
+
+@pytest.mark.parametrize("document", LINKING, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_paths_in_documents_lead_somewhere(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
-    links = re.findall(r"(?:\]\(|src(?:set)?=\")([^)\"#:\s]+)(?=[)\"#])", text)
+    links = re.findall(r"""(?:\]\(|src(?:set)?=")([^)":\s]+)[)"]""", text)
     paths = re.findall(r"`((?:gpt|tests|docs|benchmarks)/[\w./-]*)`", text)
-    found = [document.parent / link for link in links] + [ROOT / path for path in paths]
-    assert [str(path) for path in found if not path.exists()] == []
+    broken = [path for path in paths if not (ROOT / path).exists()]
+    for link in links:
+        path, _, place = link.partition("#")
+        target = document.parent / path if path else document
+        if not target.exists() or (place and place not in places(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def places(document: Path) -> set[str]:
+    """The anchors of a page's headings, as code hosts make them."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 def test_docs_cli_equals_the_help_of_the_commands() -> None:

@@ -45,7 +45,7 @@ def test_export_of_a_model_that_counts_says_that_it_is_the_gpt_alone(gptx: Gptx)
 
 def test_python_code_in_the_page_on_export_works(gptx: Gptx) -> None:
     assert gptx("export", "my-model").code == 0
-    page = Path(__file__).parents[2] / "docs/platforms.md"
+    page = Path(__file__).parents[2] / "docs/errors.md"
     snippets = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     (code,) = (each for each in snippets if '"my-model"' in each)
     with contextlib.redirect_stdout(io.StringIO()) as out:
