@@ -7,6 +7,8 @@ A test compares the page with what this script would write.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,38 +22,67 @@ BEGINNING = """# Commands and options
 *For looking up every command and option. To begin, read [the first hour](first-hour.md).*
 
 `gptx train --help` shows the options that most trainings need, `gptx train --help-all` shows all.
-`make cli-docs` writes this page from the commands' help texts: change these in `gpt/commands/` and
-`gpt/config/`, not this page. `--config FILE.toml` sets any of these options;
-`--config checkpoints/RUN/config.toml` repeats a run. Data goes to stdout, everything else to
-stderr.
+`make cli-docs` writes this page from the help texts. `--config checkpoints/RUN/config.toml` repeats
+a run. Data goes to stdout, everything else to stderr.
 """
+
+
+#: Of an option: how it is spelled, and its help.
+Record = tuple[str, str]
 
 
 def page() -> str:
     """docs/cli.md as Markdown."""
     program: Any = get_command(make_program())
-    sections = [BEGINNING]
+    contexts = []
     with program.make_context("gptx", ["train"], resilient_parsing=True) as parent:
         for name, command in program.commands.items():
-            context = command.make_context(name, [], parent=parent, resilient_parsing=True)
-            sections.append(section(command, context))
-    return "\n".join(sections)
+            contexts.append(command.make_context(name, [], parent=parent, resilient_parsing=True))
+    uses = Counter(each for context in contexts for each in records(context))
+    shared = [record for (group, record), n in uses.items() if n > 2 and group != "Arguments"]
+    sections = [section(context, shared) for context in contexts]
+    lines = ["## Options of several commands", *table("Options", shared)]
+    return "\n".join([BEGINNING, *lines, "", *sections])
 
 
-def section(command: Any, context: Any) -> str:
-    """A command: what it does, how it is called, and a table for each group of options."""
-    usage = " ".join(context.command.get_usage(context).removeprefix("Usage: ").split())
-    lines = [f"## {context.command_path}", "", *command.help.splitlines(), "", f"    {usage}"]
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for parameter in command.get_params(context):
+def records(context: Any) -> Iterator[tuple[str, Record]]:
+    """The arguments and options of a command, each with the title of its group."""
+    for parameter in context.command.get_params(context):
         if record := parameter.get_help_record(context):
             group = getattr(parameter, "rich_help_panel", None) or "Options"
-            is_option = parameter.opts[0].startswith("-")
-            groups.setdefault(group if is_option else "Arguments", []).append(record)
-    for group, records in groups.items():
-        lines += ["", f"| {group} | |", "|---|---|"]
-        lines += [f"| `{in_cell(spelling)}` | {in_cell(text)} |" for spelling, text in records]
+            yield (group if parameter.opts[0].startswith("-") else "Arguments"), record
+
+
+def section(context: Any, shared: list[Record]) -> str:
+    """A command: what it does, how it is called, a table for each group of its own options, and the
+    names of those that it shares with others.
+    """
+    usage = " ".join(context.command.get_usage(context).removeprefix("Usage: ").split())
+    lines = [
+        f"## {context.command_path}",
+        "",
+        *context.command.help.splitlines(),
+        "",
+        f"    {usage}",
+    ]
+    groups: dict[str, list[Record]] = {}
+    also = []
+    for group, record in records(context):
+        if record in shared:
+            also.append(f"`{record[0].split()[0].rstrip(',')}`")
+        else:
+            groups.setdefault(group, []).append(record)
+    for group, own in groups.items():
+        lines += table(group, own)
+    if also:
+        lines += ["", f"Also {', '.join(also)}."]
     return "\n".join(lines) + "\n"
+
+
+def table(title: str, rows: list[Record]) -> list[str]:
+    """The lines of a table of options."""
+    cells = [f"| `{in_cell(spelling)}` | {in_cell(text)} |" for spelling, text in rows]
+    return ["", f"| {title} | |", "|---|---|", *cells]
 
 
 def in_cell(text: str) -> str:
