@@ -50,9 +50,6 @@ lint: $(CHECKED)
 	$(DENO) lint --config tests/deno.json
 	$(DENO) fmt --check --config tests/deno.json
 	$(DENO) check --config tests/deno.json $(shell find tests -name '*.js')
-	$(DENO) lint --config tests/deno.json docs/iframe-worker.js
-	$(DENO) fmt --check --config tests/deno.json docs/iframe-worker.js
-	$(DENO) check --config tests/deno.json docs/iframe-worker.js
 
 types: $(CHECKED)
 	$(BIN)/mypy
@@ -63,8 +60,8 @@ layers: $(CHECKED)
 tests: $(CHECKED)
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# The documentation as pages that open without a server; docs/website.py.
-site: $(CHECKED) lessons
+# The documentation as pages that open without a server; mkdocs.yml.
+site: $(CHECKED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	@echo "Open $(CURDIR)/build/site/index.html in a browser."
 
