@@ -53,6 +53,7 @@ WRONG = {
         ("sample --config /dev/zero", 2, "/dev/zero"),
         ("sample the --prompt cat", 2, "once"),
         ("attn the --layer 9", 2, "--layer"),
+        ("attn the --json --format csv", 2, "--format"),
         ("attn the -o picture.gif", 2, ".gif"),
         ("eval --against corpus-*", 2, "corpus-*"),
         ("import out/ckpt.pt --run corpus-1", 2, "exists already"),
