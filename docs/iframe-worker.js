@@ -1,2 +1,29 @@
-// iframe-worker 1.0.4, shim/index.js. © 2020-2022 Martin Donath, MIT licence, https://github.com/squidfunk/iframe-worker
-"use strict";(()=>{function c(s,n){parent.postMessage(s,n||"*")}function d(...s){return s.reduce((n,e)=>n.then(()=>new Promise(r=>{let t=document.createElement("script");t.src=e,t.onload=r,document.body.appendChild(t)})),Promise.resolve())}var o=class extends EventTarget{constructor(e){super();this.url=e;this.m=e=>{e.source===this.w&&(this.dispatchEvent(new MessageEvent("message",{data:e.data})),this.onmessage&&this.onmessage(e))};this.e=(e,r,t,i,m)=>{if(r===`${this.url}`){let a=new ErrorEvent("error",{message:e,filename:r,lineno:t,colno:i,error:m});this.dispatchEvent(a),this.onerror&&this.onerror(a)}};let r=document.createElement("iframe");r.hidden=!0,document.body.appendChild(this.iframe=r),this.w.document.open(),this.w.document.write(`<html><body><script>postMessage=${c};importScripts=${d};addEventListener("error",({error})=>{parent.dispatchEvent(new ErrorEvent("error",{filename:"${e}",error}))})<\/script><script src=${e}?${+Date.now()}><\/script></body></html>`),this.w.document.close(),onmessage=this.m,onerror=this.e,this.r=new Promise((t,i)=>{this.w.onload=t,this.w.onerror=i})}terminate(){this.iframe.remove(),onmessage=onerror=null}postMessage(e){this.r.catch().then(()=>{this.w.dispatchEvent(new MessageEvent("message",structuredClone({data:e})))})}get w(){return this.iframe.contentWindow}};window.IFrameWorker=o;location.protocol==="file:"&&(window.Worker=o);})();
+// The search computes in a worker. Browsers start none from a file on the disk, so there its script
+// runs in a hidden frame. mkdocs.yml names this file.
+class FrameWorker extends EventTarget {
+  /** @param {string} address of the script */
+  constructor(address) {
+    super();
+    const frame = document.createElement("iframe");
+    frame.hidden = true;
+    frame.srcdoc = `<script src="${address}"></script>`;
+    /** @type {Promise<Window>} */
+    this.started = new Promise((resolve) => {
+      frame.addEventListener("load", () => {
+        const inside = /** @type {Window} */ (frame.contentWindow);
+        inside.postMessage = (/** @type {unknown} */ data) => {
+          this.dispatchEvent(new MessageEvent("message", { data }));
+        };
+        resolve(inside);
+      });
+    });
+    document.body.append(frame);
+  }
+
+  /** @param {unknown} data */
+  async postMessage(data) {
+    (await this.started).dispatchEvent(new MessageEvent("message", { data }));
+  }
+}
+
+if (location.protocol === "file:") Object.assign(globalThis, { Worker: FrameWorker });
