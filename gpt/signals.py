@@ -6,6 +6,8 @@ down, or a program that passes the signal on to gptx, which has received it alre
 
 from __future__ import annotations
 
+import atexit
+import os
 import signal
 import threading
 import time
@@ -30,17 +32,31 @@ def raise_first_interrupt() -> None:
     """
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _raise_interrupt)
+        # Python's last steps put the default in place of a handler: a bounce would end by a signal.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+
+
+def leave_on_interrupt() -> None:
+    """After this call, which follows the program's work, Ctrl-C ends the program at once."""
+    if signal.getsignal(signal.SIGINT) is _raise_interrupt:
+        signal.signal(signal.SIGINT, _leave)
 
 
 def _raise_interrupt(number: int, frame: FrameType | None) -> None:
     if _is_same_press(number):
         return
-    signal.signal(number, signal.SIG_DFL)
+    _stopped_at[number] = time.monotonic()
+    signal.signal(number, _leave)
     while frame:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            signal.raise_signal(number)
+            os._exit(128 + number)
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    if not _is_same_press(number):
+        os._exit(128 + number)
 
 
 @contextmanager

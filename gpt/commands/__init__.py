@@ -21,7 +21,7 @@ try:
     from importlib import import_module
     from typing import Annotated, Any
 
-    from gpt.signals import raise_first_interrupt
+    from gpt.signals import leave_on_interrupt, raise_first_interrupt
 
     raise_first_interrupt()  # the modules below take long to load
 
@@ -170,7 +170,7 @@ def main() -> None:
     atexit.register(gc.freeze)  # at the end, Python need not look for unused cycles
     try:
         code = _code_of(_program(sys.argv[1:]))
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        leave_on_interrupt()
     except KeyboardInterrupt:
         code = 128 + signal.SIGINT
     raise SystemExit(code)
