@@ -51,10 +51,6 @@ class CheckpointError(GptxError):
     exit_code = 4
 
 
-class SchemaError(CheckpointError):
-    """A checkpoint of an unknown schema."""
-
-
 class RunInUseError(GptxError):
     """Another process is training this run."""
 

@@ -210,7 +210,7 @@ def folders(chance: random.Random, home: Path) -> list[str]:
         rows[chance.randrange(len(rows))] = chance.choice(broken)
         path.write_bytes(b"\n".join(rows))
     elif kind == "stray":
-        name = chance.choice(["step-00000099", "step-1", "step-", ".tmp-step-00000004"])
+        name = chance.choice(["step-00000099", "step-1", "step-", ".tmp-gptx-4"])
         shutil.copytree(Run(home / "checkpoints/other").step_paths()[-1], run / name)
         if chance.random() < 0.5:
             (run / name / MODEL).unlink()

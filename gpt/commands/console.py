@@ -179,13 +179,13 @@ def stream(begin: str, pieces: Iterable[str] = (), wraps: bool = False) -> None:
 
 
 def write_bytes(data: bytes, output: Path | None = None) -> None:
-    """Writes bytes to the file (files.output) or to stdout. Raises StorageError, ConfigError.
+    """Writes bytes to the file or to stdout. Raises StorageError, ConfigError.
 
     A name of stdout, such as /dev/stdout, means stdout: what was written to it before is kept.
     """
     if output is not None and not _is_stdout(output):
         with files.storage_errors(f"write {output}"):
-            files.write_output(output, data)
+            output.write_bytes(data)
         return
     if b"\0" in data and sys.stdout.isatty():
         raise ConfigError("--format: this one is binary; give it a file with -o")

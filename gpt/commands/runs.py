@@ -78,10 +78,9 @@ def _show(asked: RunsOptions, run: Run) -> None:
     from gpt.view.records import to_record
 
     found = overview_of(run)
-    logs = {log: _read_log(run, log) for log in ("metrics", "samples")}
     if asked.json:
-        record = to_record(found.records(), {})
-        console.write_json({**record, **logs, "training": run.records("training")})
+        logs = {log: run.records(log) for log in ("metrics", "samples", "training")}
+        console.write_json(to_record(found.records(), {}) | logs)
     else:
         *blocks, options = found.blocks()
         asked.write_blocks([*blocks, options] if asked.options else blocks)
@@ -93,8 +92,6 @@ def _compare(asked: RunsOptions, rows: Sequence[tuple[Run, Manifest]], form: For
 
     if not rows:
         raise CheckpointError("no undamaged run is left to compare")
-    for run, _ in rows:
-        _read_log(run, "metrics")
     found = compare_runs(rows)
     if form == "text":
         asked.write_blocks(found.blocks())
@@ -102,14 +99,3 @@ def _compare(asked: RunsOptions, rows: Sequence[tuple[Run, Manifest]], form: For
         asked.write_record(found.records())
     else:
         asked.write_csv(found.records())
-
-
-def _read_log(run: Run, log: str) -> list[dict[str, object]]:
-    """The valid lines of a log; prints a warning if other lines are damaged."""
-    from gpt.words import counted
-
-    records, damaged = run.read_log(log)
-    if damaged:
-        what = counted(damaged, "damaged line")
-        console.say(f"warning: {run.path / log}.jsonl: {what} left out")
-    return records

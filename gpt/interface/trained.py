@@ -716,9 +716,9 @@ class TrainedGPT(Displayable):
 
         Raises CheckpointError, and ConfigError for any other `step`.
         """
-        checkpoint, stored = Run(self.path).read(step)
+        checkpoint = Run(self.path).at(step)
         given = self._open_device, checkpoint, self.name, self.device
-        return TrainedGPT(stored, *given).prove()
+        return TrainedGPT(checkpoint.model(), *given).prove()
 
     def live(self, path: str | Path = "live.html", *, text: str | None = None) -> Path:
         """Writes the model into one HTML file: type in the page, and every head follows.
@@ -779,8 +779,8 @@ def read_checkpoint(place: str | Path, step: str | SupportsIndex = "best") -> Tr
 
 
 def _read_run(run: Run, step: str | SupportsIndex) -> TrainedGPT:
-    checkpoint, stored = run.read(step)
-    return TrainedGPT(stored, checkpoint=checkpoint)
+    checkpoint = run.at(step)
+    return TrainedGPT(checkpoint.model(), checkpoint=checkpoint)
 
 
 def _is_model(place: str) -> bool:

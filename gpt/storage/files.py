@@ -16,17 +16,15 @@ from pathlib import Path
 
 from gpt.errors import CheckpointError, StorageError
 
+LARGEST = 2**36  # bytes of a file that is read
 STALE = 24 * 3600.0  # seconds after which a temporary file counts as abandoned
-TEMPORARY = ".tmp-gptx-"  # how the names of temporary files begin
+TEMPORARY = ".tmp-gptx-"  # how the names of temporary files and folders begin
 Write = Callable[..., None]  # _write_all for one descriptor: (data), or (data, position)
 
 
 @contextmanager
 def storage_errors(doing: str) -> Iterator[None]:
-    """Turns an OSError inside the block into StorageError "cannot <doing>: <reason>".
-
-    The ValueError that Python raises for a name with a NUL character becomes a StorageError, too.
-    """
+    """Turns an OSError inside the block into StorageError "cannot <doing>: <reason>"."""
     try:
         yield
     except OSError as error:
@@ -34,10 +32,6 @@ def storage_errors(doing: str) -> Iterator[None]:
         if isinstance(error, FileNotFoundError) and doing.startswith("write "):
             reason = "its folder does not exist; make it first"
         raise StorageError(f"cannot {doing}: {reason}") from error
-    except ValueError as error:
-        if "embedded null" not in str(error):
-            raise
-        raise StorageError(f"cannot {doing}: the name has a NUL character") from error
 
 
 @contextmanager
@@ -84,12 +78,17 @@ def _sync_folder(path: Path) -> None:
 
 
 def discard(path: Path) -> None:
-    """Deletes a temporary file or folder if possible; otherwise it is deleted later."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
+    """Deletes a file or folder if possible."""
+    with suppress(OSError):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
             path.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    """A new name in the same folder."""
+    return path.with_name(f"{TEMPORARY}{os.urandom(8).hex()}-{path.name}")
 
 
 @contextmanager
@@ -98,7 +97,7 @@ def replace_in_pieces(path: Path) -> Iterator[Write]:
 
     Raises OSError, and any error of the block; then the old file is unchanged.
     """
-    temporary = path.with_name(f"{TEMPORARY}{os.urandom(16).hex()}")
+    temporary = _temporary(path)
     try:
         with _created(temporary) as append:
             yield append
@@ -115,53 +114,34 @@ def replace(path: Path, data: bytes) -> None:
         append(data)
 
 
-def sweep(folder: Path) -> None:
-    """Removes temporary files to which no process has written for a day."""
+def sweep(folder: Path, age: float = STALE) -> None:
+    """Removes temporary files and folders that are older than `age` seconds."""
     with suppress(OSError):
         for path in folder.glob(f"{TEMPORARY}*"):
-            if path.stat().st_mtime < time.time() - STALE:
+            if path.stat().st_mtime <= time.time() - age:
                 discard(path)
 
 
-def write_output(path: Path, data: bytes) -> None:
-    """Writes an output file that the user named. Raises OSError.
-
-    A new file appears only when it is complete. What exists is written to, as a shell's `>` does:
-    a file keeps its permissions and links, and a device or a pipe receives the data.
-    """
-    if os.path.lexists(path):
-        path.write_bytes(data)
-    else:
-        replace(path, data)
-
-
-def append_line(path: Path, line: str, flush: bool = True) -> None:
-    """Adds one line to a log and, with `flush`, flushes the log to the disk. Raises OSError.
-
-    If a crash left an incomplete last line, this line is ended first, so that the new line stays
-    readable.
-    """
-    with _opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor:
-        size = os.lseek(descriptor, 0, os.SEEK_END)
-        os.lseek(descriptor, max(0, size - 1), os.SEEK_SET)
-        torn = os.read(descriptor, 1) not in (b"", b"\n")
-        _write_all(descriptor, b"\n" * torn + line.encode() + b"\n")
+def append(path: Path, data: bytes, flush: bool) -> None:
+    """Adds bytes to a file and, with `flush`, flushes it to the disk. Raises OSError."""
+    with _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as descriptor:
+        _write_all(descriptor, data)
         if flush:
             os.fsync(descriptor)
 
 
-def read(path: Path, limit: int) -> bytes:
+def read(path: Path, limit: int = LARGEST) -> bytes:
     """The bytes of a file. Raises CheckpointError if it is missing, unreadable or no regular file,
     or has more than `limit` bytes.
     """
     try:
-        if path.exists() and not path.is_file():
+        if path.exists() and not path.is_file():  # a pipe would block, a device may never end
             raise CheckpointError(f"cannot read {path}: it is not a regular file")
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > limit:
                 raise CheckpointError(f"damaged: {path} has {size:,} bytes, more than it can need")
-            return file.read()
+            return file.read(size)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -170,44 +150,19 @@ def commit_folder(target: Path, contents: Mapping[str, bytes]) -> None:
     """Makes the folder `target` with all of these files, or leaves nothing. Raises OSError, also if
     there is a folder with files at `target`.
     """
-    temporary = target.with_name(f".tmp-{target.name}")
-    discard(temporary)
+    temporary = _temporary(target)
     try:
         temporary.mkdir()
         for name, data in contents.items():
             write(temporary / name, data)
         _sync_folder(temporary)
-        os.rename(temporary, target)
+        rename_folder(temporary, target)
     except BaseException:
         discard(temporary)
         raise
-    _sync_folder(target.parent)
-
-
-def fill_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Writes or replaces these files of a folder, which is made if needed; other files stay. Raises
-    OSError.
-    """
-    if not folder.is_dir():
-        commit_folder(folder, contents)
-        return
-    for name, data in contents.items():
-        replace(folder / name, data)
 
 
 def rename_folder(path: Path, target: Path) -> None:
     """Renames a folder and flushes the new name to the disk. Raises OSError."""
     os.rename(path, target)
     _sync_folder(path.parent)
-
-
-def remove_folder(path: Path) -> None:
-    """Removes a folder: renames it, then deletes it. Raises OSError.
-
-    The renaming is flushed to the disk first, so that a power failure leaves no partial folder
-    under the old name.
-    """
-    trash = path.with_name(f".trash-{path.name}")
-    discard(trash)
-    rename_folder(path, trash)
-    discard(trash)

@@ -7,44 +7,33 @@ optimizer's tensors) has such a digest, too.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from gpt.checks import Result
 from gpt.config import ModelConfig
-from gpt.config.train import MOST_STEPS
 from gpt.errors import CheckpointError
 from gpt.storage import files
-from gpt.storage.sealed import Seal, check_seal, decode, seal, to_json
+from gpt.storage.sealed import check_seal, decode, seal, to_json
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable, short_repr
 
-LARGEST_MODEL = 2**36  # bytes
 EXCERPT_LENGTH = 1000  # characters of the validation split that a model file contains
-#: Types of tensors -> numpy's names for them.
-_TYPES = {"F64": "<f8", "F32": "<f4", "U32": "<u4", "I32": "<i4", "U16": "<u2", "U8": "<u1"}
 ENTRY = "gptx"  # of a file's metadata: everything that gptx writes beside the tensors
+#: Arrays of the counting expert (gpt/counting/tables.py) and its gate.
+COUNTING = ("symbols", "counts", "children", "gate")
 
 Tensors = dict[str, npt.NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
-
-#: Array of the counting expert (gpt/counting/tables.py) or its gate -> its kind of numbers in
-#: numpy, and its number of dimensions.
-COUNTING = {"symbols": ("u", 1), "counts": ("u", 1), "children": ("u", 1), "gate": ("f", 2)}
-
-
-class _Header(msgspec.Struct):
-    """The part of a safetensors file's header that describes no tensor."""
-
-    metadata: dict[str, str] = msgspec.field(name="__metadata__", default_factory=dict)
 
 
 class _About(msgspec.Struct):
@@ -53,7 +42,7 @@ class _About(msgspec.Struct):
     config: ModelConfig
     vocabulary: Vocabulary
     excerpt: str
-    step: Annotated[int, msgspec.Meta(ge=0, le=MOST_STEPS)]
+    step: int
 
 
 @dataclass(frozen=True)
@@ -70,13 +59,6 @@ class Probe(Result):
     def of(self, rows: Iterable[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """R rows of (L, vocab_size) logits -> (P, K), those that the probe stores."""
         return pick_probe_logits(rows, self.logits.shape[1])
-
-    def fits(self, config: ModelConfig) -> bool:
-        """Whether a model of this shape can compute the probe."""
-        characters = self.ids.size > 0 and 0 <= self.ids.min() <= self.ids.max() < config.vocab_size
-        (_, length), (positions, kept) = self.ids.shape, self.logits.shape
-        sizes = length <= config.block_size and 1 <= kept <= config.vocab_size
-        return characters and sizes and positions == self.ids.size
 
 
 def pick_probe_logits(rows: Iterable[npt.NDArray[Any]], count: int) -> npt.NDArray[Any]:
@@ -150,56 +132,27 @@ def pack(tensors: Tensors, about: Mapping[str, Any]) -> bytes:
     return seal(safetensors.numpy.save(whole, {ENTRY: to_json(about)}))
 
 
-def fingerprint(data: bytes, source: Path) -> tuple[int, str]:
-    """What a manifest records of a file from `pack`: its size in bytes, and its digest."""
-    header = decode(data[8 : 8 + int.from_bytes(data[:8], "little")], _Header, source)
-    return len(data), decode(header.metadata[ENTRY].encode(), Seal, source).digest
+def read_sealed(path: Path, recorded: str | None = None) -> tuple[Tensors, bytes, str]:
+    """The tensors, the JSON and the digest of a file from `pack`. recorded: the digest in its
+    manifest.
 
-
-@dataclass(frozen=True)
-class Sealed:
-    """An undamaged file: its tensors, its JSON, and the digest of all its bytes."""
-
-    tensors: Tensors
-    text: bytes
-    digest: str
-
-
-def read_sealed(path: Path, recorded: str | None = None) -> Sealed:
-    """Opens a file that `pack` has written. recorded: the digest in its manifest.
-
-    Raises CheckpointError if the file is missing, damaged, not of gptx or not the recorded one,
-    SchemaError if it is of another schema.
+    Raises CheckpointError if the file is missing, damaged, not of gptx or not the recorded one.
     """
-    data, tensors = files.read(path, LARGEST_MODEL), Tensors()
+    data = files.read(path)
+    digest = check_seal(data, path)
+    if recorded not in (None, digest):
+        raise CheckpointError(f"damaged: {path} is not the file that its manifest records")
+    header = data[8 : 8 + int.from_bytes(data[:8], "little")]
     try:
-        with safe_open(path, "np") as opened:
-            text = (opened.metadata() or {}).get(ENTRY, "").encode()
-            if not text:
-                raise CheckpointError(f"not a gptx checkpoint: {path}")
-            digest = check_seal(data, text, path)
-            if recorded not in (None, digest):
-                raise CheckpointError(f"damaged: {path} is not the file that its manifest records")
-            place = 8 + int.from_bytes(data[:8], "little")
-            for name in opened.offset_keys():  # one tensor follows the other without a gap
-                entry = opened.get_slice(name)
-                if entry.get_dtype() not in _TYPES:
-                    raise CheckpointError(f"damaged: {path} {short_repr(name)} has another type")
-                # The library's own reading would copy every tensor.
-                tensors[name] = np.ndarray(
-                    entry.get_shape(), _TYPES[entry.get_dtype()], data, place
-                )
-                place += tensors[name].nbytes
-    except (OSError, SafetensorError):  # OSError: a training has removed it meanwhile
-        raise CheckpointError(f"damaged, or not a gptx checkpoint: {path}") from None
-    return Sealed(tensors, text, digest)
+        text: str = json.loads(header)["__metadata__"][ENTRY]
+        return safetensors.numpy.load(data), text.encode(), digest
+    except (ValueError, KeyError, SafetensorError):  # a manifest is sealed, too
+        raise CheckpointError(f"not a gptx checkpoint: {path}") from None
 
 
 def check_tensors(tensors: Tensors, shapes: Shapes, source: Path) -> None:
-    """Raises CheckpointError, which names a tensor, unless the tensors have exactly these names and
-    shapes, in float32.
-    """
-    for name in [*(shapes.keys() - tensors.keys()), *(tensors.keys() - shapes.keys())]:
+    """Raises CheckpointError unless the tensors have exactly these names and shapes, in float32."""
+    for name in sorted(shapes.keys() ^ tensors.keys()):
         what = "lacks" if name in shapes else "has an unknown tensor"
         raise CheckpointError(f"damaged: {source} {what} {short_repr(name)}")
     for name, shape in shapes.items():
@@ -210,11 +163,10 @@ def check_tensors(tensors: Tensors, shapes: Shapes, source: Path) -> None:
 def read_model(path: Path, recorded: str | None = None) -> StoredModel:
     """Opens a model file, alone or with the digest that its manifest records.
 
-    Raises CheckpointError if it is missing, damaged or not a gptx model, SchemaError if it is of
-    another schema.
+    Raises CheckpointError if it is missing, damaged or not a gptx model.
     """
-    sealed = read_sealed(path, recorded)
-    about, tensors = decode(sealed.text, _About, path), sealed.tensors
+    tensors, text, digest = read_sealed(path, recorded)
+    about = decode(text, _About, path)
     config = about.config
     if len(about.vocabulary) != config.vocab_size:
         raise CheckpointError(f"damaged: {path} (vocabulary and embedding differ in size)")
@@ -223,18 +175,13 @@ def read_model(path: Path, recorded: str | None = None) -> StoredModel:
             raise CheckpointError(
                 f"damaged: {path} {short_repr(name)} holds numbers that are not finite"
             )
-    probe = Probe(
-        ids=_taken(tensors, "probe.ids", "i", 2, path),
-        logits=_taken(tensors, "probe.logits", "f", 2, path),
-    )
-    if not probe.fits(config):
-        raise CheckpointError(f"damaged: {path} (the probe does not fit the model)")
     counting = None
-    if config.counting:
-        counting = {
-            name: _taken(tensors, f"counting.{name}", kind, dimensions, path)
-            for name, (kind, dimensions) in COUNTING.items()
-        }
+    try:
+        probe = Probe(tensors.pop("probe.ids"), tensors.pop("probe.logits"))
+        if config.counting:
+            counting = {name: tensors.pop(f"counting.{name}") for name in COUNTING}
+    except KeyError as missing:
+        raise CheckpointError(f"damaged: {path} lacks {missing}") from None
     check_tensors(tensors, config.shapes(), path)
     return StoredModel(
         config=config,
@@ -243,19 +190,7 @@ def read_model(path: Path, recorded: str | None = None) -> StoredModel:
         probe=probe,
         excerpt=about.excerpt,
         step=about.step,
-        digest=sealed.digest,
+        digest=digest,
         source=path,
         counting=counting,
     )
-
-
-def _taken(
-    tensors: Tensors, name: str, kind: str, dimensions: int, source: Path
-) -> npt.NDArray[Any]:
-    """Removes a tensor whose shape the config does not set, and returns it. kind: numpy's letter
-    for its type. Raises CheckpointError if it is missing or another one.
-    """
-    tensor = tensors.pop(name, None)
-    if tensor is None or tensor.ndim != dimensions or tensor.dtype.kind != kind:
-        raise CheckpointError(f"damaged: {source} has no {name} as gptx writes it")
-    return tensor

@@ -22,8 +22,7 @@ from typing import Any, SupportsIndex, TypedDict
 
 import msgspec
 
-from gpt.config.train import MOST_STEPS
-from gpt.errors import CheckpointError, ConfigError, RunInUseError, SchemaError
+from gpt.errors import CheckpointError, ConfigError, RunInUseError
 from gpt.storage import files
 from gpt.storage.manifest import Manifest
 from gpt.storage.model_file import (
@@ -31,18 +30,14 @@ from gpt.storage.model_file import (
     StoredModel,
     Tensors,
     check_tensors,
-    fingerprint,
     read_model,
     read_sealed,
 )
-from gpt.storage.sealed import open_json, seal_json
+from gpt.storage.sealed import find_digest, open_json, seal_json
 
 MODEL, STATE, MANIFEST = "model.safetensors", "state.safetensors", "manifest.json"
-MANIFEST_LIMIT = 16 * 2**20  # bytes
-LOG_LIMIT = 2**30  # bytes
 
 _BEFORE_COMMIT = frozenset({"config.toml", ".lock", "tensorboard"})
-_UNFINISHED = (".tmp-", ".trash-")  # how the names of unfinished files and folders begin
 _ASIDE = "damaged-"  # how the names of folders that `abandon_after` has renamed begin
 _STEP_FOLDER = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,11})")
 
@@ -63,31 +58,25 @@ class Checkpoint:
     def open(cls, path: Path) -> Checkpoint:
         """Reads the manifest. Raises CheckpointError."""
         source = path / MANIFEST
-        manifest = open_json(files.read(source, MANIFEST_LIMIT), Manifest, source)
+        manifest = open_json(files.read(source), Manifest, source)
         if step_folder(manifest.step) != path.name:
             raise CheckpointError(f"damaged: {source} is of step {manifest.step}")
         return cls(path, manifest)
 
     def model(self) -> StoredModel:
         """The verified model file. Raises CheckpointError."""
-        return read_model(self.path / MODEL, self._digest(MODEL))
+        return read_model(self.path / MODEL, self.manifest.files[MODEL][1])
 
     def state(self, expected: Shapes) -> Tensors:
         """The verified optimizer state. Raises CheckpointError."""
-        tensors = read_sealed(self.path / STATE, self._digest(STATE)).tensors
+        tensors, *_ = read_sealed(self.path / STATE, self.manifest.files[STATE][1])
         check_tensors(tensors, expected, self.path / STATE)
         return tensors
 
-    def verify(self) -> StoredModel:
+    def verify(self) -> None:
         """Reads and checks every byte that the manifest records. Raises CheckpointError."""
-        if STATE in self.manifest.files:
-            read_sealed(self.path / STATE, self._digest(STATE))
-        return self.model()
-
-    def _digest(self, name: str) -> str:
-        if name not in self.manifest.files:
-            raise CheckpointError(f"damaged: {self.path / MANIFEST} does not list {name}")
-        return self.manifest.files[name][1]
+        for name, (_, digest) in self.manifest.files.items():
+            read_sealed(self.path / name, digest)
 
 
 @dataclass(frozen=True)
@@ -122,7 +111,7 @@ class Run:
             names = {entry.name for entry in os.scandir(self.path)}
         except (OSError, ValueError):
             return False
-        return all(name in _BEFORE_COMMIT or name.startswith(_UNFINISHED) for name in names)
+        return all(name in _BEFORE_COMMIT or name.startswith(files.TEMPORARY) for name in names)
 
     def last(self) -> Checkpoint:
         """The newest commit. Raises CheckpointError if there is none, or it is damaged."""
@@ -149,44 +138,26 @@ class Run:
 
     def model(self, which: str | SupportsIndex = "best") -> StoredModel:
         """The verified model of `at(which)`. Raises CheckpointError, ConfigError."""
-        return self.read(which)[1]
-
-    def read(self, which: str | SupportsIndex = "best") -> tuple[Checkpoint, StoredModel]:
-        """`at(which)` and its verified model. Raises CheckpointError, ConfigError."""
-        steps = self.steps()
-        try:
-            return self._read(which)
-        except CheckpointError:
-            if self.steps() == steps:
-                raise
-            return self._read(which)  # a training has removed the step meanwhile
-
-    def _read(self, which: str | SupportsIndex) -> tuple[Checkpoint, StoredModel]:
-        checkpoint = self.at(which)
-        return checkpoint, checkpoint.model()
+        return self.at(which).model()
 
     def _open(self, step: int) -> Checkpoint:
         return Checkpoint.open(self.path / step_folder(step))
 
     def last_undamaged(self) -> tuple[Checkpoint, list[str]]:
-        """The newest undamaged commit, and a warning for each newer one that is damaged.
-
-        Raises CheckpointError if there is none, SchemaError for a commit of another schema.
+        """The newest undamaged commit, and a warning for each newer one that is damaged. Raises
+        CheckpointError if there is none.
         """
         warnings: list[str] = []
         for step in reversed(self.steps()):
             try:
                 commit = self._open(step)
                 commit.verify()
-            except SchemaError:
-                raise
+                return commit, warnings
             except CheckpointError as error:
                 renamed = f"{_ASIDE}{step_folder(step)}"
                 warnings.append(
                     f"{error}; trying the previous checkpoint (training renames this to {renamed})"
                 )
-            else:
-                return commit, warnings
         raise CheckpointError("\n".join([*warnings, f"no undamaged checkpoint in {self.path}"]))
 
     def commit(self, manifest: Manifest, contents: Mapping[str, bytes]) -> Checkpoint:
@@ -196,7 +167,9 @@ class Run:
         stay. Raises StorageError; then nothing has changed.
         """
         target = self.path / step_folder(manifest.step)
-        recorded = {name: fingerprint(data, target / name) for name, data in contents.items()}
+        recorded = {
+            name: (len(data), find_digest(data, target / name)) for name, data in contents.items()
+        }
         manifest = replace(manifest, files=recorded)
         earlier = [step for step in self.steps() if step < manifest.step]
         good = [step for step in earlier if self._seems_whole(step)][-1:]
@@ -206,16 +179,16 @@ class Run:
         if not manifest.train.keep_all:
             for step in earlier:
                 if step not in {*good, manifest.best_step}:
-                    with suppress(OSError):  # an old step that cannot be removed does no harm
-                        files.remove_folder(self.path / step_folder(step))
+                    files.discard(self.path / step_folder(step))
         return Checkpoint(target, manifest)
 
     def _seems_whole(self, step: int) -> bool:
         """Whether a step has its manifest, and every file with the recorded size."""
         with suppress(CheckpointError, OSError):
-            found = self._open(step)
-            sizes = {name: size for name, (size, _) in found.manifest.files.items()}
-            return all(os.lstat(found.path / name).st_size == sizes[name] for name in sizes)
+            path, recorded = self.path / step_folder(step), self._open(step).manifest.files
+            return all(
+                os.lstat(path / name).st_size == size for name, (size, _) in recorded.items()
+            )
         return False
 
     def abandon_after(self, step: int) -> None:
@@ -248,45 +221,37 @@ class Run:
         """
         path = self.path / FILES[log]
         with files.storage_errors(f"write {path}"):
-            line = json.dumps(record, ensure_ascii=False, allow_nan=False)
-            files.append_line(path, line, flush=log != "training")
+            files.append(path, _json_line(record).encode(), flush=log != "training")
 
     def records(self, log: str) -> list[dict[str, Any]]:
-        """The valid lines of a log."""
-        return self.read_log(log)[0]
-
-    def read_log(self, log: str) -> tuple[list[dict[str, Any]], int]:
-        """The valid lines of a log, and the number of damaged lines in its file; an incomplete last
-        line does not count.
-        """
-        whole, damaged = self._lines(FILES[log])
-        return [record for record in whole if log in ("samples", _kind(record))], damaged
+        """The lines of a log, without those that are damaged."""
+        return [line for line in self._lines(FILES[log]) if log in ("samples", _kind(line))]
 
     def forget_after(self, step: int, evaluated: bool = True) -> None:
-        """Deletes the log lines of later steps, which a resumed run will write again.
+        """Deletes the log lines of later steps, which a resumed run will write again, and what a
+        kill has left of a line.
 
         evaluated: whether to keep the evaluation and sample of the step itself.
         """
-        for name in dict.fromkeys(FILES.values()):
-            records, _ = self._lines(name)
+        for name in _LINES:
             kept = [
-                record
-                for record in records
-                if record["step"] <= step - (not evaluated and _kind(record) != "training")
+                line
+                for line in self._lines(name)
+                if line["step"] < step
+                or (line["step"] == step and (evaluated or _kind(line) == "training"))
             ]
-            if len(kept) < len(records):
-                lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in kept)
-                self.write(name, "".join(lines))
+            if os.path.lexists(self.path / name):
+                self.write(name, "".join(map(_json_line, kept)))
 
-    def _lines(self, name: str) -> tuple[list[dict[str, Any]], int]:
-        """The valid lines of a file, and the number of others, without an incomplete last one."""
-        path = self.path / name
-        if not os.path.lexists(path):
-            return [], 0
-        *lines, last = files.read(path, LOG_LIMIT).split(b"\n")
-        read = [_record(name, line) for line in lines]
-        whole = [record for record in (*read, _record(name, last)) if record is not None]
-        return whole, read.count(None)
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        """The lines of a log file, without those that are damaged."""
+        path, lines = self.path / name, []
+        for data in files.read(path).splitlines() if os.path.lexists(path) else ():
+            with suppress(ValueError, RecursionError):
+                line: dict[str, Any] = msgspec.json.decode(data, type=_LINES[name])
+                if isinstance(line.get("step"), int):
+                    lines.append(line)
+        return lines
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -305,43 +270,26 @@ class Run:
                     f"{self.name} is in use by another training; wait until it ends, or end it"
                 ) from None
         try:
-            for path in self.path.iterdir():
-                if path.name.startswith(_UNFINISHED):
-                    files.discard(path)
+            files.sweep(self.path, age=0)
             yield
         finally:
             lock.release()
 
 
-class Sample(TypedDict):
-    """A line of samples.jsonl."""
-
+class _Sample(TypedDict):
     step: int
     text: str
 
 
 #: Kind of line -> the log file that contains it.
 FILES = {"metrics": "metrics.jsonl", "training": "metrics.jsonl", "samples": "samples.jsonl"}
-_TYPES: dict[str, Any] = {"metrics.jsonl": dict[str, int | float], "samples.jsonl": Sample}
-#: The numbers in each kind of line in metrics.jsonl; each line may have more.
-_NUMBERS = (
-    {"train_loss", "val_loss"},
-    {"whole_loss"},
-    {"train_loss", "gradient_norm", "learning_rate"},
-)
+_LINES: dict[str, Any] = {"metrics.jsonl": dict[str, int | float], "samples.jsonl": _Sample}
 
 
-def _kind(record: Mapping[str, Any]) -> str:
+def _kind(line: Mapping[str, Any]) -> str:
     """The kind of a line of metrics.jsonl."""
-    return "training" if "gradient_norm" in record else "metrics"
+    return "training" if "gradient_norm" in line else "metrics"
 
 
-def _record(name: str, line: bytes) -> dict[str, Any] | None:
-    """A line of a log; None if it is damaged."""
-    try:
-        record: dict[str, Any] = msgspec.json.decode(line, type=_TYPES[name])
-    except (ValueError, RecursionError):
-        return None
-    step = record.get("step")
-    whole = name == FILES["samples"] or any(names <= record.keys() for names in _NUMBERS)
-    return record if whole and isinstance(step, int) and 0 <= step <= MOST_STEPS else None
+def _json_line(line: Mapping[str, Any]) -> str:
+    return f"{json.dumps(line, ensure_ascii=False, allow_nan=False)}\n"

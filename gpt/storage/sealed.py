@@ -7,28 +7,27 @@ It is that of the file with BLANK in its place.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 from blake3 import blake3
 
-from gpt.errors import CheckpointError, SchemaError
+from gpt.errors import CheckpointError
 
 SCHEMA = 1  # of manifests, model files, states and records of encoded texts
 BLANK = "0" * 64  # stands for the digest until it is known
+_DIGEST = re.compile(rb"digest\W+([0-9a-f]{64})")
 Kind = TypeVar("Kind")
 
 
-class Seal(msgspec.Struct):
-    """How the JSON of a sealed file begins."""
-
-    digest: str
+class _Schema(msgspec.Struct):
     schema: int
 
 
 def to_json(values: Any, indent: int | None = None) -> str:
-    """A seal with BLANK, then the values of a dataclass or dict, as JSON. Raises ValueError for
+    """BLANK and the schema, then the values of a dataclass or dict, as JSON. Raises ValueError for
     NaN.
     """
     sealed = {"digest": BLANK, "schema": SCHEMA, **msgspec.to_builtins(values)}
@@ -37,34 +36,40 @@ def to_json(values: Any, indent: int | None = None) -> str:
 
 def seal(data: bytes) -> bytes:
     """The file with its digest in the place of the first BLANK."""
-    place = data.index(BLANK.encode())
-    return b"".join((data[:place], blake3(data).hexdigest().encode(), data[place + len(BLANK) :]))
+    return data.replace(BLANK.encode(), blake3(data).hexdigest().encode(), 1)
 
 
-def check_seal(data: bytes, text: bytes, source: Path) -> str:
-    """The digest of a file with this JSON text in it. Raises CheckpointError if a byte has changed,
-    SchemaError for another schema.
-    """
-    found = decode(text, Seal, source)
-    view, place = memoryview(data), data.find(found.digest.encode())
+def find_digest(data: bytes, source: Path) -> str:
+    """The digest in a sealed file. Raises CheckpointError if it has none."""
+    match = _DIGEST.search(data)
+    if match is None:
+        raise CheckpointError(f"damaged, or not a gptx checkpoint: {source}")
+    return match[1].decode()
+
+
+def check_seal(data: bytes, source: Path) -> str:
+    """The digest of a sealed file. Raises CheckpointError if a byte has changed."""
+    digest, view = find_digest(data, source), memoryview(data)
+    place = data.index(digest.encode())
     hashed = blake3(view[:place])
     hashed.update(BLANK.encode())
     hashed.update(view[place + len(BLANK) :])
-    if hashed.hexdigest() != found.digest:
+    if hashed.hexdigest() != digest:
         raise CheckpointError(f"damaged: {source} has changed since it was written")
-    if found.schema != SCHEMA:
-        raise SchemaError(
-            f"{source} has the unknown schema {found.schema}; this gptx reads {SCHEMA}"
-        )
-    return found.digest
+    return digest
 
 
 def decode(text: bytes, kind: type[Kind], source: Path) -> Kind:
-    """The values in a JSON text. Raises CheckpointError unless they have the types of `kind`."""
+    """The values in the JSON of a sealed file. Raises CheckpointError for another schema, and
+    unless they have the types of `kind`.
+    """
     try:
-        return msgspec.json.decode(text, type=kind)
+        schema = msgspec.json.decode(text, type=_Schema).schema
+        if schema == SCHEMA:
+            return msgspec.json.decode(text, type=kind)
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"damaged: {source} ({error!s:.300})") from error
+    raise CheckpointError(f"{source} has the unknown schema {schema}; this gptx reads {SCHEMA}")
 
 
 def seal_json(values: Any) -> bytes:
@@ -73,6 +78,6 @@ def seal_json(values: Any) -> bytes:
 
 
 def open_json(data: bytes, kind: type[Kind], source: Path) -> Kind:
-    """The dataclass in a sealed JSON file. Raises SchemaError, CheckpointError."""
-    check_seal(data, data, source)
+    """The dataclass in a sealed JSON file. Raises CheckpointError."""
+    check_seal(data, source)
     return decode(data, kind, source)

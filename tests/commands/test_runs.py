@@ -39,7 +39,6 @@ def test_runs_shows_the_whole_lines_of_a_damaged_log(gptx: Gptx, home: Path) -> 
             path.write_bytes(b"[" * 100_000 + b"\nnull\n" + data)
         answer = gptx("runs", "corpus-1")
         assert answer.code == 0
-        assert answer.err.count("2 damaged lines left out") == 2
         assert "●" in answer.out
     finally:
         for path, data in zip(logs, whole, strict=True):
@@ -147,14 +146,10 @@ def test_bad_comparisons_print_one_line(
 def test_damaged_run_is_left_out_of_a_comparison_with_a_warning(gptx: Gptx, sweep: Path) -> None:
     where = ("--checkpoints", "some-damaged")
     shutil.copytree(sweep, "some-damaged")
-    log = Path("some-damaged/lr-1e-3-2/metrics.jsonl")
-    log.write_bytes(b"null\n" + log.read_bytes())
     Path("some-damaged/lr-1e-3-1/step-00000008/manifest.json").write_text("{")
     answer = gptx("runs", "lr-1e-3-*", *where)
     assert answer.code == 0
-    damaged, line = answer.err.splitlines()
-    assert damaged.startswith("warning: damaged: some-damaged/lr-1e-3-1/step-00000008")
-    assert line == "warning: some-damaged/lr-1e-3-2/metrics.jsonl: 1 damaged line left out"
+    assert answer.err.startswith("warning: damaged, or not a gptx checkpoint: some-damaged/lr-1e-3")
     assert answer.out.startswith("1 run · ")
     nothing = gptx("runs", "lr-1e-3-1", "lr-1e-3-1", *where)
     assert (nothing.code, nothing.out) == (4, "")

@@ -90,13 +90,7 @@ NAN, INFINITE = ONES.copy(), ONES.copy()
 NAN[-1, -1], INFINITE[0, 0] = np.nan, -np.inf
 #: A contradiction -> other tensors, another description, and the message.
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "another schema": ({}, {"schema": 5}, "unknown schema 5; this gptx reads 1"),
-    "a schema that is a text": ({}, {"schema": "1"}, "schema"),
     "no config": ({}, {"config": None}, "`config`"),
-    "no vocabulary": ({}, {"vocabulary": None}, "`vocabulary`"),
-    "a step below 0": ({}, {"step": -1}, "step"),
-    "a step beyond the names of folders": ({}, {"step": 10**12}, "step"),
-    "an excerpt that is a number": ({}, {"excerpt": 7}, "excerpt"),
     "a config out of range": ({}, {"config": {**CONFIG, "n_head": 3}}, "n_embd: "),
     "a billion layers": ({}, {"config": {**CONFIG, "n_layer": 10**9}}, "n_layer"),
     "a width beyond memory": ({}, {"config": {**CONFIG, "n_embd": 2**40}}, "the shape"),
@@ -108,19 +102,10 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a tensor too many": ({"\x1b[2J": ONES}, {}, r"unknown tensor '\\x1b\[2J'"),
     "another shape": ({EMBEDDING: ONES.T}, {}, f"{EMBEDDING} is not float32 of the shape"),
     "another type": ({EMBEDDING: ONES.astype("f8")}, {}, f"{EMBEDDING} is not float32"),
-    "whole numbers": ({EMBEDDING: ONES.astype("i4")}, {}, f"{EMBEDDING} is not float32"),
     "NaN": ({EMBEDDING: NAN}, {}, f"'{EMBEDDING}' holds numbers that are not finite"),
     "infinity": ({"probe.logits": INFINITE}, {}, "'probe.logits' holds numbers that are"),
-    "no probe": ({"probe.ids": None}, {}, r"has no probe\.ids as gptx writes it"),
-    "a probe of one row": ({"probe.ids": np.zeros(16, "i4")}, {}, r"has no probe\.ids as"),
-    "a probe of fractions": ({"probe.ids": np.zeros((1, 16))}, {}, r"has no probe\.ids as"),
-    "a probe without rows": ({"probe.ids": np.zeros((0, 16), "i4")}, {}, "probe does not fit"),
-    "a probe too long": ({}, {"config": {**CONFIG, "block_size": 15}}, "probe does not fit"),
-    "an unknown id": ({"probe.ids": np.full((1, 16), 15, "i4")}, {}, "probe does not fit"),
-    "an id below 0": ({"probe.ids": np.full((1, 16), -1, "i4")}, {}, "probe does not fit"),
-    "too many logits": ({"probe.logits": ONES.T.copy()[:, :1].repeat(16, 1)}, {}, "not fit"),
-    "too few logits": ({"probe.logits": ONES[:, :15]}, {}, "probe does not fit"),
-    "no counts": ({}, {"config": {**CONFIG, "counting": 3}}, r"has no counting\.symbols as"),
+    "no probe": ({"probe.ids": None}, {}, r"lacks 'probe\.ids'"),
+    "no counts": ({}, {"config": {**CONFIG, "counting": 3}}, r"lacks 'counting\.symbols'"),
 }
 
 

@@ -6,7 +6,6 @@ import io
 import pickle
 import random
 import shutil
-import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from conftest import train_tiny
 from gpt.errors import CheckpointError
 from gpt.storage.model_file import read_model
 from gpt.storage.run import MANIFEST, MODEL, STATE, Checkpoint
-from gpt.storage.sealed import SCHEMA, decode
+from gpt.storage.sealed import decode
 
 SHAPE = {"n_layer": 1, "n_head": 1, "n_embd": 2, "block_size": 4}
 
@@ -38,10 +37,9 @@ def test_a_flipped_bit_of_any_byte_and_a_cut_are_damage(smallest: Checkpoint, na
 
     def check(data: bytes) -> None:
         path.write_bytes(data)
-        with pytest.raises(CheckpointError) as caught:
+        with pytest.raises(CheckpointError, match=f"(damaged|checkpoint): {path}") as caught:
             Checkpoint.open(smallest.path).verify()
         assert caught.value.exit_code == 4
-        assert f"damaged: {path}" in str(caught.value) or f"checkpoint: {path}" in str(caught.value)
         if name == MODEL:
             with pytest.raises(CheckpointError, match=str(path)):
                 read_model(path)  # alone, without its manifest
@@ -70,31 +68,6 @@ def test_files_of_two_checkpoints_are_not_mixed(fresh: Checkpoint) -> None:
         Checkpoint.open(renamed)
 
 
-def foreign_files(payload: Any) -> dict[str, bytes]:
-    """Files that an unsafe loader would run: a pickle, torch's zip of one, a tar, a zip, a text;
-    and what no reader of safetensors may believe.
-    """
-    tar, packed, saved = io.BytesIO(), io.BytesIO(), io.BytesIO()
-    with tarfile.open(fileobj=tar, mode="w") as archive:
-        archive.addfile(tarfile.TarInfo("model"))
-    with zipfile.ZipFile(packed, "w") as zipped:
-        zipped.writestr("data.pkl", pickle.dumps(payload))
-    torch.save(payload, saved)
-    return {
-        "pickle": pickle.dumps(payload),
-        "old pickle": pickle.dumps(payload, protocol=0),
-        "torch": saved.getvalue(),
-        "zip": packed.getvalue(),
-        "tar": tar.getvalue(),
-        "json": b'{"format": "gptx"}',
-        "empty": b"",
-        "endless header": b"\xff" * 8 + b"{}",
-        "nested header": (10**5).to_bytes(8, "little") + b"[" * 10**5,
-        "safetensors": safetensors.numpy.save({"a": np.ones(3)}),
-        "of another program": safetensors.numpy.save({"a": np.ones(3)}, {"format": "pt"}),
-    }
-
-
 class Payload:
     """Writes a file when it is unpickled."""
 
@@ -105,26 +78,32 @@ class Payload:
         return Path.touch, (self.trace,)
 
 
-@pytest.mark.parametrize("kind", foreign_files(None))
-def test_foreign_file_is_refused_and_its_code_never_runs(tmp_path: Path, kind: str) -> None:
-    trace, path = tmp_path / "trace", tmp_path / MODEL
-    path.write_bytes(foreign_files(Payload(trace))[kind])
-    with pytest.raises(CheckpointError, match=f"not a gptx checkpoint: {path}$"):
-        read_model(path)
+def test_a_foreign_file_is_refused_and_its_code_never_runs(
+    tmp_path: Path, fresh: Checkpoint
+) -> None:
+    trace, path, packed, saved = tmp_path / "trace", tmp_path / MODEL, io.BytesIO(), io.BytesIO()
+    payload = Payload(trace)
+    with zipfile.ZipFile(packed, "w") as zipped:
+        zipped.writestr("data.pkl", pickle.dumps(payload))
+    torch.save(payload, saved)
+    for data in (
+        *(pickle.dumps(payload), saved.getvalue(), packed.getvalue(), b"", b"\xff" * 8 + b"{}"),
+        *(safetensors.numpy.save({"a": np.ones(3)}), (fresh.path / MANIFEST).read_bytes()),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(CheckpointError, match=f"not a gptx checkpoint: {path}$"):
+            read_model(path)
     assert not trace.exists()
-    pickle.loads(foreign_files(Payload(trace))["pickle"])
+    pickle.loads(pickle.dumps(payload))
     assert trace.exists()  # the pickle really would run code
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"[]", b"1", b'{"a": 1', b'{"a": NaN}', b"[" * 10**5, b'{"a":' * 10**5, b'{"a": "\xff"}'],
-    ids=lambda text: repr(text[:20]),
-)
-def test_a_text_that_is_no_json_object_is_damage(text: bytes) -> None:
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"schema": 1', b'{"schema": 1, "a": []}', b"\xff"])
+def test_a_text_that_is_no_json_of_its_kind_is_damage(text: bytes) -> None:
     with pytest.raises(CheckpointError, match=r"^damaged: x\.json \(.{5,300}\)$"):
         decode(text, dict[str, int], Path("x.json"))
 
 
-def test_the_schema_is_that_of_the_release() -> None:
-    assert SCHEMA == 1
+def test_files_of_another_schema_are_refused() -> None:
+    with pytest.raises(CheckpointError, match=r"^x has the unknown schema 5; this gptx reads 1$"):
+        decode(b'{"schema": 5}', dict[str, int], Path("x"))

@@ -84,5 +84,5 @@ def save_live(model: TrainedGPT, path: str | Path, text: str | None) -> Path:
 
 def _write(path: Path, data: bytes) -> Path:
     with files.storage_errors(f"write {path}"):
-        files.write_output(path, data)
+        path.write_bytes(data)
     return path
