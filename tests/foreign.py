@@ -100,14 +100,12 @@ def checkpoint_of(state: State, tokens: int, bias: bool = True, **sizes: int) ->
     }
 
 
-def write_nanogpt(
-    folder: Path, characters: list[str] = CHARACTERS, protocol: int = 4, **options: Any
-) -> Path:
+def write_nanogpt(folder: Path, characters: list[str] = CHARACTERS, **options: Any) -> Path:
     """folder/out/ckpt.pt and folder/data/letters/meta.pkl; returns the path of the first."""
     data = folder / "data" / "letters"
     data.mkdir(parents=True)
     (folder / "out").mkdir()
-    (data / "meta.pkl").write_bytes(pickle.dumps(meta_of(characters), protocol))
+    (data / "meta.pkl").write_bytes(pickle.dumps(meta_of(characters)))
     state, path = state_of(len(characters), **options), folder / "out" / "ckpt.pt"
     options.pop("tied", None)
     torch.save(checkpoint_of(state, len(characters), **options), path)

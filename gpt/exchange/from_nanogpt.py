@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import pickle
 import pickletools
-import re
-import warnings
 import zipfile
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,8 +20,7 @@ import torch
 from torch import Tensor
 
 from gpt.config import ModelConfig, SampleConfig, TrainConfig
-from gpt.config.train import MOST_STEPS
-from gpt.corpus.corpus import Corpus, read_corpus
+from gpt.corpus.corpus import read_corpus
 from gpt.errors import ForeignModelError, TextError
 from gpt.exchange.to_transformers import their_modules
 from gpt.model import GPT
@@ -33,7 +31,7 @@ from gpt.reading.sampler import Samples
 from gpt.storage.manifest import CorpusId, Manifest
 from gpt.storage.model_file import EXCERPT_LENGTH
 from gpt.storage.run import MODEL, Checkpoint
-from gpt.storage.runs import discard_if_empty, new_run
+from gpt.storage.runs import new_run
 from gpt.training.checkpoint import model_bytes
 from gpt.vocabulary import Vocabulary
 from gpt.words import printable, short_repr
@@ -66,24 +64,23 @@ def import_nanogpt(
     checkpoint = read_checkpoint(path)
     about = checkpoint.get("config")
     dataset = about.get("dataset") if isinstance(about, dict) else None
-    if not isinstance(dataset, str) or not re.fullmatch(r"\w[\w.-]{0,59}", dataset):
+    if not isinstance(dataset, str):
         dataset = ""
     usual = path.resolve().parent.parent / "data" / dataset / "meta.pkl"
     beside = path.parent / "meta.pkl"
     ids = read_meta(meta or (beside if os.path.isfile(beside) else usual))
     vocabulary = Vocabulary("".join(sorted(ids)))
-    try:
+    with _refusals(path):
         rows = [ids[character] for character in vocabulary.characters]
         config, tensors = fit(checkpoint, rows, path.stat().st_size)
-    except ValueError as error:
-        raise refusal(path, error) from error
-    step = checkpoint.get("iter_num")
-    if type(step) is not int or not 0 <= step <= MOST_STEPS:
-        step = 0
-    train = TrainConfig(steps=max(1, step))
+        step = checkpoint["iter_num"]
+        train = TrainConfig(steps=step or 1)
     if corpus:
-        text = read_text(corpus, data, vocabulary, config.block_size)
-        validation = text.parts(train.val_fraction)[1]
+        text = read_corpus([str(corpus)], data, BytesIO(), vocabulary, train)
+        if unknown := vocabulary.unknown(text.vocabulary.characters):
+            reason = f"has characters that the model does not know: {unknown[:5]!r}"
+            raise TextError(f"{corpus} {reason}")
+        _, validation = text.split(train.val_fraction, config.block_size)
         excerpt, predicted = vocabulary.decode(validation[:EXCERPT_LENGTH]), len(validation) - 1
         identity = text.identity
     else:
@@ -106,19 +103,19 @@ def import_nanogpt(
     )
     saved = new_run(checkpoints, dataset or path.resolve().parent.name, run)
     with saved.lock():
-        try:
-            return saved.commit(manifest, contents)
-        except BaseException:
-            discard_if_empty(saved)
-            raise
+        return saved.commit(manifest, contents)
 
 
-def refusal(path: Path, error: Exception) -> ForeignModelError:
-    """The error for a file that cannot be opened (OSError) or has something else in it."""
-    if isinstance(error, OSError):
-        return ForeignModelError(f"cannot read {path}: {error.strerror or error}")
-    reason = str(error).replace("`", "")
-    return ForeignModelError(f"not a nanoGPT checkpoint: {path} ({reason})")
+@contextmanager
+def _refusals(path: Path) -> Iterator[None]:
+    """Turns the error of a file that cannot be read into one line of ForeignModelError."""
+    try:
+        yield
+    except OSError as error:
+        raise ForeignModelError(f"cannot read {path}: {error.strerror or error}") from error
+    except (KeyError, ValueError) as error:
+        reason = str(error).replace("`", "")
+        raise ForeignModelError(f"not a nanoGPT checkpoint: {path} ({reason})") from error
 
 
 def read_checkpoint(path: Path) -> dict[Any, Any]:
@@ -127,43 +124,40 @@ def read_checkpoint(path: Path) -> dict[Any, Any]:
     torch compares no checksum of the archive. Its messages advise to set weights_only=False, so
     they stay hidden. Raises ForeignModelError.
     """
-    try:
-        if not os.path.isfile(path):  # a pipe would block
-            raise OSError("it is missing, or not a file")
-        with zipfile.ZipFile(path) as archive:
-            if any(entry.compress_type for entry in archive.infolist()) or archive.testzip():
-                raise ValueError("torch.save compresses nothing, and its checksums are right")
-        with warnings.catch_warnings(action="ignore"):  # of pickle protocols other than 2
+    with _refusals(path):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                if any(entry.compress_type for entry in archive.infolist()) or archive.testzip():
+                    raise ValueError("torch.save compresses nothing, and its checksums are right")
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        if not isinstance(checkpoint, dict):
-            raise ValueError("train.py saves a dict")
-    except OSError as error:
-        raise refusal(path, error) from error
-    except Exception as error:  # damaged data can raise almost any exception
-        reason = "torch.save has not written it, it is damaged, or it has more than a dict of "
-        raise refusal(path, ValueError(f"{reason}tensors, texts and numbers")) from error
-    return checkpoint
+            if not isinstance(checkpoint, dict):
+                raise ValueError("train.py saves a dict")
+            return checkpoint
+        except OSError:
+            raise
+        except Exception as error:  # damaged data can raise almost any exception
+            raise ValueError(
+                "torch.save has not written it, it is damaged, or it has more than a dict of "
+                "tensors, texts and numbers"
+            ) from error
 
 
 def read_meta(path: Path) -> dict[str, int]:
     """The id of each character in meta.pkl. Raises ForeignModelError."""
-    try:
+    with _refusals(path):
         if not os.path.isfile(path):
             raise OSError("it is missing; --meta gives the path of the model's characters")
         with open(path, "rb") as file:
             meta = plain_value(file.read(META_BYTES + 1))
         ids, characters = dict_of(meta, "stoi"), dict_of(meta, "itos")
-        if list(characters) != list(range(len(ids))):
-            raise ValueError("the ids in 'itos' are not 0, 1, 2 …")
         for token in characters.values():
             if not isinstance(token, str) or len(token) != 1 or "\ud800" <= token <= "\udfff":
                 reason = "is not a character; gptx is character-level"
                 raise ValueError(f"its token {short_repr(token)} {reason}")
-        if {character: id for id, character in characters.items()} != ids:
-            raise ValueError("'stoi' and 'itos' differ")
-    except (OSError, ValueError) as error:
-        raise refusal(path, error) from error
-    return ids
+        numbered = {character: id for id, character in characters.items()}
+        if ids != numbered or list(characters) != list(range(len(ids))):
+            raise ValueError("'itos' and 'stoi' do not number the same characters 0, 1, 2 …")
+        return ids
 
 
 def plain_value(data: bytes) -> Any:
@@ -204,7 +198,7 @@ def fit(
     """The config and the parameters of gptx. rows: the id of each character in code point order.
     size: bytes of the file, which bound the memory.
 
-    Raises ValueError for a size, a name, a shape or a number that no such model has.
+    Raises KeyError or ValueError for a size, a name, a shape or a number that no such model has.
     """
     arguments, state = dict_of(checkpoint, "model_args"), dict[str, Tensor]()
     for name, tensor in dict_of(checkpoint, "model").items():
@@ -215,23 +209,14 @@ def fit(
             state[name.removeprefix("_orig_mod.")] = tensor
     if sum(tensor.nbytes for tensor in state.values()) > 2 * size:
         raise ValueError("its tensors claim more numbers than the file has")
-    for name in ("n_layer", "n_head", "n_embd", "block_size"):
-        if type(arguments.get(name)) is not int or not 0 < arguments[name] < 2**31:
-            raise ValueError(f"its model_args have no whole number {name}")
-    dropout = arguments.get("dropout", 0.0)
-    if type(dropout) not in (int, float):
-        raise ValueError("its dropout is no number")
     head = state.get("lm_head.weight")
     tied = head is None or torch.equal(head, state.get("transformer.wte.weight", head))
     if tied:
         state.pop("lm_head.weight", None)
-    bias = "transformer.ln_f.bias" in state
+    bias, dropout = "transformer.ln_f.bias" in state, arguments.get("dropout", 0.0)
     config = ModelConfig(
         vocab_size=len(rows),
-        block_size=arguments["block_size"],
-        n_layer=arguments["n_layer"],
-        n_head=arguments["n_head"],
-        n_embd=arguments["n_embd"],
+        **{name: arguments[name] for name in ("n_layer", "n_head", "n_embd", "block_size")},
         dropout=dropout,
         attention_dropout=dropout,
         bias=bias,
@@ -251,15 +236,6 @@ def fit(
     for name in state:
         raise ValueError(f"it has {short_repr(name)}, which is not in a model of its options")
     return config, tensors
-
-
-def read_text(path: Path, data: Path, vocabulary: Vocabulary, block_size: int) -> Corpus:
-    """A text of the model's characters, encoded in `data`. Raises TextError, StorageError."""
-    corpus = read_corpus([str(path)], data, BytesIO(), vocabulary, TrainConfig())
-    if unknown := vocabulary.unknown(corpus.vocabulary.characters):
-        raise TextError(f"{path} has characters that the model does not know: {unknown[:5]!r}")
-    corpus.split(TrainConfig().val_fraction, block_size)
-    return corpus
 
 
 def written(config: ModelConfig, tensors: dict[str, Tensor], vocabulary: Vocabulary) -> str:

@@ -8,7 +8,6 @@ reordered, and missing biases become zeros.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from gpt.errors import ConfigError
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import EPSILON, Array
 from gpt.storage import files
-from gpt.storage.run import MANIFEST, MODEL, Run
+from gpt.storage.run import MODEL
 from gpt.version import __version__
 from gpt.vocabulary import Vocabulary
 
@@ -33,18 +32,7 @@ ROTARY_BASE = 10_000.0
 #: No character begins, ends or pads a text; the architectures' defaults would be other ids.
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 #: Activation -> its name in transformers.
-ACTIVATIONS = {
-    "gelu": "gelu_pytorch_tanh",
-    "gelu_erf": "gelu",
-    "relu": "relu",
-    "relu2": "relu2",
-}
-#: Option -> the values that an architecture computes.
-EXPORTED = {
-    "position": ("learned", "rotary"),
-    "activation": tuple(ACTIVATIONS),
-    "feed_forward": (True,),
-}
+ACTIVATIONS = {"gelu": "gelu_pytorch_tanh", "gelu_erf": "gelu", "relu": "relu", "relu2": "relu2"}
 #: A module -> its names in GPT-2 and in GPT-NeoX.
 OUTSIDE = {
     "token_embedding": ("transformer.wte", "gpt_neox.embed_in"),
@@ -106,13 +94,12 @@ def _rotary_rows(config: ModelConfig) -> npt.NDArray[np.intp]:
 
 def config_json(config: ModelConfig) -> dict[str, Any]:
     """The content of config.json. Raises ConfigError if no architecture computes this model."""
-    for option, values in EXPORTED.items():
-        if getattr(config, option) not in values:
-            raise ConfigError(
-                "export: transformers opens models with learned or rotary positions and "
-                f"feed-forward layers with {', '.join(ACTIVATIONS)}; this one has "
-                f"`{option}={getattr(config, option)}`"
-            )
+    if config.position not in ("learned", "rotary") or not config.feed_forward:
+        raise ConfigError(
+            "export: transformers opens models with learned or rotary positions and feed-forward "
+            f"layers; this one has `position={config.position}` and "
+            f"`feed_forward={config.feed_forward}`"
+        )
     shared = {
         "vocab_size": config.vocab_size,
         "tie_word_embeddings": config.tied,
@@ -146,7 +133,6 @@ def config_json(config: ModelConfig) -> dict[str, Any]:
         "layer_norm_eps": EPSILON,
         "attention_dropout": config.attention_dropout,
         "hidden_dropout": config.dropout,
-        "attention_bias": True,
         "use_parallel_residual": False,
         # Releases before 5 read the first two of these, later ones the last.
         "rotary_pct": 1.0,
@@ -217,8 +203,8 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
     """Writes the model into a folder that `transformers` opens.
 
     force: replace an earlier export; other files in its folder stay. Raises ConfigError for a model
-    that no architecture of transformers computes, and for a path that exists (with force: that is
-    no earlier export); StorageError. Then nothing has changed.
+    that no architecture of transformers computes, and for a folder with files (with force: that is
+    no earlier export); StorageError.
     """
     import safetensors.numpy
 
@@ -247,7 +233,11 @@ def export(model: TrainedGPT, path: str | Path, *, force: bool = False) -> Expor
     }
     with files.storage_errors(f"write {path}"):
         _check_place(path, sorted(contents), force)
-        files.fill_folder(path, contents)
+        if path.is_dir():
+            for name, data in contents.items():
+                files.replace(path / name, data)
+        else:
+            files.commit_folder(path, contents)
     sizes = {name: len(data) for name, data in contents.items()}
     return Exported(path, about["architectures"][0], sizes, COUNTS if config.counting else "")
 
@@ -257,27 +247,14 @@ def _json(values: Mapping[str, Any]) -> bytes:
 
 
 def _check_place(path: Path, names: list[str], force: bool) -> None:
-    """Raises ConfigError for a place in a run, for a file, and for a folder with files: with
-    `force` only if it is no earlier export, which has all `names`. OSError.
+    """Raises ConfigError for a folder with files, unless `force` is given and it is an earlier
+    export, which has all `names`. OSError.
     """
-    os.stat(path.parent)
-    real = Path(os.path.realpath(path))
-    for folder in (real, *real.parents[:2]):
-        begun = (folder / ".lock").exists() and (folder / "config.toml").exists()
-        if begun or (real / MANIFEST).exists() or Run(folder).steps():
-            raise ConfigError(f"export: {path} is in a folder of a run; name another place")
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise ConfigError(f"export: {path} is a file; name a folder")
-    if not os.path.isdir(path) or not os.listdir(path):
+    if not path.is_dir() or not any(path.iterdir()):
         return
-    if not force:
-        raise ConfigError(
-            f"export: {path} exists already and has files; name another folder, or replace an "
-            "earlier export with `force`"
-        )
     whole = all((path / name).is_file() for name in names)
-    if not whole or TAG not in (path / CARD).read_text("utf-8", "replace"):
+    if not force or not whole or TAG not in (path / CARD).read_text("utf-8", "replace"):
         raise ConfigError(
-            f"export: {path} is no earlier export, which has {', '.join(names)}; name another "
-            "folder"
+            f"export: {path} exists already and has files; name another folder (`force` replaces "
+            "an earlier export, no other files)"
         )

@@ -95,11 +95,10 @@ def test_ids_in_another_order_than_code_points_keep_their_rows(tmp_path: Path) -
     np.testing.assert_allclose(logits, expected[:, order], rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
 def test_meta_is_found_beside_the_checkpoint_and_in_the_folder_of_the_data_set(
-    tmp_path: Path, protocol: int
+    tmp_path: Path,
 ) -> None:
-    path = write_nanogpt(tmp_path / "files", protocol=protocol)
+    path = write_nanogpt(tmp_path / "files")
     model = imported(path, tmp_path)
     assert model.name.startswith("letters-")
     meta = (tmp_path / "files/data/letters/meta.pkl").rename(tmp_path / "meta.pkl")
@@ -107,22 +106,6 @@ def test_meta_is_found_beside_the_checkpoint_and_in_the_folder_of_the_data_set(
     assert imported(path, tmp_path, meta=meta).vocabulary == model.vocabulary
     meta.rename(path.parent / "meta.pkl")
     assert imported(path, tmp_path).vocabulary == model.vocabulary
-
-
-@pytest.mark.parametrize("protocol", [2, 3])
-def test_a_checkpoint_of_either_protocol_is_read_without_a_warning(
-    tmp_path: Path, protocol: int
-) -> None:
-    path = saved(tmp_path, {})
-    torch.save(whole(), path, pickle_protocol=protocol)
-    assert imported(path, tmp_path).stored.step == 300
-
-
-def test_a_step_or_a_data_set_that_cannot_be_is_left_out(tmp_path: Path) -> None:
-    path = saved(tmp_path, whole(iter_num=2**70, config={"dataset": "../../etc"}))
-    model = imported(path, tmp_path)
-    assert model.manifest.imported == "nanoGPT, ckpt.pt: iteration 0"
-    assert model.name == f"{tmp_path.name}-1"
 
 
 def test_run_without_its_text_says_what_is_missing(tmp_path: Path) -> None:
@@ -196,7 +179,7 @@ class Payload:
 
 
 @pytest.mark.parametrize("place", ["whole", "config", "model", "key"])
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("protocol", [0, 2, 5])
 def test_code_in_a_checkpoint_never_runs(
     tmp_path: Path, place: str, protocol: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,11 +199,11 @@ def test_code_in_a_checkpoint_never_runs(
     assert (tmp_path / "ran").exists()  # so the payload works where pickles are run
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("protocol", [0, 2, 5])
 def test_code_in_meta_never_runs(tmp_path: Path, protocol: int) -> None:
     path = saved(tmp_path, whole())
     payload = Payload(f"touch {tmp_path / 'ran'}")
-    for hostile in (payload, {**meta_of(CHARACTERS), "itos": payload}, {0: {1: payload}}):
+    for hostile in (payload, {**meta_of(CHARACTERS), "itos": payload}):
         data = pickle.dumps(hostile, protocol)
         (tmp_path / "meta.pkl").write_bytes(data)
         assert "meta.pkl (it is damaged, or has more than dicts, texts and numbers)" in refusal(
@@ -275,11 +258,12 @@ def test_truncated_and_damaged_meta_is_refused_or_has_only_plain_values() -> Non
     [
         (lambda meta: "text", "it has no dict 'stoi'"),
         (lambda meta: {**meta, "itos": 5}, "it has no dict 'itos'"),
-        (lambda meta: {**meta, "itos": {0: "a", 2: "b"}}, "are not 0, 1, 2"),
+        (lambda meta: {"stoi": {"a": 0, "b": 2}, "itos": {0: "a", 2: "b"}}, "characters 0, 1, 2"),
+        (lambda meta: {**meta, "stoi": {**meta["stoi"], "a": {}}}, "the same characters"),
         (lambda meta: {**meta, "itos": {**meta["itos"], 1: "the"}}, "'the' is not a character"),
         (lambda meta: {**meta, "itos": {**meta["itos"], 1: "\ud800"}}, "is not a character"),
         (lambda meta: {**meta, "itos": {**meta["itos"], 1: {0: {1: {}}}}}, "is not a character"),
-        (lambda meta: {**meta, "itos": {**meta["itos"], 1: "\n"}}, "'stoi' and 'itos' differ"),
+        (lambda meta: {**meta, "itos": {**meta["itos"], 1: "\n"}}, "the same characters"),
         (lambda meta: {"stoi": {}, "itos": {}}, "it has no dict 'stoi'"),
         (lambda meta: meta_of(CHARACTERS[:-1]), "no transformer.wte.weight of the shape (15, 8)"),
     ],
@@ -310,11 +294,6 @@ def test_truncated_and_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
         for name in archive.namelist():
             packed.writestr(name, archive.read(name))  # compressed: it could be of any size
     assert "torch.save has not written it" in refusal(path)
-
-
-@pytest.mark.parametrize("content", [[1, 2], "text", 5, torch.ones(2)])
-def test_what_is_no_dict_is_refused(tmp_path: Path, content: Any) -> None:
-    assert "it has more than a dict of tensors" in refusal(saved(tmp_path, content))
 
 
 WEIGHT = "transformer.h.1.mlp.c_fc.weight"
@@ -353,16 +332,11 @@ for _ in range(99):
     ("change", "says"),
     [
         ({"n_layer": 3}, "it has no transformer.h.2.ln_1.weight"),
-        ({"n_layer": 10**9}, "n_layer"),
-        ({"n_layer": NESTED}, "no whole number n_layer"),
+        ({"n_layer": NESTED}, "n_layer: "),
         ({"n_embd": 2 * 10**6}, "of the shape (16, 2000000)"),
         ({"n_embd": 9}, "n_embd: 9 does not divide into n_head=2 heads"),
-        ({"n_head": True}, "no whole number n_head"),
-        ({"n_head": -1}, "no whole number n_head"),
-        ({"block_size": "12"}, "no whole number block_size"),
-        ({"dropout": NESTED}, "its dropout is no number"),
-        ({"dropout": 1.0}, "dropout"),
-        ({"dropout": float("nan")}, "dropout"),
+        ({"n_head": True}, "n_head: True is not a whole number"),
+        ({"dropout": float("nan")}, "dropout: "),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -372,17 +346,18 @@ def test_sizes_that_do_not_fit_are_refused(
     content = whole()
     content["model_args"] |= change
     assert says in refusal(saved(tmp_path, content))
+    for name in ("n_layer", "iter_num"):
+        (content["model_args"] if name in content["model_args"] else content).pop(name)
+        assert f"'{name}'" in refusal(saved(tmp_path, content))
+        content = whole()
     assert "it has no dict 'model_args'" in refusal(saved(tmp_path, whole(model_args=5)))
+    assert "steps: " in refusal(saved(tmp_path, whole(iter_num=2**70)))
+    assert "it has more than a dict of tensors" in refusal(saved(tmp_path, [1, 2]))
 
 
-@pytest.mark.parametrize("kind", ["nothing", "pipe", "device", "folder"])
-def test_what_is_no_regular_file_is_refused_and_never_read(tmp_path: Path, kind: str) -> None:
-    path, other = saved(tmp_path, whole()), tmp_path / "other"
-    if kind == "pipe":
-        os.mkfifo(other)
-    elif kind == "device":
-        other.symlink_to("/dev/zero")
-    elif kind == "folder":
-        other.mkdir()
-    assert "other: it is missing, or not a file" in refusal(other)
-    assert "other: it is missing; --meta" in refusal(path, other)
+def test_what_is_missing_or_no_file_is_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path, whole())
+    (tmp_path / "folder").mkdir()
+    for name in ("nothing", "folder"):
+        assert f"cannot read {tmp_path / name}: " in refusal(tmp_path / name)
+        assert f"{name}: it is missing; --meta" in refusal(path, tmp_path / name)

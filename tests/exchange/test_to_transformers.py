@@ -94,9 +94,8 @@ def test_models_of_all_presets_are_exported(name: str, device: str) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"position": "sinusoidal"}, "`position=sinusoidal`"),
-        ({"position": "none"}, "`position=none`"),
-        ({"feed_forward": False}, "`feed_forward=False`"),
+        ({"position": "sinusoidal"}, "`position=sinusoidal` and `feed_forward=True`"),
+        ({"feed_forward": False}, "`position=rotary` and `feed_forward=False`"),
     ],
 )
 def test_models_of_another_shape_are_refused_before_anything_is_written(
