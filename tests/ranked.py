@@ -22,9 +22,7 @@ WAIT = 180  # seconds, after which a test has hung
 def on_ranks(size: int, work: Callable[..., Any], *details: Any) -> list[Any]:
     """Runs work(*details) on so many ranks, on the CPU -> the result or error of each."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        ["conftest", "hypothesis", "torch.distributed.fsdp", "torch._dynamo"]
-    )
+    context.set_forkserver_preload(["conftest", "hypothesis", "torch._dynamo"])
     ends: list[Connection] = []
     processes = []
     with TemporaryDirectory() as folder:
