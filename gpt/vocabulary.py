@@ -110,34 +110,25 @@ class Vocabulary:
             raise ValueError(f"unknown: {unknown!r} is not one of {', '.join(get_args(Unknown))}")
         if unknown == "error":
             return Reading(text)
-        if "\r" in text and "\r" not in self._ids:
+        if self.unknown("\r"):
             text = text.replace("\r\n", "\n").replace("\r", "\n")
         if self.known(text).all():
             return Reading(text)
         reading = fold(text, self)
-        known = self.known(reading.text)
-        if unknown == "fold" or reading.places is None or known.all():
-            return reading
-        return replace(
-            reading,
-            text="".join(compress(reading.text, known)),
-            left_out="".join(compress(reading.text, ~known)),
-            places=reading.places[known],
-            of=len(reading.text),
-        )
+        return reading if unknown == "fold" else reading.without_unknown(self)
 
     def _ids_of(self, reading: Reading) -> Ids:
         """(characters,) ids of a text after `read`. Raises TextError like `encode`; it suggests the
         other case of a letter if the model knows that one.
         """
         ids = self._ids_or_none(reading.text)
-        if not (known := ids >= 0).all():
-            at = int(np.argmin(known))
+        if (ids < 0).any():
+            at = int(np.argmin(ids >= 0))
             place = at if reading.places is None else int(reading.places[at])
             wrong = reading.text[at]
             shown = repr(wrong) if wrong.isprintable() else ascii(wrong)
             cased = wrong.swapcase()
-            hint = f"the model knows {cased!r}; " if not self.unknown(cased) else ""
+            hint = "" if self.unknown(cased) else f"the model knows {cased!r}; "
             raise TextError(
                 f"{shown} (U+{ord(wrong):04X} {unicodedata.name(wrong, 'no name')}) at position "
                 f"{place} is not in this model's vocabulary; {hint}leave it out or pass "
@@ -155,20 +146,20 @@ class Vocabulary:
 
     def unknown(self, characters: str) -> str:
         """The distinct characters that the vocabulary lacks, sorted."""
-        return "".join(sorted(set(characters) - set(self.characters)))
+        return "".join(sorted(set(characters) - self._ids.keys()))
 
     @cached_property
     def folds(self) -> dict[str, tuple[str, str]]:
         """Unknown character -> the known ones with the same meaning: the first for places where a
         quotation mark opens, the second for other places.
         """
-        found = {}
+        folds = {}
         for characters, opening, closing in _FOLDS:
-            first = next((each for each in opening if each in self._ids), "")
-            other = next((each for each in closing if each in self._ids), first)
+            first = next(filter(self._ids.__contains__, opening), "")
             if first:
-                found.update(dict.fromkeys(self.unknown(characters), (first, other)))
-        return found
+                other = next(filter(self._ids.__contains__, closing), first)
+                folds.update(dict.fromkeys(self.unknown(characters), (first, other)))
+        return folds
 
     def row_of(self, ids: Ids | Iterable[int], name: str = "ids") -> Ids:
         """The (n,) ids as an array. name: what the ids are, for errors.
@@ -206,21 +197,27 @@ class Reading:
     places: npt.NDArray[np.integer[Any]] | None = None
     of: int = 0
 
+    def without_unknown(self, vocabulary: Vocabulary) -> Reading:
+        """The text without the characters that are not in the vocabulary."""
+        known = vocabulary.known(self.text)
+        return replace(
+            self,
+            text="".join(compress(self.text, known)),
+            left_out="".join(compress(self.text, ~known)),
+            places=None if self.places is None else self.places[known],
+            of=len(self.text),
+        )
+
     def notes(self, name: str = "") -> Iterator[str]:
         """Notes for the user. name: the text's name, if there are several texts."""
-        from gpt.characters import quoted  # imports rich
-
-        def shown(text: str) -> str:  # quotation marks within quotes would be hard to read
-            is_mark = [unicodedata.category(each)[0] == "P" for each in text]
-            parts = zip(text, is_mark, strict=True)
-            return " + ".join(each if bare else quoted(each) for each, bare in parts)
+        from gpt.characters import in_line, quoted  # imports rich
 
         begin = f"note: {name}: " if name else "note: "
         if self.folded:
-            pairs = [f"{shown(new)} for {shown(old)}" for old, new in self.folded]
+            pairs = [f"{in_line(new)} for {in_line(old)}" for old, new in self.folded]
             yield f"{begin}the model reads {first_few(pairs, 8, ', ')}"
         if self.left_out:
-            missing = first_few([quoted(each) for each in sorted(set(self.left_out))], 8)
+            missing = first_few([quoted(character) for character in sorted(set(self.left_out))], 8)
             yield (
                 f"{begin}left out {len(self.left_out):,} of {counted(self.of, 'character')}, "
                 f"which the model does not know: {missing}"
@@ -237,7 +234,7 @@ def fold(text: str, vocabulary: Vocabulary) -> Reading:
     parts: list[str] = []
     places: list[npt.NDArray[np.intp]] = []
     folded: dict[tuple[str, str], None] = {}
-    end = 0
+    folds, end = vocabulary.folds, 0
     for at in np.flatnonzero(~vocabulary.known(text)).tolist():
         if at < end:
             continue
@@ -248,9 +245,8 @@ def fold(text: str, vocabulary: Vocabulary) -> Reading:
             last += 1
         old, other = text[first:last], not _opens(text, first)
         forms = [unicodedata.normalize(form, old) for form in ("NFC", "NFD")]
-        new = next((form for form in forms if not vocabulary.unknown(form)), forms[0])
-        folds = vocabulary.folds
-        new = "".join(folds[each][other] if each in folds else each for each in new)
+        letter = next((form for form in forms if not vocabulary.unknown(form)), forms[0])
+        new = "".join(folds[part][other] if part in folds else part for part in letter)
         parts += text[end:first], new
         places += np.arange(end, first), np.minimum(np.arange(len(new)) + first, last - 1)
         if new != old and not vocabulary.unknown(new):

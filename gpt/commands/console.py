@@ -278,7 +278,7 @@ def read_text(path: str, most: int | None = None, encoding: str = "utf-8") -> st
     never end.
     """
     from gpt.config.train import check_encoding
-    from gpt.corpus import documents, encodings
+    from gpt.corpus import encodings
 
     check_encoding(encoding)
     if "\0" in path:
@@ -286,9 +286,7 @@ def read_text(path: str, most: int | None = None, encoding: str = "utf-8") -> st
     try:
         with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
             data = file.read(START)
-            documents.refuse_document(data, path)
-            if encoding == encodings.UTF_8:
-                encodings.decode_text(data, path, encoding, last=False)
+            encodings.check_start(data, path, encoding)
             data += file.read() if most is None else file.read(most)
     except OSError as error:
         raise TextError(f"cannot read {path}: {error.strerror or error}") from None

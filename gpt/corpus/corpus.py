@@ -15,7 +15,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,24 +24,17 @@ from blake3 import blake3
 
 from gpt.config import TrainConfig
 from gpt.corpus import cache
+from gpt.corpus.encodings import UTF_8
 from gpt.corpus.sources import Source, discard_spooled, find_sources
 from gpt.corpus.split import SHORTEST_IN_CONTEXTS, SplitOrder, choose_split
-from gpt.corpus.text import (
-    MOST_NAMED,
-    Piece,
-    Progress,
-    changed_error,
-    measure_text,
-    no_progress,
-    read_pieces,
-    text_pieces,
-)
+from gpt.corpus.text import JoinedText, Progress, measure_text, no_progress
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.storage.manifest import CorpusId, Manifest
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import first_few
 
+MOST_NAMED = 3  # texts that a note names
 COUNTED_AT_ONCE = 2**18  # ids
 
 
@@ -60,11 +52,6 @@ class Corpus:
     identity: CorpusId
     notes: tuple[str, ...] = ()
     block: int = 0
-
-    @cached_property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """(vocabulary,) how often each character occurs."""
-        return character_counts(self.ids, len(self.vocabulary))
 
     def parts(self, val_fraction: float) -> tuple[Ids, Ids]:
         """The ids to train on and those to validate on: the last val_fraction of the characters, or
@@ -84,15 +71,14 @@ class Corpus:
         """Does what `parts` does. Raises TextError if a part has fewer than block_size + 1
         characters, or if the blocks of split='every:N' are too short for a context of block_size.
         """
-        train, val = self.parts(val_fraction)
-        fits = self.longest_context(val_fraction)
-        remedy = (
-            f"use `block_size={fits}`"
-            if fits >= 1
-            else "even `block_size=1` needs two characters in each split; use more text, or "
-            "another `val_fraction`"
-        )
-        for name, part in (("training", train), ("validation", val)):
+        parts, fits = self.parts(val_fraction), self.longest_context(val_fraction)
+        remedy = f"use `block_size={fits}`"
+        if fits < 1:
+            remedy = (
+                "even `block_size=1` needs two characters in each split; use more text, or "
+                "another `val_fraction`"
+            )
+        for name, part in zip(("training", "validation"), parts, strict=True):
             if len(part) < block_size + 1:
                 raise TextError(
                     f"the {name} split has {len(part)} characters, needs {block_size + 1}; {remedy}"
@@ -102,7 +88,7 @@ class Corpus:
                 f"`split='every:N'`: blocks of {self.block} characters are too short beside a "
                 f"context of {block_size}; {remedy}, or `split='last'`"
             )
-        return train, val
+        return parts
 
 
 def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
@@ -145,10 +131,10 @@ def build_vocabulary(
 
 
 def write_ids(
-    pieces: Sequence[Piece],
+    text: JoinedText,
     digest: str,
     table: Ids,
-    division: SplitOrder,
+    order: SplitOrder,
     path: Path,
     progress: Progress,
 ) -> tuple[tuple[int, str], ...]:
@@ -157,27 +143,30 @@ def write_ids(
     Returns the size in bytes and the checksum of each part: what stays in place, and what was moved
     to the end. Raises OSError, and TextError, also if the text has changed since it was measured.
     """
-    hashed, at, borders = blake3(), 0, division.borders
-    begins, sizes = (0, (division.boundary or 0) * table.itemsize), [0, 0]
+    hashed, at, borders = blake3(), 0, order.borders
+    begins, sizes = (0, (order.boundary or 0) * table.itemsize), [0, 0]
     checksums = blake3(), blake3()
     with files.replace_in_pieces(path) as write:
-        for _, data, points in read_pieces(pieces, progress):
+        for _, data, points in text.chunks(progress):
             hashed.update(data)
             # Only a changed text has characters outside the table; `clip` is faster than a check.
             ids = np.take(table, points, mode="clip")
             first, last = bisect_right(borders, at), bisect_left(borders, at + len(ids))
-            parts = np.split(ids, [border - at for border in borders[first:last]])
+            pieces = np.split(ids, [border - at for border in borders[first:last]])
             at += len(ids)
             for part in (0, 1):
-                if mine := parts[(part - first) % 2 :: 2]:
+                if mine := pieces[(part - first) % 2 :: 2]:
                     encoded = np.concatenate(mine).data.cast("B")
                     write(encoded, begins[part] + sizes[part])
                     checksums[part].update(encoded)
                     sizes[part] += len(encoded)
         if digest != hashed.hexdigest():
-            raise changed_error(pieces)
-    found = zip(sizes, checksums, strict=True)
-    return tuple((size, checksum.hexdigest()) for size, checksum in found if size)
+            names = ", ".join(dict.fromkeys(source.name for source in text.sources))
+            raise TextError(
+                f"{names} was changed while it was read; try again when no program writes it"
+            )
+    parts = zip(sizes, checksums, strict=True)
+    return tuple((size, checksum.hexdigest()) for size, checksum in parts if size)
 
 
 def encode_corpus(
@@ -197,41 +186,46 @@ def encode_corpus(
 
     Raises TextError (unreadable, empty, no text, in an unknown encoding) and StorageError.
     """
-    config, every = config or TrainConfig(), [*sources, *validation]
+    config = config or TrainConfig()
     names = tuple(source.name for source in sources)
-    notes: list[str] = []
-
-    pieces = text_pieces(every, config.text_separator, notes, config.encoding)
-    if not pieces:
+    text = JoinedText([*sources, *validation], config.text_separator, config.encoding)
+    measures = measure_text(text, len(sources), lambda done: progress(done / 2))
+    characters = measures.starts[-1]
+    if not characters:
         piped = "; pipe the text to standard input" if "-" in names else ""
         raise TextError(f"corpus is empty: {', '.join(names)}{piped}")
-    first_half: Progress = lambda it: progress(it / 2)  # noqa: E731
-    text = measure_text(pieces, len(every), len(sources), first_half)
-    if text.returns:
-        these = first_few(text.returns, MOST_NAMED, ", ")
-        notes.append(f"{these}: line ends CR LF or CR are read as LF")
-    vocabulary, table = build_vocabulary(text.counts, known, grows)
-    division = choose_split(text.starts, len(sources), config.every)
-    identity = CorpusId(text.digest, text.starts[-1], (), division.boundary, division.order)
-    record = cache.Record(identity, vocabulary.characters, division.block)
+    vocabulary, table = build_vocabulary(measures.counts, known, grows)
+    order = choose_split(measures.starts, len(sources), config.every)
+    identity = CorpusId(measures.digest, characters, (), order.boundary, order.order)
+    record = cache.Record(identity, vocabulary.characters, order.block)
     path = cache.ids_path(data, identity, vocabulary)
     there, stored = os.path.lexists(path), cache.read_encoding(path)
     damaged = there and stored is None
     if stored is None or replace(stored[1], parts=()) != record:
         with files.storage_errors(f"write {data}"):
             data.mkdir(parents=True, exist_ok=True)
-            second_half: Progress = lambda it: progress(0.5 + it / 2)  # noqa: E731
-            parts = write_ids(pieces, text.digest, table, division, path, second_half)
+            second_half: Progress = lambda done: progress(0.5 + done / 2)  # noqa: E731
+            parts = write_ids(text, measures.digest, table, order, path, second_half)
             cache.write_record(path, replace(record, parts=parts))
         stored = cache.read_encoding(path)
         if stored is None:
             raise StorageError(f"{path} is not what was written; check the disk")
     progress(1.0)
+    notes = [*_encodings(text)]
     if len(vocabulary) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
     if damaged:
         notes.append(f"{path} was damaged and has been made again")
     return replace(_corpus(*stored, names), notes=tuple(notes))
+
+
+def _encodings(text: JoinedText) -> Iterator[str]:
+    """Notes for the user on texts that are not UTF-8."""
+    codecs = [form.codec for form in text.forms]
+    for codec in dict.fromkeys(codecs):
+        if codec != UTF_8:
+            names = [text.sources[at].name for at, its in enumerate(codecs) if its == codec]
+            yield f"{first_few(names, MOST_NAMED, ', ')}: read as {codec.upper()}"
 
 
 def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
@@ -252,27 +246,27 @@ def _corpus(ids: Ids, record: cache.Record, names: tuple[str, ...]) -> Corpus:
 def read_corpus(
     names: Sequence[str],
     data: Path,
-    stdin: BinaryIO,
+    pipe: BinaryIO,
     known: Vocabulary | None = None,
     config: TrainConfig | None = None,
     progress: Progress = no_progress,
     grows: bool = False,
 ) -> Corpus:
-    """Finds and encodes the texts and, if `config` names one, the validation text. Raises
-    TextError, StorageError.
+    """Finds and encodes the texts with these names and, if `config` names one, the validation text.
+    Raises TextError, StorageError.
     """
     config = config or TrainConfig()
     files.sweep(data)
-    sources = find_sources(names, data, stdin, config.encoding)
+    sources = find_sources(names, data, pipe, config.encoding)
     validation: list[Source] = []
     try:
         if config.validation is not None:
             try:
-                validation = find_sources([config.validation], data, stdin, config.encoding)
+                validation = find_sources([config.validation], data, pipe, config.encoding)
             except TextError as error:
                 raise TextError(f"`split` takes last, every:N or a file; {error}") from None
         corpus = encode_corpus(sources, data, known, config, validation, progress, grows)
-        of_folders = (source.note for source in [*sources, *validation] if source.note)
+        of_folders = [source.note for source in [*sources, *validation] if source.note]
         notes = (*corpus.notes, *of_folders, *_twice(sources, validation))
         return replace(corpus, notes=notes)
     finally:
@@ -295,16 +289,16 @@ def find_corpus(
     manifest: Manifest,
     names: Sequence[str],
     data: Path,
-    stdin: BinaryIO,
+    pipe: BinaryIO,
     progress: Progress = no_progress,
     remedy: str = "",
 ) -> Corpus:
-    """The text that a run was trained on: its encoding in `data`, or its sources read again.
+    """The text that a run was trained on: its encoding in `data`, or its texts read again.
 
-    remedy: the end of the error for a changed text. Raises TextError if the text has changed or
-    cannot be found.
+    names: where the texts are now, if they were moved. remedy: the end of the error for a changed
+    text. Raises TextError if the text has changed or cannot be found.
     """
-    identity, known, config = manifest.corpus, manifest.vocabulary, manifest.train
+    identity, known = manifest.corpus, manifest.vocabulary
     if not names:
         corpus = reopen_corpus(identity, data, known)
         if corpus is not None:
@@ -312,7 +306,7 @@ def find_corpus(
         if "-" in identity.sources:
             raise TextError(f"the corpus came through a pipe and is no longer in {data}")
     names = names or identity.sources
-    corpus = read_corpus(names, data, stdin, known, config, progress)
+    corpus = read_corpus(names, data, pipe, known, manifest.train, progress)
     if corpus.identity.digest != identity.digest:
         raise TextError(
             f"corpus changed: {', '.join(corpus.identity.sources)} is not the text that this run "
@@ -322,32 +316,24 @@ def find_corpus(
 
 
 def splits_of_run(
-    name: str,
-    manifest: Manifest | None,
-    data: Path,
-    purpose: str = "",
-    restore: str = "; restore it",
-    no_run: str = "",
+    name: str, manifest: Manifest | None, data: Path, purpose: str = "", advice: str = ""
 ) -> tuple[Ids, Ids]:
     """The ids that this run was trained on, and those that validated. manifest: None for a model
     file without its run.
 
-    Raises TextError if there is no run, or its text is missing or has changed. If a purpose is
-    given, the error begins with it and ends with advice: `no_run` if there is no run or no text.
+    Raises TextError if there is no run, or its text is missing or has changed. purpose, advice: the
+    begin and the end of this error.
     """
-    advice = no_run
     try:
         if manifest is None:
             raise TextError(f"{name} is a model file without its run, so its corpus is unknown")
         if not manifest.corpus.digest:
             raise TextError(f"{name} was imported without its text (gptx import … --corpus FILE)")
-        advice = restore
         corpus = find_corpus(manifest, (), data, sys.stdin.buffer)
         return corpus.split(manifest.train.val_fraction, manifest.model.block_size)
     except TextError as error:
-        if not purpose:
-            raise
-        raise TextError(f"{purpose} needs the corpus: {error}{advice}") from None
+        begin = f"{purpose} needs the corpus: " if purpose else ""
+        raise TextError(f"{begin}{error}{advice}") from None
 
 
 def _rewritten(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Iterator[str]:

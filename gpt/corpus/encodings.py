@@ -1,7 +1,8 @@
-"""Decodes texts: UTF-8, texts with a byte order mark, and the encoding that the user names.
+"""From bytes to characters: UTF-8, byte order marks, and the encoding that the user names.
 
 Other bytes are refused, with a line of the text in its likeliest encodings; nothing is guessed.
-Knows bytes, and names for errors, but no files. Imports no numpy.
+Documents, archives and pictures are refused, too, with a command that makes a text of them. Knows
+bytes, and names for errors, but opens no files. Imports no numpy.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import codecs
 import io
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 
@@ -23,6 +25,7 @@ BOMS = {  # those of UTF-32 first, as they begin like those of UTF-16
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
+SEVEN_BITS = ("iso2022", "hz", "utf-7")  # encodings whose bytes are all ASCII
 SAMPLE = 2**13  # bytes of lines that show an encoding
 QUOTED = 40  # characters of such a line that an error shows
 USUAL = (
@@ -38,77 +41,79 @@ BETWEEN_LETTERS = re.compile(
     r"(?<=[^\W\d_])[^\w\s\0-\x7f’‘·–—…\xad\u0300-\u036f\u3000-\u303f\uff00-\uffef]+(?=[^\W\d_])"
 )
 
+HEAD = 4096  # bytes at the start of a file that show its kind
+TAIL = 2**16  # bytes at the end of a zip archive that list its files
+PANDOC = "pandoc {file} -t plain --wrap=none -o {new}"
+ZIP = b"PK\x03\x04"
+#: First bytes of a file -> what the file is, and a command that makes a text of it.
+DOCUMENTS = {
+    b"%PDF": ("a PDF", "pdftotext -layout {file} {new}"),
+    b"{\\rtf": ("RTF", PANDOC),
+    b"\xd0\xcf\x11\xe0": ("an old Word document", "libreoffice --headless --convert-to txt {file}"),
+    b"\x1f\x8b": ("gzip", "gzip -dc < {file} > {new}"),
+    b"\x89PNG": ("a PNG picture", ""),
+    b"\xff\xd8\xff": ("a JPEG picture", ""),
+}
+#: The kinds of zip archives, recognised by names of files or by the type that is stored first.
+ARCHIVES = {
+    b"word/": ("a Word document", PANDOC),
+    b"application/vnd.oasis.opendocument.text": ("an OpenDocument text", PANDOC),
+    b"application/epub+zip": ("an EPUB", PANDOC),
+    ZIP: ("a zip archive", "unzip {file}"),
+}
+
 
 class BadByteError(Exception):
     """Bytes are no text from this one on."""
 
     def __init__(self, byte: int, what: str) -> None:
         super().__init__(f"byte {byte:,} {what}")
+        self.byte = byte
 
 
-class LineDecoder:
-    """Decodes a text that begins at byte `at`, in pieces; CR LF and CR become LF."""
-
-    def __init__(self, codec: str, at: int = 0) -> None:
-        self.codec, self.at = codec, at
-        self.characters = codecs.getincrementaldecoder(codec)()
-        self.lines = io.IncrementalNewlineDecoder(self.characters, translate=True)
-
-    @property
-    def has_returns(self) -> bool:
-        """Whether the text has had carriage returns so far."""
-        return any("\r" in end for end in self.lines.newlines or ())
-
-    def skip_unchanged(self, data: bytes) -> bool:
-        """Skips the next bytes if they are ASCII that decoding would not change."""
-        special = b"\r" in data or b"\0" in data or b"\x1b" in data or any(self.lines.getstate())
-        if self.codec != UTF_8 or special or not data.isascii():
-            return False
-        self.at += len(data)
-        return True
-
-    def decode(self, data: bytes, last: bool) -> tuple[str, bytes]:
-        """The next characters, and their UTF-8. last: no bytes follow. Raises BadByteError."""
-        held, ends = self.lines.getstate()  # bytes of a character; not 0: after CR, LF may follow
-        if self.codec == UTF_8 and data.isascii() and (escape := JAPANESE.search(data)):
-            raise BadByteError(self.at + escape.start(), "begins an escape sequence of ISO-2022-JP")
+def decode(chunks: Iterable[bytes], codec: str, at: int = 0) -> Iterator[tuple[str, bytes]]:
+    """For each chunk of a text's bytes, the characters that it completes, and their UTF-8; CR LF
+    and CR become LF. at: the place of the first byte in its file. Raises BadByteError.
+    """
+    characters = codecs.getincrementaldecoder(codec)()
+    lines = io.IncrementalNewlineDecoder(characters, translate=True)
+    for chunk in chain(chunks, (b"",)):
+        held, ends = lines.getstate()  # bytes of a character; not 0: after CR, LF may follow
         try:
-            if self.codec == UTF_8 and not ends and b"\r" not in data:  # the same, but faster
-                text = self.characters.decode(data, last)
-                encoded = (held + data).removesuffix(self.characters.getstate()[0])
+            if codec == UTF_8 and not ends and b"\r" not in chunk:  # the same, but faster
+                text = characters.decode(chunk, final=not chunk)
+                encoded = (held + chunk).removesuffix(characters.getstate()[0])
             else:
-                text = self.lines.decode(data, last)
+                text = lines.decode(chunk, final=not chunk)
                 encoded = text.encode()  # fails for lone surrogates, which some codecs know
         except UnicodeError as error:
-            start = error.start if isinstance(error, UnicodeDecodeError) else len(held)
-            raise BadByteError(
-                self.at - len(held) + start, f"is not {self.codec.upper()}"
-            ) from None
+            place = at - len(held) + error.start if isinstance(error, UnicodeDecodeError) else at
+            raise BadByteError(place, f"is not {codec.upper()}") from None
         if b"\0" in encoded:
-            place = max(0, data.find("\0".encode(self.codec)))
-            raise BadByteError(self.at + place, "is a NUL character, which no text has")
-        self.at += len(data)
-        return text, encoded
+            place = at + max(0, chunk.find("\0".encode(codec)))
+            raise BadByteError(place, "is a NUL character, which no text has")
+        is_plain = codec == UTF_8 and text.isascii()
+        if is_plain and b"\x1b" in chunk and (escape := JAPANESE.search(chunk)):
+            raise BadByteError(at + escape.start(), "begins an escape sequence of ISO-2022-JP")
+        at += len(chunk)
+        yield text, encoded
 
 
 def choose_codec(chunks: Iterable[bytes], encoding: str) -> tuple[str, int]:
     """The codec of a text, and the bytes of its byte order mark. encoding: of a text that has no
-    such mark and is not UTF-8. It is that of a text in ASCII, too, which may be ISO-2022-JP.
+    such mark and is not UTF-8.
     """
     chunks, named = iter(chunks), codecs.lookup(encoding).name
     head = next(chunks, b"")
     for mark, codec in BOMS.items():
         if head.startswith(mark):
             return codec, len(mark)
-    if named != UTF_8:
-        decoder = codecs.getincrementaldecoder(UTF_8)()
-        is_text, is_ascii = True, not named.startswith(("utf-16", "utf-32"))
-        with suppress(UnicodeDecodeError):
-            for chunk in chain((head,), chunks):
-                is_text, is_ascii = is_text and b"\0" not in chunk, is_ascii and chunk.isascii()
-                decoder.decode(chunk)
-            decoder.decode(b"", final=True)
-            return (UTF_8 if is_text and not is_ascii else named), 0
+    if named == UTF_8 or named.startswith(SEVEN_BITS):
+        return named, 0
+    with suppress(BadByteError):
+        for _ in decode(chain((head,), chunks), UTF_8):
+            pass
+        return UTF_8, 0
     return named, 0
 
 
@@ -117,13 +122,40 @@ def unix_lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def decode_text(data: bytes, name: str, encoding: str, last: bool = True) -> tuple[str, str]:
-    """A text, or its start if it is not the `last` of it, and its codec. Raises TextError."""
+def decode_text(data: bytes, name: str, encoding: str) -> tuple[str, str]:
+    """A text and its codec. Raises TextError."""
     codec, start = choose_codec([data], encoding)
     try:
-        return LineDecoder(codec, start).decode(data[start:], last)[0], codec
+        return "".join(text for text, _ in decode([data[start:]], codec, start)), codec
     except BadByteError as error:
         raise refusal(name, error, data) from None
+
+
+def check_start(head: bytes, name: str, encoding: str) -> None:
+    """Raises TextError if a file that begins with these bytes is no text. What is not UTF-8 can
+    only be judged as a whole.
+    """
+    refuse_document(head, name)
+    codec, start = choose_codec([head], UTF_8)
+    if encoding == UTF_8:
+        try:
+            next(decode([head[start:]], codec, start))
+        except BadByteError as error:
+            raise refusal(name, error, head) from None
+
+
+def refuse_document(head: bytes, name: str) -> None:
+    """Raises TextError, which says what to do, if the first bytes are those of a document.
+
+    head: the first bytes of the file; for a zip archive, also its end, where it lists its files.
+    """
+    is_zip = head.startswith(ZIP)
+    for mark, (what, command) in (ARCHIVES if is_zip else DOCUMENTS).items():
+        if mark in head if is_zip else head.startswith(mark):
+            file = "FILE" if name == "-" else shlex.quote(name)
+            new = "NEW.txt" if name == "-" else shlex.quote(f"{name}.txt")
+            advice = f"; convert it: {command.format(file=file, new=new)}" if command else ""
+            raise TextError(f"{name} is {what}, not plain text{advice}")
 
 
 def refusal(name: str, error: BadByteError, data: bytes) -> TextError:
@@ -135,36 +167,35 @@ def refusal(name: str, error: BadByteError, data: bytes) -> TextError:
     sample = (data if b"\0" in data else b"".join(foreign))[:SAMPLE]
     decoded = sample.decode(UTF_8, "replace")
     wrong = decoded.count("\ufffd")
-    if b"\0" not in data and sum(each > "\x7f" for each in decoded) > 2 * wrong > 0:
+    if b"\0" not in data and sum(sign > "\x7f" for sign in decoded) > 2 * wrong > 0:
         return TextError(f"{name}: {error}, but what is around it is; the text is damaged there")
     readings = _readings(sample)
     if not readings:
         return TextError(f"{name}: {error}; it looks like binary data, not text")
     rows = [[*map(_excerpt, row)] for row in zip(*map(str.splitlines, readings), strict=False)]
     row = next((row for row in rows if len({*row}) == len(row)), rows[0])
-    options = (
-        f"“{line}” with `encoding='{reading}'`"
-        for line, reading in zip(row, readings.values(), strict=True)
-    )
+    options = [
+        f"“{line}” with `encoding='{codec}'`"
+        for line, codec in zip(row, readings.values(), strict=True)
+    ]
     return TextError(f"{name}: {error}; one of its lines is {' or '.join(options)}")
 
 
 def _readings(sample: bytes) -> dict[str, str]:
     """The sample in each of its three likeliest encodings -> the encoding, the likeliest first."""
     if sample.count(0) * 4 > len(sample):
-        names = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
+        ranked = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
     elif sample.isascii():
-        names = ["iso2022-jp", "iso2022-jp-ext"]
+        ranked = ["iso2022-jp", "iso2022-jp-ext"]
     else:
         from charset_normalizer import from_bytes
 
-        names = [match.encoding for match in from_bytes(sample)] or USUAL
-    usual = {_decoded(sample, name): name for name in reversed(USUAL)}
+        ranked = [match.encoding for match in from_bytes(sample)] or USUAL
+    usual = {_decoded(sample, codec): codec for codec in reversed(USUAL)}
     readings: dict[str, str] = {}
-    for name in names:
-        if text := _decoded(sample, name):
-            readings.setdefault(text, usual.get(text, name))
-
+    for codec in ranked:
+        if text := _decoded(sample, codec):
+            readings.setdefault(text, usual.get(text, codec))
     texts = sorted(readings, key=lambda text: text not in usual)
     likely = [text for text in texts if not _is_strange(text)] or texts
     return {text: readings[text] for text in likely[:3]}
@@ -172,7 +203,7 @@ def _readings(sample: bytes) -> dict[str, str]:
 
 def _is_strange(text: str) -> bool:
     """Whether many signs that are not ASCII stand between letters."""
-    foreign = sum(each > "\x7f" for each in text)
+    foreign = sum(sign > "\x7f" for sign in text)
     return 20 * len(BETWEEN_LETTERS.findall(text)) > foreign
 
 
@@ -186,7 +217,7 @@ def _decoded(sample: bytes, codec: str) -> str:
 
 def _excerpt(line: str) -> str:
     """A line, cut around its first character that is not ASCII."""
-    at = next((place for place, each in enumerate(line) if each > "\x7f"), 0)
+    at = next((place for place, sign in enumerate(line) if sign > "\x7f"), 0)
     start = max(0, min(at - QUOTED // 2, len(line) - QUOTED))
     end = start + QUOTED
     return "…" * (start > 0) + line[start:end].replace("`", "'") + "…" * (end < len(line))

@@ -1,4 +1,4 @@
-"""Finds the texts of the corpus: files, folders, a pipe, a known name, or the default text.
+"""Finds the texts of a corpus by their names: files, folders, a pipe, a known text, the default.
 
 Finds the files to read, and their names for the user; text.py reads them.
 """
@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from gpt.corpus import repeats
-from gpt.corpus.documents import HEAD, TAIL, ZIP, refuse_document
-from gpt.corpus.encodings import UTF_8, decode_text
+from gpt.corpus.encodings import HEAD, TAIL, UTF_8, ZIP, check_start, refuse_document
 from gpt.errors import CheckpointError, TextError
 from gpt.storage import files
 from gpt.words import counted, first_few, printable
@@ -61,8 +60,6 @@ KNOWN: dict[str, Download | Callable[[], bytes]] = {
     ),
     "repeats": repeats.repeats,
 }
-#: Known name -> training options that override the default preset.
-RECIPES: dict[str, Mapping[str, Any]] = {"repeats": repeats.RECIPE}
 
 
 @dataclass(frozen=True)
@@ -76,29 +73,29 @@ class Source:
 
 
 def find_sources(
-    corpus: Sequence[str], data: Path, stdin: BinaryIO, encoding: str = UTF_8
+    names: Sequence[str], data: Path, pipe: BinaryIO, encoding: str = UTF_8
 ) -> list[Source]:
-    """The files that CORPUS arguments name, in their order; those of a folder sorted by path. The
-    start of a pipe is checked if its encoding is UTF-8.
+    """The files with these names, in their order; those of a folder sorted by path. The start of
+    the pipe is checked if its encoding is UTF-8.
 
     Raises TextError if a file cannot be found, StorageError when `data` cannot be written.
     """
-    found: list[Source] = []
+    if [*names].count("-") > 1:
+        raise TextError("cannot read corpus '-' twice; give standard input once")
+    sources: list[Source] = []
     try:
-        for name in corpus or (EMBEDDED,):
-            if name == "-" and any(source.name == "-" for source in found):
-                raise TextError("cannot read corpus '-' twice; give standard input once")
-            found += (
-                [_spool(stdin, data, encoding)] if name == "-" else _named(name, data, encoding)
-            )
+        for name in names or (EMBEDDED,):
+            sources += _named(name, data, pipe, encoding)
     except BaseException:
-        discard_spooled(found)
+        discard_spooled(sources)
         raise
-    return found
+    return sources
 
 
-def _named(name: str, data: Path, encoding: str) -> list[Source]:
-    """The files of a file name, a folder or a known name. Raises TextError, StorageError."""
+def _named(name: str, data: Path, pipe: BinaryIO, encoding: str) -> list[Source]:
+    """The files with one name. Raises TextError, StorageError."""
+    if name == "-":
+        return [_spool(pipe, data, encoding)]
     mode = _mode(name)
     if stat.S_ISFIFO(mode):
         with open_source(Source(Path(name), name), waits=True) as stream:
@@ -115,21 +112,20 @@ def _named(name: str, data: Path, encoding: str) -> list[Source]:
 def _mode(name: str) -> int:
     """The st_mode of the file with this name; 0 if there is none. Raises TextError."""
     if not name:
-        raise TextError(
-            "cannot read corpus '': the name is empty; to train on all texts of this folder, give ."
-        )
+        why = "the name is empty; to train on all texts of this folder, give ."
+        raise _unreadable(name, why)
     try:
         return os.stat(name).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        if "\n" in name or (len(name.split()) > 2 and not Path(name).suffix):
+    except (OSError, ValueError) as error:  # ValueError: "embedded null byte"
+        number = error.errno if isinstance(error, OSError) else None
+        absent = number in (errno.ENOENT, errno.ENOTDIR)
+        looks_pasted = "\n" in name or (len(name.split()) > 2 and not Path(name).suffix)
+        if number == errno.ENAMETOOLONG or (absent and looks_pasted):
             raise _unreadable(name, PASTED) from None
-        return 0
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            raise _unreadable(name, PASTED) from None
-        raise _unreadable(name, error.strerror or str(error)) from None
-    except ValueError:  # e.g. "embedded null byte"
-        raise _unreadable(name, "the name has a NUL character") from None
+        if absent:
+            return 0
+        why = "the name has a NUL character" if number is None else os.strerror(number)
+        raise _unreadable(name, why) from None
 
 
 def _unreadable(name: str, why: str) -> TextError:
@@ -137,20 +133,19 @@ def _unreadable(name: str, why: str) -> TextError:
     return TextError(f"cannot read corpus {shown!r}: {why}")
 
 
-def known_recipe(corpus: Sequence[str]) -> Mapping[str, Any]:
-    """The options that a known name sets; none for other texts, or if a file has that name."""
-    if len(corpus) != 1 or os.path.exists(corpus[0]):
-        return {}
-    return RECIPES.get(corpus[0], {})
+def known_recipe(names: Sequence[str]) -> Mapping[str, Any]:
+    """The training options that override the default preset for the known text "repeats"; none for
+    other texts, or if a file has that name.
+    """
+    is_repeats = [*names] == ["repeats"] and not os.path.exists("repeats")
+    return repeats.RECIPE if is_repeats else {}
 
 
-def corpus_name(corpus: Sequence[str]) -> str:
-    """The name of a run on these texts."""
-    if not corpus:
+def corpus_name(names: Sequence[str]) -> str:
+    """The name of a run on the texts with these names."""
+    if not names:
         return EMBEDDED
-    if corpus[0] == "-":
-        return "stdin"
-    return Path(corpus[0]).resolve().stem
+    return "stdin" if names[0] == "-" else Path(names[0]).resolve().stem
 
 
 @contextmanager
@@ -173,17 +168,17 @@ def open_source(source: Source, waits: bool = False) -> Iterator[BinaryIO]:
 
 
 def _folder(folder: Path) -> list[Source]:
+    """The texts of a folder that are not hidden. Raises TextError."""
+
     def stop(error: OSError) -> None:
         raise _unreadable(str(error.filename), error.strerror or str(error))
 
     paths: list[Path] = []
     others: list[Path] = []
-    hidden = 0  # the number of hidden texts
     for root, folders, names in os.walk(folder, onerror=stop):
-        hidden += sum(name.startswith(".") and name.endswith(TEXT_SUFFIXES) for name in names)
         folders[:] = [name for name in folders if not name.startswith(".")]
         for path in (Path(root, name) for name in names if not name.startswith(".")):
-            (paths if path.name.lower().endswith(TEXT_SUFFIXES) else others).append(path)
+            (paths if path.suffix.lower() in TEXT_SUFFIXES else others).append(path)
     # Reading a pipe or a device in a folder could wait for ever.
     paths = sorted(path for path in paths if os.path.isfile(path) or not os.path.exists(path))
     known = ", ".join("*" + suffix for suffix in TEXT_SUFFIXES)
@@ -192,33 +187,30 @@ def _folder(folder: Path) -> list[Source]:
         raise TextError(
             f"cannot read corpus {folder}: no text in this folder (looked for {known}){advice}"
         )
-    found = [Source(path, printable(str(path))) for path in paths]
-    skipped = []
+    sources = [Source(path, printable(path)) for path in paths]
     if others:
-        these = first_few(
+        unread = first_few(
             sorted(printable(path.relative_to(folder)) for path in others), MOST_NAMED, ", "
         )
-        skipped.append(f"{counted(len(others), 'file')} not read, not {known}: {these}")
-    if hidden:
-        skipped.append(f"{counted(hidden, 'hidden text')} not read")
-    if skipped:
-        note = f"{printable(folder)}: {', '.join(skipped)}{advice}"
-        found[0] = replace(found[0], note=note)
-    return found
+        note = (
+            f"{printable(folder)}: {counted(len(others), 'file')} not read, not {known}: {unread}"
+        )
+        sources[0] = replace(sources[0], note=note + advice)
+    return sources
 
 
 def _advice_on(paths: Sequence[Path]) -> str:
     """How to convert the first of these files that is a document; "" if none is."""
     for path in paths[:MOST_OPENED]:
-        with suppress(OSError):
+        try:
             if os.path.isfile(path):
                 with open(path, "rb") as file:
-                    head = read_head(file)
-                try:
-                    refuse_document(head, printable(path))
-                except TextError as error:
-                    if "convert it" in str(error):
-                        return f"; {error}"
+                    refuse_document(read_head(file), printable(path))
+        except OSError:
+            continue
+        except TextError as error:
+            if "convert it" in str(error):
+                return f"; {error}"
     return ""
 
 
@@ -242,9 +234,7 @@ def _spool(pipe: BinaryIO, data: Path, encoding: str) -> Source:
         try:
             while part := pipe.read(2**20):
                 if not copy.tell():
-                    refuse_document(part, "-")
-                    if encoding == UTF_8:
-                        decode_text(part, "-", encoding, last=False)
+                    check_start(part, "-", encoding)
                 copy.write(part)
             copy.flush()
         except BaseException:

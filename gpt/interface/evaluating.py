@@ -156,7 +156,6 @@ class Scorer:
             manifest,
             self.data,
             "the validation split",
-            "; restore it, or give a text",
             "; give a text",
         )
         name = "validation split" + (f" of {self.run.name}" if other else "")
@@ -277,8 +276,7 @@ def find_copies(
     """
     if isinstance(texts, str):  # it is a sequence of texts, too
         raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
-    advice = "; give its run with `run`"
-    train, val = splits_of_run(model.name, model.recorded, data, "`novelty`", no_run=advice)
+    train, val = splits_of_run(model.name, model.recorded, data, "`novelty`")
     if len(train) > copies.MOST:
         note(f"note: searching for copies only in the first {copies.MOST:,} characters")
     searched, usual = train[: copies.MOST], val[: copies.MOST_USUAL]

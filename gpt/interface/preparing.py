@@ -274,7 +274,7 @@ def _read(
         return corpus
 
     with working("encoding") as done:
-        sources = {"names": texts.names, "data": options.data, "stdin": texts.pipe}
+        sources = {"names": texts.names, "data": options.data, "pipe": texts.pipe}
         reading = partial(read, **sources, progress=done)
         return ranks.share_result(
             reading, lambda it: msgspec.to_builtins((it.identity, it.vocabulary)), follow

@@ -335,7 +335,8 @@ def complete_plan(corpus: Corpus, manifest: Manifest, machine: Machine, speed: S
         in_train = character_counts(train_ids, model.vocab_size)
         in_val = character_counts(val_ids, model.vocab_size)
     else:
-        in_train, in_val = corpus.counts, np.zeros(model.vocab_size, np.int64)
+        in_train = character_counts(corpus.ids, model.vocab_size)
+        in_val = np.zeros(model.vocab_size, np.int64)
     baseline = manifest.baseline or count_baseline(train_ids, val_ids, model.vocab_size)
     decode = corpus.vocabulary.decode
     return Plan(

@@ -20,7 +20,7 @@ from gpt.corpus import text as texts
 from gpt.corpus.corpus import build_vocabulary, encode_corpus, write_ids
 from gpt.corpus.encodings import unix_lines
 from gpt.corpus.split import choose_split
-from gpt.corpus.text import measure_text, no_progress, text_pieces
+from gpt.corpus.text import JoinedText, measure_text, no_progress
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.vocabulary import Vocabulary
@@ -44,15 +44,15 @@ def test_ids_are_stored_split_by_split_each_with_a_checksum(
     assume(not any("\0" in content for content in contents))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "CHUNK", chunk)
-        pieces = text_pieces(sources_of(folder, *contents), "", [])
-        text = measure_text(pieces, sources=len(contents), training=len(contents))
-        vocabulary, table = build_vocabulary(text.counts)
-        division = choose_split(text.starts, len(contents), every)
-        parts = write_ids(pieces, text.digest, table, division, folder / "ids", no_progress)
+        text = JoinedText(sources_of(folder, *contents))
+        measures = measure_text(text, training=len(contents))
+        vocabulary, table = build_vocabulary(measures.counts)
+        order = choose_split(measures.starts, len(contents), every)
+        parts = write_ids(text, measures.digest, table, order, folder / "ids", no_progress)
     data = (folder / "ids").read_bytes()
     ids = np.frombuffer(data, vocabulary.dtype)
     assert vocabulary == Vocabulary.from_text(whole)
-    borders = itertools.pairwise([0, *division.borders, len(whole)])
+    borders = itertools.pairwise([0, *order.borders, len(whole)])
     spans = [whole[first:last] for first, last in borders]
     assert vocabulary.decode(ids) == "".join(spans[::2] + spans[1::2])
     for size, checksum in parts:

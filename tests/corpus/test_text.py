@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import string
 from collections import Counter
 from collections.abc import Sequence
@@ -15,8 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpt.corpus import text as module
-from gpt.corpus.text import measure_text, read_pieces, text_pieces
-from gpt.errors import TextError
+from gpt.corpus.text import JoinedText, measure_text
 
 #: The BLAKE3 of "abc", of the authors of BLAKE3.
 ABC = "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"
@@ -52,16 +50,16 @@ def test_texts_are_separated_hashed_and_counted(
     whole = joined(contents, separator)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "CHUNK", chunk)
-        found = text_pieces(sources, separator, [])
-        chunks = list(read_pieces(found))
+        joined_text = JoinedText(sources, separator)
+        chunks = list(joined_text.chunks())
         progress: list[float] = []
-        text = measure_text(found, len(contents), training, progress.append)
+        text = measure_text(joined_text, training, progress.append)
     parts = ["".join(map(chr, points)) for _, _, points in chunks]
     assert "".join(parts) == whole
     assert [data.decode() for _, data, _ in chunks] == parts
     assert text.digest == blake3(whole.encode()).hexdigest()
     assert progress == sorted(progress)
-    assert progress[-1:] == [1] * bool(whole)
+    assert not whole or progress[-1] == 1
     places = [number for number, _, _ in chunks]
     assert places == sorted(places)
     assert (text.starts[0], text.starts[-1]) == (0, len(whole))
@@ -78,18 +76,9 @@ def test_characters_of_a_long_ascii_text_are_counted(tmp_path: Path) -> None:
     length = 2**18 + 1
     printable = string.printable.replace("\r", "")
     text = (printable * (length // 99 + 1))[:length] + "\x1b\x7f"
-    counts = measure_text(text_pieces(sources_of(tmp_path, text), "\n", [])).counts[0]
+    counts = measure_text(JoinedText(sources_of(tmp_path, text))).counts[0]
     assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(text)
 
 
-@pytest.mark.parametrize("left", [0, 50, 51])  # 51: the file ends within a character
-def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, left: int) -> None:
-    (piece,) = text_pieces(sources_of(tmp_path, "é" * 99), "\n", [])
-    os.truncate(tmp_path / "0.txt", left)
-    with pytest.raises(TextError, match=r"^0\.txt was changed while it was read; try again"):
-        measure_text([piece])
-
-
 def test_a_digest_is_the_blake3_of_all_texts(tmp_path: Path) -> None:
-    pieces = text_pieces(sources_of(tmp_path, "a", "bc"), "", [])
-    assert measure_text(pieces, sources=2).digest == ABC
+    assert measure_text(JoinedText(sources_of(tmp_path, "a", "bc"))).digest == ABC
