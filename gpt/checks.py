@@ -74,6 +74,21 @@ class TableResult(Result):
         return showing.renderer().to_pandas(self)
 
 
+class Arrays:
+    """Base of frozen dataclasses: their arrays are read-only, also after copying and unpickling."""
+
+    def __post_init__(self) -> None:
+        self.__setstate__(vars(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(all_read_only(state))
+
+    def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
+        """Name -> array."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+
 @dataclass(frozen=True)
 class Check:
     """A check: `error` must be at most `bound`, which must be finite; without a bound, the error is

@@ -222,6 +222,14 @@ def write_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
     write_bytes(_drawn(lines, _console(sys.stdout, color)).encode(), output)
 
 
+def print_facts(facts: Mapping[str, str]) -> None:
+    """Prints names and texts on stderr."""
+    from gpt.show.terminal import Screen, draw_facts
+
+    for line in draw_facts(facts, Screen(width(sys.stderr) or WIDE)).splitlines():
+        _print_aside(line)
+
+
 def print_blocks(blocks: Iterable[Block]) -> None:
     """Prints a result's blocks on stderr."""
     from gpt.view.terminal.blocks import lines_of

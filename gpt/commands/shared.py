@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from gpt.blocks import Block, Records
     from gpt.interface.trained import TrainedGPT
+    from gpt.show.result import Result
+    from gpt.show.terminal import Screen
     from gpt.view.terminal.lines import Page
 
 Form = TypeVar("Form", bound=str)
@@ -83,6 +85,29 @@ class OutputOptions(Options):
         width = None if self.path else console.width(sys.stdout)
         coloured = console.uses_colours(self.color) and not (self.path and self.color == "auto")
         return Page(width, signs, coloured=coloured, **drawing)
+
+    def screen(self, all: bool = False) -> Screen:
+        """A screen as wide as the terminal, in ASCII if that needs it; a file has no such limits.
+        all: for the long form of a result.
+        """
+        from gpt.show.terminal import Screen
+
+        signs = self.ascii or not (self.path or console.stdout_is_utf8())
+        width = None if self.path else console.width(sys.stdout)
+        color = "never" if self.path and self.color == "auto" else self.color
+        return Screen(width, signs, color, all)
+
+    def write_result(self, result: Result, all: bool = False) -> None:
+        """Draws a result. Raises StorageError."""
+        from gpt.show.terminal import draw
+
+        console.write_bytes(draw(result, self.screen(all)).encode(), self.path)
+
+    def write_json(self, result: Result, origin: Mapping[str, Any] | None = None) -> None:
+        """Writes a result as a line of JSON, with where it comes from. Raises StorageError."""
+        from gpt.show.programs import to_json
+
+        self.write_text(to_json(result, origin))
 
     def write_lines(self, lines: Iterable[Text]) -> None:
         """Writes rich lines. Raises StorageError."""
