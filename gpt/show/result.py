@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from gpt.checks import Check
 
 SCHEMA = 1  # of the JSON of all results; increases when a name changes its meaning
@@ -60,14 +62,31 @@ class Passage:
     meaning: str = ""
 
 
+@dataclass(frozen=True)
+class Matrix:
+    """A matrix over the characters of a text. name: says which it is. values: (rows, columns), NaN
+    where there is nothing to show. rows, columns: their positions in the text, or for columns the
+    numbers of dimensions, if not `square`. weights: whether a row is shares that sum to 1.
+    """
+
+    name: str
+    values: npt.NDArray[Any]
+    text: str
+    rows: range
+    columns: range
+    square: bool = True
+    weights: bool = True
+
+
 class Result:
     """Base of results. A subclass is a frozen dataclass and overrides what it has.
 
     Methods with `all` make the long form of what people see if it is true. People read `title`,
-    `facts`, `curves`, `passage`, `shown` and `sentence`; programs get `record` and `rows`.
+    `facts`, `curves`, `passage`, `columns` of `shown` and `sentence`; programs get `record` and
+    `rows`. A dataclass cannot have a field with one of these names.
     """
 
-    #: The columns of `shown`.
+    #: The columns of `shown`; see `columns`.
     COLUMNS: ClassVar[Sequence[Column]] = ()
     #: The name of the x axis of `curves`.
     X_AXIS: ClassVar[str] = "step"
@@ -89,6 +108,10 @@ class Result:
         """A text to show in full."""
         return None
 
+    def columns(self, all: bool = False) -> Sequence[Column]:
+        """What people see of each row."""
+        return [column for column in self.COLUMNS if all or not column.all]
+
     def shown(self, all: bool = False) -> Sequence[Any]:
         """The rows that people see; dataclasses, or mappings with the names of COLUMNS."""
         return self.rows
@@ -97,8 +120,7 @@ class Result:
         """What the reader should know or do next; at most one sentence."""
         return ""
 
-    @property
-    def checks(self) -> Sequence[Check]:
+    def checked(self) -> Sequence[Check]:
         """The checks of the numbers."""
         return ()
 

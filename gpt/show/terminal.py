@@ -111,13 +111,12 @@ def parts_of(result: Result, screen: Screen) -> list[RenderableType]:
     if passage := result.passage():
         groups.append(_passage(passage, screen))
     if rows := [values_of(row) for row in result.shown(screen.all)]:
-        columns = [column for column in result.COLUMNS if screen.all or not column.all]
-        groups.append([_table(columns, rows, screen)])
+        groups.append([_table(result.columns(screen.all), rows, screen)])
     groups.append([])
     if sentence := result.sentence(screen.all):
         groups[-1].append(prose(sentence, screen, "dim"))
-    if result.checks:
-        groups[-1].append(checks(result.checks, screen))
+    if result.checked():
+        groups[-1].append(checks(result.checked(), screen))
     parts: list[RenderableType] = []
     for group in groups:
         if parts and group:
