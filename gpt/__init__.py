@@ -37,7 +37,6 @@ names are imported when they are first used.
 
 from __future__ import annotations
 
-from gpt import showing
 from gpt.version import __version__
 
 TYPE_CHECKING = False  # typing's own; its import takes as long as all the rest of this module
@@ -77,16 +76,6 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)
-
-
-def _renderer() -> Any:
-    """gpt.view.notebook, imported only when a result is shown, saved or made a DataFrame."""
-    from gpt.view import notebook
-
-    return notebook
-
-
-showing.renderer = _renderer
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Base classes of results; checks of numbers of layers and heads, and of errors against bounds."""
+"""Checks: of errors against bounds, and of numbers of layers and heads. Read-only arrays."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
-
-from gpt import showing
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -25,7 +23,7 @@ def all_read_only(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return read_only(value)
     if isinstance(value, dict):
-        return {name: all_read_only(each) for name, each in value.items()}
+        return {name: all_read_only(item) for name, item in value.items()}
     if type(value) is tuple:
         return tuple(map(all_read_only, value))
     return value
@@ -41,37 +39,6 @@ def check_number(what: str, number: SupportsIndex, count: int, lowest: int = 0) 
     if not lowest <= at < count:
         raise IndexError(f"{what} {at} is not in {lowest} … {count - 1}")
     return at
-
-
-class Displayable:
-    """Base of objects that a notebook shows as HTML."""
-
-    def _repr_html_(self) -> str | None:
-        html: str | None = showing.renderer().html_of(self)
-        return html
-
-
-class Result(Displayable):
-    """Base of frozen dataclasses: their arrays are read-only, also after copying and unpickling."""
-
-    def __post_init__(self) -> None:
-        self.__setstate__(vars(self))
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(all_read_only(state))
-
-    def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
-        """Name -> array."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        return {name: each for name, each in values.items() if isinstance(each, np.ndarray)}
-
-
-class TableResult(Result):
-    """Base of results that can be shown as a table."""
-
-    def to_pandas(self) -> Any:
-        """The table as a pandas.DataFrame. Raises ImportError if pandas is not installed."""
-        return showing.renderer().to_pandas(self)
 
 
 class Arrays:
@@ -94,7 +61,7 @@ class Check:
     """A check: `error` must be at most `bound`, which must be finite; without a bound, the error is
     measured, and only has to be finite.
 
-    detail: not in the short line of checks that passed.
+    detail: only the long form of a result names it, unless it failed.
     """
 
     name: str
@@ -115,11 +82,6 @@ class Check:
             return f"{self.name} ±{error}" if self.error else self.name
         allowed = "" if self.bound is None else f", allowed {self.bound:.1g}".replace("e-0", "e-")
         return f"{self.name} (error {error}{allowed})"
-
-    @property
-    def short(self) -> str:
-        """The name, with the error only if it has no bound."""
-        return self.name if self.bound is not None else str(self)
 
     @property
     def record(self) -> dict[str, Any]:

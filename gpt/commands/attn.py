@@ -24,11 +24,9 @@ from gpt.config.fields import Count, option
 from gpt.config.model import HEAD_STAGES
 
 if TYPE_CHECKING:
-    from gpt.view.exports import Form
+    from gpt.heads.attention_map import AttentionMap, Form
 
 OURS = b"gptx attention</title>"
-#: Options that have no effect on these formats, which contain everything.
-IGNORED_OPTIONS = {"npz": ("layer", "head", "query", "key"), "html": ("query", "key")}
 Digits = Annotated[int, Meta(ge=0, le=9)]
 
 
@@ -67,14 +65,6 @@ class AttnOutput(DrawingOptions):
     output: Annotated[Path | None, option("A file.")] = None
     open: Annotated[bool, option("Write the HTML page and open it in the browser.")] = False
 
-    def chosen_form(self) -> Form:
-        """The format that the options choose. Raises ConfigError."""
-        from gpt.view.exports import Form
-
-        other = self.json and self.format not in (None, "json")
-        refuse_if(other, f"--json and --format {self.format}: give one of them")
-        return self.format or self.form(get_args(Form), "; choose one, or name the `format`")
-
 
 def command(
     source: TextOptions, asked: AttnOptions, output: AttnOutput, reading: DeviceOptions
@@ -83,77 +73,77 @@ def command(
 
     The heads are those of the GPT alone; counting has none.
     """
-    from gpt.heads.measures import StartHead, choose_head
-    from gpt.view.exports import require_memory_for
-    from gpt.view.selection import select
-
     if output.open and output.path is None:
         output = replace(output, output=default_file("attention.html", OURS, "--open"))
-    form = output.chosen_form()
-    _check(asked, output, form)
+    form = _form(asked, output)
     given = source.given(reading.encoding)
     model = reading.open()
     model = model.on(reading.device_for(model.config.block_size, model))
     text = reading.text_for(model, given, asked.truncate)
     attention = model.attn(text, unknown=reading.unknown, truncate=asked.truncate)
-    default = "all" if "all" in (asked.layer, asked.head) or output.view == "heads" else "0"
-    layer, head = asked.layer or default, asked.head or default
-    selection = select(attention, layer, head, asked.stage, asked.query, asked.key)
-    start = StartHead(selection.layers[0], selection.heads[0], asked.stage)  # type: ignore[arg-type]
-    measures = None
-    if _chooses_head(asked, output.view, form):
-        measures = model.measures(attention)
-        start = choose_head(measures, _number(asked.layer), _number(asked.head), asked.stage)
-        if form != "html":
-            why = start.why and f"{start.why}; --layer and --head choose another"
-            selection = replace(selection, layers=(start.layer,), heads=(start.head,), why=why)
-    require_memory_for(selection, form)
-    if form == "text":
-        from gpt.view.terminal.attention import render
-
-        page = output.page(precision=output.digits, top=output.top, checks=output.all)
-        output.write_lines(render(selection, output.view, page))
-        note_on_counting(model)
+    if form == "html":
+        _write_page(attention, asked, output)
     else:
-        from gpt.view.notebook.saving import file_of
-
-        origin, ascii_only = model.origin, output.ascii
-        content, warnings = file_of(selection, form, origin, start, measures, ascii_only)
-        for warning in warnings:
-            console.say(f"warning: {warning}")
-        if isinstance(content, str):
-            output.write_text(content)
-        else:
-            console.write_bytes(content, output.path)
+        _write(attention, asked, output, form)
+    if form == "text":
+        note_on_counting(model)
     if output.open and output.path:
         open_in_browser(output.path)
     checks = attention.checks_of(asked.stage)
     require_passed(check.name for check in checks if not check.passed)
 
 
-def _chooses_head(asked: AttnOptions, view: View, form: Form) -> bool:
-    """Whether gptx chooses the head to show first, because the user has not named one."""
-    if form == "npz" or asked.head == "mean" or None not in (asked.layer, asked.head):
-        return False
-    several = view == "heads" or "all" in (asked.layer, asked.head)
-    return form == "html" or (not several and asked.stage in HEAD_STAGES)
+def _form(asked: AttnOptions, output: AttnOutput) -> Form:
+    """The format to write. Raises ConfigError for options that contradict each other."""
+    from gpt.heads.attention_map import Form
 
-
-def _number(name: str | None) -> int | None:
-    """The number of a layer or a head; None for "all"."""
-    return int(name) if name and name.isdecimal() else None
-
-
-def _check(asked: AttnOptions, output: AttnOutput, form: Form) -> None:
-    """Raises ConfigError for options that contradict each other; notes unused ones."""
-    stage, view = asked.stage, output.view
+    other = output.json and output.format not in (None, "json")
+    refuse_if(other, f"--json and --format {output.format}: give one of them")
+    form: Form = output.format or output.form(get_args(Form), "; choose one, or name the `format`")
     refuse_if(output.open and form != "html", f"--open: opens the HTML page, not {form}")
     refuse_if(
-        stage not in HEAD_STAGES and asked.head not in (None, "all"),
-        f"--stage {stage}: combines all heads; leave out --head",
+        asked.stage not in HEAD_STAGES and asked.head not in (None, "all"),
+        f"--stage {asked.stage}: combines all heads; leave out --head",
     )
-    unused = [f"--{name}" for name in IGNORED_OPTIONS.get(form, ()) if getattr(asked, name)]
-    if unused:
-        console.say(f"note: {form} ignores {', '.join(unused)}: it has all rows, columns and heads")
-    if view in ("numbers", "heat", "top") and form != "text":
-        console.say(f"note: --view {view} only affects text output, not {form}")
+    return form
+
+
+def _write(attention: AttentionMap, asked: AttnOptions, output: AttnOutput, form: Form) -> None:
+    """Writes the chosen part of a map; without --layer and --head, the head that matters most."""
+    from gpt.heads.attention_map import require_memory_for, select
+    from gpt.heads.glance import draw, glance_at
+
+    several = "all" in (asked.layer, asked.head) or output.view == "heads"
+    default = "all" if several else "0"
+    layer, head = asked.layer or default, asked.head or default
+    selection = select(attention, layer, head, asked.stage, asked.query, asked.key)
+    glance = None
+    if not several and asked.head != "mean" and asked.stage in HEAD_STAGES and form != "npz":
+        glance = glance_at(
+            attention,
+            None if asked.layer is None else int(asked.layer),
+            None if asked.head is None else int(asked.head),
+        )
+        selection = replace(selection, layers=(glance.layer,), heads=(glance.head,))
+    require_memory_for(selection, form)
+    if form == "text":
+        screen = output.screen(output.all)
+        data = draw(selection, glance, screen, output.view, output.digits, output.top).encode()
+    else:
+        assert attention.model is not None
+        data, warnings = selection.to_bytes(form, attention.model.origin, output.ascii)
+        for warning in warnings:
+            console.say(f"warning: {warning}")
+    console.write_bytes(data, output.path)
+
+
+def _write_page(attention: AttentionMap, asked: AttnOptions, output: AttnOutput) -> None:
+    """Writes the HTML page, opened at the chosen head."""
+    from gpt.heads.measures import choose_head
+    from gpt.view.page.page import build_page, make_subject
+
+    subject = make_subject(attention)
+    layer, head = (
+        int(name) if name and name.isdecimal() else None for name in (asked.layer, asked.head)
+    )
+    output.write_text(build_page(subject, choose_head(subject.measures, layer, head, asked.stage)))

@@ -12,22 +12,15 @@ import select
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from io import StringIO
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from gpt.errors import ConfigError, StorageError, TextError
 from gpt.storage import files
 from gpt.words import printable
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
-    from gpt.blocks import Block
 
 START = 2**20  # bytes of a text that are checked before the rest is read
 WIDE = 200  # cells in a line if there is no terminal
@@ -157,13 +150,13 @@ def width(stream: TextIO) -> int | None:
     return None
 
 
-def stream(begin: str, pieces: Iterable[str] = (), wraps: bool = False) -> None:
-    """Writes a text to stdout piece by piece, then a newline, even after Ctrl-C. wraps: whether to
-    wrap between words at the terminal's width.
+def stream(begin: str, pieces: Iterable[str] = ()) -> None:
+    """Writes a text to stdout piece by piece, then a newline, even after Ctrl-C. On a terminal,
+    lines are wrapped between words.
     """
     last = ""
     texts: Iterable[str] = chain((begin,), pieces)
-    if wraps and (cells := width(sys.stdout)):
+    if sys.stdout.isatty() and (cells := width(sys.stdout)):
         from gpt.characters import escape
 
         texts = wrap_pieces(map(escape, texts), cells)
@@ -172,10 +165,9 @@ def stream(begin: str, pieces: Iterable[str] = (), wraps: bool = False) -> None:
             if text:
                 write(text)
                 last = text[-1]
-    except KeyboardInterrupt:
-        write("\n" * (last != "\n"))
-        raise
-    write("\n" * (last != "\n"))
+    finally:
+        if last != "\n":
+            write("\n")
 
 
 def write_bytes(data: bytes, output: Path | None = None) -> None:
@@ -214,67 +206,15 @@ def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
     write("".join(f"{to_json(each)}\n" for each in records), output)
 
 
-def write_lines(lines: Iterable[Text], output: Path | None, color: str) -> None:
-    """Writes rich lines, never wrapped, to stdout, or without styles to a file. color: auto, always
-    or never.
-    """
-    color = "never" if output and color == "auto" else color
-    write_bytes(_drawn(lines, _console(sys.stdout, color)).encode(), output)
-
-
-def print_facts(facts: Mapping[str, str]) -> None:
-    """Prints names and texts on stderr."""
+def print_facts(facts: Mapping[str, str | Sequence[str]]) -> None:
+    """Prints names and texts, which may have several lines, on stderr."""
     from gpt.show.terminal import Screen, draw_facts
 
-    for line in draw_facts(facts, Screen(width(sys.stderr) or WIDE)).splitlines():
+    texts = {
+        name: fact if isinstance(fact, str) else "\n".join(fact) for name, fact in facts.items()
+    }
+    for line in draw_facts(texts, Screen(width(sys.stderr) or WIDE)).splitlines():
         _print_aside(line)
-
-
-def print_blocks(blocks: Iterable[Block]) -> None:
-    """Prints a result's blocks on stderr."""
-    from gpt.view.terminal.blocks import lines_of
-    from gpt.view.terminal.lines import Page
-
-    lines = lines_of(blocks, Page(width(sys.stderr) or WIDE))
-    for line in _drawn(lines, _console(sys.stderr)).splitlines():
-        _print_aside(line.rstrip())
-
-
-def _drawn(lines: Iterable[Text], console: Console) -> str:
-    """The unwrapped lines as text in which only the console's own styles control the terminal."""
-    from rich.segment import Segments
-
-    from gpt.characters import escape
-
-    options = console.options.update(no_wrap=True, overflow="ignore")
-    with console.capture() as written:
-        for line in lines:
-            pieces = console.render(line, options)
-            safe = [piece._replace(text=escape(piece.text)) for piece in pieces]
-            console.print(Segments(safe), soft_wrap=True)
-    return written.get()
-
-
-def uses_colours(color: str) -> bool:
-    """Whether output on stdout has colours."""
-    console = _console(sys.stdout, color)
-    return console.color_system is not None and not console.no_color
-
-
-def _console(stream: TextIO, color: str = "auto") -> Console:
-    """A rich console with the colours of the stream; NO_COLOR turns them off."""
-    from rich.console import Console
-
-    return Console(
-        file=StringIO(),  # not the stream, whose encoding would change the output
-        force_terminal={"always": True, "never": False}.get(color, stream.isatty()),
-        color_system="truecolor" if color == "always" else "auto",
-        no_color=False if color == "always" else None,
-        legacy_windows=False,
-        markup=False,
-        highlight=False,
-        emoji=False,
-    )
 
 
 def read_text(path: str, most: int | None = None, encoding: str = "utf-8") -> str:

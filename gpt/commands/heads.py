@@ -14,12 +14,9 @@ from gpt.config.fields import option
 from gpt.config.train import Data
 
 if TYPE_CHECKING:
-    from gpt.heads.survey import Survey
-    from gpt.interface.trained import TrainedGPT
     from gpt.vocabulary import Ids
 
-PAGE_TEXT = 64  # characters of the measured text that the page shows
-Form = Literal["text", "json", "csv", "html"]
+Form = Literal["text", "json", "csv", "svg", "png", "pdf"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +27,7 @@ class HeadsOptions(HeadsConfig):
         str | None,
         argument("Text to measure on; - reads stdin.", "validation split"),
     ] = None
-    all: Annotated[bool, option("All measures.")] = False
+    all: Annotated[bool, option("Every measure, with its error.")] = False
     data: Data = Path("data")
 
 
@@ -38,11 +35,11 @@ class HeadsOptions(HeadsConfig):
 class HeadsOutput(DrawingOptions):
     """Where to write the table."""
 
-    output: Annotated[Path | None, option("File: .txt, .json, .csv or .html.")] = None
+    output: Annotated[Path | None, option("File: .txt, .json, .csv, .svg, .png or .pdf.")] = None
 
 
 def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) -> None:
-    """Rank every head by what it does, compared with a head of uniform attention.
+    """Show what every head looks at, and what the model loses without it.
 
     The heads are those of the GPT alone; counting has none.
     """
@@ -63,25 +60,11 @@ def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) ->
     with progress_bar() as done:
         survey = model.heads(text, name=name, done=done, windows=asked.windows, ablate=asked.ablate)
     if form == "text":
-        output.write_blocks(survey.blocks(asked.all))
+        output.write_result(survey, asked.all)
         note_on_counting(model)
     elif form == "json":
-        output.write_record(survey.records(), model.origin)
+        output.write_json(survey, model.origin)
     elif form == "csv":
-        output.write_csv(survey.records())
+        output.write_text(survey.to_csv())
     else:
-        output.write_text(_page(model, survey, text))
-
-
-def _page(model: TrainedGPT, survey: Survey, measured: str | Ids) -> str:
-    """The HTML page, opened at the head that matters most. measured: the text, or its ids."""
-    from gpt.heads.measures import RULE, StartHead, choose_head
-    from gpt.view.page.page import build_page, make_subject
-
-    begin = measured[: min(PAGE_TEXT, model.config.block_size)]
-    text = begin if isinstance(begin, str) else model.vocabulary.decode(begin)
-    measures = sorted(survey.measures, key=lambda measure: measure.name != "ablation")
-    ablated = measures[0].name == "ablation"
-    start = StartHead(*survey.ranking()[0]) if ablated else choose_head(measures)
-    subject = make_subject(model.attn(text), measures)
-    return build_page(subject, start, measured=f"{survey.measured} · {RULE}")
+        console.write_bytes(survey.figure(form), output.path)

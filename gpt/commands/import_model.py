@@ -70,7 +70,6 @@ def command(asked: ImportOptions) -> None:
 
 def _report(asked: ImportOptions, saved: Checkpoint) -> None:
     """Says what was imported, and what to do with it."""
-    from gpt.blocks import Facts
     from gpt.storage.overview import model_facts
 
     manifest, name = saved.manifest, saved.path.parent.name
@@ -92,4 +91,4 @@ def _report(asked: ImportOptions, saved: Checkpoint) -> None:
         "saved": str(saved.path.parent),
         "next": [f"{command}{where}" for command in commands],
     }
-    console.print_blocks([Facts(facts)])
+    console.print_facts(facts)

@@ -26,6 +26,6 @@ def command(
     text = reading.text_for(model, source.given(reading.encoding))
     found = model.next(text, **only_fields(Shaping, vars(asked)))
     if output.json:
-        output.write_record(found.records(), {"text": text, **model.origin})
+        output.write_json(found, {"text": text, **model.origin})
     else:
-        output.write_blocks(found.blocks(len(found.order)) if asked.all else found.blocks())
+        output.write_result(found, asked.all)

@@ -32,7 +32,7 @@ def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
 
     for note in plan.corpus.notes:
         console.say(with_flags(f"note: {note}"))
-    console.print_blocks(plan_card(plan, recipe))
+    console.print_facts(plan_card(plan, recipe))
 
 
 def run_training(trainer: Trainer, as_json: bool) -> None:
@@ -58,7 +58,7 @@ def run_training(trainer: Trainer, as_json: bool) -> None:
         from gpt.training.card import end_card
 
         run, manifest = trainer.run, trainer.manifest
-        console.print_blocks(end_card(run, manifest, reason, spent))
+        console.print_facts(end_card(run, manifest, reason, spent))
         if as_json:
             record = {**outcome_record(run.name, manifest), "reason": reason}
             console.write_json(record | {"spent": asdict(spent)})

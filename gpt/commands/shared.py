@@ -23,13 +23,9 @@ from gpt.errors import ConfigError, NumericsError
 from gpt.words import printable
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
-    from gpt.blocks import Block, Records
     from gpt.interface.trained import TrainedGPT
     from gpt.show.result import Result
     from gpt.show.terminal import Screen
-    from gpt.view.terminal.lines import Page
 
 Form = TypeVar("Form", bound=str)
 
@@ -77,15 +73,6 @@ class OutputOptions(Options):
             raise ConfigError("output", f"{ending} is not one of {', '.join(endings)}{advice}")
         return endings[ending or ".txt"]
 
-    def page(self, **drawing: Any) -> Page:
-        """A page as wide as the terminal, in ASCII if that needs it; a file has no such limits."""
-        from gpt.view.terminal.lines import Page
-
-        signs = self.ascii or not (self.path or console.stdout_is_utf8())
-        width = None if self.path else console.width(sys.stdout)
-        coloured = console.uses_colours(self.color) and not (self.path and self.color == "auto")
-        return Page(width, signs, coloured=coloured, **drawing)
-
     def screen(self, all: bool = False) -> Screen:
         """A screen as wide as the terminal, in ASCII if that needs it; a file has no such limits.
         all: for the long form of a result.
@@ -109,31 +96,9 @@ class OutputOptions(Options):
 
         self.write_text(to_json(result, origin))
 
-    def write_lines(self, lines: Iterable[Text]) -> None:
-        """Writes rich lines. Raises StorageError."""
-        console.write_lines(lines, self.path, self.color)
-
-    def write_blocks(self, blocks: Iterable[Block], **drawing: Any) -> None:
-        """Writes a result's blocks. Raises StorageError."""
-        from gpt.view.terminal.blocks import lines_of
-
-        self.write_lines(lines_of(blocks, self.page(**drawing)))
-
     def write_text(self, text: str) -> None:
         """Writes a text unchanged. Raises StorageError."""
         console.write(text, self.path)
-
-    def write_record(self, found: Records, origin: Mapping[str, Any] | None = None) -> None:
-        """Writes a result as a line of JSON, with where it comes from. Raises StorageError."""
-        from gpt.view.records import to_record
-
-        console.write_json(to_record(found, origin or {}), output=self.path)
-
-    def write_csv(self, found: Records) -> None:
-        """Writes a result's rows as CSV. Raises StorageError."""
-        from gpt.view.records import to_csv
-
-        self.write_text(to_csv(found))
 
 
 @dataclass(frozen=True, kw_only=True)

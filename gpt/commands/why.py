@@ -41,9 +41,8 @@ def command(
         truncate=asked.truncate,
     )
     if output.json:
-        output.write_record(found.records(), {"text": text, **model.origin})
+        output.write_json(found, {"text": text, **model.origin})
     else:
-        blocks = found.blocks(len(found.values)) if asked.all else found.blocks()
-        output.write_blocks(blocks, checks=asked.all)
+        output.write_result(found, asked.all)
         note_on_counting(model)
     require_passed(check.name for check in found.checks if not check.passed)

@@ -40,9 +40,9 @@ class HeadsConfig(Options):
     ablate: Annotated[
         Ablation | None,
         option(
-            "How much the loss rises if a head's output becomes its mean, 0, or another window's."
+            "The loss without a head: with its output replaced by its mean, 0, or another window's."
         ),
-    ] = None
+    ] = "mean"
 
 
 @dataclass(frozen=True, kw_only=True)

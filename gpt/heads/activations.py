@@ -17,16 +17,17 @@ from typing import Any, SupportsIndex, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import Block, Title, shapes_table
-from gpt.checks import Result, check_number
+from gpt.checks import Arrays, check_number
 from gpt.config import ModelConfig, Stage, Unknown
 from gpt.config.model import FINAL_STAGES, HEAD_STAGES, NO_FEED_FORWARD, SQUARE, STAGES
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory, TextError
+from gpt.heads.attention_map import shape_rows
 from gpt.heads.places import Key, ParsedKey, parse_key
 from gpt.reading.gpt import MATRICES, Reader
 from gpt.reading.layers import Array
 from gpt.reading.score import windows_at_once
+from gpt.show.result import Column, Result
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 
@@ -53,7 +54,7 @@ def stage_shapes(config: ModelConfig, T: int) -> dict[Stage, tuple[int, ...]]:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Activations(Result):
+class Activations(Arrays, Result):
     """Stages of N texts: acts["weights"] is (N, L, H, T, T), acts["weights", 1] is layer 1,
     acts["weights", 1, 2, 5] is row 5 of its head 2, (N, T), and acts["weights", 1, 2, 5, 0] the
     same of text 0, (T,). gpt/heads/places.py explains the keys.
@@ -117,9 +118,16 @@ class Activations(Result):
         texts, size = f"{counted(N, 'text')} of {T} characters", f"{self.nbytes / 2**20:,.1f} MB"
         return [texts, layers, size]
 
-    def blocks(self) -> list[Block]:
-        """The names and shapes of its arrays."""
-        return [Title("activations", self._facts), shapes_table(self.to_numpy())]
+    COLUMNS = Column("stage", "stage"), Column("shape", "shape")
+
+    @property
+    def title(self) -> str:
+        return f"activations of {', '.join(self._facts)}"
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """The names and shapes of the arrays."""
+        return shape_rows(self.to_numpy())
 
     def __repr__(self) -> str:
         each = ", ".join(f"{name} {array.shape}" for name, array in self.arrays.items())

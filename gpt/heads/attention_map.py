@@ -1,35 +1,52 @@
-"""What every attention head computed for a text, with checks that the numbers are right."""
+"""What every attention head computed for a text, with checks that the numbers are right; and parts
+of it: as matrices for the terminal and figures, and as files for programs.
+
+Numbers in files keep float32's nine digits.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt import showing
-from gpt.blocks import Block, Checks, Title, shapes_table
-from gpt.checks import Check, TableResult
+from gpt.checks import Arrays, Check
 from gpt.config import DrawnStage, ModelConfig
-from gpt.config.model import SQUARE, STAGES
+from gpt.config.fields import require
+from gpt.config.model import HEAD_STAGES, SQUARE, STAGES
 from gpt.devices import require_memory
-from gpt.errors import TextError
+from gpt.errors import ConfigError, TextError
 from gpt.heads.places import Key, parse_key
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array
-from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import layers_and_heads
+from gpt.show.programs import csv_text, round_floats, to_frame, to_json
+from gpt.show.result import Column, Matrix, Result
+from gpt.storage import files
+from gpt.vocabulary import Ids, Vocabulary, code_points
+from gpt.words import counted, layers_and_heads
 
 #: What figures, files and tables can show: one layer or all; one head, all or their mean.
 AnyLayer = SupportsIndex | Literal["all"]
 AnyHead = SupportsIndex | Literal["all", "mean"]
+HeadName = int | Literal["mean", "all"]
+FigureForm = Literal["svg", "png", "pdf"]
+FileForm = Literal["json", "csv", "npz", "html", FigureForm]
+Form = Literal["text", FileForm]
+
+#: Bytes of memory for each number of a matrix that an output shows; for npz: for each number of all
+#: matrices (benchmarks/LOG.md).
+BYTES_PER_NUMBER = {"text": 80, "json": 70, "csv": 90, "npz": 37, "html": 45}
+BYTES_PER_NUMBER |= dict.fromkeys(get_args(FigureForm), 130)
 
 
 @dataclass(frozen=True, repr=False)
-class AttentionMap(TableResult):
+class AttentionMap(Arrays, Result):
     """All stages of all layers for one text of T characters, and their checks.
 
     model: the TrainedGPT that computed the map, if known; the page needs it. rounding: stage -> the
@@ -43,6 +60,8 @@ class AttentionMap(TableResult):
     model: Any = field(default=None, compare=False)
     rounding: Mapping[str, float] = field(default_factory=dict)
 
+    COLUMNS = Column("stage", "stage"), Column("shape", "shape")
+
     def __repr__(self) -> str:
         failed = [check.name for check in self.checks_of() if not check.passed]
         return (
@@ -51,14 +70,18 @@ class AttentionMap(TableResult):
             + (f"FAILED checks: {', '.join(failed)}>" if failed else "all checks passed>")
         )
 
-    def blocks(self) -> list[Block]:
-        """The stages with their shapes, and the checks."""
-        sizes = [f"{len(self.ids)} characters", layers_and_heads(len(self.layers), self.heads)]
-        return [
-            Title("attention", [f"of {self._quoted}", *sizes]),
-            shapes_table(self.to_numpy()),
-            Checks(self.checks_of()),
-        ]
+    @property
+    def title(self) -> str:
+        sizes = layers_and_heads(len(self.layers), self.heads)
+        return f"attention of {self._quoted} · {len(self.ids)} characters, {sizes}"
+
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """The stages with their shapes."""
+        return shape_rows(self.to_numpy())
+
+    def checked(self) -> tuple[Check, ...]:
+        return self.checks_of()
 
     def checks_of(self, stage: str = "weights") -> tuple[Check, ...]:
         """The checks, among them how far a stage is from the same computation in float64."""
@@ -84,6 +107,11 @@ class AttentionMap(TableResult):
     def allowed(self) -> npt.NDArray[np.bool_]:
         """(T, T) True where a row may read a column."""
         return np.tri(len(self.ids), dtype=np.bool_)
+
+    @property
+    def forbidden(self) -> npt.NDArray[np.bool_]:
+        """(T, T) True where the mask hides a column from a row."""
+        return ~self.allowed
 
     @property
     def characters(self) -> str:
@@ -136,7 +164,7 @@ class AttentionMap(TableResult):
 
         Raises ConfigError for a layer or head that does not exist, ImportError without pandas.
         """
-        return showing.renderer().attention_to_pandas(self, layer, head, stage)
+        return to_frame(*select(self, str(layer), str(head), stage).table())
 
     def save(
         self,
@@ -146,15 +174,231 @@ class AttentionMap(TableResult):
         head: AnyHead = "all",
         stage: DrawnStage = "weights",
     ) -> Path:
-        """Writes the format that the path's ending names: .npz (all stages), .csv, .json, .txt,
-        .html (the page), .svg, .pdf or .png (a figure). .npz and .html contain all layers, heads
-        and stages.
+        """Writes the format that the path's ending names: .npz (all stages), .csv, .json, .html
+        (the page of `live`, opened at this text), .svg, .pdf or .png (a figure). .npz contains all
+        layers, heads and stages.
 
         Raises ConfigError for another ending and for a layer or head that does not exist,
         StorageError.
         """
-        found: Path = showing.renderer().save(self, path, layer, head, stage)
-        return found
+        target = Path(path)
+        form = saved_form(target)
+        if form == "html":
+            return self.model.live(path, text=self.text)  # type: ignore[no-any-return]
+        selection = select(self, str(layer), str(head), stage)
+        data, _ = selection.to_bytes(form, self.model.stored.origin if self.model else {})
+        with files.storage_errors(f"write {target}"):
+            files.write_output(target, data)
+        return target
+
+
+def shape_rows(arrays: Mapping[str, Array]) -> list[dict[str, str]]:
+    """A row for each array: its name and its shape."""
+    return [
+        {"stage": name, "shape": " × ".join(map(str, array.shape))}
+        for name, array in arrays.items()
+    ]
+
+
+@dataclass(frozen=True, repr=False)
+class Selection(Result):
+    """Layers, heads, a stage, a range of rows (queries) and of columns (keys) of one map."""
+
+    attention: AttentionMap
+    layers: tuple[int, ...]
+    heads: tuple[HeadName, ...]
+    stage: DrawnStage
+    queries: range
+    keys: range
+
+    @property
+    def title(self) -> str:
+        return f"{self.stage} of “{self.attention.text}”"
+
+    def checked(self) -> tuple[Check, ...]:
+        return self.attention.checks_of(self.stage)
+
+    @property
+    def square(self) -> bool:
+        """Whether columns are keys; otherwise they are dimensions."""
+        return self.stage in SQUARE
+
+    def matrices(self) -> list[Matrix]:
+        """The selected matrices, layer by layer. A stage without heads has one matrix a layer.
+        Weights that the mask forbids, which are all 0, are NaN.
+        """
+        rows = slice(self.queries.start, self.queries.stop)
+        columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
+        masked = self.attention.forbidden[rows, columns] if self.stage == "weights" else False
+        matrices = []
+        for layer, head in self._heads():
+            values = self._values(layer, head)[rows, columns]
+            matrices.append(
+                Matrix(
+                    name=f"layer {layer}{_NAMES.get(head, f' head {head}')}",
+                    values=np.where(masked, np.nan, values),
+                    text=self.attention.text,
+                    rows=self.queries,
+                    columns=self.keys if self.square else range(values.shape[1]),
+                    square=self.square,
+                    weights=self.stage == "weights",
+                )
+            )
+        return matrices
+
+    def _heads(self) -> list[tuple[int, HeadName]]:
+        """Layer and head of each matrix."""
+        heads: tuple[HeadName, ...] = self.heads if self.stage in HEAD_STAGES else ("all",)
+        return [(layer, head) for layer in self.layers for head in heads]
+
+    def _values(self, layer: int, head: HeadName) -> Array:
+        """(T, T or columns) matrix of one head, or of the layer."""
+        return self.attention[self.stage, layer, None if head == "all" else head]
+
+    def record(self) -> dict[str, Any]:
+        """`values` is [panel][query][key or dimension], null where masked."""
+        rows = slice(self.queries.start, self.queries.stop)
+        columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
+        return {
+            "text": self.attention.text,
+            "ids": self.attention.ids,
+            "stage": self.stage,
+            "axes": ["panel", "query", "key" if self.square else "dimension"],
+            "panels": [{"layer": layer, "head": head} for layer, head in self._heads()],
+            "queries": list(self.queries),
+            "keys": list(self.keys) if self.square else None,
+            "values": [round_floats(self._values(*head)[rows, columns]) for head in self._heads()],
+            "checks": [check.record for check in self.checked()],
+        }
+
+    def table(self) -> tuple[list[str], Iterator[list[Any]]]:
+        """The names of the columns, and a row for each number. Weights above the diagonal, which
+        are all 0, are left out.
+        """
+        places = ["pos", "char", "dimension"]
+        if self.square:
+            places = ["q_pos", "q_char", "k_pos", "k_char"]
+        value = "weight" if self.stage == "weights" else self.stage
+        return ["layer", "head", *places, value], self._table_rows()
+
+    def _table_rows(self) -> Iterator[list[Any]]:
+        text = self.attention.text
+        for (layer, head), matrix in zip(self._heads(), self.matrices(), strict=True):
+            for query, values in zip(matrix.rows, matrix.values.tolist(), strict=True):
+                for column, value in zip(matrix.columns, values, strict=True):
+                    if not np.isnan(value):
+                        key = [text[column]] if self.square else []
+                        place = [layer, head, query, text[query], column, *key]
+                        yield [*place, float(f"{value:.9g}")]
+
+    def to_csv(self) -> str:
+        """The table as CSV."""
+        names, rows = self.table()
+        return csv_text(chain([names], rows))
+
+    def to_bytes(
+        self, form: FileForm, origin: Mapping[str, Any], ascii_only: bool = False
+    ) -> tuple[bytes, list[str]]:
+        """The content of a file, and warnings about it. origin: what JSON says about the model.
+        ascii_only: a figure has ASCII labels. Raises ConfigError for a figure that is too large, or
+        without matplotlib.
+        """
+        if form == "npz":
+            return _npz(self.attention), []
+        if form == "csv":
+            return self.to_csv().encode(), []
+        if form == "json":
+            return to_json(self, origin).encode(), []
+        from gpt.show.figure import matrices_figure
+
+        return matrices_figure(self.matrices(), self.title, len(self.heads), form, ascii_only)
+
+
+_NAMES: dict[HeadName, str] = {"all": "", "mean": ", mean of heads"}
+
+
+def select(
+    attention: AttentionMap,
+    layer: str = "0",
+    head: str = "0",
+    stage: DrawnStage = "weights",
+    query: str | None = None,
+    key: str | None = None,
+) -> Selection:
+    """Makes a selection from option texts: numbers, "all", "mean", "A:B". Raises ConfigError."""
+    mean = head == "mean"
+    heads: tuple[HeadName, ...] = ("mean",) if mean else _indices("head", head, attention.heads)
+    return Selection(
+        attention,
+        layers=_indices("layer", layer, len(attention.layers)),
+        heads=heads,
+        stage=stage,
+        queries=_range("query", query, len(attention.text)),
+        keys=_range("key", key, len(attention.text)),
+    )
+
+
+def saved_form(path: Path) -> FileForm:
+    """The format that a path's ending names. Raises ConfigError."""
+    forms: dict[str, FileForm] = {".html": "html", ".npz": "npz", ".csv": "csv", ".json": "json"}
+    forms |= {f".{form}": form for form in get_args(FigureForm)}
+    ending = path.suffix.lower()
+    require(ending in forms, "path", f"{path.name} does not end in one of {', '.join(forms)}")
+    return forms[ending]
+
+
+def require_memory_for(selection: Selection, form: Form) -> None:
+    """Raises OutOfMemory if an output of this selection does not fit in memory."""
+    layers = selection.attention.layers
+    every = sum(layer.weights.size for layer in layers)
+    matrices = len(selection.layers) * len(selection.heads)
+    shown = matrices * len(selection.queries) * len(selection.keys)
+    numbers = {"npz": every, "html": every / len(layers)}.get(form, shown)
+    need, longest = numbers * BYTES_PER_NUMBER[form], len(selection.attention.text)
+    require_memory("writing", longest, lambda length: need * (length / longest) ** 2)
+
+
+def _npz(attention: AttentionMap) -> bytes:
+    """All stages of all layers, as AttentionMap.to_numpy gives them, and the text with its code
+    points, codes (T,). Nothing is pickled.
+    """
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        text=np.array(attention.text),
+        # numpy cuts characters with code 0 from the end of a text; code points stay.
+        codes=code_points(attention.text),
+        **attention.to_numpy(),
+    )
+    return buffer.getvalue()
+
+
+def _indices(option: str, text: str, count: int) -> tuple[int, ...]:
+    if text == "all":
+        return tuple(range(count))
+    words = "all, mean or a number" if option == "head" else "all or a number"
+    require(text.isdecimal() and len(text) < 10, option, f"{text[:20]!r} is not {words}")
+    require(int(text) < count, option, f"{text} is not in 0 … {count - 1}")
+    return (int(text),)
+
+
+def _range(option: str, text: str | None, length: int) -> range:
+    """The positions that an option selects: one position, or "A:B" as in Python, from A up to but
+    without B; A, B or both may be left out.
+    """
+    if text is None:
+        return range(length)
+    start, colon, stop = text.partition(":")
+    try:
+        first = int(start) if start or not colon else 0
+        last = (int(stop) if stop else length) if colon else first + 1
+    except ValueError:
+        raise ConfigError(option, f"{text[:20]!r} is not a position or a range A:B") from None
+    require(min(first, last) >= 0, option, f"{text!r}: positions count from 0")
+    of = counted(length, "character")
+    require(max(first, last) <= length, option, f"{text!r} does not fit a text of {of}")
+    require(first < last, option, f"{text!r} is empty: A:B ends before B")
+    return range(first, last)
 
 
 def inspect(

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Check, Result
+from gpt.checks import Arrays, Check
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import EPSILON, Array, centred
 
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Contributions(Result):
+class Contributions(Arrays):
     """values: (T, K, P), what each of the P parts, in the order of computation, adds to the (T, K)
     logits. check: whether they sum to the logits. sources: what each part of the kinds "head" and
     "ffn" consists of at the last position: (K, S) what each character that the head attends to
@@ -73,6 +73,20 @@ def contributions(reader: Reader, layers: Sequence[Stages], ids: Numbers) -> Con
     check = Check("parts sum to the logits", apart, bound)
     sources = tuple(back.sources[part] for part in parts if part in back.sources)
     return Contributions(parts, values, logits, check, sources, scale)
+
+
+def heads_add(reader: Reader, layers: Sequence[Stages]) -> tuple[int, npt.NDArray[np.float64]]:
+    """The id that is likeliest after the text of these stages, and the (L, H) that each head adds
+    to its logit.
+    """
+    last = layers[-1].resid_post
+    likeliest = int(reader.logits(reader.final_norm(last[-1:]))[0].argmax())
+    found = contributions(reader, layers, np.full((len(last), 1), likeliest))
+    added = np.zeros((len(layers), len(layers[0].q)))
+    for part, value in zip(found.parts, found.values[-1, 0].tolist(), strict=True):
+        if part.kind == "head":
+            added[part.layer, part.head] = value
+    return likeliest, added
 
 
 class _BackwardPass:

@@ -7,7 +7,6 @@ measures.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -15,24 +14,22 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import Block, Cell, Column, Note, Records, Table, Title, format_number
-from gpt.checks import TableResult
+from gpt.checks import Arrays
 from gpt.config import DrawnStage
 from gpt.heads.attention_map import AttentionMap
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids
-from gpt.words import counted, layers_and_heads
+from gpt.words import layers_and_heads
 
 PERIODS = (0.25, 0.5, 0.75)  # quantiles of the distances between equal characters of a text
 SEQUENCES = 12  # random texts for each period
-NO_SHARES = ("distance", "distance_later", "ablation")  # not shares of a row's weights
 SHORTEST_PERIOD = 3  # characters; in shorter texts the successor is too near other keys
 FARTHEST = 8  # largest distance of the measure `back`, in characters
 
 
 @dataclass(frozen=True, repr=False)
-class Measure(TableResult):
+class Measure(Arrays):
     """One property of every head, averaged over `windows` texts.
 
     values (L, H) are means, errors (L, H) their standard errors (NaN for one text), uniform the
@@ -77,78 +74,23 @@ class Measure(TableResult):
         """This measure and its parts."""
         return (self, *self.parts)
 
-    @property
-    def meaning(self) -> str:
-        """ "sink: weight on the first character" """
-        return f"{self.title}: {self.explained}"
-
-    @property
-    def digits(self) -> int:
-        """Digits after the point: more for losses, whose differences are small."""
-        return 4 if self.name == "ablation" else 2
-
-    def cell(self, layer: int, head: int) -> Cell:
-        """A head's value with its standard error. For `back`, "6: .06±.01/.04": the number of
-        characters back, and the value of a uniform head there.
-        """
-        value, error = float(self.values[layer, head]), float(self.errors[layer, head])
-        text = format_number(value, self.digits)
-        if not math.isnan(error):
-            text += f"±{format_number(error, self.digits)}"
-        if self.offsets is not None:
-            even = format_number(self.uniform_value(layer, head), self.digits)
-            text = f"{self.offsets[layer, head]}: {text}/{even}"
-        is_share = self.name not in NO_SHARES and not math.isnan(value)
-        return Cell(text, share=value if is_share else None)
-
-    def uniform_cell(self) -> Cell:
-        """The largest value of a uniform head; "/" if each head's value has its own."""
-        largest = format_number(float(np.max(self.uniform)), self.digits)
-        text = "/" if self.offsets is not None else largest
-        return Cell(text, tone="dim")
-
-    def blocks(self) -> list[Block]:
-        """A grid: layers are rows, heads are columns."""
-        layers, heads = self.values.shape
-        rows = [
-            [Cell(f"layer {layer}"), *(self.cell(layer, head) for head in range(heads))]
-            for layer in range(layers)
-        ]
-        columns = [Column(left=True), *(Column(f"head {head}") for head in range(heads))]
-        facts = [layers_and_heads(*self.values.shape), counted(self.windows, "text")]
-        known = self.offsets is None and not np.isnan(self.uniform).all()
-        even = [Note(f"a head of uniform attention: {self.uniform_cell().text}")] * known
-        explained = [Note(self.explained)] * bool(self.explained)
-        return [Title(self.title, facts), Table(columns, rows), *explained, *even]
-
-    def records(self) -> Records:
-        """A row for each head."""
-        return Records(head_columns(self.values.shape) | self.columns())
-
     def columns(self) -> dict[str, npt.NDArray[Any]]:
-        """The values, errors and uniform values of it and its parts, as columns."""
-        found: dict[str, npt.NDArray[Any]] = {}
-        for each in self.every:
-            found[each.name] = each.values.ravel()
-            found[f"{each.name}_error"] = each.errors.ravel()
-            found[f"{each.name}_uniform"] = each.uniform_values.ravel()
-            if each.offsets is not None:
-                found[f"{each.name}_offset"] = each.offsets.ravel()
-        return found
-
-
-def head_columns(shape: tuple[int, ...]) -> dict[str, npt.NDArray[Any]]:
-    """The layer and the head of (L, H) heads, as columns."""
-    layers, heads = np.indices(shape)
-    return {"layer": layers.ravel(), "head": heads.ravel()}
+        """(L, H) values, errors and uniform values of it and its parts, by name."""
+        columns: dict[str, npt.NDArray[Any]] = {}
+        for part in self.every:
+            columns[part.name] = part.values
+            columns[f"{part.name}_error"] = part.errors
+            columns[f"{part.name}_uniform"] = part.uniform_values
+            if part.offsets is not None:
+                columns[f"{part.name}_offset"] = part.offsets
+        return columns
 
 
 #: name -> (title, explanation).
 TITLES = {
     "back": (
         "n back",
-        "weight on the character n places before, shown as n: weight/a uniform head's; of n = 1 to "
-        f"{FARTHEST} the one with the most weight",
+        f"weight on the character n places before; of n = 1 to {FARTHEST} the one with the most",
     ),
     "previous": ("previous", "weight on the character before"),
     "duplicate": ("duplicate", "weight on earlier occurrences of the same character"),
@@ -159,8 +101,8 @@ TITLES = {
     ),
     "induction_synthetic": (
         "induction, synthetic",
-        "the same in synthetic texts: P random distinct letters or digits, twice, for periods P at "
-        "which this text repeats them; ± includes their spread (Olsson et al. 2022)",
+        "the same in random texts: P distinct letters or digits, twice, for periods P at which "
+        "this text repeats them; the error includes their spread (Olsson et al. 2022)",
     ),
     "sink": ("sink", "weight on the first character, from the second row on (Gu et al. 2024)"),
     "sink_all": ("sink, all rows", "weight on the first character (Gu et al. 2024)"),
@@ -366,6 +308,23 @@ RULE = (
     f"{CERTAIN:g} standard errors above uniform; induction in text counts from the mean weight at "
     "the same distances if that is above uniform; synthetic induction must pass in two periods"
 )
+
+
+def job(name: str) -> str:
+    """What a head with this name looks at, in words."""
+    if name.endswith(" back"):
+        return f"{name.removesuffix(' back')} characters before"
+    return JOBS[name]
+
+
+#: A head's name -> what it looks at; `job` adds "3 back" and others.
+JOBS = {
+    "induction": "what followed this letter before",
+    "duplicate": "this letter, where it stood before",
+    "previous": "the character before",
+    "sink": "the first character",
+    "": "everywhere",
+}
 
 
 def name_heads(measures: Sequence[Measure]) -> list[list[str]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import Block, Cell, Column, Legend, Note, Records, Table, Title, Tone, format_number
-from gpt.characters import label
-from gpt.checks import Result, TableResult
+from gpt.characters import NAMED, in_line, label
+from gpt.checks import Arrays
 from gpt.config import Shaping
 from gpt.config.fields import flag_of
 from gpt.config.sample import DISTRIBUTION_OPTIONS
@@ -18,14 +18,29 @@ from gpt.counting.mixture import Mixture, counting_streams
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import probabilities, start_character, window_start
+from gpt.show.result import Column, Result, short_number
 from gpt.vocabulary import Ids, Vocabulary
 from gpt.words import counted
 
 END = 40  # characters from the end of a text that a title quotes
+SHOWN = 8  # characters in the short form
 
 
 @dataclass(frozen=True)
-class Experts(Result):
+class CharacterRow:
+    """A character as people see it, with probabilities. after: what filters leave of it, or the one
+    that removed it.
+    """
+
+    character: str
+    expected: float
+    after: str | None = None
+    gpt: float | None = None
+    counting: float | None = None
+
+
+@dataclass(frozen=True)
+class Experts(Arrays):
     """Predictions of the next character: of the GPT, of counting, and of both together, the model's
     own.
 
@@ -47,27 +62,27 @@ class Experts(Result):
     pairs: bool
 
     @property
-    def mixed(self) -> list[str]:
-        """How the gate mixed both experts, and which counts counting used."""
-        gpt, counting = (format_number(weight) for weight in self.weights.tolist())
-        mixed = f"expected = GPT^{gpt} × counting^{counting}, scaled to sum 1"
+    def mixed(self) -> str:
+        """How the gate mixed both experts."""
+        gpt, counting = (short_number(weight) for weight in self.weights.tolist())
+        return f"GPT^{gpt} × counting^{counting}, scaled to sum 1"
+
+    @property
+    def used(self) -> str:
+        """Which counts counting used."""
         if not self.length:
-            return [mixed, "counting used no earlier character, only how common each character is"]
-        history = "the last character"
-        if self.length > 1:
-            history = f"the last {counted(self.length, 'character')}"
-        seen = counted(self.total, "time")
+            return "no earlier character, only how common each character is"
+        history = counted(self.length, "character")
+        seen = f"seen {counted(self.total, 'time')}"
         if self.pairs:
-            pairs = counted(self.total, "pair" if self.total == 1 else "different pair")
-            seen = f"between {pairs} of characters (one before, one after)"
-        followed = "always the same character"
-        if self.kinds > 1:
-            followed = f"{self.kinds} different characters"
-        return [mixed, f"counting used {history}, seen {seen} · {followed} followed"]
+            seen = (
+                f"seen between {self.total:,} different pairs of one character before and one after"
+            )
+        return f"the last {history}, {seen}; {counted(self.kinds, 'different character')} followed"
 
 
 @dataclass(frozen=True, repr=False)
-class NextCharacter(TableResult):
+class NextCharacter(Arrays, Result):
     """For every character of the vocabulary, (V,): its probability before and after the
     filters.
 
@@ -109,84 +124,97 @@ class NextCharacter(TableResult):
         """The characters' ids, the likeliest first."""
         return np.argsort(-self.expected, kind="stable")
 
-    def blocks(self, most: int = 12) -> list[Block]:
-        """The `most` likeliest characters with bars; what the filters removed is red.
+    @property
+    def title(self) -> str:
+        return f"{quoted_end(self.text)} follows" if self.text else "next character"
 
-        More columns show the predictions of the GPT and of counting alone, if the model counts, and
-        the probabilities after temperature and filters, if these change any.
-        """
-        shown, rest = self.order[:most].tolist(), self.order[most:]
-        chances = {"expected": self.expected}
-        if self.experts is not None:
-            chances |= {"GPT": self.experts.gpt, "counting": self.experts.counting}
-        columns = [Column(left=True), *(Column(name, bars=True) for name in chances)]
-        columns += [Column("after", left=True)] * self.changed
-        rows = []
-        for token in shown:
-            tone: Tone = "gone" if self.removed[token] >= 0 else ""
-            values = [float(each[token]) for each in chances.values()]
-            tones: list[Tone] = [tone, "dim", "dim"]
-            bars = [Cell(format_number(v, 3), v, t) for v, t in zip(values, tones, strict=False)]
-            after = [Cell(self._after(token), tone="dim" if tone else "")] * self.changed
-            rows.append([Cell(_character_name(self.characters, token)), *bars, *after])
-        before, left = self.entropies
-        facts = ["a bar of full width is 1", f"{before:.2f} bits expected"]
-        expected = format_number(self.expected[rest].sum(), 3)
-        left_over = [f"rest: {counted(rest.size, 'character')} {expected} expected"]
+    def facts(self, all: bool = False) -> dict[str, str]:
+        if not all or self.experts is None:
+            return {}
+        return {"expected": self.experts.mixed, "counting": f"used {self.experts.used}"}
+
+    def columns(self, all: bool = False) -> list[Column]:
+        number = partial(short_number, digits=3)
+        columns = [Column("character", ""), Column("expected", "expected", number, bar=True)]
         if self.changed:
-            left_over.append(f"{format_number(self.filtered[rest].sum(), 3)} after")
-            facts.append(f"{left:.2f} bits after")
-            facts.append(f"{(self.filtered > 0).sum()} of {len(self.expected)} characters left")
-        notes = [*(self.experts.mixed if self.experts is not None else [])]
-        notes += [" · ".join(left_over)] * bool(rest.size)
-        return [
-            Title("next character", [*quoted_end(self.text), *self._settings()]),
-            Table(columns, rows),
-            *map(Note, [*notes, " · ".join(facts)]),
-            Legend([self.characters[token] for token in shown if self.characters]),
-        ]
+            columns.append(Column("after", f"after {', '.join(self._settings())}"))
+        if all and self.experts is not None:
+            columns.append(Column("gpt", "the GPT alone", number, right=True))
+            columns.append(Column("counting", "counting", number, right=True))
+        return columns
+
+    def shown(self, all: bool = False) -> list[CharacterRow]:
+        """The likeliest characters, and all others together."""
+        count = len(self.order) if all else SHOWN
+        rows, experts = [], self.experts
+        for token in self.order[:count].tolist():
+            row = CharacterRow(
+                _character_name(self.characters, token),
+                float(self.expected[token]),
+                self._after(token),
+                None if experts is None else float(experts.gpt[token]),
+                None if experts is None else float(experts.counting[token]),
+            )
+            rows.append(row)
+        if (rest := self.order[count:]).size:
+            after = short_number(float(self.filtered[rest].sum()), 3)
+            expected = float(self.expected[rest].sum())
+            rows.append(CharacterRow(counted(rest.size, "other"), expected, after))
+        return rows
+
+    def sentence(self, all: bool = False) -> str:
+        before, after = (2**entropy for entropy in self.entropies)
+        said = f"as uncertain as among {before:.1f} equally likely characters"
+        if self.changed:
+            said += f", then among {after:.1f}"
+        if removed := int((self.removed >= 0).sum()):
+            said += f"; {removed} of {len(self.expected)} are removed"
+        return said if all else f"{said} · every character: --all"
 
     def _settings(self) -> list[str]:
-        """ "temperature 0.8", "top-k 5"; "temperature 1", "no change"."""
+        """ "temperature 0.8", "top-k 5"."""
         given = [(name, getattr(self.config, name)) for name in DISTRIBUTION_OPTIONS]
-        words = [f"{flag_of(name)[2:]} {value:g}" for name, value in given if value is not None]
-        return words if self.changed else [*words, "no change"]
+        return [f"{flag_of(name)[2:]} {value:g}" for name, value in given if value is not None]
 
     def _after(self, token: int) -> str:
         """A character's probability after the filters, or the filter that removed it."""
         if (removed := self.removed[token]) >= 0:
             return f"removed by {flag_of(DISTRIBUTION_OPTIONS[removed])[2:]}"
-        return format_number(self.filtered[token], 3)
+        return short_number(self.filtered[token], 3)
 
-    def records(self) -> Records:
+    @property
+    def rows(self) -> list[dict[str, Any]]:
         """A row for each character, the likeliest first."""
-        order, experts = self.order, self.experts
-        columns: dict[str, Any] = {}
-        if self.characters:
-            columns["character"] = [self.characters[token] for token in order]
-        columns |= {"id": order, "expected": self.expected[order]}
-        if experts is not None:
-            columns |= {"gpt": experts.gpt[order], "counting": experts.counting[order]}
-        removed = [
-            DISTRIBUTION_OPTIONS[each] if each >= 0 else None
-            for each in self.removed[order].tolist()
-        ]
-        columns |= {"after_filters": self.filtered[order], "removed_by": removed}
+        rows = []
+        for token in self.order.tolist():
+            row: dict[str, Any] = {}
+            if self.characters:
+                row["character"] = self.characters[token]
+            row |= {"id": token, "expected": float(self.expected[token])}
+            if self.experts is not None:
+                row["gpt"] = float(self.experts.gpt[token])
+                row["counting"] = float(self.experts.counting[token])
+            row["after_filters"] = float(self.filtered[token])
+            option = int(self.removed[token])
+            row["removed_by"] = DISTRIBUTION_OPTIONS[option] if option >= 0 else None
+            rows.append(row)
+        return rows
+
+    def record(self) -> dict[str, Any]:
         before, after = self.entropies
-        facts: dict[str, Any] = {name: getattr(self.config, name) for name in DISTRIBUTION_OPTIONS}
-        facts["bits"] = {"expected": before, "after_filters": after}
-        facts |= {"weights": None, "history": None}
-        if experts is not None:
-            facts["weights"] = experts.weights
+        record: dict[str, Any] = {name: getattr(self.config, name) for name in DISTRIBUTION_OPTIONS}
+        record["bits"] = {"expected": before, "after_filters": after}
+        record |= {"weights": None, "history": None}
+        if (experts := self.experts) is not None:
+            record["weights"] = experts.weights.tolist()
             used = {"length": experts.length, "counted": experts.total, "kinds": experts.kinds}
-            facts["history"] = used
-        return Records(columns, facts)
+            record["history"] = used
+        return record
 
 
-def quoted_end(text: str) -> list[str]:
-    """ "after “…the end of the text”", if the text is known."""
-    end = "".join(label(each) if each in "\n\t\r" else each for each in text[-END:])
-    return [f"after “{'…' * (len(text) > END)}{end}”"] * bool(text)
+def quoted_end(text: str) -> str:
+    """ "after “…the end of the text”"."""
+    return f"after “{'…' if len(text) > END else ''}{in_line(text[-END:])}”"
 
 
 def next_character(
@@ -262,8 +290,12 @@ def _experts(mixture: Mixture, logits: Array, ids: Ids) -> Experts:
 
 
 def _character_name(characters: str, token: int) -> str:
-    """The label of a character; its id if the vocabulary is not known."""
-    return label(characters[token]) if characters else f"id {token}"
+    """The label of a character, with its name; its id if the vocabulary is not known."""
+    if not characters:
+        return f"id {token}"
+    character = characters[token]
+    name = f" {NAMED[character][2]}" if character in NAMED else ""
+    return label(character) + name
 
 
 def _bits(chances: npt.NDArray[np.float64]) -> float:

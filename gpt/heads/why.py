@@ -12,20 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from gpt.blocks import (
-    Block,
-    Cell,
-    Checks,
-    Column,
-    Legend,
-    Note,
-    Records,
-    Table,
-    Title,
-    format_number,
-)
 from gpt.characters import quoted
-from gpt.checks import Check, TableResult
+from gpt.checks import Arrays, Check
 from gpt.config import Shaping, WhyConfig
 from gpt.config.fields import require
 from gpt.errors import TextError
@@ -36,16 +24,27 @@ from gpt.heads.places import head_name
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.sampler import probabilities
+from gpt.show.result import Column, Result, short_number, signed_number
 from gpt.vocabulary import Vocabulary
 from gpt.words import counted
 
-MOST_SOURCES = 3  # characters to name in a row of the table
+SHOWN = 5  # parts in the short form
+MOST_SOURCES = 3  # characters that a row names in the long form
 SUMS = ("head", "ffn")  # parts that are sums themselves
-KINDS = {"embedding": "embedding", "ffn": "feed-forward", "ffn_bias": "feed-forward bias"}
+KINDS = {"embedding": "last character", "ffn": "feed-forward", "ffn_bias": "feed-forward bias"}
+
+
+@dataclass(frozen=True)
+class PartRow:
+    """A part as people see it. reads: the characters from which a head takes most."""
+
+    part: str
+    adds: float
+    reads: str = ""
 
 
 @dataclass(frozen=True, repr=False)
-class Why(TableResult):
+class Why(Arrays, Result):
     """What each of P parts adds to a character's logit, or to the difference of two logits.
 
     parts: in the order of computation. values: (P,), computed in float64; they sum to `logit`.
@@ -68,82 +67,120 @@ class Why(TableResult):
     checks: tuple[Check, ...]
     text: str
 
+    COLUMNS = (
+        Column("part", "part"),
+        Column("adds", "adds", lambda value: signed_number(value, 3), right=True),
+        Column("reads", "from"),
+    )
+
     def __repr__(self) -> str:
-        largest = part_name(self.parts[int(np.abs(self.values).argmax())])
+        largest = part_name(self.parts[self._order[0]])
         return f"<Why {self._logits} = {self.logit:.4f}: {len(self.parts)} parts, most {largest}>"
+
+    @property
+    def title(self) -> str:
+        """What follows, and which part adds most to it."""
+        pairs = zip(self.characters, self.probabilities.tolist(), strict=True)
+        chances = [f"{quoted(name)} ({short_number(chance)})" for name, chance in pairs]
+        begin = f"{quoted_end(self.text)} comes {' rather than '.join(chances)}"
+        best = int(self.values.argmax())
+        heads = [n for n, part in enumerate(self.parts) if part.kind == "head"]
+        head = max(heads, key=lambda n: self.values[n])
+        looks = f"looks at {self._described(int(self._sources(head).argmax()))}"
+        name = part_name(self.parts[head])
+        if head == best:
+            return f"{begin} because {name} {looks}"
+        most = part_name(self.parts[best])
+        return f"{begin}, mostly because of {most}; of the heads, {name} adds most: it {looks}"
+
+    def shown(self, all: bool = False) -> list[PartRow]:
+        """The parts that add or subtract most, the others together, and the sum."""
+        order = self._order if all else self._order[:SHOWN]
+        rows = [
+            PartRow(part_name(self.parts[n]), float(self.values[n]), self._reads(n, all))
+            for n in order
+        ]
+        if rest := self._order[len(order) :]:
+            rows.append(PartRow(counted(len(rest), "other part"), float(self.values[rest].sum())))
+        rows.append(PartRow("sum", float(self.values.sum()), f"{self._logits}, in nats"))
+        return rows
+
+    def sentence(self, all: bool = False) -> str:
+        if not all:
+            return "every part: --all"
+        return (
+            f"the last norm divides by {self.scale:.4f}, as for this text; without a part, that "
+            "and all later parts may change, too"
+        )
+
+    def checked(self) -> tuple[Check, ...]:
+        return self.checks
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each part, or for each character that a head attends to; `adds` sums to the
+        logit.
+        """
+        rows = []
+        for number, (part, value) in enumerate(zip(self.parts, self.values.tolist(), strict=True)):
+            places: list[tuple[Any, ...]] = [(None, None, value)]
+            if part.kind == "head":
+                sources = self._sources(number).tolist()
+                places = [*zip(range(len(sources)), self.text, sources, strict=True)]
+            for position, character, adds in places:
+                place = {"position": position, "character": character, "adds": adds}
+                rows.append({**part._asdict(), **place})
+        return rows
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "characters": self.characters,
+            "logit": self.logit,
+            "last_norm_divides_by": self.scale,
+            "probabilities": self.probabilities.tolist(),
+            "same_for_every_character": self.same,
+            "checks": [check.record for check in self.checks],
+        }
 
     @property
     def _logits(self) -> str:
         """ "logit of 'e' − logit of 'a'"."""
-        return " − ".join(f"logit of {quoted(each)}" for each in self.characters)
+        return " − ".join(f"logit of {quoted(character)}" for character in self.characters)
 
-    def blocks(self, most: int = 16) -> list[Block]:
-        """The `most` parts that add or subtract most, and their sum."""
-        order = np.argsort(-np.abs(self.values), kind="stable")
-        shown, rest = order[:most].tolist(), order[most:]
-        rows = [self._row(part) for part in shown]
-        if rest.size:
-            others = Cell(counted(rest.size, "other part"), tone="dim")
-            rows.append([others, Cell(signed_number(self.values[rest].sum())), Cell("")])
-        logit = Cell(f"{self._logits} = {format_number(self.logit, 4)}", tone="dim")
-        rows.append([Cell("sum", tone="strong"), Cell(signed_number(self.values.sum())), logit])
-        columns = [Column("part", left=True), Column("adds"), Column("from", left=True)]
-        each = zip(self.characters, self.probabilities.tolist(), strict=True)
-        chances = [f"{quoted(character)} {format_number(chance, 3)}" for character, chance in each]
-        return [
-            Title("why", [*quoted_end(self.text), *chances]),
-            Table(columns, rows),
-            Note(
-                "from: the positions that a head reads, the units of a layer (N) · the last norm "
-                f"divides by {self.scale:.4f}, as for this text; without a part, that and all "
-                "later parts may change, too"
-            ),
-            Checks(self.checks),
-            Legend([*self.text, *self.characters]),
-        ]
+    @property
+    def _order(self) -> list[int]:
+        """The parts' numbers, those that add or subtract most first."""
+        return np.argsort(-np.abs(self.values), kind="stable").tolist()  # type: ignore[no-any-return]
 
-    def _row(self, number: int) -> list[Cell]:
-        """A row: a part, what it adds, and the characters or units that add most of it."""
-        part, value = self.parts[number], self.values[number]
-        share = float(np.abs(value) / max(np.abs(self.values).max(), 1e-300))
-        cells = [Cell(part_name(part)), Cell(signed_number(value), share)]
-        if part.kind not in SUMS:
-            return [*cells, Cell("")]
-        text, head = self.text, part.kind == "head"
-        values = self.sources[sum(each.kind in SUMS for each in self.parts[:number])]
+    def _sources(self, number: int) -> Array:
+        """What the characters or units of a part add."""
+        return self.sources[sum(part.kind in SUMS for part in self.parts[:number])]
+
+    def _reads(self, number: int, all: bool) -> str:
+        """The characters from which a head takes most; for `all`, what each of them adds."""
+        if self.parts[number].kind != "head":
+            return ""
+        values = self._sources(number)
         order = np.argsort(-np.abs(values), kind="stable").tolist()
-        names = {at: f"{at} {quoted(text[at])}" if head else f"N{at}" for at in order}
-        named = [f"{name} {signed_number(values[at])}" for at, name in names.items()]
-        largest = named[:MOST_SOURCES]
+        if not all:
+            return self._described(order[0])
+        named = [
+            f"{place} {quoted(self.text[place])} {signed_number(values[place], 3)}"
+            for place in order[:MOST_SOURCES]
+        ]
         if rest := order[MOST_SOURCES:]:
-            largest.append(f"rest {signed_number(values[rest].sum())}")
-        return [*cells, Cell(" · ".join(largest), hint="  ".join(named[:24]))]
+            named.append(f"rest {signed_number(values[rest].sum(), 3)}")
+        return " · ".join(named)
 
-    def records(self) -> Records:
-        """A row for each part, or for each character that a head attends to; `adds` sums to the
-        logit.
-        """
-        columns: dict[str, list[Any]] = {
-            name: [] for name in (*Part._fields, "position", "character", "adds")
-        }
-        sums = iter(self.sources)
-        for part, value in zip(self.parts, self.values.tolist(), strict=True):
-            rows: list[tuple[Any, ...]] = [(None, None, value)]
-            found = next(sums).tolist() if part.kind in SUMS else []
-            if part.kind == "head":
-                rows = [*zip(range(len(found)), self.text, found, strict=True)]
-            for row in rows:
-                for name, each in zip(columns, (*part, *row), strict=True):
-                    columns[name].append(each)
-        facts = {
-            "characters": self.characters,
-            "logit": self.logit,
-            "last_norm_divides_by": self.scale,
-            "probabilities": self.probabilities,
-            "same_for_every_character": self.same,
-            "checks": [each.record for each in self.checks],
-        }
-        return Records(columns, facts)
+    def _described(self, place: int) -> str:
+        """A character that a head reads, in words."""
+        text, last = self.text, len(self.text) - 1
+        name = quoted(text[place])
+        if place == last:
+            return f"the last character, {name}"
+        if place and text[place - 1] == text[last]:
+            return f"the {name} after an earlier {quoted(text[last])}"
+        return f"the {name} {counted(last - place, 'character')} before"
 
 
 def why(reader: Reader, vocabulary: Vocabulary, text: str, config: WhyConfig) -> Why:
@@ -202,8 +239,8 @@ def _asked(vocabulary: Vocabulary, config: WhyConfig, likeliest: int) -> list[in
 
 def _difference(values: Array) -> Array:
     """(K, …) -> (…): the first row, minus the second one if there is one."""
-    found: Array = values[0] - values[1] if len(values) > 1 else values[0]
-    return found
+    first: Array = values[0]
+    return first - values[1] if len(values) > 1 else first
 
 
 def part_name(part: Part) -> str:
@@ -214,8 +251,3 @@ def part_name(part: Part) -> str:
         return "biases of norms" if part.layer is None else f"L{part.layer} bias"
     name = KINDS[part.kind]
     return name if part.layer is None else f"L{part.layer} {name}"
-
-
-def signed_number(value: float) -> str:
-    """ "+1.25", "−.03"."""
-    return format_number(value, 3) if value < 0 else f"+{format_number(value, 3)}"

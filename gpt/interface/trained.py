@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex, TypeAl
 
 from msgspec import Meta
 
-from gpt import showing
-from gpt.checks import Check, Displayable, check_number
+from gpt.checks import Check, check_number
 from gpt.config import (
     AttnConfig,
     EvalConfig,
@@ -34,6 +33,7 @@ from gpt.devices import check_device
 from gpt.errors import CheckpointError, ConfigError, GptxError, TextError
 from gpt.reading.gpt import Reader
 from gpt.reading.probe import difference, open_proven
+from gpt.storage import files
 from gpt.storage.manifest import Manifest, Parent
 from gpt.storage.model_file import StoredModel, read_model
 from gpt.storage.run import MANIFEST, Checkpoint, Run
@@ -42,12 +42,10 @@ from gpt.vocabulary import Ids, Reading, known_text, log_note
 from gpt.words import layers_and_heads, printable
 
 if TYPE_CHECKING:
-    from gpt.blocks import Block
     from gpt.corpus.overlap import Learned
     from gpt.counting.mixture import Mixture
     from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
-    from gpt.heads.measures import Measure
     from gpt.heads.next_character import NextCharacter
     from gpt.heads.survey import Survey
     from gpt.heads.why import Why
@@ -58,14 +56,14 @@ if TYPE_CHECKING:
     from gpt.reading.novelty import Novelty
     from gpt.reading.sampler import Decoders, Samples
     from gpt.reading.weights import Weights
-    from gpt.storage.curves import Curve, TrainingCurve
+    from gpt.storage.curves import Curve
 
 
 #: What `dir` and completion show of a model.
 PUBLIC = (
     *("activation_batches", "activations", "at", "attn", "batch", "config", "curve", "eval"),
     *("heads", "live", "logits", "manifest", "next", "novelty", "path", "sample", "steps"),
-    *("text", "torch", "training", "training_curve", "vocabulary", "weights", "why"),
+    *("text", "torch", "training", "vocabulary", "weights", "why"),
 )
 
 
@@ -138,7 +136,7 @@ class NoRunError(CheckpointError, AttributeError):
     """A model file is not in a run. `hasattr` returns False, as it is an AttributeError, too."""
 
 
-class TrainedGPT(Displayable):
+class TrainedGPT:
     """One checkpoint's model. When it first computes, its probe is checked: a model that does not
     compute the logits that torch computed when it was saved always raises CheckpointError.
 
@@ -222,13 +220,13 @@ class TrainedGPT(Displayable):
         given = self.stored, self._open_device, self.checkpoint, self.name, self.device
         return TrainedGPT, given
 
-    def blocks(self) -> list[Block]:
+    def _repr_html_(self) -> str:
         """What the model is, what it was trained on, how good it is, and that it computes the right
         numbers.
         """
-        from gpt.storage.overview import model_blocks
+        from gpt.storage.overview import ModelCard
 
-        return model_blocks(self.stored, self.recorded, self.proof, self.rounding, self.example())
+        return ModelCard(self.stored, self.recorded, self.proof)._repr_html_()
 
     @property
     def title(self) -> str:
@@ -281,15 +279,6 @@ class TrainedGPT(Displayable):
         from gpt.storage.curves import curve_of
 
         return curve_of(Run(self.path))
-
-    @property
-    def training_curve(self) -> TrainingCurve:
-        """Loss, gradient norm, learning rate and speed of the steps so far, also between
-        evaluations.
-        """
-        from gpt.storage.curves import training_curve_of
-
-        return training_curve_of(Run(self.path))
 
     @property
     def _saved(self) -> Checkpoint:
@@ -359,7 +348,6 @@ class TrainedGPT(Displayable):
         config: SampleConfig,
         stop: Sequence[str] = (),
         unknown: Unknown = "fold",
-        past: str | None = None,
     ) -> Samples:
         """The new text of each of config.n samples, step by step; see sampler.Samples.
 
@@ -371,8 +359,8 @@ class TrainedGPT(Displayable):
 
         known = self.known_text(prompt, unknown)
         require_memory(self.config, config.n, len(prompt) + config.length)
-        samples = (self.decoders.lend_decoder(), self.vocabulary, known, config, stop, past)
-        return Samples(*samples, self.mixture)
+        decoding = self.decoders.lend_decoder()
+        return Samples(decoding, self.vocabulary, known, config, stop, self.mixture)
 
     @takes(AttnCall)
     def attn(self, call: AttnCall) -> AttentionMap:
@@ -413,33 +401,20 @@ class TrainedGPT(Displayable):
         known = self.known_text(self.given(call.text), call.unknown, call.truncate)
         return why(self.reader, self.vocabulary, known, call)
 
-    def measures(
-        self, text: AttentionMap | str | None = None, *, unknown: Unknown = "fold"
-    ) -> list[Measure]:
-        """Each head's measures, (L, H) values each, on a text or on an attention map's text; None:
-        on the `example`.
-
-        Raises TextError, like `attn`.
-        """
-        from gpt.heads.measures import measure_heads
-
-        return measure_heads([self._map(text, unknown)])
-
     def known_text(
         self,
         text: str,
         unknown: Unknown = "fold",
         truncate: bool = False,
         note: Callable[[str], object] = log_note,
-        name: str = "",
     ) -> str:
         """The text as the model reads it. truncate: keep only the end first, as what is cut off may
-        be unknown. note, name: see `gpt.vocabulary.known_text`. Raises TextError.
+        be unknown. note: see `gpt.vocabulary.known_text`. Raises TextError.
         """
         reading = self.vocabulary.read(text, unknown)
         if truncate:
             reading = Reading(reading.text[-self.config.block_size :], reading.folded)
-        return known_text(self.vocabulary, reading, note, name).text
+        return known_text(self.vocabulary, reading, note).text
 
     def readable_text(
         self,
@@ -448,14 +423,13 @@ class TrainedGPT(Displayable):
         note: Callable[[str], object] = log_note,
         name: str = "",
     ) -> str:
-        """Like `known_text`, but unknown characters may stay: a later error names their place."""
+        """Like `known_text`, but unknown characters may stay: a later error names their place.
+        name: of the text, for notes.
+        """
         reading = self.vocabulary.read(text, unknown)
         for line in reading.notes(name):
             note(line)
         return reading.text
-
-    def _map(self, of: AttentionMap | str | None, unknown: Unknown) -> AttentionMap:
-        return self.attn(of, unknown=unknown) if of is None or isinstance(of, str) else of
 
     def given(
         self, text: str | None, note: Callable[[str], object] = log_note, name: str = "text"
@@ -582,17 +556,12 @@ class TrainedGPT(Displayable):
         patch replaces stages; everything after them is computed from the new values. Its keys are
         those of acts[key], (stage, layer, head, position, text), where parts that are left out mean
         all; a position or text may be a range of several. A value is a number, an array that
+        patch replaces stages; everything after them is computed from the new values. Its keys are
+        those of acts[key], (stage, layer, head, position, text), where parts that are left out mean
+        all; a position or text may be a range of several. A value is a number, an array that
         broadcasts to acts[key] of all layers, or a function that gets this array for one layer and
         returns one of the same shape. If texts differ in length, positions count from 0, and a
-        function also gets the padding at the texts' ends: a function that mixes positions, such as
-        a mean, needs texts of one length. Path patching (Goldowsky-Dill et al. 2023), from head 0.2
-        to the queries of head 1.3, has three steps:
-
-            clean = run.activations(texts, ["context", "ffn_out"])
-            other = run.activations(other_texts, "context")["context", 0, 2]
-            frozen = {(name, 0): clean[name, 0] for name in clean}
-            sent = run.activations(texts, "q", 1, patch=frozen | {("context", 0, 2): other})
-            logits = run.logits(texts, patch={("q", 1, 3): sent["q", 1, 3]})
+        function also gets the padding at the texts' ends. docs/python.md has examples.
 
         Raises TextError for empty and too long texts and unknown characters, ValueError for unknown
         names and other shapes, IndexError for a layer, head, position or text that does not exist,
@@ -726,20 +695,27 @@ class TrainedGPT(Displayable):
         text: the text to begin with; None: the first line of the validation split. Raises TextError
         for a text with unknown characters, StorageError.
         """
-        found: Path = showing.renderer().save_live(self, path, text)
-        return found
+        from gpt.view.page.live import live_page
+
+        page = live_page(self, text).html.encode()
+        with files.storage_errors(f"write {path}"):
+            files.write_output(Path(path), page)
+        return Path(path)
 
 
 def load(
     path: str | Path = "checkpoints", *, step: str | SupportsIndex = "best", device: str = "cpu"
 ) -> TrainedGPT:
-    """Opens a folder of runs (the newest run), a run, a checkpoint's folder, or a model file.
+    """Opens a folder of runs (the newest run), a run, a checkpoint's folder, or a model file; if no
+    such path exists, the run of this name in checkpoints/.
 
     step: "best", "last" or a number, if a run is opened. device: "cpu" uses numpy; "cuda" and "mps"
     compute logits and stages with torch; if they fail or do not reproduce the probe, the CPU does.
     "auto" uses CUDA if there is any. Replaced activations are always computed on the CPU. Raises
     CheckpointError, ConfigError.
     """
+    if not os.path.lexists(path) and os.path.dirname(path) == "":
+        return find_model(Path("checkpoints"), str(path), step).on(device).prove()
     return read_checkpoint(path, step).on(device).prove()
 
 

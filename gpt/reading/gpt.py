@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from gpt.checks import Result, read_only
+from gpt.checks import Arrays, read_only
 from gpt.config import ModelConfig
 from gpt.devices import require_memory
 from gpt.reading.layers import ACTIVATIONS, Array, layer_norm, softmax
@@ -36,7 +36,7 @@ def no_hook(name: str, layer: int, array: Array) -> Array:
 
 
 @dataclass(frozen=True, repr=False)
-class Stages(Result):
+class Stages(Arrays):
     """What one layer computed for (T,) characters; arrays of heads begin with an axis of heads.
     docs/heads.md explains each.
     """

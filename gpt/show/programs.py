@@ -48,7 +48,7 @@ def to_json(result: Result, origin: Mapping[str, Any] | None = None) -> str:
     return characters.to_json(to_record(result, origin)) + "\n"
 
 
-def _table(result: Result) -> tuple[list[str], list[list[Any]]]:
+def table_of(result: Result) -> tuple[list[str], list[list[Any]]]:
     """Names and rows: the result's rows, or its record as the only one."""
     rows = [values_of(row) for row in result.rows] or [result.record()]
     names = list(rows[0])
@@ -57,18 +57,17 @@ def _table(result: Result) -> tuple[list[str], list[list[Any]]]:
 
 def to_csv(result: Result) -> str:
     """A CSV line with the names, and one for each row; a cell is empty if its value is unknown."""
-    names, rows = _table(result)
+    names, rows = table_of(result)
     return csv_text([names, *round_floats(rows)])
 
 
-def to_frame(result: Result) -> Any:
+def to_frame(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> Any:
     """A pandas.DataFrame. Raises ImportError if pandas is not installed."""
     try:
         import pandas
     except ImportError:
         raise ImportError(f"to_pandas needs {absent('pandas')}; to_csv() has the same") from None
-    names, rows = _table(result)
-    return pandas.DataFrame(rows, columns=names)
+    return pandas.DataFrame(list(rows), columns=names)
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:

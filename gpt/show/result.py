@@ -152,9 +152,9 @@ class Result:
         """The rows as a pandas.DataFrame; without rows, the record as one row. Raises ImportError
         if pandas is not installed.
         """
-        from gpt.show.programs import to_frame
+        from gpt.show.programs import table_of, to_frame
 
-        return to_frame(self)
+        return to_frame(*table_of(self))
 
     def _repr_html_(self) -> str:
         from gpt.show.html import to_html

@@ -116,7 +116,8 @@ def parts_of(result: Result, screen: Screen) -> list[RenderableType]:
     if sentence := result.sentence(screen.all):
         groups[-1].append(prose(sentence, screen, "dim"))
     if result.checked():
-        groups[-1].append(checks(result.checked(), screen))
+        text, style = checked_text(result.checked(), screen)
+        groups[-1].append(prose(text, screen, style))
     parts: list[RenderableType] = []
     for group in groups:
         if parts and group:
@@ -137,17 +138,18 @@ def render(parts: Iterable[RenderableType], screen: Screen) -> str:
 
 def print_parts(parts: Iterable[RenderableType], console: Console) -> None:
     """Writes parts to a console."""
+    coloured = console.color_system is not None and not console.no_color
     segments: list[Segment] = []
     for part in parts:
         for line in console.render_lines(part, console.options, pad=False):
-            segments += [*_without_end(line), Segment.line()]
+            segments += [*_without_end(line, coloured), Segment.line()]
     console.print(Segments(segments), soft_wrap=True, end="")
 
 
-def _without_end(line: Sequence[Segment]) -> list[Segment]:
-    """A line without spaces at its end, unless they have a background."""
+def _without_end(line: Sequence[Segment], coloured: bool) -> list[Segment]:
+    """A line without spaces at its end, unless they have a visible background."""
     kept = [segment._replace(text=escape(segment.text)) for segment in line]
-    while kept and not (kept[-1].style and kept[-1].style.bgcolor):
+    while kept and not (coloured and kept[-1].style and kept[-1].style.bgcolor):
         kept[-1] = kept[-1]._replace(text=kept[-1].text.rstrip(" "))
         if kept[-1].text:
             break
@@ -160,12 +162,17 @@ def prose(text: str, screen: Screen, style: str = "") -> Text:
     return Text(screen.line(text), style, overflow="fold")
 
 
-def checks(results: Sequence[Check], screen: Screen) -> Text:
-    """The checks in one line; the long form, and a failure, also shows details."""
+def checked_text(results: Sequence[Check], screen: Screen) -> tuple[str, str]:
+    """The checks in a line, and its style. The long form, and one with a failure, also names
+    details, and says every error; else an error is said where there is no bound.
+    """
     passed = all(check.passed for check in results)
-    shown = [check for check in results if screen.all or not passed or not check.detail]
-    text = ", ".join(map(str, shown)) + (" ✓" if passed else " ✗ FAILED")
-    return prose(text, screen, "dim" if passed else "bold red")
+    if screen.all or not passed:
+        texts = [str(check) for check in results]
+    else:
+        shown = [check for check in results if not check.detail]
+        texts = [check.name if check.bound is not None else str(check) for check in shown]
+    return ", ".join(texts) + (" ✓" if passed else " ✗ FAILED"), "dim" if passed else "bold red"
 
 
 def in_ascii(text: str) -> str:

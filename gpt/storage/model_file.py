@@ -19,7 +19,7 @@ import numpy.typing as npt
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from gpt.checks import Result
+from gpt.checks import Arrays
 from gpt.config import ModelConfig
 from gpt.errors import CheckpointError
 from gpt.storage import files
@@ -46,7 +46,7 @@ class _About(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Probe(Result):
+class Probe(Arrays):
     """Ids, and the logits that torch computed for them in float64 when the model was saved.
 
     ids: (R, L), each row a separate text. logits: (P, K), P = R·L, rounded to float32. Position p
@@ -72,7 +72,7 @@ def pick_probe_logits(rows: Iterable[npt.NDArray[Any]], count: int) -> npt.NDArr
 
 
 @dataclass(frozen=True, repr=False)
-class StoredModel(Result):
+class StoredModel(Arrays):
     """The content of a model file: enough to run the model, and to prove that it runs
     correctly.
 

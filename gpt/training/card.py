@@ -6,21 +6,19 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpt.blocks import Block, Facts
 from gpt.config.fields import with_flags
 from gpt.config.schedule import characters_read, cycle_of
-from gpt.storage.curves import curve_of, outlook_of
 from gpt.storage.losses import best_facts, counting_facts, counting_record, note_on_few
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import (
     corpus_facts,
     model_facts,
+    outlook_of,
     parent_facts,
-    parent_record,
     quote_some,
-    time_of,
 )
 from gpt.storage.run import Run
 from gpt.words import counted, duration, ordinal
@@ -36,7 +34,7 @@ NATS = (
 )
 
 
-def plan_card(plan: Plan, recipe: Mapping[str, Any]) -> list[Block]:
+def plan_card(plan: Plan, recipe: Mapping[str, Any]) -> dict[str, Any]:
     """What is trained, for how long, and the loss to beat. recipe: options of a known corpus."""
     manifest, identity = plan.manifest, plan.corpus.identity
     facts = {
@@ -53,14 +51,14 @@ def plan_card(plan: Plan, recipe: Mapping[str, Any]) -> list[Block]:
         "to beat": _to_beat(plan),
         "nats/char": NATS,
     }
-    return [Facts(facts)]
+    return facts
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
     """The plan for programs: every option, and the counts and measurements it is based on."""
     return {
         "dry_run": True,
-        "parent": parent_record(plan.manifest.parent),
+        "parent": asdict(plan.manifest.parent) if plan.manifest.parent else None,
         **plan.settings(),
         "characters": plan.corpus.identity.characters,
         "train_characters": plan.train_characters,
@@ -74,7 +72,9 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     }
 
 
-def end_card(run: Run, manifest: Manifest, reason: str, spent: Spent | None = None) -> list[Block]:
+def end_card(
+    run: Run, manifest: Manifest, reason: str, spent: Spent | None = None
+) -> dict[str, Any]:
     """The last lines of a training: how it ended, where its time went, whether the model is better
     than counting, the run's folder, and what to type next.
     """
@@ -90,14 +90,12 @@ def end_card(run: Run, manifest: Manifest, reason: str, spent: Spent | None = No
     resume = f"gptx train --resume --run {run.name}{where}"
     if manifest.environment.get("ranks", 1) != 1:
         resume = resume.replace("gptx", "torchrun … -m -- gpt", 1)
-    outlook = outlook_of(manifest, curve_of(run, manifest))
-    if outlook and manifest.step == steps and "the time" in outlook:
-        resume += f" --minutes {max(0.1, manifest.elapsed / 60):.2g}"
-    elif reason in ("finished", "patience"):
+    outlook = outlook_of(manifest)
+    if reason in ("finished", "patience"):
         resume = ""
     commands = (f"gptx sample{_prompt(run)}", "gptx attn", f"gptx runs {run.name}")
     facts = {
-        "ended": f"{ended}, {time_of(manifest)}",
+        "ended": f"{ended}, {duration(manifest.elapsed)}",
         "time went to": str(spent or ""),
         "best": best_facts(manifest),
         "to beat": counting_facts(manifest),
@@ -106,7 +104,7 @@ def end_card(run: Run, manifest: Manifest, reason: str, spent: Spent | None = No
         "go on": resume,
         "next": [f"{command}{where}" for command in commands],
     }
-    return [Facts(facts)]
+    return facts
 
 
 def _prompt(run: Run) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpt.characters import drawn_label, drawn_legend, escape
 from gpt.config import SampleConfig
@@ -18,7 +18,6 @@ from gpt.config.fields import UNLIMITED, Field, fields_of
 from gpt.config.sample import DISTRIBUTION_OPTIONS
 from gpt.heads.measures import RULE, choose_head, name_heads
 from gpt.heads.survey import Survey
-from gpt.interface.trained import TrainedGPT
 from gpt.version import __version__
 from gpt.view.page.document import STYLES, PageKind, template, to_json
 from gpt.view.page.packing import Bits
@@ -26,6 +25,9 @@ from gpt.view.page.page import SCHEMA
 from gpt.view.page.shipping import means_record, model_record, proof_record
 from gpt.view.records import measures_record
 from gpt.vocabulary import Ids
+
+if TYPE_CHECKING:
+    from gpt.interface.trained import TrainedGPT
 
 LIMIT = 8_000_000  # bytes of a file with float32 weights
 DATA = Path("data")  # the usual folder of the corpora
@@ -68,7 +70,7 @@ def live_page(
     if text == "":
         note("note: the text is empty; the page shows what follows a line break")
     ids, name = model.default_text(data, note)
-    return build_live(model, model.heads(ids, name=name, done=done), text, ids)
+    return build_live(model, model.heads(ids, name=name, done=done, ablate=None), text, ids)
 
 
 def build_live(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from gpt.characters import drawn_label, drawn_legend, escape
 from gpt.heads.attention_map import AttentionMap
 from gpt.heads.contributions import contributions
-from gpt.heads.measures import Measure, StartHead, name_heads
+from gpt.heads.measures import Measure, StartHead, measure_heads, name_heads
 from gpt.reading.gpt import Reader, Stages
 from gpt.reading.layers import Array, softmax
 from gpt.reading.score import character_surprisals
@@ -74,7 +74,7 @@ def make_subject(attention: AttentionMap, measures: Sequence[Measure] | None = N
         attention,
         logit_lens(model.reader, attention),
         attention.characters,
-        model.measures(attention) if measures is None else measures,
+        measure_heads([attention]) if measures is None else measures,
         model.origin,
         nats,
         model.mixture is not None,

@@ -12,7 +12,7 @@ import base64
 import gzip
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ import numpy.typing as npt
 from gpt.config import ModelConfig
 from gpt.heads.ablation import Texts, mean_contexts
 from gpt.heads.survey import SHORTEST, spread_windows
-from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.probe import allowed_in_float32
@@ -28,6 +27,9 @@ from gpt.reading.score import windows_at_once
 from gpt.storage.model_file import StoredModel, Tensors, pick_probe_logits
 from gpt.view.page.packing import Bits, in_base64, pack
 from gpt.vocabulary import Ids
+
+if TYPE_CHECKING:
+    from gpt.interface.trained import TrainedGPT
 
 LOGITS = 8  # logits stored for each position
 LONGEST = 32  # characters of a random text that the page checks

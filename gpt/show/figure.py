@@ -1,0 +1,283 @@
+"""Figures for papers with matplotlib: matrices, bars and curves, as SVG, PDF or PNG.
+
+The same figure gives the same bytes, whatever the user's settings of matplotlib are.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpt.characters import NAMED, PICTURES, SPACE, label, legend, one_line
+from gpt.errors import ConfigError
+from gpt.show.result import Line, Matrix, highest_late_value, short_number
+from gpt.words import absent, first_few
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DPI = 300
+COLUMN, PAGE = 3.5, 7.0  # inches: the width of a column and of a page in a paper
+NUMBERS = 12  # a single matrix with at most so many rows and columns shows numbers
+LETTERS = 48  # a matrix with at most so many rows and columns has the characters as labels
+MOST = 100_000_000  # pixels; drawing a PNG of this size takes 0.4 GB
+INK, GREY, MASKED = "#202020", "#707070", "#d0d0d0"
+# Even steps of lightness on white paper. The lowest colour is not white, so that a small weight
+# differs from a masked one. Signed values have two hues: orange is negative, blue-green positive.
+RAMP = ("#f5f3d9", "#bcdfae", "#58b69b", "#1f8a96", "#28608f", "#31347a", "#1c103c")
+SIGNED = (
+    *("#702a06", "#aa521c", "#e28e52", "#f8d0a0", "#f0f3ec"),
+    *("#addac7", "#40a0a0", "#1c5c8c", "#122a62"),
+)
+BARS = ("#1f8a96", "#e28e52")
+#: Tried for each character in this order; the first one comes with matplotlib.
+FAMILIES = (
+    *("DejaVu Sans", "Noto Sans", "Noto Sans CJK JP", "Noto Sans CJK SC", "Noto Sans JP"),
+    *("Hiragino Sans", "PingFang SC", "Yu Gothic", "Microsoft YaHei", "Malgun Gothic"),
+    *("Noto Sans Arabic", "Noto Sans Hebrew", "Noto Sans Devanagari", "Noto Sans Thai"),
+    *("WenQuanYi Zen Hei", "Noto Sans Symbols", "Noto Sans Symbols 2", "Segoe UI Symbol"),
+)
+_SETTINGS: dict[str, Any] = {
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.5,
+    "figure.constrained_layout.use": True,
+    "figure.dpi": DPI,
+    "figure.titlesize": 8,
+    "font.size": 7,
+    "pdf.fonttype": 42,  # TrueType: publishers refuse Type 3
+    "svg.fonttype": "path",  # outlines: the picture does not depend on installed fonts
+    "svg.hashsalt": "gptx",
+    "text.color": INK,
+    "text.parse_math": False,  # shows a $ as it is
+    "xtick.color": GREY,
+    "xtick.labelcolor": INK,
+    "xtick.major.size": 1.5,
+    "ytick.color": GREY,
+    "ytick.labelcolor": INK,
+    "ytick.major.size": 1.5,
+}
+
+
+def matrices_figure(
+    matrices: Sequence[Matrix], title: str, across: int, form: str, ascii_only: bool = False
+) -> tuple[bytes, list[str]]:
+    """Matrices side by side, `across` in a row, with one scale of colours, and warnings about
+    characters that no font draws. Raises ConfigError without matplotlib, or if it is too large.
+    """
+    rows, columns = matrices[0].values.shape
+    across = min(len(matrices), across if across > 1 else math.ceil(len(matrices) ** 0.5))
+    down = math.ceil(len(matrices) / across)
+    side = PAGE / across
+    if len(matrices) == 1:
+        side = float(np.interp(max(rows, columns), (4, 16, 64), (2.0, COLUMN - 0.5, PAGE)))
+    side = max(side, 0.8, max(rows, columns) / DPI)  # at least a pixel for each cell
+    size = across * side + 0.6, down * side * min(1.0, rows / columns * 2) + 0.6
+    if size[0] * size[1] * DPI**2 > MOST:
+        raise ConfigError(
+            f"a figure of {size[0]:.0f} × {size[1]:.0f} inches is too large; choose fewer matrices "
+            "with --layer and --head, or a part with --query and --key"
+        )
+    with _style() as families:
+        from matplotlib.figure import Figure
+
+        labels = _Labels(families, ascii_only)
+        figure = Figure(figsize=size)
+        grid = figure.subplots(down, across, squeeze=False)
+        paint = _paint(matrices)
+        for axes, matrix in zip(grid.flat, matrices, strict=False):
+            image = axes.imshow(np.ma.masked_invalid(matrix.values), **paint)
+            _label(axes, matrix, labels)
+            if len(matrices) > 1:
+                axes.set_title(matrix.name, size=6)
+            elif max(rows, columns) <= NUMBERS:
+                _write_numbers(axes, matrix, image.to_rgba)
+        for axes in grid.flat[len(matrices) :]:
+            axes.set_axis_off()
+        figure.colorbar(image, ax=grid, shrink=0.8, aspect=30)
+        figure.suptitle(
+            labels.text(title if len(matrices) > 1 else f"{title} · {matrices[0].name}")
+        )
+        if signs := legend(labels.used, ascii_only):
+            figure.supxlabel(labels.text(" · ".join(signs)), size=6, color=GREY)
+        return _to_bytes(figure, form), labels.warnings()
+
+
+def bars_figure(
+    labels: Sequence[str], bars: Mapping[str, Sequence[float | None]], title: str, form: str
+) -> bytes:
+    """Bars side by side, with a common row for each label; None has no bar. Raises ConfigError
+    without matplotlib.
+    """
+    with _style():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(PAGE, 0.8 + 0.16 * len(labels)))
+        grid = figure.subplots(1, len(bars), sharey=True, squeeze=False)[0]
+        for axes, (name, values), colour in zip(grid, bars.items(), BARS, strict=False):
+            axes.barh(range(len(labels)), [value or 0.0 for value in values], color=colour)
+            axes.axvline(0, color=GREY, linewidth=0.5)
+            axes.set_xlabel(name)
+            axes.spines[["top", "right"]].set_visible(False)
+        grid[0].set_yticks(range(len(labels)), labels)
+        grid[0].invert_yaxis()
+        figure.suptitle(one_line(title))
+        return _to_bytes(figure, form)
+
+
+def curves_figure(lines: Sequence[Line], x_axis: str, y_axis: str, title: str, form: str) -> bytes:
+    """Lines over one x axis; values above those after the first quarter are cut off. Raises
+    ConfigError without matplotlib.
+    """
+    with _style():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(COLUMN, 2.4))
+        axes = figure.subplots()
+        for line in lines:
+            axes.plot(*zip(*line.points, strict=True), label=one_line(line.name), linewidth=1)
+        lowest = min(y for line in lines for _, y in line.points)
+        high = highest_late_value(lines)
+        axes.set_ylim(lowest - 0.05 * (high - lowest), high + 0.05 * (high - lowest) or None)
+        axes.set_xlabel(x_axis)
+        axes.set_ylabel(y_axis)
+        axes.spines[["top", "right"]].set_visible(False)
+        if len(lines) > 1:
+            axes.legend(frameon=False)
+        figure.suptitle(one_line(title))
+        return _to_bytes(figure, form)
+
+
+@contextmanager
+def _style() -> Iterator[list[str]]:
+    """A context with our settings, in which matplotlib logs nothing. Gives the installed FAMILIES.
+
+    Raises ConfigError if matplotlib is not installed.
+    """
+    try:
+        import matplotlib
+    except ImportError:
+        raise ConfigError(f"figures need {absent('matplotlib')}") from None
+    logger = logging.getLogger("matplotlib")  # it logs that it builds a list of fonts
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        from matplotlib import font_manager
+
+        installed = {entry.name for entry in font_manager.fontManager.ttflist}
+        families = [name for name in FAMILIES if name in installed]
+        with matplotlib.rc_context(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from")
+            matplotlib.rcdefaults()
+            settings: Any = matplotlib.rcParams
+            settings.update(_SETTINGS, **{"font.family": families})
+            yield families
+    finally:
+        logger.setLevel(level)
+
+
+def _to_bytes(figure: Figure, form: str) -> bytes:
+    """The figure as a file without a date."""
+    metadata: dict[str, dict[str, Any]] = {
+        "svg": {"Creator": "gptx", "Date": None, "Format": None, "Type": None},
+        "pdf": {"Creator": "gptx", "CreationDate": None},
+        "png": {"Software": "gptx"},
+    }
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=form, dpi=DPI, metadata=metadata[form])
+    written = buffer.getvalue()
+    if form == "svg":  # the document type names a network address, which SVG does not need
+        written = re.sub(rb"<!DOCTYPE[^>]*>\s*", b"", written, count=1)
+    return written
+
+
+class _Labels:
+    """Labels of characters that an installed font draws; U+XXXX for the others."""
+
+    def __init__(self, families: Iterable[str], ascii_only: bool) -> None:
+        from matplotlib import font_manager
+        from matplotlib.ft2font import FT2Font
+
+        files = [font_manager.findfont(family) for family in families]
+        self._drawn = {point for file in files for point in FT2Font(file).get_charmap()}
+        self._ascii_only = ascii_only
+        self.used = dict[str, None]()
+        self._missing = dict[str, None]()
+
+    def __call__(self, character: str) -> str:
+        """The label of a character."""
+        self.used[character] = None
+        name = SPACE if character == " " else label(character, self._ascii_only)
+        if self._ascii_only and character in NAMED:
+            return NAMED[character][1]
+        if name not in PICTURES and all(ord(sign) in self._drawn for sign in name):
+            return name
+        if name not in PICTURES:
+            self._missing[character] = None
+        return f"U+{ord(character):04X}"
+
+    def text(self, text: str) -> str:
+        """A text within a line, whose characters fonts draw."""
+        text = one_line(text.replace(NAMED[" "][0], SPACE))
+        return "".join(sign if ord(sign) in self._drawn else "□" for sign in text)
+
+    def warnings(self) -> list[str]:
+        """A warning if no font draws some characters."""
+        if not self._missing:
+            return []
+        names = first_few([label(character) for character in self._missing], 8, ", ")
+        return [f"no installed font draws {names}: labelled U+…; install the Noto fonts"]
+
+
+def _label(axes: Axes, matrix: Matrix, labels: Callable[[str], str]) -> None:
+    """Names the rows and columns: by characters if there is room, else by positions."""
+    sides = (axes.yaxis, matrix.rows, True), (axes.xaxis, matrix.columns, matrix.square)
+    for axis, positions, lettered in sides:
+        if lettered and len(positions) <= LETTERS and len(matrix.rows) <= LETTERS:
+            texts = [labels(matrix.text[position]) for position in positions]
+            size = min(7.0, 220 / len(positions))
+            axis.set_ticks(range(len(positions)), texts, size=size)
+            axis.set_tick_params(length=0)
+        else:
+            step = max(1, 10 ** max(0, len(str(len(positions))) - 2) * 2)
+            marked = [n for n, position in enumerate(positions) if position % step == 0]
+            axis.set_ticks(marked, [str(positions[n]) for n in marked], size=5)
+
+
+def _write_numbers(axes: Axes, matrix: Matrix, colour_of: Callable[[Any], Any]) -> None:
+    """Writes each value into its cell, dark or white, whichever has more contrast (WCAG 2)."""
+    for (row, column), value in np.ndenumerate(matrix.values):
+        if math.isfinite(value):
+            red, green, blue = np.asarray(colour_of(value))[:3] ** 2.2
+            dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.21
+            colour = INK if dark else "white"
+            text = short_number(float(value))
+            axes.text(column, row, text, size=5, color=colour, ha="center", va="center_baseline")
+
+
+def _paint(matrices: Sequence[Matrix]) -> dict[str, Any]:
+    """The colour map and its limits, the same for all matrices; for signed values symmetric around
+    0.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    weights = matrices[0].weights
+    known = np.concatenate([matrix.values[np.isfinite(matrix.values)] for matrix in matrices])
+    limit = 1.0 if weights else float(np.abs(known).max(initial=0.0)) or 1.0
+    ramp = LinearSegmentedColormap.from_list("gptx", RAMP if weights else SIGNED)
+    return {
+        "cmap": ramp.with_extremes(bad="white" if weights else MASKED),
+        "vmin": 0.0 if weights else -limit,
+        "vmax": limit,
+        "aspect": "equal" if matrices[0].square else "auto",
+        "interpolation": "nearest",
+    }

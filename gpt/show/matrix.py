@@ -1,0 +1,269 @@
+"""Draws matrices of attention in a terminal: as numbers, as a heat map, by their largest values, or
+all heads drawn small.
+
+Lines fit the screen's width: columns that do not fit follow below, with the labels of the rows
+again. Characters of the text are shown as labels, never as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from rich.cells import cell_len
+from rich.console import RenderableType
+from rich.text import Text
+
+from gpt.characters import label, legend, pad
+from gpt.checks import Check
+from gpt.show.result import Matrix, short_number
+from gpt.show.terminal import GLYPHS, Screen, checked_text, prose, render, shade_style
+
+View = Literal["auto", "numbers", "heat", "top", "heads"]
+THUMBNAIL = 24  # most cells on a side of a head in the overview
+
+
+def fitting_view(matrix: Matrix, screen: Screen, digits: int = 2) -> View:
+    """The view that fits: numbers, else heat, else the largest values of each row."""
+    gutter = cell_len(_row_labels(matrix, screen)[0])
+    count = len(matrix.columns)
+    if gutter + count * _cell_width(matrix, screen, digits) <= screen.cells:
+        return "numbers"
+    return "heat" if gutter + count <= screen.cells else "top"
+
+
+def draw(
+    matrices: Sequence[Matrix],
+    titles: Sequence[str],
+    remarks: Sequence[str],
+    checks: Sequence[Check],
+    screen: Screen,
+    view: View = "auto",
+    across: int = 1,
+    digits: int = 2,
+    top: int = 3,
+) -> str:
+    """Matrices with their titles, one below the other, then the meaning of labels, the checks and
+    remarks, each in its own line. view "heads": all of them small, `across` in a line, with a
+    single title. digits: after the point. top: how many values of a row the view `top` names.
+    """
+    parts: list[RenderableType] = []
+    if view == "heads":
+        parts += [prose(titles[0], screen, "bold"), Text(), *draw_heads(matrices, across, screen)]
+    else:
+        for matrix, title in zip(matrices, titles, strict=True):
+            drawn = fitting_view(matrix, screen, digits) if view == "auto" else view
+            lines = draw_matrix(matrix, drawn, screen, digits, top)
+            parts += [prose(title, screen, "bold"), Text(), *lines, Text()]
+    text, style = checked_text(checks, screen)
+    first, *others = remarks
+    explained = " · ".join([first, *legend(matrices[0].text, screen.ascii), text])
+    parts.append(prose(explained, screen, style))
+    parts += [prose(remark, screen, "dim") for remark in others]
+    return render(parts, screen)
+
+
+def draw_matrix(matrix: Matrix, view: View, screen: Screen, digits: int, top: int) -> list[Text]:
+    """The lines of one matrix. digits: after the point. top: how many values of a row `top`
+    names.
+    """
+    if view == "numbers":
+        return _numbers(matrix, screen, digits)
+    if view == "heat":
+        return _heat(matrix, screen, digits)
+    return _top(matrix, screen, digits, top)
+
+
+def _numbers(matrix: Matrix, screen: Screen, digits: int) -> list[Text]:
+    """Every value; in a matrix of weights the largest of each row is bold, and named at the end if
+    there is room.
+    """
+    width = _cell_width(matrix, screen, digits)
+    labels = _row_labels(matrix, screen)
+    rows = [
+        [Text("" if np.isnan(value) else _number(value, screen, digits)) for value in values]
+        for values in matrix.values.tolist()
+    ]
+    notes = [""] * len(rows)
+    if matrix.weights:
+        for number, values in enumerate(matrix.values):
+            if not np.isnan(values).all():
+                place = int(np.nanargmax(values))
+                rows[number][place].stylize("bold")
+                name = label(matrix.text[matrix.columns[place]], screen.ascii)
+                notes[number] = f"   {screen.line('→')} {matrix.columns[place]} {name}"
+    gutter = cell_len(labels[0])
+    parts = _column_parts(len(matrix.columns), width, gutter, screen)
+    room = gutter + width * len(parts[-1]) + max(map(cell_len, notes)) <= screen.cells
+    lines: list[Text] = []
+    for part in parts:
+        if lines:
+            lines.append(Text())
+        for heading in _headings(matrix, screen):
+            names = "".join(pad(heading[n], width, right=True) for n in part)
+            lines.append(Text(" " * gutter + names, "dim"))
+        for name, cells, note in zip(labels, rows, notes, strict=True):
+            line = Text(name, "dim")
+            for n in part:
+                line.append(" " * (width - cells[n].cell_len), "not dim")
+                line.append_text(Text("", "not dim").append_text(cells[n]))
+            if part is parts[-1] and room and note:
+                line.append(note)
+            lines.append(line)
+    return lines
+
+
+def _heat(matrix: Matrix, screen: Screen, digits: int) -> list[Text]:
+    """A coloured glyph for every value; larger values are brighter and denser."""
+    labels = _row_labels(matrix, screen)
+    gutter, count = cell_len(labels[0]), len(matrix.columns)
+    width = 2 if gutter + 2 * count <= screen.cells else 1
+    shades = _shades(matrix)
+    lines: list[Text] = []
+    for part in _column_parts(count, width, gutter, screen):
+        if lines:
+            lines.append(Text())
+        lines.append(
+            Text(" " * gutter + _ruler(matrix.columns[part.start : part.stop], width), "dim")
+        )
+        for heading in _headings(matrix, screen)[1:]:
+            names = (heading[n] if cell_len(heading[n]) <= width else "?" for n in part)
+            lines.append(Text(" " * gutter + "".join(pad(name, width) for name in names), "dim"))
+        for name, values in zip(labels, shades[:, part.start : part.stop], strict=True):
+            lines.append(Text.assemble((name, "dim"), _painted(values, width)))
+    low, high = (_number(value, screen, digits) for value in _extent(matrix))
+    scale = Text.assemble((f"{low} ", "dim"), _painted(np.linspace(0, 1, len(GLYPHS)), 1))
+    return [*lines, Text(), scale.append(f" {high}", "dim")]
+
+
+def _top(matrix: Matrix, screen: Screen, digits: int, top: int) -> list[Text]:
+    """A line for each row: its largest values, dimensions by absolute value, and the sum of the
+    other weights.
+    """
+    lines = []
+    for name, values in zip(_row_labels(matrix, screen), matrix.values, strict=True):
+        known = np.flatnonzero(~np.isnan(values))
+        strength = values[known] if matrix.square else np.abs(values[known])
+        order = known[np.argsort(-strength, kind="stable")[:top]]
+        items = []
+        for place in order.tolist():
+            column = matrix.columns[place]
+            character = f" {label(matrix.text[column], screen.ascii)}" if matrix.square else ""
+            items.append(f"{column}{character} {_number(float(values[place]), screen, digits)}")
+        if matrix.weights and len(known) > len(order):
+            rest = max(0.0, float(values[known].sum() - values[order].sum()))
+            items.append(f"rest {_number(rest, screen, digits)}")
+        joint = screen.line(" · ")
+        lines.append(Text(f"{name} {screen.line('←')} {joint.join(items)}"))
+    return lines
+
+
+def draw_heads(matrices: Sequence[Matrix], across: int, screen: Screen) -> list[Text]:
+    """All matrices small, side by side, `across` in a line or fewer; a cell shows the largest value
+    that it covers.
+    """
+    step = -(-max(matrices[0].values.shape) // THUMBNAIL)  # rows and columns that a cell covers
+    pictures = [_thumbnail(matrix, step, screen) for matrix in matrices]
+    width = max(line.cell_len for picture in pictures for line in picture)
+    across = max(1, min(across, (screen.cells + 2) // (width + 2)))
+    lines = []
+    for first in range(0, len(pictures), across):
+        for row in zip_longest(*pictures[first : first + across], fillvalue=Text()):
+            line = Text()
+            for part in row:
+                line.append_text(part).append(" " * (width + 2 - part.cell_len))
+            line.rstrip()
+            lines.append(line)
+        lines.append(Text())
+    if step > 1:
+        lines.append(
+            Text(screen.line(f"a cell shows the largest of {step} × {step} values"), "dim")
+        )
+    return lines
+
+
+def _thumbnail(matrix: Matrix, step: int, screen: Screen) -> list[Text]:
+    shades = _shades(matrix)
+    down, across = (-size % step for size in shades.shape)
+    padded = np.pad(shades, ((0, down), (0, across)), constant_values=np.nan)
+    covered = padded.reshape(len(padded) // step, step, -1, step)
+    largest = np.fmax.reduce(covered, axis=(1, 3))  # NaN only where all are NaN
+    return [Text(screen.line(matrix.name), "dim"), *(_painted(row, 1) for row in largest)]
+
+
+def _number(value: float, screen: Screen, digits: int) -> str:
+    return screen.line(short_number(value, digits))
+
+
+def _cell_width(matrix: Matrix, screen: Screen, digits: int) -> int:
+    """The cells of a column of numbers, with the space before it."""
+    known = np.unique(matrix.values[~np.isnan(matrix.values)])
+    finite = known[np.isfinite(known)]
+    extremes = np.concatenate((known[:1], finite[:1], finite[-1:])).tolist()
+    numbers = [_number(value, screen, digits) for value in extremes]
+    headings = [text for heading in _headings(matrix, screen) for text in heading]
+    return 1 + max(map(cell_len, [*numbers, *headings]))
+
+
+def _row_labels(matrix: Matrix, screen: Screen) -> list[str]:
+    """ " 3 t ": position and character of every row, all of the same width."""
+    names = [label(matrix.text[row], screen.ascii) for row in matrix.rows]
+    digits, width = len(str(matrix.rows[-1])), max(map(cell_len, names))
+    return [
+        f"{row:>{digits + 1}} {pad(name, width)} "
+        for row, name in zip(matrix.rows, names, strict=True)
+    ]
+
+
+def _headings(matrix: Matrix, screen: Screen) -> list[list[str]]:
+    """Above the columns: positions and characters; for dimensions only their numbers."""
+    headings = [[str(column) for column in matrix.columns]]
+    if matrix.square:
+        headings.append([label(matrix.text[column], screen.ascii) for column in matrix.columns])
+    return headings
+
+
+def _column_parts(count: int, width: int, gutter: int, screen: Screen) -> list[range]:
+    """Ranges of columns that fit beside the labels, one below the other."""
+    most = max(1, (screen.cells - gutter) // width)
+    return [range(first, min(count, first + most)) for first in range(0, count, most)]
+
+
+def _ruler(positions: range, width: int) -> str:
+    """Numbers above every fifth position, where there is room."""
+    marks = ""
+    for column, position in enumerate(positions):
+        if position % 5 == 0 and column * width >= len(marks) + bool(marks):
+            marks = marks.ljust(column * width) + str(position)
+    return marks[: len(positions) * width]
+
+
+def _extent(matrix: Matrix) -> tuple[float, float]:
+    """The values of the darkest and the brightest shade: 0 and 1 for weights, else those that
+    occur.
+    """
+    known = matrix.values[np.isfinite(matrix.values)]
+    if matrix.weights or not known.size:
+        return 0.0, float(matrix.weights)
+    return float(known.min()), float(known.max())
+
+
+def _shades(matrix: Matrix) -> npt.NDArray[np.float64]:
+    """(rows, columns) shades in 0 … 1, NaN where there is nothing to show."""
+    low, high = _extent(matrix)
+    values = np.where(np.isfinite(matrix.values), matrix.values, np.nan).astype(np.float64)
+    return np.clip((values - low) / (high - low if high > low else 1.0), 0.0, 1.0)
+
+
+def _painted(shades: npt.NDArray[np.float64], width: int) -> Text:
+    """A cell for each shade: denser and brighter for larger ones, blank for NaN."""
+    line = Text()
+    for column in np.flatnonzero(~np.isnan(shades)).tolist():
+        shade = float(shades[column])
+        line.append(" " * (column * width - len(line)))
+        glyph = GLYPHS[min(len(GLYPHS) - 1, int(shade * len(GLYPHS)))]
+        line.append(glyph * width, shade_style(shade))
+    return line

@@ -1,1 +1,0 @@
-"""Draws figures as SVG, PNG and PDF with matplotlib."""

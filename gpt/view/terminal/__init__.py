@@ -1,1 +1,0 @@
-"""Shows results as text in a terminal."""
