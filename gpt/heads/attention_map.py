@@ -268,7 +268,7 @@ class Selection(Result):
             "queries": list(self.queries),
             "keys": list(self.keys) if self.square else None,
             "values": [round_floats(self._values(*head)[rows, columns]) for head in self._heads()],
-            "checks": [check.record for check in self.checked()],
+            "checks": [round_floats(check.record) for check in self.checked()],
         }
 
     def table(self) -> tuple[list[str], Iterator[list[Any]]]:

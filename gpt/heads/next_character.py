@@ -206,7 +206,7 @@ class NextCharacter(Arrays, Result):
         record["bits"] = {"expected": before, "after_filters": after}
         record |= {"weights": None, "history": None}
         if (experts := self.experts) is not None:
-            record["weights"] = experts.weights.tolist()
+            record["weights"] = experts.weights
             used = {"length": experts.length, "counted": experts.total, "kinds": experts.kinds}
             record["history"] = used
         return record

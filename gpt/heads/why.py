@@ -137,7 +137,7 @@ class Why(Arrays, Result):
             "characters": self.characters,
             "logit": self.logit,
             "last_norm_divides_by": self.scale,
-            "probabilities": self.probabilities.tolist(),
+            "probabilities": self.probabilities,
             "same_for_every_character": self.same,
             "checks": [check.record for check in self.checks],
         }

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn import shown
+from gpt.view.terminal.lines import Page
 from rich.cells import cell_len
 
 from gpt.config import SampleConfig
 from gpt.heads.next_character import Experts, NextCharacter
 from gpt.view.records import to_record
-from gpt.view.terminal.lines import Page
 
 CONFIG = SampleConfig(top_k=3, min_p=0.3)
 CHARACTERS = " あ[x"

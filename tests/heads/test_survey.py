@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from drawn import shown
+from gpt.view.terminal.lines import Page
 from hand_built import LETTERS, SIZE, hand_built
 
 from gpt.config import HeadsConfig
@@ -17,7 +18,6 @@ from gpt.errors import TextError
 from gpt.heads.measures import RULE, Measure
 from gpt.heads.survey import DEFAULT_MEASURES, NO_INDUCTION, Survey, spread_windows, survey
 from gpt.view.records import to_record
-from gpt.view.terminal.lines import Page
 
 
 @pytest.fixture(scope="module")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from drawn import shown
+from gpt.blocks import format_number
+from gpt.view.terminal.lines import Page
 from variants import VARIANTS, name_of, random_weights, reader_of
 
-from gpt.blocks import format_number
 from gpt.config import ModelConfig, WhyConfig
 from gpt.errors import ConfigError, TextError
 from gpt.heads.contributions import Part
 from gpt.heads.why import part_name, why
 from gpt.interface.trained import TrainedGPT
-from gpt.view.terminal.lines import Page
 from gpt.vocabulary import Vocabulary
 
 ELEVEN = Vocabulary("\t\nabcdefghi")

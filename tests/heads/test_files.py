@@ -13,13 +13,12 @@ import pytest
 
 from gpt.checks import Check
 from gpt.config import DrawnStage
-from gpt.config.model import SQUARE
-from gpt.heads.attention_map import AttentionMap
+from gpt.config.model import HEAD_STAGES, SQUARE
+from gpt.heads.attention_map import AttentionMap, Selection, select
 from gpt.interface.trained import TrainedGPT
 from gpt.reading.gpt import Stages
+from gpt.show.programs import to_json
 from gpt.storage.run import Checkpoint
-from gpt.view.exports import selection_record, to_csv, to_json, to_npz
-from gpt.view.selection import Selection, select
 
 STAGES = get_args(DrawnStage)
 AWKWARD = '\n",[é\r '  # as many characters as in "the cat"
@@ -55,13 +54,17 @@ def test_json_round_trips_every_number_and_has_null_for_masked(
     attention: AttentionMap, stage: str, query: str, key: str
 ) -> None:
     selection = selected(attention, stage, query, key)
-    document = strict(to_json(selection_record(selection, {})))
-    panels = selection.panels()
-    assert document["panels"] == [{"layer": panel.layer, "head": panel.head} for panel in panels]
-    assert len(document["values"]) == len(panels)
-    for values, panel in zip(document["values"], panels, strict=True):
+    document = strict(to_json(selection))
+    places = [(layer, head) for layer in (0, 1) for head in (0, 1)]
+    if stage not in HEAD_STAGES:
+        places = [(0, "all"), (1, "all")]
+    assert document["panels"] == [{"layer": layer, "head": head} for layer, head in places]
+    rows = slice(selection.queries.start, selection.queries.stop)
+    columns = slice(selection.keys.start, selection.keys.stop) if stage in SQUARE else slice(None)
+    for values, (layer, head) in zip(document["values"], places, strict=True):
         read = np.array([[-np.inf if v is None else v for v in row] for row in values], np.float32)
-        assert np.array_equal(read, panel.values)
+        expected = attention[stage, layer, None if head == "all" else head][rows, columns]
+        assert np.array_equal(read, expected)
     nulls = {
         (q, k)
         for q, row in enumerate(document["values"][0])
@@ -79,9 +82,7 @@ def test_json_round_trips_every_number_and_has_null_for_masked(
 
 def test_json_names_its_source(attention: AttentionMap) -> None:
     origin = {"run": "tiny", "step": 12, "checkpoint": "ab" * 32}
-    document = strict(
-        to_json(selection_record(selected(attention, "weights", "3:5", "1:"), origin))
-    )
+    document = strict(to_json(selected(attention, "weights", "3:5", "1:"), origin))
     assert {name: document[name] for name in origin} == origin
     assert document["schema"] == 1
     assert document["text"] == AWKWARD
@@ -91,7 +92,7 @@ def test_json_names_its_source(attention: AttentionMap) -> None:
     checks = attention.checks_of("weights")
     assert [check["name"] for check in document["checks"]] == [check.name for check in checks]
     assert all(check["passed"] for check in document["checks"])
-    context = strict(to_json(selection_record(selected(attention, "context"), origin)))
+    context = strict(to_json(selected(attention, "context"), origin))
     assert (context["axes"][2], context["keys"]) == ("dimension", None)
 
 
@@ -100,27 +101,28 @@ def test_csv_has_one_line_per_number_and_loses_no_bit_and_no_character(
     attention: AttentionMap, stage: str
 ) -> None:
     selection = selected(attention, stage, "1:6", "2:")
-    lines = list(csv.reader(io.StringIO(to_csv(selection), newline=""), strict=True))
+    lines = list(csv.reader(io.StringIO(selection.to_csv(), newline=""), strict=True))
     square = stage in SQUARE
     name = "weight" if stage == "weights" else stage
     columns = ["q_pos", "q_char", "k_pos", "k_char"] if square else ["pos", "char", "dimension"]
     assert lines[0] == ["layer", "head", *columns, name]
     expected = []
-    for panel in selection.panels():
-        for query, row in zip(selection.queries, panel.values, strict=True):
-            for column, value in enumerate(row):
-                key = column + 2 if square else column
+    heads = (0, 1) if stage in HEAD_STAGES else ("all",)
+    places = [(layer, head) for layer in (0, 1) for head in heads]
+    for (layer, head), matrix in zip(places, selection.matrices(), strict=True):
+        for query, row in zip(matrix.rows, matrix.values, strict=True):
+            for key, value in zip(matrix.columns, row, strict=True):
                 if stage != "weights" or key <= query:
                     where = [query, AWKWARD[query], key, *([AWKWARD[key]] if square else [])]
-                    expected.append(
-                        ([str(cell) for cell in (panel.layer, panel.head, *where)], value)
-                    )
+                    expected.append(([str(cell) for cell in (layer, head, *where)], value))
     assert [line[:-1] for line in lines[1:]] == [where for where, _ in expected]
     assert [np.float32(line[-1]) for line in lines[1:]] == [value for _, value in expected]
 
 
 def test_npz_contains_the_whole_map_without_pickle(attention: AttentionMap) -> None:
-    with np.load(io.BytesIO(to_npz(attention)), allow_pickle=False) as read:
+    with np.load(
+        io.BytesIO(selected(attention, "weights").to_bytes("npz", {})[0]), allow_pickle=False
+    ) as read:
         names = [field.name for field in fields(Stages)]
         assert sorted(read.files) == sorted(["text", "codes", "ids", *names])
         assert "".join(map(chr, read["codes"])) == AWKWARD
@@ -134,7 +136,7 @@ def test_npz_contains_the_whole_map_without_pickle(attention: AttentionMap) -> N
 
 def test_non_finite_error_of_a_check_is_null(attention: AttentionMap) -> None:
     failed = replace(attention, checks=(Check("odd", float("nan"), 1e-6),))
-    document = strict(to_json(selection_record(selected(failed, "scores"), {})))
+    document = strict(to_json(selected(failed, "scores")))
     expected = {"name": "odd", "error": None, "bound": 1e-6, "passed": False}
     assert document["checks"][0] == expected
     measured = {"name": "the same in float64", "bound": None, "passed": True}
@@ -146,10 +148,8 @@ def test_nine_digits_round_trip_every_float32(attention: AttentionMap) -> None:
     values = np.where(np.isfinite(random.view(np.float32)), random.view(np.float32), np.float32(1))
     layer = replace(attention.layers[0], scores=values)
     odd = replace(attention, layers=(layer,))
-    read = np.array(
-        strict(to_json(selection_record(selected(odd, "scores"), {})))["values"], np.float32
-    )
+    read = np.array(strict(to_json(selected(odd, "scores")))["values"], np.float32)
     assert np.array_equal(read.view(np.uint32), values.view(np.uint32))
-    lines = csv.reader(io.StringIO(to_csv(selected(odd, "scores")), newline=""))
+    lines = csv.reader(io.StringIO(selected(odd, "scores").to_csv(), newline=""))
     column = np.array([line[-1] for line in lines][1:], np.float32)
     assert np.array_equal(column.view(np.uint32), values.view(np.uint32).ravel())

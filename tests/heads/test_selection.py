@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from gpt.config import DrawnStage
 from gpt.config.model import HEAD_STAGES, SQUARE
 from gpt.errors import ConfigError
-from gpt.heads.attention_map import AttentionMap
+from gpt.heads.attention_map import AttentionMap, select
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
-from gpt.view.selection import select
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +38,10 @@ def test_layer_and_head_options_select_panels(
 ) -> None:
     selection = select(attention, **options)
     assert (selection.layers, selection.heads) == (layers, heads)
-    assert [(panel.layer, panel.head) for panel in selection.panels()] == [
-        (layer, head) for layer in layers for head in heads
+    assert [matrix.name for matrix in selection.matrices()] == [
+        f"layer {layer}, mean of heads" if head == "mean" else f"layer {layer} head {head}"
+        for layer in layers
+        for head in heads
     ]
 
 
@@ -69,16 +70,17 @@ def test_panels_contain_the_numbers_of_the_map(
     attention: AttentionMap, stage: Any, head: str
 ) -> None:
     selection = select(attention, layer="1", head=head, stage=stage, query="1:4", key="2:6")
-    panels = selection.panels()
-    assert len(panels) == (2 if head == "all" and stage in HEAD_STAGES else 1)
-    for panel in panels:
-        columns = slice(2, 6) if stage in SQUARE else slice(None)
-        expected = attention[stage, 1, panel.head if stage in HEAD_STAGES else None][1:4, columns]
-        assert np.array_equal(panel.values, expected)
-        assert panel.values.shape == (
-            3,
-            {"context": 8}.get(stage, 4 if stage in HEAD_STAGES else 16),
-        )
+    matrices = selection.matrices()
+    heads = [0, 1] if head == "all" else ["mean" if head == "mean" else int(head)]
+    heads = heads if stage in HEAD_STAGES else [None]
+    assert len(matrices) == len(heads)
+    columns = slice(2, 6) if stage in SQUARE else slice(None)
+    for number, matrix in zip(heads, matrices, strict=True):
+        expected = attention[stage, 1, number][1:4, columns].copy()
+        if stage == "weights":
+            expected[attention.forbidden[1:4, columns]] = np.nan
+        assert np.array_equal(matrix.values, expected, equal_nan=True)
+        assert matrix.square == (stage in SQUARE)
 
 
 OF_RANGES = {
