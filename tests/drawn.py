@@ -1,21 +1,19 @@
-"""Lines of the terminal as texts, and attention maps to draw."""
+"""Results as lines of a terminal, and attention maps to draw."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
 import numpy as np
-from rich.text import Text
+from rich.cells import cell_len
 
-from gpt.blocks import Block
 from gpt.characters import escape
 from gpt.config import ModelConfig
 from gpt.heads.attention_map import AttentionMap, inspect
 from gpt.reading.gpt import Reader
-from gpt.view.terminal.blocks import lines_of
-from gpt.view.terminal.lines import Page
+from gpt.show.result import Result
+from gpt.show.terminal import Screen, draw
 from gpt.vocabulary import Vocabulary
 
 
@@ -33,17 +31,13 @@ def random_map(text: str) -> AttentionMap:
     return inspect(Reader(config, tensors), text, vocabulary.encode(text))
 
 
-def shown(blocks: Iterable[Block], page: Page) -> list[str]:
-    """What a terminal shows of the blocks of a result."""
-    return drawn(lines_of(blocks, page), page)
-
-
-def drawn(lines: Iterable[Text], page: Page) -> list[str]:
-    """The texts of `lines`, each of which fits `page` and is safe on a terminal."""
-    texts = []
+def shown(
+    result: Result, width: int | None = None, ascii_only: bool = False, all: bool = False
+) -> list[str]:
+    """What a terminal shows of a result: lines that fit it and are safe on it."""
+    lines = draw(result, Screen(width, ascii_only, all=all)).splitlines()
     for line in lines:
-        assert page.width is None or line.cell_len <= page.width, line.plain
-        assert escape(line.plain) == line.plain
-        assert line.plain.isascii() or not page.ascii_only
-        texts.append(line.plain)
-    return texts
+        assert width is None or cell_len(line) <= width, line
+        assert escape(line) == line
+        assert line.isascii() or not ascii_only
+    return lines

@@ -12,14 +12,13 @@ from program import Gptx
 
 import gpt
 from gpt.errors import ConfigError, TextError
-from gpt.view.records import to_record
-from gpt.view.terminal.lines import Page
+from gpt.show.programs import to_record
 
 
 def record_of(found: Any) -> dict[str, Any]:
     """The evaluation of a text that has no file."""
     names = {"scored": "corpus.txt", "file": "corpus.txt"}
-    record = to_record(found.records(), {})
+    record = to_record(found)
     return record | names if record["split"] is None else record
 
 
@@ -46,10 +45,8 @@ def test_python_evaluates_as_the_command_does(
         origin = {name: record.pop(name) for name in ("run", "step", "checkpoint", "device")}
         assert origin == {**run.stored.origin, "device": "cpu"}
         assert record_of(found) == record
-        lines = shown(found.blocks(), Page())
-        assert [line.replace("the text · ", "corpus.txt · ") for line in lines] == (
-            told.out.splitlines()
-        )
+        lines = [line.replace("the text · ", "corpus.txt · ") for line in shown(found)]
+        assert lines == told.out.splitlines()
         assert len(repr(found)) < 200
         assert found._repr_html_()
     warned = [line.replace("the text", "corpus.txt", 1) for line in caplog.messages]
@@ -73,10 +70,7 @@ def test_python_finds_the_copies_that_the_command_finds(gptx: Gptx) -> None:
     run = gpt.load("checkpoints")
     (found,) = run.novelty([record["text"][5:]])
     sampled = run.sample("the c", length=40)  # whose prompt does not count
-    assert repr(run.novelty([sampled])) == repr([found])
+    assert run.novelty([sampled]) == [found]
     assert run.novelty([]) == []
-    numbers = record["novelty"] | {"start": record["novelty"]["start"] - 5}
-    assert to_record(found.records(), {})["rows"] == [numbers]
-    (line,) = shown(found.blocks(), Page())
-    assert f"novelty: {line.removeprefix('novelty · ')}\n" == gptx(*asked[:-1]).err
-    assert "longest copy" in str(found._repr_html_())
+    assert found.numbers == record["novelty"] | {"start": record["novelty"]["start"] - 5}
+    assert gptx(*asked[:-1]).err == f"{found}\n"

@@ -30,7 +30,7 @@ try:
 
     from gpt.commands import console
     from gpt.devices import limit_blas_threads
-    from gpt.errors import ConfigError, GptxError, InstallationError
+    from gpt.errors import GptxError, InstallationError
     from gpt.words import INSTALL
 except KeyboardInterrupt:  # while modules load, there is nothing to save
     os._exit(130)
@@ -52,7 +52,7 @@ GROUPS = {
         "attn": "Show what attention heads do with a text: every stage, every number checked.",
     },
     "Look further": {
-        "heads": "Rank every head by what it does, compared with a head of uniform attention.",
+        "heads": "Show what every head looks at, and what the model loses without it.",
         "why": "Show what each part of the model adds to the next character's logit: the exact "
         "sum.",
         "next": "Show what the model expects next, and what temperature and filters change.",
@@ -60,8 +60,7 @@ GROUPS = {
         "perplexity.",
     },
     "Keep and share": {
-        "runs": "List the runs, show one run's options, loss curve and samples, or compare "
-        "several.",
+        "runs": "List the runs, show one run's losses and samples, or compare several.",
         "live": "Write the model into one HTML file: type in it, and every head follows.",
         "import": "Make a run of a character model that nanoGPT has trained.",
         "export": "Write a model for other programs: a folder that Hugging Face's transformers "
@@ -69,14 +68,6 @@ GROUPS = {
     },
 }
 COMMANDS = {name: help for group in GROUPS.values() for name, help in group.items()}
-#: Commands that gptx no longer has -> what to use instead.
-MOVED = {
-    "explain": "the lessons are notebooks; in the folder of gptx: python docs/lessons/simple.py",
-    "exercise": "it is a notebook; in the folder of gptx: python docs/lessons/exercise.py",
-    "neurons": "from Python, run.activations gives the values of all units (docs/python.md)",
-    "circuits": "from Python, run.weights has the matrices of every head (docs/python.md)",
-    "doctor": "gptx --version shows versions, device and threads",
-}
 #: What `gptx` alone shows: the first commands, and where the others are.
 START = {
     "gptx train": "Train a model on the Python language reference, in two minutes; on your own "
@@ -113,7 +104,7 @@ def make_program(names: Iterable[str] = COMMANDS, *, only_listed: bool = False) 
     """The program with these commands. only_listed: without their options, to list the commands."""
     app = typer.Typer(
         name="gptx",
-        cls=CommandsAndMoved,
+        cls=GroupedCommands,
         help="Train a character-level GPT on any text, sample from it, see what its heads do.",
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # its tables cut the names of options
@@ -212,10 +203,8 @@ def _code_of(app: typer.Typer) -> int:
 
 
 class _Stdout:
-    """A stdout for libraries that write to it directly, as Typer does for --help.
-
-    A full disk or a closed pipe raises the same errors as in console.writing; without this class,
-    Typer would choose other exit codes.
+    """A stdout for Typer, which writes --help itself: a full disk or a closed pipe raises the same
+    errors as in other output, with the same exit codes.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -263,8 +252,8 @@ class PlainContext(typer.Context):
     formatter_class = PlainHelp
 
 
-class CommandsAndMoved(TyperGroup):
-    """The list of commands, in groups; the error for a command that moved says where it went."""
+class GroupedCommands(TyperGroup):
+    """The list of commands, in groups."""
 
     context_class = PlainContext
 
@@ -272,11 +261,6 @@ class CommandsAndMoved(TyperGroup):
         for title, group in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([*group.items()])
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in MOVED and not ctx.resilient_parsing:
-            raise ConfigError(f"gptx has no command {args[0]} any more: {MOVED[args[0]]}")
-        return super().resolve_command(ctx, args)
 
 
 class GroupedOptions(TyperCommand):
@@ -288,17 +272,17 @@ class GroupedOptions(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         if self.name in FIRST and HELP_ALL not in ctx.meta:
-            in_groups = {each.name: each for each in self.params if _group_of(each)}
-            self.params = [each for each in self.params if each.name not in in_groups]
+            in_groups = {option.name: option for option in self.params if _group_of(option)}
+            self.params = [option for option in self.params if option.name not in in_groups]
             self.params += [in_groups[name] for name in FIRST[self.name]]
         super().format_help(ctx, formatter)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {}
-        for each in self.get_params(ctx):
-            kind = "Arguments" if each.param_type_name == "argument" else "Options"
-            if record := each.get_help_record(ctx):
-                groups.setdefault(_group_of(each) or kind, []).append(record)
+        for parameter in self.get_params(ctx):
+            kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            if record := parameter.get_help_record(ctx):
+                groups.setdefault(_group_of(parameter) or kind, []).append(record)
         for heading, records in groups.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
@@ -341,7 +325,8 @@ def explain_error(error: Exception) -> tuple[int, str]:
         message: str = error.format_message()  # type: ignore[attr-defined]
         context = getattr(error, "ctx", None)
         command = f" {context.info_name}" if context and context.parent else ""
-        takes_text = context and any(each.name == "text" for each in context.command.params)
+        parameters = context.command.params if context else []
+        takes_text = any(parameter.name == "text" for parameter in parameters)
         if message.startswith("Got unexpected extra") and takes_text:
             message = message.rstrip(".") + "; put a text of several words in quotes"
         return 2, f"{message} (see gptx{command} --help)"

@@ -37,9 +37,7 @@ class EvalOptions(EvalConfig):
     against: Annotated[
         str | None,
         option(
-            "Run, RUN:STEP or model file to compare with on this text. Two runs "
-            "are two models; to compare recipes, train several seeds of each, and give gptx "
-            "runs a pattern."
+            "Run, RUN:STEP or model file to compare with on this text: two models, not two recipes."
         ),
     ] = None
     data: Data = Path("data")
@@ -54,23 +52,24 @@ def command(asked: EvalOptions, reading: DeviceOptions, output: DrawingOptions) 
     from gpt.interface.evaluating import MOST_SCORED, Scorer
 
     sizes = [os.path.getsize(file) for file in asked.files if os.path.isfile(file)]
-    models = [reading.open()]
-    if asked.against is not None:
-        models.append(_open_other(asked.against, reading.checkpoints))
-    device = reading.device_for(sum(sizes) if sizes else MOST_SCORED, *models)
-    model, *others = (each.on(device) for each in models)
-    other = others[0] if others else None
+    characters = sum(sizes) if sizes else MOST_SCORED
+    model, other = reading.open(), None
+    if asked.against is None:
+        model = model.on(reading.device_for(characters, model))
+    else:
+        other = _open_other(asked.against, reading.checkpoints)
+        device = reading.device_for(characters, model, other)
+        model, other = model.on(device), other.on(device)
     options = EvalConfig(chars=asked.chars)
     scorer = Scorer(model, other, options, reading.unknown, asked.data, console.say)
     failed = list[int]()
-    evaluations = _evaluations(scorer, asked, reading.encoding, failed)
-    for number, found in enumerate(evaluations):
+    for number, evaluation in enumerate(_evaluations(scorer, asked, reading.encoding, failed)):
         if output.json:
-            output.write_record(found.records(), model.origin)
-        else:
-            if number > 0:
-                console.write("\n")
-            output.write_blocks(found.blocks())
+            output.write_json(evaluation, model.origin)
+            continue
+        if number > 0:
+            console.write("\n")
+        output.write_result(evaluation)
     if failed:
         raise typer.Exit(failed[0])
 
@@ -89,9 +88,8 @@ def _evaluations(
         with _report_errors(file, failed):
             names = [file]
             if os.path.isdir(file):
-                names = [
-                    str(each.path) for each in find_sources(names, asked.data, sys.stdin.buffer)
-                ]
+                sources = find_sources(names, asked.data, sys.stdin.buffer)
+                names = [str(source.path) for source in sources]
             for name in names:
                 with _report_errors(name, failed):
                     text = console.read_text(name, encoding=encoding)

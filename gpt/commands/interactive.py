@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt.blocks import Facts
 from gpt.characters import words_meet
 from gpt.commands import console, explain_error, shared
 from gpt.commands.shared import refuse_if
@@ -26,28 +25,23 @@ from gpt.storage.files import storage_errors
 
 if TYPE_CHECKING:
     from gpt.interface.trained import TrainedGPT
+    from gpt.reading.sampler import Samples
 
 #: Name of a setting -> its field. A turn has no number of samples.
-SETTINGS = {"length": "length"}
-SETTINGS |= {flag_of(name)[2:]: name for name in fields_of(SampleConfig) if name != "n"}
-#: Command -> what it does. It takes a value if its key contains one.
+SETTINGS = {flag_of(name).lstrip("-"): name for name in fields_of(SampleConfig) if name != "n"}
+#: What to type -> what it does.
 HELP = {
     "Enter": "the model continues; Ctrl-C stops it and keeps what it wrote",
-    "text, Enter": "adds the text, with a space if words would meet, and the model continues; "
+    "text": "adds the text, after a space if two words would meet, and the model continues; "
     "Alt-Enter begins a new line; // begins with /",
-    "+text, text+": "without that space: + at the start continues the last word, + at the end "
-    "lets the model continue yours",
-    "/again": "another version of the model's last turn",
-    "/three": "three versions of it; 1, 2 or 3 then takes one",
+    "+text": "the same without that space: it continues the last word",
+    "/again": "another version of what the model wrote last",
     "/undo": "takes back the last turn, yours and the model's",
     "/new": "begins an empty text",
     "/show": "shows the whole text",
     "/save [FILE]": "writes it into a file: FILE, that of the last /save, or sample.txt",
-    "/unknown [HOW]": "names the characters of your last line that the model does not know, and "
-    "sets HOW it treats them",
     "/stop [TEXT]": "ends every turn before this text; none: never",
-    "/length 100": f"changes a setting; so do {', '.join(f'/{it}' for it in [*SETTINGS][1:])}; "
-    "none removes a filter, and without a value all are shown",
+    "/length 100": f"changes a setting: {', '.join(SETTINGS)}; none removes a filter",
     "/help": "shows this",
     "/quit": "ends; so does Ctrl-D",
 }
@@ -59,14 +53,17 @@ class Turn(NamedTuple):
     """A turn that the user can undo or have written again."""
 
     before: str  # the text before this turn
-    start: str = ""  # the text that the model continued
-    ends: bool = False  # whether the typed text ends with a whole word
-    past: str | None = None  # the stop text that the model continued after
+    start: str  # the text that the model continued
 
 
 @dataclass
 class Session:
-    """The text so far, the sampling settings, and the turns that can be undone."""
+    """The text so far, the sampling settings, and the turns that can be undone.
+
+    drawn: the turns of the model since the seed was set; each has other random numbers. stopped:
+    the stop text that ended the last turn; Enter continues after it. saved: the files that /save
+    may replace.
+    """
 
     model: TrainedGPT
     settings: SampleConfig
@@ -74,12 +71,9 @@ class Session:
     text: str = ""
     unknown: Unknown = "fold"
     turns: list[Turn] = field(default_factory=list)
-    drawn: int = 0  # turns of the model since the seed was set; each has other random numbers
-    stopped: str | None = None  # stop text that ended the last turn; Enter continues after it
-    saved: list[Path] = field(default_factory=list)  # files that /save may replace
-    asked: Path | None = None  # a file that /save replaces if it is asked once more
-    line: str = ""  # the line typed last
-    versions: list[tuple[str, str | None]] = field(default_factory=list)  # of which 1, 2 … take one
+    drawn: int = 0
+    stopped: str | None = None
+    saved: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         refuse_if(self.settings.length > LONGEST_TURN, f"--length: {TOO_LONG} with -i")
@@ -87,136 +81,106 @@ class Session:
 
     def take(self, line: str) -> bool:
         """Handles a typed line; False ends the session. Raises GptxError, and changes nothing."""
-        versions, self.versions = self.versions, []
-        if line.strip() in [str(1 + n) for n in range(len(versions))]:
-            self.text, self.stopped = versions[int(line) - 1]
-        elif line.startswith("/") and not line.startswith("//"):
-            name, _, raw = line[1:].partition(" ")
-            try:
-                self._command(name.strip(), raw, raw.strip())
-            except (ConfigError, ValueError) as error:
-                reason = str(getattr(error, "reason", error)).removeprefix("unknown: ")
-                raise ConfigError(f"/{name.strip()}: {reason}") from None
-        else:
-            self.line = line[line.startswith("//") :]
-            self._turn(self.line)
-        return line.strip() != "/quit"
+        if not line.startswith("/") or line.startswith("//"):
+            self._turn(line.removeprefix("/"))
+            return True
+        name, _, value = line[1:].partition(" ")
+        name = name.strip()
+        try:
+            self._command(name, value)
+        except ConfigError as error:
+            raise ConfigError(f"/{name}: {error.reason}") from None
+        return name != "quit"
 
     def _turn(self, typed: str) -> None:
         """Adds a typed line; the model continues the text, which is shown while it is written."""
-        opened = typed[-1:] == "+" and typed[-2:-1].isalnum()
-        typed = typed[:-1] if opened else typed
-        joined = typed.startswith("+") and self._meets(typed[1:])
-        typed = self.model.known_text(typed[joined:], self.unknown, note=console.say)
-        space = " " * (not joined and self._meets(typed))
-        start, past = self.text + space + typed, None if typed else self.stopped
-        self.turns.append(Turn(self.text, start, bool(typed) and not opened, past))
-        self._write(typed)
+        known = self.model.known_text(typed.removeprefix("+"), self.unknown, note=console.say)
+        if not typed:
+            known = self.stopped or ""
+        elif words_meet(self.text, known) and not typed.startswith("+"):
+            known = " " * (not self.model.vocabulary.unknown(" ")) + known
+        self.turns.append(Turn(self.text, self.text + known))
+        self.text += known
+        self._write(known)
 
-    def _meets(self, added: str) -> bool:
-        """Whether a space that the model knows is needed between the text and this addition."""
-        return words_meet(self.text, added) and not self.model.vocabulary.unknown(" ")
-
-    def _write(self, shown: str) -> None:
-        """Continues from the last turn's start; shows `shown`, then what the model writes."""
-        turn = self.turns[-1]
-        self.text, self.stopped = turn.start, None
-        settings, interrupted = self._next_settings(), list[str]()
+    def _write(self, shown: str) -> SampleConfig:
+        """Continues from the last turn's start; shows `shown`, then what the model writes. Returns
+        the settings, with the seed that it used.
+        """
+        start = self.turns[-1].start
+        settings = replace(self.settings, seed=(self.settings.seed + self.drawn) % 2**63)
+        self.drawn += 1
+        samples = self.model.stream(start, settings, self.stops)
+        self.text = start
+        interrupted = list[str]()
         with stop_on_signals(interrupted.append, "SIGINT"):
-            if turn.ends:  # after a whole word, a letter would continue it
-                one = replace(settings, length=min(1, settings.length))
-                first = "".join(piece for (piece,) in self.model.stream(self.text, one))
-                space = " " * self._meets(first)
-                self.text, shown = self.text + space, shown + space
-            samples = self.model.stream(self.text, settings, self.stops, past=turn.past)
-
-            def gained() -> Iterator[str]:
-                for (piece,) in samples:
-                    self.text += piece
-                    yield piece
-                    if interrupted:
-                        return
-
-            console.stream(shown, gained(), wraps=True)
+            console.stream(shown, self._grow(samples, interrupted))
         (self.stopped,) = samples.stopped
         if self.stopped is not None:
             console.say(f"stopped at {self.stopped!r}")
-
-    def _next_settings(self) -> SampleConfig:
-        """The settings with other random numbers than those of earlier turns."""
-        settings = replace(self.settings, seed=(self.settings.seed + self.drawn) % 2**63)
-        self.drawn += 1
         return settings
 
-    def _rewrite(self, count: int) -> None:
-        """Writes the last turn again, or several versions to choose from."""
-        self.turns = self.turns or [Turn(self.text, self.text, past=self.stopped)]
-        kept, first, self.versions = (self.text, self.stopped), self.drawn, []
-        try:
-            for number in range(1, count + 1):
-                self._write(f"{number}  " if count > 1 else "")
-                self.versions.append((self.text, self.stopped))
-        except GptxError:
-            self.text, self.stopped = kept
-            raise
-        seeds = ", ".join(str(self.settings.seed + n) for n in range(first, self.drawn))
-        if count > 1:
-            self.text, self.stopped = kept
-            seeds += " · 1, 2 or 3 takes one; any other line leaves the text as it was"
-        console.say(f"seed {seeds}")
-        self.versions *= count > 1
+    def _grow(self, samples: Samples, interrupted: list[str]) -> Iterator[str]:
+        """Adds what the model writes to the text, and yields it."""
+        for (piece,) in samples:
+            self.text += piece
+            yield piece
+            if interrupted:
+                return
 
-    def _command(self, name: str, raw: str, value: str) -> None:
-        bare = f"/{name}" in HELP
-        known = bare or any(key.startswith(f"/{name} [") for key in HELP)
-        refuse_if(bare and bool(value), "takes no value")
-        match name if known else None:
-            case "again" | "three":
-                self._rewrite(1 if name == "again" else 3)
+    def _command(self, name: str, value: str) -> None:
+        refuse_if(bool(value) and f"/{name}" in HELP, "takes no value")
+        match name:
+            case "again":
+                refuse_if(not self.turns, "the model has written nothing yet")
+                console.say(f"seed {self._write('').seed}")
             case "undo":
                 refuse_if(not self.turns, "there is nothing to take back")
                 self.text, self.stopped = self.turns.pop().before, None
-                console.stream("\n".join(self.text.split("\n")[-3:]), wraps=True)
+                console.stream("\n".join(self.text.split("\n")[-3:]))
             case "new":
-                self.turns.append(Turn(self.text))
+                self.turns.append(Turn(self.text, ""))
                 self.text, self.stopped = "", None
             case "show":
-                console.stream(self.text, wraps=True)
+                console.stream(self.text)
             case "save":
-                self._save(value)
+                self._save(value.strip())
             case "help":
-                console.print_blocks([Facts(HELP)])
-            case "unknown":
-                chosen: Any = value or self.unknown
-                self.model.vocabulary.encode("", chosen)  # raises an error for another word
-                self.unknown = chosen
-                missing = " ".join(map(repr, self.model.vocabulary.unknown(self.line)))
-                console.say(f"unknown {self.unknown} · in your last line: {missing or 'none'}")
-            case "stop" if raw:
-                stops = () if value == "none" else (raw,)
-                self.stops = shared.checked_stops(self.model, stops, "/stop")
-                self.stopped = None
-            case None:
-                self._set(name.replace("_", "-"), value)
-        if name == "stop" or not known:
-            console.say(self.settings_text())
+                for typed, what in HELP.items():
+                    console.say(f"{typed}: {what}")
+            case "stop":
+                self._stop_before(value)
+            case "quit":
+                pass
+            case _:
+                self._set(name.replace("_", "-"), value.strip())
 
-    def _save(self, value: str) -> None:
-        """Writes the text into a file; into one that the session has not written if asked twice."""
+    def _save(self, name: str) -> None:
+        """Writes the text into a file; never into one that something else has written."""
         refuse_if(not self.text, "the text is empty; nothing was written")
-        name = value or str(self.saved[-1] if self.saved else "sample.txt")
+        name = name or str(self.saved[-1] if self.saved else "sample.txt")
         with storage_errors(f"write {name}"):
             place = Path(os.path.expanduser(name)).resolve()
-            if place.is_file() and place not in self.saved and self.asked != place:
-                self.asked = place
-                raise ConfigError(f"{name} exists already; the same command again replaces it")
+            refuse_if(
+                place.exists() and place not in self.saved,
+                f"{name} exists already; choose another name",
+            )
             console.write(self.text, place)
-        self.asked = None
         self.saved.append(place)
         console.say(f"{len(self.text):,} characters in {place}")
 
+    def _stop_before(self, stop: str) -> None:
+        """Sets the stop text, if there is one, and prints the settings."""
+        if stop:
+            stops = () if stop.strip() == "none" else (stop,)
+            self.stops = shared.checked_stops(self.model, stops, "/stop")
+            self.stopped = None
+        console.say(self.settings_text())
+
     def _set(self, name: str, value: str) -> None:
-        """Changes a setting. Raises ConfigError for an unknown name or a wrong value."""
+        """Changes a setting, if there is a value, and prints them all. Raises ConfigError for an
+        unknown name or a wrong value.
+        """
         refuse_if(name not in SETTINGS, "no such command; /help lists them")
         if value:
             read: Any = None if value == "none" else value
@@ -225,13 +189,15 @@ class Session:
             settings = replace(self.settings, **{SETTINGS[name]: read})
             refuse_if(settings.length > LONGEST_TURN, TOO_LONG)
             self.settings = settings
-            self.drawn *= name != "seed"  # the next turn uses this seed
+            if name == "seed":
+                self.drawn = 0  # the next turn uses this seed
+        console.say(self.settings_text())
 
     def settings_text(self) -> str:
         """The settings that have a value, in one line."""
         values = {name: getattr(self.settings, field) for name, field in SETTINGS.items()}
-        given = [f"{name} {value}" for name, value in values.items() if value is not None]
-        return " · ".join([*given, *(f"stop {each!r}" for each in self.stops)])
+        set_ = [f"{name} {value}" for name, value in values.items() if value is not None]
+        return " · ".join([*set_, *(f"stop {stop!r}" for stop in self.stops)])
 
 
 def run_session(talk: Session, title: str) -> None:
@@ -243,9 +209,9 @@ def run_session(talk: Session, title: str) -> None:
     keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
     session: PromptSession[str] = PromptSession(key_bindings=keys)
     console.say(f"{title} · {talk.settings_text()}")
-    console.say(f"{': '.join(next(iter(HELP.items())))} · /help · Ctrl-D ends")
+    console.say(f"Enter: {HELP['Enter']} · /help · Ctrl-D ends")
     if talk.text:
-        console.stream(talk.text, wraps=True)
+        console.stream(talk.text)
     going = True
     while going:
         raise_first_interrupt()
@@ -259,5 +225,4 @@ def run_session(talk: Session, title: str) -> None:
             raise
         except Exception as error:  # an error that ended the session would lose the text
             kept = "" if isinstance(error, GptxError) else "; the text is kept: /save FILE"
-            said = explain_error(error)[1].replace("pass --unknown", "type /unknown")
-            console.say_error(said + kept)
+            console.say_error(explain_error(error)[1] + kept)

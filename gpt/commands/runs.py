@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from gpt.commands import console
 from gpt.commands.options import argument
@@ -15,7 +14,6 @@ from gpt.config.train import Checkpoints
 from gpt.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from gpt.storage.manifest import Manifest
     from gpt.storage.run import Run
 
 Form = Literal["text", "json", "csv"]
@@ -35,67 +33,61 @@ class RunsOptions(OutputOptions):
 
 
 def command(asked: RunsOptions) -> None:
-    """List the runs, show one run's options, loss curve and samples, or compare several.
+    """List the runs, show one run's losses and samples, or compare several.
 
-    A comparison shows the options that differ, the losses and their curves. Runs that differ only
-    in --seed are one row: the mean, the standard deviation (±), and n, the number of seeds.
+    Losses are in nats per character, of the best step, on the validation text. counting: the loss
+    that counting letter sequences reaches, without a model.
     """
+    from gpt.storage.comparison import compare_runs
+    from gpt.storage.overview import RunTable, overview_of
     from gpt.storage.runs import all_runs, find_run, find_runs, is_pattern, read_manifests
 
-    names, output = asked.names, asked.path
-    refuse_if(output is not None and not names, "-o is for comparisons: name the runs, '*' for all")
+    names = asked.names
+    refuse_if(asked.path is not None and not names, "-o needs names of runs; '*' is all")
     form: Form = asked.form(get_args(Form))
     if names:
-        found = find_runs(asked.checkpoints, names)
+        runs = find_runs(asked.checkpoints, names)
     else:
-        found = all_runs(asked.checkpoints) or [find_run(asked.checkpoints)]
-    if len(names) == 1 and not is_pattern(names[0]) and output is None:
-        _show(asked, found[0])
+        runs = all_runs(asked.checkpoints) or [find_run(asked.checkpoints)]
+    if len(names) == 1 and not is_pattern(names[0]) and asked.path is None:
+        _show(asked, runs[0])
         return
-    rows, damaged = read_manifests(found)
+    entries, damaged = read_manifests(runs)
     for problem in damaged:
         note(f"warning: {problem}")
-    if names:
-        _compare(asked, rows, form)
+    if not names:
+        if asked.json:
+            console.write_json(*(_record(overview_of(*entry)) for entry in entries))
+        else:
+            asked.write_result(RunTable(tuple(entries)))
+        return
+    if not entries:
+        raise CheckpointError("no undamaged run is left to compare")
+    for run, _ in entries:
+        _read_log(run, "metrics")
+    comparison = compare_runs(entries)
+    if form == "text":
+        asked.write_result(comparison)
     else:
-        _list(asked, rows)
-
-
-def _list(asked: RunsOptions, rows: Sequence[tuple[Run, Manifest]]) -> None:
-    """Prints a table with a row for each run, or a line of JSON for each."""
-    from gpt.storage.overview import RunTable, overview_of
-    from gpt.view.records import to_record
-
-    if asked.json:
-        console.write_json(*(to_record(overview_of(*row).records(), {}) for row in rows))
-    else:
-        asked.write_blocks(RunTable(tuple(rows)).blocks())
+        asked.write_text(comparison.to_json() if form == "json" else comparison.to_csv())
 
 
 def _show(asked: RunsOptions, run: Run) -> None:
-    """Prints one run: its facts, options, losses and samples."""
-    from gpt.storage.overview import overview_of
-    from gpt.view.records import to_record
+    """Prints one run: its losses and samples, and perhaps every option."""
+    from gpt.storage.overview import OptionTable, overview_of
 
-    found = overview_of(run)
+    overview = overview_of(run)
     if asked.json:
         logs = {log: run.records(log) for log in ("metrics", "samples", "training")}
-        console.write_json(to_record(found.records(), {}) | logs)
-    else:
-        *blocks, options = found.blocks()
-        asked.write_blocks([*blocks, options] if asked.options else blocks)
+        console.write_json({**_record(overview), **logs})
+        return
+    asked.write_result(overview)
+    if asked.options:
+        console.write("\n")
+        asked.write_result(OptionTable(overview.manifest))
 
 
-def _compare(asked: RunsOptions, rows: Sequence[tuple[Run, Manifest]], form: Form) -> None:
-    """Prints a table of several runs, or writes it into a file."""
-    from gpt.storage.comparison import compare_runs
+def _record(result: Any) -> dict[str, Any]:
+    from gpt.show.programs import to_record
 
-    if not rows:
-        raise CheckpointError("no undamaged run is left to compare")
-    found = compare_runs(rows)
-    if form == "text":
-        asked.write_blocks(found.blocks())
-    elif form == "json":
-        asked.write_record(found.records())
-    else:
-        asked.write_csv(found.records())
+    return to_record(result)

@@ -7,17 +7,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from gpt.commands import console
 from gpt.commands.options import argument
-from gpt.commands.shared import (
-    DeviceOptions,
-    OutputOptions,
-    checked_stops,
-    one_text,
-    refuse_if,
-)
+from gpt.commands.shared import DeviceOptions, OutputOptions, checked_stops, one_text, refuse_if
 from gpt.config import SampleConfig
 from gpt.config.fields import Options, option
 from gpt.config.train import Data
@@ -53,13 +47,12 @@ def command(
 ) -> None:
     """Continue a prompt, character by character."""
     if asked.interactive:
+        several = settings.n > 1 or output.json or asked.novelty
+        refuse_if(several, "-i: cannot be combined with -n, --json and --novelty")
         has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        refuse_if(settings.n > 1, "-i: cannot be combined with -n")
-        refuse_if(output.json, "-i: cannot be combined with --json")
-        refuse_if(asked.novelty, "-i: cannot be combined with --novelty")
         refuse_if(not has_terminal, "-i: needs a terminal; without one, give the text as --prompt")
-    given = {"TEXT": asked.text, "--prompt": asked.prompt, "--file": asked.file}
-    prompt = one_text(given, reading.encoding) or ""
+    texts = {"TEXT": asked.text, "--prompt": asked.prompt, "--file": asked.file}
+    prompt = one_text(texts, reading.encoding) or ""
     model = reading.open()
     model = model.on(reading.device_for(settings.length * settings.n, model))
     if asked.novelty and model.recorded is None:
@@ -77,92 +70,83 @@ def command(
         run_session(Session(model, settings, stops, prompt, reading.unknown), model.title)
         return
 
-    from gpt.reading.sampler import GrowingTexts, Sample
+    from gpt.reading.sampler import GrowingTexts
 
-    samples = model.stream(prompt, settings, stops)
-    texts, holds = GrowingTexts(settings.n), settings.n > 1 or output.json or asked.novelty
-    failure = Writing(samples, prompt, texts, holds, silent=output.json).write()
-    copied: list[Novelty] = []
-    ended = "interrupted" if failure else "length"
-    if asked.novelty and not failure:
+    samples, failures = model.stream(prompt, settings, stops), list[KeyboardInterrupt | GptxError]()
+    held = None
+    if settings.n > 1 or output.json or asked.novelty:
+        held = GrowingTexts(settings.n)
+    pieces = _pieces(samples, prompt, held, failures)
+    if output.json:
+        _wait(pieces)
+    else:
         try:
-            whole = [Sample(prompt, texts.text(number)) for number in range(settings.n)]
-            copied = model.novelty(whole, data=asked.data, note=console.say)
+            console.stream(prompt, pieces)
+        except KeyboardInterrupt as error:  # while it wrote
+            failures.append(error)
+            console.stream("", pieces)
+    ended = "interrupted" if failures else "length"
+    written = [held.text(number) for number in range(settings.n)] if held else []
+    novelties: list[Novelty] = []
+    if asked.novelty and not failures:
+        try:
+            novelties = model.novelty(written, data=asked.data, note=console.say)
         except GptxError as error:
-            failure = error
+            failures.append(error)
     if output.json:
         used = {name: value for name, value in asdict(settings).items() if name != "n"}
         made_by = {"prompt": prompt, **used, "stop": list(stops), **model.origin}
-        records = list[dict[str, Any]]()
-        for number, stopped in enumerate(samples.stopped):
-            text = prompt + texts.text(number)
-            record = {"schema": SCHEMA, "sample": number, "text": text, **made_by}
-            record["ended"] = "stop" if stopped else ended
-            if copied:
-                found = copied[number]
-                start = len(prompt) + found.longest.start
-                record["novelty"] = {**found.numbers, "start": start}
+        records = []
+        for number, (text, stop) in enumerate(zip(written, samples.stopped, strict=True)):
+            record = {"schema": SCHEMA, "sample": number, "text": prompt + text, **made_by}
+            record["ended"] = ended if stop is None else "stop"
+            if novelties:
+                start = len(prompt) + novelties[number].longest.start
+                record["novelty"] = {**novelties[number].numbers, "start": start}
             records.append(record)
         console.write_json(*records)
     else:
-        for number, found in enumerate(copied):
-            begin = f"sample {number}: " if settings.n > 1 else ""
-            console.say(f"{begin}novelty: {' · '.join(found.facts)}")
-    if failure:
-        raise failure
+        for number, novelty in enumerate(novelties):
+            console.say(f"sample {number}: {novelty}" if settings.n > 1 else f"{novelty}")
+    if failures:
+        raise failures[0]
 
 
-@dataclass
-class Writing:
-    """Writes the samples, one after the other, while they grow.
+def _pieces(
+    samples: Samples,
+    prompt: str,
+    held: GrowingTexts | None,
+    failures: list[KeyboardInterrupt | GptxError],
+) -> Iterator[str]:
+    """What to write after the prompt: the samples, one after the other, while they grow.
 
-    texts: receives what each has so far, if it `holds` the samples. silent: writes nothing, but
-    ends when the reader of stdout leaves.
+    held: receives all texts; None for a single sample. failures: receives Ctrl-C or a lack of
+    memory, after which the texts end where they are, as they do if the caller adds to it.
     """
+    shown, count = 0, len(samples.stopped)
 
-    samples: Samples
-    prompt: str
-    texts: GrowingTexts
-    holds: bool
-    silent: bool
-    failure: KeyboardInterrupt | GptxError | None = None
+    def whole(number: int) -> str:
+        return DIVIDER + prompt + (held.text(number) if held else "")
 
-    def write(self) -> KeyboardInterrupt | GptxError | None:
-        """Writes all; after Ctrl-C or if memory is short, what is complete so far. Returns the
-        error that ended it.
-        """
-        pieces = self._pieces()
-        if self.silent:
-            for _ in pieces:
-                pass
-            return self.failure
-        try:
-            console.stream(self.prompt, pieces)
-        except KeyboardInterrupt as error:  # while it wrote
-            self.failure = error
-            console.stream("", pieces)
-        return self.failure
+    try:
+        for gained in samples:
+            if held:
+                held.add(gained)
+            yield gained[shown]
+            if failures:
+                break
+            while shown < count - 1 and samples.stopped[shown]:
+                shown += 1
+                yield whole(shown)
+    except (KeyboardInterrupt, OutOfMemory) as error:
+        failures.append(error)
+    yield from map(whole, range(shown + 1, count))
 
-    def _pieces(self) -> Iterator[str]:
-        shown, checked, count = 0, 0.0, len(self.samples.stopped)
-        try:
-            for gained in self.samples:
-                if self.holds:
-                    self.texts.add(gained)
-                yield gained[shown]
-                if self.failure:
-                    break
-                while shown < count - 1 and self.samples.stopped[shown]:
-                    shown += 1
-                    yield self._whole(shown)
-                if self.silent and time.monotonic() > checked + REPEATED:
-                    console.check_reader()
-                    checked = time.monotonic()
-        except (KeyboardInterrupt, OutOfMemory) as error:
-            self.failure = error
-        for number in range(shown + 1, count):
-            yield self._whole(number)
 
-    def _whole(self, number: int) -> str:
-        """A sample after the first one, as far as it has been written."""
-        return DIVIDER + self.prompt + self.texts.text(number)
+def _wait(pieces: Iterator[str]) -> None:
+    """Waits for the samples; ends when the reader of stdout leaves."""
+    checked = 0.0
+    for _ in pieces:
+        if time.monotonic() > checked + REPEATED:
+            console.check_reader()
+            checked = time.monotonic()

@@ -188,7 +188,7 @@ class AttentionMap(Arrays, Result):
         selection = select(self, str(layer), str(head), stage)
         data, _ = selection.to_bytes(form, self.model.stored.origin if self.model else {})
         with files.storage_errors(f"write {target}"):
-            files.write_output(target, data)
+            target.write_bytes(data)
         return target
 
 

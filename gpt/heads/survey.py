@@ -252,7 +252,7 @@ class Survey(Arrays, Result):
         else:
             data = self.figure(form)
         with files.storage_errors(f"write {target}"):
-            files.write_output(target, data)
+            target.write_bytes(data)
         return target
 
     def figure(self, form: str) -> bytes:

@@ -5,6 +5,7 @@ learned; what a text copies.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,21 +13,23 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
-from gpt.blocks import Block, Facts, Records, Title
-from gpt.checks import TableResult
 from gpt.config import EvalConfig, ModelConfig, Unknown
 from gpt.config.fields import require
 from gpt.corpus.corpus import splits_of_run
 from gpt.corpus.overlap import Learned, is_whole_text, share_learned
 from gpt.counting.mixture import Mixture
-from gpt.reading import novelty as copies
 from gpt.reading.gpt import Reader
+from gpt.reading.novelty import MOST, Novelty, longest_copies
 from gpt.reading.paired import Paired, compare_paired
+from gpt.reading.sampler import Sample
 from gpt.reading.score import Score, Surprisals, character_surprisals, score
+from gpt.show.result import Column, Passage, Result, short_number, signed_number
 from gpt.storage.losses import counting_facts, counting_record
 from gpt.storage.manifest import Manifest, exposure_to_split
 from gpt.vocabulary import Reading, Vocabulary, known_text, log_note
+from gpt.words import bits, counted
 
+FULL_COLOUR = 8  # bits of surprisal that have the strongest colour
 MOST_SHOWN = 10_000  # characters of the validation split with surprisals
 MOST_SCORED = 1_000_000  # characters to score in a longer split
 
@@ -52,24 +55,35 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(TableResult):
+class Evaluation(Result):
     """How well a model predicts the text named `name`.
 
     score: the loss; its nats, bits and perplexity are attributes of this result, too. paired: the
-    losses of this model and another one, and the interval of their difference. surprisals: the
-    surprisal of each character, with `chars`. facts: what programs get to know about the text and
-    the models. counting: the comparison with counts of n-grams, as text.
+    losses of this model and of another one, whose names are `models`. surprisals: the surprisal of
+    each character, with `chars`. to_beat: the loss of counting, on the validation split. about:
+    what programs get to know about the text and the models.
     """
 
     name: str
     score: Score
-    facts: Mapping[str, Any]
+    about: Mapping[str, Any]
     paired: Paired | None = None
+    models: tuple[str, str] = ("", "")
     surprisals: Surprisals | None = None
-    counting: str = ""
+    to_beat: str = ""
 
-    def __repr__(self) -> str:
-        return f"<Evaluation of {self.name}: {self.paired or self.score!r}>"
+    COLUMNS = (
+        Column("bits", "bits", short_number, right=True),
+        Column("at", "at", "{:,}".format, right=True),
+        Column("character", "character"),
+        Column("expected", "expected"),
+        Column("probability", "with", short_number, right=True),
+        Column("around", "in the text"),
+    )
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} · {counted(self.score.characters, 'character')}"
 
     @property
     def nats(self) -> float:
@@ -86,35 +100,71 @@ class Evaluation(TableResult):
         """The number of equally likely characters with the same loss."""
         return self.score.perplexity
 
-    def blocks(self) -> list[Block]:
-        """The text with the characters that surprise most, and the loss with its comparisons."""
-        more = {"in context": self._in_context, "to beat": self.counting}
-        found = (self.paired or self.score).blocks()
-        if self.surprisals is not None:
-            found[1:1] = self.surprisals.blocks()[1:]
-        return [_extended(block, self.name, more) for block in found]
+    def facts(self, all: bool = False) -> Mapping[str, str]:
+        if self.paired is not None:
+            return self._compared
+        facts = {
+            "loss": f"{self.nats:.4f} nats a character ({self.bits:.3f} bits)",
+            "that is": f"as uncertain as among {self.perplexity:.1f} equal characters",
+        }
+        if self.score.gpt is not None:
+            facts["GPT alone"] = f"{self.score.gpt:.4f} nats"
+        if self.to_beat:
+            facts["to beat"] = self.to_beat
+        elif self.score.counting is not None:
+            facts["counting"] = f"{self.score.counting:.4f} nats, alone"
+        if self.surprisals is not None and self.surprisals.score.nats != self.nats:
+            facts["in context"] = (
+                f"{self.surprisals.score.nats:.4f} nats, with half a window or more"
+            )
+        return facts
 
     @property
-    def _in_context(self) -> str:
-        """The mean surprisal, if it differs from the loss over the windows of training."""
-        if self.surprisals is None or self.surprisals.score.loss == self.score.loss:
+    def _compared(self) -> Mapping[str, str]:
+        """The losses of two models, and their difference with its interval."""
+        assert self.paired is not None
+        losses = (self.paired.first, self.paired.second)
+        facts = {
+            name: f"{nats:.4f} nats a character ({bits(nats):.3f} bits)"
+            for name, nats in zip(self.models, losses, strict=True)
+        }
+        facts["difference"] = signed_number(self.paired.difference, 4)
+        if self.paired.interval is not None:
+            ends = " to ".join(signed_number(end, 4) for end in self.paired.interval)
+            facts["difference"] += f", 95 % interval {ends}"
+        return facts
+
+    def passage(self) -> Passage | None:
+        """The text, coloured by surprisal."""
+        if self.surprisals is None:
+            return None
+        shades = bits(self.surprisals.nats) / FULL_COLOUR
+        meaning = f"a colour, or a digit of 0 to 9: 0 to {FULL_COLOUR} bits of surprisal"
+        return Passage(self.surprisals.text, [math.nan, *shades.tolist()], meaning)
+
+    def shown(self, all: bool = False) -> Sequence[Any]:
+        """The characters that surprise most."""
+        return [] if self.surprisals is None else self.surprisals.worst
+
+    def sentence(self, all: bool = False) -> str:
+        if self.paired is None:
             return ""
-        return f"{self.surprisals.score.loss} (half a window of context or more)"
+        if self.paired.sure:
+            return f"{self.models[int(self.paired.difference < 0)]} predicts better"
+        if self.paired.detectable is None:
+            return "too close to tell: the text is too short for an interval"
+        return (
+            "too close to tell: this text can only show differences of "
+            f"{self.paired.detectable:.4f} nats or more"
+        )
 
-    def records(self) -> Records:
-        """A row for each character, with `chars`."""
-        found = Records() if self.surprisals is None else self.surprisals.records()
-        return replace(found, facts=self.facts)
+    @property
+    def rows(self) -> Sequence[Any]:
+        """A row for each character after the first, with `chars`."""
+        return [] if self.surprisals is None else self.surprisals.rows
 
-
-def _extended(block: Block, name: str, more: Mapping[str, str]) -> Block:
-    """A block of a result, with the text's name and further facts added."""
-    match block:
-        case Title(_, facts):
-            return Title(name, facts)
-        case Facts(values):
-            return Facts({**values, **more})
-    return block
+    def record(self) -> Mapping[str, Any]:
+        return self.about
 
 
 @dataclass(frozen=True)
@@ -141,9 +191,10 @@ class Scorer:
         """Evaluates a text. name: its name for the user; file: its name for programs. Raises
         TextError.
         """
-        found = self._known(self.run, text, name)
-        facts = {"file": file, "split": None, **changes_record(found)}
-        return self._evaluated(found.text, name, facts | self._learned(text, name), found.places)
+        reading = self._known(self.run, text, name)
+        facts = {"file": file, "split": None, **changes_record(reading)}
+        facts |= self._learned(text, name)
+        return self._evaluated(reading.text, name, facts, places=reading.places)
 
     def split(self) -> Evaluation:
         """Evaluates the validation split; of a long one, only its first characters.
@@ -158,7 +209,7 @@ class Scorer:
             "the validation split",
             "; give a text",
         )
-        name = "validation split" + (f" of {self.run.name}" if other else "")
+        name = f"validation split of {self.run.name}"
         facts: dict[str, Any] = {"file": None, "split": "validation"}
         if other is not None:
             why = manifest and exposure_to_split(other.name, other.recorded, manifest)
@@ -186,8 +237,8 @@ class Scorer:
         """The text as a model reads it; a note says what the model reads in place of unknown
         characters. Raises TextError for an unknown character.
         """
-        found = saved.vocabulary.read(text, self.unknown)
-        return known_text(saved.vocabulary, found, self.note, name)
+        reading = saved.vocabulary.read(text, self.unknown)
+        return known_text(saved.vocabulary, reading, self.note, name)
 
     def _learned(self, text: str, name: str) -> dict[str, Any]:
         """How much of a text the model has learned, from 0 to 1 (learned), and whether that is half
@@ -207,9 +258,10 @@ class Scorer:
                 f"warning: {_part_of(name, share)} is in the text that this run was trained on, "
                 "so its loss is of text that the model has learned and says nothing about new texts"
             )
-        if self.against and (its := max(0.0, learned(self.against) - share)):
+        more = learned(self.against) - share if self.against else 0.0
+        if self.against and more > 0:
             self.note(
-                f"warning: {_part_of(name, its)} is in the text that {self.against.name} was "
+                f"warning: {_part_of(name, more)} is in the text that {self.against.name} was "
                 "trained on, so this comparison favours it"
             )
         return {"trained_on": share >= 0.5, "learned": share}
@@ -225,33 +277,35 @@ class Scorer:
         """places: each character's position in its file. manifest: the run's, if the text is its
         validation split, on which counting was measured, too.
         """
-        facts, model = {"scored": name, **facts}, self.run
+        facts = {"scored": name, **facts}
         if self.against is not None:
             return self._compared(self.against, text, name, {"may_have_seen": None, **facts})
-        ids, surprisals = model.vocabulary.encode(text), None
-        found = score(model.reader, ids, model.mixture)
-        facts |= found.numbers
+        model, surprisals = self.run, None
+        ids = model.vocabulary.encode(text)
+        loss = score(model.reader, ids, model.mixture)
+        facts |= loss.numbers
         if self.options.chars:
-            given = model.mixture, model.vocabulary
-            each = character_surprisals(model.reader, ids, *given, overlapping=True)
-            surprisals = replace(each, places=places)
+            surprisals = character_surprisals(
+                model.reader, ids, model.mixture, model.vocabulary, overlapping=True
+            )
+            surprisals = replace(surprisals, places=places)
             facts["in_context"] = surprisals.score.numbers
-        measured = found.nats, found.characters, found.characters
+        measured = loss.nats, loss.characters, loss.characters
         facts["counting"] = manifest and counting_record(manifest, measured)
-        counting = counting_facts(manifest, measured) if manifest and manifest.baseline else ""
-        return Evaluation(name, found, facts, surprisals=surprisals, counting=counting)
+        to_beat = counting_facts(manifest, measured) if manifest and manifest.baseline else ""
+        return Evaluation(name, loss, facts, surprisals=surprisals, to_beat=to_beat)
 
     def _compared(self, other: Model, text: str, name: str, facts: dict[str, Any]) -> Evaluation:
         """How another model predicts a text, compared with this one."""
-        known = self._known(other, text, f"{name} for {other.name}")
+        reading = self._known(other, text, f"{name} for {other.name}")
         nats = []
-        for each in (self.run, other):
-            ids = each.vocabulary.encode(known.text)
-            nats.append(character_surprisals(each.reader, ids, each.mixture).nats)
-        found = compare_paired(nats[0], nats[1])
-        found = replace(found, names=(self.run.title, other.title))
-        facts |= {**found.numbers, "against": {**other.origin, **changes_record(known)}}
-        return Evaluation(name, Score(found.first, found.characters), facts, paired=found)
+        for model in (self.run, other):
+            ids = model.vocabulary.encode(reading.text)
+            nats.append(character_surprisals(model.reader, ids, model.mixture).nats)
+        paired = compare_paired(nats[0], nats[1])
+        facts |= {**paired.numbers, "against": {**other.origin, **changes_record(reading)}}
+        loss = Score(paired.first, paired.characters)
+        return Evaluation(name, loss, facts, paired, models=(self.run.title, other.title))
 
 
 def _part_of(name: str, share: float) -> str:
@@ -261,23 +315,24 @@ def _part_of(name: str, share: float) -> str:
     return ("under 1" if share < 0.01 else f"{share:.0%}"[:-1]) + f" % of {name}"
 
 
-def changes_record(found: Reading) -> dict[str, Any]:
+def changes_record(reading: Reading) -> dict[str, Any]:
     """For programs: which characters a model replaces, how many it leaves out, and which."""
-    which = "".join(sorted({*found.left_out}))
-    left_out = {"characters": len(found.left_out), "which": which}
-    return {"left_out": left_out, "folded": [list(pair) for pair in found.folded]}
+    which = "".join(sorted({*reading.left_out}))
+    left_out = {"characters": len(reading.left_out), "which": which}
+    return {"left_out": left_out, "folded": [list(pair) for pair in reading.folded]}
 
 
 def find_copies(
     model: Model, texts: Sequence[str], data: Path, note: Callable[[str], object]
-) -> list[copies.Novelty]:
+) -> list[Novelty]:
     """How much of these texts is copied; see TrainedGPT.novelty. note: receives a note if only a
     part of the corpus is searched.
     """
     if isinstance(texts, str):  # it is a sequence of texts, too
         raise TypeError(f"texts: a list of texts is needed, not one text; use [{texts!r:.40}]")
-    train, val = splits_of_run(model.name, model.recorded, data, "`novelty`")
-    if len(train) > copies.MOST:
-        note(f"note: searching for copies only in the first {copies.MOST:,} characters")
-    searched, usual = train[: copies.MOST], val[: copies.MOST_USUAL]
-    return copies.novelty(texts, searched, usual, model.vocabulary) if texts else []
+    train, _ = splits_of_run(model.name, model.recorded, data, "`novelty`")
+    if len(train) > MOST:
+        note(f"note: searching for copies only in the first {MOST:,} characters")
+    new = [text[text.prompt :] if isinstance(text, Sample) else text for text in texts]
+    copies = longest_copies(new, train[:MOST], model.vocabulary)
+    return [Novelty(len(text), copy) for text, copy in zip(new, copies, strict=True)]

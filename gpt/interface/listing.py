@@ -4,33 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import SupportsIndex, overload
 
-from gpt.blocks import Block
-from gpt.checks import Displayable
 from gpt.errors import CheckpointError
 from gpt.interface.trained import TrainedGPT, load
 from gpt.storage.comparison import Comparison, compare_runs
-from gpt.storage.curves import Curve, TrainingCurve, curve_of, training_curve_of
+from gpt.storage.curves import Curve, curve_of
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import RunTable, overview_of
 from gpt.storage.run import Run
-from gpt.storage.runs import all_runs, is_pattern, matching, read_manifests
+from gpt.storage.runs import all_runs, is_pattern, read_manifests
 from gpt.vocabulary import log_note
-from gpt.words import measured_on
 
 
 @dataclass(frozen=True)
-class SavedRun(Run, Displayable):
+class SavedRun(Run):
     """A run as it was when the list was made. manifest: the one of its newest checkpoint."""
 
     manifest: Manifest
 
     def __repr__(self) -> str:
-        best, read, of = self.manifest.shown_loss
-        loss = "" if best is None else f", best {best:.4f} nats{measured_on(read, of)}"
-        return f"<run {self.name}: step {self.step:,} of {self.manifest.train.steps:,}{loss}>"
+        return f"<{overview_of(self, self.manifest).title}>"
+
+    def _repr_html_(self) -> str:
+        return overview_of(self, self.manifest)._repr_html_()
 
     @property
     def step(self) -> int:
@@ -49,15 +48,6 @@ class SavedRun(Run, Displayable):
         """The losses at each evaluation so far, nats per character."""
         return curve_of(self)
 
-    @property
-    def training_curve(self) -> TrainingCurve:
-        """Loss, gradient norm, learning rate and speed of the steps so far."""
-        return training_curve_of(self)
-
-    def blocks(self) -> list[Block]:
-        """The run as `gptx runs NAME` shows it: its options, losses and samples."""
-        return overview_of(self, self.manifest).blocks()
-
     def load(self, *, step: str | SupportsIndex = "best", device: str = "cpu") -> TrainedGPT:
         """Opens the run, as `gpt.load` does. Raises CheckpointError, ConfigError."""
         return load(self.path, step=step, device=device)
@@ -67,25 +57,26 @@ class Runs(RunTable):
     """The runs of a folder, the most recently saved last; `runs["name"]` or `runs[-1]` is one."""
 
     def __iter__(self) -> Iterator[SavedRun]:
-        return (SavedRun(run.path, manifest) for run, manifest in self.rows)
+        return (SavedRun(run.path, manifest) for run, manifest in self.entries)
 
     def compare(self, *names: str) -> Comparison:
-        """Compares these runs: the options that differ and the losses. Runs that differ only in the
-        seed are one row.
+        """Compares these runs: their losses, and the options that differ.
 
         names: of runs, or patterns such as "lr-*"; none: all runs. Raises KeyError for a name or
         pattern without a run, ValueError if there are no runs.
         """
-        chosen = [run for name in names for run in self._matching(name)] if names else [*self]
-        if not chosen:
+        runs = [run for name in names for run in self._matching(name)] if names else [*self]
+        if not runs:
             raise ValueError("no runs to compare")
-        return compare_runs((run, run.manifest) for run in chosen)
+        return compare_runs((run, run.manifest) for run in runs)
 
     def _matching(self, name: str) -> list[SavedRun]:
-        found = matching(name, self) if is_pattern(name) else [self[name]]
-        if not found:
+        if not is_pattern(name):
+            return [self[name]]
+        matching = [run for run in self if fnmatchcase(run.name, name)]
+        if not matching:
             raise KeyError(f"no run matches {name!r}")
-        return found
+        return matching
 
     @overload
     def __getitem__(self, which: str | SupportsIndex) -> SavedRun: ...
@@ -95,9 +86,9 @@ class Runs(RunTable):
 
     def __getitem__(self, which: str | SupportsIndex | slice) -> SavedRun | Runs:
         if isinstance(which, slice):
-            return Runs(self.rows[which])
+            return Runs(self.entries[which])
         if not isinstance(which, str):
-            run, manifest = self.rows[which]
+            run, manifest = self.entries[which]
             return SavedRun(run.path, manifest)
         for run in self:
             if run.name == which:
@@ -112,10 +103,10 @@ def runs(checkpoints: str | Path = "checkpoints") -> Runs:
     Runs whose newest checkpoint is damaged are left out, and a warning is logged for each.
     CheckpointError if there is no run.
     """
-    found = all_runs(Path(checkpoints))
-    if not found:
+    saved = all_runs(Path(checkpoints))
+    if not saved:
         raise CheckpointError(f"no run in {checkpoints}; train one with: gpt.train(…)")
-    rows, problems = read_manifests(found)
+    entries, problems = read_manifests(saved)
     for problem in problems:
         log_note(f"note: {problem}")
-    return Runs(tuple(rows))
+    return Runs(tuple(entries))

@@ -699,7 +699,7 @@ class TrainedGPT:
 
         page = live_page(self, text).html.encode()
         with files.storage_errors(f"write {path}"):
-            files.write_output(Path(path), page)
+            Path(path).write_bytes(page)
         return Path(path)
 
 

@@ -15,10 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import Block, Cell, Column, Facts, Note, Paragraph, Records, Table, Title
-from gpt.checks import TableResult
 from gpt.reading.layers import Array
-from gpt.words import bits, counted
 
 WAVES = 64  # number of the slowest cosine waves; each half wave has at least PERIOD characters
 PERIOD = 10
@@ -28,14 +25,13 @@ STRONGER = 2.0  # if the FEW slowest waves are this many times stronger, only th
 QUANTILES = {FEW: 4.303, SEVERAL: 2.3055913462322537}
 
 
-@dataclass(frozen=True, repr=False)
-class Paired(TableResult):
+@dataclass(frozen=True)
+class Paired:
     """The same `characters` under two models: the mean nats of each, and of their difference.
 
     error: standard error of the difference; freedom: the number of cosine waves that it is
     estimated from. Both hold for these two models on text of this kind; models of the same recipes
-    with other seeds differ more. They are NaN and 0 if the text is too short. names: of both
-    models.
+    with other seeds differ more. They are NaN and 0 if the text is too short.
     """
 
     first: float
@@ -43,16 +39,6 @@ class Paired(TableResult):
     error: float
     freedom: int
     characters: int
-    names: tuple[str, str] = ("first", "second")
-
-    def __repr__(self) -> str:
-        interval = "too short for an interval"
-        if self.interval is not None:
-            interval = "95 % interval {:+.4f} to {:+.4f}".format(*self.interval)
-        return (
-            f"<Paired {self.names[0]} {self.first:.4f}, {self.names[1]} {self.second:.4f} nats: "
-            f"difference {self.difference:+.4f}, {interval}>"
-        )
 
     @property
     def difference(self) -> float:
@@ -76,62 +62,18 @@ class Paired(TableResult):
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
     @property
-    def verdict(self) -> str:
-        """Which model predicts better, or how large a difference this text can show."""
-        if self.sure:
-            return f"{self.names[int(self.difference < 0)]} predicts better"
-        least = f"this text can only show differences of {self.detectable or 0:.4f} nats or more"
-        return "too close to tell" + (f": {least}" if self.freedom else "")
-
-    def blocks(self) -> list[Block]:
-        """Both losses, the interval of their difference, and which model is better."""
-        rows = [
-            [Cell(name), Cell(f"{nats:.4f}"), Cell(f"{bits(nats):.3f}")]
-            for name, nats in zip(self.names, (self.first, self.second), strict=True)
-        ]
-        columns = [
-            Column("model", left=True),
-            Column("nats a character"),
-            Column("bits a character"),
-        ]
-        difference = f"{_signed(self.difference)} nats a character"
-        if self.interval is None:
-            difference += "; the text is too short for an interval"
-        else:
-            difference += ", 95 % interval {} to {}".format(*map(_signed, self.interval))
-        remark = "this compares two models; to compare recipes, train several seeds of each"
-        return [
-            Title("two models", [counted(self.characters, "character")]),
-            Table(columns, rows),
-            Facts({"difference": difference}),
-            Paragraph(self.verdict, "strong"),
-            Note(remark),
-        ]
-
-    @property
     def numbers(self) -> dict[str, Any]:
         """The numbers for programs. interval (95 %) and error: None if the text is too short."""
         names = ("first", "second", "difference", "error", "freedom", "interval", "detectable")
-        found = {name: getattr(self, name) for name in (*names, "sure", "characters")}
-        return found if self.freedom else found | {"error": None}
-
-    def records(self) -> Records:
-        """One row."""
-        return Records({name: [value] for name, value in self.numbers.items()})
+        numbers = {name: getattr(self, name) for name in (*names, "sure", "characters")}
+        return numbers if self.freedom else {**numbers, "error": None}
 
 
-def _signed(nats: float) -> str:
-    """ "+0.7532", "−0.0048" """
-    return f"{nats:+.4f}".replace("-", "−")
-
-
-def compare_paired(
-    first: Array, second: Array, names: tuple[str, str] = ("first", "second")
-) -> Paired:
+def compare_paired(first: Array, second: Array) -> Paired:
     """Compares the surprisals of the same (n,) characters under two models, n ≥ 1."""
-    a, b = (nats.astype(np.float64) for nats in (first, second))
+    a, b = first.astype(np.float64), second.astype(np.float64)
     error, freedom = mean_error(b - a)
-    return Paired(float(a.mean()), float(b.mean()), float(error), int(freedom), len(a), names)
+    return Paired(float(a.mean()), float(b.mean()), float(error), int(freedom), len(a))
 
 
 def mean_error(values: Array) -> tuple[Array, npt.NDArray[np.int64]]:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gpt.checks import Displayable
 from gpt.config import ModelConfig, SampleConfig, Shaping
 from gpt.devices import available_memory
 from gpt.errors import OutOfMemory
@@ -29,7 +28,6 @@ from gpt.reading.layers import Array
 from gpt.vocabulary import Ids, Vocabulary
 
 if TYPE_CHECKING:
-    from gpt.blocks import Block
     from gpt.counting.mixture import Mixture
 
 Probabilities = npt.NDArray[np.float64]
@@ -37,7 +35,7 @@ Kept = npt.NDArray[np.bool_]
 
 
 class Decoder(Protocol):
-    """Continues B streams of ids (parallel.ParallelDecoder)."""
+    """Continues B streams of ids."""
 
     config: ModelConfig
 
@@ -89,20 +87,20 @@ def probabilities(logits: Array, config: Shaping) -> Probabilities:
     """
     scores = np.asarray(logits, dtype=np.float64)
     if config.temperature == 0:
-        chosen = np.zeros_like(scores)
-        np.put_along_axis(chosen, scores.argmax(axis=-1)[:, None], 1.0, axis=-1)
-        return chosen
+        greedy = np.zeros_like(scores)
+        np.put_along_axis(greedy, scores.argmax(axis=-1)[:, None], 1.0, axis=-1)
+        return greedy
     with np.errstate(over="ignore"):  # a tiny temperature may make the others −inf
         scores = (scores - scores.max(axis=-1, keepdims=True)) / config.temperature
     weights: Probabilities = np.exp(scores)
     weights /= weights.sum(axis=-1, keepdims=True)
-    values = {name: getattr(config, name) for name in FILTERS}
-    given = {name: value for name, value in values.items() if value is not None}
+    used = [name for name in FILTERS if getattr(config, name) is not None]
     order, ranked = None, weights
-    if not given.keys() <= ORDERLESS:
+    if any(name not in ORDERLESS for name in used):
         order = np.argsort(-weights, axis=-1, kind="stable")
         ranked = np.take_along_axis(weights, order, axis=-1)
-    for name, value in given.items():
+    for name in used:
+        value = getattr(config, name)
         ranked = np.where(FILTERS[name](ranked, value), ranked, 0.0)
         ranked /= ranked.sum(axis=-1, keepdims=True)
     if order is None:
@@ -175,14 +173,12 @@ def start_character(vocabulary: Vocabulary) -> str:
 class StopFilter:
     """Passes characters on until a stop string is complete; the stop string is not passed on.
 
-    past: a stop string with which the text may begin: it is passed on, and the text continues.
     stop: the stop string that has occurred.
     """
 
-    def __init__(self, stops: Sequence[str], past: str | None = None) -> None:
+    def __init__(self, stops: Sequence[str]) -> None:
         self._stops = sorted(filter(None, stops), key=len, reverse=True)  # the longest matches
         self._held = ""  # text that may become a stop string
-        self._past = past  # None once the text has begun
         self.stop: str | None = None
 
     def push(self, character: str) -> str:
@@ -191,20 +187,14 @@ class StopFilter:
             return character
         if self.stop:
             return ""
-        held = self._held + character
-        if past := self._past:
-            if held != past and past.startswith(held):
-                self._held = held
-                return ""
-            self._past, self._held = None, ""
-            return held if held == past else "".join(map(self.push, held))
+        text = self._held + character
         for stop in self._stops:
-            if held.endswith(stop):
+            if text.endswith(stop):
                 self.stop, self._held = stop, ""
-                return held[: -len(stop)]
-        ends = (held[at:] for at in range(len(held) + 1))
+                return text[: -len(stop)]
+        ends = (text[at:] for at in range(len(text) + 1))
         self._held = next(end for end in ends if any(stop.startswith(end) for stop in self._stops))
-        return held.removesuffix(self._held)
+        return text.removesuffix(self._held)
 
     def flush(self) -> str:
         """The text that is still held back, when the sample has ended without a stop string."""
@@ -235,9 +225,8 @@ class Decoders:
 class Samples(Iterator[list[str]]):
     """The new text of each of the config.n samples, step by step ("" for a stopped one).
 
-    decoding: lends a decoder until the samples are complete or dropped. past: see StopFilter.
-    Raises TextError for a prompt with an unknown character, ValueError if one of `stops` is
-    empty.
+    decoding: lends a decoder until the samples are complete or dropped. Raises TextError for a
+    prompt with an unknown character, ValueError if one of `stops` is empty.
     """
 
     def __init__(
@@ -247,25 +236,13 @@ class Samples(Iterator[list[str]]):
         prompt: str,
         config: SampleConfig,
         stops: Sequence[str] = (),
-        past: str | None = None,
         mixture: Mixture | None = None,
     ) -> None:
         if not all(stops):
             raise ValueError("stop: an empty text would stop before anything is written")
         ids = vocabulary.encode(prompt or start_character(vocabulary))
-        filters = [StopFilter(stops, past) for _ in range(config.n)]
-        character_of = vocabulary.characters.__getitem__
-
-        def steps() -> Iterator[list[str]]:
-            with decoding as decoder:
-                for row in sample_ids(decoder, ids, config, mixture):
-                    pushed = zip(filters, map(character_of, row.tolist()), strict=True)
-                    yield [each.push(character) for each, character in pushed]
-                    if all(each.stop for each in filters):
-                        return
-            yield [each.flush() for each in filters]
-
-        self._filters, self._steps = filters, steps()
+        self._filters = [StopFilter(stops) for _ in range(config.n)]
+        self._steps = _texts(decoding, ids, config, mixture, vocabulary.characters, self._filters)
 
     def __next__(self) -> list[str]:
         return next(self._steps)
@@ -273,20 +250,34 @@ class Samples(Iterator[list[str]]):
     @property
     def stopped(self) -> list[str | None]:
         """The stop string that ended each sample, or None."""
-        return [each.stop for each in self._filters]
+        return [gate.stop for gate in self._filters]
 
 
-LONGEST_PROMPT = 4_000  # last characters of a prompt that are shown
+def _texts(
+    decoding: AbstractContextManager[Decoder],
+    prompt: Ids,
+    config: SampleConfig,
+    mixture: Mixture | None,
+    characters: str,
+    filters: Sequence[StopFilter],
+) -> Iterator[list[str]]:
+    """See Samples, which holds no other reference to the decoder: dropping it gives that back."""
+    with decoding as decoder:
+        for ids in sample_ids(decoder, prompt, config, mixture):
+            pairs = zip(filters, ids.tolist(), strict=True)
+            yield [gate.push(characters[token]) for gate, token in pairs]
+            if all(gate.stop for gate in filters):
+                return
+    yield [gate.flush() for gate in filters]
+
+
 #: Waiting texts may take the free memory divided by this: a complete text is copied several times,
 #: e.g. for JSON.
 MEMORY_DIVISOR = 8
 
 
-class Sample(Displayable, str):
-    """A prompt with its continuation. It is a str; a notebook shows the prompt dimmed.
-
-    prompt: how many of its characters are the prompt.
-    """
+class Sample(str):
+    """A prompt with its continuation. prompt: how many of its characters are the prompt."""
 
     prompt: int
 
@@ -294,15 +285,6 @@ class Sample(Displayable, str):
         text = super().__new__(cls, prompt + continuation)
         text.prompt = len(prompt)
         return text
-
-    def blocks(self) -> list[Block]:
-        """The prompt, dimmed, and its continuation."""
-        from gpt.blocks import Passage, Title
-        from gpt.words import counted
-
-        start = max(0, self.prompt - LONGEST_PROMPT)
-        new = counted(len(self) - self.prompt, "new character")
-        return [Title("sample", [new]), Passage(self[start:], dim=self.prompt - start)]
 
     def __reduce__(self) -> tuple[type[Sample], tuple[str, str]]:
         return Sample, (self[: self.prompt], self[self.prompt :])

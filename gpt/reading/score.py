@@ -15,22 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpt.blocks import (
-    Block,
-    Cell,
-    Column,
-    Facts,
-    Fold,
-    Legend,
-    Note,
-    Passage,
-    Records,
-    Table,
-    Title,
-    format_number,
-)
 from gpt.characters import in_line, label
-from gpt.checks import TableResult
+from gpt.checks import Arrays
 from gpt.config import ModelConfig
 from gpt.counting.mixture import Mixture
 from gpt.errors import TextError
@@ -38,16 +24,15 @@ from gpt.reading.decode import map_on_cores
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.vocabulary import Ids, Vocabulary
-from gpt.words import bits, counted
+from gpt.words import bits
 
 NUMBERS_AT_ONCE = 2**20  # logits or attention weights computed together, which fit a CPU's cache
 WORST = 10  # surprisals to list
 BEFORE, AFTER = 20, 8  # characters of context to show beside a surprisal
-LONGEST_HINTED = 1_500  # in a text up to this length, the mouse shows each character's surprisal
 
 
-@dataclass(frozen=True, repr=False)
-class Score(TableResult):
+@dataclass(frozen=True)
+class Score:
     """nats: mean per character; characters: how many were predicted. For a model with counting
     also: the means of the GPT alone and of counting alone; sum_error: how far from 1 the sum over
     the vocabulary is of the probabilities that `nats` comes from, at the worst position.
@@ -58,9 +43,6 @@ class Score(TableResult):
     gpt: float | None = None
     counting: float | None = None
     sum_error: float | None = None
-
-    def __repr__(self) -> str:
-        return f"<Score {self.loss}: {self.characters:,} characters predicted>"
 
     @property
     def bits(self) -> float:
@@ -73,38 +55,18 @@ class Score(TableResult):
         return math.exp(self.nats)
 
     @property
-    def loss(self) -> str:
-        """ "1.6693 nats, 2.408 bits a character" """
-        return f"{self.nats:.4f} nats, {self.bits:.3f} bits a character"
-
-    @property
     def numbers(self) -> dict[str, Any]:
         """The loss for programs; for a model with counting, also of both experts alone."""
-        found: dict[str, Any] = {"nats": self.nats, "bits": self.bits}
-        found |= {"perplexity": self.perplexity, "characters": self.characters}
+        numbers: dict[str, Any] = {"nats": self.nats, "bits": self.bits}
+        numbers |= {"perplexity": self.perplexity, "characters": self.characters}
         if self.gpt is not None:
-            found |= {"gpt_nats": self.gpt, "counting_nats": self.counting}
-            found["sum_error"] = self.sum_error
-        return found
-
-    def blocks(self) -> list[Block]:
-        """The loss for people; for a model with counting, also of both experts alone."""
-        equal = "as uncertain as among so many equal characters"
-        facts = {"perplexity": f"{self.perplexity:.3f}: {equal}"}
-        for name, nats in (("the GPT alone", self.gpt), ("counting alone", self.counting)):
-            facts[name] = "" if nats is None else f"{nats:.4f} nats"
-        if self.sum_error is not None:
-            facts["sum"] = f"all characters' probabilities sum to 1 within {self.sum_error:.0e}"
-        predicted = f"{counted(self.characters, 'character')} predicted"
-        return [Title("score", [self.loss, predicted]), Facts(facts)]
-
-    def records(self) -> Records:
-        """One row."""
-        return Records({name: [value] for name, value in self.numbers.items()})
+            numbers |= {"gpt_nats": self.gpt, "counting_nats": self.counting}
+            numbers["sum_error"] = self.sum_error
+        return numbers
 
 
-@dataclass(frozen=True, repr=False)
-class Surprisals(TableResult):
+@dataclass(frozen=True, eq=False)
+class Surprisals(Arrays):
     """For each of the (n − 1,) characters after the first: −ln of its probability in nats, the
     likeliest id, and the probability of that id.
 
@@ -120,12 +82,7 @@ class Surprisals(TableResult):
     places: npt.NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
-        worst = int(self.nats.argmax())
-        character = f" ({self.text[worst + 1]!r})" if self.text else ""
-        return (
-            f"<Surprisals of {len(self.nats):,} characters: mean {self.score.bits:.3f} bits, "
-            f"highest {self.nats[worst] / math.log(2):.2f} at {worst + 1:,}{character}>"
-        )
+        return f"<Surprisals of {len(self.nats):,} characters: mean {self.score.bits:.3f} bits>"
 
     @property
     def score(self) -> Score:
@@ -137,54 +94,41 @@ class Surprisals(TableResult):
         """(n − 1,) the positions of the predicted characters."""
         return np.arange(1, len(self.nats) + 1) if self.places is None else self.places[1:]
 
-    def blocks(self, most: int = WORST) -> list[Block]:
-        """The text, coloured by surprisal, and the `most` largest surprisals."""
-        facts = [counted(len(self.nats), "character"), f"mean {self.score.loss}"]
-        title = Title("surprisal", facts)
-        if not self.text:
-            why = (
-                "made without its text; run.eval(text, chars=True) shows every character in colour"
-            )
-            return [title, Note(why)]
-        text, surprisal = self.text, bits(self.nats)
-        hints: list[str] = []
-        if len(text) <= LONGEST_HINTED:
-            expected = map(self._expected, range(len(surprisal)))
-            hints = ["the first character is not predicted"]
-            for value, guess in zip(surprisal.tolist(), expected, strict=True):
-                hints.append(f"{value:.2f} bits; expected {guess}")
-        coloured = Passage(text, [math.nan, *surprisal.tolist()], "bits of surprisal", hints=hints)
-        worst = np.argsort(-self.nats, kind="stable")[: max(0, most)].tolist()
-        titles = ["bits", "at", "character", "expected", "in the text"]
-        columns = [Column(title, left=n > 1) for n, title in enumerate(titles)]
-        table = Table(columns, [self._row(place) for place in worst])
-        listed = [Fold("the largest surprisals", [table], opened=True)] * bool(worst)
-        named = [text[at + 1] + self.characters[self.likeliest[at]] for at in worst]
-        return [title, coloured, *listed, Legend("".join(named))]
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """For programs: every character after the first."""
+        columns: dict[str, Any] = {
+            "position": self.positions.tolist(),
+            "character": list(self.text[1:]),
+            "nats": self.nats.tolist(),
+            "bits": bits(self.nats).tolist(),
+            "expected_character": [self.characters[token] for token in self.likeliest],
+            "expected_id": self.likeliest.tolist(),
+            "probability": self.chances.tolist(),
+        }
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def _row(self, place: int) -> list[Cell]:
-        """Bits, position, character, the expected one, and the text around it."""
-        text, at = self.text, place + 1
-        before, after = text[max(0, at - BEFORE) : at], text[at + 1 : at + 1 + AFTER]
-        around = f"{in_line(before)}[{label(text[at])}]{in_line(after)}"
-        cells = [format_number(float(bits(self.nats[place]))), f"{self.positions[place]:,}"]
-        return [*map(Cell, (*cells, label(text[at]), self._expected(place), around))]
-
-    def _expected(self, place: int) -> str:
-        """The likeliest character and its probability."""
-        name = label(self.characters[self.likeliest[place]])
-        return f"{name} {format_number(float(self.chances[place]))}"
-
-    def records(self) -> Records:
-        """A row for every character after the first."""
-        columns: dict[str, Any] = {"position": self.positions}
-        if self.text:
-            columns["character"] = list(self.text[1:])
-        columns |= {"nats": self.nats, "bits": bits(self.nats)}
-        if self.characters:
-            columns["expected_character"] = [self.characters[each] for each in self.likeliest]
-        columns |= {"expected_id": self.likeliest, "probability": self.chances}
-        return Records(columns)
+    @property
+    def worst(self) -> list[dict[str, Any]]:
+        """For people: the characters that surprise most, the likeliest ones in their place, and the
+        text around them.
+        """
+        rows = []
+        for place in np.argsort(-self.nats, kind="stable")[:WORST].tolist():
+            at = place + 1
+            before = in_line(self.text[max(0, at - BEFORE) : at])
+            after = in_line(self.text[at + 1 : at + 1 + AFTER])
+            character = label(self.text[at])
+            row = {
+                "bits": float(bits(self.nats[place])),
+                "at": int(self.positions[place]),
+                "character": character,
+                "expected": label(self.characters[self.likeliest[place]]),
+                "probability": float(self.chances[place]),
+                "around": f"{before}[{character}]{after}",
+            }
+            rows.append(row)
+        return rows
 
 
 def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
@@ -197,10 +141,13 @@ def score(reader: Reader, ids: Ids, mixture: Mixture | None = None) -> Score:
         logits, expected = windows.logits(reader, ids), windows.expected(ids)
         if mixture is None:
             return np.full(4, surprisals(logits, expected).sum(dtype=np.float64))
-        found = mixture.predict(*_flat(mixture, ids, logits, windows))
+        predicted = mixture.predict(*_flat(mixture, ids, logits, windows))
         came = np.arange(expected.size), expected.ravel()
-        losses = [-each[came].sum() for each in (found.both, found.gpt, found.counting)]
-        return np.array([*losses, np.abs(np.exp(found.both).sum(axis=-1) - 1).max()])
+        both, gpt, counting = (
+            -part[came].sum() for part in (predicted.both, predicted.gpt, predicted.counting)
+        )
+        sum_error = np.abs(np.exp(predicted.both).sum(axis=-1) - 1).max()
+        return np.array([both, gpt, counting, sum_error])
 
     count, totals = len(ids) - 1, np.array(map_on_cores(total, _windows(reader.config, ids)))
     both, gpt, counting = (totals[:, :3].sum(axis=0) / count).tolist()
@@ -223,7 +170,7 @@ def character_surprisals(
     vocabulary: gives the result its text.
     """
 
-    def each(windows: _Windows) -> tuple[Array, Ids, Array]:
+    def predict(windows: _Windows) -> tuple[Array, Ids, Array]:
         logits = windows.logits(reader, ids)
         if mixture is not None:
             scores = mixture.scores(*_flat(mixture, ids, logits, windows))
@@ -232,10 +179,11 @@ def character_surprisals(
         chances = np.exp(-surprisals(logits, most))
         return surprisals(logits, windows.expected(ids)).ravel(), most.ravel(), chances.ravel()
 
-    found = zip(*map_on_cores(each, _windows(reader.config, ids, overlapping)), strict=True)
-    nats, likeliest, chances = (np.concatenate(parts) for parts in found)
-    text = vocabulary.decode(ids) if vocabulary else ""
-    return Surprisals(nats, likeliest, chances, text, vocabulary.characters if vocabulary else "")
+    predicted = map_on_cores(predict, _windows(reader.config, ids, overlapping))
+    nats, likeliest, chances = (np.concatenate(parts) for parts in zip(*predicted, strict=True))
+    if vocabulary is None:
+        return Surprisals(nats, likeliest, chances)
+    return Surprisals(nats, likeliest, chances, vocabulary.decode(ids), vocabulary.characters)
 
 
 @dataclass(frozen=True)
@@ -255,8 +203,8 @@ class _Windows:
 
     def expected(self, ids: Ids) -> Ids:
         """(B, T) the characters that really follow."""
-        found: Ids = ids[self.starts[:, None] + np.arange(self.length)]
-        return found
+        following: Ids = ids[self.starts[:, None] + np.arange(self.length)]
+        return following
 
 
 def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_Windows]:
@@ -269,13 +217,14 @@ def _windows(config: ModelConfig, ids: Ids, overlapping: bool = False) -> list[_
     block, targets = config.block_size, len(ids) - 1
     scored = max(1, block // 2) if overlapping else block  # the last characters of a window count
     before = min(block - scored, targets)
-    found = [_Windows(np.ones(1, np.int64), 1, before)] if before else []
+    windows = [_Windows(np.ones(1, np.int64), 1, before)] if before else []
     starts = np.arange(before, targets, scored)
     rows, whole = windows_at_once(config), (targets - before) // scored
     for group in np.split(starts, [*range(rows, whole, rows), whole]):  # the last one is shorter
         if len(group):
-            found.append(_Windows(group + 1, before + 1, min(scored, targets - int(group[0]))))
-    return found
+            length = min(scored, targets - int(group[0]))
+            windows.append(_Windows(group + 1, before + 1, length))
+    return windows
 
 
 def _flat(mixture: Mixture, ids: Ids, logits: Array, windows: _Windows) -> tuple[Array, Ids]:
@@ -294,5 +243,5 @@ def surprisals(logits: Array, expected: Ids) -> Array:
     """(…, vocab_size) logits and (…) ids -> (…) −ln p(id), in nats."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     normaliser = np.log(np.exp(shifted).sum(axis=-1))
-    chosen = np.take_along_axis(shifted, expected[..., None].astype(np.int64), axis=-1)[..., 0]
-    return normaliser - chosen  # type: ignore[no-any-return]
+    came = np.take_along_axis(shifted, expected[..., None].astype(np.int64), axis=-1)[..., 0]
+    return normaliser - came  # type: ignore[no-any-return]

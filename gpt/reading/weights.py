@@ -13,8 +13,7 @@ from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from gpt.blocks import Block, Title, shapes_table
-from gpt.checks import Result, check_number, read_only
+from gpt.checks import Arrays, check_number, read_only
 from gpt.config import ModelConfig
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
@@ -34,7 +33,7 @@ _WRITES = (*_TABLES, "proj", "down")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Weights(Result):
+class Weights(Arrays):
     """weights["W_Q"] is (L, H, C, D), weights["W_Q", 1] is layer 1, weights["W_Q", 1, 2] its head
     2. Names and orientation are TransformerLens's: x @ W, with (in, out) for each matrix.
 
@@ -72,7 +71,7 @@ class Weights(Result):
         fold_ln and center_writing_weights. W_U is not centred over characters, so logits do not
         change. Computed in float64, rounded once.
         """
-        found = dict[str, Array]()
+        folded = dict[str, Array]()
         for name, stored in self.tensors.items():
             place, _, kind = name.rpartition(".")
             module = place.rpartition(".")[2]
@@ -89,10 +88,10 @@ class Weights(Result):
                 bias += weight @ self._exact(shift, self.config.n_embd)
                 gain = self._exact(f"{norm}.weight", self.config.n_embd, 1)
                 weight = _centred(weight * gain, 1)
-            found[name] = weight.astype(stored.dtype)
+            folded[name] = weight.astype(stored.dtype)
             if {f"{place}.bias", shift} & self.tensors.keys():
-                found[f"{place}.bias"] = bias.astype(stored.dtype)
-        return Weights(self.config, found)
+                folded[f"{place}.bias"] = bias.astype(stored.dtype)
+        return Weights(self.config, folded)
 
     def _exact(self, name: str, size: int = 0, missing: float = 0) -> Array:
         """A tensor in float64; if the model does not have it, `size` times the value `missing`."""
@@ -101,11 +100,11 @@ class Weights(Result):
     @cached_property
     def _views(self) -> dict[str, list[Array]]:
         """Name -> the arrays of all layers, or the one array outside layers."""
-        found: dict[str, list[Array]] = {}
+        views: dict[str, list[Array]] = {}
         for stored, tensor in self.tensors.items():
             for name, view in _named(stored, tensor, self.config):
-                found.setdefault(name, []).append(read_only(view))
-        return found
+                views.setdefault(name, []).append(read_only(view))
+        return views
 
     def __getitem__(self, key: Key) -> Array:
         entries: tuple[Any, ...] = key if isinstance(key, tuple) and key else (key,)
@@ -121,7 +120,7 @@ class Weights(Result):
                 use = f"({name!r}, layer)" if layered else repr(name)
                 raise ValueError(f"{key!r}: {name} has no heads; use {use}")
             number = check_number("head", head, self.config.n_head)
-            arrays = [each[number] for each in arrays]
+            arrays = [array[number] for array in arrays]
         if not layered:
             return arrays[0]
         if layer is not None:
@@ -146,19 +145,13 @@ class Weights(Result):
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Name -> shape; weights of layers begin with an axis of layers."""
         return {
-            name: (*[len(arrays)] * (not _WHOLE.fullmatch(name)), *arrays[0].shape)
+            name: arrays[0].shape if _WHOLE.fullmatch(name) else (len(arrays), *arrays[0].shape)
             for name, arrays in self._views.items()
         }
 
-    def blocks(self) -> list[Block]:
-        """The names and shapes of the weights."""
-        heads = layers_and_heads(self.config.n_layer, self.config.n_head)
-        empty = {name: np.broadcast_to(0, shape) for name, shape in self.shapes.items()}
-        return [Title("weights", [heads]), shapes_table(empty, "weight")]
-
     def __repr__(self) -> str:
-        each = ", ".join(f"{name} {shape}" for name, shape in self.shapes.items())
-        return f"<Weights of {layers_and_heads(self.config.n_layer, self.config.n_head)}: {each}>"
+        shapes = ", ".join(f"{name} {shape}" for name, shape in self.shapes.items())
+        return f"<Weights of {layers_and_heads(self.config.n_layer, self.config.n_head)}: {shapes}>"
 
 
 def _centred(x: Array, axis: int) -> Array:

@@ -6,13 +6,12 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from itertools import count
 from pathlib import Path
-from typing import TypeVar
 
 from gpt.config.fields import require
 from gpt.errors import CheckpointError, ConfigError, GptxError
@@ -21,7 +20,6 @@ from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 
 MOST_FOLDERS = 1000  # folders in the current folder that are searched for runs
-OneRun = TypeVar("OneRun", bound=Run)
 _NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
 
 
@@ -64,20 +62,19 @@ def read_manifests(runs: Sequence[Run]) -> tuple[list[tuple[Run, Manifest]], lis
 def find_runs(root: Path, names: Sequence[str]) -> list[Run]:
     """The runs with these names, each once; a name may be a pattern such as 'lr-*'.
 
-    Runs that match a pattern are in natural order, 2 before 10. Raises CheckpointError for a name
-    or pattern without a run, ConfigError.
+    Raises CheckpointError for a name or pattern without a run, ConfigError.
     """
     known = all_runs(root)
-    found: dict[str, Run] = {}
+    runs: dict[str, Run] = {}
     for name in names:
         if not is_pattern(name):
-            found[name] = find_run(root, name)
+            runs[name] = find_run(root, name)
             continue
-        matched = matching(name, known)
-        if not matched:
+        matching = {run.name: run for run in known if fnmatchcase(run.name, name)}
+        if not matching:
             raise CheckpointError(f"no run matches {name!r} in {root}{_hint(known)}")
-        found |= {run.name: run for run in matched}
-    return [*found.values()]
+        runs |= matching
+    return [*runs.values()]
 
 
 def is_pattern(name: str) -> bool:
@@ -85,26 +82,12 @@ def is_pattern(name: str) -> bool:
     return any(sign in name for sign in "*?[")
 
 
-def matching(pattern: str, runs: Iterable[OneRun]) -> list[OneRun]:
-    """The runs whose names the pattern matches, in natural order."""
-    found = (run for run in runs if fnmatchcase(run.name, pattern))
-    return sorted(found, key=lambda run: natural_key(run.name))
-
-
-def natural_key(name: str) -> list[tuple[bool, int, str]]:
-    """Sort key that compares numbers in names as numbers."""
-    parts = re.split(r"([0-9]+)", name)
-    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
-
-
 def find_run(root: Path, name: str | None = None) -> Run:
     """The named run, or the most recently saved one. Raises CheckpointError, ConfigError."""
     if name is None:
         runs = all_runs(root)
         if not runs:
-            run = Run(Path(os.environ.get("GPTX_CHECKPOINTS", "checkpoints")) / root)
-            remedy = f"{run.path} is a run" if run.steps() else _elsewhere(root)
-            raise CheckpointError(f"no checkpoint in {root.absolute()}; {remedy}")
+            raise CheckpointError(f"no checkpoint in {root.absolute()}; {_elsewhere(root)}")
         return runs[-1]
     run = Run(root / check_run_name(name))
     if run.steps():
@@ -114,31 +97,33 @@ def find_run(root: Path, name: str | None = None) -> Run:
             f"run {name!r} in {root} was stopped before its first checkpoint; train it again: "
             f"gptx train … --run {name}"
         )
-    raise CheckpointError(f"no run {name!r} in {root}{_hint(all_runs(root), name, root)}")
+    runs = all_runs(root)
+    hint = _hint(runs, name) if runs else f"; {_elsewhere(root)}"
+    raise CheckpointError(f"no run {name!r} in {root}{hint}")
 
 
 def _elsewhere(root: Path) -> str:
     """The end of an error: where else a folder named like `root` has runs, above or below."""
-    here, inside = Path.cwd(), []
-    with suppress(OSError):
-        inside = [Path(entry.path) for entry in os.scandir(here) if entry.is_dir()][:MOST_FOLDERS]
-    for folder in (*here.parents, *sorted(inside)) if not root.is_absolute() else ():
-        if all_runs(folder / root):
-            return f"there are runs elsewhere: --checkpoints {shlex.quote(str(folder / root))}"
+    if not root.is_absolute():
+        here, inside = Path.cwd(), []
+        with suppress(OSError):
+            inside = sorted(Path(entry.path) for entry in os.scandir(here) if entry.is_dir())
+        for folder in (*here.parents, *inside[:MOST_FOLDERS]):
+            if all_runs(folder / root):
+                where = shlex.quote(str(folder / root))
+                return f"there are runs elsewhere: --checkpoints {where}"
     return "train one with: gptx train"
 
 
-def _hint(runs: Sequence[Run], name: str = "", root: Path | None = None) -> str:
-    """The end of an error: the most similar name, or the newest runs, or where others are."""
-    if not runs and root is not None:
-        return f"; {_elsewhere(root)}"
+def _hint(runs: Sequence[Run], name: str = "") -> str:
+    """The end of an error: the most similar name, or the newest runs."""
     lower = {run.name.lower(): run.name for run in runs}
     if similar := get_close_matches(name.lower(), lower, 1):
         return f"; did you mean {lower[similar[0]]}?"
-    known = ", ".join(run.name for run in runs[-5:])
-    if len(runs) > 5:
-        known += f" and {len(runs) - 5:,} older ones"
-    return f"; there are: {known}" if known else "; train one with: gptx train"
+    if not runs:
+        return "; train one with: gptx train"
+    older = f" and {len(runs) - 5:,} older ones" if len(runs) > 5 else ""
+    return f"; there are: {', '.join(run.name for run in runs[-5:])}{older}"
 
 
 def new_run(root: Path, stem: str, name: str | None = None) -> Run:

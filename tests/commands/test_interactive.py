@@ -32,7 +32,7 @@ def turns(trained: TrainedGPT) -> Session:
 
 
 def test_enter_continues_the_text(turns: Session, trained: TrainedGPT) -> None:
-    assert turns.take("cat+")
+    assert turns.take("cat")
     assert turns.text == trained.sample("the cat", length=5, seed=7)
     before = turns.text
     assert turns.take("")
@@ -77,14 +77,12 @@ def test_commands_change_settings_and_print_them(
     capsys.readouterr()
     for line in ("/length", "/top-k", "/stop"):
         turns.take(line)
-    shown = "length 2 · temperature 0.5 · top-p 0.9 · seed 9"
+    shown = "temperature 0.5 · top-p 0.9 · length 2 · seed 9"
     assert capsys.readouterr().err.splitlines() == [shown] * 3
     turns.take("")
     assert len(turns.text) == len("the ") + 2
     for name in DISTRIBUTION_OPTIONS:
-        spelled = f"/{name.replace('_', '-')}"
-        assert spelled in HELP["/length 100"]
-        turns.take(f"{spelled} 1")
+        turns.take(f"/{name} 1")
     assert "min-p 1" in capsys.readouterr().err.splitlines()[-1]
 
 
@@ -100,7 +98,6 @@ def test_commands_change_settings_and_print_them(
         ("/top-k 1.5", "/top-k: 1.5 is not a whole number"),
         ("/length [1]", "/length: [1] is not a whole number"),
         ("/only x", "/only: 'x' is not one of gpt, counting"),
-        ("/unknown x", "/unknown: 'x' is not one of fold, skip, error"),
         ("/length 10000001", "/length: at most 10,000,000 characters a turn"),
         (
             "/length 99999999999999999999",
@@ -126,29 +123,17 @@ def test_invalid_command_changes_nothing(turns: Session, line: str, problem: str
 def test_save_replaces_only_its_own_file(turns: Session, tmp_path: Path) -> None:
     kept, mine = tmp_path / "kept.txt", tmp_path / "mine.txt"
     mine.write_text("mine")
-    with pytest.raises(
-        ConfigError, match=r"^/save: .*mine.txt exists already; the same command again"
-    ):
+    with pytest.raises(ConfigError, match=r"^/save: .*mine.txt exists already; choose another"):
         turns.take(f"/save {mine}")
     assert mine.read_text() == "mine"
     turns.take(f"/save {kept}")
     assert kept.read_text() == "the "
     turns.take("cat")
-    turns.take(f"/save {kept}")  # the session's own file
+    turns.take("/save")  # the session's own file
     assert kept.read_text() == turns.text != "the "
-    assert mine.read_text() == "mine"
-    with pytest.raises(ConfigError, match="exists already"):
-        turns.take(f"/save {mine}")  # another file was written in between
-    turns.take(f"/save {mine}")
-    assert mine.read_text() == turns.text
-    turns.take("")
-    turns.take("/save")  # where it was saved last
-    turns.take(f"/save {kept}")
-    assert mine.read_text() == turns.text
     turns.take("/new")
     with pytest.raises(ConfigError, match=r"^/save: the text is empty"):
         turns.take(f"/save {kept}")
-    assert kept.read_text() == mine.read_text() != ""
     with pytest.raises(TextError, match="'/'"):  # a text that begins with it; not in the vocabulary
         turns.take("//")
     assert not turns.take("/quit")
@@ -165,9 +150,7 @@ def test_next_turn_continues_after_a_stop_text(
     assert turns.text == free[: free.index(stop)]
     assert capsys.readouterr().err == f"stopped at {stop!r}\n"
     turns.take("")
-    first = len(free[: free.index(stop)]) + len(stop)
-    again = free.find(stop, first)
-    assert turns.text == (free[:again] if again > 0 else free[: first - len(stop) + 36])
+    assert turns.text.startswith(free[: free.index(stop) + len(stop)])
     turns.take("/undo")
     turns.take("")  # only the next turn continues after the stop text
     assert turns.text == free[: free.index(stop)]
@@ -181,7 +164,7 @@ def test_command_changes_stop_texts(turns: Session, capsys: pytest.CaptureFixtur
     turns.take("/stop 漢")
     turns.take("/stop none")
     assert turns.stops == ()
-    settings = "length 5 · temperature 0.8 · seed 7"
+    settings = "temperature 0.8 · length 5 · seed 7"
     assert capsys.readouterr().err.splitlines() == [
         f"{settings} · stop 'at '",
         f"{settings} · stop '\\n'",
@@ -191,22 +174,11 @@ def test_command_changes_stop_texts(turns: Session, capsys: pytest.CaptureFixtur
     ]
 
 
-@pytest.mark.parametrize("columns", [40, 80])
-def test_help_breaks_between_words(
-    turns: Session,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    columns: int,
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
+def test_help_names_every_setting(turns: Session, capsys: pytest.CaptureFixture[str]) -> None:
     turns.take("/help")
-    told = capsys.readouterr().err
-    assert max(map(len, told.splitlines())) <= columns
-    words = {word.strip(";,:") for word in told.split()}
-    for name in SETTINGS:
-        assert f"/{name}" in words
-    for what in HELP.values():
-        assert {word.strip(";,:") for word in what.split()} <= words
+    told = capsys.readouterr().err.splitlines()
+    assert told == [f"{typed}: {what}" for typed, what in HELP.items()]
+    assert all(name in HELP["/length 100"] for name in SETTINGS)
 
 
 def test_ctrl_c_ends_a_turn_and_keeps_its_text(
@@ -233,30 +205,19 @@ def test_ctrl_c_ends_a_turn_and_keeps_its_text(
 
 
 def test_turns_whose_words_meet_get_a_space(trained: TrainedGPT) -> None:
-    """Greedy, so that the model's letter is known."""
     turns = Session(trained, SampleConfig(length=4, temperature=0), text="the cat")
     for typed, begins in (
         ("sat", "the cat sat"),
         ("+s", "the cats"),  # + continues the word
         (" on", "the cat on"),
         (".", "the cat."),
-        ("+.", None),  # no words meet, so the + is text, which this model does not know
     ):
-        if begins is None:
-            with pytest.raises(TextError):
-                turns.take(typed)
-            continue
         turns.take(typed)
         assert turns.text.startswith(begins)
         turns.take("/undo")
     assert turns.text == "the cat"
-    turns.take("c+")  # the model continues the word
+    turns.take("c")
     assert turns.text == trained.sample("the cat c", length=4, temperature=0)
-    turns.take("/undo")
-    follows = trained.sample("the cat c", length=1, temperature=0)
-    turns.take("c")  # a whole word
-    space = " " * follows[-1].isalnum()
-    assert turns.text == trained.sample(f"the cat c{space}", length=4, temperature=0)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +235,7 @@ def test_words_meet_in_scripts_with_spaces(before: str, after: str, meet: bool) 
 def test_again_writes_another_version_and_says_its_seed(
     turns: Session, trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    turns.take("cat+")
+    turns.take("cat")
     first = turns.text
     turns.take("/again")
     assert turns.text == trained.sample("the cat", length=5, seed=8) != first
@@ -282,8 +243,6 @@ def test_again_writes_another_version_and_says_its_seed(
     turns.take("/seed 7")
     turns.take("/again")
     assert turns.text == first
-    with pytest.raises(TextError):  # there is nothing to choose from: a text
-        turns.take("1")
     turns.take("/undo")
     assert turns.text == "the "
 
@@ -291,7 +250,7 @@ def test_again_writes_another_version_and_says_its_seed(
 def test_a_version_that_fails_leaves_the_one_before(
     turns: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turns.take("cat+")
+    turns.take("cat")
     before = turns.text
 
     def full(*_: object, **__: object) -> None:
@@ -303,43 +262,12 @@ def test_a_version_that_fails_leaves_the_one_before(
     assert turns.text == before
 
 
-def test_three_versions_are_shown_with_numbers_to_choose_from(
-    turns: Session, trained: TrainedGPT, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for begin, known in (("the ", False), ("the cat", True)):
-        if known:
-            turns.take("cat+")
-        kept, drawn = turns.text, turns.drawn
-        capsys.readouterr()
-        turns.take("/three")
-        out, err = capsys.readouterr()
-        texts = [trained.sample(begin, length=5, seed=7 + drawn + n) for n in range(3)]
-        assert out == "".join(f"{n}  {each[len(begin) :]}\n" for n, each in enumerate(texts, 1))
-        assert err.startswith(f"seed {7 + drawn}, {8 + drawn}, {9 + drawn} · 1, 2 or 3 takes one")
-        assert turns.text == kept
-        turns.take("2")
-        assert turns.text == texts[1]
-        turns.take("/undo")
-        assert turns.text == "the "
-
-
 def test_stop_texts_hold_for_all_turns(trained: TrainedGPT) -> None:
     turns = Session(trained, SampleConfig(length=30), ("t",), text="the ")
-    for line in ("", "c", "/again", "/three", "1", ""):
+    for line in ("", "c", "/again"):
         turns.take(line)
         assert "t" not in turns.text[1:]
     assert turns.stops == ("t",)
-
-
-def test_unknown_characters_of_the_last_line_are_named_and_treated_as_asked(
-    turns: Session, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(TextError):
-        turns.take("cżatł")
-    turns.take("/unknown skip")
-    assert capsys.readouterr().err == "unknown skip · in your last line: 'ł' 'ż'\n"
-    turns.take("cżatł")
-    assert turns.text.startswith("the cat")
 
 
 def test_session_reads_lines_until_end_of_file(
@@ -347,7 +275,7 @@ def test_session_reads_lines_until_end_of_file(
 ) -> None:
     session(turns, "c\r/tempo\rdropped\x03/length 3\r\x1b\rat\r\x04")
     out, err = capfd.readouterr()
-    assert err.startswith("a title · length 5 · temperature 0.8 · seed 7\n")
+    assert err.startswith("a title · temperature 0.8 · length 5 · seed 7\n")
     assert "gptx: error: /tempo: no such command" in err
     assert out.startswith("the \n")
     assert turns.text.startswith("the c")

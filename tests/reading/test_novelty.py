@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpt.reading import novelty as module
-from gpt.reading.novelty import longest_copies, novelty
+from gpt.reading.novelty import Copy, Novelty, longest_copies
 from gpt.vocabulary import Vocabulary
 
 LETTERS = st.text(alphabet="abé東\U0001f600\u0301\n\0", max_size=40)
@@ -38,10 +38,7 @@ def plainly(text: str, other: str) -> tuple[int, int, int, int]:
 @example("\ud800a", "b\ud800a")
 def test_the_longest_copy_equals_an_exhaustive_search(text: str, other: str) -> None:
     for vocabulary in (SMALL, LARGE):  # ids of one byte and of two
-        ids = vocabulary.encode(text)
-        found, none, again = longest_copies(
-            [ids, ids[:0], ids], vocabulary.encode(other), vocabulary
-        )
+        found, none, again = longest_copies([text, "", text], vocabulary.encode(other), vocabulary)
         assert (len(found), found.start, found.at, found.times) == plainly(text, other)
         assert found.text == text[found.start : found.start + len(found)]
         assert other[found.at : found.at + len(found)] == found.text
@@ -55,22 +52,20 @@ def test_copies_across_chunks_are_found_and_counted_once(
     monkeypatch.setattr(module, "CHUNK", chunk)
     for text, other in (("bra!", "abracadabra"), ("aaa", "aaaaaaaaa"), ("xyz", "abc")):
         vocabulary = Vocabulary.from_text(text + other)
-        (found,) = longest_copies([vocabulary.encode(text)], vocabulary.encode(other), vocabulary)
+        (found,) = longest_copies([text], vocabulary.encode(other), vocabulary)
         assert (len(found), found.start, found.at, found.times) == plainly(text, other)
 
 
 def test_equal_hashes_are_not_yet_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_powers", lambda base, count: np.ones(count, "u8"))
-    texts = [SMALL.encode("ab"), SMALL.encode("ba")]  # the sum of their ids is one number
-    assert [len(each) for each in longest_copies(texts, SMALL.encode("ab"), SMALL)] == [2, 1]
+    copies = longest_copies(["ab", "ba"], SMALL.encode("ab"), SMALL)  # the sums of ids are equal
+    assert [len(copy) for copy in copies] == [2, 1]
 
 
-def test_the_usual_copy_is_measured_all_over_the_text() -> None:
-    def usual(text: str, length: int) -> tuple[int, int]:
-        train, val = SMALL.encode("to be or not to be"), SMALL.encode(text)
-        (found,) = novelty(["x" * length], train, val, SMALL)
-        return found.median, found.largest
-
-    assert usual("x" * 1000 + "not to be", 9) == (0, 9)
-    assert usual("to be or", 100) == (8, 8)
-    assert usual("zzz", 1) == (0, 0)
+def test_a_copy_is_quoted_with_its_place() -> None:
+    assert str(Novelty(1000, Copy("to be\n", 3, 72_212, 1))) == (
+        "the longest copied passage has 6 of 1,000 characters: “to be⏎”, at character 72,212 of "
+        "the training text"
+    )
+    assert str(Novelty(9, Copy("a", 0, 5, 3))).endswith("and 2 more times")
+    assert str(Novelty(9, Copy())) == "no character of 9 stands in the training text"

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from drawn import shown
 
 from gpt.reading.paired import FEW, QUANTILES, SEVERAL, STRONGER, Paired, compare_paired, mean_error
-from gpt.view.records import to_record
-from gpt.view.terminal.lines import Page
 
 Numbers = npt.NDArray[np.float64]
 #: 97.5 % quantiles of Student's t for 2 to 16 degrees of freedom.
@@ -120,42 +116,15 @@ def test_quantiles_equal_the_table_of_students_t() -> None:
         assert quantile == pytest.approx(STUDENT[freedom - 2], abs=0.001)
 
 
-def test_a_comparison_shows_its_interval_and_warns_about_recipes() -> None:
-    random = np.random.default_rng(1)
-    a = random.random(1000)
-    better = compare_paired(a, a + 0.1 + 0.01 * random.random(1000), ("a", "b"))
-    assert better.interval
-    title, _, heading, one, two, _, difference, _, verdict, remark = shown(better.blocks(), Page())
-    assert (title, verdict) == ("two models · 1,000 characters", "a predicts better")
-    assert heading.split("  ") == ["model", "nats a character", "bits a character"]
-    assert one.split() == ["a", f"{better.first:.4f}", f"{better.first / math.log(2):.3f}"]
-    assert two.split()[:2] == ["b", f"{better.second:.4f}"]
-    low, high = better.interval
-    interval = f"95 % interval {low:+.4f} to {high:+.4f}"
-    assert difference == f"difference  {better.difference:+.4f} nats a character, {interval}"
-    recipes = "this compares two models; to compare recipes, train several seeds of each"
-    assert remark == recipes
-    lower = compare_paired(a, a - 0.1 - 0.01 * random.random(1000), ("a", "b"))
-    assert lower.verdict == "b predicts better"
-    assert "difference  −0.1" in shown(lower.blocks(), Page())[6]
-    unsure = compare_paired(a, random.permutation(a))
-    least = "too close to tell: this text can only show differences of {:.4f} nats or more"
-    assert unsure.verdict == least.format(unsure.detectable)
-    short = compare_paired(a[:9], a[:9] + 1)
-    assert short.verdict == "too close to tell"
-    assert shown(short.blocks(), Page())[6].endswith("; the text is too short for an interval")
-
-
 def test_a_comparison_for_programs_has_the_interval_or_null() -> None:
     a = np.random.default_rng(2).random(500)
-    record = json.loads(json.dumps(to_record(compare_paired(a, a[::-1] + 0.5).records(), {})))
-    (row,) = record["rows"]
-    assert list(row) == (
+    numbers = compare_paired(a, a[::-1] + 0.5).numbers
+    assert list(numbers) == (
         "first second difference error freedom interval detectable sure characters".split()
     )
-    low, high = row["interval"]
-    assert low < row["difference"] < high
-    assert (row["sure"], row["characters"]) == (True, 500)
-    assert row["detectable"] == pytest.approx((high - low) / 2)
-    (short,) = to_record(compare_paired(a[:5], a[5:10]).records(), {})["rows"]
+    low, high = numbers["interval"]
+    assert low < numbers["difference"] < high
+    assert (numbers["sure"], numbers["characters"]) == (True, 500)
+    assert numbers["detectable"] == pytest.approx((high - low) / 2)
+    short = compare_paired(a[:5], a[5:10]).numbers
     assert (short["error"], short["interval"], short["detectable"]) == (None, None, None)

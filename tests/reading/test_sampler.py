@@ -275,25 +275,6 @@ def test_samples_report_which_stop_ended_each() -> None:
     assert {type(each) for each in samples.stopped} == {str, type(None)}
 
 
-@settings(deadline=None, max_examples=300)
-@given(
-    text=st.text("ab", max_size=12),
-    stops=st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=3),
-)
-def test_a_stop_text_at_the_start_may_be_skipped(text: str, stops: list[str]) -> None:
-    past = stops[0]
-
-    def shown(text: str, past: str | None) -> tuple[str, str | None]:
-        gate = StopFilter(stops, past)
-        return "".join(map(gate.push, text)) + gate.flush(), gate.stop
-
-    if text.startswith(past):
-        rest, stop = shown(text[len(past) :], None)
-        assert shown(text, past) == (past + rest, stop)
-    elif not past.startswith(text):
-        assert shown(text, past) == shown(text, None)
-
-
 def test_sample_of_any_length_needs_constant_memory() -> None:
     """Only a window is stored, so a length beyond any array starts at once."""
     config = SampleConfig(length=10**12, n=2, seed=3)

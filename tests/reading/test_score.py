@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading import score as scoring
 from gpt.reading.gpt import Reader
 from gpt.reading.sampler import window_start
-from gpt.reading.score import Score, character_surprisals, score, surprisals
+from gpt.reading.score import Score, Surprisals, character_surprisals, score, surprisals
 from gpt.training.checkpoint import load_gpt
 from gpt.training.evaluation import evaluate
 
@@ -120,3 +121,25 @@ def test_overlapping_windows_work_for_any_size(block_size: int) -> None:
         start = window_start(at + 1, block_size)
         logits = reader.logits(reader.forward(ids[None, start : at + 1]))[0, -1]
         assert found.nats[at] == pytest.approx(surprisals(logits, ids[at + 1]), abs=1e-9)
+
+
+def test_surprisals_have_a_row_for_each_character_and_list_the_worst() -> None:
+    known, text = "\n abcé東", "ab c\n東é a"
+    bits = np.array([0.2, 1.0, 2.4, 8.0, 12.0, 3.0, 0.0, 30.0])
+    likeliest = np.array([known.index(each) for each in "b c\n東é c"])
+    found = Surprisals(bits * math.log(2), likeliest, np.linspace(0.1, 0.8, 8), text, known)
+    assert "".join(row["character"] for row in found.rows) == text[1:]
+    assert [row["bits"] for row in found.rows] == pytest.approx(bits.tolist())
+    assert found.rows[2] == {
+        "position": 3,
+        "character": "c",
+        "nats": pytest.approx(2.4 * math.log(2)),
+        "bits": pytest.approx(2.4),
+        "expected_character": "c",
+        "expected_id": known.index("c"),
+        "probability": pytest.approx(0.3),
+    }
+    first, second, *_ = found.worst
+    assert [first[name] for name in ("at", "character", "around")] == [8, "a", "ab c⏎東é [a]"]
+    assert [second[name] for name in ("at", "character", "around")] == [5, "東", "ab c⏎[東]é a"]
+    assert replace(found, places=np.arange(9) + 100).worst[0]["at"] == 108

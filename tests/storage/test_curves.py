@@ -6,51 +6,37 @@ import numpy as np
 import pytest
 from drawn import shown
 
-from gpt.storage.curves import Curve, TrainingCurve
-from gpt.view.terminal.lines import Page
+from gpt.storage.curves import Curve
 
 
-def curve(*val: float, gpt: float | None = None) -> Curve:
-    losses = np.array(val)
+def curve(*val: float, gpt: float | None = None, read: int = 100) -> Curve:
+    losses, steps = np.array(val), 100 * np.arange(1, len(val) + 1)
     alone = None if gpt is None else np.full(len(val), gpt)
-    return Curve(100 * np.arange(1, len(val) + 1), losses + 0.1, losses, alone, "tale-1")
+    return Curve("tale-1", steps, losses + 0.1, losses, np.full(len(val), read), 100, alone)
 
 
-def test_curve_prints_its_lowest_loss() -> None:
-    steps, losses = np.array([100, 1200, 1300]), np.array([2.0, 1.5, np.nan])
-    curve = Curve(steps, losses, losses, name="tale-1")
-    assert repr(curve) == "<Curve of tale-1: 3 evaluations, lowest 1.5000 nats at step 1,200>"
-    part = Curve(steps, losses, losses, characters=np.full(3, 20_000), of=111_539)
-    assert part.lowest == "1.5000 nats at step 1,200 (on 20,000 of 111,539)"
-    assert repr(Curve(steps[:0], losses[:0], losses[:0])) == "<Curve: no evaluations>"
+def test_curve_names_its_lowest_loss_and_the_part_that_it_is_of() -> None:
+    lowest = "tale-1: 3 evaluations, the lowest loss 1.5000 nats at step 200"
+    assert curve(2.0, 1.5, 1.75).title == lowest
+    assert curve(2.0, 1.5, 1.75, read=20).title == f"{lowest} (on 20 of 100)"
+    assert curve().title == "tale-1: no evaluations yet"
 
 
-def test_curve_shows_each_loss_and_a_row_for_each_evaluation() -> None:
-    lines = shown(curve(2.75, 2.25, 2.5, gpt=3.0).blocks(), Page(80))
-    assert lines[0] == "loss of tale-1 · 3 evaluations · lowest 2.2500 nats at step 200"
-    assert sum("●" in line for line in lines) == 2  # the mark and its explanation
-    assert "val · train · gpt" in lines
-    rows = [line.split() for line in lines[lines.index("evaluations") + 1 :]]
-    assert rows[:2] == [["step", "val", "train", "gpt"], ["100", "2.7500", "2.8500", "3.0000"]]
-    assert lines[-2].startswith("nats per character; val: on the validation text; train: on")
-    assert "gpt" not in "".join(shown(curve(2.0).blocks(), Page(80)))
-    assert shown(curve().blocks(), Page()) == ["loss of tale-1 · no evaluations yet"]
+def test_curve_draws_each_loss_in_ten_lines() -> None:
+    lines = shown(curve(2.75, 2.25, 2.5, gpt=3.0), 80)
+    assert sum("│" in line for line in lines) == 10
+    assert lines[-1].strip() == "validation · training · GPT alone"
+    assert lines[-2].split() == ["0", "step", "300"]
+    assert "GPT" not in shown(curve(2.75, 2.25), 80)[-1]
 
 
 def test_curve_has_a_row_for_each_evaluation_for_programs() -> None:
-    columns = curve(2.75, 2.25).records().columns
-    assert [*columns] == ["step", "train", "val"]
-    assert [*columns["val"]] == [2.75, 2.25]
+    first, second = curve(2.75, 2.25, gpt=3.0).rows
+    assert first == {"step": 100, "train": 2.85, "val": 2.75, "gpt": 3.0, "val_characters": 100}
+    assert second["val"] == 2.25
+    assert "gpt" not in curve(2.0).rows[0]
 
 
-@pytest.mark.parametrize("width", [40, 80])
-def test_training_shows_each_quantity_and_what_its_axis_leaves_out(width: int) -> None:
-    steps, loss = np.arange(10), np.array([9.0, 8.0, *np.linspace(3, 2, 8)])
-    unknown = np.full(10, np.nan)
-    lines = shown(TrainingCurve(steps, loss, loss, loss, unknown, "tale-1").blocks(), Page(width))
-    text = " ".join(lines)
-    assert text.count("above 2.8571 not shown") == 2  # the peak of the learning rate is shown
-    assert "learning rate" in text
-    assert "characters per second" not in text
-    none = TrainingCurve(steps[:0], *[loss[:0]] * 4)
-    assert shown(none.blocks(), Page(width)) == ["training · no records yet"]
+def test_arrays_are_read_only() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        curve(2.0).val[0] = 1
