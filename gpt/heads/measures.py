@@ -320,7 +320,7 @@ def job(name: str) -> str:
 #: A head's name -> what it looks at; `job` adds "3 back" and others.
 JOBS = {
     "induction": "what followed this letter before",
-    "duplicate": "this letter, where it stood before",
+    "duplicate": "the same letter, earlier",
     "previous": "the character before",
     "sink": "the first character",
     "": "everywhere",

@@ -182,7 +182,7 @@ class Survey(Arrays, Result):
         if len(listed) > MOST_SHOWN:
             rows.append(HeadRow(f"{len(listed) - MOST_SHOWN} more", "at one of these"))
         if len(others) > 1:
-            most = f"at most, {head_name(*others[0])}"
+            most = f"most: {head_name(*others[0])}"
             rise = self._rise(others[0])
             note = "" if rise is None else most
             rows.append(HeadRow(f"{len(others)} heads", job(""), None, rise, note))

@@ -81,8 +81,9 @@ def matrices_figure(
     if len(matrices) == 1:
         side = float(np.interp(max(rows, columns), (4, 16, 64), (2.0, COLUMN - 0.5, PAGE)))
     side = max(side, 0.8, max(rows, columns) / DPI)  # at least a pixel for each cell
-    size = across * side + 0.6, down * side * min(1.0, rows / columns * 2) + 0.6
-    if size[0] * size[1] * DPI**2 > MOST:
+    high = side if matrices[0].square else max(1.5, min(side, 2 * side * rows / columns))
+    size = across * side + 0.6, down * high + 0.6
+    if size[0] * size[1] * DPI**2 > MOST or max(size) * DPI >= 2**16:
         raise ConfigError(
             f"a figure of {size[0]:.0f} × {size[1]:.0f} inches is too large; choose fewer matrices "
             "with --layer and --head, or a part with --query and --key"

@@ -274,21 +274,23 @@ def _widths(
     """The width of each column; empty if they do not fit. Headings and texts may be wrapped at
     spaces, numbers not.
     """
-    least, most = [], []
+    widths, texts, whole = [], [], []
     for number, (column, heading) in enumerate(zip(columns, headings, strict=True)):
         widest = max(row[number].cell_len for row in cells)
         word = max(map(cell_len, heading.split(" ")))
         numbers = column.right or column.bar
-        least.append(max(word, widest if numbers else min(widest, NARROWEST)))
-        most.append(max(cell_len(heading), widest))
-    room = available - sum(least) - GAP * (len(columns) - 1)
+        widths.append(max(word, widest if numbers else min(widest, NARROWEST)))
+        texts.append(widest)
+        whole.append(max(cell_len(heading), widest))
+    room = available - sum(widths) - GAP * (len(columns) - 1)
     if room < 0:
         return []
-    for number in sorted(range(len(columns)), key=lambda n: most[n] - least[n]):
-        more = min(room, most[number] - least[number])
-        least[number] += more
-        room -= more
-    return least
+    for wanted in (texts, whole):  # headings are wrapped before texts
+        for number, width in enumerate(wanted):
+            more = max(0, min(room, width - widths[number]))
+            widths[number] += more
+            room -= more
+    return widths
 
 
 def _listed(headings: Sequence[str], texts: Sequence[Sequence[str]]) -> Text:

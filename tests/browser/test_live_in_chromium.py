@@ -15,6 +15,7 @@ from pages import HOSTILE, unpack
 
 import gpt
 from gpt.characters import label
+from gpt.heads.attention_map import select
 from gpt.heads.contributions import Part, contributions
 from gpt.heads.why import SUMS, signed_number
 from gpt.interface.trained import TrainedGPT
@@ -22,10 +23,8 @@ from gpt.reading.gpt import Hook, no_hook
 from gpt.reading.layers import Array
 from gpt.reading.sampler import window_start
 from gpt.reading.score import surprisals
-from gpt.view.exports import to_csv
 from gpt.view.page.page import more_stages
 from gpt.view.page.shipping import means_record
-from gpt.view.selection import select
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -103,7 +102,7 @@ def expect_stages(page: Page, run: TrainedGPT, text: str, every: bool = False) -
         for stage in STAGES if every else ("weights", "concat"):
             page.keyboard.press(str(STAGES.index(stage) + 1))
             selection = select(run.attn(text), str(layer), str(head), stage)  # type: ignore[arg-type]
-            expect_csv(page, to_csv(selection), 2e-5)
+            expect_csv(page, selection.to_csv(), 2e-5)
     page.keyboard.press("4")
 
 

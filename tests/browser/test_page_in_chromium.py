@@ -21,12 +21,11 @@ from gpt.characters import drawn_label
 from gpt.checks import Check
 from gpt.config import DrawnStage
 from gpt.config.model import HEAD_STAGES
+from gpt.heads.attention_map import select
 from gpt.heads.contributions import contributions
 from gpt.heads.measures import StartHead
 from gpt.reading.layers import Array
-from gpt.view.exports import to_csv
 from gpt.view.page.page import Subject, build_page, make_subject, more_stages
-from gpt.view.selection import select
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Locator, Page
@@ -131,7 +130,7 @@ def expect_every_csv(
     for number_, stage in enumerate(get_args(DrawnStage), start=1):
         page.keyboard.press(str(number_))
         lines = lines_of(saved(page))
-        expected = lines_of(to_csv(select(subject.attention, "1", "1", stage)))
+        expected = lines_of(select(subject.attention, "1", "1", stage).to_csv())
         assert [line[:-1] for line in lines] == [line[:-1] for line in expected]
         ours = np.array([float(line[-1]) for line in lines[1:]])
         theirs = np.array([float(line[-1]) for line in expected[1:]])

@@ -76,12 +76,13 @@ def test_train_says_once_that_it_counts_fewer_orders(
 
 
 def test_next_shows_both_experts_and_their_weights(counted: Gptx) -> None:
-    out = counted("next", "the ca", "--run", "counted").out
-    assert re.search(r"expected +GPT +counting +after", out)
-    assert re.search(r"expected = GPT\^\d?\.\d\d × counting\^\d?\.\d\d, scaled to sum 1", out)
-    assert "counting used the last 5 characters, seen" in out
+    out = counted("next", "the ca", "--run", "counted", "--all").out
+    assert re.search(r"expected +after temperature 0.8 +the GPT alone +counting", out)
+    assert re.search(r"expected +GPT\^\d?\.\d\d × counting\^\d?\.\d\d, scaled to sum 1", out)
+    assert "used the last 5 characters, seen" in out
     for only in ("gpt", "counting"):  # there is no product
-        assert "GPT" not in counted("next", "the ca", "--run", "counted", "--only", only).out
+        one = counted("next", "the ca", "--run", "counted", "--only", only, "--all")
+        assert "GPT" not in one.out
     record = json.loads(counted("next", "the ca", "--run", "counted", "--json").out)
     assert len(record["weights"]) == 2
     for name in ("gpt", "counting", "expected"):
@@ -111,7 +112,7 @@ def test_what_shows_heads_is_about_the_gpt_alone_and_says_so_once(
         assert counted(*line, "--run", "counted").err == said
         assert counted(*line, "--run", "counted", "--json").err == ""
         assert counted(*line, "--run", "corpus-1").err == ""
-    for command in (("attn", "the cat"), ("heads",), ("live",)):
+    for command in (("attn", "the cat"), ("live",)):
         for run, counts in (("counted", True), ("corpus-1", False)):
             assert counted(*command, "--run", run, "-o", "page.html").code == 0
             assert payload_of((home / "page.html").read_text("utf-8"))["counts"] == counts

@@ -86,7 +86,7 @@ def test_an_output_that_does_not_fit_beside_its_map_is_refused(
 ) -> None:
     free = iter([10**9])
     monkeypatch.setattr(devices, "SMALL_MEMORY", 1, raising=False)
-    monkeypatch.setattr(attention_map, "require_memory", lambda *_: None, raising=False)
+    monkeypatch.setattr(attention_map, "require_room", lambda *_: None, raising=False)
     monkeypatch.setattr("gpt.reading.gpt.require_memory", lambda *_: None, raising=False)
     monkeypatch.setattr(devices, "available_memory", lambda: next(free, 100), raising=False)
     assert gptx("attn", "the cat", "--json").code == 0

@@ -1,4 +1,4 @@
-"""The table of heads: ranking, uniform head, width, JSON."""
+"""The table of heads: ranking, jobs, JSON, files."""
 
 from __future__ import annotations
 
@@ -6,29 +6,24 @@ import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from drawn import shown
-from gpt.view.terminal.lines import Page
 from hand_built import LETTERS, SIZE, hand_built
 
 from gpt.config import HeadsConfig
-from gpt.errors import TextError
+from gpt.errors import ConfigError, TextError
 from gpt.heads.measures import RULE, Measure
-from gpt.heads.survey import DEFAULT_MEASURES, NO_INDUCTION, Survey, spread_windows, survey
-from gpt.view.records import to_record
+from gpt.heads.survey import Survey, spread_windows, survey
+from gpt.show.programs import to_record
 
 
 @pytest.fixture(scope="module")
 def found() -> Survey:
     ids = np.random.default_rng(0).integers(0, 6, 8 * SIZE + 1)
     return survey(hand_built(), LETTERS, ids, HeadsConfig(ablate="mean"))
-
-
-def rows(found: Survey, page: Page, every: bool = False) -> list[str]:
-    """The lines from the table on."""
-    return shown(found.blocks(every), page)[2:]
 
 
 def test_heads_whose_ablation_raises_the_loss_most_come_first(found: Survey) -> None:
@@ -43,55 +38,58 @@ def test_heads_with_names_come_first_without_ablation(found: Survey) -> None:
     assert set(without.ranking()[:4]) == {(0, 0), (0, 1), (0, 3), (1, 0)}
 
 
-def test_table_has_a_row_per_head_and_the_uniform_head_last(found: Survey) -> None:
-    lines = rows(found, Page())
-    first = [measure for measure in found.measures if measure.name in DEFAULT_MEASURES]
-    titles = [each.title for measure in first for each in measure.every]
-    assert lines[0].split() == " ".join(["head", "kind", *titles]).split()
-    assert {"induction", "synthetic", "Δloss"} < set(lines[0].split())
-    assert any(re.match(r"L0H0 +previous +1: 1\.00±\.00/\.16 ", line) for line in lines)
-    last = lines.index("") - 1
-    assert last == 9
-    uniform = next(each.uniform for each in found.measures if each.name == "duplicate")
-    assert lines[last].split()[:3] == ["uniform", "/", f"{uniform:.2f}"[1:]]
-    assert lines[-1] == "weights show where a head looks, not what that causes"
-    looks = replace(found, measures=found.measures[:-1])
-    assert rows(looks, Page())[-1].endswith("; --ablate mean measures the effect")
+def test_one_line_a_head_says_what_it_looks_at_and_what_it_is_worth(found: Survey) -> None:
+    lines = shown(found, 80)
+    named = [place for place in found.ranking() if found.names[place[0]][place[1]]]
+    rows = [line for line in lines if re.match(r"L\dH\d ", line)]
+    assert [row.split()[0] for row in rows] == [f"L{layer}H{head}" for layer, head in named]
+    assert any("L0H0" in row and "the character before" in row for row in rows)
+    assert any("L1H0" in row and "what followed this letter before" in row for row in rows)
+    assert any(line.startswith("4 heads  everywhere") for line in lines)
+    assert len(lines) <= 20
 
 
-def test_table_explains_names_and_what_to_train_if_no_head_has_induction(
-    found: Survey,
-) -> None:
-    lines = rows(found, Page())
-    assert RULE in lines
-    assert NO_INDUCTION not in lines
-    uniform = replace(found, measures=tuple(m for m in found.measures if "induction" not in m.name))
-    assert NO_INDUCTION in rows(uniform, Page())
-    assert "gptx train repeats" in NO_INDUCTION
+def test_heads_that_gptx_set_and_that_still_do_the_same_began_so(found: Survey) -> None:
+    began = replace(found, set_heads=4)
+    rows = {row.head: row.began for row in began.shown()}
+    assert rows["L0H0"] == "began so"
+    assert rows["L1H0"] == ""
+    assert not any(row.began == "began so" for row in found.shown())
 
 
-def test_heads_table_names_the_measured_text(found: Survey) -> None:
+def test_heads_of_a_name(found: Survey) -> None:
+    assert found.of("induction") == [(1, 0)]
+    assert (0, 0) in found.of("previous")
+    assert sum(len(found.of(name)) for name in {n for row in found.names for n in row}) == 8
+
+
+def test_the_long_form_has_every_measure_of_every_head_and_what_names_mean(found: Survey) -> None:
+    text = "\n".join(shown(found, None, all=True))
+    assert RULE in text
+    assert len(found.shown(all=True)) == 8 * sum(len(m.every) for m in found.measures)
+    for measure in found.measures:
+        assert measure.explained in text
+
+
+def test_the_measured_text_is_named(found: Survey) -> None:
     measured = "<Survey of 2 layers × 4 heads on 8 windows of 16 characters of a text: "
     assert repr(found).startswith(measured)
-    assert shown(found.blocks(), Page())[0] == f"heads · {found.measured}"
     one = replace(found, windows=1, characters=5, text="b.txt")
     assert one.measured == "1 window of 5 characters of b.txt"
+    assert shown(one)[-1].startswith("1 window of b.txt · loss in nats · see one: gptx attn")
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_all_option_shows_every_measure_at_any_width(found: Survey, width: int) -> None:
-    page = Page(width, ascii_only=True)
-    lines = rows(replace(found, text="a text of a very long name" * 3), page, every=True)
-    for measure in found.measures:
-        assert any(measure.title.replace("Δ", "d") in line for line in lines)
-    for every in (True, False):
-        heading = rows(found, Page(), every=every)[0]
-        assert re.search(r"synthetic +P=4 +P=6 ", heading)
-        assert ("no sink" in heading) == every
+def test_a_survey_is_saved_as_a_figure_or_as_rows(found: Survey, tmp_path: Path) -> None:
+    for name, begin in (("x.csv", b'"layer"'), ("x.json", b'{"schema"')):
+        assert found.save(tmp_path / name).read_bytes().startswith(begin)
+    pytest.importorskip("matplotlib")
+    assert b"<svg" in found.save(tmp_path / "x.svg").read_bytes()
+    with pytest.raises(ConfigError, match="does not end in"):
+        found.save(tmp_path / "x.doc")
 
 
 def test_heads_json_has_every_number_and_null_for_unknown(found: Survey) -> None:
-    record = to_record(found.records(), {"run": "r"})
+    record = to_record(found, {"run": "r"})
     read = json.loads(json.dumps(record, allow_nan=False))
     assert (read["run"], read["rule"], read["text"]) == ("r", RULE, found.text)
     assert read["measures"]["sink"]["title"] == "sink"
@@ -107,14 +105,8 @@ def test_heads_json_has_every_number_and_null_for_unknown(found: Survey) -> None
             assert numbers == pytest.approx(expected, rel=1e-8, abs=1e-12, nan_ok=True)
             assert row[f"{measure.name}_uniform"] == pytest.approx(measure.uniform_value(*at))
     one = Measure("sink", "", "", np.ones((1, 1)), np.full((1, 1), math.nan), math.nan, 1)
-    (row,) = to_record(Survey((one,), 1, 5).records(), {})["rows"]
+    (row,) = to_record(Survey((one,), 1, 5))["rows"]
     assert (row["sink"], row["sink_error"], row["sink_uniform"]) == (1.0, None, None)
-
-
-def test_unknown_standard_error_is_not_shown() -> None:
-    one = Measure("sink", "sink", "", np.ones((1, 1)), np.full((1, 1), math.nan), 0.1, 1)
-    lines = rows(Survey((one,), 1, 5), Page())
-    assert lines[1].split()[-1] == "1.00"
 
 
 def test_measured_windows_are_spread_without_overlapping_targets() -> None:

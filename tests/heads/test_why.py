@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from drawn import shown
-from gpt.blocks import format_number
-from gpt.view.terminal.lines import Page
 from variants import VARIANTS, name_of, random_weights, reader_of
 
 from gpt.config import ModelConfig, WhyConfig
 from gpt.errors import ConfigError, TextError
 from gpt.heads.contributions import Part
-from gpt.heads.why import part_name, why
+from gpt.heads.why import Why, part_name, why
 from gpt.interface.trained import TrainedGPT
 from gpt.vocabulary import Vocabulary
 
@@ -29,8 +29,7 @@ def test_parts_sum_to_the_logit_in_every_variant(config: ModelConfig) -> None:
     assert found.logit == pytest.approx(apart, abs=1e-5 * largest)
     assert found.values.sum() == pytest.approx(found.logit, abs=1e-12 * largest)
     assert found.values.dtype == np.float64
-    adds = found.records().columns["adds"]
-    assert sum(adds) == pytest.approx(found.logit, abs=1e-12 * largest)
+    assert sum(row["adds"] for row in found.rows) == pytest.approx(found.logit, abs=1e-12 * largest)
     assert all(check.passed for check in found.checks)
 
 
@@ -70,17 +69,38 @@ def test_a_feed_forwards_part_is_the_sum_over_its_units(trained: TrainedGPT) -> 
 
 def test_a_table_has_the_largest_parts_and_the_sum(trained: TrainedGPT) -> None:
     found = trained.why("the c", char="a")
-    lines = shown(found.blocks(2), Page(None))
-    assert lines[0].startswith("why · after “the c” · 'a' .")
+    lines = shown(found, 80)
+    assert lines[0].startswith("after “the c” comes 'a' (.")
+    assert len(lines) <= 14
     order = np.argsort(-np.abs(found.values))
-    assert [line.split("  ")[0] for line in lines[3:7]] == [
-        *(part_name(found.parts[n]) for n in order[:2]),
-        f"{len(order) - 2} other parts",
-        "sum",
-    ]
-    assert lines[6].endswith(f"logit of 'a' = {format_number(found.logit, 4)}")
-    assert "last norm divides by" in "".join(lines)
+    names = [row.part for row in found.shown()]
+    largest = [part_name(found.parts[n]) for n in order[:5]]
+    assert names == [*largest, f"{len(order) - 5} other parts", "sum"]
+    assert sum(row.adds for row in found.shown()[:-1]) == pytest.approx(found.logit)
+    assert len(found.shown(all=True)) == len(order) + 1
+    assert "last norm divides by" in "".join(shown(found, all=True))
     assert repr(found).startswith("<Why logit of 'a' = ")
+
+
+def test_the_title_says_which_character_the_best_head_reads() -> None:
+    parts = (Part("embedding"), Part("head", 1, 2))
+    head = np.array([0.0, 0.5, 2.0, 0.0, 0.0])  # what each character of the text adds
+    found = Why(
+        parts=parts,
+        values=np.array([0.5, 2.5]),
+        sources=(head,),
+        logit=3.0,
+        scale=1.0,
+        characters=("c",),
+        probabilities=np.array([0.9]),
+        same=0.0,
+        checks=(),
+        text="abcab",
+    )
+    because = "because L1H2 looks at the 'c' after an earlier 'b'"
+    assert found.title == f"after “abcab” comes 'c' (.90) {because}"
+    other = replace(found, values=np.array([3.5, 2.5]))
+    assert "mostly because of last character; of the heads, L1H2 adds most: it looks" in other.title
 
 
 def test_a_text_that_does_not_fit_and_characters_that_are_none_are_errors(

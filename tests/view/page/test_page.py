@@ -18,11 +18,11 @@ from pages import HOSTILE, Document, payload_of, random_subject, unpack
 from gpt.characters import drawn_label
 from gpt.checks import Check
 from gpt.config import HeadsConfig
+from gpt.heads.attention_map import select
 from gpt.heads.measures import Measure, StartHead, choose_head, name_heads
 from gpt.heads.survey import survey
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Checkpoint
-from gpt.view.exports import to_npz
 from gpt.view.page.document import ASSETS, join_scripts, scripts_of
 from gpt.view.page.live import LIVE
 from gpt.view.page.packing import DETAILS
@@ -38,7 +38,7 @@ def subject() -> Subject:
 
 
 def read_npz(subject: Subject) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(to_npz(subject.attention))) as read:
+    with np.load(io.BytesIO(select(subject.attention).to_bytes("npz", {})[0])) as read:
         return dict(read)
 
 
