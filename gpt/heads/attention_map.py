@@ -227,8 +227,7 @@ class Selection(Result):
         """The selected matrices, layer by layer. A stage without heads has one matrix a layer.
         Weights that the mask forbids, which are all 0, are NaN.
         """
-        rows = slice(self.queries.start, self.queries.stop)
-        columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
+        rows, columns = self._part
         masked = self.attention.forbidden[rows, columns] if self.stage == "weights" else False
         matrices = []
         for layer, head in self._heads():
@@ -246,6 +245,12 @@ class Selection(Result):
             )
         return matrices
 
+    @property
+    def _part(self) -> tuple[slice, slice]:
+        """The selected rows and columns."""
+        columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
+        return slice(self.queries.start, self.queries.stop), columns
+
     def _heads(self) -> list[tuple[int, HeadName]]:
         """Layer and head of each matrix."""
         heads: tuple[HeadName, ...] = self.heads if self.stage in HEAD_STAGES else ("all",)
@@ -257,8 +262,7 @@ class Selection(Result):
 
     def record(self) -> dict[str, Any]:
         """`values` is [panel][query][key or dimension], null where masked."""
-        rows = slice(self.queries.start, self.queries.stop)
-        columns = slice(self.keys.start, self.keys.stop) if self.square else slice(None)
+        rows, columns = self._part
         return {
             "text": self.attention.text,
             "ids": self.attention.ids,
