@@ -45,8 +45,6 @@ HELP = {
     "/help": "shows this",
     "/quit": "ends; so does Ctrl-D",
 }
-LONGEST_TURN = 10_000_000  # characters to keep in memory, and to show at once
-TOO_LONG = f"at most {LONGEST_TURN:,} characters a turn"
 
 
 class Turn(NamedTuple):
@@ -76,7 +74,6 @@ class Session:
     saved: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        refuse_if(self.settings.length > LONGEST_TURN, f"--length: {TOO_LONG} with -i")
         self.settings = replace(self.settings, n=1)
 
     def take(self, line: str) -> bool:
@@ -186,9 +183,7 @@ class Session:
             read: Any = None if value == "none" else value
             with suppress(ValueError, SyntaxError):
                 read = ast.literal_eval(value)
-            settings = replace(self.settings, **{SETTINGS[name]: read})
-            refuse_if(settings.length > LONGEST_TURN, TOO_LONG)
-            self.settings = settings
+            self.settings = replace(self.settings, **{SETTINGS[name]: read})
             if name == "seed":
                 self.drawn = 0  # the next turn uses this seed
         console.say(self.settings_text())

@@ -29,7 +29,7 @@ from gpt.storage.manifest import Manifest, exposure_to_split
 from gpt.vocabulary import Reading, Vocabulary, known_text, log_note
 from gpt.words import bits, counted
 
-FULL_COLOUR = 8  # bits of surprisal that have the strongest colour
+FULL_COLOUR = 10  # bits of surprisal that have the strongest colour, so a digit is one bit
 MOST_SHOWN = 10_000  # characters of the validation split with surprisals
 MOST_SCORED = 1_000_000  # characters to score in a longer split
 
@@ -139,7 +139,7 @@ class Evaluation(Result):
         if self.surprisals is None:
             return None
         shades = bits(self.surprisals.nats) / FULL_COLOUR
-        meaning = f"a colour, or a digit of 0 to 9: 0 to {FULL_COLOUR} bits of surprisal"
+        meaning = "colours, or digits: bits of surprisal, 0 to 9 or more"
         return Passage(self.surprisals.text, [math.nan, *shades.tolist()], meaning)
 
     def shown(self, all: bool = False) -> Sequence[Any]:

@@ -26,7 +26,8 @@ class SavedRun(Run):
     manifest: Manifest
 
     def __repr__(self) -> str:
-        return f"<{overview_of(self, self.manifest).title}>"
+        loss = "" if self.loss is None else f", loss {self.loss:.4f}"
+        return f"<run {self.name}: step {self.step:,} of {self.manifest.train.steps:,}{loss}>"
 
     def _repr_html_(self) -> str:
         return overview_of(self, self.manifest)._repr_html_()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from string import ascii_letters
 from typing import Any
 
+from gpt.characters import cut
 from gpt.show.result import Column, Line, Result
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import Overview, overview_of
@@ -18,6 +19,7 @@ from gpt.words import counted
 #: clock the others in a run with a time budget.
 MEASURED = {"eval_part", "vocab_size"}
 TIMED = {"steps", "step_plan", "evaluations"}
+LONGEST = 16  # cells of an option's value
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,10 +58,17 @@ class Comparison(Result):
             for name, run in zip(self._names, self.runs, strict=True)
         ]
 
+    def columns(self, all: bool = False) -> Sequence[Column]:
+        counting = any(run.manifest.gpt_loss is not None for run in self.runs)
+        return [column for column in self.COLUMNS if counting or column.field != "gpt"]
+
     def shown(self, all: bool = False) -> Sequence[Mapping[str, Any]]:
         rows = []
         for name, run in zip(self._names, self.runs, strict=True):
-            options = [f"{option} {recipe_of(run.manifest).get(option)}" for option in self.differs]
+            recipe = recipe_of(run.manifest)
+            options = [
+                f"{option} {cut(str(recipe.get(option)), LONGEST)}" for option in self.differs
+            ]
             losses = {"loss": run.loss, "gpt": run.manifest.gpt_loss}
             rows.append({"run": name, **losses, "options": " · ".join(options)})
         return rows

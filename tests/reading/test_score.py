@@ -140,6 +140,7 @@ def test_surprisals_have_a_row_for_each_character_and_list_the_worst() -> None:
         "probability": pytest.approx(0.3),
     }
     first, second, *_ = found.worst
+    assert first["bits"] == pytest.approx(30)
     assert [first[name] for name in ("at", "character", "around")] == [8, "a", "ab c⏎東é [a]"]
     assert [second[name] for name in ("at", "character", "around")] == [5, "東", "ab c⏎[東]é a"]
     assert replace(found, places=np.arange(9) + 100).worst[0]["at"] == 108

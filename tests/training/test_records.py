@@ -19,7 +19,6 @@ import gpt
 from gpt.config import TrainConfig
 from gpt.config.schedule import RECORDS, is_recorded
 from gpt.errors import ConfigError
-from gpt.storage.curves import training_curve_of
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training import ranks
@@ -89,17 +88,20 @@ def test_records_are_means_over_the_steps_since_the_last_one(
     monkeypatch.setattr("gpt.training.trainer.train_step", watched)
     trainer = new_trainer(tmp_path, grad_clip=1e-3)
     losses = [event.loss for event in finish(trainer) if isinstance(event, Stepped)]
-    found = training_curve_of(trainer.run)
-    assert found.steps.tolist() == [*range(3, 31, 3)]
-    assert found.loss == pytest.approx(
+    assert recorded(trainer.run, "step") == [*range(3, 31, 3)]
+    assert recorded(trainer.run, "train_loss") == pytest.approx(
         [sum(losses[n : n + 3]) / 3 for n in range(0, 30, 3)], rel=1e-5
     )
-    assert found.gradient_norm == pytest.approx(
+    assert recorded(trainer.run, "gradient_norm") == pytest.approx(
         [sum(norms[n : n + 3]) / 3 for n in range(0, 30, 3)], rel=1e-5
     )
     assert min(norms) > 1e-3  # the norm before clipping
-    assert found.learning_rate[-1] == 0
-    assert (found.speed > 0).all()
+    assert recorded(trainer.run, "learning_rate")[-1] == 0
+    assert min(recorded(trainer.run, "characters_per_second")) > 0
+
+
+def recorded(run: Run, name: str) -> list[float]:
+    return [record[name] for record in run.records("training")]
 
 
 def module_of_trainer() -> Any:
@@ -152,12 +154,7 @@ def test_evaluations_and_records_are_read_apart(tmp_path: Path) -> None:
     run = gpt.runs(tmp_path)["a"]
     assert [each["step"] for each in run.records("metrics")] == [6, 12, 18, 24, 30]
     assert run.curve.steps.tolist() == [6, 12, 18, 24, 30]
-    assert run.training_curve.steps.tolist() == [*range(1, 31)]
-    assert run.load().training_curve.to_numpy().keys() >= {"steps", "loss", "speed"}
-    assert repr(run.training_curve).startswith("<TrainingCurve of a: 30 records, the last at step")
-    assert len(run.training_curve.to_pandas()) == 30
-    (run.path / "metrics.jsonl").unlink()
-    assert repr(run.training_curve) == "<TrainingCurve of a: no records>"
+    assert recorded(run, "step") == [*range(1, 31)]
 
 
 def on_a_rank(folder: Path) -> Any:
@@ -170,10 +167,10 @@ def test_only_the_first_rank_writes_and_norms_are_global(tmp_path: Path) -> None
     alone = new_trainer(tmp_path, "alone")
     finish(alone)
     assert on_ranks(2, on_a_rank, tmp_path) == [(0.0, 0.0, 0)] * 2
-    mine, its = (training_curve_of(Run(tmp_path / name)) for name in ("alone", "ranks"))
-    assert its.steps.tolist() == mine.steps.tolist()
-    assert its.loss == pytest.approx(mine.loss, rel=1e-3)
-    assert its.gradient_norm == pytest.approx(mine.gradient_norm, rel=1e-3)
+    mine, its = Run(tmp_path / "alone"), Run(tmp_path / "ranks")
+    assert recorded(its, "step") == recorded(mine, "step")
+    for name in ("train_loss", "gradient_norm"):
+        assert recorded(its, name) == pytest.approx(recorded(mine, name), rel=1e-3)
 
 
 class FakeWriter:
