@@ -96,8 +96,6 @@ def test_without_a_text_python_and_the_command_line_agree(
     expected = run.next(temperature=0.5)
     rows = json.loads(told(gptx("next", "--json", "--temperature", "0.5")))["rows"]
     np.testing.assert_allclose([row["expected"] for row in rows], np.sort(expected.expected)[::-1])
-    for one, two in zip(run.measures(), run.measures(seen), strict=True):
-        np.testing.assert_array_equal(one.values, two.values)
     acts = run.activations()
     np.testing.assert_array_equal(acts["weights"][0], seen["weights"])
     np.testing.assert_array_equal(run.logits(), acts["logits"])

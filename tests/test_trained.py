@@ -83,11 +83,8 @@ def test_unknown_characters_are_named_in_an_error_or_skipped(trained: TrainedGPT
     assert continued[-30:] == trained.sample("the ", length=30)[-30:]
 
 
-@pytest.mark.parametrize("method", ["heads", "measures"])
-def test_every_method_that_measures_a_text_takes_the_advice_for_unknown_characters(
-    trained: TrainedGPT, method: str
-) -> None:
-    measure = getattr(trained, method)
+def test_heads_take_the_advice_for_unknown_characters(trained: TrainedGPT) -> None:
+    measure = trained.heads
     with pytest.raises(TextError, match="pass `unknown='skip'`"):
         measure("the cat é sat on")
     measure("the cat é sat on", unknown="skip")
@@ -276,13 +273,10 @@ def test_methods_accept_ids_and_compare_models(trained: TrainedGPT) -> None:
     assert trained.heads(text).text == f"a text of {len(text)} characters"
     same = trained.eval(text, against=trained).paired
     assert (same.difference, same.first) == (0, pytest.approx(trained.eval(text).nats))
-    names = [each.name for each in trained.measures(trained.attn("the cat"))]
-    assert "previous" in names
+    assert "previous" in trained.heads(text).to_numpy()
 
 
-def test_measures_and_heads_take_a_text(tiny: Checkpoint) -> None:
+def test_heads_take_a_text(tiny: Checkpoint) -> None:
     model = TrainedGPT(tiny.model())
-    seen = model.attn("the cat")
-    assert np.array_equal(model.measures("the cat")[0].values, model.measures(seen)[0].values)
     with pytest.raises(TypeError, match="text: expected a row of ids, not an array of <U7"):
         model.heads(["the cat"])  # type: ignore[arg-type]

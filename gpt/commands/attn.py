@@ -38,12 +38,12 @@ class AttnOptions(AttnConfig):
         str | None,
         option(
             "A number, or all.",
-            "of the head nearest to a named kind; all with --head all; 0 with mean",
+            "that of the head that adds most to what is likeliest next",
         ),
     ] = None
     head: Annotated[
         str | None,
-        option("A number, all or mean.", "the one nearest to a named kind"),
+        option("A number, all or mean.", "the one that adds most to what is likeliest next"),
     ] = None
     stage: Annotated[DrawnStage, option("Which stage of the computation to show.")] = "weights"
     query: Annotated[str | None, option("Rows A:B, or one.", "all")] = None

@@ -49,8 +49,6 @@ def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) ->
     model = reading.open()
     characters = asked.windows * model.config.block_size
     model = model.on(reading.device_for(characters, model)).prove()
-    if asked.ablate and model.device != "cpu":
-        console.say("note: --ablate computes replaced heads with numpy")
     text: str | Ids
     if asked.file is None:
         text, name = model.default_text(asked.data, note)

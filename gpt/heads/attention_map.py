@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, SupportsIndex, get_args
@@ -131,21 +131,6 @@ class AttentionMap(Arrays, Result):
         layers = self.layers if place.layer is None else [self.layers[place.layer]]
         parts = [place.part(getattr(each, place.stage)) for each in layers]
         return np.stack(parts) if place.layer is None else parts[0]
-
-    def first(self, count: int) -> AttentionMap:
-        """The map of the first `count` characters only. Their numbers are the same, as no position
-        depends on a later one. The checks remain those of the whole text.
-
-        Raises ValueError for a count outside 1 … T.
-        """
-        if not 1 <= count <= len(self.ids):
-            raise ValueError(f"count: {count} is not in 1 … {len(self.ids)}")
-
-        def cut(name: str, values: Array) -> Array:
-            return values[..., :count, : count if name in SQUARE else None]
-
-        layers = (Stages(**{n: cut(n, each) for n, each in vars(it).items()}) for it in self.layers)
-        return replace(self, text=self.text[:count], ids=self.ids[:count], layers=tuple(layers))
 
     def to_numpy(self) -> dict[str, Any]:
         """Stage -> all of its layers, as self[stage] gives it; ids (T,)."""

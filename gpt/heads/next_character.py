@@ -88,22 +88,22 @@ class NextCharacter(Arrays, Result):
 
     expected: the model's probabilities; filtered: the probabilities after temperature and filters,
     from which sampling draws. removed: the index in DISTRIBUTION_OPTIONS of the option that removed
-    the character, or −1. experts: in a model with counting, the predictions at this position, if
-    both predict. config: the filters; characters: the vocabulary, id -> character; text: the text
-    before the character; empty if not known.
+    the character, or −1. characters: the vocabulary, id -> character. text: what stands before.
+    experts: in a model with counting, the predictions at this position, if both predict. config:
+    the filters.
     """
 
     expected: npt.NDArray[np.float64]
     filtered: npt.NDArray[np.float64]
     removed: npt.NDArray[np.int64]
+    characters: str
+    text: str = ""
     experts: Experts | None = None
     config: Shaping = field(default_factory=Shaping)
-    characters: str = ""
-    text: str = ""
 
     def __repr__(self) -> str:
         best = int(self.expected.argmax())
-        name = repr(self.characters[best]) if self.characters else f"id {best}"
+        name = repr(self.characters[best])
         return (
             f"<NextCharacter: the next of {len(self.expected)} characters; likeliest {name} "
             f"{self.expected[best]:.3f}, entropy {self.entropies[0]:.2f} bits>"
@@ -126,7 +126,7 @@ class NextCharacter(Arrays, Result):
 
     @property
     def title(self) -> str:
-        return f"{quoted_end(self.text)} follows" if self.text else "next character"
+        return f"{quoted_end(self.text)} follows"
 
     def facts(self, all: bool = False) -> dict[str, str]:
         if not all or self.experts is None:
@@ -149,7 +149,7 @@ class NextCharacter(Arrays, Result):
         rows, experts = [], self.experts
         for token in self.order[:count].tolist():
             row = CharacterRow(
-                _character_name(self.characters, token),
+                _character_name(self.characters[token]),
                 float(self.expected[token]),
                 self._after(token),
                 None if experts is None else float(experts.gpt[token]),
@@ -187,10 +187,8 @@ class NextCharacter(Arrays, Result):
         """A row for each character, the likeliest first."""
         rows = []
         for token in self.order.tolist():
-            row: dict[str, Any] = {}
-            if self.characters:
-                row["character"] = self.characters[token]
-            row |= {"id": token, "expected": float(self.expected[token])}
+            row: dict[str, Any] = {"character": self.characters[token], "id": token}
+            row["expected"] = float(self.expected[token])
             if self.experts is not None:
                 row["gpt"] = float(self.experts.gpt[token])
                 row["counting"] = float(self.experts.counting[token])
@@ -217,18 +215,17 @@ def quoted_end(text: str) -> str:
     return f"after “{'…' if len(text) > END else ''}{in_line(text[-END:])}”"
 
 
-def next_character(
+def next_of_text(
     reader: Reader,
-    ids: Ids,
+    vocabulary: Vocabulary,
+    text: str,
     config: Shaping,
     mixture: Mixture | None = None,
-    vocabulary: Vocabulary | None = None,
 ) -> NextCharacter:
-    """(n,) ids, n ≥ 1 -> the next character, in the window of `sample` (sampler.window_start).
-
-    vocabulary: gives the result its characters. Raises ConfigError if `config.only` asks for a
-    counting expert and the model has none.
+    """The next character of a text, in the window of `sample` (sampler.window_start); see
+    TrainedGPT.next, which raises the same errors.
     """
+    ids = ids_to_continue(vocabulary, text)
     seen = ids[window_start(len(ids), reader.config.block_size) :]
     logits = reader.logits(reader.forward(seen[None])[:, -1])  # (1, V)
     counting = counting_streams(mixture, ids, config.only)
@@ -244,22 +241,15 @@ def next_character(
         filtered = probabilities(logits, replace(config, **unset))[0]
         removed[(filtered == 0) & (removed < 0)] = place
     expected = probabilities(logits, Shaping(temperature=1.0))[0]
-    found = NextCharacter(expected, filtered, removed, experts, config)
-    if vocabulary:
-        return replace(found, characters=vocabulary.characters, text=vocabulary.decode(ids))
-    return found
-
-
-def next_of_text(
-    reader: Reader,
-    vocabulary: Vocabulary,
-    text: str,
-    config: Shaping,
-    mixture: Mixture | None = None,
-) -> NextCharacter:
-    """The next character of a text; see TrainedGPT.next, which raises the same errors."""
-    ids = ids_to_continue(vocabulary, text)
-    return next_character(reader, ids, config, mixture, vocabulary)
+    return NextCharacter(
+        expected=expected,
+        filtered=filtered,
+        removed=removed,
+        characters=vocabulary.characters,
+        text=vocabulary.decode(ids),
+        experts=experts,
+        config=config,
+    )
 
 
 def ids_to_continue(vocabulary: Vocabulary, text: str) -> Ids:
@@ -289,11 +279,8 @@ def _experts(mixture: Mixture, logits: Array, ids: Ids) -> Experts:
     )
 
 
-def _character_name(characters: str, token: int) -> str:
-    """The label of a character, with its name; its id if the vocabulary is not known."""
-    if not characters:
-        return f"id {token}"
-    character = characters[token]
+def _character_name(character: str) -> str:
+    """The label of a character, with its name if it has one."""
     name = f" {NAMED[character][2]}" if character in NAMED else ""
     return label(character) + name
 

@@ -173,14 +173,6 @@ def test_both_models_of_a_comparison_are_computed_on_the_device(
     assert 2 * counts[0] == counts[1]
 
 
-def test_ablation_on_a_device_says_what_numpy_computes(gptx: Gptx, calls: list[str]) -> None:
-    command = options("heads --windows 2 --ablate zero")
-    expected, found = gptx(*command), gptx(*command, "--device", "cuda")
-    note = "note: --ablate computes replaced heads with numpy\n"
-    assert (found.code, found.err) == (0, note + expected.err)
-    assert set(calls[len(OPENING) :]) == {"block"}
-
-
 def test_no_driver_is_asked_for_short_work_and_a_device_that_torch_cannot_use_is_refused(
     gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:

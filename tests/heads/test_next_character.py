@@ -60,7 +60,9 @@ def test_filters_that_remove_nothing_change_nothing(trained: TrainedGPT) -> None
 
 def test_entropy_is_in_bits() -> None:
     even = np.full(8, 1 / 8)
-    assert NextCharacter(even, even, np.full(8, -1)).entropies == pytest.approx((3.0, 3.0))
+    assert NextCharacter(even, even, np.full(8, -1), "abcdefgh").entropies == pytest.approx(
+        (3.0, 3.0)
+    )
 
 
 def test_a_long_text_is_read_in_the_window_of_sampling(trained: TrainedGPT) -> None:
