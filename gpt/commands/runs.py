@@ -74,17 +74,14 @@ def command(asked: RunsOptions) -> None:
 
 def _show(asked: RunsOptions, run: Run) -> None:
     """Prints one run: its losses and samples, and perhaps every option."""
-    from gpt.storage.overview import OptionTable, overview_of
+    from gpt.storage.overview import overview_of
 
     overview = overview_of(run)
     if asked.json:
         logs = {log: run.records(log) for log in ("metrics", "samples", "training")}
         console.write_json({**_record(overview), **logs})
         return
-    asked.write_result(overview)
-    if asked.options:
-        console.write("\n")
-        asked.write_result(OptionTable(overview.manifest))
+    asked.write_result(overview, all=asked.options)
 
 
 def _record(result: Any) -> dict[str, Any]:

@@ -221,13 +221,9 @@ class Scorer:
         if count > most + context:  # the first character is context only
             ids = ids[: most + context]
             if not chars:
-                trained = ""
-                if manifest and manifest.best_step == manifest.step:
-                    nats, read, of = manifest.shown_loss
-                    trained = f"; training measured {nats:.4f} nats on {read:,} of {of:,}"
                 self.note(
                     f"note: scoring only the first {most:,} of {count:,} characters of the {name}; "
-                    f"to score all, give them as a file{trained}"
+                    "to score all, give them as a file"
                 )
             name = f"the first {most:,} characters of the {name}"
         text = self.run.vocabulary.decode(ids)

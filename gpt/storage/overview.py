@@ -121,7 +121,18 @@ class Overview(Result):
         return {**vars(self.manifest.model), **vars(self.manifest.train)}
 
     def facts(self, all: bool = False) -> Mapping[str, str]:
-        return facts_of(self.manifest)
+        """How good it is and what it is; the long form also has every option, with what it means;
+        for an imported run, those of the model.
+        """
+        facts = facts_of(self.manifest)
+        if all:
+            known = options_of(ModelConfig)
+            if not self.manifest.imported:
+                known |= options_of(TrainConfig)
+            for name, option in known.items():
+                value = cut(str(self.options[name]), LONGEST_VALUE)
+                facts[name] = f"{value} · {with_flags(option.help)}"
+        return facts
 
     def curves(self) -> Sequence[Line]:
         return self.curve.curves() if len(self.curve) > 1 else ()
@@ -178,29 +189,6 @@ class ModelCard(Result):
 
     def checked(self) -> Sequence[Check]:
         return [self.proof]
-
-
-@dataclass(frozen=True, repr=False)
-class OptionTable(Result):
-    """Every option of a run, with what it means; for an imported run, only those of the model."""
-
-    manifest: Manifest
-
-    COLUMNS = (Column("name", "option"), Column("value", "value"), Column("meaning", "meaning"))
-
-    def shown(self, all: bool = False) -> Sequence[Mapping[str, str]]:
-        groups: list[ModelConfig | TrainConfig] = [self.manifest.model]
-        if not self.manifest.imported:
-            groups.append(self.manifest.train)
-        return [
-            {
-                "name": name,
-                "value": cut(str(getattr(group, name)), LONGEST_VALUE),
-                "meaning": with_flags(option.help),
-            }
-            for group in groups
-            for name, option in options_of(type(group)).items()
-        ]
 
 
 def overview_of(run: Run, manifest: Manifest | None = None) -> Overview:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,7 +18,6 @@ from gpt.storage import files
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
 
-MOST_FOLDERS = 1000  # folders in the current folder that are searched for runs
 _NAME = re.compile(r"[\w][\w.+-]{0,99}", re.UNICODE)
 
 
@@ -87,7 +85,7 @@ def find_run(root: Path, name: str | None = None) -> Run:
     if name is None:
         runs = all_runs(root)
         if not runs:
-            raise CheckpointError(f"no checkpoint in {root.absolute()}; {_elsewhere(root)}")
+            raise CheckpointError(f"no checkpoint in {root.absolute()}{_hint(runs)}")
         return runs[-1]
     run = Run(root / check_run_name(name))
     if run.steps():
@@ -97,22 +95,7 @@ def find_run(root: Path, name: str | None = None) -> Run:
             f"run {name!r} in {root} was stopped before its first checkpoint; train it again: "
             f"gptx train … --run {name}"
         )
-    runs = all_runs(root)
-    hint = _hint(runs, name) if runs else f"; {_elsewhere(root)}"
-    raise CheckpointError(f"no run {name!r} in {root}{hint}")
-
-
-def _elsewhere(root: Path) -> str:
-    """The end of an error: where else a folder named like `root` has runs, above or below."""
-    if not root.is_absolute():
-        here, inside = Path.cwd(), []
-        with suppress(OSError):
-            inside = sorted(Path(entry.path) for entry in os.scandir(here) if entry.is_dir())
-        for folder in (*here.parents, *inside[:MOST_FOLDERS]):
-            if all_runs(folder / root):
-                where = shlex.quote(str(folder / root))
-                return f"there are runs elsewhere: --checkpoints {where}"
-    return "train one with: gptx train"
+    raise CheckpointError(f"no run {name!r} in {root}{_hint(all_runs(root), name)}")
 
 
 def _hint(runs: Sequence[Run], name: str = "") -> str:
