@@ -164,12 +164,11 @@ class NextCharacter(Arrays, Result):
 
     def sentence(self, all: bool = False) -> str:
         before, after = (2**entropy for entropy in self.entropies)
-        said = f"as uncertain as among {before:.1f} equally likely characters"
+        said = f"as uncertain as among {before:.1f} equal characters"
         if self.changed:
-            said += f", then among {after:.1f}"
-        if removed := int((self.removed >= 0).sum()):
-            said += f"; {removed} of {len(self.expected)} are removed"
-        return said if all else f"{said} · every character: --all"
+            said += f", then {after:.1f}"
+        removed = int((self.removed >= 0).sum())
+        return f"{said}; {removed} are removed" if all else f"{said} · every one: --all"
 
     def _settings(self) -> list[str]:
         """ "temperature 0.8", "top-k 5"."""
