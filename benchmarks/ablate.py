@@ -24,7 +24,6 @@ from measure import configs, in_turns, split_ids, training
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.presets import preset
-from gpt.config.schedule import step_characters
 from gpt.devices import let_threads_sleep
 from gpt.training.evaluation import evaluate
 
@@ -81,7 +80,7 @@ def main() -> None:
         loops = [training(*recipe, train_ids) for recipe in recipes.values()]
         costs = [statistics.median(times) for times in in_turns(loops, options.rounds)]
     else:
-        costs = [float(step_characters(*recipe)) for recipe in recipes.values()]
+        costs = [float(train.batch_size * model.block_size) for model, train in recipes.values()]
     table: dict[str, dict[str, Any]] = {}
     for name, cost in zip(recipes, costs, strict=True):
         share = costs[0] / cost

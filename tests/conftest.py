@@ -23,7 +23,7 @@ from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import new_run
 from gpt.training.checkpoint import Prove
 from gpt.training.events import Saved
-from gpt.training.trainer import Trainer
+from gpt.training.trainer import Job, Trainer
 
 pytest_plugins = ["browsing", "program"]  # the fixtures of the browser and of the command line
 
@@ -98,16 +98,16 @@ def resume(
     stored = checkpoint.manifest
     train = replace(stored.train, **changed)
     val_characters = len(corpus.parts(train.val_fraction)[1]) - 1
-    budget = stored.budget if train.steps == stored.train.steps else None
-    manifest = replace(stored, train=train, val_characters=val_characters, budget=budget)
-    return Trainer(run, corpus, manifest, "cpu", prove, checkpoint)
+    clock = None if "steps" in changed else stored.clock
+    manifest = replace(stored, train=train, val_characters=val_characters, clock=clock)
+    return Trainer(run, Job(corpus, manifest), checkpoint, prove)
 
 
 def train_tiny(folder: Path, train: dict[str, Any] | None = None, **model: Any) -> Checkpoint:
     """Trains a TINY model on TEXT in `folder`/checkpoints/tiny to its end."""
     corpus = corpus_of(TEXT, folder)
     run = new_run(folder / "checkpoints", "tiny", "tiny")
-    trainer = Trainer(run, corpus, manifest_of(corpus, train, **model), "cpu")
+    trainer = Trainer(run, Job(corpus, manifest_of(corpus, train, **model)))
     saved = [event.checkpoint for event in trainer.events() if isinstance(event, Saved)]
     return saved[-1]
 

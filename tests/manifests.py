@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.schedule import Budget
-from gpt.storage.manifest import Baseline, CorpusId, Manifest
+from gpt.storage.manifest import Baseline, Clock, CorpusId, Manifest
 from gpt.vocabulary import Vocabulary
 
 NASTY = "\x1b[31m[red]\u202eáru[/].txt"
@@ -40,7 +39,7 @@ def manifest(**changes: Any) -> Manifest:
 
 def in_part(**changes: Any) -> Manifest:
     """A run of two minutes whose evaluations have read a part of the split."""
-    budget = Budget(seconds=120, per_step=0.1, evaluating=0.5, saving=0.5)
-    train = TrainConfig(eval_part=20_000, steps=1800)
-    start = manifest(train=train, budget=budget, seconds=110.0, elapsed=121.0)
+    clock = Clock(seconds=120, progress=1.0)
+    train = TrainConfig(eval_chars=20_000, steps=5000)
+    start = manifest(train=train, clock=clock, seconds=110.0, elapsed=121.0)
     return replace(start, **changes)

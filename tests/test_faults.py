@@ -25,7 +25,7 @@ from gpt.errors import StorageError
 from gpt.storage.run import MODEL, STATE, Run, step_folder
 from gpt.storage.runs import new_run
 from gpt.training.events import Event, Stepped
-from gpt.training.trainer import Trainer
+from gpt.training.trainer import Job, Trainer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the shim reads /proc")
 
@@ -93,7 +93,7 @@ class Training:
     def start(self, name: str) -> Trainer:
         train = {"steps": STEPS, "eval_interval": INTERVAL}
         manifest = manifest_of(self.corpus, train, **SMALL)
-        return Trainer(new_run(self.folder, name, name), self.corpus, manifest, "cpu")
+        return Trainer(new_run(self.folder, name, name), Job(self.corpus, manifest))
 
     def is_new(self, files: dict[str, bytes], expected: object) -> bool:
         """Whether this state of the disk was not yet checked with this expectation."""
@@ -250,7 +250,7 @@ def test_fault_in_the_first_save_of_a_run(training: Training) -> None:
     trainer = training.start("first")
 
     def make() -> Callable[[], int]:
-        events = Trainer(trainer.run, training.corpus, trainer.manifest, "cpu").events()
+        events = Trainer(trainer.run, Job(training.corpus, trainer.manifest)).events()
 
         def action() -> int:
             try:
@@ -266,7 +266,7 @@ def test_fault_in_the_first_save_of_a_run(training: Training) -> None:
             if trainer.run.step_paths() or status == 0:
                 training.check(trainer.run, {}, set(), {0})
             elif training.is_new(tree(trainer.run.path), "no step"):
-                events = Trainer(trainer.run, training.corpus, trainer.manifest, "cpu").events()
+                events = Trainer(trainer.run, Job(training.corpus, trainer.manifest)).events()
                 next(events)
                 trainer.run.last().verify()
         except BaseException as error:

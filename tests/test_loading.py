@@ -178,7 +178,7 @@ def test_runs_are_indexed_by_name_and_place_and_open(fresh: Checkpoint) -> None:
     tiny = runs["tiny"]
     assert (tiny.name, tiny.step, tiny.steps()) == ("tiny", 12, [6, 12])
     assert tiny.loss == fresh.manifest.best_loss
-    assert repr(tiny) == f"<run tiny: step 12 of 12, loss {tiny.loss:.4f}>"
+    assert repr(tiny) == f"<run tiny: step 12, loss {tiny.loss:.4f}>"
     assert tiny.curve.steps.tolist() == [6, 12]
     assert tiny.load(step=6).stored.step == 6
     assert tiny.load().path == tiny.path.resolve()

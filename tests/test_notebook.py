@@ -78,13 +78,13 @@ def test_interrupted_training_is_saved_and_returned(
             patch.setattr(notebook, "show_bar", interrupted)
             run = gpt.train("corpus.txt", run="stopped", **SMALL)
         assert run.steps == [0, 3]
-        assert "at step 3 of 8; gpt.resume continues it" in caplog.text
+        assert "stopped after step 3; gpt.resume continues the run" in caplog.text
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
     assert gpt.resume(run.path).steps[-1] == 8
     gpt.resume(run.path)
-    assert "at step 8 of 8; gpt.resume continues it" in caplog.text
+    assert "the run is finished at step 8; give `minutes` or `steps`" in caplog.text
 
 
 def test_events_of_a_training_are_yielded_in_order(home: Path) -> None:

@@ -19,7 +19,7 @@ from gpt.errors import ConfigError, TextError
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.runs import new_run
 from gpt.training.events import Stepped
-from gpt.training.trainer import Trainer
+from gpt.training.trainer import Job, Trainer
 from gpt.vocabulary import Ids
 
 NOTE = 'no text given; from the validation split: "'
@@ -46,7 +46,7 @@ def read_in_training(trainer: Trainer) -> list[Ids]:
 def test_a_batch_is_what_the_training_read_in_its_step(tmp_path: Path, order: str) -> None:
     corpus = corpus_of(TEXT, tmp_path)
     made = {"window_order": order, "micro_batch_size": 3, "steps": 5, "seed": 9}
-    trainer = Trainer(new_run(tmp_path, "a", "a"), corpus, manifest_of(corpus, made), "cpu")
+    trainer = Trainer(new_run(tmp_path, "a", "a"), Job(corpus, manifest_of(corpus, made)))
     steps = read_in_training(trainer)
     run = gpt.load(tmp_path / "a", step="last")
     assert len(steps) == 5

@@ -9,13 +9,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
+from gpt.blocks import Facts
 from gpt.commands import console
-from gpt.config.fields import with_flags
 from gpt.signals import stop_on_signals
 
 if TYPE_CHECKING:
@@ -25,78 +24,86 @@ if TYPE_CHECKING:
     from gpt.training.plan import Plan
     from gpt.training.trainer import Trainer
 
-
-def show_card(plan: Plan, recipe: Mapping[str, Any]) -> None:
-    """Prints the plan of a training before it starts. recipe: options set by a known corpus."""
-    from gpt.training.card import plan_card
-
-    for note in plan.corpus.notes:
-        console.say(with_flags(f"note: {note}"))
-    console.print_facts(plan_card(plan, recipe))
+SLOWER = 1.5  # steps that take so many times as long as planned are named at once
+HEADING = f"{'step':>7}  {'loss':>6}   the model writes"
 
 
-def run_training(trainer: Trainer, as_json: bool) -> None:
+def show_facts(facts: Mapping[str, str | list[str]]) -> None:
+    """Prints facts, each with its name."""
+    console.print_blocks([Facts(dict(facts))])
+
+
+def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
     """Runs the training loop; the first rank reports. If a signal ended the loop, it sets the exit
     code. A second Ctrl-C ends it at once, with a line that says what is saved.
     """
     from gpt.training import ranks
-    from gpt.training.events import Spent, Stopped
+    from gpt.training.events import Stopped
 
-    reason, spent, first = "", Spent(), ranks.is_first()
+    stopped, first = Stopped(0, ""), ranks.is_first()
     try:
         with stop_on_signals(trainer.stop, "SIGINT", "SIGTERM", "SIGHUP"):
-            for event in _reported(trainer) if first else trainer.events():
+            for event in _reported(trainer, plan) if first else trainer.events():
                 if isinstance(event, Stopped):
-                    reason, spent = event.reason, event.spent
+                    stopped = event
     except KeyboardInterrupt:
         if first:
             saved = f"{trainer.run.name} is saved up to step {trainer.saved_step or 0:,}"
             console.say(f"ended at once; {saved}, and --resume goes on from there")
         raise
     if first:
-        from gpt.storage.overview import outcome_record
-        from gpt.training.card import end_card
-
-        run, manifest = trainer.run, trainer.manifest
-        console.print_facts(end_card(run, manifest, reason, spent))
-        if as_json:
-            record = {**outcome_record(run.name, manifest), "reason": reason}
-            console.write_json(record | {"spent": asdict(spent)})
+        _report_end(trainer, stopped, as_json)
     ranks.leave()
-    if reason in signal.Signals.__members__:
-        raise typer.Exit(128 + signal.Signals[reason])
+    if stopped.reason in signal.Signals.__members__:
+        raise typer.Exit(128 + signal.Signals[stopped.reason])
 
 
-def _reported(trainer: Trainer) -> Iterator[Event]:
-    """Yields the events; shows a bar with losses and speed, and a line for each evaluation."""
+def _report_end(trainer: Trainer, stopped: Any, as_json: bool) -> None:
+    """Prints how the training ended; with --json also as a record."""
+    from gpt.storage.overview import outcome_record
+    from gpt.training.card import end_card
+
+    run, manifest = trainer.run, trainer.manifest
+    show_facts(end_card(run, manifest, stopped.reason, trainer.corpus))
+    if as_json:
+        record = outcome_record(run.name, manifest)
+        console.write_json({**record, "reason": stopped.reason, "spent": dict(stopped.spent)})
+
+
+def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
+    """Yields the events; shows a bar with losses, and a line for each evaluation."""
     from gpt.interface.training import BAR_FORMAT, show_bar
-    from gpt.training.events import Chosen, Evaluated, EvaluatedWhole, Sampled, Saved
+    from gpt.training.card import slower_text
+    from gpt.training.events import Evaluated, Sampled
 
-    first_save, told = True, False
-    done = trainer.manifest.step / trainer.config.steps
-    with _bar(BAR_FORMAT.replace("{bar}", "{bar:12}"), total=1.0, initial=done) as bar:
+    loss, told = "", False
+    layout = BAR_FORMAT.replace("{bar}", "{bar:12}")
+    with _bar(layout, total=1.0, initial=trainer.manifest.progress) as bar:
         for event in show_bar(trainer, bar):
             if trainer.stop_reason and not told:
                 told = True
                 saved = f"the steps after {trainer.saved_step or 0:,}"
                 _say(bar, f"saving, then ending; a second Ctrl-C ends at once, without {saved}")
-            if isinstance(event, Evaluated | Chosen | EvaluatedWhole):
-                _say(bar, str(event))
-            elif isinstance(event, Saved):
-                if first_save and trainer.counting.note:
-                    _say(bar, f"note: {trainer.counting.note}")
-                first_save = False
+            if isinstance(event, Evaluated):
+                if not loss:
+                    if trainer.counting.note:
+                        _say(bar, f"note: {trainer.counting.note}")
+                    if trainer.timing.slowdown > SLOWER:
+                        _say(bar, slower_text(plan, trainer.timing.slowdown))
+                    _say(bar, HEADING)
+                loss = f"{event.val_loss:.3f}"
             elif isinstance(event, Sampled):
                 width = console.width(sys.stderr) or console.WIDE
-                _say(bar, sample_line(event.text, width))
+                _say(bar, sample_line(event.step, loss, event.text, width))
             yield event
 
 
-def sample_line(text: str, width: int) -> str:
-    """A short sample on one line."""
+def sample_line(step: int, loss: str, text: str, width: int) -> str:
+    """A step, its loss, and what the model writes after it, on one line."""
     from gpt.characters import cut
 
-    return cut(f"  │ {text.replace(chr(10), '⏎').replace(chr(9), '⇥')}", width)
+    written = " ".join(text.split()) or text.replace("\n", "⏎").replace("\t", "⇥")
+    return cut(f"{step:>7,}  {loss:>6}   {written}", width)
 
 
 def _say(bar: tqdm[NoReturn], line: str) -> None:
@@ -112,7 +119,8 @@ def progress_bar(what: str = "") -> Iterator[Callable[[float], object]]:
     """Shows a bar after half a second, for work that reports the share that is done. `what`: the
     name of the work.
     """
-    layout = f"{what}{' ' * bool(what)}{{percentage:3.0f}}%|{{bar:12}}| ETA {{remaining}}"
+    name = f"{what} " if what else ""
+    layout = f"{name}{{percentage:3.0f}}%|{{bar:12}}| ETA {{remaining}}"
     with _bar(layout, total=1.0, delay=0.5) as bar:
         yield lambda share: bar.update(share - bar.n)
 

@@ -13,7 +13,7 @@ import typer
 
 from gpt.commands import console
 from gpt.commands.options import Asked, argument
-from gpt.commands.progress import progress_bar, run_training, show_card
+from gpt.commands.progress import progress_bar, run_training, show_facts
 from gpt.commands.shared import OutputOptions, note, refuse_if
 from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import Options, only_fields, option
@@ -24,8 +24,6 @@ from gpt.errors import ConfigError, GptxError, OutOfMemory, StorageError
 if TYPE_CHECKING:
     from gpt.interface.preparing import Start
     from gpt.storage.run import Run
-
-TIMED = ("steps", "evaluations", "eval_part")  # options that --minutes sets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +43,7 @@ class TrainOptions(Options):
         bool, option("Continue the newest run, or --run NAME; no corpus is needed.")
     ] = False
     dry_run: Annotated[bool, option("Show the plan without training.")] = False
+    all: Annotated[bool, option("Show everything about the plan.")] = False
 
 
 def command(
@@ -63,9 +62,11 @@ def command(
 
     typed, in_file = asked
     given = {**in_file, **typed}
-    if {"minutes", "steps"} & typed.keys():  # they override the plan of a config file
-        for name in {"step_plan", *(TIMED if "minutes" in typed else ())} - typed.keys():
-            given.pop(name, None)
+    if "minutes" in typed:  # it overrides the steps of a config file, and --steps its minutes
+        if "steps" not in typed:
+            given.pop("steps", None)
+    elif "steps" in typed:
+        run = replace(run, minutes=None)
     if action.resume:
         refuse_if(
             "init_from" in typed,
@@ -115,7 +116,7 @@ def _find_run(asked: RunConfig) -> Run:
 def _train(start: Start, action: TrainOptions, output: OutputOptions) -> None:
     """Shows the plan and trains; with --dry-run, only writes the plan if --json is given."""
     from gpt.training import ranks
-    from gpt.training.card import plan_record
+    from gpt.training.card import plan_card, plan_record, whole_card
 
     plan, first = start.plan, ranks.is_first()
     if first:
@@ -123,11 +124,13 @@ def _train(start: Start, action: TrainOptions, output: OutputOptions) -> None:
             note(f"warning: {warning}")
         if action.resume:
             console.say(f"resuming {start.run.name} at step {plan.manifest.step:,}")
-        show_card(plan, start.recipe)
-        if action.resume and plan.manifest.step == plan.manifest.train.steps:
-            console.say("this run has trained all its steps; train longer with --minutes M")
+        for text in plan.corpus.notes:
+            note(f"note: {text}")
+        show_facts(whole_card(plan, start.recipe) if action.all else plan_card(plan))
+        if plan.manifest.progress >= 1:
+            console.say("this run is finished; train it longer with --minutes M")
     if not action.dry_run:
-        run_training(start.trainer(), output.json)
+        run_training(start.trainer(), plan, output.json)
     elif output.json and first:
         console.write_json(plan_record(plan))
 

@@ -75,7 +75,7 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
 FITTED_PRESETS = ("default", "best")
 FITTED = (
     *("n_layer", "n_head", "n_embd", "block_size", "batch_size", "micro_batch_size"),
-    *("precision", "steps", "warmup_steps", "dropout", "weight_decay", "evaluations", "eval_part"),
+    *("precision", "steps", "warmup_steps", "dropout", "weight_decay", "eval_chars"),
 )
 #: The defaults of model and training options that the help shows.
 SHOWN = {**_DEFAULT, **dict.fromkeys(FITTED, "fitted")}

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from gpt.config import ModelConfig, TrainConfig
+from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import options_of, with_flags
 from gpt.errors import ConfigError
 
@@ -22,7 +22,7 @@ LONGEST_FILE = 2**20  # characters
 
 def to_toml(values: Mapping[str, Any]) -> str:
     """Flat TOML, a line for each value that is not None, with its help as a comment."""
-    options = {**options_of(ModelConfig), **options_of(TrainConfig)}
+    options = {**options_of(RunConfig), **options_of(ModelConfig), **options_of(TrainConfig)}
     comments = {name: with_flags(option.help) for name, option in options.items()}
     comments |= {name: comment for name, (_, comment) in RECORDED.items()}
     lines = []
@@ -36,7 +36,7 @@ def to_toml(values: Mapping[str, Any]) -> str:
 def _toml_value(value: Any) -> str:
     """The value as JSON writes it, with escapes for characters that cannot be printed."""
     written = json.dumps(value, ensure_ascii=False)
-    return "".join(each if each.isprintable() else f"\\U{ord(each):08x}" for each in written)
+    return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in written)
 
 
 def from_toml(text: str, source: str) -> dict[str, Any]:

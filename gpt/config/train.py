@@ -5,9 +5,8 @@ from __future__ import annotations
 import codecs
 import re
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -36,8 +35,8 @@ class Session(Options):
     minutes: Annotated[
         Annotated[float, Meta(gt=0, le=MOST_MINUTES)] | None,
         option(
-            "Time budget from the first step to the last save, evaluations included; gptx "
-            "fits the model's shape and the steps to it.",
+            "Time budget up to the last save, evaluations included; gptx fits the model's shape "
+            "to it, and the learning rate falls with the time.",
             "2 for `preset=default` without `steps`",
         ),
     ] = None
@@ -67,17 +66,6 @@ class RunConfig(Session):
     checkpoints: Checkpoints = Path("checkpoints")
 
 
-class StepPlan(NamedTuple):
-    """From step `start` on, the plan was to do `steps` in all, with this many evaluations after
-    `start` (0: as planned before). cycle: a new schedule of the learning rate begins at `start`.
-    """
-
-    start: int
-    steps: int
-    evaluations: int = 0
-    cycle: bool = False
-
-
 @dataclass(frozen=True, kw_only=True)
 class Changeable(Options):
     """The options that may change when a run is resumed, because earlier steps do not depend on
@@ -101,13 +89,6 @@ class Changeable(Options):
 class TrainConfig(Changeable):
     """How a model learns. Every field is stored with the run, and used again when it resumes."""
 
-    step_plan: Annotated[
-        str,
-        option(
-            "Numbers of steps that `minutes` planned: FROM:STEPS, each from step FROM on; "
-            "FROM+: a new cycle, in which the learning rate rises and falls again."
-        ),
-    ] = ""
     batch_size: Annotated[Count, option("Sequences in a step, on all ranks together.")] = 32
     learning_rate: Annotated[
         float,
@@ -158,19 +139,14 @@ class TrainConfig(Changeable):
     evaluations: Annotated[Count, option("Evaluations in a run, evenly distributed.")] = 10
     eval_chars: Annotated[
         Whole,
-        option("Validation characters that an evaluation reads, evenly distributed; 0 = all."),
-    ] = 0
-    eval_part: Annotated[
-        Whole,
         option(
-            "Validation characters that each evaluation but the last reads; 0 = as `eval_chars`."
+            "Validation characters that each evaluation reads, always the same; 0 = all. At the "
+            "end, the best step reads all, or with `minutes` what 5% of the time allow."
         ),
     ] = 0
     seed: Annotated[Whole, option("Seed of initialisation, batches and dropout.")] = 1
 
     def _check(self) -> None:
-        ends = self.step_plans[-1][1] == self.steps
-        require(ends, "step_plan", f"its last number is not `steps={self.steps}`")
         falls = self.min_lr <= self.learning_rate
         require(falls, "min_lr", f"{self.min_lr} is above `learning_rate={self.learning_rate}`")
         require(bool(self.split), "split", "the name is empty; give last, every:N or a file")
@@ -199,11 +175,6 @@ class TrainConfig(Changeable):
     def validation(self) -> str | None:
         """The file whose text validates, or None."""
         return None if self.split == "last" or self.every else self.split
-
-    @property
-    def step_plans(self) -> tuple[StepPlan, ...]:
-        """The plans of the number of steps, one after the other."""
-        return parse_step_plan(self.step_plan) or (StepPlan(0, self.steps),)
 
 
 def check_encoding(name: str) -> None:
@@ -238,23 +209,3 @@ def unescaped(text: str) -> str:
     lone = next((each for each in result if 0xD800 <= ord(each) < 0xE000), "")
     require(not lone, "separator", f"{lone!r} is no character")
     return result
-
-
-@cache  # every step calls it, for the learning rate
-def parse_step_plan(text: str) -> tuple[StepPlan, ...]:
-    """ "0:900 120:800:3 800+:1600" -> the horizons (0, 900, 0), (120, 800, 3) and (800, 1600, 0),
-    which begins a cycle. Raises ConfigError.
-    """
-    number = "([0-9]{1,12})"
-    pattern = rf"{number}(\+?):{number}(?::{number})?"
-    parts = [re.fullmatch(pattern, word) for word in text.split()]
-    plan = tuple(
-        StepPlan(int(it[1]), int(it[3]), int(it[4] or 0), it[2] == "+") for it in parts if it
-    )
-    starts = [each.start for each in plan]
-    good = len(plan) == len(parts) and (starts == sorted(set(starts))) and starts[:1] in ([], [0])
-    good = good and all(each.start < each.steps <= MOST_STEPS for each in plan)
-    good = good and not (plan and plan[0].cycle)
-    known = "FROM:STEPS, FROM+:STEPS or FROM:STEPS:EVALUATIONS …, the first FROM 0"
-    require(good, "step_plan", f"{text!r:.60} is not {known}")
-    return plan

@@ -27,7 +27,8 @@ class SavedRun(Run):
 
     def __repr__(self) -> str:
         loss = "" if self.loss is None else f", loss {self.loss:.4f}"
-        return f"<run {self.name}: step {self.step:,} of {self.manifest.train.steps:,}{loss}>"
+        done = f", {self.manifest.progress:.0%} done" if self.manifest.progress < 1 else ""
+        return f"<run {self.name}: step {self.step:,}{done}{loss}>"
 
     def _repr_html_(self) -> str:
         return overview_of(self, self.manifest)._repr_html_()

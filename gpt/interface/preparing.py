@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from gpt.config import ModelConfig, RunConfig, TrainConfig, presets
-from gpt.config.fields import only_fields, options_of, require
+from gpt.config.fields import only_fields, require
 from gpt.config.toml import LONGEST_FILE, RECORDED, from_toml, to_toml
 from gpt.config.train import Preset, Tracker
 from gpt.corpus.corpus import Corpus, find_corpus, read_corpus, reopen_corpus
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 READING = ("separator", "split", "encoding")
 SPLITTING = ("split", "val_fraction")
 SAMPLE_LENGTH = 160  # characters of the sample at each evaluation
+CONFIG = "config.toml"  # the file with the options of a run
 ANOTHER_TEXT = (
     "; restore it, or train a new run on another text, from this one's weights: `init_from`"
 )
@@ -162,10 +163,16 @@ def begin_run(
     from gpt.training.plan import Machine, make_plan
 
     baseline, experts = ahead.result()  # before the machine's speed is measured
-    machine = Machine.measured(options.device)
     parent = warm.parent(corpus) if warm else None
-    asked = choices.given, choices.preset, machine, options.minutes
-    plan = make_plan(corpus, *asked, baseline, parent)
+    plan = make_plan(
+        corpus,
+        choices.given,
+        choices.preset,
+        Machine.measured(options.device),
+        options.minutes,
+        baseline=baseline,
+        parent=parent,
+    )
     warnings = [*_differences(plan, recorded)]
     if warm and parent:
         warnings = [*warm.warnings(parent, corpus, plan.manifest.train), *warnings]
@@ -180,11 +187,14 @@ def begin_run(
             unlocked.callback(discard_if_empty, folder)
             names = [printable(name) for name in texts.names] or None
             # the step that was read, because tomorrow another step may be the run's best
-            source = {"corpus": names, "init_from": warm and printable(warm.place)}
+            source = {"corpus": names, "init_from": printable(warm.place) if warm else None}
             here = {name: plan.environment[name] for name in RECORDED}
-            folder.write("config.toml", to_toml({**source, **plan.settings(), **here}))
+            folder.write(CONFIG, to_toml({**source, **plan.settings(), **here}))
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
-        trainer = partial(_trainer, run, plan, options.log, began, experts=experts, start=start)
+
+        def trainer() -> Trainer:
+            return _trainer(run, plan, options.log, began, experts=experts, start=start)
+
         yield Start(plan, run, trainer, choices.recipe)
 
 
@@ -240,25 +250,25 @@ def resume_run(
         machine = Machine.measured(options.device)
         plan = resume_plan(checkpoint, corpus, given, machine, options.minutes)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
-        yield Start(plan, run, partial(_trainer, run, plan, options.log, began, checkpoint))
+        if ranks.is_first() and plan.manifest.train != manifest.train:
+            _record_options(run, plan)
+
+        def trainer() -> Trainer:
+            return _trainer(run, plan, options.log, began, checkpoint)
+
+        yield Start(plan, run, trainer)
 
 
 def train_and_record(trainer: Trainer) -> Iterator[Event]:
-    """Trains. With each checkpoint, records in the run a changed plan and a sample of the
-    model.
+    """Trains. With each checkpoint, records in the run a sample of the model.
 
     Raises what Trainer.events raises.
     """
-    planned = trainer.config if trainer.manifest.step == 0 else None  # for a resumed run, not known
     with closing(trainer.records):
         for event in trainer.events():
             yield event
-            if isinstance(event, Saved):
-                if trainer.config != planned:
-                    planned = trainer.config
-                    _record_plan(trainer.run, planned)
-                if event.checkpoint.manifest.step:  # before the first step, no model has learned
-                    yield _sampled(trainer, event.checkpoint)
+            if isinstance(event, Saved) and event.checkpoint.manifest.step:
+                yield _sampled(trainer, event.checkpoint)
 
 
 def _read(
@@ -305,34 +315,23 @@ def _trainer(
     start: StoredModel | None = None,
 ) -> Trainer:
     from gpt.reading.probe import prove_tensors
-    from gpt.training.trainer import Trainer
+    from gpt.training.trainer import Job, Trainer
 
-    trainer = Trainer(
-        run,
-        plan.corpus,
-        plan.manifest,
-        plan.device,
-        prove_tensors,
-        checkpoint=checkpoint,
-        experts=experts,
-        start=start,
-        began=began,
-        peak=plan.peak,
-    )
+    job = Job(plan.corpus, plan.manifest, plan.device, plan.speed, experts, start, began)
+    trainer = Trainer(run, job, checkpoint, prove_tensors)
     trainer.records.track(log, plan.manifest)
     return trainer
 
 
-def _record_plan(run: Run, config: TrainConfig) -> None:
-    """Writes the options that the trainer or `resume` has changed to config.toml."""
-    path = run.path / "config.toml"
+def _record_options(run: Run, plan: Plan) -> None:
+    """Writes the options that `resume` has changed to config.toml."""
+    path = run.path / CONFIG
     if os.path.isfile(path):
         text = files.read(path, LONGEST_FILE).decode("utf-8", "replace")
         values = from_toml(text, str(path))
-        options = {name: getattr(config, name) for name in options_of(TrainConfig)}
-        changed = to_toml({**values, **options})
-        if changed != text:
-            run.write(path.name, changed)
+        source = {name: values.get(name) for name in ("corpus", "init_from")}
+        recorded = {name: values.get(name) for name in RECORDED}
+        run.write(CONFIG, to_toml({**source, **plan.settings(), **recorded}))
 
 
 def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:

@@ -172,10 +172,11 @@ def train_events(given: dict[str, Any]) -> Iterator[Event]:
 def resume(given: dict[str, Any]) -> TrainedGPT:
     """Trains a run further from its last step on; returns it, opened at its best step.
 
-    run: what `load` or `train` returned, or the run's folder. minutes: train this much longer; the
-    learning rate rises and falls again. steps: the number of steps in all, from step 0 on. corpus:
-    where the text is now, if it has moved. data: the folder of the encoded corpora. It can be
-    stopped like `train` and raises the same errors; also CheckpointError if there is no such run.
+    run: what `load` or `train` returned, or the run's folder. minutes: train this much longer; a
+    finished run begins again at half its highest learning rate. steps: the number of steps in all,
+    from step 0 on. corpus: where the text is now, if it has moved. data: the folder of the encoded
+    corpora. It can be stopped like `train` and raises the same errors; also CheckpointError if
+    there is no such run.
     """
     from gpt.interface.preparing import Texts, resume_run
     from gpt.storage.run import Run
@@ -199,13 +200,15 @@ def _trained(preparing: AbstractContextManager[Start], screen: TextIO | None) ->
     with preparing as start:
         _note(start)
         trainer = start.trainer()
-        done = trainer.manifest.step / trainer.config.steps
+        done = trainer.manifest.progress
         with stop_on_signals(trainer.stop, "SIGINT"), _bar(screen, initial=done) as bar:
             for _ in show_bar(trainer, bar):
                 pass
-        step, steps = trainer.manifest.step, trainer.config.steps
-        if step < steps or done >= 1:  # stopped early, or nothing was left to train
-            log_note(f"note: at step {step:,} of {steps:,}; gpt.resume continues it, to `steps=…`")
+        step = trainer.manifest.step
+        if trainer.manifest.progress < 1:
+            log_note(f"note: stopped after step {step:,}; gpt.resume continues the run")
+        elif done >= 1:
+            log_note(f"note: the run is finished at step {step:,}; give `minutes` or `steps`")
     return load(start.run.path)
 
 
@@ -224,41 +227,26 @@ def _note(start: Start) -> None:
 
 
 def show_bar(trainer: Trainer, bar: tqdm[Any]) -> Iterator[Event]:
-    """Trains and yields the events. The bar, of total 1, shows steps, losses and speed, at the end
-    the time in place of the speed. Its ETA is that of the time budget, if there is one.
+    """Trains and yields the events. The bar, of total 1, shows the progress of the schedule, the
+    step and its losses; at the end, how long it took.
     """
     from gpt.interface.preparing import train_and_record
-    from gpt.training.events import Evaluated, EvaluatedWhole, Evaluating, Stepped
+    from gpt.training.events import Evaluated, EvaluatedAtEnd, Evaluating, Stepped
 
-    loss = val = best = ""
-    layout = "" if bar.disable else bar.bar_format
+    shown = validation = ""
     for event in train_and_record(trainer):
-        steps, budget = trainer.config.steps, trainer.manifest.budget
-        if layout and budget is not None:
-            left = bar.format_interval(max(0.0, budget.ends - trainer.manifest.elapsed))
-            bar.bar_format = layout.replace("{remaining}", left)
-        if isinstance(event, Stepped) and not bar.disable:
-            rate = bar.format_dict["rate"]  # share of the run per second
-            characters = steps * trainer.manifest.step_characters
-            speed = f" {rate * characters / 1000:.1f}k char/s" if rate else ""
-            loss = f" loss {event.loss:.3f}"
-            shown = f"{event.step}/{steps}{loss}{val}{best}{speed} "
-            bar.set_description_str(shown, refresh=False)
-            bar.update(event.step / steps - bar.n)
-        elif isinstance(event, Evaluated):
-            share = event.characters / event.of
-            val = f" val{f'({share:.0%})' if share < 1 else ''} {event.val_loss:.3f}"
-            best = best if event.since_best else f" best {event.val_loss:.3f}"
+        if isinstance(event, Stepped):
+            shown = f"step {event.step:,} loss {event.loss:.3f}"
+            bar.set_description_str(f"{shown}{validation} ", refresh=False)
+            bar.update(trainer.manifest.progress - bar.n)
+        elif isinstance(event, Evaluated | EvaluatedAtEnd):
+            validation = f" validation {event.val_loss:.3f}"
         elif isinstance(event, Evaluating):
-            shown = f"{steps}/{steps} evaluating the whole split: {event.share:.0%} "
-            bar.set_description_str(shown)
-        elif isinstance(event, EvaluatedWhole):
-            val = f" val {event.val_loss:.3f}"
-            best = f" at step {event.step}" if event.step < steps else ""
+            bar.set_description_str(f"reading the validation text: {event.share:.0%} ")
         yield event
-    if layout:
+    if not bar.disable:
         bar.bar_format = "{desc}in {elapsed}"
-        bar.set_description_str(f"{trainer.manifest.step}/{steps}{loss}{val}{best} ")
+        bar.set_description_str(f"{shown}{validation} ")
 
 
 class _Line(io.StringIO):

@@ -15,10 +15,10 @@ from gpt.storage.overview import Overview, overview_of
 from gpt.storage.run import Run
 from gpt.words import counted
 
-#: Options that nobody chooses: the machine's speed sets eval_part, the text vocab_size, and the
-#: clock the others in a run with a time budget.
-MEASURED = {"eval_part", "vocab_size"}
-TIMED = {"steps", "step_plan", "evaluations"}
+#: Options that nobody chooses: the machine's speed sets eval_chars, the text vocab_size, and the
+#: clock the steps of a run with a time budget.
+MEASURED = {"eval_chars", "vocab_size"}
+TIMED = {"steps"}
 LONGEST = 16  # cells of an option's value
 
 
@@ -109,8 +109,8 @@ class Comparison(Result):
 def recipe_of(manifest: Manifest) -> dict[str, Any]:
     """Every option that somebody chose, by name."""
     recipe, left_out = {**vars(manifest.model), **vars(manifest.train)}, MEASURED
-    if manifest.budget is not None:
-        recipe["minutes"] = manifest.budget.ends / 60
+    if manifest.clock is not None:
+        recipe["minutes"] = manifest.clock.ends / 60
         left_out = MEASURED | TIMED
     if manifest.parent is not None:
         recipe["init_from"] = manifest.parent.title

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gpt.config.schedule import evaluations_left
 from gpt.storage.manifest import Baseline, Manifest
 from gpt.words import counted, format_losses, measured_on
 
@@ -42,13 +41,10 @@ def counting_facts(manifest: Manifest, measured: Measured | None = None) -> str:
 
 def loss_advice(nats: float, manifest: Manifest) -> str:
     """Advice for a loss that is worse than the baseline."""
-    what = "train longer, or on more text"
-    budget, best = manifest.budget, manifest.best_step
+    what, best = "train longer, or on more text", manifest.best_step
     if best is not None and best < manifest.step and manifest.since_best > 1:
-        read, of = manifest.part
-        what = "train on more text" if read == of else what
-        what += f"; {no_better_text(best, read, of)}"
-    elif budget and 0 < budget.most_steps <= manifest.train.steps:
+        what = f"train on more text; {no_better_text(best)}"
+    elif manifest.clock is not None and manifest.step >= manifest.train.steps:
         what = "train on more text; in more epochs the model would learn this one by heart"
     uniform = math.log(manifest.model.vocab_size)
     guessing = f"even uniform guessing reaches {uniform:.4f}; " if nats > uniform else ""
@@ -70,15 +66,12 @@ def best_facts(manifest: Manifest) -> str:
     best, characters, of = manifest.shown_loss
     if best is None:
         return "not evaluated yet"
-    alone = "" if manifest.gpt_loss is None else f"; the GPT alone {manifest.gpt_loss:.4f} nats"
-    on = measured_on(characters, of)
-    read, _ = manifest.part
-    last = manifest.best_step == manifest.step
-    how = "no earlier step clearly better" if last else "chosen by losses"
-    several = evaluations_left(manifest.train) > 1
-    chosen = f", {how} on {read:,} characters" if several and read < characters else ""
-    few = note_on_few(characters)
-    return f"{format_losses(best)} at step {manifest.best_step or 0:,}{on}{chosen}{alone}{few}"
+    facts = (
+        f"{format_losses(best)} at step {manifest.best_step or 0:,}{measured_on(characters, of)}"
+    )
+    if manifest.gpt_loss is not None:
+        facts += f"; the GPT alone {manifest.gpt_loss:.4f} nats"
+    return facts + note_on_few(characters)
 
 
 def note_on_few(characters: int) -> str:
@@ -88,11 +81,9 @@ def note_on_few(characters: int) -> str:
     return f"; {counted(characters, 'character')} {verb} too few to judge a model by" if few else ""
 
 
-def no_better_text(best_step: int, characters: int, of: int) -> str:
-    """ "no better since step 400". If the loss is of a part of the split, where so small a
-    difference may be chance, "not clearly better".
-    """
-    return f"{'no' if characters == of else 'not clearly'} better since step {best_step:,}"
+def no_better_text(best_step: int) -> str:
+    """ "no better since step 400"."""
+    return f"no better since step {best_step:,}"
 
 
 def counting_record(manifest: Manifest, measured: Measured | None = None) -> dict[str, Any] | None:

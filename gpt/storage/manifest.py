@@ -7,7 +7,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.schedule import Budget, characters_read, step_characters
 from gpt.vocabulary import Vocabulary
 
 
@@ -103,18 +102,54 @@ class Parent:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Clock:
+    """The time budget of a training, for the steps after `start_step`.
+
+    seconds: from start_elapsed, the run's time at that step, to the last save, evaluations and
+    saves included. peak: the highest learning rate, as a share of `learning_rate`. progress: the
+    share of the schedule that is done; it never falls, and training ends at 1. Raises ValueError
+    for a number out of range.
+    """
+
+    seconds: float
+    start_step: int = 0
+    start_elapsed: float = 0.0
+    peak: float = 1.0
+    progress: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(self.seconds, self.start_step, self.start_elapsed, self.peak) < 0:
+            raise ValueError("clock: a number is negative")
+        if not 0 <= self.progress <= 1:
+            raise ValueError("clock: progress is not in [0, 1]")
+
+    @property
+    def ends(self) -> float:
+        """The run's time at which training ends."""
+        return self.start_elapsed + self.seconds
+
+    def moved(self, now: Manifest, reserve: float) -> Clock:
+        """The clock after a step. reserve: seconds for the last evaluation and save.
+
+        A text that has been read as often as gptx plans (`steps`) ends the schedule earlier.
+        """
+        by_time = (now.elapsed - self.start_elapsed) / max(self.seconds - reserve, 1e-9)
+        by_text = (now.step - self.start_step) / (now.train.steps - self.start_step)
+        return replace(self, progress=min(1.0, max(self.progress, by_time, by_text)))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """Everything about a checkpoint that is not a tensor. Losses in nats per character.
 
-    val_loss and best_loss are measured on the same part of the validation split, see `part`. They
-    decide which step is the best (see Trainer._choose_best). Results show the best step's loss as
-    shown_loss.
-    whole_loss: the loss of best_step's weights on all characters that --eval-chars allows, measured
-    at the end of a run whose evaluations read a smaller part. gpt_loss: in a run with counting, the
-    shown_loss of the GPT alone. seconds: time spent on steps. elapsed: time since training began,
-    including evaluations and saves, without interruptions of the run. recording: the sums of losses
-    and of gradient norms, and the number of steps, since the last record of the training.
-    budget: only in a run with a time limit.
+    val_loss and best_loss are measured on the same part of the validation split, see `part`; the
+    step with the lowest one is the best. Results show the best step's loss as shown_loss.
+    final_loss: the loss of best_step's weights on final_characters of the split, measured at the
+    end of a run whose evaluations read fewer. gpt_loss: in a run with counting, the shown_loss of
+    the GPT alone. seconds: time spent on steps. elapsed: time since training began, including
+    evaluations and saves, without interruptions of the run. recording: the sums of losses and of
+    gradient norms, and the number of steps, since the last record of the training. clock: only in a
+    run with a time budget; train.steps is then the most that the text allows.
     imported: names the program that trained the model; `train` then has only the number of steps,
     and corpus.digest is "" if the training text is unknown.
     """
@@ -135,9 +170,10 @@ class Manifest:
     environment: dict[str, str | int] = field(default_factory=dict)
     files: dict[str, tuple[int, str]] = field(default_factory=dict)
     elapsed: float = 0.0
-    budget: Budget | None = None
+    clock: Clock | None = None
     val_characters: int = 0  # how many validation characters to predict; 0: unknown
-    whole_loss: float | None = None
+    final_loss: float | None = None
+    final_characters: int = 0
     gpt_loss: float | None = None
     baseline: Baseline | None = None  # None: the model was imported
     imported: str = ""  # where an imported model comes from; "" if gptx trained it
@@ -152,39 +188,48 @@ class Manifest:
     @property
     def step_characters(self) -> int:
         """The number of characters that a step learns to predict."""
-        return step_characters(self.model, self.train)
+        return self.train.batch_size * self.model.block_size
+
+    @property
+    def progress(self) -> float:
+        """The share of the schedule that is done: of the steps or, with a clock, of the time."""
+        return min(1.0, self.step / self.train.steps) if self.clock is None else self.clock.progress
+
+    @property
+    def start_step(self) -> int:
+        """The step after which the schedule began: 0, unless a finished run got more time."""
+        return self.clock.start_step if self.clock else 0
 
     @property
     def part(self) -> tuple[int, int]:
         """How many characters val_loss and best_loss were measured on, and how many there are."""
-        return self._read(self._most), self.val_characters
-
-    @property
-    def share_predicted(self) -> float:
-        """The characters that other evaluations predict, as a share of the last one's."""
-        return self._read(self._most) / self._read(self.train.eval_chars)
+        block_size, most = self.model.block_size, self.train.eval_chars
+        return characters_read(self.val_characters, block_size, most), self.val_characters
 
     @property
     def shown_loss(self) -> tuple[float | None, int, int]:
         """best_step's loss on the largest measured part: (nats, its characters, all characters)."""
-        if self.whole_loss is None:
+        if self.final_loss is None:
             return self.best_loss, *self.part
-        return self.whole_loss, self._read(self.train.eval_chars), self.val_characters
-
-    @property
-    def _most(self) -> int:
-        return self.train.eval_part or self.train.eval_chars
-
-    def _read(self, most: int) -> int:
-        return characters_read(self.val_characters, self.model.block_size, most)
+        return self.final_loss, self.final_characters, self.val_characters
 
     def evaluated(self, val_loss: float, gpt_loss: float | None = None) -> Manifest:
         """The manifest after an evaluation of this step, with its loss and the best step so far."""
         now = replace(self, val_loss=val_loss, since_best=self.since_best + 1, running=(0.0, 0))
         if self.best_step is None or self.best_loss is None or val_loss < self.best_loss:
             now = replace(now, best_step=self.step, best_loss=val_loss, since_best=0)
-            now = replace(now, whole_loss=None, gpt_loss=gpt_loss)
+            now = replace(now, final_loss=None, final_characters=0, gpt_loss=gpt_loss)
         return now
+
+
+def characters_read(total: int, block: int, most: int) -> int:
+    """How many of the `total` characters an evaluation predicts, at most `most` (0: all).
+
+    A part consists of whole windows of `block` characters, or of a part of one window.
+    """
+    if not 0 < most < total:
+        return total
+    return most // block * block or most
 
 
 def exposure_to_split(name: str, manifest: Manifest | None, of: Manifest) -> str | None:

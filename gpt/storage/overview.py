@@ -107,7 +107,9 @@ class Overview(Result):
     def title(self) -> str:
         if self.manifest.imported:
             return f"{self.name} · step {self.manifest.step:,}"
-        steps = f"step {self.manifest.step:,} of {self.manifest.train.steps:,}"
+        steps = f"step {self.manifest.step:,}"
+        if self.manifest.clock is None:
+            steps += f" of {self.manifest.train.steps:,}"
         return f"{self.name} · {steps} · {duration(self.manifest.elapsed)}"
 
     @property
@@ -204,7 +206,7 @@ def outlook_of(manifest: Manifest) -> str:
     best = manifest.best_step
     if best is None or manifest.since_best < 2:
         return ""
-    return f"{no_better_text(best, *manifest.part)}: more text helps more than more time"
+    return f"{no_better_text(best)}: more text helps more than more time"
 
 
 def facts_of(manifest: Manifest) -> dict[str, str]:
@@ -236,7 +238,7 @@ def _loss_facts(manifest: Manifest) -> str:
 
 def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
     """How a run went, for programs."""
-    budget = manifest.budget
+    clock = manifest.clock
     best, characters, of = manifest.shown_loss
     return {
         "run": name,
@@ -248,7 +250,7 @@ def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
         "val_split": of or None,
         "seconds": round(manifest.seconds, 3),
         "elapsed": round(manifest.elapsed, 3),
-        "minutes": None if budget is None else budget.ends / 60,
+        "minutes": None if clock is None else clock.ends / 60,
         "gpt_nats": manifest.gpt_loss,
         "parent": asdict(manifest.parent) if manifest.parent else None,
         "counting": counting_record(manifest),

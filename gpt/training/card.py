@@ -1,30 +1,32 @@
-"""The card that a training shows before its first step, and its last lines. See Plan."""
+"""What the user reads of a training: the plan before its first step, and how it ended. Facts are
+texts by their names; the commands print them.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpt.config.fields import with_flags
-from gpt.config.schedule import characters_read, cycle_of
-from gpt.storage.losses import best_facts, counting_facts, counting_record, note_on_few
+from gpt.corpus.corpus import Corpus
+from gpt.storage.losses import counting_record, loss_advice, note_on_few
 from gpt.storage.manifest import Manifest
 from gpt.storage.overview import (
     corpus_facts,
     model_facts,
-    outlook_of,
     parent_facts,
+    parent_record,
     quote_some,
 )
 from gpt.storage.run import Run
-from gpt.words import counted, duration, ordinal
+from gpt.words import counted, duration, first_few, layers_and_heads, measured_on, ordinal
 
 if TYPE_CHECKING:
-    from gpt.training.events import Spent
     from gpt.training.plan import Plan
 
 #: What the losses on the card and in the last lines mean.
@@ -32,12 +34,40 @@ NATS = (
     "mean of −ln of the probability that the model gives the correct next character; 0 is "
     "perfect; bits = nats / ln 2"
 )
+READ_FOR_PROMPT = 1_000_000  # characters whose lines suggest a prompt
+BEGINNING = re.compile(r"^[^\w\n]{0,3}(\w[\w'’]{1,19})", re.MULTILINE)
+
+Facts = dict[str, str | list[str]]
 
 
-def plan_card(plan: Plan, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """What is trained, for how long, and the loss to beat. recipe: options of a known corpus."""
+def plan_card(plan: Plan) -> Facts:
+    """The plan in four lines: text, model, time, and the loss to reach."""
+    manifest, baseline = plan.manifest, plan.baseline
+    identity, model = manifest.corpus, manifest.model
+    sources = first_few([os.path.basename(name) for name in identity.sources], 2, ", ")
+    text = f"{sources} · {identity.characters:,} characters, {model.vocab_size:,} different"
+    shape = f"a GPT of {layers_and_heads(model.n_layer, model.n_head)}"
+    if model.counting:
+        shape += ", helped by counted letter sequences"
+    if manifest.parent is not None:
+        shape += f", from {manifest.parent.title}"
+    return {
+        "text": f"{text}; {_validation(plan)}",
+        "model": shape,
+        "time": _time(plan),
+        "goal": f"a loss below {baseline.nats:.3f}, which counting alone reaches; "
+        f"{plan.uniform:.3f} is guessing",
+        "": "everything else: --all",
+    }
+
+
+def whole_card(plan: Plan, recipe: Mapping[str, Any]) -> Facts:
+    """All facts of the plan. recipe: options of a known corpus."""
     manifest, identity = plan.manifest, plan.corpus.identity
-    facts = {
+    seconds = plan.speed.step
+    speed = f"estimated: {_rough(1000 * seconds)} ms a step, "
+    speed += f"{_rough(manifest.step_characters / seconds)} characters a second"
+    return {
         "corpus": corpus_facts(identity, manifest.model, manifest.parent),
         "from": parent_facts(manifest.parent),
         "characters": _characters(plan),
@@ -47,80 +77,118 @@ def plan_card(plan: Plan, recipe: Mapping[str, Any]) -> dict[str, Any]:
         "training": _training(plan),
         "fitted": "; ".join(plan.why),
         "device": _device(plan),
-        "time": _time(plan),
-        "to beat": _to_beat(plan),
+        "time": f"{_time(plan)}; {speed}",
+        "goal": _goal(plan),
         "nats/char": NATS,
     }
-    return facts
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
-    """The plan for programs: every option, and the counts and measurements it is based on."""
+    """The plan for programs: every option, and the counts and estimates it is based on."""
     return {
         "dry_run": True,
-        "parent": asdict(plan.manifest.parent) if plan.manifest.parent else None,
+        "parent": parent_record(plan.manifest.parent),
         **plan.settings(),
+        "steps": plan.steps,
         "characters": plan.corpus.identity.characters,
         "train_characters": plan.train_characters,
         "val_characters": plan.val_characters,
         "vocab_size": plan.manifest.model.vocab_size,
         "parameters": plan.manifest.model.parameters(),
-        "step_seconds": plan.speed.seconds_per_step,
+        "step_seconds": plan.speed.step,
         "seconds_left": plan.seconds_left,
         "uniform": plan.uniform,
         "counting": counting_record(plan.manifest, (None, 0, 0)),
     }
 
 
-def end_card(
-    run: Run, manifest: Manifest, reason: str, spent: Spent | None = None
-) -> dict[str, Any]:
-    """The last lines of a training: how it ended, where its time went, whether the model is better
-    than counting, the run's folder, and what to type next.
-    """
-    steps, folder = manifest.train.steps, run.path.parent
-    ended = {
-        "finished": f"all {counted(f'{steps:,}', 'step')}{_unlike_planned(manifest)}",
-        "patience": f"stopped at step {manifest.step:,}: no lower loss in "
-        f"{manifest.since_best} evaluations",
-        "SIGINT": f"stopped after step {manifest.step:,} of {steps:,}",
-    }.get(reason, f"{reason} after step {manifest.step:,} of {steps:,}")
+def slower_text(plan: Plan, slowdown: float) -> str:
+    """What the first evaluation says if steps take `slowdown` times as long as the card's time."""
+    begin = f"note: a step takes {_rough(1000 * slowdown * plan.speed.step)} ms here, not "
+    begin += f"{_rough(1000 * plan.speed.step)} as planned"
+    if plan.ends_by_time:
+        return f"{begin}; the training ends on time, but learns from less text"
+    return f"{begin}; the training takes about {duration(slowdown * plan.seconds_left)}"
+
+
+def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts:
+    """The last lines: the loss compared with counting, the run's folder, and what to type next."""
+    folder = run.path.parent
     usual = str(folder) == os.environ.get("GPTX_CHECKPOINTS", "checkpoints")
     where = "" if usual else f" --checkpoints {shlex.quote(str(folder))}"
     resume = f"gptx train --resume --run {run.name}{where}"
     if manifest.environment.get("ranks", 1) != 1:
         resume = resume.replace("gptx", "torchrun … -m -- gpt", 1)
-    outlook = outlook_of(manifest)
-    if reason in ("finished", "patience"):
-        resume = ""
-    commands = (f"gptx sample{_prompt(run)}", "gptx attn", f"gptx runs {run.name}")
-    facts = {
-        "ended": f"{ended}, {duration(manifest.elapsed)}",
-        "time went to": str(spent or ""),
-        "best": best_facts(manifest),
-        "to beat": counting_facts(manifest),
+    commands = [f"gptx sample{_prompt(corpus)}{where}", f"gptx live --open{where}"]
+    ended, time = "done", duration(manifest.elapsed)
+    if reason == "patience":
+        time += f", no lower loss in {manifest.since_best} evaluations"
+    elif reason == "finished":
+        by_text = manifest.clock is not None and manifest.step >= manifest.train.steps
+        if by_text:
+            time += ", as more epochs would learn the text by heart"
+        else:
+            commands.append(f"{resume} --minutes 10")
+    else:
+        ended, time = "stopped", f"after step {manifest.step:,}, {time}"
+        commands.append(resume)
+    losses = _losses(manifest)
+    return {
+        ended: [f"{time} · {losses[0]}", *losses[1:]],
         "saved": str(run.path),
-        "more time": outlook,
-        "go on": resume,
-        "next": [f"{command}{where}" for command in commands],
+        "next": commands,
     }
-    return facts
 
 
-def _prompt(run: Run) -> str:
-    """An option of `sample`, " --prompt the", whose characters the model knows: the first word of
-    the last sample. Empty if the sample has none.
+def _losses(manifest: Manifest) -> list[str]:
+    """ "loss 1.452, better than counting (1.519)"; in a run with counting, another line about the
+    GPT alone. If one of them is not better than counting, the last line says what helps.
     """
-    samples = run.records("samples")
-    word = re.search(r"\w{2,12}", samples[-1]["text"]) if samples else None
-    return f" --prompt {shlex.quote(word[0])}" if word else ""
+    nats, characters, of = manifest.shown_loss
+    if nats is None:
+        return ["not evaluated yet"]
+    lines = [f"loss {nats:.3f}{measured_on(characters, of)}"]
+    record, alone = counting_record(manifest), manifest.gpt_loss
+    goal = record["nats"] if record and record["same_characters"] else math.inf
+    if goal < math.inf:
+        better = "better" if nats < goal else "not better"
+        lines[0] += f", {better} than counting ({goal:.3f})"
+    if alone is not None:
+        lines.append(f"the GPT alone {alone:.3f}")
+        if alone >= goal:
+            lines[1] += ", not yet better than counting"
+    worst = nats if alone is None else alone
+    if worst >= goal:
+        lines[-1] += f": {loss_advice(worst, manifest)}"
+    lines[0] += note_on_few(characters)
+    return lines
 
 
-def _unlike_planned(manifest: Manifest) -> str:
-    """ " (the card estimated 1,760)", if a time budget changed the number by more than a tenth."""
-    steps = manifest.train.steps
-    planned = cycle_of(manifest.train, steps)[0].steps
-    return f" (the card estimated {planned:,})" if abs(steps - planned) > 0.1 * planned else ""
+def _prompt(corpus: Corpus) -> str:
+    """An option of `sample`: the most frequent first word of a line of the text, or ""."""
+    text = corpus.vocabulary.decode(corpus.ids[:READ_FOR_PROMPT])
+    beginnings = Counter(BEGINNING.findall(text)).most_common(1)
+    return f" --prompt {shlex.quote(beginnings[0][0])}" if beginnings else ""
+
+
+def _validation(plan: Plan) -> str:
+    """Which part of the text tests the model."""
+    train = plan.manifest.train
+    if train.validation:
+        return f"{train.validation} tests the model"
+    if train.every:
+        return f"every {ordinal(train.every)} part tests the model"
+    if train.val_fraction == 0.1:
+        return "the last tenth tests the model"
+    return f"the last {train.val_fraction:.0%} tests the model"
+
+
+def _time(plan: Plan) -> str:
+    """ "2 min 0 s (--minutes 15: better)"; "about" unless the time ends the training."""
+    time = duration(plan.seconds_left)
+    if not plan.ends_by_time:
+        return f"about {time}"
+    return f"{time} (--minutes 15: better)" if plan.longer else time
 
 
 def _characters(plan: Plan) -> str:
@@ -131,11 +199,8 @@ def _characters(plan: Plan) -> str:
 
 def _split(plan: Plan) -> str:
     """Both splits: sizes, how validation text is chosen, and how much of it evaluations read."""
-    manifest, train, characters = plan.manifest, plan.manifest.train, plan.val_characters
-    read = manifest.part[0]
-    read_last = characters_read(
-        manifest.val_characters, manifest.model.block_size, train.eval_chars
-    )
+    train, characters = plan.manifest.train, plan.val_characters
+    read, of = plan.manifest.part
     facts = f"{plan.train_characters:,} to train on, {characters:,} to validate"
     if train.every:
         block = plan.corpus.block
@@ -143,64 +208,47 @@ def _split(plan: Plan) -> str:
         facts += f": every {ordinal(train.every)} {what}"
     elif train.validation:
         facts += f": {train.validation}"
-    if read < characters - 1:
-        facts += f"; evaluations read {read:,} of them, evenly distributed"
-        whole = "all" if read_last == characters - 1 else f"{read_last:,}"
-        facts += f"; the last one reads {whole}" if read_last > read else " (--eval-chars)"
-    return facts + note_on_few(read_last)
+    if read < of:
+        facts += f"; evaluations read {read:,} of them, evenly distributed; the end reads "
+        facts += "all" if plan.manifest.clock is None else "all, or what 5% of the time allow"
+    return facts + note_on_few(of)
 
 
 def _recipe(recipe: Mapping[str, Any]) -> str:
     """The options that a known corpus sets, as the command line spells them."""
-    words = [f"`{name}`" if it is True else f"`{name}={it}`" for name, it in recipe.items()]
+    words = [
+        f"`{name}`" if value is True else f"`{name}={value}`" for name, value in recipe.items()
+    ]
     spelled = with_flags(" ".join(words))
     return f"options of this corpus, unless you give others: {spelled}" if spelled else ""
 
 
 def _training(plan: Plan) -> str:
-    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"; with "about" if a time
-    budget may change the number of steps.
-    """
-    train, budget = plan.manifest.train, plan.manifest.budget
-    epochs = train.steps * plan.step_characters / plan.train_characters
-    about = ("at most " if budget.most_steps == train.steps else "about ") if budget else ""
-    steps, rate = counted(f"{train.steps:,}", "step"), f"{train.learning_rate:g}"
-    times = train.matrix_lr / train.learning_rate
-    muon = f"; matrices by Muon, {times:g} times that" * (times > 0)
-    if (cycle := cycle_of(train, train.steps)[0]).cycle:
-        steps += f" ({train.steps - cycle.start:,} more)"
-        rate = "rises again if it has fallen, then"
+    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"."""
+    manifest, train = plan.manifest, plan.manifest.train
+    epochs = plan.steps * manifest.step_characters / plan.train_characters
+    steps, rate = counted(f"{plan.steps:,}", "step"), f"{train.learning_rate:g}"
+    if manifest.clock is not None:
+        steps = f"about {steps}"
+        rate = f"{manifest.clock.peak * train.learning_rate:g}"
+    if manifest.step:
+        steps += f" ({plan.steps - manifest.step:,} more)"
+    muon = ""
+    if train.matrix_lr > 0:
+        muon = f"; matrices by Muon, {train.matrix_lr / train.learning_rate:g} times that"
     return (
-        f"{about}{steps} × {plan.step_characters:,} characters = {epochs:.1f} epochs, "
+        f"{steps} × {manifest.step_characters:,} characters = {epochs:.1f} epochs, "
         f"learning rate {rate} → {train.min_lr:g} ({train.schedule}{muon})"
     )
 
 
 def _device(plan: Plan) -> str:
     """ "cpu (2 threads, torch 2.13.0)"."""
-    found, threads = plan.environment, int(plan.environment["threads"])
-    name = str(found["device"]) if plan.device != "cpu" else counted(threads, "thread")
-    if int(found.get("ranks", 1)) > 1:
-        name = f"{found['ranks']} ranks of {name}"
-    return f"{plan.device} ({name}, torch {found['torch']})"
-
-
-def _time(plan: Plan) -> str:
-    """ "2 min 10 s with evaluations and saves (estimated: 62 ms/step, 33,000 characters/s)", and
-    what this time does not include or what may end the run earlier.
-    """
-    train, budget, step = plan.manifest.train, plan.manifest.budget, plan.speed.seconds_per_step
-    facts = "" if plan.has_time_budget else "about "
-    facts += f"{duration(plan.seconds_left)} with evaluations and saves "
-    facts += f"(estimated: {_rough(1000 * step)} ms/step, "
-    facts += f"{_rough(plan.step_characters / step)} characters/s"
-    facts += "; the number of steps adapts to the measured speed)" if plan.has_time_budget else ")"
-    if budget and train.steps == budget.most_steps and not plan.has_time_budget:
-        facts += f"; if the machine is slower, fewer steps in {duration(budget.seconds)}"
-    if round(plan.last_seconds):
-        facts += f"; then about {duration(plan.last_seconds)} to evaluate the whole split"
-        facts += " (--eval-chars N: less)"
-    return facts + plan.longer
+    environment, threads = plan.environment, int(plan.environment["threads"])
+    name = str(environment["device"]) if plan.device != "cpu" else counted(threads, "thread")
+    if int(environment.get("ranks", 1)) > 1:
+        name = f"{environment['ranks']} ranks of {name}"
+    return f"{plan.device} ({name}, torch {environment['torch']})"
 
 
 def _rough(number: float) -> str:
@@ -208,12 +256,12 @@ def _rough(number: float) -> str:
     return f"{float(f'{number:.2g}'):,.10g}"
 
 
-def _to_beat(plan: Plan) -> str:
+def _goal(plan: Plan) -> str:
     """Losses of counting n-grams, the best order first, and of a uniform model."""
     baseline = plan.baseline
     losses = " ".join(f"{loss:.3f}" for loss in baseline.losses)
     facts = (
-        f"{baseline.nats:.4f} nats/char by counting {baseline.order}-grams · orders 1 to "
+        f"below {baseline.nats:.4f} nats/char, by counting {baseline.order}-grams · orders 1 to "
         f"{len(baseline.losses)}: {losses} · uniform {plan.uniform:.3f}"
     )
     if plan.is_baseline_complete:

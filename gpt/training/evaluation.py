@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from gpt.config import ModelConfig
-from gpt.config.schedule import characters_read
 from gpt.counting.mixture import Mixture
 from gpt.model import GPT
+from gpt.storage.manifest import characters_read
 from gpt.training import ranks
 from gpt.vocabulary import Ids
 
@@ -43,24 +43,23 @@ class Losses:
 def evaluate(
     model: GPT, ids: Ids, device: str, most: int = 0, mixture: Mixture | None = None
 ) -> Losses:
-    """The final result of `evaluate_with_progress`."""
-    *_, (_, losses) = evaluate_with_progress(model, ids, device, most, mixture)
+    """The losses that `evaluate_with_progress` yields at its end."""
+    *_, losses = evaluate_with_progress(model, ids, device, most, mixture)
+    assert isinstance(losses, Losses)
     return losses
 
 
 def evaluate_with_progress(
     model: GPT, ids: Ids, device: str, most: int = 0, mixture: Mixture | None = None
-) -> Iterator[tuple[float, Losses]]:
-    """Computes the losses over ids, in windows of block_size that do not overlap. Yields progress
-    (share done, losses so far), at the end the losses of everything.
+) -> Iterator[float | Losses]:
+    """Computes the losses over ids, in windows of block_size that do not overlap. Yields the share
+    that is done, at the end the losses.
 
     The first id is context only; the last window may be shorter. most: how many characters to
     predict, in evenly spread windows of the split; 0: all. No dropout, float32. The ranks share the
-    windows; all get the result.
-    With several ranks, the losses before the end are those of each rank's own part; all ranks yield
-    equally often.
+    windows; all get the result and yield equally often.
     """
-    gpt, together, done, spans = 0.0, 0.0, 0, _spans(model.config, ids, device, most)
+    gpt, together, spans = 0.0, 0.0, _spans(model.config, ids, device, most)
     rounds = -(-len(spans) // ranks.world_size())
     for turn in range(rounds):
         number = turn * ranks.world_size() + ranks.rank()
@@ -68,36 +67,15 @@ def evaluate_with_progress(
             span = spans[number]
             logits, came = predict_span(model, ids, span, device)
             gpt += float(F.cross_entropy(logits, came, reduction="sum"))
-            done += len(came)
             if mixture is not None:
                 together += float(_losses_together(mixture, ids, span, logits, came).sum())
         if turn % (rounds // SHOWN + 1) == 0 and turn < rounds - 1:
-            so_far = gpt / max(1, done)
-            shown = Losses(so_far) if mixture is None else Losses(together / max(1, done), so_far)
-            yield (turn + 1) / rounds, shown
+            yield (turn + 1) / rounds
     read = characters_read(len(ids) - 1, model.config.block_size, most)
     whole = Losses(ranks.sum_over_ranks(gpt) / read)
     if mixture is not None:
         whole = Losses(ranks.sum_over_ranks(together) / read, whole.nats)
-    yield 1.0, whole
-
-
-def window_losses(
-    model: GPT, ids: Ids, device: str, most: int, mixture: Mixture | None = None
-) -> npt.NDArray[np.float64]:
-    """(W,) mean nats per character of each window that `evaluate_with_progress` reads; every rank
-    computes all of them.
-
-    The windows have the same length: see `window_starts` for a part of a split.
-    """
-    found = []
-    for span in _spans(model.config, ids, device, most):
-        logits, came = predict_span(model, ids, span, device)
-        losses = F.cross_entropy(logits, came, reduction="none")
-        if mixture is not None:
-            losses = torch.from_numpy(_losses_together(mixture, ids, span, logits, came))
-        found.append(losses.reshape(len(span[0]), -1).mean(dim=1).cpu().double().numpy())
-    return np.concatenate(found)
+    yield whole
 
 
 def _spans(config: ModelConfig, ids: Ids, device: str, most: int) -> list[Span]:
@@ -142,10 +120,12 @@ def window_starts(total: int, block: int, most: int = 0) -> list[tuple[npt.NDArr
     """
     read, every = characters_read(total, block, most), total // block
     if read == total:
-        starts = np.arange(every, dtype=np.int64) * block
-        return [(starts, block)] * (every > 0) + [
-            (np.array([every * block], dtype=np.int64), total % block)
-        ] * (total % block > 0)
+        spans = []
+        if every > 0:
+            spans.append((np.arange(every, dtype=np.int64) * block, block))
+        if total % block > 0:
+            spans.append((np.array([every * block], dtype=np.int64), total % block))
+        return spans
     count, length = (read // block, block) if read >= block else (1, read)
-    chosen = (2 * np.arange(count, dtype=np.int64) + 1) * max(1, every) // (2 * count)
-    return [(chosen * block, length)]
+    spread = (2 * np.arange(count, dtype=np.int64) + 1) * max(1, every) // (2 * count)
+    return [(spread * block, length)]

@@ -2,9 +2,8 @@
 
 The limits of a corpus (epochs, dropout, context) apply on every device. The shapes are for
 CPUs; on a GPU the preset's shape stays. The numbers come from measurements (benchmarks/LOG.md).
-Every preset gets evaluations, and with --minutes a number of steps, that fit the time: all of them
-read the whole validation split where that is cheap (WHOLE_SPLIT_SHARE). Elsewhere, the evaluations
-before the last one read a part, so small that they take a few hundredths of the time.
+Evaluations are fitted for every preset: they read as much of the validation split as
+EVALUATIONS_SHARE of the time allows.
 
 Pure functions of the text's length and the machine's speed; the text itself is not read here.
 """
@@ -17,13 +16,6 @@ from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import only_fields
-from gpt.config.schedule import (
-    MOST_PAUSE_SHARE,
-    Budget,
-    characters_read,
-    evaluations_left,
-    step_characters,
-)
 from gpt.counting.held_out import PIECES, HeldOut
 from gpt.storage.manifest import Manifest
 from gpt.words import counted
@@ -65,13 +57,9 @@ DROPOUT_OF_PRESSURE, DROPOUT, PRESSURE = 1 / 400, 0.1, 15.0
 #: over as many epochs in each text (Wang & Aitchison 2024); and the most decay for each epoch.
 DECAY, DECAY_OF_EPOCH = 250, 0.2
 
-WHOLE_SPLIT_SHARE = 0.02  # most of the training time that one evaluation of the whole split takes
-EVALUATION_SHARE = 0.04  # else: share of the training time for all evaluations but the last
+EVALUATIONS_SHARE = 0.05  # most of the training's time that all evaluations take
 LEAST_READ = 2_000  # characters that an evaluation reads, if the split has them
-SAVING_SHARE = 0.1  # share of the time for the saves after evaluations
-#: Share of the time for the last evaluation; one that takes longer comes after the time.
-LAST_EVALUATION_SHARE = 0.25
-ROUNDS = 12  # iterations until the number of steps converges
+STEPS_SHARE = 0.9  # of a time budget, about; the rest is for evaluations and saves
 
 #: What a run's time is estimated from before its first step; its own steps then correct it. The
 #: share of the cores' rate that training reaches; threads that speed up steps of these sizes;
@@ -109,7 +97,7 @@ class Recipe:
     @property
     def step_characters(self) -> int:
         """How many characters a step learns to predict."""
-        return step_characters(self.model, self.train)
+        return self.train.batch_size * self.model.block_size
 
     @property
     def most_characters(self) -> int:
@@ -142,10 +130,13 @@ class Speed:
     gate of counting, which comes with each evaluation.
     """
 
-    seconds_per_step: float
-    seconds_per_character: float
+    step: float = 0.0
+    character: float = 0.0
     saving: float = 0.0
     fitting: float = 0.0
+
+
+UNKNOWN = Speed()
 
 
 def training_rate(device: str, core: float, threads: int, ranks: int = 1) -> float:
@@ -164,8 +155,8 @@ def estimate(run: Recipe | Manifest, rate: float, train_characters: int, ranks: 
     mixed = MIXING * model.vocab_size * (model.counting > 0) / ranks
     held = HeldOut.of(train_characters, model.vocab_size).length * PIECES
     return Speed(
-        seconds_per_step=per_step,
-        seconds_per_character=forward + mixed,
+        step=per_step,
+        character=forward + mixed,
         saving=12 * model.parameters() / SAVED + SAMPLING,  # weights and two moments
         fitting=held * (forward + MIXING * model.vocab_size) * (model.counting > 0),
     )
@@ -275,75 +266,21 @@ def fit_to_corpus(recipe: Recipe) -> Recipe:
 
 
 def fit_evaluations(recipe: Recipe, speed: Speed) -> Recipe:
-    """Evaluations that read the whole split, if each takes at most WHOLE_SPLIT_SHARE of the
-    training's time and all of them, with their saves, take at most MOST_PAUSE_SHARE. Otherwise they
-    read as much of it as EVALUATION_SHARE allows.
+    """Evaluations that together take at most EVALUATIONS_SHARE of the time of all steps.
 
-    The best step is chosen by these losses (Trainer._choose_best), and two steps differ by less
-    than two parts of a split.
     The cost of an evaluated character, as a multiple of a trained one's, is rounded up to a power
-    of two, so that slightly different speeds give the same part.
+    of two, so that slightly different speeds give the same number of characters.
     """
-    train = recipe.train
-    if "eval_chars" in recipe.given:
-        return recipe.changed(eval_part=0)
-    trained = speed.seconds_per_step / recipe.step_characters  # seconds for one character
-    cost = 2.0 ** math.ceil(math.log2(max(speed.seconds_per_character / trained, 1e-3)))
-    evaluations = max(1, evaluations_left(train))
-    training = train.steps * recipe.step_characters / cost  # evaluated characters that cost as much
-    part = max(LEAST_READ, recipe.model.block_size, int(EVALUATION_SHARE * training / evaluations))
-    whole = _read(recipe, train.eval_chars)
-    pause = whole + (speed.saving + speed.fitting) / (trained * cost)
-    cheap = (
-        whole <= WHOLE_SPLIT_SHARE * training and evaluations * pause <= MOST_PAUSE_SHARE * training
-    )
-    return recipe.changed(eval_part=0 if cheap or whole <= part else part)
+    train, trained = recipe.train, speed.step / recipe.step_characters
+    cost = 2.0 ** math.ceil(math.log2(max(speed.character / trained, 1e-3)))
+    evaluations = train.evaluations
+    if train.eval_interval:
+        evaluations = max(1, train.steps // train.eval_interval)
+    characters = EVALUATIONS_SHARE * train.steps * recipe.step_characters / cost / evaluations
+    most = max(LEAST_READ, recipe.model.block_size, int(characters))
+    return recipe.changed(eval_chars=most if most < recipe.val_characters else 0)
 
 
-def fit_time(recipe: Recipe, speed: Speed, seconds: float) -> Recipe:
-    """The number of steps, at least one, that fits the time with their evaluations and saves.
-
-    There are ten evaluations, or fewer if their saves would take more than SAVING_SHARE of the
-    time. The corpus's limit may end the run earlier. At least half of the time is for steps.
-    """
-    if not recipe.train.eval_interval:
-        used = min(seconds, (recipe.most_steps or math.inf) * speed.seconds_per_step)
-        most = SAVING_SHARE * used / max(speed.saving + speed.fitting, 1e-9)
-        recipe = recipe.changed(evaluations=max(1, min(10, int(most))))
-    least = seconds / 2 / speed.seconds_per_step
-    steps = 2 * least
-    for _ in range(ROUNDS):
-        recipe = fit_evaluations(recipe.changed(steps=max(1, int(steps))), speed)
-        total = costs(recipe, speed, seconds).remaining(recipe.train, 0) + speed.saving
-        steps = max(least, recipe.train.steps * seconds / total)
-    return recipe
-
-
-def costs(
-    run: Recipe | Manifest, speed: Speed, seconds: float = 0.0, most_steps: int = 0
-) -> Budget:
-    """The estimated costs of the run, as a budget of `seconds`.
-
-    The last evaluation is part of it if it takes at most LAST_EVALUATION_SHARE of the time.
-    """
-    last = last_seconds(run, speed)
-    each = _read(run, run.train.eval_part or run.train.eval_chars)
-    return Budget(
-        seconds=seconds,
-        per_step=speed.seconds_per_step,
-        evaluating=speed.seconds_per_character * each + speed.fitting,
-        saving=speed.saving,
-        last=last / speed.seconds_per_step if last <= LAST_EVALUATION_SHARE * seconds else 0.0,
-        most_steps=most_steps,
-        estimated=True,
-    )
-
-
-def last_seconds(run: Recipe | Manifest, speed: Speed) -> float:
-    """Seconds of the last evaluation, of the whole split; 0 if all evaluations read the whole."""
-    whole = _read(run, run.train.eval_chars)
-    return speed.seconds_per_character * whole if run.train.eval_part else 0.0
-
-
-def _read(run: Recipe | Manifest, most: int) -> int:
-    return characters_read(run.val_characters, run.model.block_size, most)
+def steps_in(seconds: float, speed: Speed) -> int:
+    """About how many steps a time budget allows, at least one."""
+    return max(1, int(STEPS_SHARE * seconds / speed.step))

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from gpt.config import TrainConfig
-from gpt.config.schedule import learning_rate
 from gpt.model import GPT
+from gpt.storage.manifest import Clock
 from gpt.training.muon import Muon, find_matrices
+from gpt.training.schedule import learning_rate
 
 EMBEDDING_AND_OUTPUT = ("token_embedding.weight", "lm_head.weight")
 #: The moments that AdamW stores for a parameter, in the parameter's shape. Muon stores the first
@@ -24,12 +25,14 @@ class Optimizer:
     """AdamW (Loshchilov & Hutter 2019); with matrix_lr, Muon for the matrices of the blocks.
 
     Weight decay applies to matrices, not to gains and biases. The token embedding and the output
-    may have their own learning rate.
+    may have their own learning rate. clock: that of a run with a time budget; the trainer sets it
+    before each step.
     """
 
     def __init__(self, model: nn.Module, config: TrainConfig) -> None:
         _spare_the_compiler()
-        self.config = config  # may change in training: a time budget changes the steps
+        self.config = config
+        self.clock: Clock | None = None
         groups: dict[tuple[float, float], list[Tensor]] = {}
         low = torch.bfloat16 if config.precision == "bfloat16" else torch.float32
         matrices = list(find_matrices(model)) if config.matrix_lr else []
@@ -74,11 +77,12 @@ class Optimizer:
 
     def step(self, step: int) -> None:
         """Makes the next update; `step` updates came before it."""
-        share = learning_rate(step, self.config) / self.config.learning_rate
+        config = self.config
+        share = learning_rate(config, step, self.clock) / config.learning_rate
         for group in self.param_groups:
             group["lr"] = group["peak"] * share
-        rates = self.config.matrix_lr, self.config.learning_rate * self.config.weight_decay
-        self._muon.step(*(share * rate for rate in rates))
+        decay = share * (config.learning_rate * config.weight_decay)
+        self._muon.step(share * config.matrix_lr, decay)
         with torch.no_grad():  # `step` of torch's optimizers does so, too
             inspect.unwrap(torch.optim.AdamW.step)(self._adamw)
 

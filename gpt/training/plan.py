@@ -18,13 +18,11 @@ import torch
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of, only_fields, options_of, require
 from gpt.config.presets import FITTED_PRESETS, MINUTES, override, preset
-from gpt.config.schedule import Budget, replan_steps
-from gpt.config.train import Changeable
+from gpt.config.train import MOST_STEPS, Changeable
 from gpt.corpus.corpus import Corpus, character_counts
 from gpt.counting.baseline import count_baseline
 from gpt.devices import available_cpus, available_memory, check_device, core_rate, resolve_device
-from gpt.errors import ConfigError
-from gpt.storage.manifest import Baseline, Manifest, Parent
+from gpt.storage.manifest import Baseline, Clock, Manifest, Parent
 from gpt.storage.run import Checkpoint
 from gpt.training import ranks
 from gpt.training.fit import (
@@ -32,15 +30,13 @@ from gpt.training.fit import (
     MOST_EPOCHS,
     Recipe,
     Speed,
-    costs,
     estimate,
     fit_evaluations,
     fit_memory,
     fit_precision,
     fit_size,
-    fit_time,
     fit_to_corpus,
-    last_seconds,
+    steps_in,
     training_rate,
 )
 from gpt.training.precision import has_fast_bfloat16
@@ -49,6 +45,7 @@ from gpt.version import __version__
 
 RARE = 10  # a character that occurs less often is hardly learned
 COUNTED = 16_000_000  # characters to count for the card, at most
+LATER_PEAK = 0.5  # a finished run that goes on begins again at this share of `learning_rate`
 
 
 @dataclass(frozen=True)
@@ -61,51 +58,41 @@ class Plan:
     environment: Mapping[str, str | int]  # this process's; the manifest has that of the run's start
     speed: Speed
     baseline: Baseline
+    steps: int  # the number of steps in all; with a time budget, an estimate
     train_characters: int
     val_characters: int
     rare: str  # rare in the training split; in a very long text, rare in all of it
     only_in_val: str  # missing in the training split; empty for a very long text
     warnings: tuple[str, ...] = ()
     why: tuple[str, ...] = ()  # reasons for the chosen defaults
-    longer: str = ""  # how to train longer, if the user gave no time
-    peak: float = 0.0  # operations per second of all cores; 0: unknown
+    longer: bool = False  # whether the time is the preset's, so that the user may want more
 
     @property
-    def costs(self) -> Budget:
-        """Estimated times of the run."""
-        budget = self.manifest.budget
-        return costs(self.manifest, self.speed, budget.seconds if budget else 0.0)
-
-    @property
-    def step_characters(self) -> int:
-        """The number of characters that a step learns to predict."""
-        return self.manifest.step_characters
-
-    @property
-    def has_time_budget(self) -> bool:
-        """Whether the number of steps adapts to a time budget (not if the corpus limits it)."""
-        manifest, budget = self.manifest, self.manifest.budget
-        ends = manifest.train.steps
-        return budget is not None and ends not in (manifest.step, budget.most_steps)
+    def ends_by_time(self) -> bool:
+        """Whether the time ends the training, and not the number of steps."""
+        return self.steps < self.manifest.train.steps
 
     @property
     def seconds_left(self) -> float:
-        """The time in seconds from the current step to the last save, without `last_seconds`."""
-        manifest, budget = self.manifest, self.manifest.budget
-        if budget is not None and self.has_time_budget:
-            return max(0.0, budget.ends - manifest.elapsed)
-        return self.costs.remaining(manifest.train, manifest.step) + self.costs.saving
-
-    @property
-    def last_seconds(self) -> float:
-        """Seconds of the last evaluation, if it is not part of the time budget; else 0."""
-        return 0.0 if self.costs.last else last_seconds(self.manifest, self.speed)
+        """The time in seconds from the current step to the last save."""
+        manifest, speed = self.manifest, self.speed
+        clock = manifest.clock
+        if clock is not None and self.ends_by_time:
+            return max(0.0, clock.ends - manifest.elapsed)
+        train, left = manifest.train, max(0, self.steps - manifest.step)
+        evaluations = train.evaluations * left / self.steps
+        if train.eval_interval:
+            evaluations = left / train.eval_interval
+        read, of = manifest.part
+        seconds = left * speed.step + speed.saving
+        seconds += evaluations * (speed.fitting + speed.character * read + speed.saving)
+        return seconds + (speed.character * of if read < of else 0.0)
 
     @property
     def is_baseline_complete(self) -> bool:
         """Whether the baseline counts all training text and scores all validation text."""
-        all_of_it = (self.train_characters, self.val_characters - 1)  # one is context
-        return (self.baseline.counted, self.baseline.scored) == all_of_it
+        whole = (self.train_characters, self.val_characters - 1)  # one is context
+        return (self.baseline.counted, self.baseline.scored) == whole
 
     @property
     def uniform(self) -> float:
@@ -113,10 +100,15 @@ class Plan:
         return math.log(len(self.corpus.vocabulary))
 
     def settings(self) -> dict[str, Any]:
-        """Every option that someone needs to repeat this run."""
-        values = {**vars(self.manifest.model), **vars(self.manifest.train)}
-        options = [*options_of(ModelConfig), *options_of(TrainConfig)]
-        return {"preset": self.manifest.preset, **{name: values[name] for name in options}}
+        """Every option that someone needs to train such a run again."""
+        manifest = self.manifest
+        values = {**vars(manifest.model), **vars(manifest.train)}
+        names = [*options_of(ModelConfig), *options_of(TrainConfig)]
+        settings = {"preset": manifest.preset, **{name: values[name] for name in names}}
+        if manifest.clock is not None:
+            del settings["steps"]
+            settings["minutes"] = manifest.clock.seconds / 60
+        return settings
 
 
 @dataclass(frozen=True)
@@ -125,15 +117,14 @@ class Machine:
 
     rate: estimated operations per second of training, of all ranks together. memory: free bytes;
     None if the system does not report it. environment: versions and hardware that a bit-exact
-    repetition needs besides the options. peak: operations per second of float32 products if CPUs
-    train; else 0. low: whether these CPUs compute products of bfloat16 much faster.
+    repetition needs besides the options. low: whether these CPUs compute products of bfloat16 much
+    faster.
     """
 
     device: str
     rate: float
     memory: int | None
     environment: Mapping[str, str | int]
-    peak: float = 0.0
     low: bool = False
 
     @classmethod
@@ -144,8 +135,8 @@ class Machine:
         device = usable_device(device)
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(min(torch.get_num_threads(), available_cpus()))
-        core, threads = core_rate(), torch.get_num_threads()
-        rate = training_rate(device, core, threads, ranks.world_size())
+        threads = torch.get_num_threads()
+        rate = training_rate(device, core_rate(), threads, ranks.world_size())
         environment: dict[str, str | int] = {
             "gptx": __version__,
             "torch": str(torch.__version__),
@@ -154,10 +145,8 @@ class Machine:
             "ranks": ranks.world_size(),
         }
         low = device == "cpu" and ranks.max_over_ranks(float(not has_fast_bfloat16())) == 0
-        peak = core * threads * ranks.world_size() if device == "cpu" else 0.0
-        return cls(
-            device, 1 / ranks.max_over_ranks(1 / rate), available_memory(), environment, peak, low
-        )
+        rate = 1 / ranks.max_over_ranks(1 / rate)
+        return cls(device, rate, available_memory(), environment, low)
 
     @property
     def ranks(self) -> int:
@@ -193,40 +182,31 @@ def make_plan(
 
     Raises ConfigError, TextError, OutOfMemory.
     """
-    fixed = {"steps", "step_plan"} & given.keys()
-    if minutes is not None and fixed:
-        raise ConfigError("minutes", "cannot be combined with `steps`")
-    longer = ""
-    if minutes is None and not fixed:
-        minutes, longer = MINUTES.get(preset_name), "; to train longer: --minutes 15"
-    device, rate = machine.device, machine.rate
-    values = override(preset(preset_name, device), given)
-    if minutes is not None and "eval_interval" not in given:
-        values["eval_interval"] = 0
-    train = TrainConfig(**only_fields(TrainConfig, values))
-    train_ids, val_ids = corpus.split(train.val_fraction, block_size=1)
-    kept = {"weight_decay"} if parent else set()  # more would undo the parent's learning
-    recipe = Recipe(
-        model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
-        train=train,
-        given=frozenset(given) | kept,
-        fitted=preset_name in FITTED_PRESETS,
-        train_characters=len(train_ids),
-        val_characters=len(val_ids) - 1,
-        longest_context=corpus.longest_context(train.val_fraction),
-    )
+    longer = False
+    if "steps" in given:
+        require(minutes is None, "minutes", "cannot be combined with `steps`")
+    elif minutes is None:
+        minutes = MINUTES.get(preset_name)
+        longer = minutes is not None
+    recipe = _recipe(corpus, given, preset_name, machine, minutes)
+    if parent:  # more decay would undo the parent's learning
+        recipe = replace(recipe, given=recipe.given | {"weight_decay"})
+    rate = machine.rate
     recipe = fit_precision(recipe, machine.low)
     if machine.low and recipe.train.precision == "bfloat16":
         rate *= LOW_GAIN
-    recipe = fit_size(recipe, device, 60 * minutes * rate if minutes else math.inf)
-    recipe = fit_memory(recipe, device)
+    recipe = fit_size(recipe, machine.device, 60 * minutes * rate if minutes else math.inf)
+    recipe = fit_memory(recipe, machine.device)
     speed = estimate(recipe, rate, recipe.train_characters, machine.ranks)
     if minutes is not None:
-        recipe = fit_time(recipe, speed, 60 * minutes)
-    recipe, budget = fit_evaluations(fit_to_corpus(recipe), speed), None
+        recipe = recipe.changed(steps=steps_in(60 * minutes, speed))
+    recipe = fit_evaluations(fit_to_corpus(recipe), speed)
+    steps = recipe.train.steps
+    recipe = recipe.changed(warmup_steps=min(recipe.train.warmup_steps, steps // 10))
+    clock = None
     if minutes is not None:
-        budget = costs(recipe, speed, 60 * minutes, recipe.most_steps)
-    recipe = recipe.changed(warmup_steps=min(train.warmup_steps, recipe.train.steps // 10))
+        clock = Clock(seconds=60 * minutes)
+        recipe = recipe.changed(steps=recipe.most_steps or MOST_STEPS)
     manifest = Manifest(
         step=0,
         model=recipe.model,
@@ -237,13 +217,37 @@ def make_plan(
         seconds=0.0,
         running=(0.0, 0),
         environment={**machine.environment},
-        budget=budget,
+        clock=clock,
         val_characters=recipe.val_characters,
         baseline=baseline,
         parent=parent,
     )
-    plan = complete_plan(corpus, manifest, machine, speed)
-    return replace(plan, why=recipe.why, longer=longer if plan.has_time_budget else "")
+    plan = _complete(corpus, manifest, machine, speed, steps)
+    return replace(plan, why=recipe.why, longer=longer and plan.ends_by_time)
+
+
+def _recipe(
+    corpus: Corpus,
+    given: Mapping[str, Any],
+    preset_name: str,
+    machine: Machine,
+    minutes: float | None,
+) -> Recipe:
+    """The preset's values, overridden by the given ones. Raises ConfigError, TextError."""
+    values = override(preset(preset_name, machine.device), given)
+    if minutes is not None and "eval_interval" not in given:
+        values["eval_interval"] = 0
+    train = TrainConfig(**only_fields(TrainConfig, values))
+    train_ids, val_ids = corpus.split(train.val_fraction, block_size=1)
+    return Recipe(
+        model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
+        train=train,
+        given=frozenset(given),
+        fitted=preset_name in FITTED_PRESETS,
+        train_characters=len(train_ids),
+        val_characters=len(val_ids) - 1,
+        longest_context=corpus.longest_context(train.val_fraction),
+    )
 
 
 def resume_plan(
@@ -253,56 +257,62 @@ def resume_plan(
     machine: Machine,
     minutes: float | None = None,
 ) -> Plan:
-    """The plan of a resumed run. minutes: train this much longer, in a new cycle of the learning
-    rate that starts after the last step. Raises ConfigError for an option that would change the
-    steps made so far, and for more time if the run has read its text as often as gptx plans.
+    """The plan of a resumed run. minutes: train this much longer. Raises ConfigError for an option
+    that would change the steps made so far, and for more time if the run has read its text as often
+    as gptx plans.
     """
     stored = checkpoint.manifest
-    if minutes is not None and "steps" in given:
-        raise ConfigError("minutes", "cannot be combined with `steps`")
+    require(minutes is None or "steps" not in given, "minutes", "cannot be combined with `steps`")
     known = {**vars(stored.model), **vars(stored.train)}
     for name, value in given.items():
-        if name not in fields_of(Changeable) and known[name] != value:
-            raise ConfigError(
-                name,
-                f"this run has {known[name]}, not {value}; leave the option out, or train a new "
-                "run",
-            )
-    changed = only_fields(Changeable, given)
-    if changed.get("steps", stored.train.steps) != stored.train.steps:
-        changed["step_plan"] = ""  # an ordinary schedule with this many steps
-    train = replace(stored.train, **changed)
-    if train.steps < stored.step:
-        raise ConfigError("steps", f"this run has already done {stored.step}")
-    here = machine.environment
-    warnings = [
-        f"not bit-exact: this run was trained with {name} {value}, now it is {here[name]}"
-        for name, value in stored.environment.items()
-        if name in here and here[name] != value
-    ]
-    if train.micro_batch_size != stored.train.micro_batch_size:
-        warnings.append("not bit-exact: another micro-batch size rounds sums differently")
-    if train.steps != stored.train.steps:
-        warnings.append(
-            f"the schedule now ends at step {train.steps:,}, not {stored.train.steps:,}"
+        require(
+            name in fields_of(Changeable) or known[name] == value,
+            name,
+            f"this run has {known[name]}, not {value}; leave the option out, or train a new run",
         )
+    train = replace(stored.train, **only_fields(Changeable, given))
+    require(train.steps >= stored.step, "steps", f"this run has already done {stored.step}")
+    clock = None if "steps" in given else stored.clock
     train_ids, val_ids = corpus.split(train.val_fraction, stored.model.block_size)
-    budget = stored.budget if train.steps == stored.train.steps else None
-    manifest = replace(stored, train=train, val_characters=len(val_ids) - 1, budget=budget)
+    manifest = replace(stored, train=train, val_characters=len(val_ids) - 1, clock=clock)
     speed = estimate(manifest, machine.rate, len(train_ids), machine.ranks)
     if manifest.step:
-        speed = replace(speed, seconds_per_step=manifest.seconds / manifest.step)
+        speed = replace(speed, step=manifest.seconds / manifest.step)
     if minutes is not None:
-        manifest = _prolonged(manifest, speed, 60 * minutes, len(train_ids))
-    plan = complete_plan(corpus, manifest, machine, speed)
-    return replace(plan, warnings=tuple(warnings))
+        manifest = _prolonged(manifest, 60 * minutes, len(train_ids))
+    steps = manifest.train.steps
+    if manifest.clock is not None:
+        left = max(0.0, manifest.clock.ends - manifest.elapsed)
+        steps = min(steps, manifest.step + max(1, int(left / speed.step)))
+    plan = _complete(corpus, manifest, machine, speed, steps)
+    return replace(plan, warnings=_resume_warnings(stored, manifest, machine))
 
 
-def _prolonged(manifest: Manifest, speed: Speed, seconds: float, characters: int) -> Manifest:
+def _resume_warnings(stored: Manifest, now: Manifest, machine: Machine) -> tuple[str, ...]:
+    """Warnings that a resumed run will not be as an unbroken one."""
+    warnings = []
+    if now.clock is None:  # the clock repeats nothing
+        here = machine.environment
+        for name, value in stored.environment.items():
+            if name in here and here[name] != value:
+                warnings.append(
+                    f"not bit-exact: this run was trained with {name} {value}, now it is "
+                    f"{here[name]}"
+                )
+        if now.train.micro_batch_size != stored.train.micro_batch_size:
+            warnings.append("not bit-exact: another micro-batch size rounds sums differently")
+    if now.clock is None and now.train.steps != stored.train.steps:
+        earlier = "with the time" if stored.clock else f"at step {stored.train.steps:,}"
+        warnings.append(f"the schedule now ends at step {now.train.steps:,}, not {earlier}")
+    return tuple(warnings)
+
+
+def _prolonged(manifest: Manifest, seconds: float, characters: int) -> Manifest:
     """The manifest with this many seconds more, but within the epochs that its preset allows on a
-    text of `characters`. Raises ConfigError if they are used up.
+    text of `characters`. A finished run begins again at LATER_PEAK; another one goes on from the
+    learning rate that it has. Raises ConfigError if the epochs are used up.
     """
-    step, most = manifest.step, 0
+    step, most = manifest.step, MOST_STEPS
     if manifest.preset in FITTED_PRESETS:
         most = MOST_EPOCHS * characters // manifest.step_characters
         epochs = step * manifest.step_characters / characters
@@ -312,18 +322,22 @@ def _prolonged(manifest: Manifest, speed: Speed, seconds: float, characters: int
             f"the run has read its text {epochs:.0f} times; more would learn it by heart. Train "
             f"on more text, or give `steps={2 * step}`",
         )
-    budget = replace(costs(manifest, speed, seconds, most), since=manifest.elapsed)
-    if manifest.budget:
-        known = {name: getattr(manifest.budget, name) for name in ("evaluating", "saving")}
-        budget = replace(budget, **known)
-    steps = step + max(1, round(seconds / speed.seconds_per_step))
-    steps = min(steps, most) if most else steps
-    train = replan_steps(manifest.train, step, steps, manifest.train.evaluations, cycle=True)
-    train = budget.replan(train, step, manifest.elapsed)
-    return replace(manifest, train=train, budget=budget, since_best=0)
+    clock = manifest.clock
+    if manifest.progress >= 1:
+        clock = Clock(
+            seconds=seconds, start_step=step, start_elapsed=manifest.elapsed, peak=LATER_PEAK
+        )
+    elif clock is not None:
+        clock = replace(clock, seconds=clock.seconds + seconds)
+    else:
+        clock = Clock(seconds=seconds, start_elapsed=manifest.elapsed, progress=manifest.progress)
+    train = replace(manifest.train, steps=most)
+    return replace(manifest, train=train, clock=clock, since_best=0)
 
 
-def complete_plan(corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed) -> Plan:
+def _complete(
+    corpus: Corpus, manifest: Manifest, machine: Machine, speed: Speed, steps: int
+) -> Plan:
     """Makes the plan of a run from its manifest's step on. Counts the characters, and the baseline
     if the manifest has none. Raises OutOfMemory, TextError.
     """
@@ -344,9 +358,9 @@ def complete_plan(corpus: Corpus, manifest: Manifest, machine: Machine, speed: S
         manifest=replace(manifest, baseline=baseline),
         device=machine.device,
         environment=machine.environment,
-        peak=machine.peak,
         speed=speed,
         baseline=baseline,
+        steps=steps,
         train_characters=len(train_ids),
         val_characters=len(val_ids),
         rare=decode(np.flatnonzero((in_train > 0) & (in_train < RARE))),

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from gpt.config.schedule import is_recorded, learning_rate
 from gpt.config.train import Tracker
 from gpt.errors import ConfigError
 from gpt.storage.manifest import Manifest
 from gpt.storage.run import Run
+from gpt.training.schedule import is_recorded, learning_rate
 from gpt.words import absent
 
 NO_CURVES = frozenset({"step", "best_step"})  # values of a record that are not measurements
@@ -44,10 +44,10 @@ class Records:
             self._tracker = SummaryWriter(logdir=str(self.run.path / name), **repeats)
 
     def after_step(
-        self, before: Manifest, step: int, loss: float, norm: float, seconds: float
+        self, before: Manifest, now: Manifest, loss: float, norm: float, seconds: float
     ) -> tuple[float, float, int]:
         """Counts a step and writes a record if one is due; returns the manifest's new
-        `recording`.
+        `recording`. before, now: the manifest before and after the step.
 
         The record has means over the steps since the last one: the loss in nats per character, and
         the norm of the gradient before clipping.
@@ -55,16 +55,16 @@ class Records:
         losses, norms, count = before.recording
         losses, norms, count = losses + loss, norms + norm, count + 1
         self._steps, self._seconds = self._steps + 1, self._seconds + seconds
-        if not is_recorded(before.train, step):
+        if not is_recorded(before.progress, now):
             return losses, norms, count
         record = {
-            "step": step,
+            "step": now.step,
             "train_loss": _short(losses / count),
             "gradient_norm": _short(norms / count),
-            "learning_rate": _short(learning_rate(step, before.train)),
+            "learning_rate": _short(learning_rate(now.train, now.step, now.clock)),
         }
         if self._seconds > 0:
-            speed = self._steps * before.step_characters / self._seconds
+            speed = self._steps * now.step_characters / self._seconds
             record["characters_per_second"] = _short(speed)
         self._steps, self._seconds = 0, 0.0
         self.add("training", record)

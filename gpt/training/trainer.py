@@ -1,28 +1,24 @@
 """The training loop: a generator of events. It prints nothing, and waits only for other ranks.
 
-Batches are a pure function of (seed, step), dropout gets a new seed at every step, and the learning
-rate is a function of step and options. So a checkpoint needs no generator states, and neither
-evaluations nor saves change the weights. A run with a time budget changes its number of steps while
-it trains, by the first rank's clock; the manifest records every change.
+Batches are a pure function of (seed, step), dropout gets a new seed at every step, and without a
+time budget the learning rate is a function of step and options. So a checkpoint needs no generator
+states, and neither evaluations nor saves change the weights. With a time budget, the learning rate
+follows the first rank's clock (Clock in gpt/storage/manifest.py).
 """
 
 from __future__ import annotations
 
 import math
-import time
-from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from gpt.config import TrainConfig
-from gpt.config.schedule import is_due, learning_rate
 from gpt.corpus.corpus import Corpus
 from gpt.counting.baseline import Experts
 from gpt.counting.tables import release_memory
 from gpt.errors import NumericsError
 from gpt.model import GPT, initialise, start_from
-from gpt.storage.manifest import Manifest
+from gpt.storage.manifest import Manifest, characters_read
 from gpt.storage.model_file import EXCERPT_LENGTH, StoredModel
 from gpt.storage.run import MODEL, STATE, Checkpoint, Run
 from gpt.training import ranks
@@ -35,89 +31,91 @@ from gpt.training.checkpoint import (
     state_bytes,
 )
 from gpt.training.counting import Counting
-from gpt.training.evaluation import Losses, evaluate, evaluate_with_progress, window_losses
+from gpt.training.evaluation import Losses, evaluate, evaluate_with_progress
 from gpt.training.events import (
-    Chosen,
     Evaluated,
-    EvaluatedWhole,
+    EvaluatedAtEnd,
     Evaluating,
     Event,
     Saved,
-    Spent,
     Stepped,
     Stopped,
 )
+from gpt.training.fit import UNKNOWN, Speed
 from gpt.training.net import Net
 from gpt.training.optim import Average, Optimizer
 from gpt.training.records import Records
+from gpt.training.schedule import is_due, learning_rate
 from gpt.training.step import memory_errors, train_step
+from gpt.training.timing import Timing
 
-#: If evaluations read a part of the split, an earlier step counts as better than the last one only
-#: if its loss is lower by this many paired standard errors.
-BETTER_BY_ERRORS = 2.0
+
+@dataclass(frozen=True)
+class Job:
+    """What a trainer trains: a model on a corpus, from the manifest's step on.
+
+    speed: estimates, until the training has measured its own. experts: those of counting, if they
+    are counted already. start: the model whose weights a new run starts with. began: the time, by
+    time.perf_counter, at which the process began to prepare the training.
+    """
+
+    corpus: Corpus
+    manifest: Manifest
+    device: str = "cpu"
+    speed: Speed = UNKNOWN
+    experts: Experts | None = None
+    start: StoredModel | None = None
+    began: float | None = None
 
 
 class Trainer:
-    """Trains one model on one corpus into one run, from the manifest's step on.
+    """Trains one model on one corpus into one run.
 
-    Each rank has a trainer and makes the same calls; only the first one writes to the run. prove:
-    checks before each save that the model will open. checkpoint: where a resumed run continues.
-    experts: those of counting, if they are counted already. start: the model whose weights a new
-    run starts with. began: the time, by the clock, at which the process began to prepare the
-    training. peak: operations per second of all cores; 0: unknown. Raises ConfigError,
-    CheckpointError.
+    Each rank has a trainer and makes the same calls; only the first one writes to the run.
+    checkpoint: where a resumed run continues. prove: checks before each save that the model will
+    open. Raises ConfigError, CheckpointError.
     """
 
     def __init__(
         self,
         run: Run,
-        corpus: Corpus,
-        manifest: Manifest,
-        device: str,
-        prove: Prove | None = None,
+        job: Job,
         checkpoint: Checkpoint | None = None,
-        experts: Experts | None = None,
-        start: StoredModel | None = None,
-        began: float | None = None,
-        peak: float = 0.0,
+        prove: Prove | None = None,
     ) -> None:
-        self.run, self.corpus, self.device = run, corpus, device
-        options, shape = manifest.train, manifest.model
-        self.train, self.val = corpus.split(options.val_fraction, shape.block_size)
-        self.manifest, self.prove, self.records = manifest, prove, Records(run, ranks.is_first())
-        self.counting = Counting(self.train, shape, experts)
-        self.model = GPT(shape) if checkpoint is None else load_gpt(checkpoint.model(), device)
-        if start is not None:
-            start_from(self.model, start.tensors)
-        elif checkpoint is None:
-            initialise(self.model, options.seed)
-        self.model.to(device)
-        averages = options.average > 0
-        self.average = Average(self.model, options.average) if averages else None
-        self.net = Net(self.model, self.config)
-        self.optimizer = Optimizer(self.model, self.config)
-        self.clock = time.perf_counter  # seconds
-        self._mark = self.clock() if began is None else began
-        self._spent: dict[str, float] = defaultdict(float)
-        self._done, self._peak = 0.0, peak  # _done: operations of the steps so far
+        self.run, self.prove = run, prove
+        self.corpus, self.device, self.manifest = job.corpus, job.device, job.manifest
+        options, shape = job.manifest.train, job.manifest.model
+        self.train, self.val = job.corpus.split(options.val_fraction, shape.block_size)
+        self.records = Records(run, ranks.is_first())
+        self.counting = Counting(self.train, shape, job.experts)
+        self.model = _first_model(job, checkpoint)
+        has_average = options.average > 0
+        self.average = Average(self.model, options.average) if has_average else None
+        self.net = Net(self.model, options)
+        self.optimizer = Optimizer(self.model, options)
+        self.timing = Timing(job.speed, job.began, is_shared=job.manifest.clock is not None)
         self.saved_step: int | None = None
         self._unevaluated = False  # whether the saved step still needs its evaluation
-        self._replanned = False  # whether the saved step now has another plan
         if checkpoint is not None:
-            restore_state(checkpoint, self.model, self.optimizer, averages)
-            stored = checkpoint.manifest
-            self.saved_step = stored.step
-            self._unevaluated = is_due(options, stored.step) and self.manifest.val_loss is None
-            self._replanned = self.manifest.budget is not None and stored.train != options
-            if ranks.is_first():
-                run.abandon_after(stored.step)
-                run.forget_after(stored.step, evaluated=not self._unevaluated)
+            restore_state(checkpoint, self.model, self.optimizer, has_average)
+            self._continue_after(checkpoint.manifest)
         self.stop_reason: str | None = None
         self._agreed: str | None = None  # the reason to stop on which all ranks agree
 
+    def _continue_after(self, stored: Manifest) -> None:
+        """Prepares the run to go on after its last checkpoint."""
+        self.saved_step = stored.step
+        step_before = replace(stored, step=max(0, stored.step - 1))
+        due = is_due(step_before.progress, replace(stored, train=self.config))
+        self._unevaluated = due and stored.val_loss is None
+        if ranks.is_first():
+            self.run.abandon_after(stored.step)
+            self.run.forget_after(stored.step, evaluated=not self._unevaluated)
+
     @property
     def config(self) -> TrainConfig:
-        """The options; with a time budget, the number of steps changes."""
+        """The options of the training."""
         return self.manifest.train
 
     @property
@@ -142,44 +140,69 @@ class Trainer:
 
     def _events(self) -> Iterator[Event]:
         self.model.train()
-        self._lap("start", counted=False)
-        step = self.manifest.step
+        self.timing.lap("start")
         if self._unevaluated:
             yield self._evaluate()
         if self._unevaluated or self.saved_step is None:
             yield from self._save()  # if a save fails, it fails before the first step
-        elif self._replanned and ranks.is_first():
-            # so that an interrupted run continues with this plan
-            self.run.replace_manifest(self.manifest)
-        if step == 0:
-            self._replan(step)  # the time of a save is known now
-        while step < self.config.steps and not self._stopping() and not self._out_of_patience():
-            started = self.clock()
-            parts = (self.model, self.optimizer, self.train, self.config, step)
-            loss, norm = train_step(*parts, self.counting.held, self.net)
-            step += 1
-            self._check(math.isfinite(loss + norm), step, "the loss or its gradient")
-            if self.average:
-                self.average.update(self.model, step)
-            self._advance(step, loss, norm, self.clock() - started)
-            yield Stepped(step, loss)
-            if is_due(self.config, step) and not self._stopping():
+        while self.manifest.progress < 1 and not self._stopping() and not self._out_of_patience():
+            before = self.manifest.progress
+            yield self._step()
+            if self._evaluates(before) and not self._stopping():
                 self.optimizer.zero_grad()  # frees the gradients' memory
                 yield self._evaluate()
                 yield from self._save()
-        if self.saved_step != step:
+        if self.saved_step != self.manifest.step:
             yield from self._save()
-        if step == self.config.steps or self._out_of_patience():
-            yield from self._choose_best()
-            yield from self._evaluate_whole()
+        if self.manifest.progress >= 1 or self._out_of_patience():
+            yield from self._evaluate_at_end()
         finished = "patience" if self._out_of_patience() else "finished"
-        yield Stopped(step, self._stopping() or finished, self.spent)
+        yield Stopped(self.manifest.step, self._stopping() or finished, self.timing.spent)
 
-    @property
-    def spent(self) -> Spent:
-        """Where the time of the training went so far."""
-        stepping = self._spent["steps"] * self._peak
-        return Spent({**self._spent}, self._done / stepping if stepping else 0.0)
+    def _step(self) -> Stepped:
+        """Makes a step."""
+        before = self.manifest
+        self.optimizer.clock = before.clock
+        loss, norm = train_step(
+            self.model,
+            self.optimizer,
+            self.train,
+            self.config,
+            before.step,
+            held=self.counting.held,
+            net=self.net,
+        )
+        step = before.step + 1
+        self._check(math.isfinite(loss + norm), step, "the loss or its gradient")
+        if self.average:
+            self.average.update(self.model, step)
+        seconds = self.timing.step()
+        total, count = before.running
+        now = replace(
+            before,
+            step=step,
+            val_loss=None,
+            seconds=before.seconds + seconds,
+            elapsed=before.elapsed + seconds,
+            running=(total + loss, count + 1),
+        )
+        if now.clock is not None:
+            reserve = self.timing.reserve(now, now.clock.seconds)
+            now = replace(now, clock=now.clock.moved(now, reserve))
+        recording = self.records.after_step(before, now, loss, norm, seconds)
+        self.manifest = replace(now, recording=recording)
+        return Stepped(step, loss)
+
+    def _evaluates(self, before: float) -> bool:
+        """Whether an evaluation follows the last step. before: the progress before this step. With
+        a time budget, one that would take too much of the time so far is left out.
+        """
+        now = self.manifest
+        if not is_due(before, now):
+            return False
+        if now.clock is None or now.train.eval_interval or now.progress >= 1:
+            return True
+        return self.timing.can_pause(now.part[0])
 
     def _stopping(self) -> str | None:
         """Why to stop now, or None. The same on all ranks, which must all call this."""
@@ -190,60 +213,25 @@ class Trainer:
     def _out_of_patience(self) -> bool:
         return 0 < self.config.patience <= self.manifest.since_best
 
-    def _note(self, **values: Any) -> None:
-        """Changes some fields of the manifest."""
-        self.manifest = replace(self.manifest, **values)
-
-    def _advance(self, step: int, loss: float, norm: float, seconds: float) -> None:
-        total, count = self.manifest.running
-        self._note(
-            recording=self.records.after_step(self.manifest, step, loss, norm, seconds),
-            step=step,
-            val_loss=None,
-            seconds=self.manifest.seconds + seconds,
-            running=(total + loss, count + 1),
-        )
-        took = self._lap("steps")
-        self._done += self.manifest.step_characters * self.manifest.model.training_flops
-        if self.manifest.budget is not None and step > 1:  # the first step starts libraries
-            budget = self.manifest.budget.after_step(took, self.config.steps - step)
-            self._note(budget=budget)
-            if budget.steps == 0 and step < self.config.steps:
-                self._replan(step)
-
-    def _lap(self, what: str, *, counted: bool = True) -> float:
-        """Seconds since the last call; with a budget, by the first rank's clock.
-
-        what: the name of what took this time. counted: whether it is part of the run's time.
-        """
-        now = self.clock()
-        lap, self._mark = now - self._mark, now
-        self._spent[what] += lap
-        if self.manifest.budget is not None:
-            lap = ranks.sum_over_ranks(lap if ranks.is_first() else 0.0)
-        if counted:
-            self._note(elapsed=self.manifest.elapsed + lap)
-        return lap
-
-    def _replan(self, step: int) -> None:
-        """With a budget, plans as many steps as the remaining time allows."""
-        if self.manifest.budget is not None:
-            budget, elapsed = self.manifest.budget, self.manifest.elapsed
-            self._note(train=budget.replan(self.config, step, elapsed))
-            self.optimizer.config = self.config
+    def _lap(self, what: str) -> float:
+        """Seconds since the last measured time, which count as the run's time."""
+        seconds = self.timing.lap(what)
+        self.manifest = replace(self.manifest, elapsed=self.manifest.elapsed + seconds)
+        return seconds
 
     def _evaluate(self) -> Evaluated:
-        before, most = self.manifest, self.config.eval_part or self.config.eval_chars
+        """Evaluates the last step."""
+        before = self.manifest
         mixture = self.counting.mixture(self.kept, self.device, before.step)
         fitting = self._lap("counting")
-        losses = evaluate(self.kept, self.val, self.device, most, mixture)
+        losses = evaluate(self.kept, self.val, self.device, self.config.eval_chars, mixture)
         reading = self._lap("evaluations")
-        if before.budget is not None:
-            self._note(budget=before.budget.evaluated(fitting, reading, before.share_predicted))
+        read, of = before.part
+        self.timing.measured(fitting=fitting, character=reading / read)
         self._check(math.isfinite(losses.nats), before.step, "the validation loss")
         self.manifest = now = self.manifest.evaluated(losses.nats, losses.gpt)
         total, count = before.running
-        train_loss, (read, of) = total / max(1, count), now.part
+        train_loss = total / max(1, count)
         self._log(
             fitting + reading,
             step=now.step,
@@ -251,74 +239,56 @@ class Trainer:
             val_loss=losses.nats,
             gpt_loss=losses.gpt,
             val_characters=read,
-            learning_rate=learning_rate(now.step, self.config),
+            learning_rate=learning_rate(now.train, now.step, now.clock),
             seconds=round(now.seconds, 3),
         )
-        best = now.best_step, now.since_best
-        return Evaluated(now.step, train_loss, losses.nats, *best, read, of, losses.gpt)
+        return Evaluated(
+            step=now.step,
+            train_loss=train_loss,
+            val_loss=losses.nats,
+            best_step=now.best_step,
+            since_best=now.since_best,
+            characters=read,
+            of=of,
+            gpt_loss=losses.gpt,
+        )
 
-    def _choose_best(self) -> Iterator[Event]:
-        """Makes the last step the best one if evaluations read a part of the split and an earlier
-        step's loss is the lowest, but by less than BETTER_BY_ERRORS paired standard errors.
-
-        Both steps are evaluated on the same windows, which do not overlap, so the error of the mean
-        difference follows from how the differences vary. It needs no state but the saved weights,
-        so a resumed run chooses as an uninterrupted run does.
+    def _evaluate_at_end(self) -> Iterator[Event]:
+        """Evaluates the best step on the whole split or, with a time budget, on what END_SHARE of
+        it allows, unless the evaluations have read as much.
         """
-        now, (read, of) = self.manifest, self.manifest.part
-        earlier, part = now.best_step, self.config.eval_part or self.config.eval_chars
-        if earlier in (None, now.step) or now.whole_loss is not None or read == of:
+        now = self.manifest
+        (read, of), step = now.part, now.best_step
+        most = of if now.clock is None else self.timing.affordable(of, now.clock.seconds)
+        most = characters_read(of, now.model.block_size, most)
+        if most <= read or step is None or now.final_loss is not None or self._stopping():
             return
-        if self._stopping():
-            return
-        losses = []
-        for step in (earlier, now.step):
-            model = self._model_of(step)
-            mixture = self.counting.mixture(model, self.device, step)
-            losses.append(window_losses(model, self.val, self.device, part, mixture))
-        higher = losses[1] - losses[0]
-        error = higher.std(ddof=1) / len(higher) ** 0.5 if len(higher) > 1 else math.inf
-        by, error = ranks.from_rank(0, [float(higher.mean()), float(error)])
-        sure = by > BETTER_BY_ERRORS * error
-        if not sure:
-            found = evaluate(model, self.val, self.device, part, mixture)
-            self._note(best_step=now.step, best_loss=found.nats, gpt_loss=found.gpt)
-            if ranks.is_first():
-                self.run.replace_manifest(self.manifest)
-        yield Chosen(now.step, earlier, by, error, sure, read, of)
-
-    def _evaluate_whole(self) -> Iterator[Event]:
-        """Evaluates the best step's weights on the whole split, if evaluations read a part."""
-        best_step, budget = self.manifest.best_step, self.manifest.budget
-        known = not self.config.eval_part or self.manifest.whole_loss is not None
-        if known or best_step is None or self._stopping():
-            return
-        model, most = self._model_of(best_step), self.config.eval_chars
-        mixture = self.counting.mixture(model, self.device, best_step)
-        work = evaluate_with_progress(model, self.val, self.device, most, mixture)
+        model = self.kept if step == now.step else load_gpt(self.run.model(step), self.device)
+        mixture = self.counting.mixture(model, self.device, step)
         losses = Losses(math.nan)
-        for share, so_far in work:
-            losses = so_far
-            if share < 1:
-                yield Evaluating(share)
+        for result in evaluate_with_progress(model, self.val, self.device, most, mixture):
+            if isinstance(result, Losses):
+                losses = result
+            else:
+                yield Evaluating(result)
                 if self._stopping():
                     return
-        loss = losses.nats
-        self._check(math.isfinite(loss), best_step, "the validation loss")
-        seconds = self._lap("evaluations", counted=budget is None or budget.last > 0)
-        self._note(whole_loss=loss, gpt_loss=losses.gpt)
-        _, read, of = self.manifest.shown_loss
-        record = {"step": self.manifest.step, "best_step": best_step, "whole_loss": loss}
-        self._log(seconds, **record, gpt_loss=losses.gpt, val_characters=read)
+        self._check(math.isfinite(losses.nats), step, "the validation loss")
+        seconds = self._lap("evaluations")
+        self.manifest = replace(
+            self.manifest, final_loss=losses.nats, final_characters=most, gpt_loss=losses.gpt
+        )
+        self._log(
+            seconds,
+            step=now.step,
+            best_step=step,
+            final_loss=losses.nats,
+            gpt_loss=losses.gpt,
+            val_characters=most,
+        )
         if ranks.is_first():
             self.run.replace_manifest(self.manifest)
-        yield EvaluatedWhole(best_step, loss, read, of, seconds, losses.gpt)
-
-    def _model_of(self, step: int) -> GPT:
-        """The model after this step: the one in training, or a saved one."""
-        if step == self.manifest.step:
-            return self.kept
-        return load_gpt(self.run.model(step), self.device)
+        yield EvaluatedAtEnd(step, losses.nats, most, of, seconds, losses.gpt)
 
     def _log(self, seconds: float, /, **record: float | None) -> None:
         """Records an evaluation and its duration in seconds; values that are None are left out."""
@@ -334,9 +304,7 @@ class Trainer:
         if checkpoint:
             yield Saved(checkpoint)
         release_memory()  # frees what a sample took, too
-        took = self._lap("saves")
-        if self.manifest.budget is not None:
-            self._note(budget=replace(self.manifest.budget, saving=took))
+        self.timing.measured(saving=self._lap("saves"))
 
     def _commit(self) -> Checkpoint | None:
         """Saves a checkpoint and returns it; None on ranks other than the first."""
@@ -359,8 +327,21 @@ class Trainer:
             return
         rates = ("learning_rate", "embedding_lr", "matrix_lr")
         remedies = [f"`{name}`" for name in rates if getattr(self.config, name) > 0]
-        remedies += ["`grad_clip=1`"] * (not 0 < self.config.grad_clip <= 1)
+        if not 0 < self.config.grad_clip <= 1:
+            remedies.append("`grad_clip=1`")
         raise NumericsError(
             f"{what} is not a finite number at step {step}; last good: step "
             f"{self.saved_step or 0}. Try a lower {' or '.join(remedies)}"
         )
+
+
+def _first_model(job: Job, checkpoint: Checkpoint | None) -> GPT:
+    """The model before the first step: of a checkpoint, or a new one."""
+    if checkpoint is not None:
+        return load_gpt(checkpoint.model(), job.device)
+    model = GPT(job.manifest.model)
+    if job.start is not None:
+        start_from(model, job.start.tensors)
+    else:
+        initialise(model, job.manifest.train.seed)
+    return model.to(job.device)

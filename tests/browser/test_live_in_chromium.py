@@ -592,13 +592,13 @@ def test_any_text_stays_a_text(open_file: OpenFile, tmp_path: Path) -> None:
 
     from gpt.storage.runs import new_run
     from gpt.training.events import Saved
-    from gpt.training.trainer import Trainer
+    from gpt.training.trainer import Job, Trainer
 
     text = HOSTILE.replace("\0", "\x01")  # no text that trains has a NUL
     corpus = corpus_of((text + "\n") * 20, tmp_path)
     hostile = new_run(tmp_path / "checkpoints", "hostile", "hostile")
     manifest = manifest_of(corpus, counting=3, block_size=200)
-    for event in Trainer(hostile, corpus, manifest, "cpu").events():
+    for event in Trainer(hostile, Job(corpus, manifest)).events():
         if isinstance(event, Saved):
             last = event.checkpoint
     run = gpt.load(last.path)

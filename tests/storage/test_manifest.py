@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpt.config.schedule import Budget
 from gpt.errors import CheckpointError
-from gpt.storage.manifest import Baseline, CorpusId, Manifest, Parent, TrainedText
+from gpt.storage.manifest import Baseline, Clock, CorpusId, Manifest, Parent, TrainedText
 from gpt.storage.run import Checkpoint
 from gpt.storage.sealed import open_json, seal, seal_json, to_json
 
@@ -52,10 +51,10 @@ def test_manifest_round_trips_exactly(
         environment=environment,
         files={"model.safetensors": (step, "cd" * 32)},
         baseline=Baseline(tuple(losses), step + 1, 9) if losses else None,
-        train=replace(tiny.manifest.train, steps=700, step_plan="0:900 120:800 310:700"),
-        budget=Budget(seconds=60.0, per_step=total, evaluating=0.5, saving=1.0, steps=step),
+        train=replace(tiny.manifest.train, steps=700),
+        clock=Clock(seconds=60.0, start_step=step, start_elapsed=total, progress=0.25),
         elapsed=total,
-        whole_loss=best_loss,
+        final_loss=best_loss,
         parent=Parent("older", step, "ef" * 32, "é", (TrainedText("oldest"),)),
     )
     assert read(seal_json(manifest)) == manifest
@@ -81,7 +80,7 @@ def test_a_number_that_is_not_finite_is_never_written(tiny: Checkpoint, number: 
         ("vocabulary", {"characters": "aa"}),
         ("corpus", {"digest": "", "characters": 1, "sources": None}),
         ("running", [1.0]),
-        ("budget", {"seconds": 60.0}),
+        ("clock", {"seconds": -1.0}),
         ("environment", {"torch": []}),
         ("files", {"model.safetensors": ["x", "y"]}),
         ("baseline", {"losses": [], "counted": 1, "scored": 1}),

@@ -14,7 +14,7 @@ from gpt.storage.runs import new_run
 from gpt.training.evaluation import evaluate
 from gpt.training.events import Evaluated
 from gpt.training.optim import Average
-from gpt.training.trainer import Trainer
+from gpt.training.trainer import Job, Trainer
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -40,7 +40,7 @@ def test_averaged_weights_are_evaluated_and_saved(tmp_path: Path) -> None:
     for decay in (0.0, 0.9):
         run = new_run(tmp_path / "checkpoints", f"decay-{decay}")
         manifest = manifest_of(corpus, {"average": decay, "learning_rate": 0.02})
-        trainers[decay] = Trainer(run, corpus, manifest, "cpu")
+        trainers[decay] = Trainer(run, Job(corpus, manifest))
         events = [event for event in trainers[decay].events() if isinstance(event, Evaluated)]
         kept = trainers[decay].kept
         assert events[-1].val_loss == evaluate(kept, trainers[decay].val, "cpu").nats

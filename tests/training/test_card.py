@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import shown
+from gpt.config.schedule import Budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifests import manifest
@@ -16,24 +18,14 @@ from rich.cells import cell_len
 
 from gpt.commands.progress import sample_line
 from gpt.config import TrainConfig
-from gpt.config.schedule import Budget
 from gpt.corpus.corpus import Corpus
-from gpt.show.terminal import Screen, draw_facts
 from gpt.storage.manifest import Baseline
 from gpt.storage.run import Run
 from gpt.training.card import end_card, plan_card
 from gpt.training.events import Chosen, Evaluated, EvaluatedWhole
 from gpt.training.fit import Speed
 from gpt.training.plan import Plan
-
-
-def lines_of(facts: dict[str, Any], width: int) -> list[str]:
-    """A card on a terminal."""
-    texts = {
-        name: fact if isinstance(fact, str) else "\n".join(fact) for name, fact in facts.items()
-    }
-    return draw_facts(texts, Screen(width)).splitlines()
-
+from gpt.view.terminal.lines import Page
 
 BUDGET = Budget(seconds=120, per_step=0.06, evaluating=0, saving=0)
 
@@ -66,7 +58,8 @@ def plan(
 
 def facts(plan: Plan, name: str, **recipe: Any) -> str:
     """One fact of the card."""
-    return str(plan_card(plan, recipe)[name])
+    (block,) = plan_card(plan, recipe)
+    return str(block.values[name])  # type: ignore[union-attr]
 
 
 def test_card_shows_the_facts_of_a_plan() -> None:
@@ -142,7 +135,7 @@ def test_card_says_what_validates_and_how_much_is_read() -> None:
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_card_fits_a_narrow_page_without_broken_numbers(width: int) -> None:
-    lines = lines_of(plan_card(plan(), {}), width)
+    lines = shown(plan_card(plan(), {}), Page(width))
     begin = next(n for n, line in enumerate(lines) if line.startswith("to beat"))
     end = next(n for n, line in enumerate(lines) if line.startswith("nats/char"))
     words = " ".join(" ".join(lines[begin:end]).split())
@@ -197,7 +190,8 @@ def test_sample_in_training_output_is_one_escaped_line(text: str, width: int) ->
 
 
 def last_facts(run: Run, *ended: Any) -> dict[str, Any]:
-    return end_card(run, *ended)
+    (block,) = end_card(run, *ended)
+    return dict(block.values)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +232,7 @@ def test_last_lines_say_how_the_run_ended_and_how_to_continue(
     assert facts["next"][-1] == "gptx runs tale-1"
     goes_on = "gptx train --resume --run tale-1" if reason == "interrupted" else ""
     assert facts["go on"] == goes_on
-    lines = lines_of(end_card(run, manifest(), reason), 60)
+    lines = shown(end_card(run, manifest(), reason), Page(60))
     assert lines[-2:] == ["         gptx attn", "         gptx runs tale-1"]
     shared = replace(manifest(), environment={"ranks": 2})
     expected = goes_on.replace("gptx", "torchrun … -m -- gpt")

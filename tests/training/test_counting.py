@@ -29,7 +29,7 @@ from gpt.training.evaluation import Span, predict_span
 from gpt.training.events import Evaluated, Saved
 from gpt.training.optim import Optimizer
 from gpt.training.step import IGNORED, _mean_loss, batch_rows, train_step
-from gpt.training.trainer import Trainer
+from gpt.training.trainer import Job, Trainer
 from gpt.vocabulary import Ids
 
 LONG = TEXT + "a rat on a mat, a cat on a hat.\nthe hat sat.\n" * 60
@@ -39,7 +39,7 @@ def trained(folder: Path, **options: Any) -> tuple[Run, Trainer, list[Evaluated]
     corpus = corpus_of(LONG, folder)
     run = new_run(folder / "checkpoints", "counting")
     manifest = manifest_of(corpus, options.pop("train", None), counting=5, **options)
-    trainer = Trainer(run, corpus, manifest, "cpu")
+    trainer = Trainer(run, Job(corpus, manifest))
     events = [event for event in trainer.events() if isinstance(event, Evaluated)]
     return run, trainer, events
 
@@ -162,12 +162,12 @@ def test_metrics_record_the_loss_of_the_gpt_alone(
 
 
 def test_the_last_evaluation_of_all_measures_both(tmp_path: Path) -> None:
-    run, trainer, _ = trained(tmp_path, train={"eval_part": 64})
+    run, trainer, _ = trained(tmp_path, train={"eval_chars": 64})
     manifest = trainer.manifest
-    assert manifest.whole_loss is not None
+    assert manifest.final_loss is not None
     model = gpt.load(run.path)
     found = model.eval(np.asarray(trainer.val)).score
-    assert manifest.whole_loss == pytest.approx(found.nats, abs=1e-5)
+    assert manifest.final_loss == pytest.approx(found.nats, abs=1e-5)
     assert manifest.gpt_loss == pytest.approx(found.gpt, abs=1e-5)
 
 
@@ -257,7 +257,7 @@ def test_a_text_too_short_to_hold_anything_out_still_trains(tmp_path: Path) -> N
     corpus = corpus_of("the cat sat on the mat. " * 5, tmp_path)
     run = new_run(tmp_path / "checkpoints", "short")
     options = manifest_of(corpus, counting=8, block_size=8)
-    trainer = Trainer(run, corpus, options, "cpu")
+    trainer = Trainer(run, Job(corpus, options))
     list(trainer.events())
     assert trainer.counting.note == ""
     found = gpt.load(run.path).eval("the mat sat on the cat. ").score
@@ -268,7 +268,7 @@ def test_a_text_too_short_to_hold_anything_out_still_trains(tmp_path: Path) -> N
 def test_weights_that_are_not_finite_end_with_an_error_of_numbers(tmp_path: Path) -> None:
     corpus = corpus_of(LONG, tmp_path)
     run = new_run(tmp_path / "checkpoints", "broken")
-    trainer = Trainer(run, corpus, manifest_of(corpus, counting=5), "cpu")
+    trainer = Trainer(run, Job(corpus, manifest_of(corpus, counting=5)))
 
     def breaking() -> None:
         for event in trainer.events():

@@ -24,8 +24,8 @@ from gpt.storage.runs import new_run
 from gpt.training import net, ranks
 from gpt.training.checkpoint import load_gpt
 from gpt.training.evaluation import evaluate
-from gpt.training.events import Evaluated, EvaluatedWhole, Event, Saved, Stepped, Stopped
-from gpt.training.trainer import Trainer
+from gpt.training.events import Evaluated, EvaluatedAtEnd, Event, Saved, Stepped, Stopped
+from gpt.training.trainer import Job, Trainer
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -48,7 +48,7 @@ def trainer_of(folder: Path, name: str, options: dict[str, Any]) -> Trainer:
     manifest = manifest_of(corpus, train, **only_fields(ModelConfig, options))
     if ranks.is_first():
         new_run(folder, name, name)
-    return Trainer(Run(folder / name), corpus, manifest, "cpu")
+    return Trainer(Run(folder / name), Job(corpus, manifest))
 
 
 def told(events: Sequence[Event]) -> dict[str, Any]:
@@ -131,12 +131,12 @@ def test_three_ranks_stop_together_and_resume_bit_for_bit(
 
 def learn_until_the_whole_evaluation(folder: Path, options: dict[str, Any]) -> Any:
     events = list(trainer_of(folder, "whole", options).events())
-    return next(event for event in events if isinstance(event, EvaluatedWhole))
+    return next(event for event in events if isinstance(event, EvaluatedAtEnd))
 
 
 def test_ranks_evaluate_the_best_step_together(tmp_path: Path) -> None:
     worse = {"learning_rate": 3.0, "warmup_steps": 7, "eval_interval": 1}  # the loss rises again
-    options = {**worse, "eval_part": 64}
+    options = {**worse, "eval_chars": 64}
     every = on_ranks(2, learn_until_the_whole_evaluation, tmp_path, options)
     best = Run(tmp_path / "whole").at()
     assert best.manifest.step < 8

@@ -21,13 +21,13 @@ from gpt.training.fit import (
     SHAPES,
     Recipe,
     Speed,
-    costs,
     estimate,
+    fit_evaluations,
     fit_memory,
     fit_precision,
     fit_size,
     fit_to_corpus,
-    last_seconds,
+    steps_in,
     training_rate,
 )
 
@@ -228,18 +228,33 @@ def test_gpu_batch_leaves_enough_steps(characters: int) -> None:
     assert fit_size(given, "cuda") == given
 
 
-def test_cost_is_the_sum_of_its_parts() -> None:
-    measured = Speed(0.5, seconds_per_character=0.001, saving=0.75, fitting=0.25)
-    options = {"steps": 100, "eval_interval": 40, "eval_part": 1000, "block_size": 100}
-    recipe = recipe_of(**options)
-    budget = costs(recipe, measured)
-    assert budget.remaining(recipe.train, 0) == 50 + 3 * (1 + 1)
-    assert budget.remaining(recipe.train, 90) == 5 + (1 + 1)
-    assert costs(recipe, measured, seconds=20.0).last == 10  # 5 seconds
-    assert last_seconds(recipe, measured) == 5
-    assert last_seconds(recipe.changed(eval_chars=2000), measured) == 2
-    whole = recipe.changed(eval_part=0)
-    assert (costs(whole, measured).evaluating, last_seconds(whole, measured)) == (5.25, 0)
+def test_evaluations_take_at_most_a_twentieth_of_the_time_of_the_steps() -> None:
+    for steps, values, read in (
+        (100_000, {}, 0),
+        (1000, {}, 3200),
+        (1000, {"evaluations": 5}, 0),
+        (1000, {"eval_interval": 50}, 2000),
+        (10, {}, 2000),
+    ):
+        recipe = recipe_of(steps=steps, batch_size=5, **values)
+        fitted = fit_evaluations(recipe, Speed(step=0.01, character=1.4e-5))
+        assert fitted.train.eval_chars == read, values  # an evaluated character costs a trained one
+    given = recipe_of(given={"eval_chars"}, eval_chars=7)
+    assert fit_evaluations(given, Speed(0.01, 1e-3)) == given
+
+
+def test_slightly_different_speeds_give_the_same_evaluations() -> None:
+    recipe = recipe_of(steps=1000, batch_size=5)
+    parts = {
+        fit_evaluations(recipe, Speed(0.01, cost)).train.eval_chars
+        for cost in (1.2e-5, 1.3e-5, 1.5e-5)
+    }
+    assert len(parts) == 1
+
+
+def test_a_time_allows_steps_for_most_of_it() -> None:
+    assert steps_in(60, Speed(step=0.1)) == 540
+    assert steps_in(0.001, Speed(step=0.1)) == 1
 
 
 def test_speed_is_estimated_from_the_rate_of_one_core() -> None:
@@ -251,14 +266,14 @@ def test_speed_is_estimated_from_the_rate_of_one_core() -> None:
     layers = PER_LAYER * (alone.model.n_layer + 1)
     learning = 2048 * alone.model.training_flops / 1e11 + layers
     muon = 25 * 128 * 12 * 4 * 128**2 / 1e11  # 4 layers × 128
-    assert speed.seconds_per_step == pytest.approx(learning + muon)
-    assert speed.seconds_per_character == pytest.approx(learning / 2048 / 3)
+    assert speed.step == pytest.approx(learning + muon)
+    assert speed.character == pytest.approx(learning / 2048 / 3)
     adamw = estimate(recipe_of(matrix_lr=0.0), 1e11, 10**6)
-    assert adamw.seconds_per_step == pytest.approx(learning)
-    assert (speed.fitting, speed.seconds_per_step) == (0, mixed.seconds_per_step)
-    assert mixed.seconds_per_character > speed.seconds_per_character
+    assert adamw.step == pytest.approx(learning)
+    assert (speed.fitting, speed.step) == (0, mixed.step)
+    assert mixed.character > speed.character
     # Of Tiny Shakespeare, fitting and an evaluation of 2,000 characters took 13 steps, not 25.
-    assert mixed.fitting == pytest.approx(2**14 * mixed.seconds_per_character)
+    assert mixed.fitting == pytest.approx(2**14 * mixed.character)
 
 
 def test_a_text_computes_in_bfloat16_where_that_is_fast() -> None:

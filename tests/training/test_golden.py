@@ -20,7 +20,7 @@ from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training.events import Evaluated, Stepped
 from gpt.training.plan import Machine, make_plan
-from gpt.training.trainer import Trainer
+from gpt.training.trainer import Job, Trainer
 
 CHARACTERS = 20_000  # characters of the text
 STEPS = 30
@@ -71,7 +71,7 @@ def trained(
             preset,
             replace(Machine.measured("cpu"), low=False),  # products in float32 on all
         )
-        trainer = Trainer(new_run(folder, "golden"), corpus, plan.manifest, "cpu")
+        trainer = Trainer(new_run(folder, "golden"), Job(corpus, plan.manifest))
         losses, evaluations = [], []
         for event in trainer.events():
             if isinstance(event, Stepped) and event.step in (1, 15, 30):

@@ -10,7 +10,8 @@ from conftest import TINY
 
 from gpt.config import ModelConfig, TrainConfig
 from gpt.model import GPT, initialise
-from gpt.training.optim import Optimizer, learning_rate
+from gpt.training.optim import Optimizer
+from gpt.training.schedule import learning_rate
 
 WARM_UP = {0: 0.1, 4: 0.5, 9: 1.0, 10: 1.1}
 
@@ -26,7 +27,7 @@ def test_learning_rate_has_known_values(schedule: Any, points: dict[int, float])
     config = TrainConfig(
         steps=100, warmup_steps=10, learning_rate=1.1, min_lr=0.1, schedule=schedule
     )
-    assert {step: learning_rate(step, config) for step in points} == pytest.approx(points)
+    assert {step: learning_rate(config, step) for step in points} == pytest.approx(points)
 
 
 @pytest.mark.parametrize("attention", ["fused", "heads"])

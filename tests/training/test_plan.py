@@ -18,15 +18,14 @@ from torch.distributed import HashStore
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.fields import fields_of, only_fields, options_of
 from gpt.config.presets import preset
-from gpt.config.schedule import evaluations_left
 from gpt.config.toml import from_toml, to_toml
-from gpt.config.train import Changeable, StepPlan
+from gpt.config.train import MOST_STEPS, Changeable
 from gpt.corpus.corpus import Corpus, encode_corpus, find_corpus, read_corpus
 from gpt.corpus.sources import Source
 from gpt.counting import baseline as counting
 from gpt.counting.baseline import count_baseline
 from gpt.errors import ConfigError, OutOfMemory, TextError
-from gpt.storage.manifest import Baseline, CorpusId, Manifest
+from gpt.storage.manifest import Baseline, Clock, CorpusId, Manifest
 from gpt.storage.run import Checkpoint
 from gpt.training import plan as module
 from gpt.training import ranks
@@ -43,7 +42,7 @@ OPTIONS = {field.name for config in (ModelConfig, TrainConfig) for field in fiel
 @pytest.fixture(autouse=True)
 def speed(monkeypatch: pytest.MonkeyPatch) -> Speed:
     """Every plan takes a hundredth of a second a step, half a second for 10,000 characters."""
-    return set_speed(monkeypatch, Speed(seconds_per_step=0.01, seconds_per_character=5e-5))
+    return set_speed(monkeypatch, Speed(step=0.01, character=5e-5))
 
 
 def set_speed(monkeypatch: pytest.MonkeyPatch, speed: Speed) -> Speed:
@@ -145,122 +144,46 @@ def long(counted: tuple[Corpus, Baseline], monkeypatch: pytest.MonkeyPatch) -> C
     return corpus
 
 
-@pytest.mark.parametrize(
-    ("minutes", "given", "evaluations"),
-    [
-        (1, {}, 10),
-        (0.25, {}, 10),
-        (1, {"eval_interval": 500}, 11),
-        (1, {"evaluations": 3}, 3),
-        (1, {"eval_chars": 5000}, 10),
-    ],
-)
-def test_the_steps_fit_the_minutes(
-    long: Corpus, minutes: float, given: dict[str, Any], evaluations: int
-) -> None:
-    plan = make_plan(long, {**TINY, **given}, "classic", CPU, minutes)
-    train, budget, last = plan.manifest.train, plan.manifest.budget, 0.0
-    assert budget is not None
-    assert budget.seconds == 60 * minutes
-    if budget.last:
-        last = 5e-5 * plan.manifest.val_characters
-        assert budget.last * budget.per_step == pytest.approx(last)
-    assert budget.evaluating == 5e-5 * plan.manifest.part[0]
-    assert evaluations_left(train) == evaluations
-    total = train.steps * 0.01 + evaluations * budget.evaluating + last
-    assert total == pytest.approx(60 * minutes, rel=0.01)
-    assert train.warmup_steps == min(100, train.steps // 10)
-    assert train.step_plans == (StepPlan(0, train.steps),)
-    assert train.eval_chars == given.get("eval_chars", 0)
-
-
-@pytest.mark.parametrize(
-    ("steps", "given"),
-    [
-        *((500_000, {}), (30_000, {}), (20_000, {}), (30_000, {"evaluations": 40})),
-        *((500, {}), (10_000, {"eval_interval": 40}), (300, {"evaluations": 3})),
-    ],
-)
-def test_evaluations_read_the_whole_split_where_it_is_cheap_and_else_a_little_of_it(
-    long: Corpus, steps: int, given: dict[str, Any]
-) -> None:
-    options = {**TINY, "steps": steps, "eval_interval": 0, **given}
-    plan = make_plan(long, options, "classic", CPU)
-    train, (read, characters) = plan.manifest.train, plan.manifest.part
-    count = evaluations_left(train)
-    assert read == min(characters, max(read, 1984))  # less would say little
-    # an evaluated character costs about as much as a trained one: 100,000 of steps × 192
-    whole = (steps, given) in ((500_000, {}), (30_000, {}))  # 2 % of the second's time
-    assert (read == characters) == (train.eval_part == 0) == whole
-    if read > 2000 and not whole:
-        assert count * read * 5e-5 <= 0.05 * steps * 0.01
+def test_a_time_budget_has_the_epochs_of_the_text_as_its_limit_of_steps(long: Corpus) -> None:
+    plan = make_plan(long, TINY, "default", CPU, 1)
+    manifest = plan.manifest
+    assert manifest.clock == Clock(seconds=60)
+    most = MOST_EPOCHS * plan.train_characters // manifest.step_characters
+    assert (plan.steps, manifest.train.steps) == (5400, most)
+    assert (plan.ends_by_time, plan.seconds_left) == (True, 60)
+    assert manifest.train.warmup_steps == 20
+    free = make_plan(long, {**TINY, "eval_interval": 500}, "classic", CPU, 1)
+    assert (free.steps, free.manifest.train.steps) == (5400, MOST_STEPS)
+    assert free.manifest.train.eval_interval == 500
+    assert "steps" not in free.settings()
+    assert free.settings()["minutes"] == 1
 
 
 def test_evaluations_read_the_given_number_of_characters(long: Corpus) -> None:
-    for given, part in (({"eval_chars": 7000}, 0), ({"eval_chars": 0}, 0), ({"eval_part": 9}, 9)):
+    for given, part in (({"eval_chars": 7000}, 7000), ({"eval_chars": 0}, 0), ({}, 2400)):
         plan = make_plan(long, {**TINY, "steps": 500, **given}, "classic", CPU)
-        assert plan.manifest.train.eval_part == part
-        assert plan.manifest.train.eval_chars == given.get("eval_chars", 0)
-
-
-def test_slightly_different_speeds_give_the_same_part(
-    long: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    parts = set()
-    for cost in (4.6e-5, 5e-5, 5.5e-5):
-        set_speed(monkeypatch, Speed(0.01, cost))
-        plan = make_plan(long, {**TINY, "steps": 500}, "classic", CPU)
-        parts.add(plan.manifest.train.eval_part)
-    assert len(parts) == 1
-
-
-def test_saves_take_at_most_a_tenth_of_a_short_time(
-    long: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_speed(monkeypatch, Speed(0.01, 5e-5, saving=0.4, fitting=0.6))
-    for minutes, evaluations in ((0.05, 1), (0.7, 4), (3, 10)):
-        train = make_plan(long, TINY, "classic", CPU, minutes).manifest.train
-        assert train.evaluations == evaluations
-        assert train.steps >= 60 * minutes / 2 / 0.01 - 1  # half of the time is for steps
-
-
-def test_long_last_evaluation_comes_after_the_time(
-    long: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    set_speed(monkeypatch, Speed(0.01, 5e-4))
-    whole = 5e-4 * 100_799
-    for minutes, last in ((2, whole), (4, 0.0)):
-        plan = make_plan(long, TINY, "classic", CPU, minutes)
-        assert plan.manifest.budget is not None
-        assert (plan.manifest.budget.last > 0) == (last == 0)
-        assert plan.last_seconds == pytest.approx(last)
-        assert plan.seconds_left == 60 * minutes
+        assert plan.manifest.train.eval_chars == part
 
 
 def test_default_preset_takes_two_minutes_unless_steps_are_given(
     corpus: Corpus, long: Corpus
 ) -> None:
     plan = make_plan(long, TINY, "default", CPU)
-    assert plan.manifest.budget is not None
-    assert (plan.manifest.budget.seconds, plan.longer) == (120, "; to train longer: --minutes 15")
+    assert (plan.manifest.clock, plan.longer) == (Clock(seconds=120), True)
     fifteen = make_plan(long, TINY, "default", CPU, 15)
-    assert fifteen.manifest.budget is not None
-    assert (fifteen.manifest.budget.seconds, fifteen.longer) == (900, "")
-    for given in ({"steps": 77}, {"steps": 77, "step_plan": "0:90 40:77"}):
-        plan = make_plan(long, {**TINY, **given}, "default", CPU)
-        assert (plan.manifest.budget, plan.manifest.train.steps) == (None, 77)
+    assert (fifteen.manifest.clock, fifteen.longer) == (Clock(seconds=900), False)
+    plan = make_plan(long, {**TINY, "steps": 77}, "default", CPU)
+    assert (plan.manifest.clock, plan.steps, plan.manifest.train.steps) == (None, 77, 77)
     for name in ("classic", "best"):
-        assert make_plan(long, TINY, name, CPU).manifest.budget is None
+        assert make_plan(long, TINY, name, CPU).manifest.clock is None
     small = make_plan(corpus, TINY, "default", CPU)  # all that so short a text bears
-    assert small.manifest.budget is not None
-    assert small.manifest.budget.most_steps == small.manifest.train.steps
-    assert (small.has_time_budget, small.longer, small.seconds_left < 60) == (False, "", True)
+    assert small.steps == small.manifest.train.steps
+    assert (small.ends_by_time, small.longer, small.seconds_left < 60) == (False, False, True)
 
 
-@pytest.mark.parametrize("given", [{"steps": 10}, {"step_plan": "0:2000"}])
-def test_minutes_and_steps_cannot_be_combined(corpus: Corpus, given: dict[str, Any]) -> None:
+def test_minutes_and_steps_cannot_be_combined(corpus: Corpus) -> None:
     with pytest.raises(ConfigError, match=r"^minutes: cannot be combined with `steps`$"):
-        make_plan(corpus, {**TINY, **given}, "default", CPU, 1)
+        make_plan(corpus, {**TINY, "steps": 10}, "default", CPU, 1)
 
 
 @pytest.mark.parametrize("name", sorted(OPTIONS - {*fields_of(Changeable)}))
@@ -287,7 +210,7 @@ def test_a_resumed_run_may_change_its_length_and_its_evaluations(
     assert (plan.manifest.step, plan.manifest.best_step) == (12, tiny.manifest.best_step)
     assert plan.warnings == (
         "not bit-exact: another micro-batch size rounds sums differently",
-        "the schedule now ends at step 40, not 12",
+        "the schedule now ends at step 40, not at step 12",
     )
 
 
@@ -297,15 +220,15 @@ def test_more_time_ends_at_the_epochs_that_the_corpus_allows(
     """The tiny run has read a small part of its text."""
     plan = resume_plan(tiny, corpus, {}, CPU, 60)
     manifest = plan.manifest
-    assert manifest.budget is not None
-    characters, most = manifest.step_characters, manifest.budget.most_steps
+    assert manifest.clock is not None
+    characters, most = manifest.step_characters, manifest.train.steps
     assert most * characters <= MOST_EPOCHS * plan.train_characters < (most + 1) * characters
-    assert manifest.train.steps == most
+    assert plan.steps == most
     used = replace(tiny, manifest=replace(tiny.manifest, step=most, train=manifest.train))
     with pytest.raises(ConfigError, match=r"^minutes: the run has read its text 25 times; more"):
         resume_plan(used, corpus, {}, CPU, 1)
     free = replace(tiny, manifest=replace(tiny.manifest, preset="classic"))
-    assert resume_plan(free, corpus, {}, CPU, 60).manifest.train.steps > 10 * most
+    assert resume_plan(free, corpus, {}, CPU, 60).steps > 10 * most
     with pytest.raises(ConfigError, match=r"^minutes: cannot be combined with `steps`$"):
         resume_plan(tiny, corpus, {"steps": 99}, CPU, 1)
 
@@ -508,7 +431,7 @@ def test_several_ranks_check_only_whether_torch_has_cuda(
 
 
 def test_plan_options_are_the_fields_of_its_configs(corpus: Corpus) -> None:
-    settings = make_plan(corpus, TINY, "default", CPU).settings()
+    settings = make_plan(corpus, {**TINY, "steps": 9}, "default", CPU).settings()
     assert settings.keys() == {"preset", *options_of(ModelConfig), *options_of(TrainConfig)}
     assert only_fields(ModelConfig, settings).items() >= TINY.items()
 
@@ -622,15 +545,14 @@ def test_the_best_preset_uses_all_epochs_that_the_corpus_allows(
     assert (train.window_order, train.weight_decay, train.average) == ("epochs", 0.5, 0.998)
 
 
-def test_estimated_times_fill_the_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_estimated_by_its_operations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     estimates_speed(monkeypatch)
     plan = make_plan(corpus_of(TEXT * 1000, tmp_path), {}, "default", CPU, 2, COUNTED)
-    assert plan.manifest.budget is not None
-    assert plan.manifest.budget.estimated
-    model, train = plan.manifest.model, plan.manifest.train
-    work = train.batch_size * model.block_size * model.training_flops
-    assert work / 1e11 < plan.speed.seconds_per_step < 1.8 * work / 1e11
-    assert plan.costs.remaining(train, 0) == pytest.approx(120, rel=0.02)
+    work = plan.manifest.step_characters * plan.manifest.model.training_flops
+    assert work / 1e11 < plan.speed.step < 1.8 * work / 1e11
+    assert plan.steps == int(0.9 * 120 / plan.speed.step)
 
 
 def test_a_machine_gives_the_same_shape_in_ten_of_ten_plans(
@@ -650,7 +572,7 @@ def test_a_machine_gives_the_same_shape_in_ten_of_ten_plans(
 def test_a_resumed_plan_knows_the_speed_of_the_run(corpus: Corpus, tiny: Checkpoint) -> None:
     manifest = tiny.manifest
     speed = resume_plan(tiny, corpus, {}, CPU).speed
-    assert speed.seconds_per_step == manifest.seconds / manifest.step
+    assert speed.step == manifest.seconds / manifest.step
 
 
 def test_a_plan_does_not_count_a_baseline_that_it_is_given(
@@ -682,7 +604,7 @@ def test_a_plan_is_for_the_precision_that_the_machine_computes_fast(
     corpus, low = corpus_of(TEXT * 1000, tmp_path), replace(CPU, low=True)
     plans = [make_plan(corpus, {"steps": 9}, "default", it, None, COUNTED) for it in (CPU, low)]
     assert [it.manifest.train.precision for it in plans] == ["float32", "bfloat16"]
-    slow, fast = (it.speed.seconds_per_step for it in plans)
+    slow, fast = (it.speed.step for it in plans)
     assert fast < 0.8 * slow
     given = {"steps": 9, "precision": "float32"}
-    assert make_plan(corpus, given, "default", low, None, COUNTED).speed.seconds_per_step == slow
+    assert make_plan(corpus, given, "default", low, None, COUNTED).speed.step == slow

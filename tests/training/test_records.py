@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,8 +15,6 @@ from program import TINY, Gptx
 from ranked import on_ranks
 
 import gpt
-from gpt.config import TrainConfig
-from gpt.config.schedule import RECORDS, is_recorded
 from gpt.errors import ConfigError
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run
@@ -25,7 +22,7 @@ from gpt.training import ranks
 from gpt.training import records as module
 from gpt.training.events import Event, Stepped
 from gpt.training.records import check_tracker
-from gpt.training.trainer import Trainer
+from gpt.training.trainer import Job, Trainer
 
 
 def new_trainer(folder: Path, name: str = "a", **train: Any) -> Trainer:
@@ -34,7 +31,7 @@ def new_trainer(folder: Path, name: str = "a", **train: Any) -> Trainer:
     manifest = manifest_of(corpus, {"steps": 30, **train})
     if ranks.is_first():
         new_run(folder, name, name)
-    return Trainer(Run(folder / name), corpus, manifest, "cpu")
+    return Trainer(Run(folder / name), Job(corpus, manifest))
 
 
 def finish(trainer: Trainer, stop_after: int | None = None) -> list[Event]:
@@ -53,35 +50,15 @@ def untimed(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def due(config: TrainConfig, most: int) -> list[int]:
-    return [step for step in range(most + 1) if is_recorded(config, step)]
-
-
-@pytest.mark.parametrize("steps", [1, RECORDS, RECORDS + 1, 20_001])
-def test_records_are_few_evenly_distributed_and_the_last_step_has_one(steps: int) -> None:
-    found = due(TrainConfig(steps=steps), steps)
-    assert len(found) == min(steps, RECORDS)
-    assert found[-1] == steps
-    gaps = {later - earlier for earlier, later in zip([0, *found], found, strict=False)}
-    assert max(gaps) - min(gaps) <= 1
-
-
-def test_a_changed_number_of_steps_moves_only_later_records() -> None:
-    first = TrainConfig(steps=2000)
-    later = replace(first, steps=3000, step_plan="0:2000 1000:3000")
-    assert due(later, 1000) == due(first, 1000)
-    assert len(due(later, 3000)) == RECORDS
-
-
 def test_records_are_means_over_the_steps_since_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpt.config.schedule.RECORDS", 10)
+    monkeypatch.setattr("gpt.training.schedule.RECORDS", 10)
     norms: list[float] = []
     take: Any = module_of_trainer().train_step
 
-    def watched(*parts: Any) -> Any:
-        loss, norm = take(*parts)
+    def watched(*parts: Any, **more: Any) -> Any:
+        loss, norm = take(*parts, **more)
         norms.append(norm)
         return loss, norm
 
@@ -112,7 +89,7 @@ def module_of_trainer() -> Any:
 def test_a_resumed_run_has_the_records_of_an_unbroken_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[int]
 ) -> None:
-    monkeypatch.setattr("gpt.config.schedule.RECORDS", 7)
+    monkeypatch.setattr("gpt.training.schedule.RECORDS", 7)
     unbroken = new_trainer(tmp_path, "unbroken")
     finish(unbroken)
     trainer = new_trainer(tmp_path, "stopped")

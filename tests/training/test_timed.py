@@ -1,9 +1,11 @@
-"""A run with a time budget: it ends on time, and can be repeated bit for bit."""
+"""A run with a time budget ends on time, with its schedule complete, whatever gets slower or
+faster meanwhile. The clock is simulated.
+"""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,275 +13,283 @@ from typing import Any
 import pytest
 from conftest import TEXT, corpus_of, manifest_of, resume
 from ranked import on_ranks
-from tqdm import tqdm
 
-from gpt.config.schedule import LATER_CYCLE_PEAK, Budget, progress
-from gpt.interface.training import BAR_FORMAT, show_bar
-from gpt.storage.run import MODEL, STATE, Run
+from gpt.storage.manifest import Clock
+from gpt.storage.run import Run
 from gpt.storage.runs import new_run
 from gpt.training import ranks
-from gpt.training.events import Evaluated, Event, Stepped, Stopped
-from gpt.training.optim import learning_rate
-from gpt.training.plan import Machine, resume_plan
-from gpt.training.trainer import Trainer
+from gpt.training import trainer as module
+from gpt.training.events import Evaluated, EvaluatedAtEnd, Event, Stepped, Stopped
+from gpt.training.fit import Speed
+from gpt.training.plan import LATER_PEAK, Machine, resume_plan
+from gpt.training.schedule import learning_rate
+from gpt.training.timing import MOST_MEDIANS
+from gpt.training.trainer import Job, Trainer
 
+BUDGET = 20.0  # seconds
+PLANNED = Speed(step=1 / 16, character=1 / 4096, saving=1 / 32)
+OPTIONS = {"steps": 10**6, "eval_interval": 0}
 CPU = Machine("cpu", 1e11, None, {"ranks": 1})
-STEP, EVALUATION = 1 / 16, 1 / 4  # seconds; sums of them are exact
-BUDGET = Budget(seconds=10.0, per_step=STEP, evaluating=EVALUATION, saving=0.0)
-SHAPE = {"n_layer": 1}
-OPTIONS = {"steps": 140, "step_plan": "0:140", "eval_interval": 0, "evaluations": 5}
 
 
-class Clock:
-    """A clock that moves only while the trainer works, by STEP and EVALUATION."""
+class Simulation:
+    """A clock that moves only while the trainer works: as planned, or slower by these factors.
 
-    def __init__(self, slower: Callable[[float], float] = lambda now: 1.0) -> None:
+    slower: what is slower, and how many times, by the time since the beginning.
+    """
+
+    def __init__(self, slower: Callable[[float], dict[str, float]] = lambda now: {}) -> None:
         self.now, self.slower = 1000.0, slower
-        self._began = self.now
 
     def __call__(self) -> float:
         return self.now
 
-    def pauses(self, seconds: float) -> None:
-        """Time passes while the trainer does not run."""
-        self.now, self._began = self.now + seconds, self._began + seconds
+    def works(self, what: str, amount: float = 1.0) -> None:
+        seconds = amount * getattr(PLANNED, what)
+        self.now += seconds * self.slower(self.now - 1000).get(what, 1.0)
 
-    def works(self, seconds: float) -> None:
-        self.now += seconds * self.slower(self.now - self._began)
+    @contextmanager
+    def runs(self, trainer: Trainer) -> Iterator[None]:
+        """Lets the trainer read this clock, which its steps, evaluations and saves move."""
+        timing = trainer.timing
+        timing.clock, timing._mark = self, self.now
+        update, commit = trainer.optimizer.step, trainer._commit
+        real = module.evaluate, module.evaluate_with_progress
+
+        def step(number: int) -> None:
+            self.works("step")
+            update(number)
+
+        def save() -> Any:
+            self.works("saving")
+            return commit()
+
+        def evaluate(model: Any, ids: Any, device: str, most: int, *more: Any) -> Any:
+            self.works("character", most or len(ids) - 1)
+            return real[0](model, ids, device, most, *more)
+
+        def evaluate_with_progress(model: Any, ids: Any, device: str, most: int, *more: Any) -> Any:
+            self.works("character", most)
+            return real[1](model, ids, device, most, *more)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(trainer.optimizer, "step", step)
+            patch.setattr(trainer, "_commit", save)
+            patch.setattr(module, "evaluate", evaluate)
+            patch.setattr(module, "evaluate_with_progress", evaluate_with_progress)
+            yield
 
 
-def timed(folder: Path, clock: Clock, counting: int = 0, **options: Any) -> Trainer:
-    """A trainer of a tiny model with a budget of ten seconds."""
+def timed(folder: Path, seconds: float = BUDGET, **options: Any) -> Trainer:
+    """A trainer of a tiny model with a time budget."""
     corpus = corpus_of(TEXT, folder / f"corpus-{ranks.rank()}")
-    manifest = manifest_of(corpus, {**OPTIONS, **options}, counting=counting, **SHAPE)
+    manifest = manifest_of(corpus, {**OPTIONS, **options}, n_layer=1)
     if ranks.is_first():
         new_run(folder / "runs", "timed", "timed")
-    manifest = replace(manifest, budget=BUDGET)
-    return at_work(Trainer(Run(folder / "runs/timed"), corpus, manifest, "cpu"), clock)
+    manifest = replace(manifest, clock=Clock(seconds=seconds))
+    return Trainer(Run(folder / "runs/timed"), Job(corpus, manifest, speed=PLANNED))
 
 
-def at_work(trainer: Trainer, clock: Clock) -> Trainer:
-    """Lets the trainer read this clock, which its steps and evaluations move."""
-    trainer.clock = clock
-    update, evaluate = trainer.optimizer.step, trainer._evaluate
-
-    def step(number: int) -> None:
-        clock.works(STEP)
-        update(number)
-
-    def evaluated() -> Evaluated:
-        clock.works(EVALUATION)
-        return evaluate()
-
-    trainer.optimizer.step = step  # type: ignore[method-assign]
-    trainer._evaluate = evaluated  # type: ignore[method-assign]
-    return trainer
-
-
-def finish(trainer: Trainer, stop_after: int | None = None) -> list[Event]:
+def finish(trainer: Trainer, clock: Simulation, stop_after: int | None = None) -> list[Event]:
     events = []
-    for event in trainer.events():
-        events.append(event)
-        if isinstance(event, Stepped) and event.step == stop_after:
-            trainer.stop("SIGTERM")
+    with clock.runs(trainer):
+        for event in trainer.events():
+            events.append(event)
+            if isinstance(event, Stepped) and event.step == stop_after:
+                trainer.stop("SIGTERM")
     return events
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
-    """A trainer that has finished, with a late clock."""
-    trainer = timed(tmp_path_factory.mktemp("unbroken"), Clock(late))
-    finish(trainer)
-    return trainer
+def expect_on_time(trainer: Trainer, seconds: float) -> None:
+    """The run has used its time, and its schedule is complete."""
+    manifest = trainer.run.last().manifest
+    assert 0.9 * seconds <= manifest.elapsed <= max(1.1 * seconds, seconds + 2)
+    assert manifest.progress == 1
+    assert manifest.val_loss is not None
+    assert learning_rate(manifest.train, manifest.step, manifest.clock) == manifest.train.min_lr
 
 
-def weights(run: Run, step: int) -> tuple[bytes, bytes]:
-    path = run.at(str(step)).path
-    return (path / MODEL).read_bytes(), (path / STATE).read_bytes()
+def in_turn(now: float) -> float:
+    """20 times slower for five seconds, then faster for one."""
+    return 20.0 if now % 6 < 5 else 1 / 20
 
 
-def late(now: float) -> float:
-    return 3.0 if now > 4 else 1.0
-
-
-def early(now: float) -> float:
-    return 1 / 3 if now > 5 else 1.0
-
-
-@pytest.mark.parametrize("slower", [lambda now: 1.0, late, early])
+@pytest.mark.parametrize("eval_chars", [0, 64])
+@pytest.mark.parametrize("what", ["step", "character", "saving"])
+@pytest.mark.parametrize(
+    "factor",
+    [
+        pytest.param(lambda now: 1.0, id="as planned"),
+        pytest.param(lambda now: 20.0, id="slower"),
+        pytest.param(lambda now: 1 / 20 if now > 19 else 1.0, id="faster at the end"),
+        pytest.param(lambda now: 20.0 if now > 10 else 1.0, id="slower at the end"),
+        pytest.param(in_turn, id="in turn"),
+    ],
+)
 def test_a_timed_run_ends_on_time_with_its_schedule_complete(
-    tmp_path: Path, slower: Callable[[float], float]
+    tmp_path: Path, what: str, factor: Callable[[float], float], eval_chars: int
 ) -> None:
-    clock = Clock(slower)
-    trainer = timed(tmp_path, clock)
-    events = finish(trainer)
-    manifest, config = trainer.run.last().manifest, trainer.config
-    assert events[-1] == Stopped(config.steps, "finished")
-    assert manifest.elapsed == pytest.approx(10, rel=0.1)
-    assert manifest.elapsed == pytest.approx(clock.now - 1000, rel=1e-9)
-    assert (manifest.step, manifest.train) == (config.steps, config)
-    assert learning_rate(config.steps, config) == config.min_lr
-    assert learning_rate(config.steps - 1, config) < 0.15 * config.learning_rate
-    steps = [event.step for event in events if isinstance(event, Evaluated)]
-    shares = [progress(config, step) for step in steps]
-    if slower is late:  # then five evaluations would take more than a fifth of what is left
-        assert (len(shares), shares[-1]) == (4, 1)
-    else:
-        assert shares == pytest.approx([0.2, 0.4, 0.6, 0.8, 1], abs=0.05)
-    assert len(config.step_plans) > (slower in (late, early))
+    clock = Simulation(lambda now: {what: factor(now)})
+    trainer = timed(tmp_path, eval_chars=eval_chars)
+    events = finish(trainer, clock)
+    expect_on_time(trainer, BUDGET)
+    assert events[-1] == Stopped(trainer.manifest.step, "finished")
+    assert trainer.manifest.elapsed == pytest.approx(clock.now - 1000)
 
 
-def test_eta_of_the_bar_is_that_of_the_budget(tmp_path: Path) -> None:
-    trainer = timed(tmp_path, Clock(late))
-    with tqdm(file=io.StringIO(), total=1.0, bar_format=BAR_FORMAT) as bar:
-        for event in show_bar(trainer, bar):
+def test_the_rate_rises_and_falls_with_the_time_and_evaluations_are_even(tmp_path: Path) -> None:
+    trainer, clock = timed(tmp_path, evaluations=5), Simulation()
+    rates, progress, evaluated = [], [], []
+    with clock.runs(trainer):
+        for event in trainer.events():
+            manifest = trainer.manifest
             if isinstance(event, Stepped):
-                left = max(0, int(10 - trainer.manifest.elapsed))
-                assert f"ETA 00:{left:02}" in str(bar)
+                rates.append(learning_rate(trainer.config, manifest.step, manifest.clock))
+                progress.append(manifest.progress)
+            elif isinstance(event, Evaluated):
+                evaluated.append(manifest.progress)
+    highest = rates.index(max(rates))
+    assert highest <= trainer.config.warmup_steps
+    assert rates[highest:] == sorted(rates[highest:], reverse=True)
+    assert progress == sorted(progress)
+    assert evaluated == pytest.approx([0.2, 0.4, 0.6, 0.8, 1], abs=0.02)
 
 
-@pytest.mark.parametrize("stops", [[0], [61], [26, 71]])
-def test_stopping_and_resuming_a_timed_run_changes_no_bit(
-    unbroken: Trainer, tmp_path: Path, stops: list[int]
-) -> None:
-    clock = Clock(late)
-    trainer = timed(tmp_path / "stopped", clock)
+def test_a_suspended_machine_counts_as_a_few_steps(tmp_path: Path) -> None:
+    trainer, clock = timed(tmp_path), Simulation()
+    with clock.runs(trainer):
+        for event in trainer.events():
+            if isinstance(event, Stepped) and event.step == 50:
+                before = trainer.manifest.elapsed
+                clock.now += 3600
+            elif isinstance(event, Stepped) and event.step == 51:
+                assert trainer.manifest.elapsed == before + MOST_MEDIANS * PLANNED.step
+    expect_on_time(trainer, BUDGET)
+
+
+@pytest.mark.parametrize("stops", [[1], [61], [26, 71, 200]])
+def test_a_resumed_run_goes_on_with_the_rest_of_its_time(tmp_path: Path, stops: list[int]) -> None:
+    trainer, clock, progress = timed(tmp_path), Simulation(), 0.0
     for stop in stops:
-        if stop == 0:
-            trainer.stop("SIGTERM")
-        assert finish(trainer, stop)[-1] == Stopped(stop, "SIGTERM")
-        clock.pauses(500)
-        last = trainer.run.last()
-        trainer = at_work(resume(trainer.run, trainer.corpus, last), clock)
-    finish(trainer)
-    found, expected = trainer.run.last().manifest, unbroken.run.last().manifest
-    assert found.train == expected.train
-    assert found.elapsed == pytest.approx(expected.elapsed)
-    assert weights(trainer.run, found.step) == weights(unbroken.run, expected.step)
-
-
-def test_a_killed_timed_run_resumes_from_its_last_save(unbroken: Trainer, tmp_path: Path) -> None:
-    trainer = timed(tmp_path / "killed", Clock(late))
-    events = trainer.events()
-    while trainer.manifest.step < 50:
-        next(events)
-    last = trainer.run.last()
-    assert 0 < last.manifest.step < 50
-    clock = Clock(late)
-    clock.now += last.manifest.elapsed
-    again = resume(trainer.run, trainer.corpus, last)
-    finish(at_work(again, clock))
-    step = unbroken.config.steps
-    assert again.run.last().manifest.train == unbroken.config
-    assert weights(again.run, step) == weights(unbroken.run, step)
-
-
-def expect_equal(first: Run, second: Run) -> None:
-    """Both runs have the same weights at the end, and the same losses."""
-    last = first.last().manifest.step
-    assert weights(second, last) == weights(first, last)
-    metrics = [
-        [(each["step"], each["val_loss"]) for each in run.records("metrics")]
-        for run in (first, second)
+        assert finish(trainer, clock, stop)[-1] == Stopped(stop, "SIGTERM")
+        assert progress <= trainer.manifest.progress < 1
+        progress = trainer.manifest.progress
+        clock.now += 500
+        trainer = resume(trainer.run, trainer.corpus, trainer.run.last())
+    finish(trainer, clock)
+    expect_on_time(trainer, BUDGET)
+    assert finish(resume(trainer.run, trainer.corpus, trainer.run.last()), clock) == [
+        Stopped(trainer.manifest.step, "finished")
     ]
-    assert metrics[0] == metrics[1]
 
 
-def test_the_recorded_plan_of_steps_repeats_the_weights(unbroken: Trainer, tmp_path: Path) -> None:
-    manifest = unbroken.run.last().manifest
-    assert len(manifest.train.step_plans) > 1
-    start = replace(manifest_of(unbroken.corpus, **SHAPE), train=manifest.train)
-    again = Trainer(new_run(tmp_path / "again", "x"), unbroken.corpus, start, "cpu")
-    finish(again)
-    expect_equal(unbroken.run, again.run)
+def test_the_texts_limit_of_steps_completes_the_schedule_earlier(tmp_path: Path) -> None:
+    trainer = timed(tmp_path, steps=40)
+    finish(trainer, Simulation())
+    manifest = trainer.run.last().manifest
+    assert (manifest.step, manifest.progress) == (40, 1)
+    assert manifest.elapsed < 0.5 * BUDGET
+    assert learning_rate(manifest.train, 40, manifest.clock) == manifest.train.min_lr
 
 
-def prolonged(trainer: Trainer, clock: Clock) -> Trainer:
-    """The trainer that trains a run for so much longer, like `gptx train --resume --minutes`."""
+@pytest.mark.parametrize("seconds", [0.001, 0.1, 1.0])
+def test_the_shortest_budget_makes_a_step(tmp_path: Path, seconds: float) -> None:
+    trainer = timed(tmp_path, seconds)
+    finish(trainer, Simulation())
+    assert trainer.run.last().manifest.step >= 1
+    assert trainer.manifest.progress == 1
+    assert trainer.manifest.elapsed <= seconds + 1
+
+
+def prolonged(trainer: Trainer) -> Trainer:
+    """The trainer that trains a run for BUDGET longer, like `gptx train --resume --minutes`, but
+    without the limit of so small a text.
+    """
     last, corpus = trainer.run.last(), trainer.corpus
-    plan = resume_plan(last, corpus, {}, CPU, 1 / 6)
-    clock.pauses(500)
-    return at_work(Trainer(trainer.run, corpus, plan.manifest, "cpu", checkpoint=last), clock)
+    plan = resume_plan(last, corpus, {}, CPU, BUDGET / 60)
+    train = replace(plan.manifest.train, steps=OPTIONS["steps"])
+    manifest = replace(plan.manifest, train=train)
+    return Trainer(trainer.run, Job(corpus, manifest, speed=PLANNED), last)
 
 
-@pytest.mark.parametrize("stop", [None, 30])
-def test_a_run_gets_more_time_in_a_new_cycle_that_repeats_bit_for_bit(
-    tmp_path: Path, stop: int | None
+def rates_of(trainer: Trainer, clock: Simulation) -> list[float]:
+    """The learning rate of each step to the end."""
+    rates = []
+    with clock.runs(trainer):
+        for event in trainer.events():
+            if isinstance(event, Stepped):
+                rates.append(trainer.optimizer.param_groups[0]["lr"])
+    return rates
+
+
+def test_a_finished_run_begins_again_at_half_its_peak(tmp_path: Path) -> None:
+    first, clock = timed(tmp_path), Simulation()
+    finish(first, clock)
+    clock.now += 500
+    longer = prolonged(first)
+    assert longer.manifest.clock == Clock(
+        seconds=BUDGET,
+        start_step=first.manifest.step,
+        start_elapsed=first.run.last().manifest.elapsed,
+        peak=LATER_PEAK,
+    )
+    rates = rates_of(longer, clock)
+    assert max(rates) == pytest.approx(0.5 * longer.config.learning_rate, rel=0.05)
+    assert rates[0] < rates[1] < rates[2] > rates[-1]
+    expect_on_time(longer, longer.manifest.clock.ends)
+
+
+def test_a_stopped_run_gets_more_time_without_a_jump_of_its_rate(tmp_path: Path) -> None:
+    first, clock = timed(tmp_path), Simulation()
+    finish(first, clock, 100)
+    longer = prolonged(first)
+    assert longer.manifest.clock == replace(first.manifest.clock, seconds=2 * BUDGET)
+    rates = rates_of(longer, clock)
+    assert rates == sorted(rates, reverse=True)
+    expect_on_time(longer, 2 * BUDGET)
+
+
+def test_a_run_of_steps_gets_time_and_a_timed_run_gets_steps(tmp_path: Path) -> None:
+    trainer, clock = timed(tmp_path), Simulation()
+    finish(trainer, clock, 30)
+    by_steps = resume(trainer.run, trainer.corpus, trainer.run.last(), steps=50)
+    assert by_steps.manifest.clock is None
+    assert finish(by_steps, clock, 40)[-1] == Stopped(40, "SIGTERM")
+    longer = prolonged(by_steps)
+    assert longer.manifest.progress == 0.8
+    begun = longer.manifest.elapsed
+    finish(longer, clock)
+    expect_on_time(longer, begun + BUDGET)
+
+
+@pytest.mark.parametrize(("slower", "whole"), [(1, True), (20, False)])
+def test_the_end_reads_what_a_twentieth_of_the_time_allows(
+    tmp_path: Path, slower: float, whole: bool
 ) -> None:
-    """stop: the step at which the run is interrupted before it gets more time."""
-    clock = Clock(late)
-    first = timed(tmp_path / "first", clock)
-    finish(first, stop)
-    step, elapsed = first.manifest.step, first.manifest.elapsed
-    longer = prolonged(first, clock)
-    events = finish(longer)
-    manifest, config = longer.manifest, longer.config
-    assert events[-1] == Stopped(config.steps, "finished")
-    assert manifest.elapsed == pytest.approx(elapsed + 10, rel=0.1)
-    assert config.step_plan.startswith(first.config.step_plan)
-    assert f" {step}+:" in config.step_plan
-    rates = [learning_rate(each, config) for each in range(step - 1, config.steps + 1)]
-    if stop is None:
-        assert max(rates[1:]) == pytest.approx(LATER_CYCLE_PEAK * config.learning_rate, rel=0.1)
+    clock = Simulation(lambda now: {"character": slower})
+    trainer = timed(tmp_path, eval_chars=16)
+    events = finish(trainer, clock)
+    (end,) = (event for event in events if isinstance(event, EvaluatedAtEnd))
+    manifest = trainer.run.last().manifest
+    assert manifest.shown_loss == (end.val_loss, end.characters, end.of)
+    if whole:
+        assert end.characters == end.of
     else:
-        assert rates == sorted(rates, reverse=True)  # it falls from where it was
-    assert rates[-1] == config.min_lr
-    start = replace(manifest_of(first.corpus, **SHAPE), train=manifest.train)
-    again = Trainer(new_run(tmp_path / "again", "x"), first.corpus, start, "cpu")
-    finish(again)
-    expect_equal(longer.run, again.run)
-
-
-@pytest.fixture(scope="module")
-def unbroken_cycles(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
-    """A trainer that has finished after it got more time."""
-    clock = Clock(late)
-    trainer = timed(tmp_path_factory.mktemp("cycles"), clock)
-    finish(trainer)
-    trainer = prolonged(trainer, clock)
-    finish(trainer)
-    return trainer
-
-
-@pytest.mark.parametrize("more", [0, 1, 40])
-def test_a_run_with_more_time_continues_after_an_interruption(
-    unbroken_cycles: Trainer, tmp_path: Path, more: int
-) -> None:
-    """more: steps of the new cycle before the interruption; 0: it was killed before its first."""
-    clock = Clock(late)
-    trainer = timed(tmp_path, clock)
-    finish(trainer)
-    step = trainer.manifest.step
-    trainer = prolonged(trainer, clock)
-    if more:
-        finish(trainer, step + more)
-    else:
-        next(trainer.events())
-    clock.pauses(500)
-    trainer = at_work(resume(trainer.run, trainer.corpus, trainer.run.last()), clock)
-    if not more:  # the step is made again
-        clock.now -= STEP * 3
-    finish(trainer)
-    end = trainer.manifest.step
-    assert trainer.manifest.train == unbroken_cycles.manifest.train
-    assert weights(trainer.run, end) == weights(unbroken_cycles.run, end)
-
-
-def test_giving_steps_ends_the_time_budget(tmp_path: Path) -> None:
-    trainer = timed(tmp_path, Clock())
-    finish(trainer, 30)
-    again = resume(trainer.run, trainer.corpus, trainer.run.last(), steps=40, step_plan="")
-    assert again.manifest.budget is None
-    assert finish(again)[-1] == Stopped(40, "finished")
+        assert 16 < end.characters < end.of
+        assert end.characters * slower * PLANNED.character <= 0.05 * BUDGET
+    expect_on_time(trainer, BUDGET)
 
 
 def on_a_rank(folder: Path) -> Any:
     """Only the first rank's clock is right."""
-    trainer = timed(folder, Clock(late if ranks.is_first() else lambda now: 50.0))
-    finish(trainer)
-    return trainer.config, trainer.manifest.elapsed
+    trainer = timed(folder, 3.0, batch_size=2)
+    clock = Simulation(lambda now: {} if ranks.is_first() else {"step": 50.0, "character": 9.0})
+    finish(trainer, clock)
+    manifest = trainer.manifest
+    return manifest.step, manifest.elapsed, manifest.best_loss
 
 
-def test_all_ranks_follow_the_first_ranks_clock(unbroken: Trainer, tmp_path: Path) -> None:
-    for each in on_ranks(2, on_a_rank, tmp_path):
-        assert each == (unbroken.config, pytest.approx(unbroken.manifest.elapsed))
+def test_all_ranks_follow_the_first_ranks_clock(tmp_path: Path) -> None:
+    first, second = on_ranks(2, on_a_rank, tmp_path)
+    assert first == second
+    assert first[1] == pytest.approx(3, rel=0.1)

@@ -6,14 +6,12 @@ import errno
 import itertools
 import math
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from conftest import TEXT, corpus_of, manifest_of, resume, train_tiny
 
@@ -28,26 +26,24 @@ from gpt.storage.run import MODEL, STATE, Run
 from gpt.storage.runs import new_run
 from gpt.training import checkpoint
 from gpt.training import trainer as module
-from gpt.training.evaluation import Losses, evaluate, window_losses
+from gpt.training.evaluation import Losses, evaluate
 from gpt.training.events import (
-    Chosen,
     Evaluated,
-    EvaluatedWhole,
+    EvaluatedAtEnd,
     Evaluating,
     Event,
     Saved,
-    Spent,
     Stepped,
     Stopped,
 )
-from gpt.training.trainer import Trainer
+from gpt.training.trainer import Job, Trainer
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "dropout in heads": {"dropout": 0.2, "attention_dropout": 0.1, "attention": "heads"},
     "dropped weights alone, bfloat16": {"attention_dropout": 0.3, "precision": "bfloat16"},
     "averaged, by epochs": {"average": 0.9, "window_order": "epochs", "batch_size": 7},
-    "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_part": 50},
+    "classic": {"schedule": "cosine", "position": "learned", "dropout": 0.1, "eval_chars": 50},
     "counting": {"counting": 5},
     "Muon": {"matrix_lr": 1e-2, "weight_decay": 0.5},
     "Muon of heads, in bfloat16": {
@@ -65,7 +61,7 @@ def new_trainer(folder: Path, **options: Any) -> Trainer:
     corpus = corpus_of(TEXT, folder)
     train = {"steps": 30, **only_fields(TrainConfig, options)}
     manifest = manifest_of(corpus, train, **only_fields(ModelConfig, options))
-    return Trainer(new_run(folder / "checkpoints", "tiny"), corpus, manifest, "cpu")
+    return Trainer(new_run(folder / "checkpoints", "tiny"), Job(corpus, manifest))
 
 
 def finish(trainer: Trainer, stop_after: int | None = None) -> list[Event]:
@@ -194,12 +190,6 @@ def evaluations(monkeypatch: pytest.MonkeyPatch, *losses: float) -> None:
     monkeypatch.setattr(module, "evaluate", lambda *_: Losses(next(found)))
 
 
-def windows(monkeypatch: pytest.MonkeyPatch, *losses: Sequence[float]) -> None:
-    """Lets the windows have these losses: of the step with the lowest loss, then of the last."""
-    found = iter(np.array(each) for each in losses)
-    monkeypatch.setattr(module, "window_losses", lambda *_: next(found))
-
-
 def test_best_checkpoint_is_kept_and_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.0, 2.1)
     trainer = new_trainer(tmp_path)
@@ -249,10 +239,10 @@ def test_non_finite_loss_ends_the_run_without_saving(
 ) -> None:
     trainer, take = new_trainer(tmp_path), module.train_step
 
-    def poisoned(model: Any, optimizer: Any, ids: Any, config: Any, step: int, *more: Any) -> Any:
+    def poisoned(model: Any, optimizer: Any, ids: Any, config: Any, step: int, **more: Any) -> Any:
         if step == 14:
             model.blocks[1].feed_forward.up.weight.data[3, 3] = math.nan
-        return take(model, optimizer, ids, config, step, *more)
+        return take(model, optimizer, ids, config, step, **more)
 
     monkeypatch.setattr(module, "train_step", poisoned)
     error, untouched = fails_after(trainer, 12, NumericsError)
@@ -317,7 +307,7 @@ def test_full_disk_ends_the_run_and_names_the_last_good_step(
 def test_training_that_runs_out_of_memory_says_what_to_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def out_of_memory(*_: Any) -> None:
+    def out_of_memory(*_: Any, **__: Any) -> None:
         raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
     monkeypatch.setattr(module, "train_step", out_of_memory)
@@ -328,20 +318,20 @@ def test_training_that_runs_out_of_memory_says_what_to_try(
 
 
 def test_evaluations_read_a_part_and_the_last_reads_all(tmp_path: Path) -> None:
-    trainer = new_trainer(tmp_path, eval_part=64)
+    trainer = new_trainer(tmp_path, eval_chars=64)
     events = finish(trainer)
     parts = [event for event in events if isinstance(event, Evaluated)]
-    whole = [event for event in events if isinstance(event, EvaluatedWhole)]
+    whole = [event for event in events if isinstance(event, EvaluatedAtEnd)]
     manifest, of = trainer.run.last().manifest, len(trainer.val) - 1
     assert [(each.characters, each.of) for each in parts] == [(64, of)] * 5
     assert [(each.step, each.characters, each.of) for each in whole] == [(30, of, of)]
     loss = evaluate(trainer.kept, trainer.val, "cpu").nats
-    assert (manifest.whole_loss, manifest.shown_loss) == (loss, (loss, of, of))
+    assert (manifest.final_loss, manifest.shown_loss) == (loss, (loss, of, of))
     assert manifest.best_loss == evaluate(trainer.kept, trainer.val, "cpu", most=64).nats
     assert manifest.part == (64, of)
     records = trainer.run.records("metrics")
     assert [each.get("val_characters") for each in records] == [*[64] * 5, of]
-    assert records[-1]["whole_loss"] == loss
+    assert records[-1]["final_loss"] == loss
     assert finish(resumed(trainer)) == [Stopped(30, "finished")]
 
 
@@ -349,10 +339,9 @@ def test_last_evaluation_uses_the_weights_of_the_best_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.4)
-    windows(monkeypatch, (2.0, 2.0, 2.0), (2.4, 2.5, 2.4))
-    trainer = new_trainer(tmp_path, eval_part=64, patience=2)
+    trainer = new_trainer(tmp_path, eval_chars=64, patience=2)
     events = finish(trainer)
-    whole = [event for event in events if isinstance(event, EvaluatedWhole)]
+    whole = [event for event in events if isinstance(event, EvaluatedAtEnd)]
     assert events[-1] == Stopped(24, "patience")
     best = trainer.run.at()
     assert best.manifest.step == whole[0].step == 12
@@ -362,75 +351,23 @@ def test_last_evaluation_uses_the_weights_of_the_best_step(
     assert trainer.run.last().manifest.shown_loss[0] == whole[0].val_loss
 
 
-@pytest.mark.parametrize(
-    ("last", "best"),
-    [
-        ((2.4, 2.5, 2.4), 12),
-        ((2.9, 2.6, 1.7), 30),  # 0.4 ± 0.36: less than two standard errors
-        ((2.4,), 30),  # one window has no error
-    ],
-)
-@pytest.mark.parametrize("option", ["eval_part", "eval_chars"])
-def test_an_earlier_step_is_the_best_by_a_part_if_its_paired_error_shows_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, last: Sequence[float], best: int
-) -> None:
-    evaluations(monkeypatch, 3.0, 2.0, 2.5, 2.4, 2.4, 2.4)
-    windows(monkeypatch, [2.0] * len(last), last)
-    trainer = new_trainer(tmp_path, **{option: 64})
-    events = finish(trainer)
-    (chosen,) = (event for event in events if isinstance(event, Chosen))
-    assert (chosen.step, chosen.earlier, chosen.sure) == (30, 12, best == 12)
-    assert chosen.lower == pytest.approx(np.mean(last) - 2)
-    error = np.std(last, ddof=1) / len(last) ** 0.5 if last[1:] else math.inf
-    assert (chosen.error, chosen.characters) == (pytest.approx(error), 64)
-    manifest = trainer.run.last().manifest
-    assert (manifest.best_step, manifest.since_best) == (best, 3)
-    assert manifest.best_loss == (2.0 if best == 12 else 2.4)
-    assert trainer.run.at().manifest.step == best
-    whole = [event.step for event in events if isinstance(event, EvaluatedWhole)]
-    assert whole == [best] * (option == "eval_part")
-
-
-def test_a_resumed_run_chooses_its_best_step_as_an_unbroken_one(tmp_path: Path) -> None:
-    options = {"learning_rate": 3.0, "warmup_steps": 7, "steps": 8}  # the loss rises again
-    options |= {"eval_part": 64, "eval_interval": 1}
-    straight, stopped = (new_trainer(tmp_path / name, **options) for name in ("a", "b"))
-    expected = [event for event in finish(straight) if isinstance(event, Chosen)]
-    finish(stopped, 6)
-    again = resumed(stopped)
-    found = [event for event in finish(again) if isinstance(event, Chosen)]
-    assert (len(found), found) == (1, expected)
-    assert outcome(again.run)[2:] == outcome(straight.run)[2:]
-
-
-def test_the_mean_over_the_windows_is_the_loss_on_the_part(tmp_path: Path) -> None:
-    trainer = new_trainer(tmp_path, eval_part=64, counting=4)
-    finish(trainer, 6)
-    mixture = trainer.counting.mixture(trainer.kept, "cpu", 6)
-    for counts in (mixture, None):
-        parts = trainer.kept, trainer.val, "cpu"
-        found = window_losses(*parts, 64, counts)
-        loss = evaluate(*parts, most=64, mixture=counts).nats
-        assert (len(found), found.mean()) == (64 // 16, pytest.approx(loss, rel=1e-6))
-
-
-def test_new_best_step_has_no_loss_on_the_whole_split_yet(tmp_path: Path) -> None:
-    trainer = new_trainer(tmp_path, eval_part=64, steps=6)
+def test_a_new_best_step_has_no_final_loss_yet(tmp_path: Path) -> None:
+    trainer = new_trainer(tmp_path, eval_chars=64, steps=6)
     finish(trainer)
     more = resumed(trainer, steps=18)
-    known = [more.manifest.whole_loss is not None]
+    known = [more.manifest.final_loss is not None]
     for event in more.events():
         if isinstance(event, Evaluated):
             assert more.manifest.best_step == event.step
-            known.append(more.manifest.whole_loss is not None)
+            known.append(more.manifest.final_loss is not None)
     assert known == [True, False, False]
-    assert more.run.last().manifest.whole_loss is not None
+    assert more.run.last().manifest.final_loss is not None
 
 
 def test_everything_is_saved_when_the_last_evaluation_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trainer = new_trainer(tmp_path, eval_part=64)
+    trainer = new_trainer(tmp_path, eval_chars=64)
     with monkeypatch.context() as patch:
         patch.setattr("gpt.training.evaluation.windows_together", lambda *_: 1)  # many turns
         for event in trainer.events():
@@ -438,10 +375,10 @@ def test_everything_is_saved_when_the_last_evaluation_is_stopped(
                 trainer.stop("SIGINT")
     assert event == Stopped(30, "SIGINT")
     last = trainer.run.last().manifest
-    assert (last.step, last.whole_loss) == (30, None)
+    assert (last.step, last.final_loss) == (30, None)
     again = resumed(trainer)
-    assert [type(each) for each in finish(again)][-2:] == [EvaluatedWhole, Stopped]
-    assert again.run.last().manifest.whole_loss == evaluate(trainer.kept, trainer.val, "cpu").nats
+    assert [type(each) for each in finish(again)][-2:] == [EvaluatedAtEnd, Stopped]
+    assert again.run.last().manifest.final_loss == evaluate(trainer.kept, trainer.val, "cpu").nats
 
 
 def test_model_learns_its_text(tmp_path: Path) -> None:
@@ -465,23 +402,13 @@ def test_a_step_that_numpy_does_not_reproduce_is_not_saved_and_earlier_saves_ope
 
 
 def test_the_end_says_where_the_time_went(tmp_path: Path) -> None:
-    trainer = new_trainer(tmp_path, counting=3, eval_part=50)
+    trainer = new_trainer(tmp_path, counting=3, eval_chars=50)
     now = itertools.count(100.0)  # each look at the clock takes a second
-    trainer.clock = lambda: next(now)
-    trainer._mark, trainer._peak = 90.0, 1e6
+    trainer.timing.clock = lambda: next(now)
+    trainer.timing._mark = 90.0
     *_, ended = trainer.events()
     assert isinstance(ended, Stopped)
-    seconds = ended.spent.seconds
-    assert {*seconds} == {"start", "counting", "steps", "evaluations", "saves"}
-    assert (seconds["start"], seconds["saves"], seconds["counting"]) == (10, 6, 5)
-    model, steps = trainer.manifest.model, seconds["steps"]
-    done = 30 * trainer.manifest.step_characters * model.training_flops
-    assert ended.spent.share == pytest.approx(done / (steps * 1e6))
-    assert sum(seconds.values()) == next(now) - 1 - 90
-    assert re.match(r"steps 1 min 30 s \(\d+% of the cores' float32 rate\) · ", str(ended.spent))
-    assert "start 10 s" in str(ended.spent)
-
-
-def test_times_below_a_twentieth_of_a_second_are_left_out() -> None:
-    spent = Spent({"saves": 0.04, "steps": 2.44, "start": 75.0})
-    assert str(spent) == "start 1 min 15 s · steps 2.4 s"
+    assert {*ended.spent} == {"start", "counting", "steps", "evaluations", "saves"}
+    assert (ended.spent["start"], ended.spent["steps"], ended.spent["saves"]) == (10, 30, 6)
+    assert ended.spent["counting"] == 5
+    assert sum(ended.spent.values()) == next(now) - 1 - 90
