@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from measure import GPTX, timed
 
 if TYPE_CHECKING:
+    from gpt.training.plan import Plan
     from gpt.training.trainer import Trainer
 
 BARE = """
@@ -42,10 +43,10 @@ def train_until_first_step(words: list[str]) -> None:
     """`gptx train`, which ends without any cleaning up right after its first step."""
     from gpt.commands import main, progress, train
 
-    def run_training(trainer: Trainer, as_json: bool) -> None:
+    def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
         from gpt.training.events import Stepped
 
-        for event in progress._reported(trainer):
+        for event in progress._reported(trainer, plan):
             if isinstance(event, Stepped):
                 os._exit(0)
 

@@ -164,5 +164,5 @@ def test_bar_shows_losses_and_ends_as_one_line_unless_progress_is_false(
     monkeypatch.setattr(sys, "stderr", terminal)
     gpt.train("corpus.txt", progress=progress, **SMALL)
     shown = terminal.getvalue()
-    line = r"8/8 loss \d\.\d{3} val \d\.\d{3} best \d\.\d{3} in 00:\d\d *\n" if progress else ""
+    line = r"step 8 loss \d\.\d{3} validation \d\.\d{3} in 00:\d\d *\n" if progress else ""
     assert re.fullmatch(line, shown.rpartition("\r")[2])

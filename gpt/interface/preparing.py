@@ -32,7 +32,7 @@ from gpt.counting.tables import release_memory
 from gpt.devices import resolve_device
 from gpt.errors import TextError
 from gpt.storage import files
-from gpt.storage.manifest import Baseline, CorpusId
+from gpt.storage.manifest import Baseline, CorpusId, Manifest
 from gpt.storage.run import Checkpoint, Run
 from gpt.storage.runs import check_free, discard_if_empty, new_run
 from gpt.training import ranks
@@ -189,7 +189,7 @@ def begin_run(
             # the step that was read, because tomorrow another step may be the run's best
             source = {"corpus": names, "init_from": printable(warm.place) if warm else None}
             here = {name: plan.environment[name] for name in RECORDED}
-            folder.write(CONFIG, to_toml({**source, **plan.settings(), **here}))
+            folder.write(CONFIG, to_toml({**source, **plan.manifest.settings(), **here}))
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
 
         def trainer() -> Trainer:
@@ -250,8 +250,6 @@ def resume_run(
         machine = Machine.measured(options.device)
         plan = resume_plan(checkpoint, corpus, given, machine, options.minutes)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
-        if ranks.is_first() and plan.manifest.train != manifest.train:
-            _record_options(run, plan)
 
         def trainer() -> Trainer:
             return _trainer(run, plan, options.log, began, checkpoint)
@@ -260,15 +258,20 @@ def resume_run(
 
 
 def train_and_record(trainer: Trainer) -> Iterator[Event]:
-    """Trains. With each checkpoint, records in the run a sample of the model.
+    """Trains. Records in the run a sample of each checkpoint, and the options of a resumed run.
 
     Raises what Trainer.events raises.
     """
+    is_recorded = trainer.saved_step is None  # when a run begins
     with closing(trainer.records):
         for event in trainer.events():
             yield event
-            if isinstance(event, Saved) and event.checkpoint.manifest.step:
-                yield _sampled(trainer, event.checkpoint)
+            if isinstance(event, Saved):
+                if not is_recorded:
+                    _record_options(trainer.run, trainer.manifest)
+                    is_recorded = True
+                if event.checkpoint.manifest.step:  # before the first step, no model has learned
+                    yield _sampled(trainer, event.checkpoint)
 
 
 def _read(
@@ -323,15 +326,15 @@ def _trainer(
     return trainer
 
 
-def _record_options(run: Run, plan: Plan) -> None:
-    """Writes the options that `resume` has changed to config.toml."""
+def _record_options(run: Run, manifest: Manifest) -> None:
+    """Writes the options, which `resume` may have changed, to config.toml."""
     path = run.path / CONFIG
     if os.path.isfile(path):
         text = files.read(path, LONGEST_FILE).decode("utf-8", "replace")
         values = from_toml(text, str(path))
         source = {name: values.get(name) for name in ("corpus", "init_from")}
         recorded = {name: values.get(name) for name in RECORDED}
-        run.write(CONFIG, to_toml({**source, **plan.settings(), **recorded}))
+        run.write(CONFIG, to_toml({**source, **manifest.settings(), **recorded}))
 
 
 def _sampled(trainer: Trainer, checkpoint: Checkpoint) -> Sampled:

@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gpt.config import ModelConfig, TrainConfig
+from gpt.config.fields import options_of
 from gpt.vocabulary import Vocabulary
 
 
@@ -184,6 +186,16 @@ class Manifest:
         text, train = self.corpus, self.train
         own = TrainedText(run, text.digest, text.characters, train.split, train.val_fraction)
         return (*(self.parent.texts if self.parent else ()), own)
+
+    def settings(self) -> dict[str, Any]:
+        """Every option that someone needs to train such a run again."""
+        values = {**vars(self.model), **vars(self.train)}
+        names = [*options_of(ModelConfig), *options_of(TrainConfig)]
+        settings = {"preset": self.preset, **{name: values[name] for name in names}}
+        if self.clock is not None:  # the steps are only the text's limit
+            del settings["steps"]
+            settings["minutes"] = self.clock.seconds / 60
+        return settings
 
     @property
     def step_characters(self) -> int:

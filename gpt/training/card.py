@@ -88,7 +88,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     return {
         "dry_run": True,
         "parent": parent_record(plan.manifest.parent),
-        **plan.settings(),
+        **plan.manifest.settings(),
         "steps": plan.steps,
         "characters": plan.corpus.identity.characters,
         "train_characters": plan.train_characters,

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.config.fields import fields_of, only_fields, options_of, require
+from gpt.config.fields import fields_of, only_fields, require
 from gpt.config.presets import FITTED_PRESETS, MINUTES, override, preset
 from gpt.config.train import MOST_STEPS, Changeable
 from gpt.corpus.corpus import Corpus, character_counts
@@ -98,17 +98,6 @@ class Plan:
     def uniform(self) -> float:
         """The loss of equal probabilities for all characters of the vocabulary."""
         return math.log(len(self.corpus.vocabulary))
-
-    def settings(self) -> dict[str, Any]:
-        """Every option that someone needs to train such a run again."""
-        manifest = self.manifest
-        values = {**vars(manifest.model), **vars(manifest.train)}
-        names = [*options_of(ModelConfig), *options_of(TrainConfig)]
-        settings = {"preset": manifest.preset, **{name: values[name] for name in names}}
-        if manifest.clock is not None:
-            del settings["steps"]
-            settings["minutes"] = manifest.clock.seconds / 60
-        return settings
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def test_a_fitted_context_is_much_shorter_than_validation_blocks(tmp_path: Path)
 
 def test_settings_of_a_plan_repeat_it(corpus: Corpus) -> None:
     plan = make_plan(corpus, {**TINY, "learning_rate": 3e-4}, "classic", CPU)
-    values = from_toml(to_toml(plan.settings()), "config.toml")
+    values = from_toml(to_toml(plan.manifest.settings()), "config.toml")
     again = make_plan(corpus, values, values.pop("preset"), CPU)
     assert again.manifest == plan.manifest
 
@@ -155,8 +155,8 @@ def test_a_time_budget_has_the_epochs_of_the_text_as_its_limit_of_steps(long: Co
     free = make_plan(long, {**TINY, "eval_interval": 500}, "classic", CPU, 1)
     assert (free.steps, free.manifest.train.steps) == (5400, MOST_STEPS)
     assert free.manifest.train.eval_interval == 500
-    assert "steps" not in free.settings()
-    assert free.settings()["minutes"] == 1
+    assert "steps" not in free.manifest.settings()
+    assert free.manifest.settings()["minutes"] == 1
 
 
 def test_evaluations_read_the_given_number_of_characters(long: Corpus) -> None:
@@ -431,7 +431,7 @@ def test_several_ranks_check_only_whether_torch_has_cuda(
 
 
 def test_plan_options_are_the_fields_of_its_configs(corpus: Corpus) -> None:
-    settings = make_plan(corpus, {**TINY, "steps": 9}, "default", CPU).settings()
+    settings = make_plan(corpus, {**TINY, "steps": 9}, "default", CPU).manifest.settings()
     assert settings.keys() == {"preset", *options_of(ModelConfig), *options_of(TrainConfig)}
     assert only_fields(ModelConfig, settings).items() >= TINY.items()
 
