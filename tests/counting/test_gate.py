@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from conftest import TEXT
 
+from gpt.counting import gate as gates
+from gpt.counting.gate import DEVIATION, PRIOR_MEAN, fit_gate
 from gpt.counting.mixture import (
     FEATURES,
     Array,
@@ -19,8 +21,6 @@ from gpt.counting.mixture import (
     log_softmax,
 )
 from gpt.counting.tables import Numbers, count
-from gpt.training import counting as gates
-from gpt.training.counting import DEVIATION, PRIOR_MEAN, fit_gate
 from gpt.vocabulary import Vocabulary
 
 VOCABULARY = Vocabulary.from_text(TEXT)
