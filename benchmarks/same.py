@@ -37,7 +37,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 CORPUS_CHARACTERS = 150_000  # of the texts that come with Python, if there is no --corpus
 #: So that neither the clock nor the machine's speed chooses anything.
-EVERY_RUN = "--seed 1 --micro-batch-size 0 --eval-interval 75 --eval-part 4096"
+EVERY_RUN = "--seed 1 --micro-batch-size 0 --eval-interval 75"
 SHAPE = "--n-layer 2 --n-head 4 --n-embd 64 --block-size 64 --batch-size 16 --precision float32"
 FIXED = f"{EVERY_RUN} {SHAPE} --dropout 0.1 --weight-decay 0.1 --warmup-steps 20"
 #: Run -> the arguments of its training, without its steps.
@@ -79,7 +79,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 #: The training of a run, in two parts; see COMMANDS.
 TRAIN: dict[str, tuple[str, ...]] = {
-    "train": ("train {training} --run {run} --steps 150 --json",),
+    "train": (
+        "train {training} --run {run} --steps 150 --eval-part 4096 --json",
+        "train {training} --run {run} --steps 150 --eval-chars 4096 --json",
+    ),
     "train --resume": ("train --resume --run {run} --steps 300 --json",),
 }
 #: Commands about all runs; see COMMANDS.

@@ -171,7 +171,7 @@ def test_presets_keep_the_parents_layout(tiny: Checkpoint, tmp_path: Path, prese
 def test_known_corpus_with_options_of_its_own_keeps_the_parents_layout(
     gptx: Gptx, home: Path
 ) -> None:
-    plan = gptx("train", "repeats", "--init-from", "corpus-1", "--dry-run", "--json")
+    plan = gptx("train", "repeats", "--init-from", "corpus-1", "--dry-run", "--all", "--json")
     assert plan.code == 0, plan.err
     record = json.loads(plan.out)
     assert (record["n_embd"], record["block_size"], record["steps"]) == (16, 16, 800)
@@ -196,7 +196,7 @@ def test_models_that_cannot_be_a_parent_are_refused(tiny: Checkpoint, tmp_path: 
 
 def test_card_and_runs_name_the_parent_and_new_characters(gptx: Gptx, home: Path) -> None:
     (home / "hu.txt").write_bytes(HUNGARIAN.encode())
-    plan = gptx("train", "hu.txt", "--init-from", "corpus-1", "--dry-run", "--json")
+    plan = gptx("train", "hu.txt", "--init-from", "corpus-1", "--dry-run", "--all", "--json")
     assert plan.code == 0, plan.err
     record = json.loads(plan.out)
     assert (record["n_embd"], record["block_size"], record["parent"]["run"]) == (16, 16, "corpus-1")

@@ -115,7 +115,7 @@ def make_callback(command: Callable[..., None]) -> Callable[..., None]:
             inspect.Parameter("help_all", KEYWORD_ONLY, annotation=HelpAll, default=False)
         )
     # Typer reads the signature of some functions and the annotations of others.
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__doc__ = command.__doc__
     return call

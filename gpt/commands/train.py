@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,11 +19,10 @@ from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import Options, only_fields, option
 from gpt.config.toml import RECORDED
 from gpt.devices import let_threads_sleep
-from gpt.errors import ConfigError, GptxError, OutOfMemory, StorageError
+from gpt.errors import GptxError, OutOfMemory, StorageError
 
 if TYPE_CHECKING:
     from gpt.interface.preparing import Start
-    from gpt.storage.run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,60 +56,54 @@ def command(
     Defaults are those of --preset default on a CPU; "fitted": chosen to suit corpus and time.
     """
     let_threads_sleep()
-    from gpt.interface.preparing import Texts, begin_run, resume_run
     from gpt.training import ranks
 
+    with _one_report():
+        if ranks.world_size() > 1:
+            run = replace(run, device=ranks.join(run.device))  # type: ignore[arg-type]
+        with _preparing(action, run, asked) as start:
+            _train(start, action, output)
+
+
+def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractContextManager[Start]:
+    """Plans the run to begin or to resume. Raises ConfigError, CheckpointError."""
+    from gpt.interface.preparing import Texts, begin_run, resume_run
+    from gpt.storage.runs import find_run
+
     typed, in_file = asked
-    given = {**in_file, **typed}
-    if "minutes" in typed:  # it overrides the steps of a config file, and --steps its minutes
-        if "steps" not in typed:
-            given.pop("steps", None)
-    elif "steps" in typed:
+    options = {**in_file, **typed}
+    if "minutes" in typed and "steps" not in typed:  # it overrides the steps of a config file
+        options.pop("steps", None)
+    if "steps" in typed and "minutes" not in typed:
         run = replace(run, minutes=None)
+    options = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
+    texts = Texts(action.corpus, sys.stdin.buffer)
     if action.resume:
         refuse_if(
             "init_from" in typed,
             "--init-from: a resumed run keeps its own weights; leave out --init-from or --resume",
         )
-    else:
-        stored = in_file.get("preset", run.preset)
         refuse_if(
-            stored != run.preset,
-            f"--preset: {run.preset}, but --config has {stored}; give one of them",
+            run.run is not None
+            and os.path.isfile(run.run)
+            and not os.path.isdir(run.checkpoints / run.run),
+            f"--run: {run.run} is a file, but only a run can be resumed; give the name of a run in "
+            f"{run.checkpoints}",
         )
-        refuse_if(
-            "val_fraction" in typed and given.get("split", "last") != "last",
-            "--val-fraction: only with --split last",
-        )
-    given = only_fields(ModelConfig, given) | only_fields(TrainConfig, given)
-    with _one_report():
-        if ranks.world_size() > 1:
-            run = replace(run, device=ranks.join(run.device))  # type: ignore[arg-type]
-        texts = Texts(action.corpus, sys.stdin.buffer)
-        if action.resume:
-            if "preset" not in typed:
-                run = replace(run, preset=None)
-            preparing = resume_run(_find_run(run), run, given, texts, progress_bar)
-        else:
-            recorded = {name: in_file[name] for name in RECORDED if name in in_file}
-            preparing = begin_run(run, given, texts, progress_bar, recorded, dry=action.dry_run)
-        with preparing as start:
-            _train(start, action, output)
-
-
-def _find_run(asked: RunConfig) -> Run:
-    """The run to resume. Raises CheckpointError, ConfigError."""
-    from gpt.storage.runs import find_run
-
-    try:
-        return find_run(asked.checkpoints, asked.run)
-    except GptxError:
-        if asked.run is None or not os.path.isfile(asked.run):
-            raise
-        raise ConfigError(
-            f"--run: {asked.run} is a file, but only a run can be resumed; give the name of a "
-            f"run in {asked.checkpoints}"
-        ) from None
+        stored = find_run(run.checkpoints, run.run)
+        if "preset" not in typed:
+            run = replace(run, preset=None)
+        return resume_run(stored, run, options, texts, progress_bar)
+    preset = in_file.get("preset", run.preset)
+    refuse_if(
+        preset != run.preset, f"--preset: {run.preset}, but --config has {preset}; give one of them"
+    )
+    refuse_if(
+        "val_fraction" in typed and options.get("split", "last") != "last",
+        "--val-fraction: only with --split last",
+    )
+    recorded = {name: in_file[name] for name in RECORDED if name in in_file}
+    return begin_run(run, options, texts, progress_bar, recorded, dry=action.dry_run)
 
 
 def _train(start: Start, action: TrainOptions, output: OutputOptions) -> None:

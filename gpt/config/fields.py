@@ -165,10 +165,10 @@ class Options:
 def fields_of(kind: type) -> Mapping[str, Field]:
     """Name -> field of an option class, in order; also of fields that are no options."""
     hints = get_type_hints(kind, include_extras=True)
-    found = {
+    by_name = {
         field.name: _field(field.name, field.default, hints[field.name]) for field in fields(kind)
     }
-    return MappingProxyType(found)
+    return MappingProxyType(by_name)
 
 
 def _field(name: str, default: Any, annotation: Any) -> Field:
@@ -269,9 +269,9 @@ def takes_given(
         @wraps(function)
         def call(*args: Keywords.args, **keywords: Keywords.kwargs) -> Result:
             _check_names(function.__name__, kind, keywords)
-            given = inspect.signature(kind).bind(*args, **keywords).arguments
+            bound = inspect.signature(kind).bind(*args, **keywords).arguments
             known = fields_of(kind)
-            return function({name: known[name].checked(value) for name, value in given.items()})
+            return function({name: known[name].checked(value) for name, value in bound.items()})
 
         _document(call, kind, shown)
         return call

@@ -88,9 +88,9 @@ def preset(name: str, device: str) -> dict[str, Any]:
     return dict(PRESETS[name]["cpu" if device == "cpu" else "cuda"])
 
 
-def override(values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def override(values: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     """A preset's values, updated by the given ones; only rotary positions keep previous_heads."""
-    combined = {**values, **given}
-    if combined.get("position", "rotary") != "rotary" and "previous_heads" not in given:
+    combined = {**values, **asked}
+    if combined.get("position", "rotary") != "rotary" and "previous_heads" not in asked:
         combined.pop("previous_heads", None)
     return combined

@@ -168,8 +168,8 @@ class TrainConfig(Changeable):
     @property
     def every(self) -> int:
         """N of the split "every:N"; 0 for other splits."""
-        found = re.fullmatch(r"every[ :=]?([0-9]{1,9})", self.split)
-        return max(1, int(found[1])) if found else 0
+        match = re.fullmatch(r"every[ :=]?([0-9]{1,9})", self.split)
+        return max(1, int(match[1])) if match else 0
 
     @property
     def validation(self) -> str | None:
@@ -206,6 +206,6 @@ def unescaped(text: str) -> str:
         return chr(point)
 
     result = _ESCAPE.sub(resolved, text)
-    lone = next((each for each in result if 0xD800 <= ord(each) < 0xE000), "")
+    lone = next((sign for sign in result if 0xD800 <= ord(sign) < 0xE000), "")
     require(not lone, "separator", f"{lone!r} is no character")
     return result

@@ -81,23 +81,23 @@ class NewRunOptions:
     """The options of a new run: those given, and those that follow from its corpus and from the
     model that it starts with.
 
-    given: options of ModelConfig and TrainConfig. recipe: the ones among them that a known corpus
+    asked: options of ModelConfig and TrainConfig. recipe: the ones among them that a known corpus
     has set.
     """
 
     preset: Preset
-    given: Mapping[str, Any]
+    asked: Mapping[str, Any]
     recipe: Mapping[str, Any]
 
     @property
     def reading(self) -> TrainConfig:
         """The options for reading the text."""
-        return TrainConfig(**{name: self.given[name] for name in READING if name in self.given})
+        return TrainConfig(**{name: self.asked[name] for name in READING if name in self.asked})
 
 
 def choose_options(
     options: RunConfig,
-    given: Mapping[str, Any],
+    asked: Mapping[str, Any],
     names: Sequence[str],
     warm: WarmStart | None = None,
 ) -> NewRunOptions:
@@ -109,9 +109,9 @@ def choose_options(
         recipe = {name: value for name, value in recipe.items() if name in SPLITTING}
     if options.minutes is not None:
         recipe.pop("steps", None)
-    given = warm.options(given) if warm else given
-    recipe = {name: value for name, value in recipe.items() if name not in given}
-    return NewRunOptions(options.preset or "default", {**given, **recipe}, recipe)
+    asked = warm.options(asked) if warm else asked
+    recipe = {name: value for name, value in recipe.items() if name not in asked}
+    return NewRunOptions(options.preset or "default", {**asked, **recipe}, recipe)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Start:
 @contextmanager
 def begin_run(
     options: RunConfig,
-    given: Mapping[str, Any],
+    asked: Mapping[str, Any],
     texts: Texts,
     working: Working = show_nothing,
     recorded: Mapping[str, Any] = MappingProxyType({}),
@@ -139,7 +139,7 @@ def begin_run(
     """Reads the texts and plans a new run, then makes and locks its folder. The folder is removed
     if nothing was saved in it.
 
-    given: options of ModelConfig and TrainConfig. recorded: what the config.toml that this run
+    asked: options of ModelConfig and TrainConfig. recorded: what the config.toml that this run
     repeats says about its own run, see RECORDED. dry: makes no folder. Several ranks have joined
     before. Raises ConfigError, TextError, StorageError, OutOfMemory, and CheckpointError for an
     unusable model to start with.
@@ -151,7 +151,7 @@ def begin_run(
         from gpt.interface.warm_start import open_parent
 
         warm = open_parent(options.init_from, options.checkpoints)
-    choices = choose_options(options, given, texts.names, warm)
+    choices = choose_options(options, asked, texts.names, warm)
     if options.run is not None:
         check_free(options.checkpoints, options.run)
     device = resolve_device(options.device)
@@ -166,7 +166,7 @@ def begin_run(
     parent = warm.parent(corpus) if warm else None
     plan = make_plan(
         corpus,
-        choices.given,
+        choices.asked,
         choices.preset,
         Machine.measured(options.device),
         options.minutes,
@@ -213,7 +213,7 @@ def _differences(plan: Plan, recorded: Mapping[str, Any]) -> Iterator[str]:
 def resume_run(
     run: Run,
     options: RunConfig,
-    given: Mapping[str, Any],
+    asked: Mapping[str, Any],
     texts: Texts,
     working: Working = show_nothing,
 ) -> Iterator[Start]:
@@ -229,7 +229,7 @@ def resume_run(
             stack.enter_context(run.lock())
         checkpoint, warnings = ranks.share_result(
             run.last_undamaged,
-            lambda found: str(found[0].path),
+            lambda result: str(result[0].path),
             lambda path: (Checkpoint.open(Path(path)), []),
         )
         manifest = checkpoint.manifest
@@ -248,7 +248,7 @@ def resume_run(
         from gpt.training.plan import Machine, resume_plan
 
         machine = Machine.measured(options.device)
-        plan = resume_plan(checkpoint, corpus, given, machine, options.minutes)
+        plan = resume_plan(checkpoint, corpus, asked, machine, options.minutes)
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
 
         def trainer() -> Trainer:
@@ -290,7 +290,9 @@ def _read(
         sources = {"names": texts.names, "data": options.data, "pipe": texts.pipe}
         reading = partial(read, **sources, progress=done)
         return ranks.share_result(
-            reading, lambda it: msgspec.to_builtins((it.identity, it.vocabulary)), follow
+            reading,
+            lambda corpus: msgspec.to_builtins((corpus.identity, corpus.vocabulary)),
+            follow,
         )
 
 
@@ -299,7 +301,7 @@ def _count_ahead(
 ) -> Future[tuple[Baseline, Experts | None]]:
     """Starts counting. Raises ConfigError, TextError."""
     size = len(corpus.vocabulary)
-    values = presets.override(presets.preset(choices.preset, device), choices.given)
+    values = presets.override(presets.preset(choices.preset, device), choices.asked)
     model = ModelConfig(vocab_size=size, **only_fields(ModelConfig, values))
     train = TrainConfig(**only_fields(TrainConfig, values))
     train_ids, val_ids = corpus.split(train.val_fraction, 1)

@@ -75,15 +75,17 @@ class ResumeCall(Changeable, Session):
     data: PathLike = "data"  # type: ignore[assignment]  # wider
 
 
-def _begin(given: dict[str, Any], screen: TextIO | None = None) -> AbstractContextManager[Start]:
+def _begin(
+    arguments: dict[str, Any], screen: TextIO | None = None
+) -> AbstractContextManager[Start]:
     """Plans a new run. Raises ConfigError, TextError."""
     from gpt.interface.preparing import Texts, begin_run
 
     _require_one_process("train")
     let_threads_sleep()
-    run = RunConfig(**{**only_fields(RunConfig, given), "init_from": _place(given)})
-    corpus, text = given.get("corpus"), given.get("text")
-    options = only_fields(ModelOptions, given) | only_fields(TrainConfig, given)
+    run = RunConfig(**{**only_fields(RunConfig, arguments), "init_from": _place(arguments)})
+    corpus, text = arguments.get("corpus"), arguments.get("text")
+    options = only_fields(ModelOptions, arguments) | only_fields(TrainConfig, arguments)
     is_last = options.get("split", "last") == "last"
     require(is_last or "val_fraction" not in options, "val_fraction", "only with `split='last'`")
     if text is None:
@@ -107,9 +109,9 @@ def _require_one_process(name: str) -> None:
         raise ConfigError(f"gpt.{name} trains in one process; use torchrun with gptx train")
 
 
-def _place(given: dict[str, Any]) -> str | None:
+def _place(arguments: dict[str, Any]) -> str | None:
     """The run's name or the path of the model to start with."""
-    model = given.get("init_from")
+    model = arguments.get("init_from")
     if not isinstance(model, TrainedGPT):
         return os.fspath(model) if isinstance(model, os.PathLike) else model
     source = model.stored.source
@@ -122,7 +124,7 @@ def corpus_names(corpus: Corpus) -> tuple[str, ...]:
 
     several = () if corpus is None else corpus
     several = [several] if isinstance(several, str | os.PathLike) else [*several]
-    names = tuple(os.fspath(each) for each in several)
+    names = tuple(os.fspath(path) for path in several)
     if corpus is not None and not names:
         raise TextError("corpus: the list is empty; give at least one file, folder or known name")
     for name in names:
@@ -139,7 +141,7 @@ BAR_FORMAT = "{percentage:3.0f}%|{bar}| ETA {remaining} {desc}"  # a narrow term
 
 
 @takes_given(TrainCall, presets.SHOWN)
-def train(given: dict[str, Any]) -> TrainedGPT:
+def train(arguments: dict[str, Any]) -> TrainedGPT:
     """Trains a new run and returns it, opened at its best step.
 
     corpus: a file, a folder, a known name or a list of these. Known names are "shakespeare", which
@@ -153,23 +155,23 @@ def train(given: dict[str, Any]) -> TrainedGPT:
 
     Raises ConfigError, TypeError, TextError, OutOfMemory, NumericsError, StorageError.
     """
-    screen = _screen(given.get("progress", True))
-    return _trained(_begin(given, screen), screen)
+    screen = _screen(arguments.get("progress", True))
+    return _trained(_begin(arguments, screen), screen)
 
 
 @takes_given(EventsCall, presets.SHOWN)
-def train_events(given: dict[str, Any]) -> Iterator[Event]:
+def train_events(arguments: dict[str, Any]) -> Iterator[Event]:
     """Trains a new run, and yields each event: Stepped, Evaluated, Saved and others, which are
     described in gpt/training/events.py.
 
     The arguments and errors are those of `train`. If you leave the loop early, the run stays as it
     was last saved.
     """
-    return _events(_begin(given))
+    return _events(_begin(arguments))
 
 
 @takes_given(ResumeCall, {"minutes": None, **dict.fromkeys(fields_of(Changeable), "unchanged")})
-def resume(given: dict[str, Any]) -> TrainedGPT:
+def resume(arguments: dict[str, Any]) -> TrainedGPT:
     """Trains a run further from its last step on; returns it, opened at its best step.
 
     run: what `load` or `train` returned, or the run's folder. minutes: train this much longer; a
@@ -184,13 +186,16 @@ def resume(given: dict[str, Any]) -> TrainedGPT:
 
     _require_one_process("resume")
     let_threads_sleep()
-    run = given["run"]
+    run = arguments["run"]
     path = run.path if isinstance(run, TrainedGPT) else Path(run)
-    found = Run(path) if Run(path).steps() else find_run(path)
-    settings = RunConfig(**only_fields(Session, given), checkpoints=path.parent)
-    options, texts = only_fields(Changeable, given), Texts(corpus_names(given.get("corpus")))
-    screen = _screen(given.get("progress", True))
-    return _trained(resume_run(found, settings, options, texts, _working(screen)), screen)
+    stored = Run(path) if Run(path).steps() else find_run(path)
+    settings = RunConfig(**only_fields(Session, arguments), checkpoints=path.parent)
+    options, texts = (
+        only_fields(Changeable, arguments),
+        Texts(corpus_names(arguments.get("corpus"))),
+    )
+    screen = _screen(arguments.get("progress", True))
+    return _trained(resume_run(stored, settings, options, texts, _working(screen)), screen)
 
 
 def _trained(preparing: AbstractContextManager[Start], screen: TextIO | None) -> TrainedGPT:

@@ -51,17 +51,17 @@ class WarmStart:
     def layout(self) -> dict[str, Any]:
         """The options that the new model takes from its parent."""
         options = options_of(ModelConfig).keys() - {*MAY_DIFFER_FROM_PARENT}
-        return {name: each for name, each in vars(self.stored.config).items() if name in options}
+        return {name: value for name, value in vars(self.stored.config).items() if name in options}
 
-    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def options(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """The given options and the layout. Raises ConfigError for an option that conflicts with
         the layout.
         """
-        for name, value in given.items():
+        for name, value in asked.items():
             its = self.layout.get(name, value)
             has = f"{self.name}, whose weights this run starts with, has {its}"
             require(its == value, name, f"{has}, not {value}; leave the option out")
-        return {**given, **self.layout}
+        return {**asked, **self.layout}
 
     def parent(self, corpus: Corpus) -> Parent:
         """What a run on this corpus records about its parent."""

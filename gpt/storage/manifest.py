@@ -194,7 +194,7 @@ class Manifest:
         settings = {"preset": self.preset, **{name: values[name] for name in names}}
         if self.clock is not None:  # the steps are only the text's limit
             del settings["steps"]
-            settings["minutes"] = self.clock.seconds / 60
+            settings["minutes"] = self.clock.ends / 60
         return settings
 
     @property
@@ -259,7 +259,7 @@ def exposure_to_split(name: str, manifest: Manifest | None, of: Manifest) -> str
     else:
         *_, own = manifest.texts(name)
         why = own.exposure(text, of.train) or ""
-        for each in manifest.parent.texts if manifest.parent and not why else ():
-            if reason := each.exposure(text, of.train):
-                why = f"started from {each.run}, which {reason}"
+        for earlier in manifest.parent.texts if manifest.parent and not why else ():
+            if reason := earlier.exposure(text, of.train):
+                why = f"started from {earlier.run}, which {reason}"
     return f"{name} {why}" if why else None

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpt.config.fields import with_flags
 from gpt.corpus.corpus import Corpus
 from gpt.storage.losses import counting_record, loss_advice, note_on_few
 from gpt.storage.manifest import Manifest
@@ -34,6 +33,7 @@ NATS = (
     "mean of −ln of the probability that the model gives the correct next character; 0 is "
     "perfect; bits = nats / ln 2"
 )
+UNSURE = 0.05  # nats by which losses on different characters may differ by chance
 READ_FOR_PROMPT = 1_000_000  # characters whose lines suggest a prompt
 BEGINNING = re.compile(r"^[^\w\n]{0,3}(\w[\w'’]{1,19})", re.MULTILINE)
 
@@ -70,12 +70,9 @@ def whole_card(plan: Plan, recipe: Mapping[str, Any]) -> Facts:
     return {
         "corpus": corpus_facts(identity, manifest.model, manifest.parent),
         "from": parent_facts(manifest.parent),
-        "characters": _characters(plan),
         "split": _split(plan),
         "model": model_facts(manifest.model),
-        "recipe": _recipe(recipe),
-        "training": _training(plan),
-        "fitted": "; ".join(plan.why),
+        "training": _training(plan, recipe),
         "device": _device(plan),
         "time": f"{_time(plan)}; {speed}",
         "goal": _goal(plan),
@@ -147,12 +144,18 @@ def _losses(manifest: Manifest) -> list[str]:
     nats, characters, of = manifest.shown_loss
     if nats is None:
         return ["not evaluated yet"]
-    lines = [f"loss {nats:.3f}{measured_on(characters, of)}"]
     record, alone = counting_record(manifest), manifest.gpt_loss
-    goal = record["nats"] if record and record["same_characters"] else math.inf
-    if goal < math.inf:
+    lines, goal = [f"loss {nats:.3f}"], math.inf
+    if record is None:
+        lines[0] += measured_on(characters, of)
+    elif record["same_characters"]:
+        goal = record["nats"]
         better = "better" if nats < goal else "not better"
         lines[0] += f", {better} than counting ({goal:.3f})"
+    else:
+        goal = record["nats"] + UNSURE
+        lines[0] += f" on {characters:,} of {of:,} validation characters"
+        lines[0] += f"; counting {record['nats']:.3f} on {record['scored']:,}"
     if alone is not None:
         lines.append(f"the GPT alone {alone:.3f}")
         if alone >= goal:
@@ -191,17 +194,10 @@ def _time(plan: Plan) -> str:
     return f"{time} (--minutes 15: better)" if plan.longer else time
 
 
-def _characters(plan: Plan) -> str:
-    """Characters that are rare in the training text, or missing in it."""
-    facts = {"rare": plan.rare, "only in validation": plan.only_in_val}
-    return " · ".join(f"{what}: {quote_some(them)}" for what, them in facts.items() if them)
-
-
 def _split(plan: Plan) -> str:
     """Both splits: sizes, how validation text is chosen, and how much of it evaluations read."""
-    train, characters = plan.manifest.train, plan.val_characters
-    read, of = plan.manifest.part
-    facts = f"{plan.train_characters:,} to train on, {characters:,} to validate"
+    train, (read, of) = plan.manifest.train, plan.manifest.part
+    facts = f"{plan.train_characters:,} to train on, {plan.val_characters:,} to validate"
     if train.every:
         block = plan.corpus.block
         what = f"block of {block:,} characters" if block else "text"
@@ -211,20 +207,15 @@ def _split(plan: Plan) -> str:
     if read < of:
         facts += f"; evaluations read {read:,} of them, evenly distributed; the end reads "
         facts += "all" if plan.manifest.clock is None else "all, or what 5% of the time allow"
+    if plan.rare:
+        facts += f"; rare: {quote_some(plan.rare)}"
+    if plan.only_in_val:
+        facts += f"; only in validation: {quote_some(plan.only_in_val)}"
     return facts + note_on_few(of)
 
 
-def _recipe(recipe: Mapping[str, Any]) -> str:
-    """The options that a known corpus sets, as the command line spells them."""
-    words = [
-        f"`{name}`" if value is True else f"`{name}={value}`" for name, value in recipe.items()
-    ]
-    spelled = with_flags(" ".join(words))
-    return f"options of this corpus, unless you give others: {spelled}" if spelled else ""
-
-
-def _training(plan: Plan) -> str:
-    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …"."""
+def _training(plan: Plan, recipe: Mapping[str, Any]) -> str:
+    """ "2,000 steps × 2,048 characters = 4.1 epochs, learning rate …", and why."""
     manifest, train = plan.manifest, plan.manifest.train
     epochs = plan.steps * manifest.step_characters / plan.train_characters
     steps, rate = counted(f"{plan.steps:,}", "step"), f"{train.learning_rate:g}"
@@ -233,13 +224,14 @@ def _training(plan: Plan) -> str:
         rate = f"{manifest.clock.peak * train.learning_rate:g}"
     if manifest.step:
         steps += f" ({plan.steps - manifest.step:,} more)"
-    muon = ""
-    if train.matrix_lr > 0:
-        muon = f"; matrices by Muon, {train.matrix_lr / train.learning_rate:g} times that"
-    return (
+    facts = (
         f"{steps} × {manifest.step_characters:,} characters = {epochs:.1f} epochs, "
-        f"learning rate {rate} → {train.min_lr:g} ({train.schedule}{muon})"
+        f"learning rate {rate} → {train.min_lr:g} ({train.schedule})"
     )
+    if recipe:
+        options = [f"{name} {value}" for name, value in recipe.items()]
+        facts += f"; options of this corpus, unless you give others: {', '.join(options)}"
+    return "; ".join([facts, *plan.why])
 
 
 def _device(plan: Plan) -> str:
@@ -251,22 +243,17 @@ def _device(plan: Plan) -> str:
     return f"{plan.device} ({name}, torch {environment['torch']})"
 
 
+def _goal(plan: Plan) -> str:
+    """Losses of counting n-grams, the best order first."""
+    baseline = plan.baseline
+    losses = " ".join(f"{loss:.3f}" for loss in baseline.losses)
+    return (
+        f"below {baseline.nats:.4f} nats/char, by counting {baseline.order}-grams of the last "
+        f"{baseline.counted:,} characters, on {baseline.scored:,} · orders 1 to "
+        f"{len(baseline.losses)}: {losses} · guessing {plan.uniform:.3f}"
+    )
+
+
 def _rough(number: float) -> str:
     """A number with two significant digits."""
     return f"{float(f'{number:.2g}'):,.10g}"
-
-
-def _goal(plan: Plan) -> str:
-    """Losses of counting n-grams, the best order first, and of a uniform model."""
-    baseline = plan.baseline
-    losses = " ".join(f"{loss:.3f}" for loss in baseline.losses)
-    facts = (
-        f"below {baseline.nats:.4f} nats/char, by counting {baseline.order}-grams · orders 1 to "
-        f"{len(baseline.losses)}: {losses} · uniform {plan.uniform:.3f}"
-    )
-    if plan.is_baseline_complete:
-        return facts
-    return (
-        f"{facts} (counted in the last {baseline.counted:,} characters of the training "
-        f"split, scored on the first {baseline.scored:,} of the validation split)"
-    )

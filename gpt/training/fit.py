@@ -73,21 +73,21 @@ ORTHOGONALISING, LOW_GAIN = 25, 1.5
 OTHER_FLOPS = {"cuda": 5e13, "mps": 2e12}
 MIXING = 2e-7
 SAVED = 10**8
-SAMPLING = 0.05
+SAMPLING = 0.1
 
 
 @dataclass(frozen=True)
 class Recipe:
     """A model's shape, how it learns, and why so, for the user; and what decides it.
 
-    given: options that the user has set. fitted: whether the corpus limits the steps, and decides
+    fixed: options that the user has set. fitted: whether the corpus limits the steps, and decides
     shape and dropout. train_characters: to train on. val_characters: to predict in the validation
     split. longest_context: the largest block_size that the corpus allows.
     """
 
     model: ModelConfig
     train: TrainConfig
-    given: frozenset[str]
+    fixed: frozenset[str]
     fitted: bool
     train_characters: int
     val_characters: int
@@ -113,9 +113,9 @@ class Recipe:
         """With other values, except for options that the user has given; with the reason `why`,
         unless the user has given all of them.
         """
-        if values and values.keys() <= self.given:
+        if values and values.keys() <= self.fixed:
             return self
-        values = {name: value for name, value in values.items() if name not in self.given}
+        values = {name: value for name, value in values.items() if name not in self.fixed}
         return replace(
             self,
             model=replace(self.model, **only_fields(ModelConfig, values)),
@@ -180,7 +180,7 @@ def fit_size(recipe: Recipe, device: str, flops: float = math.inf) -> Recipe:
         return recipe
     recipe = fit_shape(recipe, flops) if device == "cpu" else recipe
     longest = recipe.longest_context
-    if recipe.model.block_size > longest and "block_size" not in recipe.given:
+    if recipe.model.block_size > longest and "block_size" not in recipe.fixed:
         why = f"a context of {longest}, as the validation text is no longer"
         recipe = recipe.changed(why, block_size=longest)
     return recipe if device == "cpu" else fit_batch(recipe)
@@ -192,8 +192,8 @@ def fit_shape(recipe: Recipe, flops: float) -> Recipe:
     Without a limit on operations, no shape larger than the recipe's. Options that the user gave
     stay; width and number of heads, which must divide it, are chosen together or not at all.
     """
-    if {"n_head", "n_embd"} & recipe.given:
-        recipe = replace(recipe, given=recipe.given | {"n_head", "n_embd"})
+    if {"n_head", "n_embd"} & recipe.fixed:
+        recipe = replace(recipe, fixed=recipe.fixed | {"n_head", "n_embd"})
     best = recipe
     text = recipe.most_characters
     for in_time, in_text, shape in SHAPES:
@@ -217,7 +217,7 @@ def _size(model: ModelConfig) -> tuple[int, int]:
 def fit_batch(recipe: Recipe) -> Recipe:
     """Fewer sequences per step, if the batch would read a small corpus in a few steps."""
     most = max(1, int(recipe.most_characters / (LEAST_STEPS * recipe.model.block_size)))
-    if "batch_size" in recipe.given or recipe.train.batch_size <= most:
+    if "batch_size" in recipe.fixed or recipe.train.batch_size <= most:
         return recipe
     why = f"{counted(most, 'sequence')} per step: with "
     steps = max(1, int(recipe.most_characters / recipe.step_characters))
@@ -243,12 +243,12 @@ def fit_to_corpus(recipe: Recipe) -> Recipe:
     """
     if not recipe.fitted:
         return recipe
-    if recipe.train.steps > recipe.most_steps and "steps" not in recipe.given:
+    if recipe.train.steps > recipe.most_steps and "steps" not in recipe.fixed:
         why = f"no more than {MOST_EPOCHS} epochs, or it would learn by heart"
         recipe = recipe.changed(why, steps=recipe.most_steps)
     epochs = recipe.train.steps * recipe.step_characters / recipe.train_characters
     pressure = epochs * weights(recipe.model) / recipe.train_characters
-    if pressure >= PRESSURE and recipe.model.dropout and "dropout" not in recipe.given:
+    if pressure >= PRESSURE and recipe.model.dropout and "dropout" not in recipe.fixed:
         return recipe
     dropout = min(DROPOUT, round(DROPOUT_OF_PRESSURE * pressure, 2))
     decay = DECAY * recipe.step_characters / recipe.train_characters

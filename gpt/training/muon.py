@@ -87,26 +87,26 @@ class Muon:
     def __init__(self, matrices: list[Matrices], momentum: float, dtype: torch.dtype) -> None:
         self.momentum, self.dtype = momentum, dtype
         self._alike: dict[tuple[int, int], list[Matrices]] = defaultdict(list)
-        for each in matrices:
-            self._alike[max(each.shape), min(each.shape)].append(each)
+        for group in matrices:
+            self._alike[max(group.shape), min(group.shape)].append(group)
         self.state: dict[Tensor, dict[str, Tensor]] = {
-            parameter: {} for each in matrices for parameter in each.parameters
+            parameter: {} for group in matrices for parameter in group.parameters
         }
 
     @torch.no_grad()
     def step(self, rate: float, decay: float) -> None:
         """Makes an update. decay: the share of each matrix that is subtracted first."""
         for alike in self._alike.values():
-            directions = [self._direction(each) for each in alike]
+            directions = [self._direction(group) for group in alike]
             turned = orthogonalise(torch.cat(directions).to(self.dtype)).float()
-            sizes = [each.count for each in alike]
-            for each, change in zip(alike, torch.split(turned, sizes), strict=True):
-                rows, columns = each.shape
+            sizes = [group.count for group in alike]
+            for group, change in zip(alike, torch.split(turned, sizes), strict=True):
+                rows, columns = group.shape
                 change = change if rows >= columns else change.mT
                 scale = rate * max(1.0, rows / columns) ** 0.5
-                lengths = [len(parameter) for parameter in each.parameters]
+                lengths = [len(parameter) for parameter in group.parameters]
                 parts = torch.split(change.reshape(-1, columns), lengths)
-                for parameter, part in zip(each.parameters, parts, strict=True):
+                for parameter, part in zip(group.parameters, parts, strict=True):
                     parameter.mul_(1 - decay)
                     parameter.add_(part, alpha=-scale)
 

@@ -57,7 +57,6 @@ class Plan:
     device: str
     environment: Mapping[str, str | int]  # this process's; the manifest has that of the run's start
     speed: Speed
-    baseline: Baseline
     steps: int  # the number of steps in all; with a time budget, an estimate
     train_characters: int
     val_characters: int
@@ -89,10 +88,10 @@ class Plan:
         return seconds + (speed.character * of if read < of else 0.0)
 
     @property
-    def is_baseline_complete(self) -> bool:
-        """Whether the baseline counts all training text and scores all validation text."""
-        whole = (self.train_characters, self.val_characters - 1)  # one is context
-        return (self.baseline.counted, self.baseline.scored) == whole
+    def baseline(self) -> Baseline:
+        """The loss of counting."""
+        assert self.manifest.baseline is not None
+        return self.manifest.baseline
 
     @property
     def uniform(self) -> float:
@@ -154,7 +153,7 @@ def usable_device(device: str) -> str:
 
 def make_plan(
     corpus: Corpus,
-    given: Mapping[str, Any],
+    asked: Mapping[str, Any],
     preset_name: str,
     machine: Machine,
     minutes: float | None = None,
@@ -167,19 +166,19 @@ def make_plan(
     The preset default takes MINUTES unless steps are given. The presets default and best are also
     fitted to the corpus. A pure function of its arguments, so all ranks make the same plan.
     baseline: counting's loss; None: count now. parent: the model whose weights the run starts with;
-    `given` then has all options of its layout.
+    `asked` then has all options of its layout.
 
     Raises ConfigError, TextError, OutOfMemory.
     """
     longer = False
-    if "steps" in given:
+    if "steps" in asked:
         require(minutes is None, "minutes", "cannot be combined with `steps`")
     elif minutes is None:
         minutes = MINUTES.get(preset_name)
         longer = minutes is not None
-    recipe = _recipe(corpus, given, preset_name, machine, minutes)
+    recipe = _recipe(corpus, asked, preset_name, machine, minutes)
     if parent:  # more decay would undo the parent's learning
-        recipe = replace(recipe, given=recipe.given | {"weight_decay"})
+        recipe = replace(recipe, fixed=recipe.fixed | {"weight_decay"})
     rate = machine.rate
     recipe = fit_precision(recipe, machine.low)
     if machine.low and recipe.train.precision == "bfloat16":
@@ -217,21 +216,21 @@ def make_plan(
 
 def _recipe(
     corpus: Corpus,
-    given: Mapping[str, Any],
+    asked: Mapping[str, Any],
     preset_name: str,
     machine: Machine,
     minutes: float | None,
 ) -> Recipe:
     """The preset's values, overridden by the given ones. Raises ConfigError, TextError."""
-    values = override(preset(preset_name, machine.device), given)
-    if minutes is not None and "eval_interval" not in given:
+    values = override(preset(preset_name, machine.device), asked)
+    if minutes is not None and "eval_interval" not in asked:
         values["eval_interval"] = 0
     train = TrainConfig(**only_fields(TrainConfig, values))
     train_ids, val_ids = corpus.split(train.val_fraction, block_size=1)
     return Recipe(
         model=ModelConfig(vocab_size=len(corpus.vocabulary), **only_fields(ModelConfig, values)),
         train=train,
-        given=frozenset(given),
+        fixed=frozenset(asked),
         fitted=preset_name in FITTED_PRESETS,
         train_characters=len(train_ids),
         val_characters=len(val_ids) - 1,
@@ -242,7 +241,7 @@ def _recipe(
 def resume_plan(
     checkpoint: Checkpoint,
     corpus: Corpus,
-    given: Mapping[str, Any],
+    asked: Mapping[str, Any],
     machine: Machine,
     minutes: float | None = None,
 ) -> Plan:
@@ -251,17 +250,17 @@ def resume_plan(
     as gptx plans.
     """
     stored = checkpoint.manifest
-    require(minutes is None or "steps" not in given, "minutes", "cannot be combined with `steps`")
+    require(minutes is None or "steps" not in asked, "minutes", "cannot be combined with `steps`")
     known = {**vars(stored.model), **vars(stored.train)}
-    for name, value in given.items():
+    for name, value in asked.items():
         require(
             name in fields_of(Changeable) or known[name] == value,
             name,
             f"this run has {known[name]}, not {value}; leave the option out, or train a new run",
         )
-    train = replace(stored.train, **only_fields(Changeable, given))
+    train = replace(stored.train, **only_fields(Changeable, asked))
     require(train.steps >= stored.step, "steps", f"this run has already done {stored.step}")
-    clock = None if "steps" in given else stored.clock
+    clock = None if "steps" in asked else stored.clock
     train_ids, val_ids = corpus.split(train.val_fraction, stored.model.block_size)
     manifest = replace(stored, train=train, val_characters=len(val_ids) - 1, clock=clock)
     speed = estimate(manifest, machine.rate, len(train_ids), machine.ranks)
@@ -348,7 +347,6 @@ def _complete(
         device=machine.device,
         environment=machine.environment,
         speed=speed,
-        baseline=baseline,
         steps=steps,
         train_characters=len(train_ids),
         val_characters=len(val_ids),

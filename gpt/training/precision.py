@@ -48,13 +48,13 @@ def compile_net(net: nn.Module, config: TrainConfig) -> Callable[..., Tensor]:
         return net
     called: Callable[..., Tensor] = torch.compile(net)
 
-    def call(*ids: Tensor, **given: Tensor) -> Tensor:
+    def call(*ids: Tensor, **more: Tensor) -> Tensor:
         nonlocal called
         try:
-            return called(*ids, **given)
+            return called(*ids, **more)
         except torch._dynamo.exc.TorchDynamoException as error:
             report_failure("torch.compile", error, "training continues uncompiled")
             called = net
-            return cast(Tensor, net(*ids, **given))
+            return cast(Tensor, net(*ids, **more))
 
     return call

@@ -55,7 +55,7 @@ def train_step(
         empty = part.stop == part.start
         rows = slice(0, 1) if empty else part  # every rank must compute; this row has weight 0
         arrays = batch_rows(text, config, step, block_size, rows, held)
-        ids, targets = (torch.from_numpy(each).to(device) for each in arrays)
+        ids, targets = (torch.from_numpy(array).to(device) for array in arrays)
         share = (part.stop - part.start) / config.batch_size
         net.send(now=number == len(pieces))
         with precision_context(config, device):

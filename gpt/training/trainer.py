@@ -41,7 +41,7 @@ from gpt.training.events import (
     Stepped,
     Stopped,
 )
-from gpt.training.fit import UNKNOWN, Speed
+from gpt.training.fit import SAMPLING, UNKNOWN, Speed
 from gpt.training.net import Net
 from gpt.training.optim import Average, Optimizer
 from gpt.training.records import Records
@@ -304,7 +304,10 @@ class Trainer:
         if checkpoint:
             yield Saved(checkpoint)
         release_memory()  # frees what a sample took, too
-        self.timing.measured(saving=self._lap("saves"))
+        seconds = self._lap("saves")
+        if self.manifest.step == 0:  # no model has learned, so there was no sample
+            seconds += SAMPLING
+        self.timing.measured(saving=seconds)
 
     def _commit(self) -> Checkpoint | None:
         """Saves a checkpoint and returns it; None on ranks other than the first."""

@@ -40,6 +40,7 @@ def plan(
         train=train or TrainConfig(),
         val_characters=val - 1,
         clock=changes.pop("clock", None),
+        baseline=changes.pop("baseline", Baseline((3.3, 2.5, 2.6), 1_003_854, 111_539)),
     )
     start = Plan(
         corpus=Corpus(np.zeros(9, np.uint8), begun.vocabulary, begun.corpus, block=block),
@@ -47,7 +48,6 @@ def plan(
         device="cpu",
         environment={"threads": 2, "torch": "2.13.0"},
         speed=Speed(0.062),
-        baseline=Baseline((3.3, 2.5, 2.6), 1_003_854, 111_539),
         steps=begun.train.steps,
         train_characters=1_003_854,
         val_characters=val,
@@ -87,31 +87,22 @@ def test_the_whole_card_shows_the_facts_of_a_plan() -> None:
     whole = plan()
     steps = "2,000 steps × 2,048 characters = 4.1 epochs"
     assert fact(whole, "training") == f"{steps}, learning rate 0.002 → 0 (linear)"
-    muon = fact(plan(TrainConfig(steps=9, matrix_lr=0.01)), "training")
-    assert muon.endswith("learning rate 0.002 → 0 (linear; matrices by Muon, 5 times that)")
     assert fact(timed(), "training").startswith(f"about {steps}")
     again = timed(steps=3000)
     later = replace(again.manifest, step=2000, clock=replace(CLOCK, start_step=2000, peak=0.5))
     assert fact(replace(again, manifest=later), "training").startswith(
         "about 3,000 steps (1,000 more) × 2,048 characters = 6.1 epochs, learning rate 0.001 → 0"
     )
-    assert fact(whole, "goal") == (
-        "below 2.5000 nats/char, by counting 2-grams · orders 1 to 3: 3.300 2.500 2.600 · uniform "
-        "4.174"
+    assert fact(plan(baseline=Baseline((3.3, 2.5, 2.6), 400, 10)), "goal") == (
+        "below 2.5000 nats/char, by counting 2-grams of the last 400 characters, on 10 · orders 1 "
+        "to 3: 3.300 2.500 2.600 · guessing 4.174"
     )
-    part = plan(baseline=Baseline((0.5,), 400, 10))
-    assert fact(part, "goal") == (
-        "below 0.5000 nats/char, by counting 1-grams · orders 1 to 1: 0.500 · uniform 4.174 "
-        "(counted in the last 400 characters of the training split, scored on the first 10 of the "
-        "validation split)"
+    assert fact(plan(why=("a small text",)), "training", n_layer=2, bias=True).endswith(
+        "; options of this corpus, unless you give others: n_layer 2, bias True; a small text"
     )
-    assert fact(whole, "recipe") == ""
-    assert fact(whole, "recipe", n_layer=2, bias=True, compile=False).endswith(
-        ": --n-layer 2 --bias --no-compile"
+    assert fact(plan(rare="\n\x1b", only_in_val="é"), "split").endswith(
+        "; rare: '⏎' '␛'; only in validation: 'é'"
     )
-    rare = plan(rare="\n\x1b", only_in_val="é")
-    assert fact(rare, "characters") == "rare: '⏎' '␛' · only in validation: 'é'"
-    assert fact(whole, "characters") == ""
     assert fact(whole, "time") == (
         "about 2 min 4 s; estimated: 62 ms a step, 33,000 characters a second"
     )
@@ -221,9 +212,13 @@ def test_the_end_compares_the_model_and_the_gpt_alone_with_counting(
     assert [first.removeprefix("2 min 0 s · "), *more] == lines
 
 
-def test_the_end_says_how_much_was_read_and_compares_only_equal_texts() -> None:
-    part = manifest(train=TrainConfig(eval_chars=20_000), baseline=COMPARED)
-    assert end(part)["done"] == ["0 s · loss 2.250 (on 19,968 of 111,539)"]
+def test_the_end_says_how_much_was_read_and_calls_nothing_better_by_chance() -> None:
+    part = manifest(train=TrainConfig(eval_chars=20_000), baseline=COMPARED, gpt_loss=2.54)
+    read = "loss 2.250 on 19,968 of 111,539 validation characters; counting 2.500 on 111,539"
+    assert end(part)["done"] == [f"0 s · {read}", "the GPT alone 2.540"]
+    assert "not yet better" in end(replace(part, gpt_loss=2.56))["done"][1]
+    unknown = end(replace(part, baseline=None))["done"][0]
+    assert unknown == "0 s · loss 2.250 (on 19,968 of 111,539)"
 
 
 def test_the_end_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

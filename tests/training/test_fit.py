@@ -38,7 +38,7 @@ KNOWN = [{name: shape[name] for name in SHAPES[0][-1]} for _, _, shape in SHAPES
 def recipe_of(
     characters: int = LONG,
     longest_context: int = LONG,
-    given: Iterable[str] = (),
+    fixed: Iterable[str] = (),
     device: str = "cpu",
     **values: Any,
 ) -> Recipe:
@@ -47,7 +47,7 @@ def recipe_of(
     return Recipe(
         ModelConfig(vocab_size=65, **only_fields(ModelConfig, chosen)),
         TrainConfig(**only_fields(TrainConfig, chosen)),
-        given=frozenset(given),
+        fixed=frozenset(fixed),
         fitted=True,
         train_characters=characters,
         val_characters=5000,
@@ -109,7 +109,7 @@ def test_given_options_stay_and_the_rest_is_fitted(
     given: dict[str, int], size: int, flops: float
 ) -> None:
     free = shape_of(fit_size(recipe_of(size), "cpu", flops))
-    fitted = shape_of(fit_size(recipe_of(size, given=given, **given), "cpu", flops))
+    fitted = shape_of(fit_size(recipe_of(size, fixed=given, **given), "cpu", flops))
     assert fitted.items() >= given.items()
     if flops < math.inf and not {"n_layer", "n_embd"} & set(given):  # equal work per character
         alone = {*given, *(("n_head", "n_embd") if "n_head" in given else ())}
@@ -123,14 +123,14 @@ def test_the_dropout_of_a_shape_is_not_taken_for_another_size() -> None:
     assert (measured.n_layer, measured.n_embd, measured.dropout) == (6, 192, 0.2)
     for given in ({"n_layer": 4, **shape}, {"n_layer": 6, "n_embd": 256, "n_head": 8}):
         for flops in (math.inf, 1e30):
-            fitted = fit_size(recipe_of(10**6, given=given, **given), "cpu", flops)
+            fitted = fit_size(recipe_of(10**6, fixed=given, **given), "cpu", flops)
             assert (fitted.model.n_layer, fitted.model.dropout) == (given["n_layer"], 0.0)
             assert fitted.why == ()
 
 
 def test_fitting_changes_no_given_option() -> None:
     given = {"batch_size": 3, "dropout": 0.05, "steps": 10**6}
-    shaped = fit_size(recipe_of(given=given, **given), "cpu", 1e30)
+    shaped = fit_size(recipe_of(fixed=given, **given), "cpu", 1e30)
     recipe = fit_to_corpus(replace(shaped, train_characters=1000))
     values = {**vars(recipe.model), **vars(recipe.train)}
     assert {name: values[name] for name in given} == given
@@ -139,7 +139,7 @@ def test_fitting_changes_no_given_option() -> None:
 
 def test_context_is_chosen_for_the_text() -> None:
     assert fit_size(recipe_of(9_000, 69), "cpu").model.block_size == 69
-    kept = fit_size(recipe_of(9_000, 69, given={"block_size"}), "cpu")
+    kept = fit_size(recipe_of(9_000, 69, fixed={"block_size"}), "cpu")
     assert kept.model.block_size == 128
     assert not any("context" in why for why in kept.why)
 
@@ -168,7 +168,7 @@ def test_only_options_that_the_help_calls_fitted_change() -> None:
 def test_a_cpu_computes_a_bounded_number_of_logits_at_once(
     vocab_size: int, device: str, given: dict[str, int], micro: int
 ) -> None:
-    recipe = recipe_of(given=given, **given)
+    recipe = recipe_of(fixed=given, **given)
     recipe = replace(recipe, model=replace(recipe.model, vocab_size=vocab_size))
     fitted = fit_memory(recipe, device)
     assert fitted.train == replace(recipe.train, micro_batch_size=micro)
@@ -199,7 +199,7 @@ def test_the_weights_of_a_small_text_decay_more_with_each_epoch() -> None:
         decays.append(fit_to_corpus(given).train.weight_decay)
     default = recipe.train.weight_decay
     assert decays == [pytest.approx(each, rel=0.05) for each in (0.5, default, 1.0, 4.0, 5.0)]
-    kept = fit_to_corpus(replace(given, given=frozenset({"weight_decay"})))
+    kept = fit_to_corpus(replace(given, fixed=frozenset({"weight_decay"})))
     assert (kept.train.weight_decay, kept.model.dropout) == (default, DROPOUT)
 
 
@@ -224,7 +224,7 @@ def test_gpu_batch_leaves_enough_steps(characters: int) -> None:
     steps = MOST_EPOCHS * characters // fitted.step_characters
     assert steps >= LEAST_STEPS or fitted.train.batch_size == 1
     assert bool(fitted.why) == (fitted != recipe) == (characters < 164_000)
-    given = replace(recipe, given=frozenset({"batch_size"}))
+    given = replace(recipe, fixed=frozenset({"batch_size"}))
     assert fit_size(given, "cuda") == given
 
 
@@ -239,7 +239,7 @@ def test_evaluations_take_at_most_a_twentieth_of_the_time_of_the_steps() -> None
         recipe = recipe_of(steps=steps, batch_size=5, **values)
         fitted = fit_evaluations(recipe, Speed(step=0.01, character=1.4e-5))
         assert fitted.train.eval_chars == read, values  # an evaluated character costs a trained one
-    given = recipe_of(given={"eval_chars"}, eval_chars=7)
+    given = recipe_of(fixed={"eval_chars"}, eval_chars=7)
     assert fit_evaluations(given, Speed(0.01, 1e-3)) == given
 
 
@@ -281,6 +281,6 @@ def test_a_text_computes_in_bfloat16_where_that_is_fast() -> None:
         return fit_precision(recipe, low).train.precision
 
     assert [precision(recipe_of(), low) for low in (False, True)] == ["float32", "bfloat16"]
-    given = recipe_of(given={"precision"})
+    given = recipe_of(fixed={"precision"})
     assert fit_precision(given, True) == given  # without a reason, too
     assert precision(replace(recipe_of(), fitted=False), True) == "float32"  # as classic

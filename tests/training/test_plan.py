@@ -72,8 +72,6 @@ def test_a_plan_has_the_baseline_and_the_uniform_loss(corpus: Corpus, speed: Spe
     assert (plan.train_characters, plan.val_characters) == (len(train_ids), len(val_ids))
     assert plan.uniform == math.log(15)
     assert plan.baseline == count_baseline(train_ids, val_ids, 15)
-    assert plan.baseline == plan.manifest.baseline
-    assert plan.is_baseline_complete
     assert plan.speed == speed
 
 
@@ -93,25 +91,7 @@ def test_the_card_counts_a_part_of_a_long_text(
         monkeypatch.setattr(counting, name, most)
     plan = make_plan(corpus, TINY, "default", CPU)
     assert (plan.rare, plan.only_in_val) == ("", "")  # 'é' comes 29 times in the whole text
-    assert (plan.baseline.counted, plan.baseline.scored, plan.is_baseline_complete) == (
-        700,
-        90,
-        False,
-    )
-    monkeypatch.setattr(counting, "MOST_CHARACTERS", 900)
-    plan = make_plan(corpus, TINY, "default", CPU)
-    assert (plan.baseline.counted, plan.baseline.scored, plan.is_baseline_complete) == (
-        900,
-        90,
-        False,
-    )
-    monkeypatch.setattr(counting, "MOST_VAL", 99)  # the first of 100 is context only
-    plan = make_plan(corpus, TINY, "default", CPU)
-    assert (plan.baseline.counted, plan.baseline.scored, plan.is_baseline_complete) == (
-        900,
-        99,
-        True,
-    )
+    assert (plan.baseline.counted, plan.baseline.scored) == (700, 90)
 
 
 def test_a_fitted_context_is_much_shorter_than_validation_blocks(tmp_path: Path) -> None:
@@ -243,7 +223,7 @@ def test_resume_does_not_count_the_baseline_again(
     known = replace(tiny, manifest=replace(tiny.manifest, baseline=stored))
     monkeypatch.setattr(module, "count_baseline", lambda *_: counted)
     plan = resume_plan(known, corpus, {}, CPU)
-    assert plan.baseline == plan.manifest.baseline == stored
+    assert plan.baseline == stored
 
 
 def test_a_resumed_run_cannot_end_before_its_current_step(corpus: Corpus, tiny: Checkpoint) -> None:
