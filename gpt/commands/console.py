@@ -214,10 +214,7 @@ def print_facts(facts: Mapping[str, str | Sequence[str]]) -> None:
     """Prints names and texts, which may have several lines, on stderr."""
     from gpt.show.terminal import Screen, draw_facts
 
-    texts = {
-        name: fact if isinstance(fact, str) else "\n".join(fact) for name, fact in facts.items()
-    }
-    for line in draw_facts(texts, Screen(width(sys.stderr) or WIDE)).splitlines():
+    for line in draw_facts(facts, Screen(width(sys.stderr) or WIDE)).splitlines():
         _print_aside(line)
 
 

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from gpt.blocks import Facts
 from gpt.commands import console
 from gpt.signals import stop_on_signals
 
@@ -26,11 +25,6 @@ if TYPE_CHECKING:
 
 SLOWER = 1.5  # steps that take so many times as long as planned are named at once
 HEADING = f"{'step':>7}  {'loss':>6}   the model writes"
-
-
-def show_facts(facts: Mapping[str, str | list[str]]) -> None:
-    """Prints facts, each with its name."""
-    console.print_blocks([Facts(dict(facts))])
 
 
 def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
@@ -64,7 +58,7 @@ def _report_end(trainer: Trainer, stopped: Any, as_json: bool) -> None:
     from gpt.training.card import end_card
 
     run, manifest = trainer.run, trainer.manifest
-    show_facts(end_card(run, manifest, stopped.reason, trainer.corpus))
+    console.print_facts(end_card(run, manifest, stopped.reason, trainer.corpus))
     if as_json:
         record = outcome_record(run.name, manifest)
         console.write_json({**record, "reason": stopped.reason, "spent": dict(stopped.spent)})

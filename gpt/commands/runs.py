@@ -63,8 +63,6 @@ def command(asked: RunsOptions) -> None:
         return
     if not entries:
         raise CheckpointError("no undamaged run is left to compare")
-    for run, _ in entries:
-        _read_log(run, "metrics")
     comparison = compare_runs(entries)
     if form == "text":
         asked.write_result(comparison)

@@ -13,7 +13,7 @@ import typer
 
 from gpt.commands import console
 from gpt.commands.options import Asked, argument
-from gpt.commands.progress import progress_bar, run_training, show_facts
+from gpt.commands.progress import progress_bar, run_training
 from gpt.commands.shared import OutputOptions, note, refuse_if
 from gpt.config import ModelConfig, RunConfig, TrainConfig
 from gpt.config.fields import Options, only_fields, option
@@ -119,7 +119,7 @@ def _train(start: Start, action: TrainOptions, output: OutputOptions) -> None:
             console.say(f"resuming {start.run.name} at step {plan.manifest.step:,}")
         for text in plan.corpus.notes:
             note(f"note: {text}")
-        show_facts(whole_card(plan, start.recipe) if action.all else plan_card(plan))
+        console.print_facts(whole_card(plan, start.recipe) if action.all else plan_card(plan))
         if plan.manifest.progress >= 1:
             console.say("this run is finished; train it longer with --minutes M")
     if not action.dry_run:

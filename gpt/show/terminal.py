@@ -94,9 +94,12 @@ def draw(result: Result, screen: Screen) -> str:
     return render(parts_of(result, screen), screen)
 
 
-def draw_facts(facts: Mapping[str, str], screen: Screen) -> str:
-    """Names and texts in two columns."""
-    return render([_facts(facts, screen)], screen)
+def draw_facts(facts: Mapping[str, str | Sequence[str]], screen: Screen) -> str:
+    """Names and texts, which may have several lines, in two columns."""
+    texts = {
+        name: fact if isinstance(fact, str) else "\n".join(fact) for name, fact in facts.items()
+    }
+    return render([_facts(texts, screen)], screen)
 
 
 def parts_of(result: Result, screen: Screen) -> list[RenderableType]:

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpt.corpus.corpus import Corpus
@@ -19,7 +20,6 @@ from gpt.storage.overview import (
     corpus_facts,
     model_facts,
     parent_facts,
-    parent_record,
     quote_some,
 )
 from gpt.storage.run import Run
@@ -84,7 +84,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     """The plan for programs: every option, and the counts and estimates it is based on."""
     return {
         "dry_run": True,
-        "parent": parent_record(plan.manifest.parent),
+        "parent": asdict(plan.manifest.parent) if plan.manifest.parent else None,
         **plan.manifest.settings(),
         "steps": plan.steps,
         "characters": plan.corpus.identity.characters,

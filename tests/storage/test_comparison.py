@@ -61,7 +61,7 @@ def test_the_lowest_loss_comes_first_and_only_options_that_differ_are_named(
 
 def test_steps_that_the_clock_chose_are_no_option(row: Callable[..., Row]) -> None:
     assert compare_runs([row("d"), row("e", steps=24)]).differs == ("steps",)
-    assert compare_runs([row("f"), row("g", eval_part=64)]).differs == ()
+    assert compare_runs([row("f"), row("g", eval_chars=64)]).differs == ()
 
 
 @pytest.mark.parametrize(

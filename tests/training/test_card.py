@@ -8,23 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import shown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from manifests import manifest
 from rich.cells import cell_len
 
-from gpt.blocks import Facts
 from gpt.commands.progress import sample_line
 from gpt.config import ModelConfig, TrainConfig
 from gpt.config.train import MOST_STEPS
 from gpt.corpus.corpus import Corpus
+from gpt.show.terminal import Screen, draw_facts
 from gpt.storage.manifest import Baseline, Clock, Manifest
 from gpt.storage.run import Run
 from gpt.training.card import end_card, plan_card, slower_text, whole_card
 from gpt.training.fit import Speed
 from gpt.training.plan import Plan
-from gpt.view.terminal.lines import Page
 from gpt.vocabulary import Vocabulary
 
 CLOCK = Clock(seconds=120)
@@ -148,13 +146,13 @@ def test_card_says_what_validates_and_how_much_is_read() -> None:
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_card_fits_a_narrow_page_without_broken_numbers(width: int) -> None:
-    lines = shown([Facts(dict(whole_card(plan(), {})))], Page(width))
+    lines = draw_facts(whole_card(plan(), {}), Screen(width)).splitlines()
     begin = next(n for n, line in enumerate(lines) if line.startswith("goal"))
     end = next(n for n, line in enumerate(lines) if line.startswith("nats/char"))
     words = " ".join(" ".join(lines[begin:end]).split())
     assert words == f"goal {fact(plan(), 'goal')}"  # no number is broken
     assert not any(line.startswith("from") for line in lines)  # empty facts are left out
-    assert len(shown([Facts(dict(plan_card(timed(longer=True))))], Page(80))) <= 8
+    assert len(draw_facts(plan_card(timed(longer=True)), Screen(80)).splitlines()) <= 8
 
 
 def test_a_slower_machine_is_named() -> None:
