@@ -1,5 +1,5 @@
 // @ts-check
-// Products with a matrix, the most work of a model.
+// Products with a matrix, the most work of a model. Sums are in double precision.
 
 /** A linear layer: a matrix of `rows` × `columns`, row by row, and a bias. */
 export class Linear {
@@ -15,45 +15,32 @@ export class Linear {
     this.rows = weight.length / columns;
   }
 
-  /**
-   * Multiplies `count` vectors, which stand in `x` from `from` on, and writes the results to `out`
-   * from `to` on. Two vectors at once: then each weight is read once for both.
-   * @param {Float32Array} x
-   * @param {number} from
-   * @param {number} count
-   * @param {Float32Array} out
-   * @param {number} to
-   */
-  apply(x, from, count, out, to) {
+  /** (count, columns) -> (count, rows) @param {Float32Array} x @param {number} count */
+  apply(x, count) {
     const { columns, rows, weight, bias } = this;
-    let done = 0;
-    for (; done + 2 <= count; done += 2) {
-      multiplyTwo(weight, columns, rows, x, from + done * columns, out, to + done * rows);
+    const out = new Float32Array(count * rows);
+    for (let n = 0; n < count; n++) {
+      multiply(weight, 0, columns, columns, rows, x, n * columns, out, n * rows);
+      if (bias) { for (let row = 0; row < rows; row++) out[n * rows + row] += bias[row]; }
     }
-    if (done < count) {
-      const [place, result] = [from + done * columns, to + done * rows];
-      multiplyOne(weight, 0, columns, columns, rows, x, place, out, result);
-    }
-    for (let n = 0; bias && n < count; n++) {
-      for (let row = 0; row < rows; row++) out[to + n * rows + row] += bias[row];
-    }
+    return out;
   }
 }
 
 /**
- * Multiplies one vector by a matrix whose rows begin at `first`, `stride` numbers apart. Four rows
- * at once: four sums do not wait for each other.
+ * Multiplies a vector by a matrix whose rows begin at `first`, `stride` numbers apart. Four rows at
+ * once: four sums do not wait for each other.
  * @param {Float32Array} weight
  * @param {number} first
  * @param {number} stride
  * @param {number} columns
  * @param {number} rows
- * @param {Float32Array} x
+ * @param {Float32Array} x the vector stands in it from `from` on
  * @param {number} from
- * @param {Float32Array} out
+ * @param {Float32Array} out gets the result from `to` on
  * @param {number} to
  */
-export function multiplyOne(weight, first, stride, columns, rows, x, from, out, to) {
+export function multiply(weight, first, stride, columns, rows, x, from, out, to) {
   const end = from + columns;
   let row = 0;
   for (; row + 4 <= rows; row += 4) {
@@ -71,62 +58,20 @@ export function multiplyOne(weight, first, stride, columns, rows, x, from, out, 
     out[to + row + 2] = sumC;
     out[to + row + 3] = sumD;
   }
-  for (; row < rows; row++) out[to + row] = dot(weight, first + row * stride, x, from, columns);
-}
-
-/**
- * Multiplies two vectors that follow each other by a matrix; their results follow each other, too.
- * @param {Float32Array} weight
- * @param {number} columns
- * @param {number} rows
- * @param {Float32Array} x
- * @param {number} from
- * @param {Float32Array} out
- * @param {number} to
- */
-function multiplyTwo(weight, columns, rows, x, from, out, to) {
-  const end = from + columns;
-  const next = to + rows;
-  let row = 0;
-  for (; row + 4 <= rows; row += 4) {
-    let a = row * columns, b = a + columns, c = b + columns, d = c + columns, j = end;
-    let sumA = 0, sumB = 0, sumC = 0, sumD = 0, nextA = 0, nextB = 0, nextC = 0, nextD = 0;
-    for (let i = from; i < end; i++) {
-      const value = x[i], other = x[j++];
-      const inA = weight[a++], inB = weight[b++], inC = weight[c++], inD = weight[d++];
-      sumA += inA * value;
-      sumB += inB * value;
-      sumC += inC * value;
-      sumD += inD * value;
-      nextA += inA * other;
-      nextB += inB * other;
-      nextC += inC * other;
-      nextD += inD * other;
-    }
-    out[to + row] = sumA;
-    out[to + row + 1] = sumB;
-    out[to + row + 2] = sumC;
-    out[to + row + 3] = sumD;
-    out[next + row] = nextA;
-    out[next + row + 1] = nextB;
-    out[next + row + 2] = nextC;
-    out[next + row + 3] = nextD;
-  }
   for (; row < rows; row++) {
-    out[to + row] = dot(weight, row * columns, x, from, columns);
-    out[next + row] = dot(weight, row * columns, x, end, columns);
+    out[to + row] = dot(weight, first + row * stride, x, from, columns);
   }
 }
 
 /**
  * The product of `count` numbers of `a` from `at` on and of `b` from `from` on.
- * @param {Float32Array} a
+ * @param {ArrayLike<number>} a
  * @param {number} at
- * @param {Float32Array} b
+ * @param {ArrayLike<number>} b
  * @param {number} from
  * @param {number} count
  */
-function dot(a, at, b, from, count) {
+export function dot(a, at, b, from, count) {
   let sum = 0;
   for (let i = 0; i < count; i++) sum += a[at + i] * b[from + i];
   return sum;

@@ -13,11 +13,10 @@
 /**
  * title: the name of the model. about: one sentence that says what it was trained on. stored: one
  * sentence about the precision of the weights in this file. counts: whether the model counts, too,
- * which the page does not show. text: to begin with. start: the head to begin with; null: any layer,
- * any head, of which the view takes the one that adds most (`Contributions`). labels: how the
- * characters of the vocabulary are shown; legend: what a label means, "" if it is the character.
- * folds: other characters -> the characters that the model knows. measured: the text that measures
- * and means are of. kinds: (L, H) the name of each head ("induction", "previous" …) or "".
+ * which the page does not show. text, start: what the page shows first; null: the head that adds most.
+ * folds: unknown character -> what the model reads for it, where a quotation mark opens and elsewhere.
+ * measured: the text that measures and means are of. kinds: (L, H) the name of each head
+ * ("induction", "previous" …) or "".
  * @typedef {object} PageData
  * @property {number} schema
  * @property {string} version of gptx
@@ -27,11 +26,9 @@
  * @property {string} stored
  * @property {boolean} counts
  * @property {string} text
- * @property {{layer: number | null, head: number | null}} start
+ * @property {Head | null} start
  * @property {string[]} vocabulary
- * @property {string[]} labels
- * @property {string[]} legend
- * @property {Record<string, string>} folds
+ * @property {Record<string, [string, string]>} folds
  * @property {string} measured
  * @property {Measure[]} measures
  * @property {string[][]} kinds
@@ -87,23 +84,23 @@
 
 // ---- page -> worker -----------------------------------------------------------------------------
 
-/** @typedef {{kind: "open", model: StoredModel} | {kind: "read", ask: Ask} | Write | {kind: "stop"}} Request */
+/** @typedef {{kind: "open", model: StoredModel} | ({kind: "read"} & Ask)} Request */
 /**
  * A text to read, of 1 to block_size ids. off: heads that write their mean output. row: the position
  * whose next character is predicted and taken apart. id: whose logit is taken apart; null: the
- * likeliest one of the model as it was trained. scores: a head whose q·k are wanted. cell: a query and
- * a key of that head whose products are wanted. lens: whether the logit lens is wanted.
+ * likeliest one of the model as it was trained. look: a head to look at; null: the one that adds most
+ * to this logit. key: whose products with the row are wanted; null: the one with the largest weight.
+ * scores: whether all q·k of that head are wanted. lens: whether the logit lens is wanted.
  * @typedef {object} Ask
  * @property {number[]} ids
  * @property {Head[]} off
  * @property {number} row
- * @property {number | null} [id]
- * @property {Head | null} [scores]
- * @property {[number, number] | null} [cell]
- * @property {boolean} [lens]
+ * @property {number | null} id
+ * @property {Head | null} look
+ * @property {number | null} key
+ * @property {boolean} scores
+ * @property {boolean} lens
  */
-/** Continues a text of any length by `length` characters, in pieces, until "stop".
- * @typedef {{kind: "write", ids: number[], off: Head[], options: SampleOptions, length: number}} Write */
 /** @typedef {object} SampleOptions
  * @property {number} temperature 0: always the likeliest
  * @property {number | null} [top_k]
@@ -115,13 +112,24 @@
 
 /**
  * opened: the probe is passed; until then nothing is shown. failed: a reason for the reader; the
- * worker answers nothing after it. Each "read" gets one answer, in order; each "write" gets "wrote"
- * as often as there is something, then "stopped".
+ * worker answers nothing after it. Each "read" gets one answer, in order.
  * @typedef {{kind: "opened", error: number, bound: number} | ({kind: "read"} & Answer) |
- *   {kind: "wrote", ids: number[]} | {kind: "stopped"} | {kind: "failed", reason: string}} Reply
+ *   {kind: "failed", reason: string}} Reply
  */
-/** now: the model with the heads off that were asked for. before: as it was trained; null: the same.
- * @typedef {{now: Seen, before: Seen | null}} Answer */
+/**
+ * now: the model with the heads off that were asked for. before: as it was trained; null: the same.
+ * The others are of the model now. products: (D,), q⊙k of the row and the key; they sum to its score.
+ * scores: (T, T), q·k, future keys included; a weight is the softmax of scores / √D over the keys up to
+ * its row.
+ * @typedef {object} Answer
+ * @property {Head} look
+ * @property {number} key
+ * @property {Seen} now
+ * @property {Seen | null} before
+ * @property {Float32Array} products
+ * @property {Float32Array | null} scores
+ * @property {Lens | null} lens
+ */
 /**
  * One text under one model.
  * @typedef {object} Seen
@@ -131,10 +139,6 @@
  * @property {Float32Array} logits (V,) of the character after the asked row; `probabilities` of
  *   model/sampler.js makes bars of them
  * @property {Contributions} parts
- * @property {Float32Array | null} scores (T, T), q·k of the asked head, future keys included; a weight is
- *   the softmax of scores / √D over the keys up to its row
- * @property {Float32Array | null} products (D,), q⊙k of the asked cell; their sum is its score
- * @property {Lens | null} lens
  */
 /**
  * What the parts of the model add to the logit of a character after the asked row; all of them sum to
