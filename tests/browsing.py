@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from gpt.heads.measures import StartHead
-from gpt.view.page.page import Subject, build_page
-
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Frame, Page
 
@@ -41,8 +38,6 @@ KEEP = """
 })(URL, HTMLAnchorElement.prototype);
 """
 
-#: Builds a subject's page and opens it: open_page(subject, hash="layer=1", width=360, …).
-Open = Callable[..., "Page"]
 #: Opens a file: open_file(path, hash="layer=1", width=360, scheme="dark").
 OpenFile = Callable[..., "Page"]
 
@@ -146,20 +141,3 @@ def expect_csv(page: Page, text: str, tolerance: float) -> None:
     assert [line[:-1] for line in ours] == [line[:-1] for line in theirs]
     numbers = [[float(line[-1]) for line in each[1:]] for each in (ours, theirs)]
     np.testing.assert_allclose(*numbers, rtol=tolerance, atol=tolerance)
-
-
-@pytest.fixture
-def open_page(open_file: OpenFile, tmp_path: Path) -> Open:
-    """Builds pages of subjects and opens them."""
-
-    def open_(
-        subject: Subject,
-        start: StartHead | None = None,
-        limit: int = 5_000_000,
-        **how: Any,
-    ) -> Page:
-        path = tmp_path / f"{len(list(tmp_path.glob('*.html')))}.html"
-        path.write_text(build_page(subject, start or StartHead(), limit), encoding="utf-8")
-        return open_file(path, **how)
-
-    return open_

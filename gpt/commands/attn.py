@@ -26,7 +26,7 @@ from gpt.config.model import HEAD_STAGES
 if TYPE_CHECKING:
     from gpt.view.exports import Form
 
-OURS = b"gptx attention</title>"
+OURS = b"gptx</title>"
 #: Options that have no effect on these formats, which contain everything.
 IGNORED_OPTIONS = {"npz": ("layer", "head", "query", "key"), "html": ("query", "key")}
 Digits = Annotated[int, Meta(ge=0, le=9)]
@@ -83,7 +83,7 @@ def command(
 
     The heads are those of the GPT alone; counting has none.
     """
-    from gpt.heads.measures import StartHead, choose_head
+    from gpt.heads.measures import choose_head
     from gpt.view.exports import require_memory_for
     from gpt.view.selection import select
 
@@ -96,17 +96,15 @@ def command(
     model = model.on(reading.device_for(model.config.block_size, model))
     text = reading.text_for(model, given, asked.truncate)
     attention = model.attn(text, unknown=reading.unknown, truncate=asked.truncate)
-    default = "all" if "all" in (asked.layer, asked.head) or output.view == "heads" else "0"
+    every = "all" in (asked.layer, asked.head) or output.view == "heads" or form == "html"
+    default = "all" if every else "0"
     layer, head = asked.layer or default, asked.head or default
     selection = select(attention, layer, head, asked.stage, asked.query, asked.key)
-    start = StartHead(selection.layers[0], selection.heads[0], asked.stage)  # type: ignore[arg-type]
-    measures = None
     if _chooses_head(asked, output.view, form):
         measures = model.measures(attention)
         start = choose_head(measures, _number(asked.layer), _number(asked.head), asked.stage)
-        if form != "html":
-            why = start.why and f"{start.why}; --layer and --head choose another"
-            selection = replace(selection, layers=(start.layer,), heads=(start.head,), why=why)
+        why = start.why and f"{start.why}; --layer and --head choose another"
+        selection = replace(selection, layers=(start.layer,), heads=(start.head,), why=why)
     require_memory_for(selection, form)
     if form == "text":
         from gpt.view.terminal.attention import render
@@ -117,8 +115,7 @@ def command(
     else:
         from gpt.view.notebook.saving import file_of
 
-        origin, ascii_only = model.origin, output.ascii
-        content, warnings = file_of(selection, form, origin, start, measures, ascii_only)
+        content, warnings = file_of(selection, form, model.origin, output.ascii)
         for warning in warnings:
             console.say(f"warning: {warning}")
         if isinstance(content, str):
@@ -133,10 +130,10 @@ def command(
 
 def _chooses_head(asked: AttnOptions, view: View, form: Form) -> bool:
     """Whether gptx chooses the head to show first, because the user has not named one."""
-    if form == "npz" or asked.head == "mean" or None not in (asked.layer, asked.head):
+    if form in ("npz", "html") or asked.head == "mean" or None not in (asked.layer, asked.head):
         return False
     several = view == "heads" or "all" in (asked.layer, asked.head)
-    return form == "html" or (not several and asked.stage in HEAD_STAGES)
+    return not several and asked.stage in HEAD_STAGES
 
 
 def _number(name: str | None) -> int | None:

@@ -75,13 +75,8 @@ def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) ->
 
 def _page(model: TrainedGPT, survey: Survey, measured: str | Ids) -> str:
     """The HTML page, opened at the head that matters most. measured: the text, or its ids."""
-    from gpt.heads.measures import RULE, StartHead, choose_head
-    from gpt.view.page.page import build_page, make_subject
+    from gpt.view.page.live import live_page
 
     begin = measured[: min(PAGE_TEXT, model.config.block_size)]
     text = begin if isinstance(begin, str) else model.vocabulary.decode(begin)
-    measures = sorted(survey.measures, key=lambda measure: measure.name != "ablation")
-    ablated = measures[0].name == "ablation"
-    start = StartHead(*survey.ranking()[0]) if ablated else choose_head(measures)
-    subject = make_subject(model.attn(text), measures)
-    return build_page(subject, start, measured=f"{survey.measured} · {RULE}")
+    return live_page(model, text, *survey.ranking()[0])

@@ -26,18 +26,22 @@ FORMS: dict[str, Form] = {"": "text", ".txt": "text"}
 FORMS |= {f".{form}": form for form in get_args(Form) if form != "text"}
 
 #: Bytes of memory for each number of a matrix that an output shows; for npz: for each number of all
-#: matrices; for html: for each number of a layer's matrices (benchmarks/LOG.md).
-BYTES_PER_NUMBER = {"text": 80, "json": 70, "csv": 90, "npz": 37, "html": 45}
+#: matrices (benchmarks/LOG.md).
+BYTES_PER_NUMBER = {"text": 80, "json": 70, "csv": 90, "npz": 37}
 BYTES_PER_NUMBER |= dict.fromkeys(get_args(Figure), 130)
 
 
 def require_memory_for(selection: Selection, form: Form) -> None:
-    """Raises OutOfMemory if an output of this selection does not fit in memory."""
+    """Raises OutOfMemory if an output of this selection does not fit in memory; a page contains the
+    model and no matrix.
+    """
+    if form == "html":
+        return
     layers = selection.attention.layers
     every = sum(layer.weights.size for layer in layers)
     panels = len(selection.layers) * len(selection.heads)
     shown = panels * len(selection.queries) * len(selection.keys)
-    numbers = {"npz": every, "html": every / len(layers)}.get(form, shown)
+    numbers = every if form == "npz" else shown
     need, longest = numbers * BYTES_PER_NUMBER[form], len(selection.text)
     require_memory("writing", longest, lambda length: need * (length / longest) ** 2)
 

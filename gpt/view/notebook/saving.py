@@ -4,14 +4,13 @@ live`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpt.config import DrawnStage
 from gpt.errors import ConfigError
 from gpt.heads.attention_map import AnyHead, AnyLayer, AttentionMap
-from gpt.heads.measures import Measure, StartHead, choose_head
 from gpt.interface.trained import TrainedGPT
 from gpt.storage import files
 from gpt.view import exports
@@ -49,13 +48,11 @@ def file_of(
     selection: Selection,
     form: exports.FileForm,
     origin: Mapping[str, Any],
-    start: StartHead | None = None,
-    measures: Sequence[Measure] | None = None,
     ascii_only: bool = False,
 ) -> tuple[str | bytes, list[str]]:
     """The content of a file in any form but text, and warnings. origin: what JSON says about the
-    model. start, measures: what an HTML page shows first, and its measures; None: those that it
-    computes. ascii_only: a figure has ASCII labels.
+    model. ascii_only: a figure has ASCII labels. Raises ConfigError for a page of a map that was
+    made without a model.
     """
     if form == "npz":
         return exports.to_npz(selection.attention), []
@@ -64,10 +61,15 @@ def file_of(
     if form == "json":
         return exports.to_json(exports.selection_record(selection, origin)), []
     if form == "html":
-        from gpt.view.page.page import build_page, make_subject
+        from gpt.view.page.live import live_page
 
-        subject = make_subject(selection.attention, measures)
-        return build_page(subject, start or choose_head(subject.measures)), []
+        attention = selection.attention
+        if attention.model is None:
+            raise ConfigError("this map was made without a model; make one with run.attn(text)")
+        (layer, *layers), (head, *heads) = selection.layers, selection.heads
+        if layers or heads or head in ("all", "mean"):
+            return live_page(attention.model, attention.text), []
+        return live_page(attention.model, attention.text, layer, int(head)), []
     from gpt.view.figure.figure import draw
     from gpt.view.figure.sheet import to_bytes
 
@@ -79,7 +81,7 @@ def save_live(model: TrainedGPT, path: str | Path, text: str | None) -> Path:
     """See TrainedGPT.live."""
     from gpt.view.page.live import live_page
 
-    return _write(Path(path), live_page(model, text).html.encode())
+    return _write(Path(path), live_page(model, text).encode())
 
 
 def _write(path: Path, data: bytes) -> Path:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from javascript import JavaScript
@@ -13,12 +9,6 @@ from javascript import JavaScript
 from gpt.vocabulary import Vocabulary, fold
 
 TYPED = "'’‘\"“”„-–—` \u00a0\u3000(eéoőö\u0301\u030b日か\u3099\u1100\u1161가😀Á\n"
-
-
-@pytest.fixture(scope="module")
-def script() -> Iterator[JavaScript]:
-    with JavaScript(Path(__file__).with_suffix(".js")) as running:
-        yield running
 
 
 @settings(deadline=None, max_examples=150)
