@@ -56,7 +56,7 @@ def test_wheel_contains_one_package_with_all_files_and_one_script(wheel: Path) -
     ("changed", "problem"),
     [
         ({"gpt/py.typed": None}, "lacks gpt/py.typed$"),
-        ({"gpt/view/page/assets/heads.js": None}, "lacks gpt/view/page/assets/heads.js$"),
+        ({"gpt/view/page/assets/page.js": None}, "lacks gpt/view/page/assets/page.js$"),
         ({"cli.py": b""}, "has cli.py, too$"),
         ({"licenses/LICENSE": None}, "has no licence$"),
         ({"METADATA": b"Name: gptx\nVersion: 0.1\n"}, "is of another version$"),

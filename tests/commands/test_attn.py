@@ -9,7 +9,6 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -136,40 +135,26 @@ def test_the_name_of_the_output_selects_its_format(gptx: Gptx, home: Path) -> No
 
 
 @pytest.mark.parametrize("options", [[], ["--layer", "0"], ["--head", "1"], ["--step", "4"]])
-def test_every_form_shows_the_head_that_the_page_opens_with(
-    gptx: Gptx, home: Path, options: list[str]
-) -> None:
+def test_every_form_shows_the_same_head(gptx: Gptx, home: Path, options: list[str]) -> None:
     line = ["attn", "the cat sat on", "--run", "corpus-1", *options]
-    start = start_of(gptx, home, *line)
-    shown = {"layer": start["layer"], "head": start["head"]}
-    assert json.loads(gptx(*line, "--json").out)["panels"] == [shown]
+    (shown,) = json.loads(gptx(*line, "--json").out)["panels"]
     rows = csv.DictReader(io.StringIO(gptx(*line, "--format", "csv").out))
     assert {(row["layer"], row["head"]) for row in rows} == {tuple(map(str, shown.values()))}
     title, why, *_ = gptx(*line).out.splitlines()
-    assert title.startswith(f"layer {start['layer']} head {start['head']} · weights")
-    assert why == f"{start['why']}; --layer and --head choose another"
+    assert title.startswith(f"layer {shown['layer']} head {shown['head']} · weights")
+    assert why.endswith("; --layer and --head choose another")
     assert "choose another" not in gptx(*line, "--layer", "0", "--head", "0").out
 
 
-def start_of(gptx: Gptx, home: Path, *line: str) -> dict[str, Any]:
-    """The head and stage with which the page of a command opens, and why."""
-    assert gptx(*line, "-o", "start.html").code == 0
-    found = payload_of((home / "start.html").read_text(encoding="utf-8"))["start"]
-    return {name: found[name] for name in ("layer", "head", "stage", "why")}
-
-
-def test_page_opens_on_the_most_specialised_or_the_selected_head(gptx: Gptx, home: Path) -> None:
-    def start(*options: str) -> dict[str, Any]:
-        return start_of(gptx, home, "attn", "the cat sat on", *options)
-
-    found = start()
-    assert found["why"]
-    of_layers = [start("--layer", str(layer)) for layer in (0, 1)]
-    assert [each["layer"] for each in of_layers] == [0, 1]
-    assert found == of_layers[found["layer"]] == start("--head", str(found["head"]))
-    both = start("--layer", "1", "--head", "0", "--stage", "scores")
-    assert both == {"layer": 1, "head": 0, "stage": "scores", "why": ""}
-    assert start("--head", "mean")["head"] == "mean"
+def test_the_page_opens_at_the_text_and_the_head(gptx: Gptx, home: Path) -> None:
+    for options, start in (
+        (["--layer", "1", "--head", "0"], {"layer": 1, "head": 0}),
+        ([], None),
+        (["--head", "mean"], None),
+    ):
+        assert gptx("attn", "the cat", *options, "-o", "start.html").code == 0
+        data = payload_of((home / "start.html").read_text("utf-8"))
+        assert (data["text"], data["start"]) == ("the cat", start)
 
 
 def test_all_of_heads_or_of_layers_is_every_head_of_every_layer(gptx: Gptx, home: Path) -> None:

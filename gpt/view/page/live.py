@@ -19,6 +19,7 @@ from gpt.view.page.shipping import Bits, model_record, smallest_bits
 SCHEMA = 1
 EXACT, LIMIT = 8_000_000, 24_000_000  # bytes of a file with float32 weights, of any file
 EXAMPLE = 24  # characters of a text that nobody gave
+LENGTH = 8  # of a word of `repeats` that is easy to read
 STORED = {
     32: "The weights in this file are float32, as trained.",
     16: "The weights in this file are rounded to float16, so its numbers differ slightly from "
@@ -74,9 +75,10 @@ def live_page(
 def _measure(measure: Measure) -> dict[str, Any]:
     """A measure of all heads; null where there is no number."""
     record = {name: getattr(measure, name) for name in ("name", "title", "explained")}
+    nothing = np.array(None)
     for name in ("values", "errors", "uniform"):
         numbers = np.asarray(getattr(measure, name))
-        record[name] = np.where(np.isnan(numbers), None, numbers.round(4)).tolist()
+        record[name] = np.where(np.isnan(numbers), nothing, numbers.round(4)).tolist()
     if measure.offsets is not None:
         record["offsets"] = measure.offsets.tolist()
     return record
@@ -99,6 +101,12 @@ def _example(model: TrainedGPT) -> str:
     """
     if _sources(model) != ("repeats",):
         return model.example(EXAMPLE)
-    line = max(model.stored.excerpt.split("\n")[1:4], key=len)
-    period = -(-len(line) // TIMES)  # of the word and the space after it, if there is one
-    return line[: 2 * period - 2]
+
+    def unfit(word: str) -> tuple[bool, bool, int]:
+        """A letter that stands in the word twice has two letters after it."""
+        return word.count(word[-3]) > 1, " " not in word, abs(len(word) - LENGTH)
+
+    lines = model.stored.excerpt.split("\n")[1:-1]  # the first and last lines may be incomplete
+    words = [line[: -(-len(line) // TIMES)] for line in lines]  # with the space after it, if any
+    word = min(words, key=unfit)
+    return word + word[:-2]

@@ -160,7 +160,9 @@ def test_after_repeats_the_page_opens_with_a_word_and_its_repetition(run: Traine
     checkpoint = replace(run.checkpoint, manifest=replace(run.manifest, corpus=corpus))
     for space, begin in (("", "qwertyuiopqwertyui"), (" ", "qwertyuiop qwertyuio")):
         line = space.join(["qwertyuiop"] * 4)
-        stored = replace(run.stored, excerpt=f"rty\nqw qw qw qw\n{line}\nasd asd asd asd\n")
+        stored = replace(
+            run.stored, excerpt=f"rty\nqw qw qw qw\n{line}\naaaaaaaa aaaaaaaa aaaaaaaa aaaaaaaa\n"
+        )
         assert live._example(TrainedGPT(stored, checkpoint=checkpoint)) == begin
 
 
