@@ -158,11 +158,9 @@ def test_after_repeats_the_page_opens_with_a_word_and_its_repetition(run: Traine
     assert run.checkpoint
     corpus = replace(run.manifest.corpus, sources=("repeats",))
     checkpoint = replace(run.checkpoint, manifest=replace(run.manifest, corpus=corpus))
-    for space, begin in (("", "qwertyuiopqwertyui"), (" ", "qwertyuiop qwertyuio")):
-        line = space.join(["qwertyuiop"] * 4)
-        stored = replace(
-            run.stored, excerpt=f"rty\nqw qw qw qw\n{line}\naaaaaaaa aaaaaaaa aaaaaaaa aaaaaaaa\n"
-        )
+    for space, begin in (("", "qwertyuiqwerty"), (" ", "qwertyui qwertyu")):
+        lines = ("ty", *(space.join([word] * 4) for word in ("asdfasdf", "qwertyui")), "as")
+        stored = replace(run.stored, excerpt="\n".join(lines))
         assert live._example(TrainedGPT(stored, checkpoint=checkpoint)) == begin
 
 
