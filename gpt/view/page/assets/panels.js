@@ -42,7 +42,7 @@ function drawLens(
   const head = make(
     "tr",
     {},
-    make("th"),
+    make("td"),
     ...characters.map((character, at) => {
       return make("th", { scope: "col", class: at === row ? "row" : null }, label(character));
     }),
@@ -95,7 +95,7 @@ function makeMeasures(app) {
     })
   );
   part("measures-table").append(
-    make("thead", {}, make("tr", {}, make("th"), make("th", { scope: "col" }, "name"), ...titles)),
+    make("thead", {}, make("tr", {}, make("td"), make("th", { scope: "col" }, "name"), ...titles)),
     make(
       "tbody",
       {},
