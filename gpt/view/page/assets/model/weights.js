@@ -5,7 +5,10 @@
 
 /** @param {string} base64 @returns {Uint8Array<ArrayBuffer>} */
 function bytes(base64) {
-  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+  const binary = atob(base64);
+  const result = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; i++) result[i] = binary.charCodeAt(i);
+  return result;
 }
 
 /** float32 numbers. @param {string} base64 */
