@@ -17,7 +17,8 @@ from gpt.view.page.document import page_html
 from gpt.view.page.shipping import Bits, model_record, smallest_bits
 
 SCHEMA = 1
-EXACT, LIMIT = 8_000_000, 24_000_000  # bytes of a file with float32 weights, of any file
+EXACT = 8_000_000  # bytes of a file with float32 weights
+LIMIT = 24_000_000  # bytes of the weights of any model, before they become text
 EXAMPLE = 24  # characters of a text that nobody gave
 LENGTH = 8  # of a word of `repeats` that is easy to read
 STORED = {
@@ -38,6 +39,12 @@ def live_page(
     TextError for a text with unknown characters, ConfigError for a model that is too large.
     """
     stored, vocabulary = model.stored, model.vocabulary
+    bits, parameters = smallest_bits(stored), model.config.parameters()
+    if bits // 8 * parameters > LIMIT:
+        raise ConfigError(
+            f"the model is too large for a page: {parameters:,} parameters need more than "
+            f"{LIMIT / 1e6:.0f} MB; write SVG, PNG or NPZ, such as: gptx attn -o heads.svg"
+        )
     text = _example(model) if text is None else model.known_text(text)
     ids = vocabulary.encode(stored.excerpt)
     survey = model.heads(ids, name=model.excerpt_name)
@@ -57,19 +64,12 @@ def live_page(
         "kinds": survey.names,
     }
 
-    def page(bits: Bits) -> str:
-        record = {"stored": STORED[bits], "model": model_record(stored, ids, bits)}
-        return page_html(stored.title, data | record)
+    def page(of_number: Bits) -> str:
+        record = model_record(stored, ids, of_number)
+        return page_html(stored.title, data | {"stored": STORED[of_number], "model": record})
 
-    parameters = model.config.parameters()
-    if 4 * parameters <= EXACT and len(exact := page(32)) <= EXACT:
-        return exact
-    if 2 * parameters > LIMIT or len(small := page(smallest_bits(stored))) > LIMIT:
-        raise ConfigError(
-            f"the model is too large for a page: its {parameters:,} parameters need more than "
-            f"{LIMIT / 1e6:.0f} MB; write SVG, PNG or NPZ, such as: gptx attn -o heads.svg"
-        )
-    return small
+    exact = page(32) if 4 * parameters <= EXACT else ""
+    return exact if 0 < len(exact) <= EXACT else page(bits)
 
 
 def _measure(measure: Measure) -> dict[str, Any]:
