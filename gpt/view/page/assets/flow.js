@@ -8,7 +8,7 @@ import { same } from "./app.js";
 import { paintTriangle } from "./triangle.js";
 
 /** @import { App, Shown } from "./app.js" */
-/** @import { Head } from "./model/protocol.js" */
+/** @import { Contributions, Head } from "./model/protocol.js" */
 /** bar: from the middle to the left or right. value: the number.
  * @typedef {{bar: HTMLElement, value: HTMLElement}} Added */
 /** @typedef {{at: Head, box: HTMLElement, picture: HTMLElement, canvas: HTMLCanvasElement,
@@ -16,6 +16,7 @@ import { paintTriangle } from "./triangle.js";
 
 const WIDE = 66; // CSS pixels of a head in a layer that has one row of heads
 const NARROW = 46;
+const SMOOTH = 50; // rows beyond which a pixel of a picture shows several cells
 const ENDS = 330; // embedding, logit, arrows and margins
 
 /** @param {App} app */
@@ -62,10 +63,11 @@ export function makeFlow(app) {
   arrange(host, n_layer, n_head);
   addEventListener("resize", () => arrange(host, n_layer, n_head));
 
+  /** The chosen head that the strip was scrolled to. @type {Tile | null} */
+  let reached = null;
   app.parts.push((shown) => {
     const { parts, look } = shown;
-    const values = [parts.embedding, ...parts.heads.flat(), ...parts.layers];
-    const most = Math.max(...values.map(Math.abs), 1e-9);
+    const most = Math.max(largestOf(parts), largestOf(shown.answer.before?.parts ?? parts));
     drawAdded(embedding, parts.embedding, most);
     layers.forEach(({ added }, n) => feed_forward && drawAdded(added, parts.layers[n], most));
     say(logitName, `${quoted(app.data.vocabulary[parts.id])} ${format(parts.logit)}`);
@@ -83,9 +85,14 @@ export function makeFlow(app) {
       toggle.hidden = !chosen && !off;
       mark(toggle, "aria-checked", `${!off}`);
       if (tile.seen) drawTile(app, shown, tile);
-      if (chosen) show(host, box);
+      if (chosen && reached !== tile) show(host, (reached = tile).box);
     }
   });
+}
+
+/** The largest size of what a part adds. @param {Contributions} parts */
+function largestOf({ embedding, heads, layers }) {
+  return Math.max(...[embedding, ...heads.flat(), ...layers].map(Math.abs), 1e-9);
 }
 
 /** Scrolls a strip of heads sideways to the chosen one. @param {HTMLElement} host @param {HTMLElement} box */
@@ -119,8 +126,8 @@ function makeTile(app, at, flip) {
 
 /** @param {App} app @param {Shown} shown @param {Tile} tile */
 function drawTile(app, shown, { canvas, at }) {
-  canvas.style.imageRendering = shown.length > canvas.clientWidth ? "auto" : "pixelated";
-  paintTriangle(canvas, shown.answer.now.weights[at.layer][at.head], shown.length, 1, app.hues);
+  canvas.style.imageRendering = shown.length > SMOOTH ? "auto" : "pixelated";
+  paintTriangle(canvas, shown.answer.now.weights[at.layer][at.head], shown.length, app.hues);
 }
 
 /** Draws the pictures that scroll into the window. @param {Tile[]} tiles @param {App} app */

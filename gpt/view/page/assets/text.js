@@ -115,8 +115,11 @@ function sentence(shown, { vocabulary, kinds }) {
     ? "itself"
     : `${quoted(characters[key])}, ${whereIs(characters, row, key)}`;
   const looks = `${kind ? ` (${kind})` : ""} looks from ${quoted(characters[row])} at ${at}. `;
+  const others = off.length > 1
+    ? `With ${off.length} heads off`
+    : `With ${nameOf(off[0] ?? look)} off`;
   const change = before
-    ? `With ${off.length > 1 ? `${off.length} heads` : nameOf(off[0])} off, ${target} goes from ` +
+    ? `${shown.off && off.length === 1 ? "Switched off" : others}, ${target} goes from ` +
       `${format(before[parts.id])} to ${format(chances[parts.id])}.`
     : `It adds ${signed(shown.added(look))} to the logit of ${target}.`;
   const name = make("b", {}, nameOf(look).replace("h", "H"));

@@ -22,46 +22,52 @@ function pixelsOf(hues) {
 }
 
 /**
- * Paints a lower triangle, whose row i begins at i(i + 1)/2; the rest is transparent.
+ * Paints a lower triangle of shares from 0 to 1, whose row i begins at i(i + 1)/2; the rest is
+ * transparent. It is painted for every head after every key, so it asks no function for each cell.
  * @param {HTMLCanvasElement} canvas
  * @param {Float32Array} values
  * @param {number} length rows
- * @param {number} most the end of the scale
  * @param {Hues} hues
  */
-export function paintTriangle(canvas, values, length, most, hues) {
-  paint(canvas, length, hues, (row, column) => {
-    return column > row ? null : values[row * (row + 1) / 2 + column] / most;
-  });
+export function paintTriangle(canvas, values, length, hues) {
+  const colours = pixelsOf(hues);
+  const { image, pixels } = blank(length);
+  for (let row = 0, at = 0; row < length; row++) {
+    for (let to = row * length, end = to + row; to <= end; to++) {
+      pixels[to] = colours[STEPS + Math.round(STEPS * values[at++])];
+    }
+  }
+  put(canvas, image);
 }
 
 /**
- * Paints shares of the scale, −1 … 1; null is transparent.
- * @param {HTMLCanvasElement} canvas
+ * A canvas of shares from −1 to 1; null is transparent.
  * @param {number} length rows and columns
  * @param {Hues} hues
  * @param {(row: number, column: number) => number | null} shareAt
  */
-export function paint(canvas, length, hues, shareAt) {
+export function painted(length, hues, shareAt) {
   const colours = pixelsOf(hues);
-  const image = new ImageData(length, length);
-  const pixels = new Uint32Array(image.data.buffer);
+  const { image, pixels } = blank(length);
   for (let row = 0; row < length; row++) {
     for (let column = 0; column < length; column++) {
       const share = shareAt(row, column);
       if (share === null) continue;
-      const step = Math.round(STEPS * (1 + Math.max(-1, Math.min(1, share))));
-      pixels[row * length + column] = colours[step];
+      pixels[row * length + column] = colours[STEPS + Math.round(STEPS * share)];
     }
   }
-  if (canvas.width !== length) canvas.width = canvas.height = length; // setting it takes long
-  penOf(canvas).putImageData(image, 0, 0);
+  return put(make("canvas"), image);
 }
 
-/** A canvas of the same. @param {number} length @param {Hues} hues
- * @param {(row: number, column: number) => number | null} shareAt */
-export function painted(length, hues, shareAt) {
-  const canvas = make("canvas");
-  paint(canvas, length, hues, shareAt);
+/** @param {number} length of a side */
+function blank(length) {
+  const image = new ImageData(length, length);
+  return { image, pixels: new Uint32Array(image.data.buffer) };
+}
+
+/** @param {HTMLCanvasElement} canvas @param {ImageData} image */
+function put(canvas, image) {
+  if (canvas.width !== image.width) canvas.width = canvas.height = image.width; // takes long
+  penOf(canvas).putImageData(image, 0, 0);
   return canvas;
 }
