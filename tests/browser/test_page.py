@@ -19,7 +19,6 @@ from gpt.interface.trained import TrainedGPT
 from gpt.reading.layers import softmax
 from gpt.reading.sampler import window_start
 from gpt.view.exports import to_csv
-from gpt.view.page.live import live_page
 from gpt.view.selection import select
 from gpt.vocabulary import Vocabulary
 
@@ -57,9 +56,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
 
 @pytest.fixture(scope="module")
 def file(run: TrainedGPT, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("page") / "page.html"
-    path.write_text(live_page(run, TEXT), "utf-8")
-    return path
+    return run.live(tmp_path_factory.mktemp("page") / "page.html", text=TEXT)
 
 
 @pytest.fixture
@@ -315,9 +312,8 @@ def test_a_calm_first_screen_with_36_heads_and_128_characters(
     open_file: OpenFile, tmp_path: Path
 ) -> None:
     shape: dict[str, Any] = {"n_layer": 6, "n_head": 6, "n_embd": 36, "block_size": 128}
-    path = tmp_path / "large.html"
     model = gpt.load(random_file(tmp_path / "large.safetensors", **shape))
-    path.write_text(live_page(model, "ab cdefgh " * 12 + "abcdefgh"), "utf-8")
+    path = model.live(tmp_path / "large.html", text="ab cdefgh " * 12 + "abcdefgh")
     for width, height in ((1280, 800), (390, 844)):
         page = open_file(path, width=width, height=height)
         settled(page)
@@ -335,9 +331,7 @@ def test_a_calm_first_screen_with_36_heads_and_128_characters(
 def test_text_is_never_markup(open_file: OpenFile, tmp_path: Path) -> None:
     name = "<img src=x onerror=hacked=1>.safetensors"
     model = gpt.load(random_file(tmp_path / name, Vocabulary.from_text(HOSTILE), block_size=256))
-    path = tmp_path / "hostile.html"
-    path.write_text(live_page(model, HOSTILE), "utf-8")
-    page = open_file(path)
+    page = open_file(model.live(tmp_path / "hostile.html", text=HOSTILE))
     settled(page)
     assert page.locator("#input").input_value() == HOSTILE
     page.locator("#lens-open").click()

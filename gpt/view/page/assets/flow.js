@@ -118,7 +118,8 @@ function makeTile(app, at, flip) {
   });
   const number = make("span", { class: "number soft", "aria-hidden": "true" }, String(at.head));
   const added = makeAdded();
-  const box = make("div", { class: "tile" }, picture, number, toggle, added.bar, added.value);
+  const square = make("div", { class: "square" }, picture, number, toggle);
+  const box = make("div", { class: "tile" }, square, added.bar, added.value);
   picture.addEventListener("click", () => app.set({ look: at, key: null }));
   toggle.addEventListener("click", () => flip(at));
   return { at, box, picture, canvas, toggle, added, seen: false };

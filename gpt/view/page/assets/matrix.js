@@ -14,6 +14,7 @@ import { painted } from "./triangle.js";
 
 const MARGIN = 28; // CSS pixels for the characters at the sides
 const READABLE = 10; // the smallest cell beside which all characters stand
+const SMALLEST = 7; // frame of a cell
 const NUMBERED = 30; // the smallest cell that has its number
 
 /** @param {App} app */
@@ -143,7 +144,8 @@ function drawMatrix({ hues }, canvas, { typed: { characters }, row, key }, matri
   }
   pen.strokeStyle = css(hues.ink);
   pen.lineWidth = 2;
-  const size = Math.max(cell, 4);
-  const place = (/** @type {number} */ at) => MARGIN + (at + 0.5) * cell - size / 2;
+  const size = Math.max(cell, SMALLEST);
+  const place = (/** @type {number} */ at) =>
+    Math.min(MARGIN + (at + 0.5) * cell - size / 2, side - size - 1);
   pen.strokeRect(place(key), place(row), size, size);
 }

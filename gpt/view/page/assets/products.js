@@ -30,8 +30,11 @@ export function makeProducts(app) {
     const size = products.length;
     const sum = products.reduce((sum, product) => sum + product, 0);
     const scaled = format(sum / Math.sqrt(size));
-    const named = size > MOST_PRODUCTS ? `${MOST_PRODUCTS} largest of ${size}` : `All ${size}`;
-    const text = `${named}; all sum to ${format(sum)}, ÷ √${size} = ${scaled}.`;
+    const sums = `sum to ${format(sum)}, ÷ √${size} = ${scaled}.`;
+    const counted = size > MOST_PRODUCTS
+      ? `${MOST_PRODUCTS} largest of ${size}; all`
+      : `All ${size}`;
+    const text = `${counted} ${sums}`;
     say(part("products-sum"), text);
     mark(host, "aria-label", `products of head ${look.head}: ${text}`);
   });
