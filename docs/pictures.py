@@ -1,4 +1,4 @@
-"""Draws docs/page-*.png and docs/terminal.svg and films docs/live-*.webp, of a new run of repeats:
+"""Draws docs/page.png and docs/terminal.svg and films docs/live-*.webp, of a new run of repeats:
 `make pictures`.
 
 Needs Chromium. Takes about two minutes on a quiet machine.
@@ -43,8 +43,8 @@ def draw(folder: Path) -> None:
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        draw_still(browser, live)
         for scheme in ("light", "dark"):
-            draw_still(browser, live, scheme)
             film(browser, live, scheme).save(DOCS / f"live-{scheme}.webp")
         browser.close()
 
@@ -63,21 +63,18 @@ def draw_terminal(checkpoints: Path) -> None:
     terminal.save_svg(str(DOCS / "terminal.svg"), title="gptx", theme=DIMMED_MONOKAI)
 
 
-def draw_still(browser: Browser, live: Path, scheme: Any) -> None:
-    """Draws the first screen; in the dark picture, the head that copies is off."""
-    page = browser.new_page(viewport=SIZE, color_scheme=scheme)
+def draw_still(browser: Browser, live: Path) -> None:
+    """Draws the first screen; the head that copies is off."""
+    page = browser.new_page(viewport=SIZE)
     page.goto(live.as_uri())
-    switch = page.locator(".tile.chosen .switch")
-    switch.wait_for()
-    if scheme == "dark":
-        switch.click()
+    page.locator(".tile.chosen .switch").click()
     page.locator('main[aria-busy="false"]').wait_for()
     page.wait_for_timeout(500)  # the switch moves
     drawn = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     # A third of the size; no colour moves by more than 9 of 255.
     none = Image.Dither.NONE
     small = drawn.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=1, dither=none)
-    small.save(DOCS / f"page-{scheme}.png", optimize=True)
+    small.save(DOCS / "page.png", optimize=True)
     page.close()
 
 

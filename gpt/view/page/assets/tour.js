@@ -13,27 +13,27 @@ const STOPS = [
   {
     at: "text-part",
     text: ({ row, look, typed: { characters } }) =>
-      `The model has read the text up to ${
-        quoted(characters[row])
-      }. The darker a character, the more ` +
-      `${nameOf(look)} looks at it from there. Type, or move the caret, and all follows.`,
+      "The model has read the text up to " + quoted(characters[row]) +
+      ". The stronger the colour of " +
+      "a character, the more " + nameOf(look) +
+      " looks at it from there. Type, or move the caret, " +
+      "and all follows.",
   },
   {
     at: "flow",
     text: ({ parts }, vocabulary) =>
-      `Each picture is a head: from every character (row) to those it looks at (columns). The bar below ` +
-      `is what it adds to the logit of ${
-        quoted(vocabulary[parts.id])
-      }. Click another head; its matrix is below.`,
+      "Each picture is a head: from every character (row) to those it looks at (columns). The bar " +
+      "below is what it adds to the logit of " + quoted(vocabulary[parts.id]) + ". Click another " +
+      "head; its matrix is below.",
   },
   {
     at: "next-part",
     off: true,
     text: ({ before, chances, parts, look }, vocabulary) =>
-      `Now ${nameOf(look)} is switched off. ${quoted(vocabulary[parts.id])} went from ` +
-      `${format(before?.[parts.id])} to ${
-        format(chances[parts.id])
-      }: the dashed bars are the model before.`,
+      "Now " + nameOf(look) + " is switched off. " + quoted(vocabulary[parts.id]) + " went from " +
+      format(before?.[parts.id]) + " to " + format(chances[parts.id]) +
+      ": the dashed bars are the " +
+      "model before.",
   },
   {
     at: "next-part",
