@@ -15,13 +15,19 @@ export class Linear {
     this.rows = weight.length / columns;
   }
 
-  /** (count, columns) -> (count, rows) @param {Float32Array} x @param {number} count */
+  /**
+   * (count, columns) -> (count, rows), two vectors at once: then each weight is read once for both.
+   * @param {Float32Array} x
+   * @param {number} count
+   */
   apply(x, count) {
     const { columns, rows, weight, bias } = this;
     const out = new Float32Array(count * rows);
-    for (let n = 0; n < count; n++) {
-      multiply(weight, 0, columns, columns, rows, x, n * columns, out, n * rows);
-      if (bias) { for (let row = 0; row < rows; row++) out[n * rows + row] += bias[row]; }
+    const last = count - 1;
+    for (let n = 0; n < last; n += 2) multiplyTwo(weight, columns, rows, x, n, out);
+    if (count % 2) multiply(weight, 0, columns, columns, rows, x, last * columns, out, last * rows);
+    for (let n = 0; bias && n < count; n++) {
+      for (let row = 0; row < rows; row++) out[n * rows + row] += bias[row];
     }
     return out;
   }
@@ -60,6 +66,42 @@ export function multiply(weight, first, stride, columns, rows, x, from, out, to)
   }
   for (; row < rows; row++) {
     out[to + row] = dot(weight, first + row * stride, x, from, columns);
+  }
+}
+
+/**
+ * Multiplies the vectors n and n + 1 of x by a matrix.
+ * @param {Float32Array} weight
+ * @param {number} columns
+ * @param {number} rows
+ * @param {Float32Array} x
+ * @param {number} n
+ * @param {Float32Array} out
+ */
+function multiplyTwo(weight, columns, rows, x, n, out) {
+  const from = n * columns, end = from + columns, to = n * rows, next = to + rows;
+  let row = 0;
+  for (; row + 4 <= rows; row += 4) {
+    let a = row * columns, b = a + columns, c = b + columns, d = c + columns, j = end;
+    let sumA = 0, sumB = 0, sumC = 0, sumD = 0, nextA = 0, nextB = 0, nextC = 0, nextD = 0;
+    for (let i = from; i < end; i++) {
+      const value = x[i], other = x[j++];
+      const inA = weight[a++], inB = weight[b++], inC = weight[c++], inD = weight[d++];
+      sumA += inA * value;
+      sumB += inB * value;
+      sumC += inC * value;
+      sumD += inD * value;
+      nextA += inA * other;
+      nextB += inB * other;
+      nextC += inC * other;
+      nextD += inD * other;
+    }
+    out.set([sumA, sumB, sumC, sumD], to + row);
+    out.set([nextA, nextB, nextC, nextD], next + row);
+  }
+  for (; row < rows; row++) {
+    out[to + row] = dot(weight, row * columns, x, from, columns);
+    out[next + row] = dot(weight, row * columns, x, end, columns);
   }
 }
 
