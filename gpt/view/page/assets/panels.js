@@ -123,7 +123,8 @@ function makeHelp(app) {
   const facts = [
     `${about} The file holds the model itself: it computes here, in the browser, and sends nothing anywhere.`,
     counts ? "Here the GPT works alone; gptx sample adds counts of the training text to it." : "",
-    "Weights show where a head looks, not what that causes: switch it off to see what it does.",
+    "Weights show where a head looks, not what that causes: switch it off to see what it does. It then " +
+    "writes its average output.",
     `When the page opened, it computed the model’s stored logits again: at most ${
       app.proof?.error.toExponential(1)
     } apart, ${app.proof?.bound.toExponential(1)} is allowed. ${stored}`,
