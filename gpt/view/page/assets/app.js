@@ -143,9 +143,13 @@ export class App {
     return new Promise((resolve) => this.waiting.push(resolve));
   }
 
-  /** Draws all again, for another theme or width. */
-  draw() {
+  /** Draws all in the colours of another theme. */
+  recolour() {
     this.hues = readHues();
+    this.draw();
+  }
+
+  draw() {
     const { shown } = this;
     if (shown) { for (const each of this.parts) each(shown); }
   }

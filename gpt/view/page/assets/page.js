@@ -47,7 +47,7 @@ function start(data) {
   say(part("title"), data.title);
   say(part("about"), `a GPT of ${n_layer} layers × ${n_head} heads, ${alone}`);
   const app = new App(data, /** @type {any} */ (globalThis).WORKER, fail);
-  makeTheme(() => app.draw());
+  makeTheme(() => app.recolour());
   app.begin = () => {
     part("notice").hidden = true;
     part("page").hidden = false;
