@@ -82,7 +82,10 @@ def command(
     text = reading.text_for(model, given, asked.truncate)
     attention = model.attn(text, unknown=reading.unknown, truncate=asked.truncate)
     if form == "html":
-        _write_page(attention, asked, output)
+        from gpt.view.page.live import live_page
+
+        layer, head = _number(asked.layer), _number(asked.head)
+        output.write_text(live_page(model, attention.text, layer, head))
     else:
         _write(attention, asked, output, form)
     if form == "text":
@@ -137,13 +140,6 @@ def _write(attention: AttentionMap, asked: AttnOptions, output: AttnOutput, form
     console.write_bytes(data, output.path)
 
 
-def _write_page(attention: AttentionMap, asked: AttnOptions, output: AttnOutput) -> None:
-    """Writes the HTML page, opened at the chosen head."""
-    from gpt.heads.measures import choose_head
-    from gpt.view.page.page import build_page, make_subject
-
-    subject = make_subject(attention)
-    layer, head = (
-        int(name) if name and name.isdecimal() else None for name in (asked.layer, asked.head)
-    )
-    output.write_text(build_page(subject, choose_head(subject.measures, layer, head, asked.stage)))
+def _number(name: str | None) -> int | None:
+    """The number of a layer or a head; None for "all"."""
+    return int(name) if name and name.isdecimal() else None

@@ -1,9 +1,8 @@
 """A trained GPT as data for a page that computes with it: its config, its tensors, the mean output
-of each head, and a proof for the page to check. assets/model/weights.js reads the tensors.
+of each head, and a probe. assets/model/protocol.js describes the data.
 
-The page proves that it computes numpy's logits with the weights in its file. These logits belong to
-the weights as the file stores them. If it stores float16, the record also says how far the logits
-may be from those of the unrounded model.
+The page computes the probe's logits, and shows no numbers if it gets others. These logits belong to
+the weights as the file stores them, float32 or float16.
 """
 
 from __future__ import annotations
@@ -12,32 +11,25 @@ import base64
 import gzip
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from gpt.config import ModelConfig
 from gpt.heads.ablation import Texts, mean_contexts
-from gpt.heads.survey import SHORTEST, spread_windows
+from gpt.heads.survey import spread_windows
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array
 from gpt.reading.probe import allowed_in_float32
-from gpt.reading.score import windows_at_once
 from gpt.storage.model_file import StoredModel, Tensors, pick_probe_logits
-from gpt.view.page.packing import Bits, in_base64, pack
 from gpt.vocabulary import Ids
 
-if TYPE_CHECKING:
-    from gpt.interface.trained import TrainedGPT
-
+Bits = Literal[16, 32]
 LOGITS = 8  # logits stored for each position
 LONGEST = 32  # characters of a random text that the page checks
-FEWEST, MOST = 2, 8  # number of these texts; more than FEWEST if the probe lacks characters
-SAMPLED = 64  # random texts, to see how rounding the weights changes logits
-WINDOW = 256  # characters of such a text, at most
-#: The stated bound, as a multiple of the largest difference on these texts.
-SAFETY = 4
+FEWEST, MOST = 2, 8  # number of these texts; more than FEWEST if the model's probe lacks characters
+WINDOWS = 32  # of a text, whose mean outputs replace those of heads
 
 
 def config_record(config: ModelConfig) -> dict[str, Any]:
@@ -46,52 +38,39 @@ def config_record(config: ModelConfig) -> dict[str, Any]:
     return asdict(config) | derived
 
 
-def model_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
-    """The config, the names and shapes of the tensors, and their numbers in float16 or
-    float32.
-
-    Uses float32 instead of 16 bits if a number is too large for float16; the record's bits say what
-    the file has.
-    """
-    bits = storable_bits(stored.tensors, bits)
-    shapes = [{"name": name, "shape": array.shape} for name, array in stored.tensors.items()]
+def model_record(stored: StoredModel, ids: Ids, bits: Bits) -> dict[str, Any]:
+    """A model as the page reads it. ids: the text that gives the mean outputs of heads."""
+    tensors = rounded(stored.tensors, bits)
+    reader = Reader(stored.config, {name: as_float32(each) for name, each in tensors.items()})
+    windows = spread_windows(ids, stored.config.block_size, WINDOWS)
+    means = mean_contexts(reader, Texts.of_windows(windows))
     return {
         "config": config_record(stored.config),
-        "manifest": shapes,
+        "manifest": [{"name": name, "shape": each.shape} for name, each in tensors.items()],
         "bits": bits,
-        "base64": _compressed(stored.tensors, bits),
+        "tensors": compressed(tensors),
+        "means": in_base64(means.astype("<f4")),
+        "probe": probe_record(stored, reader),
     }
 
 
-def storable_bits(tensors: Mapping[str, Array], bits: Bits) -> Bits:
-    """Bits of a number in the file: 32 if one is too large for float16, else `bits`."""
-    largest = max(float(np.abs(array).max()) for array in tensors.values())
-    return 32 if largest > float(np.finfo(np.float16).max) else bits
+def smallest_bits(stored: StoredModel) -> Bits:
+    """Bits of a number in the file: 16, unless one is too large for float16."""
+    largest = max(float(np.abs(array).max()) for array in stored.tensors.values())
+    return 16 if largest <= np.finfo(np.float16).max else 32
 
 
-def rounded_tensors(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
-    """The tensors as float32, rounded to what `model_record` stores."""
-    kind = f"f{storable_bits(tensors, bits) // 8}"
-    return {name: array.astype(kind).astype(np.float32) for name, array in tensors.items()}
+def rounded(tensors: Mapping[str, Array], bits: Bits) -> Tensors:
+    """The tensors as the file stores them."""
+    return {name: array.astype(f"<f{bits // 8}") for name, array in tensors.items()}
 
 
-def means_record(
-    model: TrainedGPT, ids: Ids | None = None, text: str = "", windows: int = 32
-) -> dict[str, Any] | None:
-    """The mean output of each head, (L, H, D), over windows of a text; None if it is too short.
-
-    ids: the ids of the text named `text`; None: the part of the validation split that the model
-    file contains.
-    """
-    if ids is None:
-        ids, text = model.vocabulary.encode(model.stored.excerpt), model.excerpt_name
-    if len(ids) < SHORTEST:
-        return None
-    chosen = spread_windows(ids, model.config.block_size, windows)
-    return {"text": text, **pack(mean_contexts(model.reader, Texts.of_windows(chosen)), 32)}
+def as_float32(array: npt.NDArray[Any]) -> Array:
+    """The same numbers."""
+    return array.astype(np.float32)
 
 
-def _compressed(tensors: Mapping[str, Array], bits: Bits) -> str:
+def compressed(tensors: Tensors) -> str:
     """All numbers, one tensor after the other, as a gzip stream, whose checksum reveals
     damage.
 
@@ -99,60 +78,29 @@ def _compressed(tensors: Mapping[str, Array], bits: Bits) -> str:
     exponents, which are similar; so the stream is 7 to 8 % smaller (benchmarks/LOG.md).
     """
     numbers = np.concatenate([array.ravel() for array in tensors.values()])
-    planes = numbers.astype(f"<f{bits // 8}").view(np.uint8).reshape(-1, bits // 8).T
+    planes = numbers.view(np.uint8).reshape(-1, numbers.itemsize).T
     return base64.b64encode(gzip.compress(planes.tobytes(), 6, mtime=0)).decode()
 
 
-def proof_record(stored: StoredModel, bits: Bits) -> dict[str, Any]:
+def probe_record(stored: StoredModel, reader: Reader) -> dict[str, Any]:
     """Texts as ids, with K logits for each position. tolerance: by how much the page's logits may
-    differ from these; rounding: how far float16 moves the logits, None for float32.
+    differ from these. reader: of the weights in the file.
 
     Position p has the logits of K characters, those with the ids p·K, p·K + 1, … modulo vocab_size.
     The texts are the model's probe and random ones; together they have every character, unless the
     vocabulary is very large.
     """
-    bits = storable_bits(stored.tensors, bits)
-    weights = rounded_tensors(stored.tensors, bits)
-    reader = Reader(stored.config, weights)
     exact = reader.in_float64()
     kept = min(LOGITS, stored.config.vocab_size)
     texts, error, largest = list[dict[str, Any]](), 0.0, 0.0
     for ids in (stored.probe.ids, _random_texts(stored)):
-        logits = _logits(exact, ids)
-        error = max(error, float(np.abs(_logits(reader, ids) - logits).max()))
+        logits = exact.logits(exact.forward(ids))
+        error = max(error, float(np.abs(reader.logits(reader.forward(ids)) - logits).max()))
         largest = max(largest, float(np.abs(logits).max()))
         for row, expected in zip(ids, logits, strict=True):
             numbers = pick_probe_logits(expected[None], kept).astype("<f4")
             texts.append({"ids": row.tolist(), "logits": in_base64(numbers)})
-    return {
-        "texts": texts,
-        "kept": kept,
-        "tolerance": allowed_in_float32(error, largest),
-        "rounding": rounding_bound(stored, reader) if bits == 16 else None,
-    }
-
-
-def rounding_bound(stored: StoredModel, reader: Reader) -> float:
-    """SAFETY times the largest difference between logits of the stored weights and logits of a
-    reader.
-
-    Measured on the probe and SAMPLED random texts, each as long as the context or WINDOW.
-    """
-    exact, largest = Reader(stored.config, stored.tensors), 0.0
-    length, random = min(stored.config.block_size, WINDOW), np.random.default_rng(7)
-    sampled = random.integers(stored.config.vocab_size, size=(SAMPLED, length))
-    size = windows_at_once(stored.config)
-    batches: list[Ids] = [stored.probe.ids]
-    batches += [sampled[first : first + size] for first in range(0, SAMPLED, size)]
-    for ids in batches:
-        moved = _logits(reader, ids) - _logits(exact, ids)
-        largest = max(largest, float(np.abs(moved).max()))
-    return SAFETY * largest
-
-
-def _logits(reader: Reader, ids: Ids) -> Array:
-    """(N, T) ids -> (N, T, vocab_size)"""
-    return reader.logits(reader.forward(ids))
+    return {"texts": texts, "kept": kept, "tolerance": allowed_in_float32(error, largest)}
 
 
 def _random_texts(stored: StoredModel) -> npt.NDArray[np.int64]:
@@ -163,3 +111,8 @@ def _random_texts(stored: StoredModel) -> npt.NDArray[np.int64]:
     rows = min(max(-(-len(missing) // length), FEWEST), MOST)
     ids = np.concatenate((missing, random.integers(size, size=rows * length)))
     return ids[: rows * length].reshape(rows, length)
+
+
+def in_base64(array: npt.NDArray[Any]) -> str:
+    """The array's bytes, row by row."""
+    return base64.b64encode(np.ascontiguousarray(array).data).decode()

@@ -1,23 +1,37 @@
-"""The page of a model: what is in the file, and what the command says."""
+"""The page of a model: what the file has, that it proves its numbers, and what the command says."""
 
 from __future__ import annotations
 
-import json
+import base64
 import runpy
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import train_tiny
-from pages import Document, payload_of, unpack
+from javascript import JavaScript, JavaScriptError
+from pages import HOSTILE, Document, payload_of
 from program import Gptx
+from random_models import random_file
 
 import gpt
+from gpt.errors import ConfigError
+from gpt.heads.ablation import Texts, mean_contexts
 from gpt.interface.trained import TrainedGPT
+from gpt.reading.gpt import Reader
 from gpt.view.page import live
-from gpt.view.page.live import LivePage, build_live
+from gpt.view.page.live import live_page
+from gpt.view.page.shipping import MOST, Bits, model_record, rounded
+from gpt.vocabulary import Vocabulary
+
+#: Models with random weights.
+KINDS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "classic": {"position": "learned", "activation": "gelu", "bias": True, "tied": True},
+    "wide": {"activation": "relu2", "n_embd": 64, "n_head": 4},
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,43 +41,126 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> TrainedGPT:
     return gpt.load(train_tiny(folder, counting=4).path.parent)
 
 
-def built(run: TrainedGPT) -> LivePage:
-    return build_live(run, run.heads(windows=4))
+def record_of(model: TrainedGPT, bits: Bits = 32) -> dict[str, Any]:
+    return model_record(model.stored, model.vocabulary.encode(model.stored.excerpt), bits)
 
 
-def test_a_page_names_the_file_of_its_text_but_no_folder(run: TrainedGPT) -> None:
+def test_a_page_has_the_model_no_folder_and_no_address(run: TrainedGPT) -> None:
     assert run.checkpoint
     corpus = replace(run.manifest.corpus, sources=("/home/me/novel.txt",))
     saved = replace(run.checkpoint, manifest=replace(run.manifest, corpus=corpus))
-    page = built(TrainedGPT(run.stored, checkpoint=saved))
-    assert "was trained on novel.txt." in page.html
-    assert "/home/me" not in page.html
-
-
-def test_a_page_contains_the_model_once_its_options_and_no_address(run: TrainedGPT) -> None:
-    page = built(run)
-    document = Document(page.html)
+    html = live_page(TrainedGPT(run.stored, checkpoint=saved), "the cat", 1, 0)
+    document = Document(html)
     (policy,) = (a["content"] for t, a in document.tags if "content" in a and "http-equiv" in a)
     assert policy is not None
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
     assert "; worker-src blob:;" in policy
     addresses = [a for _, a in document.tags if {"src", "href", "action"} & set(a)]
     assert addresses == [{"rel": "icon", "href": "data:,"}]
-    data = payload_of(page.html)
-    assert (page.bits, data["model"]["bits"]) == (32, 32)
-    assert set(data["model"]) == {"config", "manifest", "bits", "base64", "proof"}  # no counts
+    assert "/home/me" not in html
+    data = payload_of(html)
+    assert data["about"].endswith("was trained on novel.txt.")
+    assert (data["text"], data["start"]) == ("the cat", {"layer": 1, "head": 0})
     assert data["counts"]
-    assert data["origin"] == {name: str(each) for name, each in run.stored.origin.items()}
     assert "".join(data["vocabulary"]) == run.vocabulary.characters
-    means = unpack(data["means"])
-    assert means.shape == (2 * 2 * 8,)
-    assert abs(means).max() > 0
-    options = {each["name"]: each for each in data["options"]}
-    assert options["temperature"]["default"] == 0.8
-    assert options["top_k"]["default"] is None
-    assert list(options)[-1] == "seed"
-    assert "only" not in options
-    assert all(each["help"] for each in options.values())
+    assert np.array(data["kinds"]).shape == (2, 2)
+    assert {"entropy", "back"} <= {measure["name"] for measure in data["measures"]}
+    assert payload_of(live_page(run))["start"] is None
+
+
+def test_nothing_that_a_page_contains_can_become_markup(tmp_path: Path) -> None:
+    vocabulary = Vocabulary.from_text(HOSTILE)
+    model = gpt.load(random_file(tmp_path / "<!--<script>.safetensors", vocabulary, block_size=256))
+    html = live_page(model, HOSTILE)
+    usual = live_page(model, "a")
+    assert payload_of(html)["text"] == HOSTILE
+    names = [[tag for tag, _ in Document(page).tags] for page in (html, usual)]
+    assert names[0] == names[1]
+    assert html == live_page(model, HOSTILE)
+
+
+def test_a_large_model_is_rounded_and_a_larger_one_refused(
+    run: TrainedGPT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(live_page(run))
+    assert "float32, as trained" in payload_of(live_page(run))["stored"]
+    monkeypatch.setattr(live, "EXACT", size)
+    assert payload_of(live_page(run))["model"]["bits"] == 32
+    monkeypatch.setattr(live, "EXACT", size - 1)
+    small = live_page(run)
+    assert payload_of(small)["model"]["bits"] == 16
+    assert "rounded to float16" in payload_of(small)["stored"]
+    monkeypatch.setattr(live, "LIMIT", 2 * run.config.parameters() - 1)
+    with pytest.raises(ConfigError, match=r"too large for a page.*SVG, PNG or NPZ"):
+        live_page(run)
+
+
+@pytest.mark.parametrize("bits", [16, 32])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_proves_the_logits_of_the_weights_in_the_file(
+    script: JavaScript, tmp_path: Path, kind: str, bits: Bits
+) -> None:
+    model = gpt.load(random_file(tmp_path / "a.safetensors", **KINDS[kind]))
+    record = record_of(model, bits)
+    number, error = script("prove", record)
+    bound = record["probe"]["tolerance"]
+    assert error <= bound
+    tensors = rounded(model.stored.tensors, bits)
+    for name, found in script("tensors", record).items():
+        assert np.array_equal(found, tensors[name].ravel()), name
+    exact = Reader(model.config, {name: each.astype(np.float64) for name, each in tensors.items()})
+    ids = np.random.default_rng(3).integers(model.config.vocab_size, size=16)
+    expected = exact.logits(exact.forward(ids[None]))[0]
+    found = script("logits", number, [ids.tolist()]).reshape(expected.shape)
+    assert np.abs(found - expected).max() <= bound
+    assert 1e-4 * np.abs(expected).max() <= 2 * bound
+    proven = [id for text in record["probe"]["texts"] for id in text["ids"]]
+    assert {*proven} == {*range(model.config.vocab_size)}
+    assert len(record["probe"]["texts"]) <= len(model.stored.probe.ids) + MOST
+
+
+def test_damage_is_refused(script: JavaScript, run: TrainedGPT) -> None:
+    record, random = record_of(run), np.random.default_rng(2)
+    data = base64.b64decode(record["tensors"])
+    for place in [12, len(data) - 1, *random.integers(10, len(data), 10)]:
+        changed = bytearray(data)
+        changed[place] ^= 1 << int(random.integers(8))
+        damaged = record | {"tensors": base64.b64encode(changed).decode()}
+        with pytest.raises(JavaScriptError, match="damaged: its bytes do not match their checksum"):
+            script("prove", damaged)
+    with pytest.raises(JavaScriptError, match="damaged: it has too few or too many numbers"):
+        script("prove", record | {"manifest": record["manifest"][1:]})
+    probe = record["probe"]
+    weight = run.stored.tensors["blocks.0.attention.qkv.weight"].copy()
+    weight.flat[np.abs(weight).argmax()] *= 1.5
+    other = replace(
+        run.stored, tensors={**run.stored.tensors, "blocks.0.attention.qkv.weight": weight}
+    )
+    changed = model_record(other, run.vocabulary.encode(run.stored.excerpt), 32)
+    assert script("prove", changed | {"probe": probe})[1] > probe["tolerance"]
+    silent = [text | {"logits": ""} for text in probe["texts"]]
+    for texts in ([], silent):
+        assert script("prove", record | {"probe": probe | {"texts": texts}})[1] is None  # NaN
+
+
+def test_heads_that_are_off_write_the_mean_of_the_text_in_the_file(run: TrainedGPT) -> None:
+    ids = run.vocabulary.encode(run.stored.excerpt)
+    count = min(32, (len(ids) - 1) // 16)
+    starts = np.linspace(0, len(ids) - 17, count).astype(int)
+    windows = np.stack([ids[start : start + 17] for start in starts])
+    expected = mean_contexts(run.reader, Texts.of_windows(windows))
+    found = np.frombuffer(base64.b64decode(record_of(run)["means"]), "<f4")
+    np.testing.assert_allclose(found, expected.ravel(), atol=1e-6)
+
+
+def test_after_repeats_the_page_opens_with_a_word_and_its_repetition(run: TrainedGPT) -> None:
+    assert run.checkpoint
+    corpus = replace(run.manifest.corpus, sources=("repeats",))
+    checkpoint = replace(run.checkpoint, manifest=replace(run.manifest, corpus=corpus))
+    for space, begin in (("", "qwertyuiqwerty"), (" ", "qwertyui qwertyu")):
+        lines = ("ty", *(space.join([word] * 4) for word in ("asdfasdf", "qwertyui")), "as")
+        stored = replace(run.stored, excerpt="\n".join(lines))
+        assert live._example(TrainedGPT(stored, checkpoint=checkpoint)) == begin
 
 
 def test_the_demo_is_small_and_has_the_program_of_today() -> None:
@@ -71,81 +168,21 @@ def test_the_demo_is_small_and_has_the_program_of_today() -> None:
     html = (folder / "demo.html").read_text("utf-8")
     demo = runpy.run_path(str(folder / "demo.py"))
     assert demo["renewed"](html) == html, "python docs/demo.py renews it"
-    assert len(html.encode()) <= 3_000_000
+    assert len(html.encode()) <= 1_500_000
     assert payload_of(html)["counts"] is False
 
 
-def test_a_large_model_has_its_weights_in_float16_and_the_page_says_so(
-    run: TrainedGPT, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = built(run)
-    size = len(whole.html.encode())
-    assert "float32, as trained" in payload_of(whole.html)["stored"]
-    for limit, bits in ((size, 32), (size - 1, 16)):
-        monkeypatch.setattr(live, "LIMIT", limit)
-        assert built(run).bits == bits
-    assert "rounded to float16: logits are within" in payload_of(built(run).html)["stored"]
-
-
-def model_of(*sources: str) -> Any:
-    return SimpleNamespace(manifest=SimpleNamespace(corpus=SimpleNamespace(sources=sources)))
-
-
-@pytest.mark.parametrize(
-    ("model", "begin"),
-    [
-        (model_of("repeats"), "# Which head copies?\n"),
-        (model_of("other.txt"), ""),
-        (model_of("repeats", "other.txt"), ""),
-        (SimpleNamespace(), ""),
-    ],
-)
-def test_a_run_of_repeats_has_the_tour_of_its_corpus(model: Any, begin: str) -> None:
-    text = live._tour(model)
-    assert text[: text.find("\n") + 1] == begin
-
-
-def test_the_built_in_tour_has_questions_and_contains_no_measured_number() -> None:
-    text = live._tour(model_of("repeats"))
-    assert text.count("\n## ") == 8
-    assert text.count("\n? ") == text.count("\n! ") == text.count("\n## ")
-    captions = [line for line in text.splitlines() if not line.startswith(("see:", "#"))]
-    assert not [line for line in captions if "0." in line or "%" in line or "H1" in line]
-
-
-def test_the_command_writes_the_page_and_says_what_it_did(
+def test_the_command_writes_the_page_or_refuses_in_one_line(
     gptx: Gptx, run: TrainedGPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     place = ("--checkpoints", str(run.path.parent))
-    done = gptx("live", "the cat", *place)
-    assert done.code == 0
-    assert "page: live.html, 0." in done.err
-    assert "float32" in done.err
-    data = payload_of((tmp_path / "live.html").read_text("utf-8"))
-    assert data["text"] == "the cat"
-    empty = tmp_path / "empty.txt"
-    empty.touch()
-    for nothing in ([""], ["--file", str(empty)]):
-        assert "note: the text is empty" in gptx("live", *nothing, *place).err
-    record = json.loads(gptx("live", "--json", "-o", "other.html", *place).out)
-    assert (record["file"], record["bits"]) == ("other.html", 32)
-    assert record["step"] == run.stored.step
-    assert record["bytes"] == (tmp_path / "other.html").stat().st_size
-    written = gptx("live", "-o", "-", *place)
-    assert written.out.startswith("<!doctype html>")
-
-
-def test_the_command_refuses_in_one_line(
-    gptx: Gptx, run: TrainedGPT, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    place = ("--checkpoints", str(run.path.parent))
+    assert "page: live.html, 0." in gptx("live", "the cat", *place).err
+    assert payload_of(Path("live.html").read_text("utf-8"))["text"] == "the cat"
+    assert gptx("live", "-o", "-", *place).out.startswith("<!doctype html>")
     Path("live.html").write_text("mine")
     for arguments, code, reason in (
         ((), 2, "live.html is not a page of gptx"),
-        (("--json", "-o", "-"), 2, "--json: needs a file"),
-        (("-o", "-", "--open"), 2, "--open: needs a file"),
         (("é", "-o", "a.html"), 3, "'é' (U+00E9"),
         (("--step", "5", "-o", "a.html"), 4, "5"),
     ):

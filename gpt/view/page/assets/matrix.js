@@ -1,423 +1,151 @@
 // @ts-check
-// A matrix on a canvas: cells as colours, characters along its sides, a crosshair. The canvas is as
-// large as its box and is drawn again as the box scrolls, so that labels stay and memory is bounded.
+// The chosen head's matrix, large. Its empty half has the readout and the legend; a cell is chosen by a
+// click or by arrow keys, and read by pointing at it.
 
-import { visible } from "./cards.js";
-import { ink } from "./colours.js";
-import { brief } from "./numbers.js";
-import { context, make, MONO } from "./parts.js";
+import { choose, label, make, mark, moveByArrows, part, penOf, quoted, say } from "./dom.js";
+import { css, format, inkOn, tint } from "./format.js";
+import { nameOf } from "./app.js";
+import { matrixOf, STAGES } from "./stages.js";
+import { painted } from "./triangle.js";
 
-/** @import { App } from "./parts.js" */
-/** @import { Matrix } from "./data.js" */
-/** @import { Scale } from "./colours.js" */
-/**
- * x, y: where the first cell begins. seen: the first visible row and the one after the last, and the same
- * of the columns. colour: of the theme.
- * @typedef {object} Frame
- * @property {CanvasRenderingContext2D} pen
- * @property {Matrix} matrix
- * @property {Scale} scale
- * @property {number} x
- * @property {number} y
- * @property {[number, number, number, number]} seen
- * @property {(name: string) => string} colour
- */
+/** @import { App, Shown, Stage } from "./app.js" */
+/** @import { Matrix } from "./stages.js" */
+/** @typedef {{row: number, key: number}} Cell */
 
-const LARGEST = 46; // a cell's side, in CSS pixels
-const TALLEST = 26; // the same of a cell whose column is a dimension
-const TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
+const MARGIN = 28; // CSS pixels for the characters at the sides
+const READABLE = 10; // the smallest cell beside which all characters stand
+const SMALLEST = 7; // frame of a cell
+const NUMBERED = 30; // the smallest cell that has its number
 
-export class MatrixView {
-  /**
-   * @param {App} app
-   * @param {(row: number, column: number) => void} pick a cell was clicked
-   */
-  constructor(app, pick) {
-    this.app = app;
-    this.canvas = make("canvas", { "aria-hidden": "true" });
-    this.space = make("div", { class: "matrix-space" }, this.canvas);
-    this.box = make("div", {
-      class: "matrix-box",
-      tabindex: "0",
-      role: "application",
-      "aria-roledescription": "matrix",
-      "aria-describedby": "readout",
-    }, this.space);
-    this.zoom = 1;
-    /** @type {number | null} */
-    this.tallest = null; // height of the box at most, in CSS pixels
-    /** @type {Matrix | null} */
-    this.matrix = null;
-    /** @type {Scale | null} */
-    this.scale = null;
-    /** @type {string[]} */
-    this.labels = []; // of the rows, and of columns that are keys
-    this.picture = document.createElement("canvas");
-    this.room = 0; // the box's width inside, in CSS pixels; 0: not known yet
-    this.whole = false; // whether the whole matrix fits into the box
-    this.left =
-      this.top =
-      this.width =
-      this.height =
-        0; // label gutters, a cell's sides
-    this.box.addEventListener("scroll", () => this.draw());
-    this.box.addEventListener("pointermove", (event) => app.point(this.#cellAt(event)));
-    this.box.addEventListener("pointerleave", () => app.point(null));
-    this.box.addEventListener("click", (event) => {
-      const cell = this.#cellAt(event);
-      if (cell) pick(...cell);
-    });
-    this.box.addEventListener("keydown", (event) => this.#key(event, pick));
-    this.box.addEventListener("focus", () => {
-      if (!app.pointed && this.box.matches(":focus-visible")) app.point(this.#cursor());
-    });
-    this.box.addEventListener("blur", () => app.point(null));
-    new ResizeObserver(([{ contentRect }]) => {
-      this.room = Math.round(contentRect.width);
-      this.fit();
-    }).observe(this.box);
-    addEventListener("contentvisibilityautostatechange", () => this.fit(), true);
-    addEventListener("resize", () => { // the box may be as high as the window allows
-      this.tallest = null;
-      this.fit();
-    });
+/** @param {App} app */
+export function makeMatrix(app) {
+  const canvas = /** @type {HTMLCanvasElement} */ (part("matrix"));
+  const size = app.data.model.config.head_size;
+  const tabs = makeTabs(app);
+  /** @type {{shown: Shown, matrix: Matrix} | null} */
+  let drawn = null;
+
+  /** The cell at a place of the window; null outside. @param {MouseEvent} event @returns {Cell | null} */
+  function cellAt({ offsetX, offsetY }) {
+    if (!drawn) return null;
+    const { length, causal } = drawn.matrix;
+    const cell = (canvas.clientWidth - MARGIN) / length;
+    const row = Math.floor((offsetY - MARGIN) / cell);
+    const key = Math.floor((offsetX - MARGIN) / cell);
+    const inside = row >= 0 && key >= 0 && row < length && key < length;
+    return inside && !(causal && key > row) ? { row, key } : null;
   }
-
-  /**
-   * @param {Matrix} matrix
-   * @param {Scale} scale
-   * @param {import("./parts.js").Panel} panel its title, and the subject of its text
-   */
-  show(matrix, scale, { title, subject }) {
-    this.matrix = matrix;
-    this.labels = subject.labels;
-    this.scale = scale;
-    this.box.setAttribute("aria-label", `${title}; arrow keys move between cells`);
-    scale.paint(this.picture);
-    this.fit();
-  }
-
-  /**
-   * Chooses the cells' size and draws. At zoom 1 the whole matrix fits into the width and the
-   * largest height of the box, unless its cells would be smaller than a pixel.
-   */
-  fit() {
-    const { matrix, box } = this;
-    if (!matrix || !visible(box)) return;
-    const room = this.room || box.clientWidth;
-    if (!room) return;
-    const ratio = globalThis.devicePixelRatio || 1;
-    const pen = context(this.canvas);
-    pen.font = `${12 * this.app.type}px ${MONO}`;
-    const widest = Math.max(...new Set(this.labels.map((text) => widthOfLabel(pen, text))));
-    const { type } = this.app;
-    this.left = Math.ceil(String(matrix.rows - 1).length * 7 * type + widest + 18);
-    this.top = matrix.keys
-      ? Math.min(46 * type, Math.ceil(Math.max(widest, 12)) + 24 * type)
-      : 22 * type;
-    const whole = (/** @type {number} */ size) => Math.max(1, Math.floor(size * ratio) / ratio);
-    const across = (room - this.left - 2) / matrix.columns;
-    this.tallest ??= parseFloat(getComputedStyle(box).maxHeight);
-    const down = (this.tallest - this.top - 2) / matrix.rows;
-    if (matrix.keys) {
-      this.width = this.height = whole(Math.min(LARGEST, across, down) * this.zoom);
-    } else {
-      this.width = whole(Math.min(LARGEST, across) * this.zoom);
-      this.height = whole(Math.min(TALLEST, down) * this.zoom);
-    }
-    const wide = this.left + matrix.columns * this.width + 1;
-    const high = this.top + matrix.rows * this.height + 1;
-    this.space.style.width = `${wide}px`;
-    this.space.style.height = `${high}px`;
-    // If all fits, its size is known: reading it would make the browser lay out the page again.
-    this.whole = wide <= room && high <= this.tallest;
-    if (this.whole) this.draw(room, Math.ceil(high), 0, 0);
-    else this.draw();
-  }
-
-  /**
-   * Draws what of the matrix is visible, on a canvas as large as the box.
-   * @param {number} width of the box, in CSS pixels
-   * @param {number} height
-   * @param {number} across how far the box is scrolled
-   * @param {number} down
-   */
-  draw(
-    width = this.box.clientWidth,
-    height = this.box.clientHeight,
-    across = this.box.scrollLeft,
-    down = this.box.scrollTop,
-  ) {
-    const { matrix, scale, canvas } = this;
-    if (!matrix || !scale || !visible(this.box) || !width) return;
-    const ratio = globalThis.devicePixelRatio || 1;
-    this.#resize(Math.round(width * ratio), Math.round(height * ratio), ratio);
-    const pen = context(canvas);
-    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
-    pen.clearRect(0, 0, width, height);
-    const [x, y] = [this.left - across, this.top - down];
-    pen.save();
-    pen.beginPath();
-    pen.rect(this.left, this.top, width - this.left, height - this.top);
-    pen.clip();
-    pen.imageSmoothingEnabled = false;
-    const [wide, high] = [matrix.columns * this.width, matrix.rows * this.height];
-    pen.drawImage(this.picture, x, y, wide, high);
-    const end = (
-      /** @type {number} */ count,
-      /** @type {number} */ place,
-      /** @type {number} */ side,
-    ) => Math.min(count, Math.ceil(place / side));
-    /** @type {Frame} */
-    const frame = {
-      ...{ pen, matrix, scale, x, y },
-      seen: [
-        Math.floor(down / this.height),
-        end(matrix.rows, down + height - this.top, this.height),
-        Math.floor(across / this.width),
-        end(matrix.columns, across + width - this.left, this.width),
-      ],
-      colour: (name) => this.app.colour(name),
-    };
-    drawEdges(this, frame);
-    if (this.width >= 34 && this.height >= 18) drawNumbers(this, frame);
-    drawCrosshair(this, frame);
-    pen.restore();
-    drawLabels(this, frame);
-  }
-
-  /**
-   * Gives the canvas so many pixels at least: a canvas of another size is a new one for the browser.
-   * The box hides the rest, unless it scrolls: then the canvas must be as large as the box.
-   * @param {number} width
-   * @param {number} height
-   * @param {number} ratio pixels in a CSS pixel
-   */
-  #resize(width, height, ratio) {
-    const { canvas, whole } = this;
-    const wide = whole ? Math.max(canvas.width, width) : width;
-    const high = whole ? Math.max(canvas.height, height) : height;
-    if (canvas.width === wide && canvas.height === high) return;
-    canvas.width = wide;
-    canvas.height = high;
-    canvas.style.width = `${wide / ratio}px`;
-    canvas.style.height = `${high / ratio}px`;
-  }
-
-  /** @param {MouseEvent} event @returns {[number, number] | null} */
-  #cellAt(event) {
-    const { matrix, box } = this;
-    if (!matrix) return null;
-    const frame = box.getBoundingClientRect();
-    const [x, y] = [
-      event.clientX - frame.left - box.clientLeft,
-      event.clientY - frame.top - box.clientTop,
-    ];
-    if (x < this.left || y < this.top) return null;
-    const row = Math.floor((y - this.top + box.scrollTop) / this.height);
-    const column = Math.floor((x - this.left + box.scrollLeft) / this.width);
-    const inside = row < matrix.rows && column < matrix.columns;
-    return inside && !(matrix.causal && column > row) ? [row, column] : null;
-  }
-
-  /** Where a cell ends in the window, at its lower right. @param {number} row @param {number} column */
-  endOf(row, column) {
-    const { left, top } = this.box.getBoundingClientRect();
-    return [
-      left + this.left + (column + 1) * this.width - this.box.scrollLeft,
-      top + this.top + (row + 1) * this.height - this.box.scrollTop,
-    ];
-  }
-
-  /** The cell that the keyboard selects. @returns {[number, number]} */
-  #cursor() {
-    return this.app.pointed ?? this.app.state.cell ?? [(this.matrix?.rows ?? 1) - 1, 0];
-  }
-
-  /**
-   * @param {KeyboardEvent} event
-   * @param {(row: number, column: number) => void} pick
-   */
-  #key(event, pick) {
-    const { matrix } = this;
-    if (!matrix || event.ctrlKey || event.altKey || event.metaKey) return;
-    let [row, column] = this.#cursor();
-    if (event.key === "Enter" || event.key === " ") pick(row, column);
-    else if (event.key === "ArrowUp") row = Math.max(0, row - 1);
-    else if (event.key === "ArrowDown") row = Math.min(matrix.rows - 1, row + 1);
-    else if (event.key === "ArrowLeft") column = Math.max(0, column - 1);
-    else if (event.key === "ArrowRight") column = column + 1;
-    else if (event.key === "Home") column = 0;
-    else if (event.key === "End") column = matrix.columns - 1;
-    else return;
+  /** @param {Cell} cell */
+  const select = ({ row, key }) => app.set({ row, key: Math.min(row, key), id: null });
+  canvas.addEventListener("click", (event) => {
+    const cell = cellAt(event);
+    if (cell) select(cell);
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    const cell = cellAt(event);
+    canvas.style.cursor = cell ? "pointer" : "";
+    if (drawn) read(drawn.shown, drawn.matrix, cell ?? drawn.shown);
+  });
+  canvas.addEventListener(
+    "pointerleave",
+    () => drawn && read(drawn.shown, drawn.matrix, drawn.shown),
+  );
+  canvas.addEventListener("keydown", (event) => {
+    const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+    const move = moves[/** @type {keyof moves} */ (event.key)];
+    if (!move || !drawn) return;
     event.preventDefault();
-    column = Math.min(column, matrix.causal ? row : matrix.columns - 1);
-    this.reveal(row, column);
-    this.app.point([row, column]);
-  }
+    const { row, key, length } = drawn.shown;
+    const next = Math.max(0, Math.min(length - 1, row + move[0]));
+    select({ row: next, key: Math.max(0, Math.min(next, key + move[1])) });
+  });
 
-  /**
-   * Scrolls the box so that a cell is visible.
-   * @param {number} row
-   * @param {number} column
-   */
-  reveal(row, column) {
-    const { box } = this;
-    const [x, y] = [column * this.width, row * this.height];
-    box.scrollLeft = between(x + this.width + this.left - box.clientWidth, box.scrollLeft, x);
-    box.scrollTop = between(y + this.height + this.top - box.clientHeight, box.scrollTop, y);
-  }
+  app.parts.push((shown) => {
+    const matrix = matrixOf(shown, size);
+    drawn = { shown, matrix };
+    for (const [stage, tab] of tabs) choose(tab, stage === shown.state.stage);
+    mark(part("plot"), "class", matrix.causal ? null : "full");
+    drawMatrix(app, canvas, shown, matrix);
+    read(shown, matrix, shown);
+    say(part("axes"), STAGES[matrix.stage].explained(size));
+    say(part("least"), matrix.signed ? format(-matrix.most) : "0");
+    say(part("most"), format(matrix.most));
+    mark(part("ramp"), "class", matrix.signed ? "signed" : null);
+    mark(
+      canvas,
+      "aria-label",
+      `${STAGES[matrix.stage].name} of ${nameOf(shown.look)}; ${part("cell").textContent}`,
+    );
+  });
 }
 
-/** @type {Map<string, number>} */
-const widths = new Map(); // of labels, in CSS pixels
-
-/** @param {CanvasRenderingContext2D} pen @param {string} label */
-function widthOfLabel(pen, label) {
-  const key = pen.font + label;
-  const known = widths.get(key) ?? pen.measureText(label).width;
-  widths.set(key, known);
-  return known;
+/** Says a cell. @param {Shown} shown @param {Matrix} matrix @param {Cell} cell */
+function read({ typed: { characters } }, matrix, { row, key }) {
+  const value = matrix.value(row, key);
+  const number = format(value, matrix.signed ? 2 : 3);
+  say(part("cell"), `${quoted(characters[row])} → ${quoted(characters[key])} ${number}`);
 }
 
-/** @param {number} low @param {number} value @param {number} high */
-function between(low, value, high) {
-  return Math.min(Math.max(low, value), high);
+/** @param {App} app */
+function makeTabs(app) {
+  const host = part("stages");
+  const tabs = Object.entries(STAGES).map(([stage, { name }]) => {
+    const tab = make("button", { role: "tab", "aria-controls": "plot", "data-stage": stage }, name);
+    tab.addEventListener("click", () => app.set({ stage: /** @type {Stage} */ (stage) }));
+    return /** @type {[string, HTMLElement]} */ ([stage, tab]);
+  });
+  host.append(...tabs.map(([, tab]) => tab));
+  moveByArrows(host);
+  return tabs;
 }
 
-/**
- * Lines between cells if there is room, and the stepped line along the diagonal, beyond which all
- * cells are masked.
- * @param {MatrixView} view
- * @param {Frame} frame
- */
-function drawEdges({ width, height }, { pen, x, y, matrix, colour }) {
-  pen.lineWidth = 1;
-  if (Math.min(width, height) >= 9) {
-    pen.strokeStyle = colour("card");
-    pen.beginPath();
-    for (let row = 0; row <= matrix.rows; row++) {
-      pen.moveTo(x, y + row * height);
-      pen.lineTo(x + matrix.columns * width, y + row * height);
-    }
-    for (let column = 0; column <= matrix.columns; column++) {
-      pen.moveTo(x + column * width, y);
-      pen.lineTo(x + column * width, y + matrix.rows * height);
-    }
-    pen.stroke();
+/** @param {App} app @param {HTMLCanvasElement} canvas @param {Shown} shown @param {Matrix} matrix */
+function drawMatrix({ hues }, canvas, { typed: { characters }, row, key }, matrix) {
+  const { length, most, value } = matrix;
+  const side = canvas.clientWidth;
+  const sharp = devicePixelRatio || 1;
+  if (canvas.width !== Math.round(side * sharp)) {
+    canvas.width = canvas.height = Math.round(side * sharp);
   }
-  pen.strokeStyle = colour("line");
-  pen.beginPath();
-  pen.moveTo(x, y);
-  if (matrix.causal) {
-    for (let i = 0; i < matrix.rows; i++) {
-      pen.lineTo(x + (i + 1) * width, y + i * height);
-      pen.lineTo(x + (i + 1) * width, y + (i + 1) * height);
-    }
-    pen.lineTo(x, y + matrix.rows * height);
-    pen.closePath();
-  } else pen.rect(x, y, matrix.columns * width, matrix.rows * height);
-  pen.stroke();
-}
-
-/** @param {MatrixView} view @param {Frame} frame */
-function drawNumbers({ app, width, height }, { pen, x, y, seen, matrix, scale }) {
-  const [top, bottom, left, right] = seen;
-  pen.font = `${Math.min(12 * app.type, width / 3.5)}px ${MONO}`;
-  pen.textAlign = "center";
-  pen.textBaseline = "middle";
-  for (let row = top; row < bottom; row++) {
-    for (let column = left; column < right; column++) {
-      const step = scale.step(row, column);
-      if (step < 0) continue;
-      pen.fillStyle = ink(scale.rgb(step));
-      const value = matrix.values[row * matrix.columns + column];
-      const text = brief(value);
-      pen.fillText(text, x + (column + 0.5) * width, y + (row + 0.5) * height, width - 3);
-    }
-  }
-}
-
-/** @param {MatrixView} view @param {Frame} frame */
-function drawCrosshair({ app, width, height }, { pen, x, y, matrix, colour }) {
-  const { cell, pins } = app.state;
-  const [right, bottom] = [matrix.columns * width, matrix.rows * height];
-  const rows = app.reading === null ? [...pins] : [app.reading];
-  pen.strokeStyle = colour("accent");
-  pen.lineWidth = 1;
-  if (app.pointed && app.pointed[0] < matrix.rows && app.pointed[1] < matrix.columns) {
-    const [row, column] = app.pointed;
-    rows.push(row);
-    pen.strokeRect(x + column * width - 0.5, y - 0.5, width + 1, bottom + 1);
-  }
-  for (const row of rows) {
-    pen.strokeRect(x - 0.5, y + row * height - 0.5, right + 1, height + 1);
-  }
-  for (const at of [cell, app.pointed]) {
-    if (!at) continue;
-    for (const [name, line] of /** @type {[string, number][]} */ ([["card", 5], ["accent", 3]])) {
-      pen.strokeStyle = colour(name);
-      pen.lineWidth = line - (at === cell ? 0 : 1);
-      pen.strokeRect(x + at[1] * width - 1, y + at[0] * height - 1, width + 2, height + 2);
-    }
-  }
-}
-
-/** @param {MatrixView} view @param {Frame} frame */
-function drawLabels(view, { pen, x, y, seen, matrix, colour }) {
-  const { labels, app, width, height } = view;
-  const [top, bottom, left, right] = seen;
-  const [row, column] = app.pointed ?? app.state.cell ?? [app.reading ?? -1, -1];
-  let style = "";
-  const paint = (/** @type {boolean} */ strong, /** @type {boolean} */ dim) => {
-    const next = `${strong} ${dim}`;
-    if (next === style) return; // another font takes longer than a label
-    style = next;
-    pen.fillStyle = strong ? colour("accent") : colour(dim ? "faint" : "ink");
-    pen.font = `${strong ? "bold " : ""}${(dim ? 10 : 12) * app.type}px ${MONO}`;
+  const pen = penOf(canvas);
+  pen.setTransform(sharp, 0, 0, sharp, 0, 0);
+  pen.clearRect(0, 0, side, side);
+  const cell = (side - MARGIN) / length;
+  const shareAt = (/** @type {number} */ row, /** @type {number} */ key) => {
+    const number = value(row, key);
+    return number === null ? null : number / most;
   };
-  const every = (/** @type {number} */ size, /** @type {number} */ room) =>
-    TICKS.find((step) => step * size >= room) ?? 1000;
-  const rows = range(top, bottom).filter((i) => y + (i + 0.5) * height >= view.top);
-  const columns = range(left, right).filter((j) => x + (j + 0.5) * width >= view.left);
-  pen.textBaseline = "middle";
-  pen.textAlign = "right";
-  const { type } = app;
-  const written = height >= 11 * type;
-  for (const i of rows) {
-    if (!written && i !== row) continue;
-    paint(i === row, false);
-    pen.fillText(written ? labels[i] : `${i} ${labels[i]}`, view.left - 6, y + (i + 0.5) * height);
-  }
-  for (const i of rows) {
-    const near = row >= 0 && Math.abs(i - row) * height < 12 * type;
-    if (!written && (near || i % every(height, 11 * type))) continue;
-    paint(written && i === row, true);
-    const end = written ? 4 + type * numberWidth(matrix.rows) : view.left - 6;
-    pen.fillText(String(i), end, y + (i + 0.5) * height);
-  }
+  pen.imageSmoothingEnabled = cell < 1;
+  const extent = length * cell;
+  pen.drawImage(painted(length, hues, shareAt), MARGIN, MARGIN, extent, extent);
+  const font = 'ui-monospace, "DejaVu Sans Mono", monospace';
   pen.textAlign = "center";
-  for (const j of columns) {
-    const fits = matrix.keys && widthOfLabel(pen, labels[j]) <= Math.max(width, 9);
-    if (!fits && j !== column) continue;
-    paint(j === column, false);
-    pen.fillText(labels[j], x + (j + 0.5) * width, view.top - 11 * type);
+  pen.textBaseline = "middle";
+  if (cell >= NUMBERED) {
+    pen.font = `12px ${font}`;
+    for (let row = 0; row < length; row++) {
+      for (let key = 0; key < length; key++) {
+        const number = value(row, key);
+        if (number === null || Math.abs(number) < 0.005 * most) continue;
+        pen.fillStyle = inkOn(tint(hues, number / most));
+        pen.fillText(format(number), MARGIN + (key + 0.5) * cell, MARGIN + (row + 0.5) * cell);
+      }
+    }
   }
-  const step = every(width, type * (numberWidth(matrix.columns) + 8));
-  for (const j of columns) {
-    const far = Math.abs(j - column) * width > 24 * type;
-    if (j !== column && (j % step || !far)) continue;
-    paint(j === column, true);
-    pen.fillText(String(j), x + (j + 0.5) * width, 10 * type);
+  pen.font = `${cell < 15 ? 12 : 14}px ${font}`;
+  for (let at = 0; at < length; at++) {
+    const middle = Math.min(MARGIN + (at + 0.5) * cell, side - 7);
+    const name = label(characters[at]);
+    const all = cell >= READABLE;
+    pen.fillStyle = css(at === row ? hues.ink : hues.soft);
+    if (all || at === row) pen.fillText(name, MARGIN / 2, middle, MARGIN - 2);
+    pen.fillStyle = css(at === key ? hues.ink : hues.soft);
+    if (all || at === key) pen.fillText(name, middle, MARGIN / 2, Math.max(cell, 14));
   }
-}
-
-/** The numbers from `first` to `end` − 1. @param {number} first @param {number} end */
-function range(first, end) {
-  return Array.from({ length: end - first }, (_, n) => first + n);
-}
-
-/** Width in pixels of labels for positions below `count`. @param {number} count */
-function numberWidth(count) {
-  return String(count - 1).length * 6.5;
+  pen.strokeStyle = css(hues.ink);
+  pen.lineWidth = 2;
+  const size = Math.max(cell, SMALLEST);
+  const place = (/** @type {number} */ at) =>
+    Math.min(MARGIN + (at + 0.5) * cell - size / 2, side - size - 1);
+  pen.strokeRect(place(key), place(row), size, size);
 }

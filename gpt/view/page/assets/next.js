@@ -1,164 +1,100 @@
 // @ts-check
-// The next character as one chart: a bar for each likely character; where two are compared, a mark and
-// the change. Below it, what belongs to the bars.
+// The next character as bars, before and after heads were switched off; temperature and filters; and
+// the writing of a text, character by character.
 
-import { decimals, short, signed } from "./numbers.js";
-import { lead, make, makeRow, named, part, positionOf, say } from "./parts.js";
+import { choose, field, label, make, mark, moveByArrows, part, say } from "./dom.js";
+import { format } from "./format.js";
+import { draw } from "./model/sampler.js";
 
-/** @import { App } from "./parts.js" */
-/** @import { Subject } from "./data.js" */
-/** A next character. out: the filter that removes it, or nothing.
- * @typedef {{character: string, label: string, share: number, out: string}} Next */
-/** The likeliest characters at a position, the share of any (null: not known), and what else is to say.
- * @typedef {{first: Next[], shareOf: (character: string) => number | null, said: string}} Expected */
+/** @import { App, Shown } from "./app.js" */
 
-export const MOST_BARS = 10;
-const LEAST = 1e-6; // a smaller rest is rounding
+const MOST_BARS = 5; // bars
+const PACE = 80; // milliseconds for a written character
+const LONGEST = 200; // characters written at once
 
-/** A bar of the chart, whose elements stay while its numbers change. @param {(item: Element) => void} choose */
-function makeBar(choose) {
-  const term = make("button", { type: "button", class: "term" });
-  const fill = make("span", { class: "fill" });
-  const mark = make("span", { class: "mark" });
-  const track = make("span", { class: "bar", "aria-hidden": "true" }, fill, mark);
-  const [number, change] = ["number", "change"].map((name) => make("span", { class: name }));
-  const item = make("li", null, term, track, number, change);
-  term.addEventListener("click", () => choose(item));
-  return { item, term, fill, mark, number, change };
+/** @param {App} app @param {{write: (text: string) => void}} text */
+export function makeNext(app, text) {
+  const host = part("bars");
+  const bars = Array.from({ length: MOST_BARS }, () => {
+    const name = make("code");
+    const bar = make("span", { class: "bar" });
+    const value = make("code");
+    const row = make("div", { role: "radio" }, name, bar, value);
+    row.addEventListener("click", () => app.set({ id: Number(row.dataset.id) }));
+    host.append(row);
+    return { row, name, bar, value };
+  });
+  moveByArrows(host);
+  setOptions(app);
+  setWriting(app, text);
+
+  app.parts.push((shown) => {
+    const { chances, before, parts } = shown;
+    const ids = shownIds(shown);
+    say(part("next-title"), before ? "Next character; dashed: with all heads" : "Next character");
+    bars.forEach(({ row, name, bar, value }, n) => {
+      const id = ids[n];
+      row.hidden = id === undefined;
+      if (row.hidden) return;
+      const character = label(app.data.vocabulary[id]);
+      row.dataset.id = String(id);
+      say(name, character);
+      say(value, format(chances[id]));
+      bar.style.setProperty("--now", `${100 * chances[id]}%`);
+      bar.style.setProperty("--before", `${100 * (before ?? chances)[id]}%`);
+      mark(bar, "class", before ? "bar changed" : "bar");
+      choose(row, id === parts.id);
+      const was = before ? `, before ${format(before[id])}` : "";
+      mark(row, "aria-label", `${character} ${format(chances[id])}${was}`);
+    });
+  });
+}
+
+/** The likeliest characters, with or without the switched-off heads; and the explained one.
+ * @param {Shown} shown */
+function shownIds({ chances, before, parts }) {
+  const most = chances.map((chance, id) => Math.max(chance, before ? before[id] : 0));
+  const ids = [...most.keys()].sort((a, b) => most[b] - most[a]).slice(0, MOST_BARS);
+  if (!ids.includes(parts.id)) ids[ids.length - 1] = parts.id;
+  return ids;
 }
 
 /** @param {App} app */
-export function makeNext(app) {
-  const host = part("next");
-  /** @type {(Next | null)[]} */
-  let shown = [];
-  const bars = Array.from({ length: MOST_BARS + 1 }, (_, n) =>
-    makeBar(() => {
-      const next = shown[n]?.character ?? "";
-      app.change({ next: app.state.next === next ? "" : next });
-    }));
-  const below = make("div", { class: "below" });
-  host.replaceChildren(
-    make("ol", { class: "guesses" }, ...bars.map(({ item }) => item)),
-    below,
-  );
-
-  function render() {
-    const subject = lead(app);
-    const position = positionOf(app);
-    const { next } = app.state;
-    const found = expectedAt(app, subject, position);
-    const other = app.subjects.find((each) => each !== subject);
-    const before = other && expectedAt(app, other, positionOf(app, other));
-    const follows = subject.labels[position + 1];
-    say(
-      part("next-of"),
-      `after ${named(subject, position)}` +
-        (follows === undefined ? "" : `; the text goes on with '${follows}'`),
-    );
-    const lines = before ? both(found, before) : [...found.first];
-    const rest = 1 - lines.reduce((sum, { share, out }) => out ? sum : sum + share, 0);
-    if (rest > LEAST) lines.push({ character: "", label: "rest", share: rest, out: "" });
-    shown = lines;
-    bars.forEach(({ item, term, fill, mark, number, change }, n) => {
-      const line = lines[n];
-      item.hidden = !line;
-      if (!line) return;
-      const { character, label, share, out } = line;
-      const isRest = character === "";
-      item.className = out ? "out" : isRest ? "rest" : label === follows ? "right" : "";
-      item.title = out && `removed by ${out}`;
-      item.dataset.value = String(share);
-      say(term, label);
-      term.disabled = isRest;
-      term.setAttribute("aria-pressed", String(!isRest && character === next));
-      fill.style.width = `${100 * Math.min(1, share)}%`;
-      const old = isRest ? null : before?.shareOf(character) ?? null;
-      mark.hidden = old === null;
-      item.dataset.before = String(old ?? "");
-      mark.style.left = `${100 * Math.min(1, old ?? 0)}%`;
-      say(number, out || short(share, app.digits));
-      say(change, old === null ? "" : signed(share - old, 3));
-    });
-    host.classList.toggle("compared", Boolean(before));
-    below.replaceChildren(
-      ...found.said ? [make("p", { class: "hint", id: "draw-said" }, found.said)] : [],
-      ...effect(app),
-    );
-  }
-  return { host, render };
-}
-
-/** The likeliest characters of two: what was likely before stays in the chart.
- * @param {Expected} now @param {Expected} before @returns {Next[]} */
-function both({ first, shareOf }, before) {
-  const most = (/** @type {Next} */ { character, share }) =>
-    Math.max(share, before.shareOf(character) ?? 0);
-  const gone = before.first.filter(({ character }) =>
-    shareOf(character) !== null && first.every((each) => each.character !== character)
-  );
-  const all = [
-    ...first,
-    ...gone.map((each) => ({
-      ...{ character: each.character, label: each.label, out: "" },
-      share: shareOf(each.character) ?? 0,
-    })),
-  ];
-  return all.sort((a, b) => most(b) - most(a)).slice(0, MOST_BARS);
-}
-
-/**
- * What is expected at a position: on a page that computes also with temperature and filters.
- * @param {App} app
- * @param {Subject} subject
- * @param {number} position
- * @returns {Expected}
- */
-export function expectedAt(app, subject, position) {
-  const drawn = app.drawing?.(subject, position);
-  if (drawn) return drawn;
-  const { lens, layers } = subject;
-  const first = lens.at(layers, position, MOST_BARS).map(({ probability, ...each }) => {
-    return { ...each, share: probability, out: "" };
+function setOptions(app) {
+  const temperature = field("temperature");
+  temperature.addEventListener("input", () => {
+    say(part("degrees"), format(Number(temperature.value)));
+    app.set({ options: { ...app.state.options, temperature: Number(temperature.value) } });
   });
-  const said = app.drawing ? "Temperature and filters apply at the end of the text." : "";
-  const shareOf = (/** @type {string} */ character) =>
-    first.find((each) => each.character === character)?.share ?? null;
-  return { first, shareOf, said };
+  for (const name of ["top_k", "top_p", "min_p"]) {
+    const input = field(name.replace("_", "-"));
+    input.addEventListener("input", () => {
+      const value = input.value && input.validity.valid ? Number(input.value) : null;
+      app.set({ options: { ...app.state.options, [name]: value } });
+    });
+  }
 }
 
-/** The losses of two that are compared. @param {App} app @returns {Element[]} */
-function effect(app) {
-  if (app.subjects.length < 2) return [];
-  const [before, after] = app.subjects;
-  const column = (/** @type {(string | Node)[]} */ ...inside) =>
-    make("th", { scope: "col" }, ...inside);
-  const columns = [
-    column(make("span", { class: "unseen" }, "what")),
-    column("A", make("small", null, before.name)),
-    column("B", make("small", null, after.name)),
-    column("B − A"),
-  ];
-  const legend = make(
-    "p",
-    { class: "hint", id: "next-said" },
-    make("span", { class: "mark" }),
-    " A; the number at the end is B − A. The loss does not contain this next character.",
-  );
-  const head = make("thead", null, make("tr", null, ...columns));
-  return [
-    legend,
-    make("table", { class: "effect" }, head, make("tbody", null, lossRow(before, after))),
-  ];
-}
-
-/** The mean surprisals of both, and their difference if the text is the same.
- * @param {Subject} before @param {Subject} after */
-function lossRow(before, after) {
-  const same = before.labels.join() === after.labels.join();
-  const difference = after.loss - before.loss;
-  const change = same && !isNaN(difference) ? `${signed(difference, 3)} nats/char` : "";
-  const cells = [before, after].map(({ loss }) => isNaN(loss) ? "–" : decimals(loss, 3));
-  const tds = [...cells, change].map((text) => make("td", null, text));
-  return makeRow({ id: "loss" }, "loss of the text", ...tds);
+/** @param {App} app @param {{write: (text: string) => void}} text */
+function setWriting(app, text) {
+  const button = part("write");
+  let writing = false;
+  async function write() {
+    writing = true;
+    say(button, "■ Stop");
+    app.set({ row: null });
+    for (let left = LONGEST; left > 0 && writing; left--) {
+      const { shown } = app;
+      const begun = performance.now();
+      if (shown && shown.row === shown.length - 1 && shown.state.text === app.state.text) {
+        const id = draw(shown.chances, Math.random());
+        text.write(app.state.text + app.data.vocabulary[id]);
+      }
+      await app.drawn();
+      await new Promise((done) => setTimeout(done, PACE - (performance.now() - begun)));
+    }
+    writing = false;
+    say(button, "▶ Write");
+  }
+  button.addEventListener("click", () => writing ? writing = false : void write());
 }

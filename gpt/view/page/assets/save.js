@@ -1,199 +1,157 @@
 // @ts-check
-// The shown matrix as a file: CSV like the command's; SVG and PNG of one figure with all its facts:
-// run, step, layer, head, stage, the text, the characters along the sides, the scale with numbers.
+// The shown matrix as a file: CSV like that of gptx attn; SVG and PNG with all that a reader needs: the
+// model, the head, the stage, the text, the characters at the sides, the scale.
 
-import { css, ink, Scale } from "./colours.js";
-import { LAYER_STAGES } from "./data.js";
-import { brief } from "./numbers.js";
-import { context, make, MONO, part, scaleTexts } from "./parts.js";
+import { label, make, part, penOf } from "./dom.js";
+import { css, format, inkOn, tint } from "./format.js";
+import { nameOf } from "./app.js";
+import { matrixOf, STAGES } from "./stages.js";
+import { painted } from "./triangle.js";
 
-/** @import { App, Panel } from "./parts.js" */
-/** @import { Matrix } from "./data.js" */
+/** @import { App, Shown } from "./app.js" */
+/** @import { Hues } from "./format.js" */
+/** @import { Matrix } from "./stages.js" */
 
-/** Adds a text to the figure.
- * @typedef {(text: string, x: number, y: number, anchor: "start" | "middle" | "end", size: number,
- *   fill?: string) => unknown} Say */
-
-const MARGIN = 12;
-const NARROWEST = 480;
-const MOST_RECTANGLES = 10_000; // beyond it, cells are one picture
-const SHARPEST = 2; // pixels of the PNG in one of the figure
-const MOST_PIXELS = 8000; // of a side of the PNG
-const [STRIP, STRIP_HEIGHT, STRIP_STEPS] = [192, 11, 64];
-const RULER = context(make("canvas", null));
-const [INK, FAINT] = ["#1d2026", "#626973"];
-/** @type {Record<string, string>} */
-const MODES = {
-  fixed: "",
-  root: " · colours by the square root",
-  row: " · colours relative to each row's largest",
+const SHARPNESS = 2; // pixels of the PNG in one of the figure
+const MOST_RECTANGLES = 10_000; // beyond it, the cells are one picture
+const [LEFT, WIDTH, STRIP] = [56, 480, 160];
+const FONT = "DejaVu Sans Mono, ui-monospace, monospace";
+/** Names as in Python. */
+const COLUMNS = { dots: "scores", scaled: "scaled", masked: "masked", weights: "weight" };
+/** The figure is light in every theme. @type {Hues} */
+const LIGHT = {
+  none: [255, 255, 255],
+  more: [37, 99, 178],
+  less: [190, 88, 28],
+  ink: [27, 29, 33],
+  soft: [98, 105, 115],
 };
 
 /** @param {App} app */
 export function makeSave(app) {
-  /** @type {Record<string, (panel: Panel, matrix: Matrix) => Blob | Promise<Blob>>} */
+  /** @type {Record<string, (shown: Shown, matrix: Matrix) => Blob | Promise<Blob>>} */
   const forms = {
-    csv: (panel, matrix) => new Blob([toCsv(app, panel, matrix)], { type: "text/csv" }),
-    svg: (panel, matrix) => new Blob([toSvg(app, panel, matrix)], { type: "image/svg+xml" }),
-    png: (panel, matrix) => toPng(app, panel, matrix),
+    svg: (shown, matrix) => new Blob([toSvg(app, shown, matrix)], { type: "image/svg+xml" }),
+    png: (shown, matrix) => toPng(toSvg(app, shown, matrix)),
+    csv: (shown, matrix) => new Blob([toCsv(shown, matrix)], { type: "text/csv" }),
   };
   for (const [form, write] of Object.entries(forms)) {
     part(`save-${form}`).addEventListener("click", async () => {
-      for (const panel of app.panels) {
-        if (typeof panel.matrix === "string") continue;
-        const name = `${fileName(app, panel)}.${form}`;
-        deliver(name, await write(panel, panel.matrix));
-      }
+      const { shown } = app;
+      if (!shown) return;
+      const matrix = matrixOf(shown, app.data.model.config.head_size);
+      const { layer, head } = shown.look;
+      const blob = await write(shown, matrix);
+      const address = URL.createObjectURL(blob);
+      make("a", { href: address, download: `layer${layer}-head${head}-${matrix.stage}.${form}` })
+        .click();
+      setTimeout(() => URL.revokeObjectURL(address), 10_000);
     });
   }
-  return {
-    host: part("matrices"),
-    render() {
-      const empty = app.panels.every(({ matrix }) => typeof matrix === "string");
-      for (const form of Object.keys(forms)) {
-        /** @type {HTMLButtonElement} */ (part(`save-${form}`)).disabled = empty;
-      }
-    },
-  };
 }
 
-/** @param {string} name @param {Blob} blob */
-function deliver(name, blob) {
-  const address = URL.createObjectURL(blob);
-  make("a", { href: address, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
-}
-
-/** @param {App} app @param {Panel} panel */
-function fileName(app, panel) {
-  const { view, layer, head, stage, of } = app.state;
-  const which = of === "diff" ? "-difference" : "";
-  const side = app.panels.length > 1 ? `-${"ab"[app.panels.indexOf(panel)]}` : "";
-  return `layer${layer}-${view === "head" ? `head${head}` : view}-${stage}${which}${side}`;
-}
-
-/**
- * One line per number; weights above the diagonal, which are all 0, are left out.
- * @param {App} app
- * @param {Panel} panel
- * @param {Matrix} matrix
- */
-function toCsv(app, { subject }, matrix) {
-  const { layer, head, view, stage, of } = app.state;
+/** A line for each cell; cells that the mask hides are left out. @param {Shown} shown @param {Matrix} matrix */
+function toCsv({ look, typed: { characters } }, { stage, length, value }) {
   const quoted = (/** @type {string} */ text) => `"${text.replaceAll('"', '""')}"`;
-  const character = (/** @type {number} */ n) => quoted(subject.characters[n]);
-  const named = of === "diff" ? "difference" : stage === "weights" ? "weight" : stage;
-  const columns = matrix.keys
-    ? ["layer", "head", "q_pos", "q_char", "k_pos", "k_char", named]
-    : ["layer", "head", "pos", "char", "dimension", named];
-  const together = LAYER_STAGES.includes(stage);
-  const of_head = together ? '"all"' : view === "head" ? String(head) : quoted(view);
-  const digits = app.data.bits === 32 ? 9 : 5; // enough to tell all numbers of that size apart
-  const lines = [columns.map(quoted).join(",")];
-  for (let row = 0; row < matrix.rows; row++) {
-    const stop = matrix.causal && stage === "weights" ? row + 1 : matrix.columns;
-    for (let column = 0; column < stop; column++) {
-      const value = matrix.values[row * matrix.columns + column];
-      const number = Number.isFinite(value) ? String(Number(value.toPrecision(digits))) : "-inf";
-      const where = matrix.keys ? `${column},${character(column)}` : String(column);
-      lines.push(`${layer},${of_head},${row},${character(row)},${where},${number}`);
+  const names = ["layer", "head", "q_pos", "q_char", "k_pos", "k_char", COLUMNS[stage]];
+  const lines = [names.map(quoted).join(",")];
+  for (let row = 0; row < length; row++) {
+    for (let key = 0; key < length; key++) {
+      const number = value(row, key);
+      if (number === null) continue;
+      const [query, keyed] = [quoted(characters[row]), quoted(characters[key])];
+      const digits = Number(number.toPrecision(9)); // tells all float32 numbers apart
+      lines.push([look.layer, look.head, row, query, key, keyed, digits].join(","));
     }
   }
   return lines.join("\n") + "\n";
 }
 
-/** The width of a text in CSS pixels. @param {string} text @param {number} size */
-function widthOf(text, size) {
-  RULER.font = `${size}px ${MONO}`;
-  return RULER.measureText(text).width;
-}
-
-/**
- * Pieces of a text joined into lines of at most `width` pixels.
- * @param {string[]} pieces
- * @param {number} size
- * @param {number} width
- */
-function wrapped(pieces, size, width) {
-  const lines = [""];
-  let room = width;
-  for (const piece of pieces) {
-    const taken = widthOf(piece, size);
-    if (taken > room && lines[lines.length - 1]) {
-      lines.push("");
-      room = width;
-    }
-    lines[lines.length - 1] += piece;
-    room -= taken;
-  }
-  return lines;
-}
-
-/**
- * The figure with all its facts.
- * @param {App} app
- * @param {Panel} panel
- * @param {Matrix} matrix
- */
-function toSvg(app, panel, matrix) {
-  const { data, state, limit } = app;
-  const { labels } = panel.subject;
-  const scale = new Scale(matrix, state.scale, false, limit);
-  const side = Math.max(4, Math.min(36, Math.floor(900 / Math.max(matrix.rows, matrix.columns))));
-  const left = MARGIN + 34 + 8 * Math.max(...labels.map((text) => text.length));
-  const [wide, high] = [matrix.columns * side, matrix.rows * side];
-  const width = Math.max(left + wide, NARROWEST) + MARGIN;
+/** @param {App} app @param {Shown} shown @param {Matrix} matrix */
+function toSvg({ data: { title, vocabulary } }, shown, matrix) {
+  const { characters } = shown.typed;
+  const { length, most, value, stage, signed } = matrix;
+  const side = Math.max(4, Math.min(36, Math.floor(900 / length)));
+  const extent = length * side;
+  const width = Math.max(LEFT + extent + 16, WIDTH);
   /** @type {string[]} */
-  const words = [];
-  /** @type {Say} */
-  const say = (text, x, y, anchor, size, fill = INK) =>
-    words.push(
-      `<text x="${x}" y="${y}" dy=".35em" text-anchor="${anchor}" font-size="${size}" ` +
-        `fill="${fill}">${escaped(text)}</text>`,
-    );
-  let y = MARGIN + 8;
-  const paragraph = (
-    /** @type {string[]} */ pieces,
-    /** @type {number} */ size,
-    /** @type {string} */ fill,
+  const marks = [];
+  const say = (
+    /** @type {string} */ text,
+    /** @type {number} */ x,
+    /** @type {number} */ y,
+    { anchor = "start", size = 12, fill = css(LIGHT.ink) } = {},
   ) => {
-    for (const line of wrapped(pieces, size, width - 2 * MARGIN)) {
-      say(line, MARGIN, y, "start", size, fill);
-      y += size + 5;
-    }
+    marks.push(
+      `<text x="${x}" y="${y}" dy=".35em" text-anchor="${anchor}" font-size="${size}" fill="${fill}">` +
+        `${escaped(text)}</text>`,
+    );
   };
-  paragraph(Array.from(panel.title), 13, INK);
-  paragraph(Array.from(data.title), 11, INK);
-  paragraph([part("axes").textContent ?? ""], 11, FAINT);
-  const top = y + (matrix.keys ? 32 : 18);
-  nameSides(matrix, labels, side, left, top, say);
-  const few = matrix.rows * matrix.columns <= MOST_RECTANGLES;
-  const cells = few ? cellsOf(scale, side, left, top, say) : [];
-  const picture = few ? "" : `<image ${area(left, top, wide, high)} ` +
-    'style="image-rendering:pixelated" preserveAspectRatio="none" ' +
-    `href="${scale.paint(make("canvas", null)).toDataURL()}"/>\n`;
-  y = top + high + 14;
-  const strip = Array.from({ length: STRIP_STEPS }, (_, n) => {
-    const place = area(MARGIN + n * STRIP / STRIP_STEPS, y, STRIP / STRIP_STEPS, STRIP_HEIGHT);
-    return `<rect ${place} fill="${css(scale.rgb(Math.round(n * 255 / (STRIP_STEPS - 1))))}"/>`;
-  });
-  const value = state.of === "diff" ? `difference of ${state.stage}` : state.stage;
-  say(value + MODES[state.scale], MARGIN + STRIP + 12, y + STRIP_HEIGHT / 2, "start", 11);
-  const [least, middle, most] = scaleTexts(scale, app.digits);
-  y += STRIP_HEIGHT + 9;
-  say(least, MARGIN, y, "start", 10);
-  say(middle, MARGIN + STRIP / 2, y, "middle", 10);
-  say(most, MARGIN + STRIP, y, "end", 10);
-  y += 20;
-  paragraph(["text: ", ...labels], 11, INK);
-  if (data.legend.length) paragraph([data.legend.join(" · ")], 11, FAINT);
-  const height = y + MARGIN - 8;
-  const group = (/** @type {string} */ id, /** @type {string[]} */ boxes) =>
-    `<g id="${id}">\n${boxes.join("\n")}\n</g>\n`;
+  const fill = (
+    /** @type {number} */ x,
+    /** @type {number} */ y,
+    /** @type {number} */ wide,
+    /** @type {number} */ high,
+    /** @type {number} */ share,
+  ) =>
+    marks.push(
+      `<rect x="${x}" y="${y}" width="${wide}" height="${high}" fill="${
+        css(tint(LIGHT, share))
+      }"/>`,
+    );
+  const shareAt = (/** @type {number} */ row, /** @type {number} */ key) => {
+    const number = value(row, key);
+    return number === null ? null : number / most;
+  };
+  const name = `${STAGES[stage].name} of ${nameOf(shown.look)}`;
+  const off = shown.state.off.map(nameOf).join(", ");
+  say(title, 16, 20, { size: 14 });
+  say(off ? `${name}; off: ${off}` : name, 16, 40);
+  const top = 84;
+  const every = Math.max(1, Math.ceil(12 / side)); // rows for which there is room
+  for (let at = 0; at < length; at += every) {
+    const middle = (at + 0.5) * side;
+    say(`${at} ${label(characters[at])}`, LEFT - 6, top + middle, { anchor: "end", size: 10 });
+    say(label(characters[at]), LEFT + middle, top - 10, { anchor: "middle", size: 10 });
+  }
+  if (length ** 2 > MOST_RECTANGLES) {
+    marks.push(
+      `<image x="${LEFT}" y="${top}" width="${extent}" height="${extent}" ` +
+        `style="image-rendering:pixelated" href="${painted(length, LIGHT, shareAt).toDataURL()}"/>`,
+    );
+  } else {
+    for (let row = 0; row < length; row++) {
+      for (let key = 0; key < length; key++) {
+        const share = shareAt(row, key);
+        if (share === null) continue;
+        fill(LEFT + key * side, top + row * side, side, side, share);
+        if (side < 34) continue;
+        const [x, y] = [LEFT + (key + 0.5) * side, top + (row + 0.5) * side];
+        const on = { anchor: "middle", size: 10, fill: inkOn(tint(LIGHT, share)) };
+        say(format(value(row, key)), x, y, on);
+      }
+    }
+  }
+  let y = top + extent + 20;
+  for (let n = 0; n < 32; n++) {
+    fill(16 + n * STRIP / 32, y, STRIP / 32, 10, signed ? n / 15.5 - 1 : n / 31);
+  }
+  y += 22;
+  say(signed ? format(-most) : "0", 16, y, { size: 10 });
+  say(format(most), 16 + STRIP, y, { anchor: "end", size: 10 });
+  const wrap = Math.floor((width - 32) / 7.3);
+  const text = `text: ${characters.map(label).join("")}`;
+  for (let at = 0; at < text.length; at += wrap) say(text.slice(at, at + wrap), 16, y += 20);
+  const next = [...shown.chances.keys()].sort((a, b) => shown.chances[b] - shown.chances[a]).slice(
+    0,
+    5,
+  );
+  const chances = next.map((id) => `${label(vocabulary[id])} ${format(shown.chances[id])}`);
+  say(`next after ${label(characters[shown.row])}: ${chances.join("  ")}`, 16, y += 20);
+  const height = y + 20;
   return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" ` +
-    `viewBox="0 0 ${width} ${height}" font-family="${escaped(MONO)}" xml:space="preserve">\n` +
-    `<rect width="${width}" height="${height}" fill="#ffffff"/>\n${picture}` +
-    `${group("cells", cells)}${group("scale", strip)}${words.join("\n")}\n</svg>\n`;
+    `viewBox="0 0 ${width} ${height}" font-family="${FONT}" xml:space="preserve">\n` +
+    `<rect width="${width}" height="${height}" fill="#fff"/>\n${marks.join("\n")}\n</svg>\n`;
 }
 
 /** @param {string} text */
@@ -201,80 +159,16 @@ function escaped(text) {
   return text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`);
 }
 
-/** Attributes of a rectangle. @param {number} x @param {number} y @param {number} width @param {number} height */
-function area(x, y, width, height) {
-  return `x="${x}" y="${y}" width="${width}" height="${height}"`;
-}
-
-/**
- * A rectangle for each cell; large cells also have their number.
- * @param {Scale} scale
- * @param {number} side of a cell
- * @param {number} left
- * @param {number} top
- * @param {Say} say
- */
-function cellsOf(scale, side, left, top, say) {
-  const { rows, columns, values } = scale.matrix;
-  const cells = [];
-  for (let row = 0; row < rows; row++) {
-    for (let column = 0; column < columns; column++) {
-      const step = scale.step(row, column);
-      if (step < 0) continue;
-      const [x, y, colour] = [left + column * side, top + row * side, scale.rgb(step)];
-      cells.push(`<rect ${area(x, y, side, side)} fill="${css(colour)}"/>`);
-      if (side < 34) continue;
-      const value = brief(values[row * columns + column]);
-      say(value, x + side / 2, y + side / 2, "middle", 10, ink(colour));
-    }
-  }
-  return cells;
-}
-
-/**
- * Characters and positions along the sides, if they fit.
- * @param {Matrix} matrix
- * @param {string[]} labels of the rows, and of columns that are keys
- * @param {number} side of a cell
- * @param {number} left
- * @param {number} top
- * @param {Say} say
- */
-function nameSides(matrix, labels, side, left, top, say) {
-  const every = side >= 10 ? 1 : Math.ceil(40 / side / 5) * 5;
-  const size = Math.min(12, Math.max(8, side - 1));
-  for (let row = 0; row < matrix.rows; row += every) {
-    say(`${row} ${labels[row]}`, left - 5, top + (row + 0.5) * side, "end", size);
-  }
-  const steps = matrix.keys ? every : Math.max(every, 4);
-  for (let column = 0; column < matrix.columns; column += steps) {
-    const x = left + (column + 0.5) * side;
-    if (matrix.keys && widthOf(labels[column], size) <= steps * side) {
-      say(labels[column], x, top - 9, "middle", size);
-    }
-    if (side >= 18 || column % Math.max(5, every) === 0) {
-      say(String(column), x, top - (matrix.keys ? 24 : 9), "middle", 9);
-    }
-  }
-}
-
-/**
- * The SVG as a picture.
- * @param {App} app
- * @param {Panel} panel
- * @param {Matrix} matrix
- * @returns {Promise<Blob>}
- */
-async function toPng(app, panel, matrix) {
-  const svg = encodeURIComponent(toSvg(app, panel, matrix));
-  const figure = make("img", { src: `data:image/svg+xml;charset=utf-8,${svg}` });
-  await figure.decode();
-  const { width, height } = figure;
-  const sharp = Math.min(SHARPEST, MOST_PIXELS / Math.max(width, height));
-  const canvas = make("canvas", {
-    width: Math.round(width * sharp),
-    height: Math.round(height * sharp),
+/** @param {string} svg @returns {Promise<Blob>} */
+async function toPng(svg) {
+  const figure = make("img", {
+    src: `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`,
   });
-  context(canvas).drawImage(figure, 0, 0, canvas.width, canvas.height);
+  await figure.decode();
+  const canvas = make("canvas", {
+    width: figure.width * SHARPNESS,
+    height: figure.height * SHARPNESS,
+  });
+  penOf(canvas).drawImage(figure, 0, 0, canvas.width, canvas.height);
   return new Promise((resolve) => canvas.toBlob((blob) => resolve(/** @type {Blob} */ (blob))));
 }

@@ -1,112 +1,90 @@
 // @ts-check
-// One text under one model: everything that the page shows of it. What earlier positions gave is kept
-// while the text changes at its end. T positions, V vocab_size, K characters of a list.
+// One text under one model: everything that the page shows of it. T positions, D head_size.
 
 import { contributionsOf } from "./contributions.js";
-import { common, Reading } from "./reading.js";
-import { logSoftmax, windowStart } from "./sampler.js";
+import { begin, Reading } from "./reading.js";
+import { logSoftmax } from "./sampler.js";
 
-/** @import { Changes } from "./attention.js" */
 /** @import { Gpt } from "./gpt.js" */
-/** Ids with their probabilities, the likeliest first. @typedef {{ids: number[], chances: number[]}} Likeliest */
-/**
- * The arrays of a subject (see SubjectPayload), ids instead of characters; begin: where the window
- * begins in the text; next: (V,) log-probabilities of the next character; sums: the largest
- * difference of a row's sum from 1.
- * @typedef {object} Findings
- * @property {number} begin
- * @property {number} sums
- * @property {Float32Array[]} weights
- * @property {Record<string, any>} details
- * @property {{most: number, ids: Uint32Array, probabilities: Float32Array}} lens
- * @property {Float32Array} surprisals
- * @property {Float64Array} next
- * @property {import("./contributions.js").Contributions | null} contributions to the asked logit
- * @property {import("./reading.js").Inspected | null} inspected the asked stage
- */
+/** @import { Answer, Ask, Head, Lens, Seen } from "./protocol.js" */
 
-const MOST_SHOWN = 8; // characters of a list
+const KEPT = 4; // readings, with different heads off
 
+/** Answers questions about texts; what it read before, it keeps. */
 export class Analysis {
-  /**
-   * @param {Gpt} gpt
-   * @param {Changes | null} changes
-   */
-  constructor(gpt, changes) {
+  /** @param {Gpt} gpt */
+  constructor(gpt) {
     this.gpt = gpt;
-    this.reading = new Reading(gpt, changes);
-    /** @type {Likeliest[][]} by depth, by position */
-    this.lens = Array.from({ length: gpt.config.n_layer + 1 }, () => []);
+    /** @type {Map<string, Reading>} */
+    this.readings = new Map();
   }
 
-  /** Everything about a text of one or more characters.
-   * @param {Pick<import("./worker.js").Ask, "ids" | "logit" | "inspect">} ask @returns {Findings} */
-  read({ ids, logit, inspect }) {
-    const { reading, gpt, lens } = this;
-    const begin = windowStart(ids.length, gpt.config.block_size);
-    const window = ids.slice(begin);
-    const known = common(reading.ids, window);
-    reading.truncate(known);
-    reading.append(window.slice(known));
-    lens.forEach((row, depth) => {
-      row.length = Math.min(row.length, known);
-      for (let at = row.length; at < window.length; at++) {
-        row.push(likeliest(reading.logits(at, depth)));
-      }
-    });
-    const last = window.length - 1;
-    const stages = reading.stages();
+  /** @param {Ask} ask @returns {Answer} */
+  answer({ ids, off, row, scores, lens, ...asked }) {
+    const reading = this.#read(ids, off);
+    const trained = off.length ? this.#read(ids, []) : reading;
+    const id = asked.id ?? largest(trained.logits(row));
+    const now = seen(reading, row, id);
+    const look = asked.look ?? strongest(now.parts.heads);
+    const key = asked.key ?? largest(reading.weights(look, row));
     return {
-      begin,
-      sums: reading.excess(),
-      weights: stages.map(({ weights }) => weights),
-      details: Object.fromEntries(stages.map(({ weights: _, ...rest }, layer) => [layer, rest])),
-      lens: this.#lens(window.length),
-      surprisals: Float32Array.from(
-        window.slice(1),
-        (id, at) => -logSoftmax(reading.logits(at))[id],
-      ),
-      next: logSoftmax(reading.logits(last)),
-      contributions: contributionsOf(reading, logit),
-      inspected: reading.inspect(inspect),
+      look,
+      key,
+      now,
+      before: off.length ? seen(trained, row, id) : null,
+      products: reading.products(look, row, key),
+      scores: scores ? reading.scores(look) : null,
+      lens: lens ? lensOf(reading) : null,
     };
   }
 
-  /** (depths, T, K) @param {number} length */
-  #lens(length) {
-    const most = Math.min(MOST_SHOWN, this.gpt.config.vocab_size);
-    const ids = new Uint32Array(this.lens.length * length * most);
-    const probabilities = new Float32Array(ids.length);
-    this.lens.flat().forEach((found, place) => {
-      ids.set(found.ids, place * most);
-      probabilities.set(found.chances, place * most);
-    });
-    return { most, ids, probabilities };
+  /** A reading of a text with heads off. @param {number[]} ids @param {Head[]} off */
+  #read(ids, off) {
+    const name = JSON.stringify(off);
+    const reading = this.readings.get(name) ?? new Reading(this.gpt, off);
+    this.readings.delete(name); // last used, last in the map
+    this.readings.set(name, reading);
+    const [oldest] = this.readings.keys();
+    if (this.readings.size > KEPT) this.readings.delete(oldest);
+    reading.read(ids);
+    return reading;
   }
 }
 
-/** The likeliest characters of (V,) logits. @param {ArrayLike<number>} logits @returns {Likeliest} */
-function likeliest(logits) {
-  const ids = highest(logits, MOST_SHOWN);
-  const logs = logSoftmax(logits);
-  return { ids, chances: ids.map((id) => Math.exp(logs[id])) };
+/** @param {Reading} reading @param {number} row @param {number} id whose logit is taken apart
+ * @returns {Seen} */
+function seen(reading, row, id) {
+  const { ids, layers } = reading;
+  const size = begin(ids.length);
+  const surprisals = ids.slice(1).map((next, at) => -logSoftmax(reading.logits(at))[next]);
+  return {
+    weights: layers.map(({ weights }) => weights.map((rows) => rows.slice(0, size))),
+    surprisals: Float32Array.from(surprisals),
+    logits: reading.logits(row),
+    parts: contributionsOf(reading, row, id),
+  };
 }
 
-/**
- * The indices of the largest values, the largest first, of equal ones the first.
- * @param {ArrayLike<number>} values
- * @param {number} count
- */
-function highest(values, count) {
-  /** @type {number[]} */
-  const best = [];
-  for (let id = 0; id < values.length; id++) {
-    if (best.length === count && !(values[id] > values[best[count - 1]])) continue;
-    let place = Math.min(best.length, count - 1);
-    for (; place > 0 && values[id] > values[best[place - 1]]; place--) {
-      best[place] = best[place - 1];
-    }
-    best[place] = id;
-  }
+/** The place of the largest value, of equal ones the first. @param {ArrayLike<number>} values */
+function largest(values) {
+  let best = 0;
+  for (let n = 1; n < values.length; n++) if (values[n] > values[best]) best = n;
   return best;
+}
+
+/** The head that adds most. @param {number[][]} heads what they add, by layer @returns {Head} */
+function strongest(heads) {
+  const place = largest(heads.flat());
+  const count = heads[0].length;
+  return { layer: Math.floor(place / count), head: place % count };
+}
+
+/** The logit lens (nostalgebraist 2020): the likeliest id at each depth and position.
+ * @param {Reading} reading @returns {Lens} */
+function lensOf(reading) {
+  const depths = reading.streams.map((_, depth) => depth);
+  const logits = depths.flatMap((depth) => reading.ids.map((_, at) => reading.logits(at, depth)));
+  const ids = Uint32Array.from(logits, largest);
+  const chances = Float32Array.from(ids, (id, n) => Math.exp(logSoftmax(logits[n])[id]));
+  return { ids, chances };
 }

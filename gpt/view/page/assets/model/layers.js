@@ -6,26 +6,35 @@ export const EPSILON = 1e-5;
 const TAIL = [1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592];
 
 /**
- * LayerNorm of the C numbers of `x` from `from` on, written to `out`, which may be `x`, from `to` on.
+ * LayerNorm of `count` rows of (T, C) numbers, from the `first` on. @returns {Float32Array} (count, C)
  * @param {Float32Array} x
- * @param {number} from
- * @param {Float32Array} out
- * @param {number} to
- * @param {number} width
- * @param {Float32Array | undefined} gain
- * @param {Float32Array | undefined} shift
+ * @param {number} first
+ * @param {number} count
+ * @param {Float32Array} gain (C,)
+ * @param {Float32Array | undefined} shift (C,)
  */
-export function normalise(x, from, out, to, width, gain, shift) {
-  let mean = 0;
+export function normalise(x, first, count, gain, shift) {
+  const width = gain.length;
+  const out = new Float32Array(count * width);
+  for (let n = 0; n < count; n++) {
+    const from = (first + n) * width;
+    const [mean, scale] = meanAndScale(x, from, width);
+    for (let i = 0; i < width; i++) {
+      const normed = (x[from + i] - mean) * scale * gain[i];
+      out[n * width + i] = shift ? normed + shift[i] : normed;
+    }
+  }
+  return out;
+}
+
+/** The mean of `width` numbers from `from` on, and what a norm multiplies them by.
+ * @param {Float32Array} x @param {number} from @param {number} width */
+export function meanAndScale(x, from, width) {
+  let [mean, squares] = [0, 0];
   for (let i = from; i < from + width; i++) mean += x[i];
   mean /= width;
-  let squares = 0;
   for (let i = from; i < from + width; i++) squares += (x[i] - mean) ** 2;
-  const scale = 1 / Math.sqrt(squares / width + EPSILON);
-  for (let i = 0; i < width; i++) {
-    const normed = (x[from + i] - mean) * scale * (gain ? gain[i] : 1);
-    out[to + i] = shift ? normed + shift[i] : normed;
-  }
+  return [mean, 1 / Math.sqrt(squares / width + EPSILON)];
 }
 
 /**
@@ -36,7 +45,7 @@ export function normalise(x, from, out, to, width, gain, shift) {
 function normalTail(x) {
   const t = 1 / (1 + 0.3275911 * Math.SQRT1_2 * x);
   let sum = 0;
-  for (const each of TAIL) sum = (sum + each) * t;
+  for (const factor of TAIL) sum = (sum + factor) * t;
   return sum * Math.exp(-x * x / 2) / 2;
 }
 

@@ -1,5 +1,5 @@
 // @ts-check
-// Products with a matrix, the most work of a model.
+// Products with a matrix, the most work of a model. Sums are in double precision.
 
 /** A linear layer: a matrix of `rows` × `columns`, row by row, and a bias. */
 export class Linear {
@@ -16,44 +16,37 @@ export class Linear {
   }
 
   /**
-   * Multiplies `count` vectors, which stand in `x` from `from` on, and writes the results to `out`
-   * from `to` on. Two vectors at once: then each weight is read once for both.
+   * (count, columns) -> (count, rows), two vectors at once: then each weight is read once for both.
    * @param {Float32Array} x
-   * @param {number} from
    * @param {number} count
-   * @param {Float32Array} out
-   * @param {number} to
    */
-  apply(x, from, count, out, to) {
+  apply(x, count) {
     const { columns, rows, weight, bias } = this;
-    let done = 0;
-    for (; done + 2 <= count; done += 2) {
-      multiplyTwo(weight, columns, rows, x, from + done * columns, out, to + done * rows);
-    }
-    if (done < count) {
-      const [place, result] = [from + done * columns, to + done * rows];
-      multiplyOne(weight, 0, columns, columns, rows, x, place, out, result);
-    }
+    const out = new Float32Array(count * rows);
+    const last = count - 1;
+    for (let n = 0; n < last; n += 2) multiplyTwo(weight, columns, rows, x, n, out);
+    if (count % 2) multiply(weight, 0, columns, columns, rows, x, last * columns, out, last * rows);
     for (let n = 0; bias && n < count; n++) {
-      for (let row = 0; row < rows; row++) out[to + n * rows + row] += bias[row];
+      for (let row = 0; row < rows; row++) out[n * rows + row] += bias[row];
     }
+    return out;
   }
 }
 
 /**
- * Multiplies one vector by a matrix whose rows begin at `first`, `stride` numbers apart. Four rows
- * at once: four sums do not wait for each other.
+ * Multiplies a vector by a matrix whose rows begin at `first`, `stride` numbers apart. Four rows at
+ * once: four sums do not wait for each other.
  * @param {Float32Array} weight
  * @param {number} first
  * @param {number} stride
  * @param {number} columns
  * @param {number} rows
- * @param {Float32Array} x
+ * @param {Float32Array} x the vector stands in it from `from` on
  * @param {number} from
- * @param {Float32Array} out
+ * @param {Float32Array} out gets the result from `to` on
  * @param {number} to
  */
-export function multiplyOne(weight, first, stride, columns, rows, x, from, out, to) {
+export function multiply(weight, first, stride, columns, rows, x, from, out, to) {
   const end = from + columns;
   let row = 0;
   for (; row + 4 <= rows; row += 4) {
@@ -71,22 +64,22 @@ export function multiplyOne(weight, first, stride, columns, rows, x, from, out, 
     out[to + row + 2] = sumC;
     out[to + row + 3] = sumD;
   }
-  for (; row < rows; row++) out[to + row] = dot(weight, first + row * stride, x, from, columns);
+  for (; row < rows; row++) {
+    out[to + row] = dot(weight, first + row * stride, x, from, columns);
+  }
 }
 
 /**
- * Multiplies two vectors that follow each other by a matrix; their results follow each other, too.
+ * Multiplies the vectors n and n + 1 of x by a matrix.
  * @param {Float32Array} weight
  * @param {number} columns
  * @param {number} rows
  * @param {Float32Array} x
- * @param {number} from
+ * @param {number} n
  * @param {Float32Array} out
- * @param {number} to
  */
-function multiplyTwo(weight, columns, rows, x, from, out, to) {
-  const end = from + columns;
-  const next = to + rows;
+function multiplyTwo(weight, columns, rows, x, n, out) {
+  const from = n * columns, end = from + columns, to = n * rows, next = to + rows;
   let row = 0;
   for (; row + 4 <= rows; row += 4) {
     let a = row * columns, b = a + columns, c = b + columns, d = c + columns, j = end;
@@ -103,14 +96,8 @@ function multiplyTwo(weight, columns, rows, x, from, out, to) {
       nextC += inC * other;
       nextD += inD * other;
     }
-    out[to + row] = sumA;
-    out[to + row + 1] = sumB;
-    out[to + row + 2] = sumC;
-    out[to + row + 3] = sumD;
-    out[next + row] = nextA;
-    out[next + row + 1] = nextB;
-    out[next + row + 2] = nextC;
-    out[next + row + 3] = nextD;
+    out.set([sumA, sumB, sumC, sumD], to + row);
+    out.set([nextA, nextB, nextC, nextD], next + row);
   }
   for (; row < rows; row++) {
     out[to + row] = dot(weight, row * columns, x, from, columns);
@@ -120,13 +107,13 @@ function multiplyTwo(weight, columns, rows, x, from, out, to) {
 
 /**
  * The product of `count` numbers of `a` from `at` on and of `b` from `from` on.
- * @param {Float32Array} a
+ * @param {ArrayLike<number>} a
  * @param {number} at
- * @param {Float32Array} b
+ * @param {ArrayLike<number>} b
  * @param {number} from
  * @param {number} count
  */
-function dot(a, at, b, from, count) {
+export function dot(a, at, b, from, count) {
   let sum = 0;
   for (let i = 0; i < count; i++) sum += a[at + i] * b[from + i];
   return sum;

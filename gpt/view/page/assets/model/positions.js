@@ -3,7 +3,7 @@
 // Constants are computed for the positions of a text, not for the whole context: a small file may
 // declare a context of a million characters. C n_embd, D head_size.
 
-/** @import { Config } from "./gpt.js" */
+/** @import { Config } from "./protocol.js" */
 /** Changes the C numbers that begin at `from`.
  * @typedef {(numbers: Float32Array, from: number, position: number) => void} Change */
 /** embed: adds the position to an embedding. rotate: turns a query or a key, all heads side by side.

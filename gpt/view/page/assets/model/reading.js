@@ -1,80 +1,88 @@
 // @ts-check
-// One text under a GPT: all stages of each position. The text grows and shrinks at its end, and so do
-// the arrays. Numbers are kept as float32; sums are in double precision.
+// One text under a GPT: all stages of each position. The text changes at its end, and what earlier
+// positions gave is kept. Numbers are kept as float32; sums are in double precision.
 // T positions, C n_embd, H heads, D head_size, V vocab_size.
 
-import { Attention, withRoom } from "./attention.js";
+import { multiply } from "./linear.js";
 
 /** @import { Gpt } from "./gpt.js" */
-/** @import { Changes } from "./attention.js" */
+/** @import { Head } from "./protocol.js" */
+/** @typedef {Float32Array<ArrayBuffer>} Numbers */
+
 /**
- * resid_pre: what enters a layer; norm1: what its q, k, v are computed from; norm2: what enters its
- * feed-forward; ffn_hidden: that after the activation; ffn: its result; resid_post: what leaves the layer.
- * @typedef {"resid_pre" | "norm1" | "norm2" | "ffn_hidden" | "ffn" | "resid_post"} MoreStage
+ * The stages of a layer. q, k, v, context: (T, C), all heads of a position side by side. mid: (T, C), the
+ * stream between attention and feed-forward. weights: by head, the lower triangle: row i begins at
+ * i(i + 1)/2. A head that is off keeps its weights here.
+ * @typedef {{q: Numbers, k: Numbers, v: Numbers, context: Numbers, mid: Numbers, weights: Numbers[]}} Stages
  */
-/** @typedef {{layer: number, stage: MoreStage}} Inspect */
-/** values: (T, columns). @typedef {Inspect & {columns: number, values: Float32Array}} Inspected */
 
 const AT_ONCE = 16; // positions whose activations fit in a core's cache
 
 export class Reading {
   /**
    * @param {Gpt} gpt
-   * @param {Changes | null} changes
+   * @param {readonly Head[]} off heads that write their mean output
    */
-  constructor(gpt, changes = null) {
-    const { n_layer, n_embd } = gpt.config;
+  constructor(gpt, off = []) {
+    const { n_layer, n_head, head_size } = gpt.config;
     this.gpt = gpt;
+    this.off = new Set(off.map(({ layer, head }) => layer * n_head + head));
     /** @type {number[]} The text. */
     this.ids = [];
+    const empty = () => new Float32Array(0);
     /** The input of each layer, and the output of the last one; (T, C) each. */
-    this.streams = Array.from({ length: n_layer + 1 }, () => new Float32Array(0));
-    this.attention = gpt.layers.map((_, layer) => new Attention(gpt, layer, changes));
+    this.streams = Array.from({ length: n_layer + 1 }, empty);
+    /** @type {Stages[]} */
+    this.layers = gpt.layers.map(() => ({
+      q: empty(),
+      k: empty(),
+      v: empty(),
+      context: empty(),
+      mid: empty(),
+      weights: Array.from({ length: n_head }, empty),
+    }));
     /** @type {Float32Array[]} (V,) logits of the positions that were asked for. */
     this.predictions = [];
-    this.normed = new Float32Array(n_embd);
+    this.row = empty(); // scores of one query
+    this.sums = new Float64Array(head_size);
   }
 
   get length() {
     return this.ids.length;
   }
 
-  /** Forgets the positions from `length` on. @param {number} length */
-  truncate(length) {
-    this.ids.length = Math.min(this.ids.length, length);
-    this.predictions.length = Math.min(this.predictions.length, length);
-  }
-
   /**
-   * Adds characters at the end, and computes their stages. Throws a RangeError for unknown ids, and
-   * if the text becomes longer than the model's context.
-   * @param {ArrayLike<number>} ids
+   * Makes this the text; computes the positions after the first that has changed. Throws a RangeError
+   * for unknown ids, and if the text is longer than the model's context.
+   * @param {readonly number[]} ids
    */
-  append(ids) {
+  read(ids) {
     const { vocab_size, block_size } = this.gpt.config;
-    const added = Array.from(ids);
-    if (this.length + added.length > block_size) {
+    if (ids.length > block_size) {
       throw new RangeError(`The model reads at most ${block_size} characters at once.`);
     }
-    if (added.some((id) => !Number.isInteger(id) || id < 0 || id >= vocab_size)) {
+    if (ids.some((id) => !Number.isInteger(id) || id < 0 || id >= vocab_size)) {
       throw new RangeError("The text has a character that the model does not know.");
     }
-    for (let at = 0; at < added.length; at += AT_ONCE) {
-      this.#extend(added.slice(at, at + AT_ONCE));
+    let same = 0;
+    while (same < ids.length && ids[same] === this.ids[same]) same++;
+    this.ids.length = Math.min(same, this.length);
+    this.predictions.length = Math.min(same, this.predictions.length);
+    while (this.length < ids.length) {
+      this.#extend(ids.slice(this.length, this.length + AT_ONCE));
     }
   }
 
-  /** Computes new positions together. @param {number[]} ids */
+  /** Computes new positions together. @param {readonly number[]} ids */
   #extend(ids) {
-    const { gpt } = this;
+    const { gpt, streams } = this;
     const { n_embd } = gpt.config;
     const first = this.length;
-    this.streams = this.streams.map((each) => withRoom(each, (first + ids.length) * n_embd));
-    const [embedded] = this.streams;
+    streams.forEach((stream, n) => streams[n] = withRoom(stream, (first + ids.length) * n_embd));
     ids.forEach((id, n) => {
       const at = (first + n) * n_embd;
-      embedded.set(gpt.embedding.subarray(id * n_embd, (id + 1) * n_embd), at);
-      gpt.position.embed?.(embedded, at, first + n);
+      streams[0].set(gpt.embedding.subarray(id * n_embd, (id + 1) * n_embd), at);
+      gpt.position.embed?.(streams[0], at, first + n);
     });
     gpt.layers.forEach((_, layer) => this.#block(layer, first, ids.length));
     this.ids.push(...ids);
@@ -82,60 +90,90 @@ export class Reading {
 
   /**
    * One layer for `count` new positions: from its stream to the next one.
-   * @param {number} layer
+   * @param {number} number of the layer
    * @param {number} first
    * @param {number} count
    */
-  #block(layer, first, count) {
-    const next = this.streams[layer + 1];
-    const start = first * this.gpt.config.n_embd;
-    const resid_mid = this.attention[layer].extend(this.streams[layer], first, count);
-    next.set(resid_mid, start);
-    const found = this.feedForward(layer, resid_mid, count);
-    if (!found) return;
-    for (let i = 0; i < resid_mid.length; i++) next[start + i] += found.ffn[i];
+  #block(number, first, count) {
+    const { n_embd } = this.gpt.config;
+    const { proj, feedForward } = this.gpt.layers[number];
+    const [stream, next] = this.streams.slice(number);
+    const [start, end] = [first * n_embd, (first + count) * n_embd];
+    this.#attend(number, first, count);
+    const { context, mid } = this.layers[number];
+    const attended = proj.apply(context.subarray(start, end), count);
+    for (let i = start; i < end; i++) mid[i] = stream[i] + attended[i - start];
+    next.set(mid.subarray(start, end), start);
+    if (!feedForward) return;
+    const { norm2, up, down } = feedForward;
+    const hidden = up.apply(norm2(mid, first, count), count);
+    for (let i = 0; i < hidden.length; i++) hidden[i] = this.gpt.activation(hidden[i]);
+    const added = down.apply(hidden, count);
+    for (let i = start; i < end; i++) next[i] += added[i - start];
   }
 
-  /**
-   * What the feed-forward of a layer computes: norm2, what enters; ffn_hidden, after the activation;
-   * ffn, its result. (count, columns) each. null: the model has none.
-   * @param {number} layer
-   * @param {Float32Array} resid_mid (count, C)
-   * @param {number} count
-   */
-  feedForward(layer, resid_mid, count) {
-    const { n_embd, ffn_hidden: width } = this.gpt.config;
-    const { norm2: norm, up, down } = this.gpt.layers[layer];
-    const { activation } = this.gpt;
-    if (!up || !down) return null;
-    const norm2 = new Float32Array(count * n_embd);
-    const ffn_hidden = new Float32Array(count * width);
-    const ffn = new Float32Array(count * n_embd);
-    for (let n = 0; n < count; n++) norm(resid_mid, n * n_embd, norm2, n * n_embd);
-    up.apply(norm2, 0, count, ffn_hidden, 0);
-    for (let i = 0; i < ffn_hidden.length; i++) ffn_hidden[i] = activation(ffn_hidden[i]);
-    down.apply(ffn_hidden, 0, count, ffn, 0);
-    return { norm2, ffn_hidden, ffn };
+  /** The attention of a layer, up to what its heads write.
+   * @param {number} number @param {number} first @param {number} count */
+  #attend(number, first, count) {
+    const { position, layers, means, config: { n_embd, n_head, head_size } } = this.gpt;
+    const { norm1, qkv } = layers[number];
+    const stages = this.layers[number];
+    const end = first + count;
+    for (const name of /** @type {const} */ (["q", "k", "v", "context", "mid"])) {
+      stages[name] = withRoom(stages[name], end * n_embd);
+    }
+    stages.weights = stages.weights.map((rows) => withRoom(rows, begin(end)));
+    this.row = withRoom(this.row, end);
+    const { q, k, v, context } = stages;
+    const packed = qkv.apply(norm1(this.streams[number], first, count), count);
+    for (let n = 0, from = 0; n < count; n++) {
+      const at = (first + n) * n_embd;
+      for (const part of [q, k, v]) part.set(packed.subarray(from, from += n_embd), at);
+      for (const part of [q, k]) position.rotate?.(part, at, first + n);
+    }
+    for (let query = first; query < end; query++) {
+      for (let head = 0; head < n_head; head++) {
+        this.#weigh(stages, head, query);
+        const place = number * n_head + head;
+        if (this.off.has(place)) {
+          const mean = means.subarray(place * head_size, (place + 1) * head_size);
+          context.set(mean, query * n_embd + head * head_size);
+        } else this.#mix(stages, head, query);
+      }
+    }
   }
 
-  /**
-   * One of a layer's stages at all positions; null if none is asked for, or one that there is not.
-   * @param {Inspect | null} [asked]
-   * @returns {Inspected | null}
-   */
-  inspect(asked) {
-    if (!asked || asked.layer >= this.attention.length) return null;
-    const { layer, stage } = asked;
-    const { length } = this;
-    const end = length * this.gpt.config.n_embd;
-    const attention = this.attention[layer];
-    let values;
-    if (stage === "resid_pre") values = attention.resid_pre.slice(0, end);
-    else if (stage === "norm1") values = attention.normed(attention.resid_pre, 0, length);
-    else if (stage === "resid_post") values = this.streams[layer + 1].slice(0, end);
-    else values = this.feedForward(layer, attention.result(0, length), length)?.[stage];
-    if (!values) return null;
-    return { layer, stage, columns: values.length / length, values };
+  /** The weights of one head for a query. @param {Stages} stages @param {number} head @param {number} query */
+  #weigh({ q, k, weights }, head, query) {
+    const { n_embd, head_size } = this.gpt.config;
+    const scores = this.row;
+    const [keys, at, to] = [query + 1, head * head_size, begin(query)];
+    const scale = Math.fround(head_size ** -0.5);
+    multiply(k, at, n_embd, head_size, keys, q, query * n_embd + at, scores, 0);
+    let [largest, total] = [-Infinity, 0];
+    for (let key = 0; key < keys; key++) {
+      scores[key] *= scale;
+      largest = Math.max(largest, scores[key]);
+    }
+    for (let key = 0; key < keys; key++) {
+      scores[key] = Math.exp(scores[key] - largest);
+      total += scores[key];
+    }
+    for (let key = 0; key < keys; key++) weights[head][to + key] = scores[key] / total;
+  }
+
+  /** What a head writes for a query: the values, mixed by its weights.
+   * @param {Stages} stages @param {number} head @param {number} query */
+  #mix({ v, weights, context }, head, query) {
+    const { n_embd, head_size } = this.gpt.config;
+    const sums = this.sums.fill(0);
+    const at = head * head_size;
+    const row = begin(query);
+    for (let key = 0; key <= query; key++) {
+      const weight = weights[head][row + key];
+      for (let d = 0, i = key * n_embd + at; d < head_size; d++) sums[d] += weight * v[i++];
+    }
+    context.set(sums, query * n_embd + at);
   }
 
   /**
@@ -146,30 +184,48 @@ export class Reading {
    * @returns {Float32Array}
    */
   logits(position, depth = this.gpt.config.n_layer) {
-    const { finalNorm, output, config } = this.gpt;
-    const last = depth === config.n_layer;
-    if (last && this.predictions[position]) return this.predictions[position];
-    finalNorm(this.streams[depth], position * config.n_embd, this.normed, 0);
-    const logits = new Float32Array(config.vocab_size);
-    output.apply(this.normed, 0, 1, logits, 0);
-    if (last) this.predictions[position] = logits;
-    return logits;
+    const { norm, output, config } = this.gpt;
+    const logits = () => output.apply(norm(this.streams[depth], position, 1), 1);
+    return depth === config.n_layer ? this.predictions[position] ??= logits() : logits();
   }
 
-  /** The largest difference of a row of weights' sum from 1. */
-  excess() {
-    return Math.max(...this.attention.map((each) => each.excess(this.length)));
+  /** The weights of a head for a query. @param {Head} head @param {number} query */
+  weights({ layer, head }, query) {
+    return this.layers[layer].weights[head].subarray(begin(query), begin(query + 1));
   }
 
-  /** The stages of the layers. */
-  stages() {
-    return this.attention.map((each) => each.stages(this.length));
+  /** (D,), q⊙k of a head for a query and a key.
+   * @param {Head} head @param {number} query @param {number} key */
+  products({ layer, head }, query, key) {
+    const { n_embd, head_size } = this.gpt.config;
+    const { q, k } = this.layers[layer];
+    const [from, to] = [query, key].map((position) => position * n_embd + head * head_size);
+    return Float32Array.from({ length: head_size }, (_, d) => q[from + d] * k[to + d]);
+  }
+
+  /** (T, T), q·k of a head, future keys included. @param {Head} head */
+  scores({ layer, head }) {
+    const { n_embd, head_size } = this.gpt.config;
+    const { q, k } = this.layers[layer];
+    const [length, at] = [this.length, head * head_size];
+    const scores = new Float32Array(length * length);
+    for (let query = 0; query < length; query++) {
+      const from = query * n_embd + at;
+      multiply(k, at, n_embd, head_size, length, q, from, scores, query * length);
+    }
+    return scores;
   }
 }
 
-/** How many first numbers two lists share. @param {number[]} a @param {number[]} b */
-export function common(a, b) {
-  let n = 0;
-  while (n < a.length && n < b.length && a[n] === b[n]) n++;
-  return n;
+/** Where the row of a query begins in the lower triangle of a matrix. @param {number} query */
+export function begin(query) {
+  return query * (query + 1) / 2;
+}
+
+/** The array, or a longer copy of it. @param {Numbers} array @param {number} length */
+function withRoom(array, length) {
+  if (length <= array.length) return array;
+  const longer = new Float32Array(Math.max(length, 2 * array.length));
+  longer.set(array);
+  return longer;
 }
