@@ -1,19 +1,19 @@
 // @ts-check
 // Functions of the page for tests in Python. A model is kept under the number that `open` returns.
 
-import { Analysis } from "../gpt/view/page/assets/model/analysis.js";
-import { Gpt } from "../gpt/view/page/assets/model/gpt.js";
-import { ACTIVATIONS } from "../gpt/view/page/assets/model/layers.js";
-import { POSITIONS } from "../gpt/view/page/assets/model/positions.js";
-import { largestError } from "../gpt/view/page/assets/model/probe.js";
-import { Reading } from "../gpt/view/page/assets/model/reading.js";
-import * as sampler from "../gpt/view/page/assets/model/sampler.js";
-import { unpack, unpackTensors } from "../gpt/view/page/assets/model/weights.js";
-import { foldedNote, unitsOf } from "../gpt/view/page/assets/fold.js";
+import { Analysis } from "../gpt/page/assets/model/analysis.js";
+import { Gpt } from "../gpt/page/assets/model/gpt.js";
+import { ACTIVATIONS } from "../gpt/page/assets/model/layers.js";
+import { POSITIONS } from "../gpt/page/assets/model/positions.js";
+import { largestError } from "../gpt/page/assets/model/probe.js";
+import { Reading } from "../gpt/page/assets/model/reading.js";
+import * as sampler from "../gpt/page/assets/model/sampler.js";
+import { unpack, unpackTensors } from "../gpt/page/assets/model/weights.js";
+import { foldedNote, unitsOf } from "../gpt/page/assets/fold.js";
 
-export { beforeAll, draw, probabilities } from "../gpt/view/page/assets/model/sampler.js";
+export { beforeAll, draw, probabilities } from "../gpt/page/assets/model/sampler.js";
 
-/** @import { Ask, Config, StoredModel } from "../gpt/view/page/assets/model/protocol.js" */
+/** @import { Ask, Config, StoredModel } from "../gpt/page/assets/model/protocol.js" */
 
 /** @type {Analysis[]} */
 const models = [];

@@ -38,12 +38,12 @@ from gpt.model.device import DeviceGPT
 from gpt.model.gpt import Cache
 from gpt.model.layers import ACTIVATIONS
 from gpt.model.positions import POSITIONS
+from gpt.page.shipping import config_record
 from gpt.reading import decode
 from gpt.reading import layers as read_layers
 from gpt.reading import positions as read_positions
 from gpt.reading.decode import CachedDecoder
 from gpt.reading.gpt import Reader
-from gpt.view.page.shipping import config_record
 
 Array = npt.NDArray[np.floating[Any]]
 

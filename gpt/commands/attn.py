@@ -82,10 +82,10 @@ def command(
     text = reading.text_for(model, given, asked.truncate)
     attention = model.attn(text, unknown=reading.unknown, truncate=asked.truncate)
     if form == "html":
-        from gpt.view.page.live import live_page
+        from gpt.page.live import live_page
 
-        layer, head = _number(asked.layer), _number(asked.head)
-        output.write_text(live_page(model, attention.text, layer, head))
+        shown = None if given is None else attention.text
+        output.write_text(live_page(model, shown, *_start(attention, asked)))
     else:
         _write(attention, asked, output, form)
     if form == "text":

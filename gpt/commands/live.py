@@ -34,7 +34,7 @@ def command(source: TextOptions, page: LiveOptions, reading: ReadingOptions) -> 
 
     The page shows the GPT alone, without counting.
     """
-    from gpt.view.page.live import live_page
+    from gpt.page.live import live_page
 
     path = page.path
     if path == Path(NAME):

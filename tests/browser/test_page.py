@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from browsing import OpenFile, expect_csv, saved, settled
 from conftest import train_tiny
-from gpt.view.exports import to_csv
-from gpt.view.selection import select
+from gpt.page.exports import to_csv
+from gpt.page.selection import select
 from pages import HOSTILE
 from random_models import random_file
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,10 +11,12 @@ from gpt.characters import escape
 from gpt.corpus.repeats import TIMES
 from gpt.errors import ConfigError
 from gpt.heads.measures import RULE, Measure
-from gpt.interface.trained import TrainedGPT
+from gpt.page.document import page_html
+from gpt.page.shipping import Bits, model_record, smallest_bits
 from gpt.version import __version__
-from gpt.view.page.document import page_html
-from gpt.view.page.shipping import Bits, model_record, smallest_bits
+
+if TYPE_CHECKING:
+    from gpt.interface.trained import TrainedGPT
 
 SCHEMA = 1
 EXACT = 8_000_000  # bytes of a file with float32 weights
@@ -47,7 +49,7 @@ def live_page(
         )
     text = _example(model) if text is None else model.known_text(text)
     ids = vocabulary.encode(stored.excerpt)
-    survey = model.heads(ids, name=model.excerpt_name)
+    survey = model.heads(ids, name=model.excerpt_name, ablate=None)
     data = {
         "schema": SCHEMA,
         "version": __version__,

@@ -1,6 +1,6 @@
 // @ts-check
 // What Python writes into the page, and the messages between the view and the worker (model/worker.js).
-// This module has types only. Python writes `PageData` in gpt/view/page/live.py.
+// This module has types only. Python writes `PageData` in gpt/page/live.py.
 //
 // A text is a list of ids. The worker reads at most block_size of them at once: the view cuts longer
 // texts by `windowStart` of model/sampler.js, and all positions below count in that window. Rows are

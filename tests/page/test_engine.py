@@ -15,11 +15,11 @@ from javascript import JavaScript, JavaScriptError
 
 from gpt.config import ModelConfig, SampleConfig
 from gpt.heads.contributions import Part, contributions
+from gpt.page.shipping import config_record
 from gpt.reading.gpt import Reader
 from gpt.reading.layers import Array, softmax
 from gpt.reading.sampler import FILTERS, draw, probabilities, start_character, window_start
 from gpt.reading.score import character_surprisals
-from gpt.view.page.shipping import config_record
 from gpt.vocabulary import Vocabulary
 
 T = 21  # more than the page computes at once

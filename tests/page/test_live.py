@@ -20,10 +20,10 @@ import gpt
 from gpt.errors import ConfigError
 from gpt.heads.ablation import Texts, mean_contexts
 from gpt.interface.trained import TrainedGPT
+from gpt.page import live
+from gpt.page.live import live_page
+from gpt.page.shipping import MOST, Bits, model_record, rounded
 from gpt.reading.gpt import Reader
-from gpt.view.page import live
-from gpt.view.page.live import live_page
-from gpt.view.page.shipping import MOST, Bits, model_record, rounded
 from gpt.vocabulary import Vocabulary
 
 #: Models with random weights.
