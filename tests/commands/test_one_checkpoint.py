@@ -144,7 +144,7 @@ def test_model_file_can_be_compared_with_a_run(gptx: Gptx, runs: Path, model: st
             "eval --run {model}",
             3,
             "the validation split needs the corpus: {model} is a model file without its "
-            "run, so its corpus is unknown; give a text",
+            "run, so its corpus is unknown; give its run with --run; or give a text",
         ),
         (
             "sample --novelty --run {model}",
