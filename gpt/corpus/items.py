@@ -15,7 +15,7 @@ from gpt.vocabulary import Ids
 FEWEST = 50  # items of a list
 LONGEST = 60  # characters of 19 in 20 items of a list with one item a line
 MOST_WORDS = 4  # in half of its items
-DISTINCT = 0.5  # of its items at least
+DISTINCT = 0.02  # of its items at least; a list may repeat itself
 #: Lines that separate items: signs only, or a mark such as <|endoftext|>.
 SEPARATOR = re.compile(r"[%~*=+.@&$|-]{1,20}|<\|\w+\|>|(\* ?){3,}")
 

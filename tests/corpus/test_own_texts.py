@@ -171,9 +171,9 @@ def test_text_that_stands_in_both_splits_is_said(tmp_path: Path) -> None:
     (doubt, *_) = doubts(twice, TrainConfig())
     assert doubt.startswith("100% of the validation text stands in the training text")
     generator = random.Random(1)
-    names = "\n".join(generator.choice(WORDS[:900]) for _ in range(4000)) + "\n"
+    names = "\n".join(generator.choice(WORDS[:300]) for _ in range(4000)) + "\n"
     (doubt,) = doubts(corpus_of(tmp_path, names), TrainConfig())
-    assert 90 < int(doubt.split("%")[0]) < 100
+    assert 90 < int(doubt.split("%")[0]) <= 100
     assert (
         list(
             doubts(
