@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from gpt.interface.warm_start import WarmStart
     from gpt.storage.model_file import StoredModel
     from gpt.training.plan import Plan
-    from gpt.training.trainer import Trainer
+    from gpt.training.trainer import Job, Trainer
 
 #: Options for reading a text.
 READING = ("separator", "split", "encoding", "column", "items")
@@ -191,7 +191,7 @@ def begin_run(
         run = Run(Path(ranks.from_rank(0, str(folder.path) if folder else "")))
 
         def trainer() -> Trainer:
-            return _trainer(run, plan, options.log, began, experts=experts, start=start)
+            return _trainer(run, _job(plan, began, experts, start), options.log)
 
         yield Start(plan, run, trainer, choices.recipe)
 
@@ -249,7 +249,7 @@ def resume_run(
         plan = replace(plan, warnings=(*warnings, *plan.warnings))
 
         def trainer() -> Trainer:
-            return _trainer(run, plan, options.log, began, checkpoint)
+            return _trainer(run, _job(plan, began), options.log, checkpoint)
 
         yield Start(plan, run, trainer)
 
@@ -307,21 +307,22 @@ def _count_ahead(
     return count_ahead(train_ids, val_ids, size, model.counting)
 
 
+def _job(
+    plan: Plan, began: float, experts: Experts | None = None, start: StoredModel | None = None
+) -> Job:
+    from gpt.training.trainer import Job
+
+    return Job(plan.corpus, plan.manifest, plan.device, plan.speed, experts, start, began)
+
+
 def _trainer(
-    run: Run,
-    plan: Plan,
-    log: Tracker | None,
-    began: float,
-    checkpoint: Checkpoint | None = None,
-    experts: Experts | None = None,
-    start: StoredModel | None = None,
+    run: Run, job: Job, log: Tracker | None, checkpoint: Checkpoint | None = None
 ) -> Trainer:
     from gpt.reading.probe import prove_tensors
-    from gpt.training.trainer import Job, Trainer
+    from gpt.training.trainer import Trainer
 
-    job = Job(plan.corpus, plan.manifest, plan.device, plan.speed, experts, start, began)
     trainer = Trainer(run, job, checkpoint, prove_tensors)
-    trainer.records.track(log, plan.manifest)
+    trainer.records.track(log, job.manifest)
     return trainer
 
 

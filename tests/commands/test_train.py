@@ -226,15 +226,15 @@ def test_options_override_the_recipe_of_repeats(gptx: Gptx) -> None:
     own = card()
     assert "2 layers × 4 heads × 16, context 64; rotary positions" in own
     assert "800 steps × 2,048 characters" in own
-    assert "options of this corpus, unless you give others: n_layer 2, n_head 4" in own
-    assert "dropout 0.0" in own
+    assert "options of this corpus, unless you give others: --n-layer 2 --n-head 4" in own
+    assert "--dropout 0.0" in own
     given = card("--n-layer", "1", "--steps", "7", "--position", "learned")
     assert "1 layer × 4 heads × 16" in given
     assert "learned positions" in given
     assert "7 steps × 2,048 characters" in given
     recipe = given[given.index("options of this corpus") : given.index("device ")]
-    assert "n_head 4" in recipe
-    assert not any(name in recipe for name in ("n_layer", "steps", "position"))
+    assert "--n-head 4" in recipe
+    assert not {"--n-layer", "--steps", "--position"} & set(recipe.split())
     fitted = card("--minutes", "0.01")
     assert "2 layers × 4 heads × 16" in fitted
     assert "800 steps" not in fitted
