@@ -231,16 +231,12 @@ def test_without_a_command_gptx_names_the_three_to_start_with(gptx: Gptx) -> Non
 
 
 def test_version_says_what_a_report_of_a_bug_needs(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = gptx("--version").out
     assert said.startswith(f"gptx {gpt.__version__}\nPython {platform.python_version()}, ")
     assert f"torch {metadata.version('torch')}, numpy {metadata.version('numpy')}\n" in said
     assert re.search(r"^threads: \d+ of \d+ cores?$", said, re.MULTILINE)
-    monkeypatch.setattr("gpt.commands.version.CPU_INFO", tmp_path / "flags")
-    for flags, has in (("fpu amx_bf16 amx_tile", "yes"), ("fpu amx_bf16x", "no")):
-        (tmp_path / "flags").write_text(f"flags : {flags}\n")
-        assert gptx("--version").out.endswith(f"\nAMX: {has}\n")
     for count, device in ((0, "cpu"), (2, "cuda (2 GPUs)")):
         monkeypatch.setattr("gpt.commands.version.cuda_devices", lambda count=count: count)
         assert f"\ndevice: {device}\n" in gptx("--version").out

@@ -10,7 +10,6 @@ import errno
 import os
 import select
 import shutil
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -18,14 +17,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
-from gpt.errors import ConfigError, StorageError, TextError
+from gpt.errors import StorageError, TextError
 from gpt.storage import files
 from gpt.words import printable
 
 START = 2**20  # bytes of a text that are checked before the rest is read
 WIDE = 200  # cells in a line if there is no terminal
-LONGEST_LINE = 4000  # characters of a line on stderr
-CLOSING = "、。，．：；！？）」』】》〉”’…ー"  # no line may begin with one of these
 
 
 class ReaderLeft(Exception):
@@ -39,67 +36,45 @@ def say_error(message: str) -> None:
 
 def say(line: str) -> None:
     """Prints a line on stderr, formatted by `wrap_for_stderr`; ignores a closed stderr."""
-    _print_aside(wrap_for_stderr(line))
+    with suppress(OSError):
+        print(wrap_for_stderr(line), file=sys.stderr, flush=True)
 
 
 def wrap_for_stderr(line: str) -> str:
-    """A line in the form for stderr: wrapped between words on a terminal."""
-    line = one_line(line)
-    return "".join(wrap_pieces([line], width(sys.stderr) or WIDE)) if sys.stderr.isatty() else line
-
-
-def one_line(text: str) -> str:
-    """The text with newlines and control characters escaped, as a file's name may contain them; a
-    very long text is cut in the middle.
+    """A line in the form for stderr: control characters escaped, as a file's name may contain
+    them; on a terminal wrapped between words.
     """
-    if len(text) > LONGEST_LINE:
-        text = f"{text[: LONGEST_LINE // 2]} … {text[-LONGEST_LINE // 2 :]}"
-    if text.isprintable():
-        return text
-    from gpt import characters  # imports rich, which most commands do not need
+    if not line.isprintable():
+        from gpt import characters  # imports rich, which most commands do not need
 
-    return characters.one_line(text)
-
-
-def _print_aside(text: str) -> None:
-    with suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        line = characters.one_line(line)
+    return "".join(wrap_pieces([line], width(sys.stderr) or WIDE)) if sys.stderr.isatty() else line
 
 
 def wrap_pieces(pieces: Iterable[str], width: int) -> Iterator[str]:
     """The pieces of a text in lines of at most `width` cells: some spaces become newlines.
 
-    Each word is held back until the next one begins, so that written text never changes. East Asian
-    characters count as words, together with the punctuation that follows; a word that is longer
+    Each word is held back until it ends, so that written text never changes. A word that is longer
     than a line stays whole.
     """
     from rich.cells import cell_len
 
-    column, gap, word = 0, "", ""
-
-    def placed() -> str:
-        """The word that was held back, after its spaces or on a new line."""
-        nonlocal column, gap, word
-        size = cell_len(word)
-        breaks = word and column and column + len(gap) + size > width
-        before, column = ("\n", 0) if breaks else (gap, column + len(gap))
-        column, text, gap, word = column + size, before + word, "", ""
-        return text
-
-    for char in chain.from_iterable(pieces):
-        if char == "\n":
-            yield placed() + char
-            column = 0
-        elif char == " ":
-            if word:
-                yield placed()
-            gap += char
-        else:
-            wide = 2 in (cell_len(char), cell_len(word[-1:]))
-            if word and wide and char not in CLOSING:
-                yield placed()
+    column, space, word = 0, "", ""
+    for char in chain(chain.from_iterable(pieces), [""]):
+        if char and char not in " \n":
             word += char
-    yield placed()
+            continue
+        if word:
+            size = cell_len(space + word)
+            if column and column + size > width:
+                column, space, size = 0, "\n", cell_len(word)
+            yield space + word
+            column, space, word = column + size, "", ""
+        space += char
+        if char == "\n":
+            yield space
+            column, space = 0, ""
+    yield space
 
 
 @contextmanager
@@ -127,17 +102,6 @@ def check_reader() -> None:
             raise ReaderLeft
 
 
-def write(text: str, output: Path | None = None) -> None:
-    """Writes UTF-8 text to stdout or the file, and flushes it. The text is unchanged, but a
-    terminal gets escaped control characters. Raises StorageError, ConfigError.
-    """
-    if _is_terminal(output):
-        from gpt.characters import escape
-
-        text = escape(text)
-    write_bytes(text.encode("utf-8", "backslashreplace"), output)
-
-
 def stdout_is_utf8() -> bool:
     """Whether the encoding of stdout is UTF-8."""
     return (sys.stdout.encoding or "").lower().replace("-", "") in ("utf8", "cp65001")
@@ -150,6 +114,36 @@ def width(stream: TextIO) -> int | None:
     return None
 
 
+def write_bytes(data: bytes, output: Path | None = None) -> None:
+    """Writes bytes to the file or to stdout, and flushes them. Raises StorageError."""
+    if output is not None:
+        with files.storage_errors(f"write {output}"):
+            output.write_bytes(data)
+        return
+    with output_errors():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def write(text: str, output: Path | None = None) -> None:
+    """Writes a text in UTF-8 to the file or to stdout: unchanged, but a terminal gets escaped
+    control characters. Raises StorageError.
+    """
+    if output is None and sys.stdout.isatty():
+        from gpt.characters import escape
+
+        text = escape(text)
+    write_bytes(text.encode("utf-8", "backslashreplace"), output)
+
+
+def write_json(*records: Mapping[str, Any]) -> None:
+    """Writes a line of JSON for each record to stdout. Raises StorageError."""
+    from gpt.characters import to_json
+
+    write("".join(f"{to_json(record)}\n" for record in records))
+
+
 def stream(begin: str, pieces: Iterable[str] = ()) -> None:
     """Writes a text to stdout piece by piece, then a newline, even after Ctrl-C. On a terminal,
     lines are wrapped between words.
@@ -160,62 +154,23 @@ def stream(begin: str, pieces: Iterable[str] = ()) -> None:
         from gpt.characters import escape
 
         texts = wrap_pieces(map(escape, texts), cells)
-    interrupt = None
     try:
         for text in texts:
             if text:
                 write(text)
                 last = text[-1]
-    except KeyboardInterrupt as error:
-        interrupt = error
-    if last != "\n":
-        write("\n")
-    if interrupt:
-        raise interrupt
-
-
-def write_bytes(data: bytes, output: Path | None = None) -> None:
-    """Writes bytes to the file or to stdout. Raises StorageError, ConfigError.
-
-    A name of stdout, such as /dev/stdout, means stdout: what was written to it before is kept.
-    """
-    if output is not None and not _is_stdout(output):
-        with files.storage_errors(f"write {output}"):
-            output.write_bytes(data)
-        return
-    if b"\0" in data and sys.stdout.isatty():
-        raise ConfigError("--format: this one is binary; give it a file with -o")
-    with output_errors():
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-
-
-def _is_terminal(output: Path | None) -> bool:
-    with suppress(OSError, ValueError):
-        return sys.stdout.isatty() if output is None else stat.S_ISCHR(os.stat(output).st_mode)
-    return False
-
-
-def _is_stdout(path: Path) -> bool:
-    with suppress(OSError, ValueError):  # no such file, or stdout is not a file
-        return os.path.samestat(os.stat(path), os.fstat(sys.stdout.fileno()))
-    return False
-
-
-def write_json(*records: Mapping[str, Any], output: Path | None = None) -> None:
-    """Writes a line of JSON for each record, to stdout or the file. Raises StorageError."""
-    from gpt.characters import to_json
-
-    write("".join(f"{to_json(each)}\n" for each in records), output)
+    finally:
+        if last != "\n":
+            write("\n")
 
 
 def print_facts(facts: Mapping[str, str | Sequence[str]]) -> None:
     """Prints names and texts, which may have several lines, on stderr."""
     from gpt.show.terminal import Screen, draw_facts
 
-    for line in draw_facts(facts, Screen(width(sys.stderr) or WIDE)).splitlines():
-        _print_aside(line)
+    with suppress(OSError):
+        lines = draw_facts(facts, Screen(width(sys.stderr) or WIDE))
+        print(lines.rstrip("\n"), file=sys.stderr, flush=True)
 
 
 def read_text(path: str, most: int | None = None, encoding: str = "utf-8") -> str:
@@ -227,22 +182,21 @@ def read_text(path: str, most: int | None = None, encoding: str = "utf-8") -> st
     never end.
     """
     from gpt.config.train import check_encoding
-    from gpt.corpus import encodings
+    from gpt.corpus import formats
 
     check_encoding(encoding)
-    if "\0" in path:
-        raise TextError(f"cannot read {path}: the name has a NUL character")
     try:
         with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
             data = file.read(START)
-            encodings.check_start(data, path, encoding)
+            formats.check_start(data, path, encoding)
             data += file.read() if most is None else file.read(most)
-    except OSError as error:
-        raise TextError(f"cannot read {path}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # ValueError: the name has a NUL character
+        reason = getattr(error, "strerror", None) or error
+        raise TextError(f"cannot read {path}: {reason}") from None
     if most is not None and len(data) > most:
         raise TextError(f"{path} has more than {most:,} bytes")
-    text, codec = encodings.decode_text(data, path, encoding)
-    if codec != encodings.UTF_8:
+    text, codec = formats.decode_text(data, path, encoding)
+    if codec != formats.UTF_8:
         name = "standard input" if path == "-" else printable(path)
         say(f"note: {name}: read as {codec.upper()}")
     return text

@@ -46,9 +46,7 @@ def command(asked: HeadsOptions, reading: DeviceOptions, output: HeadsOutput) ->
     from gpt.commands.progress import progress_bar
 
     form: Form = output.form(get_args(Form))
-    model = reading.open()
-    characters = asked.windows * model.config.block_size
-    model = model.on(reading.device_for(characters, model)).prove()
+    model = reading.open_on_device(asked.windows).prove()
     text: str | Ids
     if asked.file is None:
         text, name = model.default_text(asked.data, note)

@@ -5,17 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from gpt.commands import console
 from gpt.commands.options import argument
-from gpt.commands.shared import OutputOptions
+from gpt.commands.shared import OutputOptions, refuse_if
 from gpt.config.fields import option
 from gpt.config.train import Checkpoints, Data
-from gpt.errors import ConfigError
-
-if TYPE_CHECKING:
-    from gpt.storage.run import Checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,14 +26,10 @@ class ImportOptions(OutputOptions):
     corpus: Annotated[
         Path | None,
         option(
-            "Text that the model was trained on; its last tenth is for validation.",
-            "not known",
+            "Text that the model was trained on; its last tenth is for validation.", "not known"
         ),
     ] = None
-    run: Annotated[
-        str | None,
-        option("Name of the new run.", "data set and a number"),
-    ] = None
+    run: Annotated[str | None, option("Name of the new run.", "data set and a number")] = None
     checkpoints: Checkpoints = Path("checkpoints")
     data: Data = Path("data")
 
@@ -47,48 +39,39 @@ def command(asked: ImportOptions) -> None:
 
     Runs no code from its files.
     """
+    from gpt.storage.overview import model_facts
     from gpt.storage.runs import check_run_name
 
     if asked.run is not None:
         check_run_name(asked.run)
-    if os.path.isdir(asked.file):
-        raise ConfigError(f"{asked.file} is a folder; give the path of nanoGPT's ckpt.pt")
-    from gpt.exchange.from_nanogpt import import_nanogpt
-
-    _report(
-        asked,
-        import_nanogpt(
-            asked.file,
-            asked.checkpoints,
-            meta=asked.meta,
-            corpus=asked.corpus,
-            run=asked.run,
-            data=asked.data,
-        ),
+    refuse_if(
+        os.path.isdir(asked.file),
+        f"{asked.file} is a folder; give the path of nanoGPT's ckpt.pt",
     )
+    from gpt.exchange.from_nanogpt import import_nanogpt  # imports torch
 
-
-def _report(asked: ImportOptions, saved: Checkpoint) -> None:
-    """Says what was imported, and what to do with it."""
-    from gpt.storage.overview import model_facts
-
-    manifest, name = saved.manifest, saved.path.parent.name
+    checkpoint = import_nanogpt(
+        asked.file,
+        asked.checkpoints,
+        meta=asked.meta,
+        corpus=asked.corpus,
+        run=asked.run,
+        data=asked.data,
+    )
+    manifest, run = checkpoint.manifest, checkpoint.path.parent
+    sources = manifest.corpus.sources
     if asked.json:
-        record = {"run": name, "step": manifest.step, "imported": manifest.imported}
-        corpus = {"corpus": manifest.corpus.sources, "val_characters": manifest.val_characters}
+        record = {"run": run.name, "step": manifest.step, "imported": manifest.imported}
+        corpus = {"corpus": sources, "val_characters": manifest.val_characters}
         console.write_json({**record, **corpus, "parameters": manifest.model.parameters()})
         return
-    where = ""
-    if asked.checkpoints != Path("checkpoints"):
-        where = f" --checkpoints {asked.checkpoints}"
-    known = ", ".join(manifest.corpus.sources)
-    commands = ("gptx sample", "gptx attn", "gptx eval" if known else "gptx eval FILE")
+    is_usual = asked.checkpoints == Path("checkpoints")
+    where = "" if is_usual else f" --checkpoints {asked.checkpoints}"
     facts = {
         "imported": manifest.imported,
         "model": model_facts(manifest.model),
-        "characters": f"{len(manifest.vocabulary):,}",
-        "corpus": known or "not known; --corpus FILE names it, for eval and --novelty",
-        "saved": str(saved.path.parent),
-        "next": [f"{command}{where}" for command in commands],
+        "corpus": ", ".join(sources) or "not known; --corpus FILE names it, for eval and --novelty",
+        "saved": str(run),
+        "next": [f"gptx sample{where}", f"gptx attn{where}"],
     }
     console.print_facts(facts)

@@ -11,13 +11,12 @@ from gpt.commands.shared import (
     OutputOptions,
     ReadingOptions,
     TextOptions,
-    default_file,
+    default_page,
     open_in_browser,
 )
 from gpt.config.fields import option
 
 NAME = "live.html"
-OURS = b"gptx</title>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +37,9 @@ def command(source: TextOptions, page: LiveOptions, reading: ReadingOptions) -> 
 
     path = page.path
     if path == Path(NAME):
-        default_file(NAME, OURS, "--output")
-    given = source.given(reading.encoding)
-    model = reading.open()
-    text = None if given is None else reading.known_text(model, given)
-    html = live_page(model, text)
+        default_page(NAME, "--output")
+    text, model = source.given(reading.encoding), reading.open()
+    html = live_page(model, None if text is None else reading.known_text(model, text))
     page.write_text(html)
     if page.open and path:
         open_in_browser(path)

@@ -21,11 +21,10 @@ def command(
     source: TextOptions, asked: NextOptions, reading: DeviceOptions, output: DrawingOptions
 ) -> None:
     """Show what the model expects next, and what temperature and filters change."""
-    model = reading.open()
-    model = model.on(reading.device_for(model.config.block_size, model))
+    model = reading.open_on_device()
     text = reading.text_for(model, source.given(reading.encoding))
-    found = model.next(text, **only_fields(Shaping, vars(asked)))
+    character = model.next(text, **only_fields(Shaping, vars(asked)))
     if output.json:
-        output.write_json(found, {"text": text, **model.origin})
+        output.write_json(character, {"text": text, **model.origin})
     else:
-        output.write_result(found, asked.all)
+        output.write_result(character, asked.all)

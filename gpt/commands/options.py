@@ -20,7 +20,6 @@ from gpt.commands import HELP_ALL, console
 from gpt.config import ModelConfig, SampleConfig, TrainConfig, presets
 from gpt.config.fields import (
     KINDS,
-    LARGEST_WHOLE,
     Field,
     flag_of,
     nearest,
@@ -79,9 +78,7 @@ class Asked(NamedTuple):
 
 
 def make_callback(command: Callable[..., None]) -> Callable[..., None]:
-    """The function that Typer calls for a command. It gives each parameter of the command an object
-    of its option class, made from the options that the user has given.
-    """
+    """The function that Typer calls for a command: it makes an object of each option class."""
     hints = get_type_hints(command, include_extras=True)
     del hints["return"]
     owners = classes_of_options(command)
@@ -142,21 +139,16 @@ def parameter(field: Field, kind: type) -> inspect.Parameter:
     has_negative = kind in PANELS and field.type is bool
     hidden = default in (None, "") or (default is False and not has_negative)
     show_default = with_flags(shown) if shown else not hidden
+    texts: dict[str, Any] = {"help": with_flags(field.help), "show_default": show_default}
     about: Any
     if any(note.extra and "argument" in note.extra for note in field.notes):
-        about = typer.Argument(help=with_flags(field.help), show_default=show_default)
+        about = typer.Argument(**texts)
     else:
         flag = flag_of(field.name)
-        names = [f"{flag}/--no-{flag[2:]}" if has_negative else flag]
-        if field.name in SHORT:
-            names.insert(0, SHORT[field.name])
-        about = typer.Option(
-            *names,
-            help=with_flags(field.help),
-            envvar=ENVIRONMENT.get(field.name),
-            rich_help_panel=PANELS.get(kind),
-            show_default=show_default,
-        )
+        long = f"{flag}/--no-{flag[2:]}" if has_negative else flag
+        names = filter(None, (SHORT.get(field.name), long))
+        variable, panel = ENVIRONMENT.get(field.name), PANELS.get(kind)
+        about = typer.Option(*names, envvar=variable, rich_help_panel=panel, **texts)
     annotation = list[str] if several else field.type
     if default is None:
         annotation = annotation | None
@@ -194,11 +186,10 @@ def read_config(path: Path, options: Mapping[str, Field], repeats: bool = False)
         if name not in options:
             meant = nearest(name, options)
             raise ConfigError(f"{where}: there is no option {short_repr(spelling)}{meant}")
-        field = options[name]
-        if field.type is str and type(value) is int and abs(value) <= LARGEST_WHOLE:
+        if options[name].type is str and type(value) is int:
             value = str(value)  # the number of a step, a layer or a head
         try:
-            values[name] = field.checked(value)
+            values[name] = options[name].checked(value)
         except ConfigError as error:
             raise ConfigError(f"{where}: {spelling}: {error.reason}") from None
     return values

@@ -32,7 +32,9 @@ def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
     """Runs the training loop; the first rank reports. If a signal ended the loop, it sets the exit
     code. A second Ctrl-C ends it at once, with a line that says what is saved.
     """
+    from gpt.storage.overview import outcome_record
     from gpt.training import ranks
+    from gpt.training.card import end_card
     from gpt.training.events import Stopped
 
     stopped, first = Stopped(0, ""), ranks.is_first()
@@ -47,66 +49,50 @@ def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
             console.say(f"ended at once; {saved}, and --resume goes on from there")
         raise
     if first:
-        _report_end(trainer, stopped, as_json)
+        run, manifest = trainer.run, trainer.manifest
+        console.print_facts(end_card(run, manifest, stopped.reason, trainer.corpus))
+        if as_json:
+            ended = {"reason": stopped.reason, "spent": dict(stopped.spent)}
+            console.write_json({**outcome_record(run.name, manifest), **ended})
     ranks.leave()
     if stopped.reason in signal.Signals.__members__:
         raise typer.Exit(128 + signal.Signals[stopped.reason])
 
 
-def _report_end(trainer: Trainer, stopped: Any, as_json: bool) -> None:
-    """Prints how the training ended; with --json also as a record."""
-    from gpt.storage.overview import outcome_record
-    from gpt.training.card import end_card
-
-    run, manifest = trainer.run, trainer.manifest
-    console.print_facts(end_card(run, manifest, stopped.reason, trainer.corpus))
-    if as_json:
-        record = outcome_record(run.name, manifest)
-        console.write_json({**record, "reason": stopped.reason, "spent": dict(stopped.spent)})
-
-
 def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
     """Yields the events; shows a bar with losses, and a line for each evaluation."""
+    from gpt.characters import cut
     from gpt.interface.training import BAR_FORMAT, show_bar
     from gpt.training.card import slower_text
     from gpt.training.events import Evaluated, Sampled
 
-    loss, told = "", False
+    def say(line: str) -> None:  # above the bar
+        if bar.disable:
+            console.say(line)
+        else:
+            bar.write(console.wrap_for_stderr(line), file=sys.stderr)
+
+    loss, is_told = "", False
     layout = BAR_FORMAT.replace("{bar}", "{bar:12}")
     with _bar(layout, total=1.0, initial=trainer.manifest.progress) as bar:
         for event in show_bar(trainer, bar):
-            if trainer.stop_reason and not told:
-                told = True
+            if trainer.stop_reason and not is_told:
+                is_told = True
                 saved = f"the steps after {trainer.saved_step or 0:,}"
-                _say(bar, f"saving, then ending; a second Ctrl-C ends at once, without {saved}")
+                say(f"saving, then ending; a second Ctrl-C ends at once, without {saved}")
             if isinstance(event, Evaluated):
                 if not loss:
                     if trainer.counting.note:
-                        _say(bar, f"note: {trainer.counting.note}")
+                        say(f"note: {trainer.counting.note}")
                     if trainer.timing.slowdown > SLOWER:
-                        _say(bar, slower_text(plan, trainer.timing.slowdown))
-                    _say(bar, HEADING)
+                        say(slower_text(plan, trainer.timing.slowdown))
+                    say(HEADING)
                 loss = f"{event.val_loss:.3f}"
             elif isinstance(event, Sampled):
-                width = console.width(sys.stderr) or console.WIDE
-                _say(bar, sample_line(event.step, loss, event.text, width))
+                written = " ".join(event.text.split())
+                line = f"{event.step:>7,}  {loss:>6}   {written}"
+                say(cut(line, console.width(sys.stderr) or console.WIDE))
             yield event
-
-
-def sample_line(step: int, loss: str, text: str, width: int) -> str:
-    """A step, its loss, and what the model writes after it, on one line."""
-    from gpt.characters import cut
-
-    written = " ".join(text.split()) or text.replace("\n", "⏎").replace("\t", "⇥")
-    return cut(f"{step:>7,}  {loss:>6}   {written}", width)
-
-
-def _say(bar: tqdm[NoReturn], line: str) -> None:
-    """Prints a line above the bar."""
-    if bar.disable:
-        console.say(line)
-    else:
-        bar.write(console.wrap_for_stderr(line), file=sys.stderr)
 
 
 @contextmanager

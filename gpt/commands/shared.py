@@ -23,6 +23,7 @@ from gpt.errors import ConfigError, NumericsError
 from gpt.words import printable
 
 if TYPE_CHECKING:
+    from gpt.checks import Check
     from gpt.interface.trained import TrainedGPT
     from gpt.show.result import Result
     from gpt.show.terminal import Screen
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Form = TypeVar("Form", bound=str)
 
 TORCH_PAYS = 10**10  # parameters × characters; for more, importing torch for a GPU is worthwhile
+OURS = b"gptx</title>"  # in the first bytes of a page that gptx wrote
 ON_SCREEN = Path("-")  # the name that -o has for stdout
 
 
@@ -61,7 +63,7 @@ class OutputOptions(Options):
         """The file to write; None: stdout."""
         return None if self.output == ON_SCREEN else self.output
 
-    def form(self, forms: Sequence[Form], advice: str = "") -> Form | Literal["json"]:
+    def form(self, forms: Sequence[Form]) -> Form | Literal["json"]:
         """json with --json, else the format for the ending of --output; text without an ending.
         Raises ConfigError for an ending that is none of these formats.
         """
@@ -70,7 +72,7 @@ class OutputOptions(Options):
         endings = {".txt" if form == "text" else f".{form}": form for form in forms}
         ending = self.path.suffix.lower() if self.path else ""
         if ending not in ("", *endings):
-            raise ConfigError("output", f"{ending} is not one of {', '.join(endings)}{advice}")
+            raise ConfigError("output", f"{ending} is not one of {', '.join(endings)}")
         return endings[ending or ".txt"]
 
     def screen(self, all: bool = False) -> Screen:
@@ -85,19 +87,19 @@ class OutputOptions(Options):
         return Screen(width, signs, color, all)
 
     def write_result(self, result: Result, all: bool = False) -> None:
-        """Draws a result. Raises StorageError."""
+        """Draws a result."""
         from gpt.show.terminal import draw
 
         console.write_bytes(draw(result, self.screen(all)).encode(), self.path)
 
     def write_json(self, result: Result, origin: Mapping[str, Any] | None = None) -> None:
-        """Writes a result as a line of JSON, with where it comes from. Raises StorageError."""
+        """Writes a result as a line of JSON, with where it comes from."""
         from gpt.show.programs import to_json
 
         self.write_text(to_json(result, origin))
 
     def write_text(self, text: str) -> None:
-        """Writes a text unchanged. Raises StorageError."""
+        """Writes a text unchanged."""
         console.write(text, self.path)
 
 
@@ -151,9 +153,8 @@ class ReadingOptions(CheckpointOptions):
     ] = "utf-8"
 
     def text_for(self, model: TrainedGPT, text: str | None, truncate: bool = False) -> str:
-        """The text as the model reads it. If there is no text, the validation split's first line,
-        which a note quotes. Raises TextError for an unknown character, unless a caller will
-        truncate the text and may so cut it off.
+        """The text as the model reads it; without one, the validation split's first line, which a
+        note quotes. Raises TextError for an unknown character, unless a caller truncates the text.
         """
         model.prove()  # before any note
         if text and truncate:
@@ -189,6 +190,11 @@ class DeviceOptions(ReadingOptions):
             console.say(f"device: {device} (--device cpu computes with numpy)")
         return device
 
+    def open_on_device(self, windows: int = 1) -> TrainedGPT:
+        """The checkpoint on the device that computes this many windows soonest."""
+        model = self.open()
+        return model.on(self.device_for(windows * model.config.block_size, model))
+
 
 def note(line: str) -> None:
     """Writes a note of the library, with options as flags, to stderr."""
@@ -201,14 +207,12 @@ def note_on_counting(model: TrainedGPT) -> None:
         console.say("note: this is the GPT alone; sample, next and eval also use counting")
 
 
-def default_file(name: str, mark: bytes, option: str) -> Path:
-    """The file that a command writes if -o does not name one.
-
-    mark: what such a file has in its first 4 kB. Raises ConfigError if a file with this name exists
-    that gptx did not write.
+def default_page(name: str, option: str) -> Path:
+    """The page that a command writes if -o does not name a file. Raises ConfigError if a file with
+    this name exists that gptx did not write.
     """
     path = Path(name)
-    if os.path.lexists(path) and not (os.path.isfile(path) and mark in path.read_bytes()[:4096]):
+    if os.path.lexists(path) and not (os.path.isfile(path) and OURS in path.read_bytes()[:4096]):
         raise ConfigError(f"{option}: {path} is not a page of gptx; name another file with -o")
     return path
 
@@ -217,8 +221,8 @@ def open_in_browser(path: Path) -> None:
     """Opens a page that was written, and prints its name on stderr."""
     import webbrowser
 
-    found = webbrowser.open(path.resolve().as_uri())
-    console.say(f"page: {path}" + ("" if found else " (no browser found to open it)"))
+    is_open = webbrowser.open(path.resolve().as_uri())
+    console.say(f"page: {path}" + ("" if is_open else " (no browser found to open it)"))
 
 
 def refuse_if(wrong: bool, message: str) -> None:
@@ -227,20 +231,19 @@ def refuse_if(wrong: bool, message: str) -> None:
         raise ConfigError(message)
 
 
-def require_passed(failed: Iterable[str]) -> None:
-    """Raises NumericsError if there are failed checks. failed: their names."""
-    if names := ", ".join(sorted(set(failed))):
+def require_passed(checks: Iterable[Check]) -> None:
+    """Raises NumericsError if one of the checks has failed."""
+    if names := ", ".join(sorted({check.name for check in checks if not check.passed})):
         raise NumericsError(f"a check failed: {names}; do not trust these numbers")
 
 
-def one_text(given: Mapping[str, str | Path | None], encoding: str) -> str | None:
+def one_text(texts: Mapping[str, str | Path | None], encoding: str) -> str | None:
     """The text of the only option that has a value, read from a file or stdin if needed.
 
-    given: option -> its value. encoding: of a file. Raises ConfigError, TextError.
+    texts: option -> its value. encoding: of a file. Raises ConfigError, TextError.
     """
-    sources = {name: value for name, value in given.items() if value is not None}
-    if len(sources) > 1:
-        raise ConfigError(f"{' and '.join(sources)}: give the text once")
+    sources = {name: value for name, value in texts.items() if value is not None}
+    refuse_if(len(sources) > 1, f"{' and '.join(sources)}: give the text once")
     source = next(iter(sources.values()), None)
     if isinstance(source, Path) or source == "-":
         return console.read_text(str(source), encoding=encoding)
@@ -249,16 +252,14 @@ def one_text(given: Mapping[str, str | Path | None], encoding: str) -> str | Non
 
 def checked_stops(model: TrainedGPT, stops: Sequence[str], name: str = "--stop") -> tuple[str, ...]:
     """The stop texts as the model writes them; notes any that cannot occur. Raises ConfigError."""
-    found = []
-    for stop in stops:
-        if not stop:
-            raise ConfigError(f"{name}: an empty text would stop before anything is written")
-        found.append(stop := model.readable_text(stop, "fold", console.say, name))
+    refuse_if("" in stops, f"{name}: an empty text would stop before anything is written")
+    readable = [model.readable_text(stop, "fold", console.say, name) for stop in stops]
+    for stop in readable:
         if missing := model.vocabulary.unknown(stop):
             console.say(
                 f"note: {name} {stop!r} can never occur: the model does not know {missing[0]!r}"
             )
-    return tuple(found)
+    return tuple(readable)
 
 
 def text_label(name: str) -> str:

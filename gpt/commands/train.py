@@ -74,32 +74,27 @@ def _preparing(action: TrainOptions, run: RunConfig, asked: Asked) -> AbstractCo
         run = replace(run, minutes=None)
     options = only_fields(ModelConfig, options) | only_fields(TrainConfig, options)
     texts = Texts(action.corpus, sys.stdin.buffer)
-    if action.resume:
-        refuse_if(
-            "init_from" in typed,
-            "--init-from: a resumed run keeps its own weights; leave out --init-from or --resume",
-        )
-        refuse_if(
-            run.run is not None
-            and os.path.isfile(run.run)
-            and not os.path.isdir(run.checkpoints / run.run),
-            f"--run: {run.run} is a file, but only a run can be resumed; give the name of a run in "
-            f"{run.checkpoints}",
-        )
-        stored = find_run(run.checkpoints, run.run)
-        if "preset" not in typed:
-            run = replace(run, preset=None)
-        return resume_run(stored, run, options, texts, progress_bar)
-    preset = in_file.get("preset", run.preset)
+    if not action.resume:
+        is_last = options.get("split", "last") == "last"
+        refuse_if("val_fraction" in typed and not is_last, "--val-fraction: only with --split last")
+        other = in_file.get("preset", run.preset)
+        refuse_if(other != run.preset, f"--preset: {run.preset}, but --config has {other}")
+        recorded = {name: in_file[name] for name in RECORDED if name in in_file}
+        return begin_run(run, options, texts, progress_bar, recorded, dry=action.dry_run)
     refuse_if(
-        preset != run.preset, f"--preset: {run.preset}, but --config has {preset}; give one of them"
+        "init_from" in typed,
+        "--init-from: a resumed run keeps its own weights; leave out --init-from or --resume",
     )
+    name = run.run
     refuse_if(
-        "val_fraction" in typed and options.get("split", "last") != "last",
-        "--val-fraction: only with --split last",
+        name is not None and os.path.isfile(name) and not (run.checkpoints / name).is_dir(),
+        f"--run: {name} is a file, but only a run can be resumed; give the name of a run in "
+        f"{run.checkpoints}",
     )
-    recorded = {name: in_file[name] for name in RECORDED if name in in_file}
-    return begin_run(run, options, texts, progress_bar, recorded, dry=action.dry_run)
+    stored = find_run(run.checkpoints, name)
+    if "preset" not in typed:
+        run = replace(run, preset=None)
+    return resume_run(stored, run, options, texts, progress_bar)
 
 
 def _train(start: Start, action: TrainOptions, output: OutputOptions) -> None:

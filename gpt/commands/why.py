@@ -13,7 +13,7 @@ from gpt.commands.shared import (
     require_passed,
 )
 from gpt.config import WhyConfig
-from gpt.config.fields import option
+from gpt.config.fields import only_fields, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,19 +30,12 @@ def command(
 
     The parts are those of the GPT alone, without counting.
     """
-    given = source.given(reading.encoding)
-    model = reading.open()
-    text = reading.text_for(model, given, asked.truncate)
-    found = model.why(
-        text,
-        unknown=reading.unknown,
-        char=asked.char,
-        against=asked.against,
-        truncate=asked.truncate,
-    )
+    text, model = source.given(reading.encoding), reading.open()
+    known = reading.text_for(model, text, asked.truncate)
+    why = model.why(known, unknown=reading.unknown, **only_fields(WhyConfig, vars(asked)))
     if output.json:
-        output.write_json(found, {"text": text, **model.origin})
+        output.write_json(why, {"text": known, **model.origin})
     else:
-        output.write_result(found, asked.all)
+        output.write_result(why, asked.all)
         note_on_counting(model)
-    require_passed(check.name for check in found.checks if not check.passed)
+    require_passed(why.checks)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -10,12 +9,9 @@ import numpy.typing as npt
 
 from gpt.config.train import WindowOrder
 from gpt.corpus import cache
-from gpt.corpus.items import begin_at_items
 from gpt.vocabulary import Ids
 
 BATCH, DROPOUT, EPOCH = 0, 1, 2  # the purposes of random streams
-LISTED = 2**20  # the longest order of an epoch that is kept as a list; longer ones use `permute`
-ROUNDS = 4  # rounds of the network in `permute`
 
 
 def batch(
@@ -61,26 +57,12 @@ def batch_starts(
         draws = philox(seed, step, BATCH).random_raw(batch_size)
         starts = (draws % np.uint64(length - block_size)).astype(np.int64)
     else:
-        starts = _epoch_starts(length, seed, step, batch_size, block_size)
-    return starts if separator is None else begin_at_items(starts, ids, separator, block_size)
-
-
-def _epoch_starts(
-    length: int, seed: int, step: int, batch_size: int, block_size: int
-) -> npt.NDArray[np.int64]:
-    count = max(1, (length - block_size) // block_size)  # windows in an epoch
-    numbers = step * batch_size + np.arange(batch_size)
-    starts = np.empty(batch_size, np.int64)
-    for epoch in np.unique(numbers // count).tolist():
-        now = numbers // count == epoch
-        if count <= LISTED:
-            first, shuffle = _epoch(length, seed, epoch, block_size, count)
-            places = shuffle[numbers[now] % count]
-        else:
-            first, *keys = philox(seed, epoch, EPOCH).random_raw(1 + ROUNDS).tolist()
-            first, places = first % block_size, permute(numbers[now] % count, count, keys)
-        starts[now] = first + places * block_size
-    return starts
+        count = max(1, (length - block_size) // block_size)  # windows in an epoch
+        starts = np.empty(batch_size, np.int64)
+        for row, number in enumerate(range(step * batch_size, (step + 1) * batch_size)):
+            first, shuffle = _epoch(length, seed, number // count, block_size, count)
+            starts[row] = first + shuffle[number % count] * block_size
+    return starts if separator is None else _begin_at_items(starts, ids, separator, block_size)
 
 
 @lru_cache(maxsize=2)
@@ -93,27 +75,24 @@ def _epoch(
     return int(generator.integers(spare)), generator.permutation(count)
 
 
-def permute(
-    numbers: npt.NDArray[np.int64], count: int, keys: Sequence[int]
+def _begin_at_items(
+    starts: npt.NDArray[np.int64], ids: Ids, separator: Ids, block_size: int
 ) -> npt.NDArray[np.int64]:
-    """Applies a permutation of 0 … count − 1 to these numbers without listing it.
+    """(B,) starts of windows, each moved to the next item, so that a window begins with one.
 
-    A Feistel network (Luby & Rackoff 1988) over the next power of four, one round for each key.
-    Results of `count` or more go through it again (cycle walking, Black & Rogaway 2002).
+    A start stays if no item begins within a window's length after it, so that long items are read
+    as a whole.
     """
-    half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
-    low = np.uint64((1 << int(half)) - 1)
-    places = numbers.astype(np.uint64)
-    outside = np.ones(len(places), np.bool_)
-    while outside.any():
-        left, right = places[outside] >> half, places[outside] & low
-        for key in keys:
-            mixed = (right + np.uint64(key)) * np.uint64(0x9E3779B97F4A7C15)
-            mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-            left, right = right, left ^ ((mixed >> np.uint64(32)) & low)
-        places[outside] = (left << half) | right
-        outside = places >= count
-    return places.astype(np.int64)
+    near = ids[starts[:, None] + np.arange(block_size)]  # (B, T)
+    width = block_size - len(separator) + 1
+    if width < 1:
+        return starts
+    ends = np.ones((len(starts), width), bool)
+    for place, token in enumerate(separator):
+        ends &= near[:, place : place + width] == token
+    moved = starts + ends.argmax(axis=1) + len(separator)
+    fits = ends.any(axis=1) & (moved < len(ids) - block_size)
+    return np.where(fits, moved, starts)
 
 
 def philox(seed: int, step: int, purpose: int) -> np.random.Philox:

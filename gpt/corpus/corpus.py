@@ -1,20 +1,21 @@
 """The corpus of a command or a run: finds it, encodes it once and splits it.
 
 The ids are memory-mapped and named by a hash of the text: an edited file is another corpus, and a
-run still uses the corpus it started with. sources.py finds the texts, text.py reads them, split.py
-chooses the validation split, cache.py stores the result, and batches.py draws a step's windows. A
-text is read twice: the first pass counts its characters, the second writes their ids, if the text
-is still the same. The memory needed does not grow with the text.
+run still uses the corpus it started with. A text is read twice: the first pass counts its
+characters, the second writes their ids, if the text is still the same; the training split comes
+first, so training reads one array however the corpus is split. The memory needed does not grow
+with the text.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,9 +25,7 @@ from blake3 import blake3
 
 from gpt.config import TrainConfig
 from gpt.corpus import cache
-from gpt.corpus.encodings import UTF_8
-from gpt.corpus.formats import SHOWN, note_of
-from gpt.corpus.items import separator_of
+from gpt.corpus.formats import SHOWN, UTF_8, note_of, separator_of
 from gpt.corpus.sources import (
     MOST_OPENED,
     Source,
@@ -34,7 +33,6 @@ from gpt.corpus.sources import (
     find_sources,
     same_files,
 )
-from gpt.corpus.split import SHORTEST_IN_CONTEXTS, SplitOrder, choose_split
 from gpt.corpus.text import JoinedText, Progress, column_source, measure_text, no_progress
 from gpt.errors import StorageError, TextError
 from gpt.storage import files
@@ -44,6 +42,10 @@ from gpt.words import first_few
 
 MOST_NAMED = 3  # texts that a note names
 COUNTED_AT_ONCE = 2**18  # ids
+LONGEST_BLOCK = 2**16  # characters: hundreds of contexts, so that few windows cross a border
+FEWEST_BLOCKS = 10  # fewest validation blocks of a single text, however short they become
+MOST_BLOCKS = 10**5
+SHORTEST_IN_CONTEXTS = 4  # shortest block, in contexts; in shorter ones most windows cross a border
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,55 @@ class Corpus:
         return parts
 
 
+@dataclass(frozen=True)
+class SplitOrder:
+    """The order in which the characters of a text are stored.
+
+    boundary: number of training characters, None if a share of the text decides it; block:
+    characters of each moved piece of a single text, 0 if whole texts are moved; borders: where the
+    pieces that are moved to the end begin and end in the text, in turn; order: a name of the order,
+    empty if nothing is moved.
+    """
+
+    boundary: int | None = None
+    block: int = 0
+    borders: tuple[int, ...] = ()
+    order: str = ""
+
+
+def choose_split(starts: Sequence[int], training: int, every: int) -> SplitOrder:
+    """Divides texts that begin at `starts`, whose last item is the end of the last text.
+
+    The first `training` texts are for training, others for validation. If all are for training,
+    every `every`-th text is for validation; if there is a single text, every `every`-th block of
+    it. every = 0: no text is for validation. Empty texts do not count. Raises TextError.
+    """
+    characters = starts[-1]
+    if training < len(starts) - 1:
+        return SplitOrder(starts[training])
+    if not every:
+        return SplitOrder()
+    starts, block = [*dict.fromkeys(starts)], 0
+    if len(starts) == 2:
+        block = min(LONGEST_BLOCK, characters // (FEWEST_BLOCKS * every))
+        block = max(1, block, characters // MOST_BLOCKS)
+        starts = [*range(0, characters, block), characters]
+    texts = len(starts) - 1
+    if texts < every:
+        what = "blocks" if block else "texts"
+        raise TextError(
+            f"`split='every:{every}'`: there are {texts:,} {what}, so none would validate; use "
+            f"every:{texts} or less, or `split='last'`"
+        )
+    val = [*pairwise(starts)][every - 1 :: every]
+    train = [  # each piece: all training texts between two validation texts
+        (starts[first], starts[min(first + every - 1, texts)]) for first in range(0, texts, every)
+    ]
+    boundary = sum(last - first for first, last in train)
+    order = hashlib.sha256(repr((*train, *val)).encode()).hexdigest()[:16]
+    return SplitOrder(boundary, block, tuple(chain.from_iterable(val)), order)
+
+
 def character_counts(ids: Ids, vocab_size: int) -> npt.NDArray[np.int64]:
     """(vocab_size,) how often each character occurs."""
     counts = np.zeros(vocab_size, dtype=np.int64)
@@ -123,18 +174,18 @@ def build_vocabulary(
     points = np.flatnonzero(counts.sum(axis=0))
     characters = "".join(map(chr, points.tolist()))
     if known is None or grows:
-        for each, times in zip(characters, counts[0, points].tolist(), strict=True):
-            if times == 0 and (known is None or known.id_of(each) < 0):
+        for character, times in zip(characters, counts[0, points].tolist(), strict=True):
+            if times == 0 and (known is None or known.id_of(character) < 0):
                 raise TextError(
-                    f"{each!r} (U+{ord(each):04X}) is only in the text that validates, so training "
-                    "cannot teach it; leave it out there"
+                    f"{character!r} (U+{ord(character):04X}) is only in the text that validates, "
+                    "so training cannot teach it; leave it out there"
                 )
     if known is not None and (grows or not known.unknown(characters)):
         vocabulary = known.grown(characters)
     else:
         vocabulary = Vocabulary.from_text(characters)
     table = np.zeros(int(points[-1]) + 1, vocabulary.dtype)
-    table[points] = [vocabulary.id_of(each) for each in characters]
+    table[points] = [vocabulary.id_of(character) for character in characters]
     return vocabulary, table
 
 
@@ -219,36 +270,30 @@ def encode_corpus(
         if stored is None:
             raise StorageError(f"{path} is not what was written; check the disk")
     progress(1.0)
-    notes = [*_encodings(text)]
+    notes = list[str]()
+    codecs = [form.codec for form in text.forms]
+    for codec in dict.fromkeys(codecs):
+        if codec != UTF_8:
+            names_in = [text.sources[n].name for n, other in enumerate(codecs) if other == codec]
+            notes.append(f"{first_few(names_in, MOST_NAMED, ', ')}: read as {codec.upper()}")
     if len(vocabulary) == 1:
         notes.append("the corpus has one distinct character: there is nothing to predict")
     if damaged:
         notes.append(f"{path} was damaged and has been made again")
-    return replace(_corpus(*stored, names), notes=tuple(notes))
-
-
-def _encodings(text: JoinedText) -> Iterator[str]:
-    """Notes for the user on texts that are not UTF-8."""
-    codecs = [form.codec for form in text.forms]
-    for codec in dict.fromkeys(codecs):
-        if codec != UTF_8:
-            names = [text.sources[at].name for at, its in enumerate(codecs) if its == codec]
-            yield f"{first_few(names, MOST_NAMED, ', ')}: read as {codec.upper()}"
+    ids, record = stored
+    identity = replace(record.identity, sources=names)
+    return Corpus(ids, record.vocabulary, identity, tuple(notes), record.block)
 
 
 def reopen_corpus(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Corpus | None:
     """An earlier run's text in its vocabulary; None if `data` no longer has all of it."""
-    found = cache.read_encoding(cache.ids_path(data, identity, vocabulary))
-    if found is None:
+    stored = cache.read_encoding(cache.ids_path(data, identity, vocabulary))
+    if stored is None:
         return None
-    corpus = _corpus(*found, identity.sources)
-    same = corpus.vocabulary == vocabulary and corpus.identity == identity
-    return corpus if same else None
-
-
-def _corpus(ids: Ids, record: cache.Record, names: tuple[str, ...]) -> Corpus:
-    identity = replace(record.identity, sources=names)
-    return Corpus(ids, record.vocabulary, identity, block=record.block)
+    ids, record = stored
+    same = record.characters == vocabulary.characters
+    same = same and replace(record.identity, sources=identity.sources) == identity
+    return Corpus(ids, vocabulary, identity, block=record.block) if same else None
 
 
 def read_corpus(
@@ -291,8 +336,8 @@ def _advice(corpus: Corpus, sources: Sequence[Source], config: TrainConfig) -> I
     yield from dict.fromkeys(source.note for source in sources if source.note)
     if config.column:
         return
-    for name, same in same_files(sources):
-        yield f"{name} is the same text as {same}: leave one out"
+    for name, other in same_files(sources):
+        yield f"{name} is the same text as {other}: leave one out"
     are_plain = True
     for source in sources[:MOST_OPENED]:
         if note := note_of(JoinedText([source], encoding=config.encoding).head):
@@ -324,7 +369,7 @@ def find_corpus(
     if not names:
         corpus = reopen_corpus(identity, data, known)
         if corpus is not None:
-            return replace(corpus, notes=tuple(_rewritten(identity, data, known)))
+            return corpus
         if "-" in identity.sources:
             through = f"the corpus came through a pipe and is no longer in {data}"
             raise TextError(f"{through}; {of_run}; {moved}")
@@ -361,15 +406,3 @@ def splits_of_run(
     except TextError as error:
         begin = f"{purpose} needs the corpus: " if purpose else ""
         raise TextError(f"{begin}{error}{advice}") from None
-
-
-def _rewritten(identity: CorpusId, data: Path, vocabulary: Vocabulary) -> Iterator[str]:
-    """Notes for the user on files that were written after they were encoded."""
-    encoded = os.stat(cache.ids_path(data, identity, vocabulary)).st_mtime_ns
-    for name in identity.sources:
-        with suppress(OSError, ValueError):  # it is gone, or no file
-            if os.path.isfile(name) and os.stat(name).st_mtime_ns > encoded:
-                yield (
-                    f"{name} was written again after gptx had encoded it; if its text has changed, "
-                    "this run still goes on with the text as it was"
-                )

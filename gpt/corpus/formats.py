@@ -1,21 +1,75 @@
-"""Tables, JSON, notebooks, web pages and subtitles: recognised by what is in them, and one column
-of a table read as items.
+"""What a file is: its bytes as characters, and the kind of its text.
 
-Knows texts and lines, but opens no files.
+UTF-8, byte order marks, and the encoding that the user names: other bytes are refused, with a line
+of the text in its likeliest encodings; nothing is guessed. Documents, archives and pictures are
+refused, too, with a command that makes a text of them. Tables, JSON, notebooks, web pages,
+subtitles and lists are recognised by what is in them, and one column of a table is read as items.
+Opens no files. Imports no numpy.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
+import io
 import json
 import re
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from gpt.errors import TextError
 from gpt.words import first_few
+
+UTF_8 = "utf-8"
+BOMS = {  # those of UTF-32 first, as they begin like those of UTF-16
+    codecs.BOM_UTF8: UTF_8,
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+SEVEN_BITS = ("iso2022", "hz", "utf-7")  # encodings whose bytes are all ASCII
+SAMPLE = 2**13  # bytes of lines that show an encoding
+QUOTED = 40  # characters of such a line that an error shows
+USUAL = (
+    "cp1252 cp1250 cp1251 cp1253 cp1254 cp1255 cp1256 cp1257 cp874 cp437 cp850 cp852 cp855 cp857 "
+    "cp862 cp866 cp737 cp775 koi8-r iso8859-2 iso8859-5 iso8859-6 iso8859-7 iso8859-15 mac-roman "
+    "mac-cyrillic mac-latin2 cp932 euc-jp gb18030 big5 cp949 johab"
+).split()
+JAPANESE = re.compile(rb"\x1b(\$[@B]|\(J)")  # ISO-2022-JP switches to Japanese and back
+CONTROL = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f]")
+#: What no text has between letters („ ” ‡ ¢): all but ASCII, apostrophes, dashes, combining marks
+#: and Asian punctuation.
+BETWEEN_LETTERS = re.compile(
+    r"(?<=[^\W\d_])[^\w\s\0-\x7f’‘·–—…\xad\u0300-\u036f\u3000-\u303f\uff00-\uffef]+(?=[^\W\d_])"
+)
+
+HEAD = 4096  # bytes at the start of a file that show its kind
+TAIL = 2**16  # bytes at the end of a zip archive that list its files
+PANDOC = "pandoc {file} -t plain --wrap=none -o {new}"
+ZIP = b"PK\x03\x04"
+#: First bytes of a file -> what the file is, and a command that makes a text of it.
+DOCUMENTS = {
+    b"%PDF": ("a PDF", "pdftotext -layout {file} {new}"),
+    b"{\\rtf": ("RTF", PANDOC),
+    b"\xd0\xcf\x11\xe0": ("an old Word document", "libreoffice --headless --convert-to txt {file}"),
+    b"\x1f\x8b": ("gzip", "gzip -dc < {file} > {new}"),
+    b"\x89PNG": ("a PNG picture", ""),
+    b"\xff\xd8\xff": ("a JPEG picture", ""),
+    b"\x80\x04\x95": ("a pickle", ""),
+}
+#: The kinds of zip archives, recognised by names of files or by the type that is stored first.
+ARCHIVES = {
+    b"word/": ("a Word document", PANDOC),
+    b"application/vnd.oasis.opendocument.text": ("an OpenDocument text", PANDOC),
+    b"application/epub+zip": ("an EPUB", PANDOC),
+    ZIP: ("a zip archive", "unzip {file}"),
+}
 
 SHOWN = 2**14  # characters at the start of a text that show its kind
 FEWEST_ROWS = 3  # of a table, without its header
@@ -35,6 +89,173 @@ BEGINNINGS = {
     r"<\?xml\b": ("XML", "tags and &amp;"),
     r"WEBVTT\b|\d+\n\d\d:\d\d:\d\d[,.]\d{3} --> ": ("subtitles", "numbers and times"),
 }
+
+FEWEST = 50  # items of a list
+LONGEST = 60  # characters of 19 in 20 items of a list with one item a line
+MOST_WORDS = 4  # in half of its items
+DISTINCT = 0.02  # of its items at least; a list may repeat itself
+#: Lines that separate items: signs only, or a mark such as <|endoftext|>.
+SEPARATOR = re.compile(r"[%~*=+.@&$|-]{1,20}|<\|\w+\|>|(\* ?){3,}")
+
+
+class BadByteError(Exception):
+    """Bytes are no text from this one on."""
+
+    def __init__(self, byte: int, what: str) -> None:
+        super().__init__(f"byte {byte:,} {what}")
+        self.byte = byte
+
+
+def decode(chunks: Iterable[bytes], codec: str, at: int = 0) -> Iterator[tuple[str, bytes]]:
+    """For each chunk of a text's bytes, the characters that it completes, and their UTF-8; CR LF
+    and CR become LF. at: the place of the first byte in its file. Raises BadByteError.
+    """
+    characters = codecs.getincrementaldecoder(codec)()
+    lines = io.IncrementalNewlineDecoder(characters, translate=True)
+    for chunk in chain(chunks, (b"",)):
+        held, ends = lines.getstate()  # bytes of a character; not 0: after CR, LF may follow
+        try:
+            if codec == UTF_8 and not ends and b"\r" not in chunk:  # the same, but faster
+                text = characters.decode(chunk, final=not chunk)
+                encoded = (held + chunk).removesuffix(characters.getstate()[0])
+            else:
+                text = lines.decode(chunk, final=not chunk)
+                encoded = text.encode()  # fails for lone surrogates, which some codecs know
+        except UnicodeError as error:
+            place = at - len(held) + error.start if isinstance(error, UnicodeDecodeError) else at
+            raise BadByteError(place, f"is not {codec.upper()}") from None
+        if b"\0" in encoded:
+            place = at + max(0, chunk.find("\0".encode(codec)))
+            raise BadByteError(place, "is a NUL character, which no text has")
+        is_plain = codec == UTF_8 and text.isascii()
+        if is_plain and b"\x1b" in chunk and (escape := JAPANESE.search(chunk)):
+            raise BadByteError(at + escape.start(), "begins an escape sequence of ISO-2022-JP")
+        at += len(chunk)
+        yield text, encoded
+
+
+def choose_codec(chunks: Iterable[bytes], encoding: str) -> tuple[str, int]:
+    """The codec of a text, and the bytes of its byte order mark. encoding: of a text that has no
+    such mark and is not UTF-8.
+    """
+    chunks, named = iter(chunks), codecs.lookup(encoding).name
+    head = next(chunks, b"")
+    for mark, codec in BOMS.items():
+        if head.startswith(mark):
+            return codec, len(mark)
+    if named == UTF_8 or named.startswith(SEVEN_BITS):
+        return named, 0
+    with suppress(BadByteError):
+        for _ in decode(chain((head,), chunks), UTF_8):
+            pass
+        return UTF_8, 0
+    return named, 0
+
+
+def unix_lines(text: str) -> str:
+    """The text with LF in place of CR LF and CR, as Python reads text files."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decode_text(data: bytes, name: str, encoding: str) -> tuple[str, str]:
+    """A text and its codec. Raises TextError."""
+    codec, start = choose_codec([data], encoding)
+    try:
+        return "".join(text for text, _ in decode([data[start:]], codec, start)), codec
+    except BadByteError as error:
+        raise refusal(name, error, data) from None
+
+
+def check_start(head: bytes, name: str, encoding: str) -> None:
+    """Raises TextError if a file that begins with these bytes is no text. What is not UTF-8 can
+    only be judged as a whole.
+    """
+    refuse_document(head, name)
+    codec, start = choose_codec([head], UTF_8)
+    if encoding == UTF_8:
+        try:
+            next(decode([head[start:]], codec, start))
+        except BadByteError as error:
+            raise refusal(name, error, head) from None
+
+
+def refuse_document(head: bytes, name: str) -> None:
+    """Raises TextError, which says what to do, if the first bytes are those of a document.
+
+    head: the first bytes of the file; for a zip archive, also its end, where it lists its files.
+    """
+    is_zip = head.startswith(ZIP)
+    for mark, (what, command) in (ARCHIVES if is_zip else DOCUMENTS).items():
+        if mark in head if is_zip else head.startswith(mark):
+            file = "FILE" if name == "-" else shlex.quote(name)
+            new = "NEW.txt" if name == "-" else shlex.quote(f"{name}.txt")
+            advice = f"; convert it: {command.format(file=file, new=new)}" if command else ""
+            raise TextError(f"{name} is {what}, not plain text{advice}")
+
+
+def refusal(name: str, error: BadByteError, data: bytes) -> TextError:
+    """The error for a text that is not in this codec: a line of it in the likeliest encodings, each
+    with the option that reads it. data: the bytes where the error is, and more.
+    """
+    lines = data.splitlines(keepends=True)
+    foreign = [line for line in lines if b"\x1b" in line or not line.isascii()]
+    sample = (data if b"\0" in data else b"".join(foreign))[:SAMPLE]
+    decoded = sample.decode(UTF_8, "replace")
+    wrong = decoded.count("\ufffd")
+    if b"\0" not in data and sum(sign > "\x7f" for sign in decoded) > 2 * wrong > 0:
+        return TextError(f"{name}: {error}, but what is around it is; the text is damaged there")
+    readings = _readings(sample)
+    if not readings:
+        return TextError(f"{name}: {error}; it looks like binary data, not text")
+    rows = [[*map(_excerpt, row)] for row in zip(*map(str.splitlines, readings), strict=False)]
+    row = next((row for row in rows if len({*row}) == len(row)), rows[0])
+    options = [
+        f"“{line}” with `encoding='{codec}'`"
+        for line, codec in zip(row, readings.values(), strict=True)
+    ]
+    return TextError(f"{name}: {error}; one of its lines is {' or '.join(options)}")
+
+
+def _readings(sample: bytes) -> dict[str, str]:
+    """The sample in each of its three likeliest encodings -> the encoding, the likeliest first."""
+    if sample.count(0) * 4 > len(sample):
+        ranked = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
+    elif sample.isascii():
+        ranked = ["iso2022-jp", "iso2022-jp-ext"]
+    else:
+        from charset_normalizer import from_bytes
+
+        ranked = [match.encoding for match in from_bytes(sample)] or USUAL
+    usual = {_decoded(sample, codec): codec for codec in reversed(USUAL)}
+    readings: dict[str, str] = {}
+    for codec in ranked:
+        if text := _decoded(sample, codec):
+            readings.setdefault(text, usual.get(text, codec))
+    texts = sorted(readings, key=lambda text: text not in usual)
+    likely = [text for text in texts if not _is_strange(text)] or texts
+    return {text: readings[text] for text in likely[:3]}
+
+
+def _is_strange(text: str) -> bool:
+    """Whether many signs that are not ASCII stand between letters."""
+    foreign = sum(sign > "\x7f" for sign in text)
+    return 20 * len(BETWEEN_LETTERS.findall(text)) > foreign
+
+
+def _decoded(sample: bytes, codec: str) -> str:
+    """The sample in this codec; "" if it is not a text."""
+    with suppress(UnicodeError):
+        text = codecs.getincrementaldecoder(codec)().decode(sample)
+        return "" if CONTROL.search(text) else text
+    return ""
+
+
+def _excerpt(line: str) -> str:
+    """A line, cut around its first character that is not ASCII."""
+    at = next((place for place, sign in enumerate(line) if sign > "\x7f"), 0)
+    start = max(0, min(at - QUOTED // 2, len(line) - QUOTED))
+    end = start + QUOTED
+    return "…" * (start > 0) + line[start:end].replace("`", "'") + "…" * (end < len(line))
 
 
 @dataclass(frozen=True)
@@ -132,3 +353,27 @@ def _json_items(lines: Iterable[str], _: Table, column: str, name: str) -> Itera
             if not isinstance(item, str | None):
                 raise TextError(f"{name}, line {number:,}: {column!r} is no text: {item!r:.40}")
             yield item or ""
+
+
+def separator_of(text: str) -> str:
+    """What separates the items of a list, such as names, recipes or tweets: "\\n", or "\\n%\\n" for
+    another sign; "" for another text. text: the text or a part of it; its last line is ignored, as
+    it may be cut.
+    """
+    lines = text.split("\n")[:-1]
+    count = len(lines)
+    if count < FEWEST:
+        return ""
+    ruled = Counter(line for line in lines if SEPARATOR.fullmatch(line))
+    for line, times in ruled.most_common(1):
+        if times >= FEWEST and times >= sum(ruled.values()) / 2:
+            return f"\n{line}\n"
+    continued = sum(line[:1].isspace() or line[-1:] in ",;:({[" for line in lines)
+    is_list = (
+        all(lines)
+        and sorted(map(len, lines))[int(0.95 * count)] <= LONGEST
+        and sorted(len(line.split()) for line in lines)[count // 2] <= MOST_WORDS
+        and len({*lines}) >= DISTINCT * count
+        and continued < 0.02 * count
+    )
+    return "\n" if is_list else ""

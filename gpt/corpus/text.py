@@ -22,16 +22,17 @@ import numpy.typing as npt
 from blake3 import blake3
 
 from gpt.config import TrainConfig
-from gpt.corpus.encodings import (
+from gpt.corpus.formats import (
     UTF_8,
     BadByteError,
     choose_codec,
     decode,
+    read_column,
     refusal,
     refuse_document,
+    table_of,
     unix_lines,
 )
-from gpt.corpus.formats import read_column, table_of
 from gpt.corpus.sources import Source, open_source, read_head
 from gpt.storage.files import storage_errors
 from gpt.vocabulary import code_points

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from gpt.config import EvalConfig, ModelConfig, Unknown
 from gpt.config.fields import require
 from gpt.corpus.corpus import splits_of_run
-from gpt.corpus.overlap import Learned, is_whole_text, share_learned
+from gpt.corpus.doubts import Learned, is_whole_text, share_learned
 from gpt.counting.mixture import Mixture
 from gpt.reading.gpt import Reader
 from gpt.reading.novelty import MOST, Novelty, longest_copies

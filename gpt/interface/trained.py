@@ -42,7 +42,7 @@ from gpt.vocabulary import Ids, Reading, known_text, log_note
 from gpt.words import layers_and_heads, printable
 
 if TYPE_CHECKING:
-    from gpt.corpus.overlap import Learned
+    from gpt.corpus.doubts import Learned
     from gpt.counting.mixture import Mixture
     from gpt.heads.activations import ActivationPlan, Activations, Patch, Texts
     from gpt.heads.attention_map import AttentionMap
@@ -675,7 +675,7 @@ class TrainedGPT:
     def learned(self, data: Path) -> Learned:
         """The texts in `data` that the run was trained on; each is read once."""
         if not self._learned.get(data) and self.recorded:
-            from gpt.corpus.overlap import learned_texts
+            from gpt.corpus.doubts import learned_texts
 
             self._learned[data] = learned_texts(self.recorded, data)
         return self._learned.get(data, ())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpt.characters import escape
-from gpt.corpus.repeats import TIMES
+from gpt.corpus.sources import TIMES
 from gpt.errors import ConfigError
 from gpt.heads.measures import RULE, Measure
 from gpt.page.document import page_html

@@ -13,7 +13,7 @@ from program import TINY, Gptx
 
 from gpt.checks import Check
 from gpt.config.toml import from_toml
-from gpt.corpus.repeats import RECIPE
+from gpt.corpus.sources import RECIPE
 from gpt.reading import probe
 from gpt.storage.run import Run
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
-import shutil
-import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from blake3 import blake3
 from conftest import TEXT, corpus_of, sources_of
 
 from gpt.config import TrainConfig
@@ -40,32 +35,6 @@ def test_ids_are_checked_at_every_opening(
     path.write_bytes(data[:at] + changed + data[at + 1 :])
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert reopen_corpus(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
-
-
-def test_an_id_outside_the_vocabulary_is_found_in_every_piece(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache, "FEW", 7)
-    corpus_of(TEXT, tmp_path)
-    (path,) = (tmp_path / "data").glob("*.ids")
-    found = cache.read_encoding(path)
-    assert found is not None
-    data = path.read_bytes()
-    for ids, opens in ((data, True), (data[:8] + b"\xff" + data[9:], False)):
-        path.write_bytes(ids)
-        parts = ((len(ids), blake3(ids).hexdigest()),)
-        cache.write_record(path, replace(found[1], parts=parts))
-        assert (cache.read_encoding(path) is not None) == opens
-
-
-def test_the_encoding_of_another_text_in_its_place_is_rejected(tmp_path: Path) -> None:
-    corpus_of(TEXT, tmp_path / "one")
-    corpus_of(TEXT.upper(), tmp_path / "other")
-    for suffix in (".ids", ".json"):
-        places = [next((tmp_path / name / "data").glob(f"*{suffix}")) for name in ("other", "one")]
-        shutil.copy(*places)
-    again = corpus_of(TEXT, tmp_path / "one")
-    assert again.vocabulary.decode(again.ids) == TEXT
 
 
 @pytest.mark.parametrize("changed", [{"separator": "--"}, {"split": "every:2"}])
@@ -104,28 +73,6 @@ def test_released_pages_of_a_file_can_be_read_again(tmp_path: Path) -> None:
     cache.release_pages(np.zeros(3))  # only files are deleted
 
 
-def values_in(document: Any) -> list[tuple[Any, Any]]:
-    """(container, key) of each value in a JSON document, the outermost ones first."""
-    keys = list(document) if isinstance(document, dict) else range(len(document))
-    found = [(document, key) for key in keys]
-    inner = [document[key] for key in keys if isinstance(document[key], dict | list)]
-    return found + [each for value in inner for each in values_in(value)]
-
-
-def test_every_value_of_a_record_is_sealed(tmp_path: Path) -> None:
-    corpus = corpus_of(TEXT, tmp_path)
-    (path,) = (tmp_path / "data").glob("*.json")
-    whole = json.loads(path.read_bytes())
-    for number in range(len(values_in(whole))):
-        changed = json.loads(json.dumps(whole))
-        container, key = values_in(changed)[number]
-        container[key] = 7 if container[key] != 7 else 8
-        path.write_text(json.dumps(changed, indent=1))
-        assert reopen_corpus(corpus.identity, tmp_path / "data", corpus.vocabulary) is None
-        again = corpus_of(TEXT, tmp_path)
-        assert (again.block, again.ids.tolist()) == (corpus.block, corpus.ids.tolist())
-
-
 @pytest.mark.parametrize("what", ["file", "pipe", "link to a device"])
 def test_a_data_folder_that_is_none_is_one_error(tmp_path: Path, what: str) -> None:
     data, source = tmp_path / "data", tmp_path / "text.txt"
@@ -140,17 +87,6 @@ def test_a_data_folder_that_is_none_is_one_error(tmp_path: Path, what: str) -> N
         read_corpus([str(source)], data, io.BytesIO())
 
 
-def killed_while(data: Path, doing: str) -> None:
-    """Runs Python in another process, which has `data`, and kills it when it waits."""
-    script = f"from pathlib import Path; data = Path({str(data)!r})\n{doing}"
-    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
-    assert process.stdout
-    assert process.stdout.readline()
-    process.kill()
-    process.wait()
-    process.stdout.close()
-
-
 def test_abandoned_temporary_files_are_removed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     corpus_of(TEXT, tmp_path)
@@ -159,19 +95,3 @@ def test_abandoned_temporary_files_are_removed(tmp_path: Path) -> None:
     os.utime(old, (0, time.time() - 2 * files.STALE))
     read_corpus([str(tmp_path / "text.txt")], data, io.BytesIO())
     assert {path.suffix for path in data.iterdir()} == {".ids", ".json"}
-
-
-SPOOLS = """
-from gpt.corpus.sources import find_sources
-class Endless:
-    def read(self, size):
-        print("waits", flush=True)
-        return b"yes" * 1000
-find_sources(["-"], data, Endless())
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="uses SIGKILL")
-def test_the_copy_of_a_pipe_goes_with_its_process(tmp_path: Path) -> None:
-    killed_while(tmp_path / "data", SPOOLS)
-    assert list((tmp_path / "data").iterdir()) == []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import codecs
-import gzip
+import errno
+import itertools
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from conftest import TEXT, corpus_of, sources_of
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
@@ -16,12 +19,19 @@ from hypothesis import strategies as st
 from gpt.config import TrainConfig
 from gpt.corpus import corpus as module
 from gpt.corpus import text as texts
-from gpt.corpus.corpus import Corpus, character_counts, encode_corpus, reopen_corpus
-from gpt.corpus.encodings import unix_lines
-from gpt.corpus.sources import Source
-from gpt.errors import TextError
-from gpt.storage.manifest import CorpusId
-from gpt.vocabulary import Vocabulary
+from gpt.corpus.corpus import (
+    Corpus,
+    SplitOrder,
+    build_vocabulary,
+    choose_split,
+    encode_corpus,
+    reopen_corpus,
+    write_ids,
+)
+from gpt.corpus.formats import unix_lines
+from gpt.corpus.text import CODE_POINTS, JoinedText, measure_text, no_progress
+from gpt.errors import StorageError, TextError
+from gpt.vocabulary import Vocabulary, code_points
 
 DELICATE = "\r\n\r\x85\u2028é e\u0301 👩\u200d🚀\ufeff\U0010ffff"
 CHUNKS = st.integers(4, 9)
@@ -81,31 +91,6 @@ def test_invalid_utf8_is_reported_with_its_byte_at_any_chunk_boundary(
                 assert text_of(encoded(folder, start + content)) == unix_lines(expected)
 
 
-def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
-    corpus = encoded(tmp_path, codecs.BOM_UTF8 + b"a\xef\xbb\xbfb\n", codecs.BOM_UTF8 + b"c")
-    assert text_of(corpus) == "a\ufeffb\nc"
-
-
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [
-        (
-            gzip.compress(TEXT.encode(), mtime=0),
-            "is gzip, not plain text; .*gzip -dc < 1.txt > 1.txt.txt$",
-        ),
-        (b"\x89PNG\r\n\x1a\n", "is a PNG picture, not plain text$"),
-        (b"PK\x03\x04", "is a zip archive, not plain text; convert it: unzip 1.txt$"),
-        (b"%PDF-1.7", "is a PDF, .*convert it: pdftotext -layout 1.txt 1.txt.txt$"),
-    ],
-)
-def test_a_file_that_is_not_text_is_rejected_with_its_format(
-    tmp_path: Path, content: bytes, what: str
-) -> None:
-    with pytest.raises(TextError, match=rf"^1\.txt {what}") as caught:
-        encoded(tmp_path, b"a text", content)
-    assert caught.value.exit_code == 3
-
-
 @pytest.mark.parametrize("contents", [[b""], [codecs.BOM_UTF8], [b"", b""]])
 def test_an_empty_corpus_is_rejected(tmp_path: Path, contents: list[bytes]) -> None:
     names = ", ".join(f"{number}.txt" for number in range(len(contents)))
@@ -113,66 +98,11 @@ def test_an_empty_corpus_is_rejected(tmp_path: Path, contents: list[bytes]) -> N
         encoded(tmp_path, *contents)
 
 
-def test_error_names_an_unreadable_text(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing"):
-        with pytest.raises(TextError, match=r"^cannot read corpus here: "):
-            encode_corpus([Source(path, "here")], tmp_path / "data")
-
-
-def test_one_distinct_character_works_with_a_note(tmp_path: Path) -> None:
-    corpus = encoded(tmp_path, b"aaaa")
-    assert corpus.ids.tolist() == [0, 0, 0, 0]
-    assert corpus.notes == ("the corpus has one distinct character: there is nothing to predict",)
-
-
 def test_twenty_thousand_distinct_characters_work(tmp_path: Path) -> None:
     text = "".join(map(chr, range(0x4E00, 0x4E00 + 20_000))) * 2
     corpus = encoded(tmp_path, text.encode())
     assert (len(corpus.vocabulary), corpus.ids.dtype) == (20_000, np.dtype("u2"))
     assert text_of(corpus) == text
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    contents=st.lists(st.text("abé東\n", max_size=30), min_size=1, max_size=6),
-    every=st.integers(2, 4),
-    chunk=CHUNKS,
-)
-def test_every_nth_text_or_block_validates_and_no_text_is_lost(
-    tmp_path_factory: pytest.TempPathFactory, contents: list[str], every: int, chunk: int
-) -> None:
-    whole = "".join(
-        content + "\n" * (not content.endswith("\n") and any(contents[n + 1 :]))
-        for n, content in enumerate(contents)
-        if content
-    )
-    counting = [content for content in contents if content]
-    assume(len(whole) >= every and (len(counting) == 1 or len(counting) >= every))
-    config = TrainConfig(split=f"every:{every}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "CHUNK", chunk)
-        folder = tmp_path_factory.mktemp("corpus")
-        sources = sources_of(folder, *contents)
-        plain = encode_corpus(sources, folder / "data")
-        corpus = encode_corpus(sources, folder / "data", None, config)
-    assert text_of(plain) == whole
-    assert corpus.identity.digest == plain.identity.digest  # the same text, in another order
-    train, val = (corpus.vocabulary.decode(part) for part in corpus.parts(0.1))
-    if len(counting) > 1:
-        ends = [content + "\n" * (not content.endswith("\n")) for content in counting]
-        ends[-1] = counting[-1]
-        kept = [
-            "".join(e for n, e in enumerate(ends) if bool((n + 1) % every) == t) for t in (1, 0)
-        ]
-        assert [train, val] == kept
-    else:
-        blocks = [whole[at : at + corpus.block] for at in range(0, len(whole), corpus.block)]
-        assert val == "".join(blocks[every - 1 :: every])
-        assert len(train) + len(val) == len(whole)
-    opened = reopen_corpus(corpus.identity, folder / "data", corpus.vocabulary)
-    assert opened is not None
-    assert (opened.identity, opened.block) == (corpus.identity, corpus.block)
-    assert opened.ids.tolist() == corpus.ids.tolist()
 
 
 def test_split_file_validates_as_a_whole(tmp_path: Path) -> None:
@@ -193,19 +123,6 @@ def test_split_file_validates_as_a_whole(tmp_path: Path) -> None:
         assert opened.identity == each.identity
 
 
-def test_other_text_boundaries_give_another_order(tmp_path: Path) -> None:
-    config, made = TrainConfig(split="every:2", separator=""), []
-    for cuts in (("ab", "cd", "ef", "gh"), ("abcd", "ef", "", "gh"), ("abc", "d", "e", "fgh")):
-        sources = sources_of(tmp_path / cuts[0], *cuts)
-        made.append(encode_corpus(sources, tmp_path / "data", None, config))
-    assert [text_of(each) for each in made] == ["abefcdgh", "abcdghef", "abcedfgh"]
-    assert [each.identity.boundary for each in made] == [4, 6, 4]
-    for each in made:
-        opened = reopen_corpus(each.identity, tmp_path / "data", each.vocabulary)
-        assert opened is not None
-        assert text_of(opened) == text_of(each)
-
-
 def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
     sources = sources_of(tmp_path, TEXT)
     corpus = encode_corpus(sources, tmp_path / "data", None, TrainConfig(split="every:4"))
@@ -214,15 +131,6 @@ def test_blocks_too_short_for_the_context_are_refused(tmp_path: Path) -> None:
     corpus.split(0.1, 18)
     with pytest.raises(TextError, match=r"^`split='every:N'`: blocks of 72 .* `block_size=18`, or"):
         corpus.split(0.1, 19)
-
-
-def test_progress_never_decreases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts, "CHUNK", 100)
-    progress: list[float] = []
-    encode_corpus(sources_of(tmp_path, TEXT), tmp_path / "data", progress=progress.append)
-    assert progress == sorted(progress)
-    assert len(progress) > 20
-    assert progress[-1] == 1
 
 
 @pytest.mark.parametrize(("at", "split"), [(0.1, "last"), (0.8, "last"), (0.95, "every:3")])
@@ -292,15 +200,6 @@ def test_damaged_encoding_is_replaced(tmp_path: Path, part: str, how: str) -> No
     assert corpus.notes == (() if lost else (f"{ids} was damaged and has been made again",))
 
 
-@pytest.mark.parametrize("characters", [20, 21, 29, 1_115_394])
-def test_split_equals_nanogpts_split(characters: int) -> None:
-    ids = np.arange(characters)
-    corpus = Corpus(ids, Vocabulary("ab"), CorpusId("", characters, ()))
-    train, val = corpus.split(0.1, block_size=1)
-    assert np.array_equal(train, ids[: int(0.9 * characters)])
-    assert np.array_equal(val, ids[int(0.9 * characters) :])
-
-
 @pytest.mark.parametrize(("fraction", "short"), [(0.25, "validation"), (0.75, "training")])
 def test_split_shorter_than_a_window_is_refused_with_a_block_size_that_fits(
     tmp_path: Path, fraction: float, short: str
@@ -311,16 +210,6 @@ def test_split_shorter_than_a_window_is_refused_with_a_block_size_that_fits(
         corpus.split(fraction, block_size=9)
     message = f"the {short} split has 9 characters, needs 10; use `block_size=8`"
     assert str(caught.value) == message
-
-
-def test_text_too_short_for_any_block_size_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TextError, match="even `block_size=1` needs two characters in each split"):
-        corpus_of("abc" * 3, tmp_path).split(0.1, block_size=1)
-
-
-def test_characters_are_counted_across_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "COUNTED_AT_ONCE", 3)
-    assert character_counts(np.array([0, 2, 2, 0, 2, 4, 2], "u1"), 6).tolist() == [2, 0, 4, 0, 1, 0]
 
 
 def test_encodings_of_a_text_with_several_vocabularies_do_not_replace_each_other(
@@ -343,8 +232,121 @@ def test_encodings_of_a_text_with_several_vocabularies_do_not_replace_each_other
     assert reopen_corpus(own.identity, data, later) is None
 
 
-def test_text_whose_characters_extend_a_vocabulary_in_order_is_encoded_once(tmp_path: Path) -> None:
-    sources = sources_of(tmp_path, "abcd" * 9)
-    corpus = encode_corpus(sources, tmp_path / "data", Vocabulary("ab"), grows=True)
-    assert encode_corpus(sources, tmp_path / "data").vocabulary == corpus.vocabulary
-    assert len(list((tmp_path / "data").glob("*.ids"))) == 1
+@settings(deadline=None, max_examples=80)
+@given(
+    st.lists(st.text(st.characters(codec="utf-8"), max_size=60), min_size=1, max_size=6),
+    st.sampled_from([0, 2, 3]),
+    st.integers(4, 9),
+)
+def test_ids_are_stored_split_by_split_each_with_a_checksum(
+    tmp_path_factory: pytest.TempPathFactory, contents: list[str], every: int, chunk: int
+) -> None:
+    folder, whole = tmp_path_factory.mktemp("ids"), "".join(map(unix_lines, contents))
+    assume(whole and len([each for each in contents if each]) not in range(2, every))
+    assume(len(whole) >= every)
+    assume(not any("\0" in content for content in contents))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "CHUNK", chunk)
+        text = JoinedText(sources_of(folder, *contents))
+        measures = measure_text(text, training=len(contents))
+        vocabulary, table = build_vocabulary(measures.counts)
+        order = choose_split(measures.starts, len(contents), every)
+        parts = write_ids(text, measures.digest, table, order, folder / "ids", no_progress)
+    data = (folder / "ids").read_bytes()
+    ids = np.frombuffer(data, vocabulary.dtype)
+    assert vocabulary == Vocabulary.from_text(whole)
+    borders = itertools.pairwise([0, *order.borders, len(whole)])
+    spans = [whole[first:last] for first, last in borders]
+    assert vocabulary.decode(ids) == "".join(spans[::2] + spans[1::2])
+    for size, checksum in parts:
+        part, data = data[:size], data[size:]
+        assert blake3(part).hexdigest() == checksum
+    assert data == b""
+
+
+def test_full_disk_while_encoding_is_a_storage_error_and_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(StorageError, match=r"^cannot write .*data: No space left on device$"):
+        encode_corpus(sources_of(tmp_path, "a" * 99), tmp_path / "data")
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_the_name_of_an_order_does_not_change_between_releases() -> None:
+    division = choose_split((0, 3, 9, 11), 3, 2)
+    assert division == SplitOrder(5, 0, (3, 9), "87a800bbe5086e37")
+
+
+def moved(division: SplitOrder) -> list[int]:
+    """The positions that are moved to the end."""
+    pairs = zip(*[iter(division.borders)] * 2, strict=True)
+    return [place for first, last in pairs for place in range(first, last)]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=30), st.integers(2, 9))
+def test_every_nth_text_validates(lengths: list[int], every: int) -> None:
+    starts = [0, *itertools.accumulate(lengths)]
+    texts = [list(range(*ends)) for ends in itertools.pairwise(starts)]
+    texts = [text for text in texts if text]  # empty texts do not count
+    assume(len(texts) >= 2)
+    if len(texts) < every:
+        with pytest.raises(TextError, match=rf"^`split='every:{every}'`: there are {len(texts)} "):
+            choose_split(starts, len(lengths), every)
+        return
+    division = choose_split(starts, len(lengths), every)
+    val = [place for n, text in enumerate(texts) if (n + 1) % every == 0 for place in text]
+    train = [place for n, text in enumerate(texts) if (n + 1) % every for place in text]
+    assert moved(division) == val
+    assert (division.boundary, division.block) == (len(train), 0)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 3000), st.integers(2, 9), st.integers(1, 40), st.integers(9, 50))
+def test_every_nth_block_of_a_single_text_validates(
+    characters: int, every: int, longest: int, most: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "LONGEST_BLOCK", longest)
+        patch.setattr(module, "MOST_BLOCKS", most)
+        if characters < every:
+            with pytest.raises(TextError):
+                choose_split((0, characters), 1, every)
+            return
+        division = choose_split((0, characters), 1, every)
+    block = division.block
+    assert block >= 1
+    assert characters // block <= most + most // 2 or block == 1
+    val = [place for place in range(characters) if (place // block + 1) % every == 0]
+    train = [place for place in range(characters) if (place // block + 1) % every]
+    assert moved(division) == val
+    assert division.boundary == len(train)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.text("abz東", min_size=1),
+    st.text("abcé東😀", min_size=1, max_size=30),
+    st.text("acé", max_size=5),
+)
+def test_vocabulary_grows_by_the_new_characters(before: str, text: str, val: str) -> None:
+    """Known characters keep their ids and may be only in the validation text; the grown vocabulary
+    alone gives the same ids again.
+    """
+    known, new = Vocabulary.from_text(before), set(text + val) - set(before)
+    counts = [np.bincount(code_points(part), minlength=CODE_POINTS) for part in (text, val)]
+    if new - set(text):
+        with pytest.raises(TextError, match="is only in the text that validates"):
+            build_vocabulary(np.array(counts), known, grows=True)
+        return
+    vocabulary, table = build_vocabulary(np.array(counts), known, grows=True)
+    assert vocabulary.characters == known.characters + "".join(sorted(new))
+    assert table.dtype == vocabulary.dtype
+    assert vocabulary.decode(table[code_points(text + val)]) == text + val
+    again, table_again = build_vocabulary(np.array(counts), vocabulary)
+    assert again == vocabulary
+    np.testing.assert_array_equal(table_again, table)

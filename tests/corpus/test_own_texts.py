@@ -20,8 +20,7 @@ from gpt.config import TrainConfig
 from gpt.corpus.batches import batch
 from gpt.corpus.corpus import Corpus, read_corpus
 from gpt.corpus.doubts import doubts, losses_of_tenths, repeated_lines
-from gpt.corpus.formats import note_of
-from gpt.corpus.items import separator_of
+from gpt.corpus.formats import note_of, separator_of
 from gpt.errors import TextError
 from gpt.vocabulary import Vocabulary
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -70,14 +69,6 @@ def test_texts_are_separated_hashed_and_counted(
     border = text.starts[min(training, len(contents))]
     for part, counts in zip((whole[:border], whole[border:]), text.counts, strict=True):
         assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(part)
-
-
-def test_characters_of_a_long_ascii_text_are_counted(tmp_path: Path) -> None:
-    length = 2**18 + 1
-    printable = string.printable.replace("\r", "")
-    text = (printable * (length // 99 + 1))[:length] + "\x1b\x7f"
-    counts = measure_text(JoinedText(sources_of(tmp_path, text))).counts[0]
-    assert {chr(n): int(counts[n]) for n in counts.nonzero()[0]} == Counter(text)
 
 
 def test_a_digest_is_the_blake3_of_all_texts(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from conftest import corpus_of
 
-from gpt.corpus.repeats import repeats
+from gpt.corpus.sources import repeats
 from gpt.interface.trained import TrainedGPT
 from gpt.storage.run import Run
 from gpt.storage.runs import new_run

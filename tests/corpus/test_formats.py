@@ -16,13 +16,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from program import Gptx
 
-import gpt
 from gpt.commands import console
 from gpt.config import TrainConfig
 from gpt.corpus import text as texts
 from gpt.corpus.corpus import encode_corpus, read_corpus
-from gpt.corpus.encodings import decode, unix_lines
-from gpt.errors import ConfigError, TextError
+from gpt.corpus.formats import decode, unix_lines
+from gpt.errors import TextError
 
 NOVEL = (
     "“Where is the King’s horse?” she asked — nobody knew.\n"
@@ -67,19 +66,6 @@ def test_a_novel_has_the_same_ids_in_every_encoding_from_a_file_and_through_a_pi
     assert console.read_text(str(path), encoding=config.encoding) == NOVEL
 
 
-def test_the_same_novel_trains_the_same_model_to_the_bit(tmp_path: Path) -> None:
-    tensors = []
-    for name in ("utf8.txt", "windows-lines.txt", "utf16.txt", "cp1252.txt"):
-        path = tmp_path / name
-        path.write_bytes((FORMS | ENCODED)[name])
-        shape = {"n_layer": 1, "n_head": 2, "n_embd": 16, "block_size": 16, "counting": 0}
-        folders = {"checkpoints": tmp_path / "runs", "data": tmp_path / name.replace(".", "-")}
-        run = gpt.train(path, steps=3, encoding="cp1252", **shape, **folders)  # type: ignore[arg-type]
-        tensors.append({name: t.numpy().tobytes() for name, t in run.torch().state_dict().items()})
-    assert tensors[0]
-    assert all(each == tensors[0] for each in tensors)
-
-
 def test_notes_name_the_encodings(tmp_path: Path) -> None:
     names = ("cp1252.txt", "utf16.txt", "cp1252.txt", "utf8.txt", "mark.txt")
     sources = sources_of(tmp_path, *((FORMS | ENCODED)[name] for name in names))
@@ -107,14 +93,6 @@ def test_a_text_is_decoded_in_pieces_of_any_size_as_python_reads_a_file(
     whole = "".join(part for part, _ in parts)
     assert whole == io.TextIOWrapper(io.BytesIO(data), codec).read()
     assert whole == unix_lines(text.replace("\0", ""))
-
-
-def test_a_separator_follows_a_text_that_ends_otherwise_in_every_encoding(tmp_path: Path) -> None:
-    for ending, whole in (("\r\n", "é\n\n\nb"), ("\r\n\r\n", "é\n\nb"), ("", "é\n\nb")):
-        for codec in ("utf-8", "utf-16", "cp1252", "utf-7"):
-            sources = sources_of(tmp_path, f"é{ending}".encode(codec), b"b")
-            chunks = texts.JoinedText(sources, "\r\n\r\n", codec).chunks()
-            assert "".join(chr(n) for _, _, points in chunks for n in points) == whole
 
 
 #: Texts, and encodings that such texts had.
@@ -159,16 +137,6 @@ def test_another_encoding_is_refused_with_a_line_and_the_option_that_reads_it(
         assert console.read_text(str(path), encoding=name).endswith(f"{text}\n")
 
 
-def test_signs_between_letters_rule_an_encoding_out(tmp_path: Path) -> None:
-    path = tmp_path / "fi.txt"
-    path.write_bytes(
-        ("Äiti söi puuroa yöllä, ja isä lähti työhön Hämeeseen.\n" * 20).encode("cp850")
-    )
-    with pytest.raises(TextError) as caught:
-        encode_of(path)
-    assert "cp1252" not in str(caught.value)  # it reads „iti s”i
-
-
 def test_utf_8_is_utf_8_whatever_is_named_and_ascii_is_what_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     for content, named, text in (
@@ -179,14 +147,6 @@ def test_utf_8_is_utf_8_whatever_is_named_and_ascii_is_what_is_named(tmp_path: P
     ):
         path.write_bytes(content)
         assert console.read_text(str(path), encoding=named) == text
-
-
-@pytest.mark.parametrize("name", ["hex", "rot13", "zip", "idna", "undefined", "x", "", "é", "\0"])
-def test_an_encoding_that_is_none_of_texts_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ConfigError, match=r"^encoding: .* is no text encoding of Python"):
-        TrainConfig(encoding=name)
-    with pytest.raises(ConfigError, match=r"^encoding: "):
-        console.read_text(str(tmp_path / "a.txt"), encoding=name)
 
 
 @pytest.mark.parametrize(
