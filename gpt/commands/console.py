@@ -154,14 +154,18 @@ def stream(begin: str, pieces: Iterable[str] = ()) -> None:
         from gpt.characters import escape
 
         texts = wrap_pieces(map(escape, texts), cells)
+    interrupt = None
     try:
         for text in texts:
             if text:
                 write(text)
                 last = text[-1]
-    finally:
-        if last != "\n":
-            write("\n")
+    except KeyboardInterrupt as error:
+        interrupt = error
+    if last != "\n":
+        write("\n")
+    if interrupt:
+        raise interrupt
 
 
 def print_facts(facts: Mapping[str, str | Sequence[str]]) -> None:

@@ -5,25 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from program import Gptx
-
-
-def test_output_to_a_device_writes_to_it(gptx: Gptx, tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with ThreadPoolExecutor() as pool:
-        read = pool.submit(pipe.read_bytes)
-        assert gptx("attn", "the", "-o", str(pipe), "--format", "csv").code == 0
-        assert read.result(timeout=60).startswith(b'"layer","head"')
-    assert pipe.is_fifo()
 
 
 def test_attn_without_arguments_shows_a_checked_matrix(gptx: Gptx, home: Path) -> None:
@@ -51,22 +39,6 @@ def test_attn_json_csv_and_npz_agree(gptx: Gptx, home: Path) -> None:
     for row in rows:
         assert np.float32(row["weight"]) == weights[int(row["q_pos"]), int(row["k_pos"])]
     assert len(rows) == len(text) * (len(text) + 1) // 2
-
-
-@pytest.mark.parametrize(
-    ("stage", "view"),
-    [
-        *(("scores", "heads"), ("scaled", "top"), ("masked", "numbers"), ("masked", "heat")),
-        *(("weights", "heads"), ("weights", "top"), ("context", "heat"), ("concat", "numbers")),
-    ],
-)
-def test_views_of_stages_fit_the_terminal(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch, stage: str, view: str
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    answer = gptx("attn", "the cat", "--stage", stage, "--view", view)
-    assert answer.code == 0, answer.err
-    assert max(map(len, answer.out.splitlines())) <= 40
 
 
 @pytest.mark.parametrize(
@@ -130,16 +102,6 @@ def test_the_head_that_adds_most_to_the_likeliest_character_is_shown(
     assert f"· layer {layer} head {head}: looks " in gptx(*line).out
     table = csv.DictReader(io.StringIO(gptx(*line, "--format", "csv").out))
     assert {(row["layer"], row["head"]) for row in table} == {(str(layer), str(head))}
-
-
-def test_all_of_heads_or_of_layers_is_every_head_of_every_layer(gptx: Gptx, home: Path) -> None:
-    every = [{"layer": layer, "head": head} for layer in (0, 1) for head in (0, 1)]
-    for option in ("--head", "--layer"):
-        assert json.loads(gptx("attn", "cat", option, "all", "--json").out)["panels"] == every
-    assert gptx("attn", "cat", "--head", "all", "-o", "heads.svg").code == 0
-    assert "<svg" in (home / "heads.svg").read_text(encoding="utf-8")
-    one = json.loads(gptx("attn", "cat", "--head", "all", "--layer", "1", "--json").out)
-    assert one["panels"] == every[2:]
 
 
 def test_open_option_opens_the_page_in_a_browser(

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import re
-import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from program import Gptx
 from wrong_options import wrong_values
 
@@ -134,30 +131,3 @@ def test_config_file_has_the_names_of_help_and_sets_json_step_and_samples(
     assert [(each["step"], len(each["text"])) for each in records] == [(8, 3), (8, 3)]
     answer = gptx("sample", "--config", "right.toml", "--length", "5", "-n", "1")
     assert [len(json.loads(line)["text"]) for line in answer.out.splitlines()] == [5]
-
-
-def test_a_config_repeated_with_other_threads_or_another_torch_warns(
-    gptx: Gptx, tmp_path: Path
-) -> None:
-    (tmp_path / "text").write_text("the cat sat on the mat. " * 40)
-    tiny = ("--steps", "1", "--n-embd", "8", "--n-head", "1", "--n-layer", "1", "--block-size", "8")
-    folder = ("--checkpoints", str(tmp_path / "runs"), "--data", str(tmp_path / "data"))
-    first = gptx("train", str(tmp_path / "text"), *tiny, "--run", "first", *folder)
-    assert first.code == 0, first.err
-    config = tmp_path / "runs/first/config.toml"
-    text = config.read_text()
-    threads = tomllib.loads(text)["threads"]
-    assert f'\ntorch = "{torch.__version__}" ' in text
-    other = re.sub(r"(?m)^threads = \d+", f"threads = {threads + 1}", text)
-    other = re.sub(r"(?m)^torch = .*", 'torch = "2.0.0"', other)
-    (tmp_path / "other.toml").write_text(other)
-    warned = []
-    for path in (config, tmp_path / "other.toml"):
-        answer = gptx("train", "--config", str(path), "--dry-run", *folder)
-        assert answer.code == 0, answer.err
-        warned += [line for line in answer.err.splitlines() if "not bit-exact" in line]
-    assert warned == [
-        f"warning: not bit-exact: the run of this config had {before}, now it is {now}: other "
-        "weights are possible"
-        for before, now in ((f"threads {threads + 1}", threads), ("torch 2.0.0", torch.__version__))
-    ]

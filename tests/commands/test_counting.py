@@ -24,21 +24,18 @@ def counted(gptx: Gptx, home: Path) -> Gptx:
     if not (home / "checkpoints" / "counted").exists():
         answer = gptx("train", "corpus.txt", "--run", "counted", *COUNTED)
         assert answer.code == 0, answer.err
-        assert ", counts of n-grams up to 6" in answer.err
-        assert re.search(r"val \d\.\d{4} nats, .* bits/char, the GPT alone \d\.\d{4}", answer.err)
-        assert re.search(r"best .*; the GPT alone \d\.\d{4} nats", answer.err)
+        assert "helped by counted letter sequences" in answer.err
+        assert re.search(r"loss \d\.\d{3}, .*counting.*\n +the GPT alone \d\.\d{3}", answer.err)
     return gptx
 
 
-def test_eval_says_three_losses(counted: Gptx) -> None:
-    told = counted("eval", "--run", "counted").out
-    both, gpt, counting = map(float, re.findall(r"(\d\.\d{4}) nats", told)[:3])
+def test_eval_says_the_losses_of_both_and_of_each(counted: Gptx) -> None:
     record = json.loads(counted("eval", "--run", "counted", "--json").out)
-    names = ("nats", "gpt_nats", "counting_nats")
-    assert [record[name] for name in names] == pytest.approx([both, gpt, counting], abs=5e-5)
-    assert f"sum to 1 within {record['sum_error']:.0e}" in told
+    told = counted("eval", "--run", "counted").out
+    for name in ("nats", "gpt_nats"):
+        assert f"{record[name]:.4f} nats" in told
+    assert record["nats"] < record["gpt_nats"]
     assert record["sum_error"] < 1e-12
-    assert "; the GPT alone " in counted("runs", "counted").out
 
 
 def test_a_mixture_whose_probabilities_sum_to_another_number_is_found(
@@ -73,35 +70,6 @@ def test_train_says_once_that_it_counts_fewer_orders(
     assert mixture.expert.trie.orders == int(orders)
     last = gptx("train", "--resume", "--run", "fewer", "--steps", "12").err
     assert len(re.findall(fewer, last)) == 1
-
-
-def test_next_shows_both_experts_and_their_weights(counted: Gptx) -> None:
-    out = counted("next", "the ca", "--run", "counted", "--all").out
-    assert re.search(r"expected +after temperature 0.8 +the GPT alone +counting", out)
-    assert re.search(r"expected +GPT\^\d?\.\d\d × counting\^\d?\.\d\d, scaled to sum 1", out)
-    assert "used the last 5 characters, seen" in out
-    for only in ("gpt", "counting"):  # there is no product
-        one = counted("next", "the ca", "--run", "counted", "--only", only, "--all")
-        assert "GPT" not in one.out
-    record = json.loads(counted("next", "the ca", "--run", "counted", "--json").out)
-    assert len(record["weights"]) == 2
-    for name in ("gpt", "counting", "expected"):
-        assert sum(each[name] for each in record["rows"]) == pytest.approx(1, abs=1e-6)
-
-
-def test_sample_writes_with_either_expert_alone(counted: Gptx) -> None:
-    def text(*options: str) -> str:
-        return counted("sample", "--run", "counted", "--length", "40", *options).out
-
-    gpt, counting = text("--only", "gpt"), text("--only", "counting")
-    assert gpt not in (counting, text())
-    assert counting.startswith("no cat")  # after a line break, as in the text; 8 steps teach less
-
-
-def test_a_model_without_counting_refuses_to_count(gptx: Gptx) -> None:
-    answer = gptx("sample", "--run", "corpus-1", "--only", "counting")
-    assert (answer.code, answer.out) == (2, "")
-    assert "--only: this model was trained without counting" in answer.err
 
 
 def test_what_shows_heads_is_about_the_gpt_alone_and_says_so_once(

@@ -53,78 +53,6 @@ def test_eval_colours_every_character_and_lists_the_worst(gptx: Gptx) -> None:
     assert f"\nin context  {record['in_context']['nats']:.4f} nats" in answer.out
 
 
-def test_eval_of_one_window_shows_one_loss(gptx: Gptx) -> None:
-    answer = gptx("eval", "-", "--chars", stdin=b"the cat sat on t")
-    assert answer.out.startswith("standard input · 15 characters\n")
-    assert "in context" not in answer.out
-    assert gptx("eval", "-", stdin=b"th").out.startswith("standard input · 1 character\n")
-
-
-def test_scored_text_has_one_label(gptx: Gptx, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gptx("eval", "--chars").out.startswith("validation split of corpus-1 · ")
-    monkeypatch.setattr("gpt.interface.evaluating.MOST_SHOWN", 100)
-    assert gptx("eval").out.startswith("validation split of corpus-1 · ")
-    label = "the first 100 characters of the validation split of corpus-1"
-    assert gptx("eval", "--chars").out.startswith(f"{label} · ")
-    record = json.loads(gptx("eval", "--chars", "--json").out)
-    assert (record["scored"], record["file"], record["split"]) == (label, None, "validation")
-    assert record["schema"] == 1
-    assert record["characters"] == len(record["rows"]) == 99
-    record = json.loads(gptx("eval", "corpus.txt", "--chars", "--json").out)
-    assert [record[name] for name in ("scored", "file", "split")] == ["corpus.txt"] * 2 + [None]
-    assert record["characters"] > 99
-
-
-def test_eval_scores_files_in_order(gptx: Gptx, home: Path) -> None:
-    (home / "a.txt").write_text("the cat sat on the mat")
-    (home / "empty.txt").write_bytes(b"")
-    (home / "odd.txt").write_text("thé cat")
-    (home / "folder/in").mkdir(parents=True)
-    (home / "folder/b.txt").write_text("no rat")
-    (home / "folder/in/c.md").write_text("no cat")
-    (home / "folder/table.csv").write_text("1,2")
-    (home / "void").mkdir()
-    answer = gptx(
-        "eval", "a.txt", "folder", "empty.txt", "odd.txt", "void", "none.txt", "", "a.txt"
-    )
-    labels = [part.split(" · ")[0] for part in re.findall("^.* characters$", answer.out, re.M)]
-    labels = [label for label in labels if not label.startswith("that is")]
-    assert labels == ["a.txt", "folder/b.txt", "folder/in/c.md", "a.txt"]
-    assert answer.code == 3
-    assert [line.split(": ")[:3] for line in answer.err.splitlines()] == [
-        ["gptx", "error", "empty.txt"],
-        ["gptx", "error", "odd.txt"],
-        ["gptx", "error", "cannot read corpus void"],
-        ["gptx", "error", "cannot read none.txt"],
-        ["gptx", "error", "cannot read "],
-    ]
-
-
-def test_positions_count_from_the_start_of_the_file_with_skipped_characters(
-    gptx: Gptx, home: Path
-) -> None:
-    text = "é☃the cat, ☃the ☃☃rat"
-    (home / "odd.txt").write_text(text, encoding="utf-8")
-    odd = ("eval", "odd.txt", "--unknown", "skip", "--chars")
-    record = json.loads(gptx(*odd, "--json").out)
-    for each in record["rows"]:
-        assert text[each["position"]] == each["character"]
-    assert len(record["rows"]) == len("the cat, the rat") - 1
-    assert record["left_out"] == {"characters": 5, "which": "é☃"}
-    answer = gptx(*odd)
-    listed = re.findall(r"^ *\d*\.\d\d +(\d+)  (\S) ", answer.out, re.MULTILINE)
-    assert len(listed) == 10
-    for position, character in listed:
-        assert text[int(position)] == character.replace("␠", " ")
-    assert "note: odd.txt: left out 5 of 21 characters" in answer.err
-
-
-def test_eval_refuses_chars_of_two_models(gptx: Gptx) -> None:
-    answer = gptx("eval", "--chars", "--against", "corpus-1")
-    problem = "--chars and --against: give one of them"
-    assert (answer.code, answer.out, answer.err) == (2, "", f"gptx: error: {problem}\n")
-
-
 def test_eval_says_which_run_may_have_been_trained_on_the_text(gptx: Gptx, home: Path) -> None:
     """The other run was trained on another text, or on more, less or as much of this one; for a
     model file this is unknown.
@@ -192,54 +120,6 @@ def test_eval_compares_two_models_on_the_same_text(gptx: Gptx) -> None:
     assert (both["schema"], both["sure"]) == (1, False)
     assert both["first"] == pytest.approx(json.loads(gptx("eval", "--json").out)["nats"], abs=1e-6)
     assert gptx("eval", "--against", "none").code == 4
-
-
-def test_a_comparison_names_the_run_that_does_not_know_a_character_or_learned_the_text(
-    gptx: Gptx, home: Path
-) -> None:
-    (home / "odd.txt").write_text("no cat, " * 90 + "Ő" * 90, encoding="utf-8")
-    assert gptx("train", "odd.txt", *TINY, "--run", "odd", "--checkpoints", "two").code == 0
-    copytree(home / "checkpoints/corpus-1", home / "two/plain")
-    answer = gptx("eval", "--checkpoints", "two", "--run", "odd", "--against", "plain")
-    assert (answer.code, answer.out) == (3, "")
-    assert "validation split of odd for plain: " in answer.err
-    assert "'Ő' (U+0150" in answer.err
-    assert "is not in this model's vocabulary" in answer.err
-    compared = ("--checkpoints", "two", "--run", "odd", "--against", "plain")
-    learned = gptx("eval", "corpus.txt", *compared, "--unknown", "skip")
-    assert (
-        "warning: corpus.txt is in the text that plain was trained on, so this comparison favours "
-        "it\n"
-    ) in learned.err
-
-
-def test_eval_scores_part_of_a_long_validation_split_and_says_so(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = json.loads(gptx("eval", "--json").out)
-    monkeypatch.setattr("gpt.interface.evaluating.MOST_SCORED", 50)
-    answer = gptx("eval", "--json")
-    assert json.loads(answer.out)["characters"] == 50 < whole["characters"]
-    assert f"scoring only the first 50 of {whole['characters'] + 1:,} characters" in answer.err
-
-
-def test_eval_compares_with_the_baseline_of_the_run(gptx: Gptx, home: Path) -> None:
-    record = json.loads(gptx("eval", "--json").out)
-    told = json.loads(gptx("runs", "--json").out.splitlines()[-1])["counting"]
-    assert record["counting"] == {**told, "difference": pytest.approx(told["difference"])}
-    assert told["same_characters"]
-    assert told["difference"] == pytest.approx(record["nats"] - told["nats"], abs=1e-6)
-    (home / "new.txt").write_text("no mat, no cat")
-    assert json.loads(gptx("eval", "new.txt", "--json").out)["counting"] is None
-
-
-def test_the_first_characters_of_a_split_are_not_compared_with_counting_of_all(
-    gptx: Gptx, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpt.interface.evaluating.MOST_SHOWN", 200)
-    assert "not those of the model (199)\n" in gptx("eval", "--chars").out
-    counting = json.loads(gptx("eval", "--chars", "--json").out)["counting"]
-    assert (counting["same_characters"], counting["difference"]) == (False, None)
 
 
 def test_an_excerpt_of_the_training_text_is_named_and_measured(gptx: Gptx, home: Path) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
-import re
 from pathlib import Path
 
 from program import TINY, Gptx
@@ -40,17 +37,6 @@ def test_export_of_a_model_that_counts_says_that_it_is_the_gpt_alone(gptx: Gptx)
     note = json.loads(answer.out)["note"]
     assert note.startswith("the export has the GPT alone, without its counts of n-grams; ")
     assert f"note: {note.replace('`', '')}" in answer.err.replace("`", "")
-
-
-def test_python_code_in_the_page_on_export_works(gptx: Gptx) -> None:
-    assert gptx("export", "my-model").code == 0
-    page = Path(__file__).parents[2] / "docs/errors.md"
-    snippets = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    (code,) = (each for each in snippets if '"my-model"' in each)
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(code.replace("100", "12"), {})  # the model's context is 16 characters
-    assert out.getvalue().startswith("The ")
-    assert len(out.getvalue()) == 4 + 12 + 1
 
 
 def test_export_refuses_what_it_cannot_write_with_one_line(gptx: Gptx, home: Path) -> None:

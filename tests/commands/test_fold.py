@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from program import Gptx
 
-import gpt
-
 NOVEL = "“It’s the King’s horse—an árvíztűrő one”, said he; the horse saw us.\n" * 80
 TINY = "--n-layer 1 --n-head 2 --n-embd 16 --block-size 32 --counting 0 --steps 2".split()
 MODEL = ("--checkpoints", "novel")
@@ -54,23 +52,6 @@ def test_eval_shows_places_of_the_file_where_letters_are_decomposed(
     assert (places[2], places[6], places[9], places[18]) == ("r", "z", "a", " ")
     assert found["left_out"] == {"characters": 1, "which": "☃"}
     assert found["folded"] == [["a\u0301", "á"], ["i\u0301", "í"], ["'", "’"]]
-
-
-def test_python_folds_with_a_logged_note_and_keeps_arrays_as_they_were_asked_for(
-    gptx: Gptx, novel: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = gpt.load(novel / "novel")
-    assert run.attn("King's").text == "King’s"
-    assert caplog.messages == ["note: the model reads ’ for '"]
-    assert run.sample("King's", length=2).startswith("King’s")
-    assert len(run.attn("e\u0301" * 20 + "a\u0301" * 40, truncate=True).text) == 32
-    with pytest.raises(gpt.TextError, match="APOSTROPHE"):
-        run.next("King's", unknown="error")
-    with pytest.raises(gpt.TextError, match="APOSTROPHE"):
-        run.logits("King's")  # an array has a place for each character of the text
-    assert run.logits("King's", unknown="fold").shape[1] == 6
-    with pytest.raises(ValueError, match="unknown: 'drop' is not one of fold, skip, error"):
-        run.next("King's", unknown="drop")  # type: ignore[arg-type]
 
 
 def test_a_page_begins_with_the_text_that_the_model_reads(gptx: Gptx, novel: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from program import TINY, Gptx
@@ -88,7 +86,7 @@ def model(runs: Path) -> str:
     "command",
     [
         "sample --prompt To --length 30 --json",
-        "attn cat -o page.html",
+        "attn cat --json",
         "next cat --json",
         "heads corpus.txt --json",
         "eval held-out.txt --json",
@@ -98,43 +96,12 @@ def test_model_file_alone_gives_the_same_answers_as_its_run(
     gptx: Gptx, runs: Path, model: str, command: str
 ) -> None:
     by_name = gptx(*command.split(), "--run", "first")
-    page = runs / "page.html"
-    drawn = [page.read_text(encoding="utf-8")] if page.exists() else []
     alone = gptx(*command.split(), "--run", model)
     assert alone.code == by_name.code == 0
     assert alone.out.replace(model, "first") == by_name.out
     assert alone.err.replace(model, "first") == by_name.err
     if "--json" in command or "json" in command:
         assert f'"run": "{model}"' in alone.out.replace('":"', '": "')
-    if drawn:
-        assert page.read_text(encoding="utf-8").replace(model, "first") == drawn[0]
-        page.unlink()
-
-
-def test_heads_of_a_model_file_uses_the_text_in_it(gptx: Gptx, model: str) -> None:
-    answer = gptx("heads", "--run", model)
-    assert answer.code == 0
-    assert f"note: {model} is a model file without its run, so its corpus is unknown" in answer.err
-    assert "of the validation split's first " in answer.out
-
-
-def test_model_file_can_be_compared_with_a_run(gptx: Gptx, runs: Path, model: str) -> None:
-    against = gptx("eval", "corpus.txt", "--run", "first", "--step", "4", "--against", model)
-    assert against.out.startswith("corpus.txt · ")
-    assert "\nfirst step 4 " in against.out
-    assert f"\n{model} step 8 " in against.out
-    record = json.loads(
-        gptx("eval", "corpus.txt", "--run", model, "--against", "first:4", "--json").out
-    )
-    assert (record["run"], record["against"]["run"], record["against"]["step"]) == (
-        model,
-        "first",
-        4,
-    )
-    split = gptx("eval", "--run", "first", "--against", model)
-    assert split.code == 0
-    seen = f"warning: {model} is a model file without its run, so it may have seen this text\n"
-    assert split.err == seen
 
 
 @pytest.mark.parametrize(
@@ -176,29 +143,3 @@ def test_commands_that_need_a_run_refuse_a_model_file(
     assert problem.format(**names) in answer.err
     assert answer.err.count("\n") <= 1
     assert bool(answer.out) == (code == 0)
-
-
-def test_path_of_a_run_or_step_opens_it_with_its_corpus(gptx: Gptx, runs: Path) -> None:
-    def asked(*arguments: str) -> dict[str, Any]:
-        answer = gptx("eval", "--json", *arguments)
-        assert (answer.code, answer.err) == (0, "")
-        return json.loads(answer.out)  # type: ignore[no-any-return]
-
-    elsewhere = ("--checkpoints", "nowhere")
-    for step in ("4", "8"):
-        expected = asked("--run", "first", "--step", step)
-        assert asked("--run", "checkpoints/first", "--step", step, *elsewhere) == expected
-        assert asked("--run", f"{runs}/checkpoints/first/step-0000000{step}") == expected
-
-
-def test_run_name_takes_precedence_over_a_file(gptx: Gptx, runs: Path, model: str) -> None:
-    shutil.copy(runs / model, runs / "first")
-    try:
-        assert (
-            json.loads(gptx("next", "cat", "--run", "first", "--step", "4", "--json").out)["step"]
-            == 4
-        )
-        by_path = json.loads(gptx("next", "cat", "--run", "./first", "--json").out)
-        assert by_path["run"] == "./first"
-    finally:
-        (runs / "first").unlink()
