@@ -61,7 +61,6 @@ def run_training(trainer: Trainer, plan: Plan, as_json: bool) -> None:
 
 def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
     """Yields the events; shows a bar with losses, and a line for each evaluation."""
-    from gpt.characters import cut
     from gpt.interface.training import BAR_FORMAT, show_bar
     from gpt.training.card import slower_text
     from gpt.training.events import Evaluated, Sampled
@@ -89,10 +88,16 @@ def _reported(trainer: Trainer, plan: Plan) -> Iterator[Event]:
                     say(HEADING)
                 loss = f"{event.val_loss:.3f}"
             elif isinstance(event, Sampled):
-                written = " ".join(event.text.split())
-                line = f"{event.step:>7,}  {loss:>6}   {written}"
-                say(cut(line, console.width(sys.stderr) or console.WIDE))
+                width = console.width(sys.stderr) or console.WIDE
+                say(sample_line(event.step, loss, event.text, width))
             yield event
+
+
+def sample_line(step: int, loss: str, text: str, width: int) -> str:
+    """A step, its loss, and what the model writes after it, on one line."""
+    from gpt.characters import cut
+
+    return cut(f"{step:>7,}  {loss:>6}   {' '.join(text.split())}", width)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from gpt.config.train import Data
 from gpt.errors import GptxError, OutOfMemory
 
 if TYPE_CHECKING:
+    from gpt.interface.trained import TrainedGPT
     from gpt.reading.novelty import Novelty
     from gpt.reading.sampler import GrowingTexts, Samples
 
@@ -37,6 +38,10 @@ class SampleOptions(Options):
         tuple[str, ...],
         option("End before this text; repeatable. A newline is $'\\n' in most shells."),
     ] = ()
+    new: Annotated[
+        bool,
+        option("Of a run with `items`: whole items that are not in its text, no two equal."),
+    ] = False
     interactive: Annotated[bool, option("Write in turns with the model.")] = False
     novelty: Annotated[bool, option("Report the longest part copied from the corpus.")] = False
     data: Data = Path("data")
@@ -58,6 +63,10 @@ def command(
     if asked.novelty and model.recorded is None:
         model.novelty([])  # raises an error, as the corpus is unknown
     prompt = reading.known_text(model.prove(), prompt)
+    if asked.new:
+        refuse_if(bool(prompt or asked.stop), "--new: writes whole items; leave out the prompt")
+        _write_new(model, settings, asked.data, output)
+        return
     stops = checked_stops(model, asked.stop)
     if len(prompt) > model.config.block_size:
         console.say(
@@ -110,6 +119,24 @@ def command(
             console.say(f"sample {number}: {novelty}" if settings.n > 1 else f"{novelty}")
     if failures:
         raise failures[0]
+
+
+def _write_new(
+    model: TrainedGPT, settings: SampleConfig, data: Path, output: OutputOptions
+) -> None:
+    """Writes new items as they come, as the text has them; with --json, a record for each."""
+    from gpt.reading.items import new_items
+
+    count = 0
+    for number, item in enumerate(new_items(model, settings, data)):
+        if output.json:
+            record = {"schema": SCHEMA, "sample": number, "text": item, **model.origin}
+            console.write_json(record)
+        else:
+            console.write(item + model.separator)
+        count = number + 1
+    if count < settings.n:
+        console.say(f"note: the model found {count:,} new items; try a higher --temperature")
 
 
 def _pieces(

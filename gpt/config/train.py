@@ -172,6 +172,11 @@ class TrainConfig(Changeable):
         return unescaped(self.separator)
 
     @property
+    def item_separator(self) -> str:
+        """What separates the items of a list; "" for another text."""
+        return self.text_separator if self.items or self.column else ""
+
+    @property
     def every(self) -> int:
         """N of the split "every:N"; 0 for other splits."""
         match = re.fullmatch(r"every[ :=]?([0-9]{1,9})", self.split)

@@ -21,16 +21,21 @@ def batch(
     batch_size: int,
     block_size: int,
     order: WindowOrder = "random",
-    part: slice = slice(None),
     separator: Ids | None = None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """(B, T) inputs and (B, T) targets, one character later; or only their rows `part`. separator:
-    see `batch_starts`.
+    """(B, T) inputs and (B, T) targets, one character later. separator: see `batch_starts`.
 
     A pure function of (seed, step): Philox is a counter-based generator (Salmon et al. 2011), so
     any step's batch can be computed without the batches before it.
     """
-    starts = batch_starts(ids, seed, step, batch_size, block_size, order, separator)[part]
+    starts = batch_starts(ids, seed, step, batch_size, block_size, order, separator)
+    return windows(ids, starts, block_size)
+
+
+def windows(
+    ids: Ids, starts: npt.NDArray[np.int64], block_size: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(B, T) inputs and (B, T) targets of the windows that begin at these places of a text."""
     rows = ids[starts[:, None] + np.arange(block_size + 1)].astype(np.int64)  # (B, T + 1)
     cache.release_pages(ids)
     return rows[:, :-1], rows[:, 1:]

@@ -100,6 +100,16 @@ class Corpus:
             )
         return parts
 
+    def item_separator(self, train: TrainConfig) -> Ids | None:
+        """The ids between two items if the text is a list. Raises TextError if it has none."""
+        separator = train.item_separator
+        if missing := self.vocabulary.unknown(separator):
+            raise TextError(
+                f"`items`: the text has no separator {separator!r}, as it has no {missing[0]!r}; "
+                "give the one that it has: `separator`"
+            )
+        return self.vocabulary.encode(separator) if separator else None
+
 
 @dataclass(frozen=True)
 class SplitOrder:
@@ -326,6 +336,7 @@ def read_corpus(
             )
             opened += [*sources, *validation]
         corpus = encode_corpus(sources, data, known, config, validation, progress, grows)
+        corpus.item_separator(config)
         return replace(corpus, notes=(*corpus.notes, *_advice(corpus, opened, config)))
     finally:
         discard_spooled(opened)

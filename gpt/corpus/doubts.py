@@ -8,7 +8,7 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ from gpt.config import TrainConfig
 from gpt.corpus import cache
 from gpt.corpus.corpus import Corpus, reopen_corpus
 from gpt.corpus.formats import separator_of
-from gpt.storage.manifest import Manifest, TrainedText
+from gpt.storage.manifest import Doubts, Manifest, TrainedText
 from gpt.vocabulary import Ids, Vocabulary
 
 #: Share of the validation text that may stand in the training text, unsaid; manuals and programs
@@ -148,23 +148,14 @@ def _common(first: Ids, second: Ids) -> int:
     return int(unlike.argmax()) if unlike.any() else shorter
 
 
-def doubts(corpus: Corpus, train: TrainConfig) -> Iterator[str]:
-    """What the user should know about the validation split of this corpus, and what helps."""
+def doubts(corpus: Corpus, train: TrainConfig) -> Doubts:
+    """The reasons to doubt the loss on the validation split of this corpus."""
     before, val = corpus.parts(train.val_fraction)
     share = copied(before, val, corpus.vocabulary)
-    if share > MOST_COPIED:
-        yield (
-            f"{share:.0%} of the validation text stands in the training text, too, so its loss "
-            "says little about new texts; leave out what the text has twice"
-        )
-    if train.split == "last":
-        nats = unlike(corpus.ids, len(corpus.vocabulary))
-        if nats > MOST_UNLIKE:
-            yield (
-                "the end of the text, which validates, is unlike the rest (a licence, another "
-                f"author or language? {nats:.2f} nats above any other tenth); remove it, or "
-                "validate on pieces of the whole text: `split='every:20'`"
-            )
+    nats = unlike(corpus.ids, len(corpus.vocabulary)) if train.split == "last" else 0.0
+    return Doubts(
+        copied=share if share > MOST_COPIED else 0.0, unlike=nats if nats > MOST_UNLIKE else 0.0
+    )
 
 
 def copied(train: Ids, val: Ids, vocabulary: Vocabulary) -> float:

@@ -171,7 +171,10 @@ def begin_run(
         baseline=baseline,
         parent=parent,
     )
-    warnings = [*_differences(plan, recorded), *doubts(corpus, plan.manifest.train)]
+    plan = replace(
+        plan, manifest=replace(plan.manifest, doubts=doubts(corpus, plan.manifest.train))
+    )
+    warnings = [*_differences(plan, recorded), *plan.manifest.doubts.texts]
     if warm and parent:
         warnings = [*warm.warnings(parent, corpus, plan.manifest.train), *warnings]
     plan = replace(plan, warnings=(*plan.warnings, *warnings))

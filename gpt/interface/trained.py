@@ -87,6 +87,7 @@ class SampleCall(SampleConfig):
 
     prompt: Annotated[str, Meta()] = field(default="", kw_only=False)
     stop: Annotated[Sequence[str], Meta()] = ()
+    new: Annotated[bool, Meta()] = False
     unknown: OnUnknown = "fold"
 
 
@@ -249,6 +250,11 @@ class TrainedGPT:
         return self.checkpoint.manifest if self.checkpoint else None
 
     @property
+    def separator(self) -> str:
+        """What separates the items of the run's text; "" if it is no list or not known."""
+        return self.recorded.train.item_separator if self.recorded else ""
+
+    @property
     def path(self) -> Path:
         """The run's folder."""
         return self._saved.path.parent
@@ -329,12 +335,17 @@ class TrainedGPT:
         """Continues the prompt; returns the whole text, or for n > 1 a list of n texts, as `gptx
         sample -n` does.
 
-        The text ends before the first of the texts in `stop`. Notes on unknown characters are
+        The text ends before the first of the texts in `stop`. new: of a run with `items`, a list of
+        up to n whole items that are not in its text, no two equal. Notes on unknown characters are
         logged. Raises TextError for a character that is still unknown, ConfigError for an option
         out of range, OutOfMemory for texts that do not fit this machine's memory.
         """
         from gpt.reading.sampler import GrowingTexts, Sample
 
+        if call.new:
+            from gpt.reading.items import new_items
+
+            return [*new_items(self, call)]
         prompt = self.known_text(call.prompt, call.unknown)
         held = GrowingTexts(call.n)
         for gained in self.stream(prompt, call, call.stop):
@@ -349,7 +360,8 @@ class TrainedGPT:
         stop: Sequence[str] = (),
         unknown: Unknown = "fold",
     ) -> Samples:
-        """The new text of each of config.n samples, step by step; see sampler.Samples.
+        """The new text of each of config.n samples, step by step; see sampler.Samples. That of a
+        list begins at an item and ends with it.
 
         Raises TextError; OutOfMemory for more samples than fit this machine's memory; ValueError
         if a text of `stop` is empty.
@@ -358,6 +370,8 @@ class TrainedGPT:
         from gpt.reading.sampler import Samples
 
         known = self.known_text(prompt, unknown)
+        if self.separator:
+            known, stop = known or self.separator, stop or (self.separator,)
         require_memory(self.config, config.n, len(prompt) + config.length)
         decoding = self.decoders.lend_decoder()
         return Samples(decoding, self.vocabulary, known, config, stop, self.mixture)
@@ -511,9 +525,16 @@ class TrainedGPT:
         number = check_number("step", step, MOST_STEPS + 1, 1)
         ids, _ = self._split(Path(data))
         require(not self.manifest.imported, "batch", "gptx did not train this imported run")
-        train, block_size = self.training, self.config.block_size
-        order = train.seed, number - 1, train.batch_size, block_size, train.window_order
-        inputs, targets = batch(ids, *order)
+        train, separator = self.training, self.separator
+        inputs, targets = batch(
+            ids,
+            train.seed,
+            number - 1,
+            train.batch_size,
+            self.config.block_size,
+            train.window_order,
+            separator=self.vocabulary.encode(separator) if separator else None,
+        )
         return np.concatenate((inputs, targets[:, -1:]), axis=1)
 
     def _split(self, data: Path) -> tuple[Ids, Ids]:

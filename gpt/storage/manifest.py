@@ -56,6 +56,36 @@ class Baseline:
 
 
 @dataclass(frozen=True)
+class Doubts:
+    """Reasons to doubt losses on a validation split (gpt/corpus/doubts.py); 0: none.
+
+    copied: the share of its text that stands in the training text, too. unlike: how many nats the
+    loss of counting on it lies above that on any other tenth of the text.
+    """
+
+    copied: float = 0.0
+    unlike: float = 0.0
+
+    @property
+    def texts(self) -> list[str]:
+        """Each reason, and what helps."""
+        texts = []
+        if self.copied:
+            texts.append(
+                f"{self.copied:.0%} of the validation text stands in the training text, too, so "
+                "its loss says little about new texts; leave out what the text has twice"
+            )
+        if self.unlike:
+            texts.append(
+                "the end of the text, which validates, is unlike the rest (a licence, another "
+                f"author or language? {self.unlike:.2f} nats above any other tenth), so the last "
+                "step counts as the best; remove it, or validate on pieces of the whole text: "
+                "`split='every:20'`"
+            )
+        return texts
+
+
+@dataclass(frozen=True)
 class TrainedText:
     """A text that a run was trained on. digest: see CorpusId, "" if the text is unknown;
     characters, split and val_fraction: those of the run.
@@ -145,7 +175,9 @@ class Manifest:
     """Everything about a checkpoint that is not a tensor. Losses in nats per character.
 
     val_loss and best_loss are measured on the same part of the validation split, see `part`; the
-    step with the lowest one is the best. Results show the best step's loss as shown_loss.
+    step with the lowest one is the best; the last one, if the split is unlike the rest of the text
+    (`doubts`), as its loss would prefer a step that has learned little. Results show the best
+    step's loss as shown_loss.
     final_loss: the loss of best_step's weights on final_characters of the split, measured at the
     end of a run whose evaluations read fewer. gpt_loss: in a run with counting, the shown_loss of
     the GPT alone. seconds: time spent on steps. elapsed: time since training began, including
@@ -180,6 +212,7 @@ class Manifest:
     baseline: Baseline | None = None  # None: the model was imported
     imported: str = ""  # where an imported model comes from; "" if gptx trained it
     parent: Parent | None = None  # None: the run started from random weights
+    doubts: Doubts = Doubts()
 
     def texts(self, run: str) -> tuple[TrainedText, ...]:
         """Every text that the weights of the run named `run` were trained on, oldest first."""
@@ -228,7 +261,8 @@ class Manifest:
     def evaluated(self, val_loss: float, gpt_loss: float | None = None) -> Manifest:
         """The manifest after an evaluation of this step, with its loss and the best step so far."""
         now = replace(self, val_loss=val_loss, since_best=self.since_best + 1, running=(0.0, 0))
-        if self.best_step is None or self.best_loss is None or val_loss < self.best_loss:
+        is_best = self.best_loss is None or val_loss < self.best_loss
+        if is_best or self.doubts.unlike:
             now = replace(now, best_step=self.step, best_loss=val_loss, since_best=0)
             now = replace(now, final_loss=None, final_characters=0, gpt_loss=gpt_loss)
         return now

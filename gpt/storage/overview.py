@@ -15,7 +15,7 @@ from gpt.config.fields import options_of, with_flags
 from gpt.show.result import Column, Line, Result
 from gpt.storage.curves import Curve, curve_of
 from gpt.storage.losses import compared_with_counting, counting_record, no_better_text
-from gpt.storage.manifest import CorpusId, Manifest, Parent
+from gpt.storage.manifest import CorpusId, Doubts, Manifest, Parent
 from gpt.storage.model_file import StoredModel
 from gpt.storage.run import Run, step_folder
 from gpt.words import bits, counted, duration, first_few, layers_and_heads, measured_on, millions
@@ -53,8 +53,11 @@ class RunTable(Result):
         rows = []
         for run, manifest in self.entries:
             sources = manifest.corpus.sources
+            is_newest = len(self) > 1 and run is self.entries[-1][0]
+            in_doubt = manifest.doubts != Doubts()
+            marks = (" (loss in doubt)" if in_doubt else "") + (" (newest)" if is_newest else "")
             row = {
-                "run": run.name,
+                "run": run.name + marks,
                 "saved": _saved(run, manifest.step),
                 "trained": "imported" if manifest.imported else duration(manifest.elapsed),
                 "loss": manifest.shown_loss[0],
@@ -62,8 +65,6 @@ class RunTable(Result):
                 "text": cut(first_few(sources, 3, ", "), LONGEST_NAMES),
             }
             rows.append(row)
-        if len(rows) > 1:
-            rows[-1]["run"] = f"{self.entries[-1][0].name} (newest)"
         return rows
 
     def sentence(self, all: bool = False) -> str:
@@ -214,6 +215,7 @@ def facts_of(manifest: Manifest) -> dict[str, str]:
     alone = manifest.gpt_loss
     return {
         "loss": "" if manifest.imported else _loss_facts(manifest),
+        "doubts": "; ".join(map(with_flags, manifest.doubts.texts)),
         "GPT alone": "" if alone is None else f"{alone:.4f} nats",
         "text": corpus_facts(manifest.corpus, manifest.model, manifest.parent),
         "from": manifest.imported or parent_facts(manifest.parent),
@@ -252,6 +254,7 @@ def outcome_record(name: str, manifest: Manifest) -> dict[str, Any]:
         "elapsed": round(manifest.elapsed, 3),
         "minutes": None if clock is None else clock.ends / 60,
         "gpt_nats": manifest.gpt_loss,
+        "doubts": asdict(manifest.doubts),
         "parent": asdict(manifest.parent) if manifest.parent else None,
         "counting": counting_record(manifest),
     }

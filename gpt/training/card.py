@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpt.config.fields import flag_of
+from gpt.config.fields import flag_of, with_flags
 from gpt.corpus.corpus import Corpus
 from gpt.storage.losses import counting_record, loss_advice, note_on_few
 from gpt.storage.manifest import Manifest
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 NATS = (
     "mean of −ln of the probability that the model gives the correct next character; 0 is "
     "perfect; bits = nats / ln 2"
+)
+#: A text with fewer characters is small. What helps was measured on one text and one trial
+#: (benchmarks/LOG.md).
+SMALL = 200_000
+SMALL_TEXT = (
+    "expect words, not sentences; better: more of the author (LOSSES), or "
+    "`init_from` a run on more text of the language (1.37 → 1.33)"
 )
 UNSURE = 0.05  # nats by which losses on different characters may differ by chance
 READ_FOR_PROMPT = 1_000_000  # characters whose lines suggest a prompt
@@ -58,6 +65,7 @@ def plan_card(plan: Plan) -> Facts:
         "time": _time(plan),
         "goal": f"a loss below {baseline.nats:.3f}, which counting alone reaches; "
         f"{plan.uniform:.3f} is guessing",
+        **_small(manifest),
         "": "everything else: --all",
     }
 
@@ -77,6 +85,7 @@ def whole_card(plan: Plan, recipe: Mapping[str, Any]) -> Facts:
         "device": _device(plan),
         "time": f"{_time(plan)}; {speed}",
         "goal": _goal(plan),
+        **_small(manifest),
         "nats/char": NATS,
     }
 
@@ -132,10 +141,17 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
         commands.append(resume)
     losses = _losses(manifest)
     return {
-        ended: [f"{time} · {losses[0]}", *losses[1:]],
+        ended: [f"{time} · {losses[0]}", *losses[1:], *map(with_flags, manifest.doubts.texts)],
+        **_small(manifest),
         "saved": str(run.path),
         "next": commands,
     }
+
+
+def _small(manifest: Manifest) -> Facts:
+    """What to expect from a small text, and what helps; nothing for another."""
+    is_small = manifest.corpus.characters < SMALL and manifest.parent is None
+    return {"small": with_flags(SMALL_TEXT)} if is_small else {}
 
 
 def _losses(manifest: Manifest) -> list[str]:
@@ -191,7 +207,8 @@ def _time(plan: Plan) -> str:
     """ "2 min 0 s (--minutes 15: better)"; "about" unless the time ends the training."""
     time = duration(plan.seconds_left)
     if not plan.ends_by_time:
-        return f"about {time}"
+        by_text = plan.manifest.clock is not None
+        return f"about {time}" + ("; in more, it would learn this text by heart" if by_text else "")
     return f"{time} (--minutes 15: better)" if plan.longer else time
 
 

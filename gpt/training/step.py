@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gpt.config import ModelConfig, TrainConfig
-from gpt.corpus.batches import DROPOUT, batch, batch_starts, philox
+from gpt.corpus.batches import DROPOUT, batch_starts, philox, windows
 from gpt.counting.held_out import HeldOut
 from gpt.errors import OutOfMemory
 from gpt.model import GPT, initialise
@@ -33,12 +33,13 @@ def train_step(
     step: int,
     held: HeldOut | None = None,
     net: Net | None = None,
+    separator: Ids | None = None,
 ) -> tuple[float, float]:
     """Makes the next step on a text, after `step` steps; returns its loss in nats and the norm of
     its gradient.
 
     The loss ignores held-out characters. The norm is the one before clipping. net: computes the
-    model; needed with several ranks.
+    model; needed with several ranks. separator: see `batch_rows`.
 
     If loss or norm is not finite, the step is not made and no weight changes. Each rank computes
     its rows of the batch, one micro-batch after another; loss and gradient are those of the whole
@@ -54,7 +55,7 @@ def train_step(
     for number, part in enumerate(pieces, start=1):
         empty = part.stop == part.start
         rows = slice(0, 1) if empty else part  # every rank must compute; this row has weight 0
-        arrays = batch_rows(text, config, step, block_size, rows, held)
+        arrays = batch_rows(text, config, step, block_size, rows, held, separator)
         ids, targets = (torch.from_numpy(array).to(device) for array in arrays)
         share = (part.stop - part.start) / config.batch_size
         net.send(now=number == len(pieces))
@@ -77,12 +78,17 @@ def batch_rows(
     block_size: int,
     rows: slice,
     held: HeldOut | None = None,
+    separator: Ids | None = None,
 ) -> tuple[Ids, Ids]:
-    """These rows of a step's batch: (b, T) inputs and (b, T) targets, IGNORED for held-out text."""
-    order = config.seed, step, config.batch_size, block_size, config.window_order
-    inputs, targets = batch(text, *order, rows)
+    """These rows of a step's batch: (b, T) inputs and (b, T) targets, IGNORED for held-out text.
+    separator (n,): the ids between two items, if windows are to begin at items.
+    """
+    starts = batch_starts(
+        text, config.seed, step, config.batch_size, block_size, config.window_order, separator
+    )[rows]
+    inputs, targets = windows(text, starts, block_size)
     if held is not None:
-        places = batch_starts(text, *order)[rows, None] + np.arange(1, block_size + 1)
+        places = starts[:, None] + np.arange(1, block_size + 1)
         targets = np.where(held.contains(places), IGNORED, targets)
     return inputs, targets
 

@@ -87,6 +87,7 @@ class Trainer:
         self.corpus, self.device, self.manifest = job.corpus, job.device, job.manifest
         options, shape = job.manifest.train, job.manifest.model
         self.train, self.val = job.corpus.split(options.val_fraction, shape.block_size)
+        self.separator = job.corpus.item_separator(options)
         self.records = Records(run, ranks.is_first())
         self.counting = Counting(self.train, shape, job.experts)
         self.model = _first_model(job, checkpoint)
@@ -171,6 +172,7 @@ class Trainer:
             before.step,
             held=self.counting.held,
             net=self.net,
+            separator=self.separator,
         )
         step = before.step + 1
         self._check(math.isfinite(loss + norm), step, "the loss or its gradient")

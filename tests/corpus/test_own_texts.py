@@ -22,6 +22,7 @@ from gpt.corpus.corpus import Corpus, read_corpus
 from gpt.corpus.doubts import doubts, losses_of_tenths, repeated_lines
 from gpt.corpus.formats import note_of, separator_of
 from gpt.errors import TextError
+from gpt.storage.manifest import Doubts
 from gpt.vocabulary import Vocabulary
 
 MANUAL = "\n\n".join(topics[name].strip() for name in sorted(topics))[:200_000]
@@ -167,31 +168,25 @@ def test_windows_begin_at_items_that_begin_near(
 def test_text_that_stands_in_both_splits_is_said(tmp_path: Path) -> None:
     twice = corpus_of(tmp_path, MANUAL[:60_000], MANUAL[:60_000])
     assert any("1.txt is the same text as " in note for note in twice.notes)
-    (doubt, *_) = doubts(twice, TrainConfig())
-    assert doubt.startswith("100% of the validation text stands in the training text")
+    assert doubts(twice, TrainConfig()).copied == 1
+    (text, *_) = doubts(twice, TrainConfig()).texts
+    assert text.startswith("100% of the validation text stands in the training text")
     generator = random.Random(1)
     names = "\n".join(generator.choice(WORDS[:300]) for _ in range(4000)) + "\n"
-    (doubt,) = doubts(corpus_of(tmp_path, names), TrainConfig())
-    assert 90 < int(doubt.split("%")[0]) <= 100
-    assert (
-        list(
-            doubts(
-                corpus_of(tmp_path, "\n".join(generator.sample(WORDS, len(WORDS)))), TrainConfig()
-            )
-        )
-        == []
-    )
+    assert doubts(corpus_of(tmp_path, names), TrainConfig()).copied > 0.9
+    distinct = "\n".join(generator.sample(WORDS, len(WORDS)))
+    assert doubts(corpus_of(tmp_path, distinct), TrainConfig()) == Doubts()
 
 
 def test_an_end_of_another_kind_is_said_unless_pieces_of_the_whole_text_validate(
     tmp_path: Path,
 ) -> None:
     other = MANUAL[80_000:90_000].swapcase()
-    for split, said in (("last", 1), ("every:20", 0)):
+    for split, said in (("last", True), ("every:20", False)):
         corpus = corpus_of(tmp_path, MANUAL[:80_000] + other, split=split)
-        found = [*doubts(corpus, TrainConfig(split=split))]
-        assert len(found) == said
-        assert all("use" in doubt or "`split='every:20'`" in doubt for doubt in found)
+        reasons = doubts(corpus, TrainConfig(split=split))
+        assert (reasons.unlike > 0.2, reasons.copied) == (said, 0)
+        assert all("`split='every:20'`" in text for text in reasons.texts)
 
 
 def test_losses_of_tenths_are_those_of_counting_in_plain_python() -> None:
