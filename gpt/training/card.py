@@ -34,11 +34,10 @@ NATS = (
     "mean of −ln of the probability that the model gives the correct next character; 0 is "
     "perfect; bits = nats / ln 2"
 )
-#: A text with fewer characters is small. What helps was measured on one text and one trial
-#: (benchmarks/LOG.md).
-SMALL = 200_000
+SMALL = 200_000  # a text with fewer characters is small
+#: What to expect of a small text; losses are of one trial each (benchmarks/LOG.md).
 SMALL_TEXT = (
-    "expect words, not sentences; better: more of the author (LOSSES), or "
+    "expect words, not sentences; better: four times as much of the author (1.67 → 1.53), or "
     "`init_from` a run on more text of the language (1.37 → 1.33)"
 )
 UNSURE = 0.05  # nats by which losses on different characters may differ by chance
@@ -126,7 +125,8 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
     resume = f"gptx train --resume --run {run.name}{where}"
     if manifest.environment.get("ranks", 1) != 1:
         resume = resume.replace("gptx", "torchrun … -m -- gpt", 1)
-    commands = [f"gptx sample{_prompt(corpus)}{where}", f"gptx live --open{where}"]
+    prompt = " -n 20 --new" if manifest.train.item_separator else _prompt(corpus)
+    commands = [f"gptx sample{prompt}{where}", f"gptx live --open{where}"]
     ended, time = "done", duration(manifest.elapsed)
     if reason == "patience":
         time += f", no lower loss in {manifest.since_best} evaluations"
@@ -151,6 +151,7 @@ def end_card(run: Run, manifest: Manifest, reason: str, corpus: Corpus) -> Facts
 def _small(manifest: Manifest) -> Facts:
     """What to expect from a small text, and what helps; nothing for another."""
     is_small = manifest.corpus.characters < SMALL and manifest.parent is None
+    is_small = is_small and not manifest.train.item_separator
     return {"small": with_flags(SMALL_TEXT)} if is_small else {}
 
 

@@ -207,3 +207,23 @@ def test_dry_run_shows_the_plan_and_creates_no_run(gptx: Gptx, home: Path) -> No
     assert record["step_seconds"] > 0
     assert not (home / "none").exists()
     assert gptx("train", "corpus.txt", *TINY, "--dry-run").out == ""
+
+
+def test_doubts_are_said_at_the_start_at_the_end_and_by_runs(gptx: Gptx) -> None:
+    """TEXT repeats itself, so a part of the validation text stands in the training text."""
+    doubt = "of the validation text stands in the training text, too"
+    answer = gptx("train", "corpus.txt", *TINY, "--json", "--checkpoints", "doubtful")
+    assert " ".join(answer.err.split()).count(doubt) == 2
+    assert 0.1 < json.loads(answer.out)["doubts"]["copied"] < 1
+    place = ("--checkpoints", "doubtful")
+    assert doubt in " ".join(gptx("runs", "corpus-1", *place).out.split())
+    assert "corpus-1 (loss in doubt)" in gptx("runs", *place).out
+
+
+def test_a_small_text_says_what_to_expect_at_both_ends(gptx: Gptx) -> None:
+    small = "small expect words, not sentences"
+    answer = gptx("train", "corpus.txt", *TINY, "--checkpoints", "small")
+    assert " ".join(answer.err.split()).count(small) == 2
+    plan = gptx("train", "corpus.txt", "--minutes", "15", "--dry-run")
+    assert "; in more, it would learn this text by heart" in " ".join(plan.err.split())
+    assert len(plan.err.splitlines()) <= 10

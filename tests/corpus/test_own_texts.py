@@ -7,12 +7,13 @@ import json
 import keyword
 import random
 import string
+from dataclasses import replace
 from pathlib import Path
 from pydoc_data.topics import topics
 
 import numpy as np
 import pytest
-from conftest import TEXT
+from conftest import TEXT, manifest_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -187,6 +188,15 @@ def test_an_end_of_another_kind_is_said_unless_pieces_of_the_whole_text_validate
         reasons = doubts(corpus, TrainConfig(split=split))
         assert (reasons.unlike > 0.2, reasons.copied) == (said, 0)
         assert all("`split='every:20'`" in text for text in reasons.texts)
+
+
+def test_the_last_step_is_the_best_if_the_end_is_of_another_kind(tmp_path: Path) -> None:
+    manifest = manifest_of(corpus_of(tmp_path, TEXT))
+    for unlike, best in ((0.0, 1), (0.5, 2)):
+        now = replace(manifest, doubts=Doubts(unlike=unlike))
+        for step, loss in ((1, 1.5), (2, 1.75)):
+            now = replace(now, step=step).evaluated(loss)
+        assert (now.best_step, now.since_best) == (best, 2 - best)
 
 
 def test_losses_of_tenths_are_those_of_counting_in_plain_python() -> None:

@@ -142,6 +142,7 @@ def test_outcome_has_numbers_for_programs() -> None:
         "val_characters": 111_539,
         "val_split": 111_539,
         "gpt_nats": None,
+        "doubts": {"copied": 0.0, "unlike": 0.0},
         "parent": None,
         "seconds": 130.0,
         "elapsed": 0.0,
